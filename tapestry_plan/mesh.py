@@ -1,0 +1,138 @@
+"""Meshes: the devices that a plan runs on, and the links between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite, prod
+from operator import index
+
+MAX_DEVICES = 65_536
+"""A mesh larger than this is refused: the plan's steps would not fit a machine's memory."""
+
+ALIGNMENT_NBYTES = 64
+"""Arenas are laid out in multiples of a cache line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What one device can do.
+
+    Parameters
+    ----------
+    flop_per_second : float
+    memory_nbytes_per_second : float
+    """
+
+    flop_per_second: float = 1e12
+    memory_nbytes_per_second: float = 1e11
+
+    def __post_init__(self) -> None:
+        _positive("Device", "flop_per_second", self.flop_per_second)
+        _positive("Device", "memory_nbytes_per_second", self.memory_nbytes_per_second)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a device can receive: seconds before the first byte, and bytes in a second."""
+
+    latency_seconds: float = 1e-6
+    nbytes_per_second: float = 1e10
+
+    def __post_init__(self) -> None:
+        if not isfinite(self.latency_seconds) or self.latency_seconds < 0:
+            raise ValueError(f"Link: latency_seconds is {self.latency_seconds}, it must be finite and >= 0")
+        _positive("Link", "nbytes_per_second", self.nbytes_per_second)
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """A grid of equal devices, numbered in row-major order.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Devices along each axis of the mesh; an int makes a mesh of one axis.
+    names : tuple of str, optional
+        Names of the axes, ``x y z …`` by default.
+    link, device : Link, Device
+        The same for all devices.
+
+    Examples
+    --------
+    >>> Mesh((2, 2)).size
+    4
+    >>> Mesh((2, 0))
+    Traceback (most recent call last):
+    ...
+    ValueError: Mesh: axis 1 of (2, 0) has 0 devices; every axis needs at least 1
+    """
+
+    shape: tuple[int, ...]
+    names: tuple[str, ...] = ()
+    link: Link = field(default_factory=Link)
+    device: Device = field(default_factory=Device)
+
+    def __post_init__(self) -> None:
+        given = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
+        if any(isinstance(n, bool) for n in given):
+            raise TypeError(f"Mesh: shape {given} holds a boolean; give numbers of devices")
+        shape = tuple(index(n) for n in given)
+        for axis, n in enumerate(shape):
+            if n < 1:
+                raise ValueError(f"Mesh: axis {axis} of {shape} has {n} devices; every axis needs at least 1")
+        if prod(shape) > MAX_DEVICES:
+            raise ValueError(f"Mesh: {shape} has {prod(shape)} devices; at most {MAX_DEVICES} can be planned")
+        names = tuple(self.names) or tuple("xyzuvwabcdefghij"[: len(shape)])
+        if len(names) != len(shape) or len(set(names)) != len(names):
+            raise ValueError(f"Mesh: names {names} do not name the {len(shape)} axes of {shape} one by one")
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "names", names)
+
+    @property
+    def size(self) -> int:
+        """Number of devices."""
+        return prod(self.shape)
+
+    @classmethod
+    def parse(cls, text: str) -> Mesh:
+        """A mesh from ``"4"`` or ``"2x2"``; ValueError naming what could not be read."""
+        parts = text.lower().replace("×", "x").split("x")
+        if not all(part.strip().isdecimal() for part in parts):
+            raise ValueError(f"mesh {text!r} is not numbers joined by 'x'; write for example 4 or 2x2")
+        return cls(tuple(int(part) for part in parts))
+
+    def coordinates(self, device: int) -> tuple[int, ...]:
+        """Position of a device in the mesh."""
+        out: list[int] = []
+        for n in reversed(self.shape):
+            device, r = divmod(device, n)
+            out.append(r)
+        return tuple(reversed(out))
+
+
+def _positive(what: str, name: str, value: float) -> None:
+    if not isfinite(value) or value <= 0:
+        raise ValueError(f"{what}: {name} is {value}, it must be finite and > 0")
+
+
+def aligned(nbytes: int) -> int:
+    """`nbytes` rounded up to the alignment of an arena."""
+    return -(-nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
+
+
+def parse_parts(value: int | str | Sequence[str], mesh: Mesh, where: str) -> int:
+    """Number of parts that a value of `fix` or `layout` asks for: an int or mesh axes by name."""
+    if isinstance(value, bool):
+        raise TypeError(f"{where}: {value} is no number of parts")
+    if isinstance(value, str):
+        value = (value,)
+    if isinstance(value, Sequence):
+        unknown = [name for name in value if name not in mesh.names]
+        if unknown:
+            raise ValueError(f"{where}: mesh axis {unknown[0]!r} is none of {mesh.names}")
+        return prod(mesh.shape[mesh.names.index(name)] for name in value)
+    parts = index(value)
+    if not 1 <= parts <= mesh.size:
+        raise ValueError(f"{where}: {parts} parts asked for, the mesh has {mesh.size} devices")
+    return parts

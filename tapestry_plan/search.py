@@ -1,0 +1,620 @@
+"""From a graph and a mesh to a shard plan: candidates, exact cost tables, and their least sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from tapestry_plan.cost import (
+    TICKS_PER_SECOND,
+    Held,
+    Int,
+    RegionTable,
+    compute_seconds,
+    merge_ticks,
+    received,
+    to_ticks,
+    transfer_ticks,
+    union,
+)
+from tapestry_plan.eliminate import Factor, Minimum, alternatives, minimise
+from tapestry_plan.graph import Graph, OpNode, Source, Stored
+from tapestry_plan.layout import Layout, asked_layout, layouts
+from tapestry_plan.lower import Chosen, lower
+from tapestry_plan.mesh import Mesh
+from tapestry_plan.shard_plan import Alternative, ShardPlan, Stage
+from tapestry_plan.signature import Axis, cells_of
+from tapestry_sets import Box, Regions, piece_image
+
+MAX_TABLE = 4_000_000
+"""Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
+
+MAX_CELLS = 2**60
+"""Cells of one tensor; beyond it byte counts would not fit 64 bits."""
+
+
+class InfeasiblePlan(ValueError):
+    """No plan keeps what was asked for."""
+
+
+@dataclass
+class Variable:
+    """Something that has a layout: an operator, a source tensor that starts somewhere, or an output."""
+
+    name: str
+    kind: Literal["operator", "source", "output"]
+    axes: tuple[Axis, ...]
+    layouts: tuple[Layout, ...]
+
+
+@dataclass
+class Use:
+    """How a consumer reads one stored tensor: region numbers by (layout, device)."""
+
+    variable: int
+    numbers: Int
+
+
+@dataclass
+class TensorCost:
+    """What is moved for one stored tensor, whatever the layouts."""
+
+    tensor: Stored
+    table: RegionTable
+    producer: int
+    held: Held
+    uses: list[Use] = field(default_factory=list)
+    only_partial: frozenset[int] = frozenset()
+    """Consumers (by position) that want the tensor only where it is in partial results: graph outputs."""
+
+
+class Problem:
+    """The choice of layouts as variables and exact cost tables.
+
+    Parameters
+    ----------
+    graph : Graph
+    mesh : Mesh
+    placement : "free" or "single"
+    layout, fix, forbid : mapping
+        As in `plan`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        mesh: Mesh,
+        placement: Literal["free", "single"],
+        layout: Mapping[str, Mapping[Any, Any]],
+        fix: Mapping[str, Mapping[str, Any]],
+        forbid: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self.graph, self.mesh = graph, mesh
+        self.order = graph.order()
+        self.variables: list[Variable] = []
+        self.position: dict[tuple[str, str], int] = {}
+        self.approximate = False
+        self._images: dict[tuple[Any, ...], dict[str, Regions]] = {}
+        self._keys: dict[Any, int] = {}
+        self._declare_sources(placement, layout)
+        self._declare_operators(fix, forbid)
+        self._declare_outputs(layout)
+        self.tensors = self._tensor_costs()
+        self.compute = [self._compute_ticks(v) for v in range(len(self.variables))]
+
+    # -- variables ---------------------------------------------------------------------------------------
+
+    def _add(self, variable: Variable) -> None:
+        self.position[variable.kind, variable.name] = len(self.variables)
+        self.variables.append(variable)
+
+    def _declare_sources(self, placement: str, layout: Mapping[str, Mapping[Any, Any]]) -> None:
+        for name, tensor in self.graph.stored.items():
+            if tensor.kind == "result" or (placement == "free" and name not in layout):
+                continue
+            axes = tensor_axes(tensor.shape)
+            options = (
+                (_tensor_layout(axes, layout[name], self.mesh, f"layout[{name!r}]"),)
+                if name in layout
+                else layouts(tensor.shape, self.mesh.size, replicas=False)
+            )
+            self._add(Variable(name, "source", axes, options))
+
+    def _declare_operators(
+        self, fix: Mapping[str, Mapping[str, Any]], forbid: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        for node in self.order:
+            axes = self.graph.signature(node.name).axes
+            options: tuple[Layout, ...] = layouts(tuple(axis.size for axis in axes), self.mesh.size)
+            if node.name in fix:
+                options = (asked_layout(axes, fix[node.name], self.mesh, f"fix[{node.name!r}]"),)
+            if node.name in forbid:
+                banned = asked_layout(axes, forbid[node.name], self.mesh, f"forbid[{node.name!r}]")
+                options = tuple(o for o in options if o.parts != banned.parts)
+                if not options:
+                    raise InfeasiblePlan(
+                        f"operator {node.name!r}: forbid leaves no layout of its axes "
+                        f"{[f'{a.name}={a.size}' for a in axes]} over {self.mesh.size} devices"
+                    )
+            self._add(Variable(node.name, "operator", axes, options))
+
+    def _declare_outputs(self, layout: Mapping[str, Mapping[Any, Any]]) -> None:
+        """Outputs stay where they are made; partial results and asked-for layouts need a place of their own."""
+        makers = {out: node for node in self.order for out in node.outputs}
+        for label, name in self.graph.outputs.items():
+            for stored in self.graph.source(name).stored:
+                tensor = self.graph.stored[stored]
+                asked = layout.get(label) if stored == name else None
+                maker = makers.get(stored)
+                partial = maker is not None and any(
+                    prod(option.parts[a] for a in self.graph.signature(maker.name).reductions) > 1
+                    for option in self._variable("operator", maker.name).layouts
+                )
+                if ("output", stored) in self.position or (asked is None and not partial):
+                    continue
+                axes = tensor_axes(tensor.shape)
+                options = (
+                    (_tensor_layout(axes, asked, self.mesh, f"layout[{label!r}]"),)
+                    if asked is not None
+                    else layouts(tensor.shape, self.mesh.size, replicas=False)
+                )
+                self._add(Variable(stored, "output", axes, options))
+        labels = [label for label in layout if label in self.graph.outputs]
+        self.asked_outputs = frozenset(self.graph.outputs[label] for label in labels)
+
+    def _variable(self, kind: str, name: str) -> Variable:
+        return self.variables[self.position[kind, name]]
+
+    # -- regions -----------------------------------------------------------------------------------------
+
+    def needs(self, node: OpNode, box: Box | None) -> dict[str, Regions]:
+        """The exact cells of each stored tensor that an index box of an operator reads."""
+        out: dict[str, list[Regions]] = {}
+        if box is not None:
+            for operand, name in enumerate(node.inputs):
+                for stored, region in self.operand_needs(node, operand, box).items():
+                    out.setdefault(stored, []).append(region)
+        return {name: union(regions, self.graph.stored[name].shape) for name, regions in out.items()}
+
+    def operand_needs(self, node: OpNode, operand: int, box: Box) -> dict[str, Regions]:
+        """The exact cells of the stored tensors that one operand reads, through its selections."""
+        signature = self.graph.signature(node.name)
+        source = self.graph.source(node.inputs[operand])
+        declared = signature.inputs[operand]
+        key = (
+            self._key(declared),
+            self._key(source.pieces if not source.direct else source.shape),
+            signature.starts(box, declared.at_start_of),
+            box.start,
+            box.shape,
+        )
+        found = self._images.get(key)
+        if found is None:
+            region = signature.input_region(operand, box, source.shape)
+            found = self._images[key] = pull_back(self.graph, source, region)
+        return dict(zip(source.stored, found.values(), strict=True))
+
+    def _key(self, thing: Any) -> int:
+        return self._keys.setdefault(thing, len(self._keys))
+
+    # -- costs -------------------------------------------------------------------------------------------
+
+    def _tensor_costs(self) -> dict[str, TensorCost]:
+        """Tables for every stored tensor that can move: made by an operator, or given a place of its own."""
+        self.tables = {name: RegionTable(tensor.shape) for name, tensor in self.graph.stored.items()}
+        self.uses: dict[str, list[Use]] = {name: [] for name in self.graph.stored}
+        costs: dict[str, TensorCost] = {}
+        makers = {out: (node, k) for node in self.order for k, out in enumerate(node.outputs)}
+        for name, tensor in self.graph.stored.items():
+            if prod(tensor.shape) > MAX_CELLS:
+                raise ValueError(f"tensor {name!r} of shape {tensor.shape} has more than 2**60 cells")
+            if name in makers:
+                node, k = makers[name]
+                at = self.position["operator", node.name]
+                costs[name] = TensorCost(tensor, self.tables[name], at, self._made(node, k, tensor))
+            elif ("source", name) in self.position:
+                at = self.position["source", name]
+                numbers = self._tensor_numbers(self.variables[at], tensor)
+                held = Held(numbers, np.ones(len(numbers), np.int64))
+                costs[name] = TensorCost(tensor, self.tables[name], at, held)
+        for node in self.order:
+            self._add_uses(node)
+        for name, tensor in self.graph.stored.items():
+            position = self.position.get(("output", name))
+            if position is not None:
+                self.uses[name].append(Use(position, self._tensor_numbers(self.variables[position], tensor)))
+        for name, cost in costs.items():
+            cost.uses = self.uses[name]
+            if name not in self.asked_outputs:
+                cost.only_partial = frozenset(
+                    k for k, use in enumerate(cost.uses) if self.variables[use.variable].kind == "output"
+                )
+        return costs
+
+    def _made(self, node: OpNode, output: int, tensor: Stored) -> Held:
+        signature = self.graph.signature(node.name)
+        table = self.tables[tensor.name]
+        options = self._variable("operator", node.name).layouts
+        numbers = np.zeros((len(options), self.mesh.size), np.int64)
+        empty = table.number(Regions(tensor.shape))
+        seen: dict[Box, int] = {}
+        for row, option in enumerate(options):
+            for device, box in enumerate(option.boxes):
+                if box is None:
+                    numbers[row, device] = empty
+                    continue
+                if box not in seen:
+                    image = signature.outputs[output].projection.image(box, within=tensor.shape)
+                    assert isinstance(image, Regions), "validated signatures write products"
+                    seen[box] = table.number(image)
+                numbers[row, device] = seen[box]
+        parts = [prod(option.parts[a] for a in signature.reductions) for option in options]
+        return Held(numbers, np.array(parts, np.int64))
+
+    def _tensor_numbers(self, variable: Variable, tensor: Stored) -> Int:
+        table = self.tables[tensor.name]
+        numbers = np.zeros((len(variable.layouts), self.mesh.size), np.int64)
+        for row, option in enumerate(variable.layouts):
+            for device, box in enumerate(option.boxes):
+                region = Regions(tensor.shape) if box is None else cells_of(box, tensor.shape)
+                numbers[row, device] = table.number(region)
+        return numbers
+
+    def _add_uses(self, node: OpNode) -> None:
+        at = self.position["operator", node.name]
+        options = self.variables[at].layouts
+        names = dict.fromkeys(stored for name in node.inputs for stored in self.graph.source(name).stored)
+        numbers = {name: np.zeros((len(options), self.mesh.size), np.int64) for name in names}
+        empty = {name: self.tables[name].number(Regions(self.graph.stored[name].shape)) for name in names}
+        seen: dict[Box | None, dict[str, int]] = {None: {}}
+        for row, option in enumerate(options):
+            for device, box in enumerate(option.boxes):
+                if box not in seen:
+                    regions = self.needs(node, box)
+                    seen[box] = {name: self.tables[name].number(region) for name, region in regions.items()}
+                for name in names:
+                    numbers[name][row, device] = seen[box].get(name, empty[name])
+        for name in names:
+            self.uses[name].append(Use(at, numbers[name]))
+
+    def _compute_ticks(self, at: int) -> Int:
+        """Modelled compute time of each layout: the slowest device's arithmetic or memory traffic."""
+        variable = self.variables[at]
+        if variable.kind != "operator":
+            return np.zeros(len(variable.layouts), np.int64)
+        node = self.graph.nodes[variable.name]
+        per_point = self.graph.ops[node.op].flop_per_point(node.attrs)
+        nbytes = np.zeros((len(variable.layouts), self.mesh.size), np.int64)
+        for name in dict.fromkeys(s for n in node.inputs for s in self.graph.source(n).stored):
+            use = next(use for use in self.uses[name] if use.variable == at)
+            nbytes += self.tables[name].sizes(use.numbers) * self.graph.stored[name].itemsize
+        for name in node.outputs:
+            cost = self.tensors[name]
+            nbytes += cost.table.sizes(cost.held.numbers) * cost.tensor.itemsize
+        seconds = np.zeros(len(variable.layouts))
+        for row, option in enumerate(variable.layouts):
+            seconds[row] = max(
+                compute_seconds(per_point * (box.size if box else 0), int(nbytes[row, device]), self.mesh)
+                for device, box in enumerate(option.boxes)
+            )
+        return to_ticks(seconds)
+
+    def factors(self) -> tuple[list[Factor], list[Factor]]:
+        """The cost tables: those to search with, and those that bound every plan from below."""
+        unary = [
+            Factor((at,), ticks, np.zeros(len(ticks), np.int64)) for at, ticks in enumerate(self.compute)
+        ]
+        search, bound = list(unary), list(unary)
+        for cost in self.tensors.values():
+            sizes = [len(self.variables[cost.producer].layouts)]
+            sizes += [len(self.variables[use.variable].layouts) for use in cost.uses]
+            if prod(sizes) * self.mesh.size <= MAX_TABLE * 8 and prod(sizes) <= MAX_TABLE:
+                exact = [self._factor(cost, range(k + 1)) for k in range(len(cost.uses))]
+                search += exact
+                bound += exact
+                continue
+            self.approximate = True
+            alone = [self._factor(cost, [k]) for k in range(len(cost.uses))]
+            search += alone
+            # The mean over the consumers is at most the largest, which is at most what moves in all.
+            bound += [Factor(f.scope, f.ticks // len(alone), f.nbytes // len(alone)) for f in alone]
+        return search, bound
+
+    def _factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
+        """What the last of some consumers costs, given the producer and those before it."""
+        uses = [cost.uses[k] for k in consumers]
+        held_rows, held_class = _classes(np.column_stack([cost.held.numbers, cost.held.parts]))
+        held = Held(held_rows[:, :-1], held_rows[:, -1])
+        classes = [_classes(use.numbers) for use in uses]
+        cells, fresh = received(cost.table, held, [rows for rows, _ in classes])
+        if consumers[-1] in cost.only_partial:
+            whole = (held.parts == 1).reshape((-1,) + (1,) * (cells.ndim - 1))
+            cells, fresh = np.where(whole, 0, cells), np.where(whole, 0, fresh)
+        itemsize = cost.tensor.itemsize
+        parts = held.parts.reshape((-1,) + (1,) * (cells.ndim - 2))
+        ticks = transfer_ticks(cells, itemsize, self.mesh) + merge_ticks(fresh, parts, itemsize, self.mesh)
+        nbytes = cells.sum(axis=-1) * itemsize
+        spread = np.ix_(held_class, *(inverse for _, inverse in classes))
+        scope = [cost.producer, *(use.variable for use in uses)]
+        sorted_axes = sorted(range(len(scope)), key=scope.__getitem__)
+        return Factor(
+            tuple(scope[a] for a in sorted_axes),
+            ticks[spread].transpose(sorted_axes),
+            nbytes[spread].transpose(sorted_axes),
+        )
+
+    # -- the chosen layouts ------------------------------------------------------------------------------
+
+    def moved(self, choice: Sequence[int]) -> dict[tuple[str, str], tuple[Int, int]]:
+        """For each (tensor, consumer): bytes received by device, and modelled picoseconds, as chosen."""
+        out: dict[tuple[str, str], tuple[Int, int]] = {}
+        for name, cost in self.tensors.items():
+            row = choice[cost.producer]
+            held = Held(cost.held.numbers[row : row + 1], cost.held.parts[row : row + 1])
+            needs: list[Int] = []
+            for k, use in enumerate(cost.uses):
+                consumer = self.variables[use.variable]
+                needs.append(use.numbers[choice[use.variable]][None])
+                cells, fresh = received(cost.table, held, needs)
+                if k in cost.only_partial and held.parts[0] == 1:
+                    needs.pop()
+                    cells, fresh = np.zeros_like(cells), np.zeros_like(fresh)
+                size = cost.tensor.itemsize
+                ticks = transfer_ticks(cells, size, self.mesh)
+                ticks = ticks + merge_ticks(fresh, held.parts, size, self.mesh)
+                key = name, f"output {consumer.name}" if consumer.kind == "output" else consumer.name
+                out[key] = cells.reshape(-1) * size, int(ticks.reshape(-1)[0])
+        return out
+
+
+def plan(
+    graph: Graph,
+    mesh: Mesh,
+    *,
+    memory: int | None = None,
+    seed: int = 0,
+    time_limit: float | None = None,
+    placement: Literal["free", "single"] = "free",
+    layout: Mapping[str, Mapping[Any, Any]] | None = None,
+    fix: Mapping[str, Mapping[str, Any]] | None = None,
+    forbid: Mapping[str, Mapping[str, Any]] | None = None,
+) -> ShardPlan:
+    """Choose the shards of every operator, and write down every step.
+
+    Parameters
+    ----------
+    graph : Graph
+    mesh : Mesh
+    memory : int, optional
+        Bytes that a device's arena may have. The fastest plan is checked against it; slower plans that need
+        less memory are not searched.
+    seed, time_limit : int, float (seconds)
+        Of the improving moves that are made only where cost tables would not fit; see `ShardPlan.gap`.
+    placement : "free" or "single"
+        Whether inputs and weights start where the plan wants them, replicas included, or in one copy.
+    layout : mapping, optional
+        Graph inputs, constants and outputs by name: tensor axis -> parts or mesh axes.
+    fix, forbid : mapping, optional
+        Operators by name: index axis -> parts or mesh axes. What is fixed is the whole layout: axes that are
+        not named stay whole.
+
+    Returns
+    -------
+    ShardPlan
+
+    Raises
+    ------
+    InfeasiblePlan
+        When `forbid` leaves nothing, or the plan needs more memory than given.
+    ValueError
+        For unknown names, axes and values.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> g = Graph()
+    >>> x, w = g.input("x", (64, 64)), g.input("w", (64, 64))
+    >>> y = g.output(x @ w)
+    >>> p = plan(g, Mesh((4,)))
+    >>> sorted(p.placement["matmul"]), p.nbytes_moved, p.gap
+    ([0, 1, 2, 3], 0, 0.0)
+    """
+    layout, fix, forbid = layout or {}, fix or {}, forbid or {}
+    if placement not in ("free", "single"):
+        raise ValueError(f"plan: placement is {placement!r}; it is 'free' or 'single'")
+    _check_names(graph, layout, fix, forbid)
+    graph.validate()
+    problem = Problem(graph, mesh, placement, layout, fix, forbid)
+    search, bound = problem.factors()
+    sizes = [len(variable.layouts) for variable in problem.variables]
+    found = minimise(sizes, search, seed=seed, time_limit=time_limit)
+    lowest = minimise(sizes, bound, time_limit=0.0).bound_ticks if problem.approximate else found.bound_ticks
+    result = _write_down(problem, found, lowest, search)
+    if memory is not None:
+        _check_memory(result, memory)
+    return result
+
+
+def _write_down(problem: Problem, found: Minimum, bound_ticks: int, factors: list[Factor]) -> ShardPlan:
+    graph, mesh = problem.graph, problem.mesh
+    chosen = {
+        (variable.kind, variable.name): variable.layouts[found.choice[at]]
+        for at, variable in enumerate(problem.variables)
+    }
+    lowered = lower(Chosen(graph, mesh, chosen, problem.order, problem.operand_needs, problem.asked_outputs))
+    moved = problem.moved(found.choice)
+    predicted = {key: tuple(int(n) for n in nbytes) for key, (nbytes, _) in moved.items() if nbytes.any()}
+    assert predicted == lowered.received, "the steps move other bytes than the cost tables say"
+    stages = [_stage(problem, node, found.choice, moved) for node in problem.order]
+    stages += _output_stages(problem, moved)
+    ticks = sum(ticks for _, ticks in moved.values())
+    ticks += sum(int(problem.compute[at][found.choice[at]]) for at in range(len(problem.variables)))
+    totals = np.zeros(mesh.size, np.int64)
+    for nbytes, _ in moved.values():
+        totals += nbytes
+    return ShardPlan(
+        graph=graph,
+        mesh=mesh,
+        placement={node.name: _boxes(chosen["operator", node.name]) for node in problem.order},
+        sharding={node.name: stage.sharding for node, stage in zip(problem.order, stages, strict=False)},
+        buffers=lowered.buffers,
+        steps=lowered.steps,
+        stages=tuple(stages),
+        outputs=lowered.outputs,
+        nbytes_received=tuple(int(n) for n in totals),
+        nbytes_by_link=lowered.nbytes_by_link,
+        nbytes_placed=lowered.nbytes_placed,
+        peak_nbytes=lowered.peak_nbytes,
+        flop=tuple(sum(stage.flop[d] for stage in stages) for d in range(mesh.size)),
+        seconds=ticks / TICKS_PER_SECOND,
+        bound=min(ticks, bound_ticks) / TICKS_PER_SECOND,
+        alternatives={
+            node.name: _alternatives(problem, node.name, found.choice, factors) for node in problem.order
+        },
+    )
+
+
+def _stage(
+    problem: Problem, node: OpNode, choice: Sequence[int], moved: Mapping[tuple[str, str], tuple[Int, int]]
+) -> Stage:
+    at = problem.position["operator", node.name]
+    variable = problem.variables[at]
+    option = variable.layouts[choice[at]]
+    per_point = problem.graph.ops[node.op].flop_per_point(node.attrs)
+    mine = [value for (_, consumer), value in moved.items() if consumer == node.name]
+    got = sum((nbytes for nbytes, _ in mine), np.zeros(problem.mesh.size, np.int64))
+    ticks = sum(t for _, t in mine) + int(problem.compute[at][choice[at]])
+    boxes = option.boxes
+    return Stage(
+        node=node.name,
+        op=node.op,
+        sharding=_summary(variable.axes, option),
+        nbytes_received=tuple(int(n) for n in got),
+        nbytes_shared=_shared_nbytes(problem, node, boxes),
+        flop=tuple(per_point * (box.size if box else 0) for box in boxes),
+        seconds=ticks / TICKS_PER_SECOND,
+    )
+
+
+def _output_stages(
+    problem: Problem, moved: Mapping[tuple[str, str], tuple[Int, int]]
+) -> list[Stage]:
+    """What is moved at the end: partial results merged, outputs brought to the layout asked for."""
+    return [
+        Stage(
+            node=consumer,
+            op="output",
+            sharding={},
+            nbytes_received=tuple(int(n) for n in nbytes),
+            nbytes_shared=0,
+            flop=(0.0,) * problem.mesh.size,
+            seconds=ticks / TICKS_PER_SECOND,
+        )
+        for (_, consumer), (nbytes, ticks) in moved.items()
+        if consumer not in problem.graph.nodes and ticks
+    ]
+
+
+def _shared_nbytes(problem: Problem, node: OpNode, boxes: Sequence[Box | None]) -> int:
+    """Bytes that more than one device reads: what all read, less the bytes of the union."""
+    by_tensor: dict[str, list[Regions]] = {}
+    for box in boxes:
+        for name, region in problem.needs(node, box).items():
+            by_tensor.setdefault(name, []).append(region)
+    total = 0
+    for name, regions in by_tensor.items():
+        tensor = problem.graph.stored[name]
+        every = sum(region.size for region in regions)
+        total += (every - union(regions, tensor.shape).size) * tensor.itemsize
+    return total
+
+
+def _alternatives(
+    problem: Problem, node: str, choice: Sequence[int], factors: Sequence[Factor]
+) -> tuple[Alternative, ...]:
+    """The best placement of each other sharding of an operator, all other operators kept."""
+    at = problem.position["operator", node]
+    variable = problem.variables[at]
+    ticks, nbytes = alternatives(at, choice, factors, len(variable.layouts))
+    best: dict[tuple[int, ...], Alternative] = {}
+    for row in np.lexsort((nbytes, ticks)):
+        option = variable.layouts[int(row)]
+        if option.parts not in best:
+            best[option.parts] = Alternative(
+                _summary(variable.axes, option), int(ticks[row]) / TICKS_PER_SECOND, int(nbytes[row])
+            )
+    return tuple(best.values())
+
+
+def _summary(axes: Sequence[Axis], option: Layout) -> dict[str, int]:
+    return {axis.name: n for axis, n in zip(axes, option.parts, strict=True) if n > 1}
+
+
+def _boxes(option: Layout) -> dict[int, tuple[Box, ...]]:
+    return {device: (box,) for device, box in enumerate(option.boxes) if box is not None}
+
+
+def _classes(rows: Int) -> tuple[Int, Int]:
+    """Distinct rows, and for each row the number of its class."""
+    unique, inverse = np.unique(rows, axis=0, return_inverse=True)
+    return unique, inverse.reshape(-1)
+
+
+def pull_back(graph: Graph, source: Source, region: Regions) -> dict[str, Regions]:
+    """The cells of each stored tensor behind some cells of a viewed one."""
+    if source.direct:
+        return {source.stored[0]: region}
+    out: dict[str, Regions] = {}
+    for k, name in enumerate(source.stored):
+        shape = graph.stored[name].shape
+        images = [
+            piece_image(piece, region, within=shape) for piece in source.pieces if piece.source == k
+        ]
+        out[name] = union(images, shape)
+    return out
+
+
+def tensor_axes(shape: tuple[int, ...]) -> tuple[Axis, ...]:
+    """The axes of a tensor as an index space: ``0``, ``1``, …"""
+    return tuple(Axis(str(k), n) for k, n in enumerate(shape))
+
+
+def _tensor_layout(
+    axes: tuple[Axis, ...], wanted: Mapping[Any, Any], mesh: Mesh, where: str
+) -> Layout:
+    return asked_layout(axes, {str(axis): value for axis, value in wanted.items()}, mesh, where)
+
+
+def _check_names(
+    graph: Graph,
+    layout: Mapping[str, Any],
+    fix: Mapping[str, Any],
+    forbid: Mapping[str, Any],
+) -> None:
+    starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
+    for name in layout:
+        if name not in starts and name not in graph.outputs:
+            raise ValueError(
+                f"layout: {name!r} is no graph input, constant or output; they are "
+                f"{[*starts, *graph.outputs][:12]}"
+            )
+    for what, given in (("fix", fix), ("forbid", forbid)):
+        for name in given:
+            if name not in graph.nodes:
+                raise ValueError(f"{what}: there is no operator {name!r}; known are {list(graph.nodes)[:12]}")
+    both = set(fix).intersection(forbid)
+    if both:
+        raise ValueError(f"operator {both.pop()!r} is in fix and in forbid; fixing alone says it all")
+
+
+def _check_memory(result: ShardPlan, memory: int) -> None:
+    device = int(np.argmax(result.peak_nbytes))
+    if result.peak_nbytes[device] > memory:
+        raise InfeasiblePlan(
+            f"device {device} needs {result.peak_nbytes[device]:,} bytes in the fastest plan, {memory:,} are "
+            "allowed; slower plans with less memory are not searched: use more devices or fix operators"
+        )

@@ -1,0 +1,1010 @@
+"""Affine maps, boxes and index projections: which cells an index box touches, exactly.
+
+An index projection sends a point i to the box ``A·i + b + [0, shape)``. Each coordinate of its image is a
+`Progression`, a sum of arithmetic steps, so images cost the same at every size; what is no small union of
+products is an `ImplicitRegion`, decided by isl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tapestry_sets import isl
+from tapestry_sets.nest import TooHard
+from tapestry_sets.progression import (
+    Grid,
+    Progression,
+    as_interval,
+    axis_setts,
+    combine,
+    interval,
+    reach,
+    split_progression,
+)
+from tapestry_sets.region import Region, Regions
+from tapestry_sets.stripe import Int64Array, as_int
+
+COUNT_LIMIT = 2_000_000
+"""How many points may be counted one by one before `TooHard` is raised."""
+
+
+def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:
+    """Return `values` as Python integers; the error names the position of what is none."""
+    return tuple(v if type(v) is int else as_int(v, f"{what}[{k}]") for k, v in enumerate(values))
+
+
+# ----------------------------------------------------------------------------------------------------- boxes
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The box start + [0, shape) of integer points.
+
+    Parameters
+    ----------
+    start : sequence of int
+        The first point; coordinates may be negative.
+    shape : sequence of int
+        Extents, >= 0.
+
+    Raises
+    ------
+    TypeError
+        If a value is not an integer.
+    ValueError
+        If the lengths differ or an extent is negative.
+
+    Examples
+    --------
+    >>> box = Box((-1, 2), (3, 4))
+    >>> box.stop, box.size, (1, 5) in box
+    ((2, 6), 12, True)
+
+    References
+    ----------
+    Tapestry, "Index Projection Functions": ZRange(start, shape).
+    """
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        start, shape = as_ints(self.start, "Box: start"), as_ints(self.shape, "Box: shape")
+        if len(start) != len(shape):
+            raise ValueError(f"Box: start {start} has {len(start)} axes but shape {shape} has {len(shape)}")
+        for axis, n in enumerate(shape):
+            if n < 0:
+                raise ValueError(f"Box: extent {n} of axis {axis} in shape {shape} must be >= 0")
+        object.__setattr__(self, "start", start)
+        object.__setattr__(self, "shape", shape)
+
+    @classmethod
+    def of(cls, shape: Sequence[int]) -> Box:
+        """Return the box [0, shape)."""
+        return cls((0,) * len(shape), tuple(shape))
+
+    @classmethod
+    def from_bounds(cls, start: Sequence[int], stop: Sequence[int]) -> Box:
+        """Return the box [start, stop); an axis with stop < start is empty.
+
+        Examples
+        --------
+        >>> Box.from_bounds((1,), (4,))
+        Box(start=(1,), shape=(3,))
+        """
+        if len(start) != len(stop):
+            raise ValueError(f"Box.from_bounds: start {start} and stop {stop} differ in rank")
+        return cls(tuple(start), tuple(max(0, b - a) for a, b in zip(start, stop, strict=True)))
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def stop(self) -> tuple[int, ...]:
+        """One past the last point on each axis."""
+        return tuple(a + n for a, n in zip(self.start, self.shape, strict=True))
+
+    @property
+    def size(self) -> int:
+        """Number of points."""
+        return prod(self.shape)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether some extent is 0."""
+        return 0 in self.shape
+
+    def __contains__(self, point: Sequence[int]) -> bool:
+        _same_rank("Box: point", len(point), self.rank)
+        return all(a <= x < a + n for x, a, n in zip(point, self.start, self.shape, strict=True))
+
+    def contains(self, other: Box) -> bool:
+        """Return whether every point of `other` lies in this box; an empty box is in every box."""
+        _same_rank("Box.contains", other.rank, self.rank)
+        return other.is_empty or all(
+            a <= b and b + m <= a + n
+            for a, n, b, m in zip(self.start, self.shape, other.start, other.shape, strict=True)
+        )
+
+    def intersect(self, other: Box) -> Box | None:
+        """Return the common box, or None if no point is common.
+
+        Examples
+        --------
+        >>> Box.of((4, 4)).intersect(Box((2, -1), (9, 3)))
+        Box(start=(2, 0), shape=(2, 2))
+        """
+        _same_rank("Box.intersect", other.rank, self.rank)
+        start = tuple(map(max, self.start, other.start))
+        shape = tuple(map(lambda a, b, c: min(a, b) - c, self.stop, other.stop, start))
+        return None if any(n <= 0 for n in shape) else Box(start, shape)
+
+    def hull(self, other: Box) -> Box:
+        """Return the smallest box around both; an empty box adds nothing."""
+        _same_rank("Box.hull", other.rank, self.rank)
+        if self.is_empty or other.is_empty:
+            return other if self.is_empty else self
+        return Box.from_bounds(
+            tuple(map(min, self.start, other.start)), tuple(map(max, self.stop, other.stop))
+        )
+
+    def shift(self, offset: Sequence[int]) -> Box:
+        """Return the box moved by `offset`."""
+        _same_rank("Box.shift", len(offset), self.rank)
+        return Box(tuple(a + d for a, d in zip(self.start, offset, strict=True)), self.shape)
+
+    def to_region(self, within: Box | Sequence[int] | None = None) -> Region:
+        """Return this box, clipped to `within`, as a region in the coordinates of the box `within`.
+
+        Parameters
+        ----------
+        within : Box or shape, optional
+            The tensor's box; this box itself by default.
+
+        Examples
+        --------
+        >>> Box((1, 0), (2, 9)).to_region((4, 4)).size
+        8
+        """
+        frame = as_box(within, self)
+        cut = self.intersect(frame)
+        if cut is None:
+            return Region.from_bounds(frame.shape, frame.start, frame.start, frame.start)
+        return Region.from_bounds(frame.shape, cut.start, cut.stop, frame.start)
+
+    def points(self) -> Iterator[tuple[int, ...]]:
+        """Iterate over the points in row-major order."""
+        return product(*(range(a, a + n) for a, n in zip(self.start, self.shape, strict=True)))
+
+
+def as_box(within: Box | Sequence[int] | None, default: Box) -> Box:
+    """Return a Box from a box, a shape, or None (the default)."""
+    if within is None:
+        return default
+    return within if isinstance(within, Box) else Box.of(tuple(within))
+
+
+def _same_rank(what: str, got: int, want: int) -> None:
+    if got != want:
+        raise ValueError(f"{what}: rank {got} where rank {want} is needed")
+
+
+# ----------------------------------------------------------------------------------------------- affine maps
+
+
+@dataclass(frozen=True, slots=True)
+class AffineMap:
+    """The integer map x -> matrix·x + offset.
+
+    Parameters
+    ----------
+    matrix : tuple of tuple of int
+        One row for each output coordinate, one column for each input axis.
+    offset : tuple of int
+        One value for each output coordinate.
+    in_rank : int, optional
+        Number of input axes. Needed only when there are no rows; without it such a map takes points of
+        any rank.
+
+    Raises
+    ------
+    TypeError
+        If a value is not an integer.
+    ValueError
+        If rows differ in length or do not match `offset` or `in_rank`.
+
+    Examples
+    --------
+    >>> m = AffineMap(((2, 0), (0, -1)), (1, 5))
+    >>> m.apply((3, 1))
+    (7, 4)
+    >>> m.then(AffineMap.permutation((1, 0))).apply((3, 1))
+    (4, 7)
+
+    References
+    ----------
+    MLIR's AffineMap, restricted to linear forms.
+    """
+
+    matrix: tuple[tuple[int, ...], ...]
+    offset: tuple[int, ...]
+    in_rank: int = -1
+
+    def __post_init__(self) -> None:
+        rows = tuple(as_ints(row, f"AffineMap: matrix[{r}]") for r, row in enumerate(self.matrix))
+        offset = as_ints(self.offset, "AffineMap: offset")
+        if len(rows) != len(offset):
+            raise ValueError(
+                f"AffineMap: {len(rows)} rows but {len(offset)} offsets; give one for each coordinate"
+            )
+        rank = self.in_rank if self.in_rank >= 0 or not rows else len(rows[0])
+        for r, row in enumerate(rows):
+            if len(row) != rank:
+                raise ValueError(f"AffineMap: row {r} {row} has {len(row)} columns where {rank} are needed")
+        object.__setattr__(self, "matrix", rows)
+        object.__setattr__(self, "offset", offset)
+        object.__setattr__(self, "in_rank", rank)
+
+    @classmethod
+    def identity(cls, rank: int) -> AffineMap:
+        """Return the map x -> x of the given rank."""
+        return cls.permutation(range(rank))
+
+    @classmethod
+    def permutation(cls, axes: Sequence[int]) -> AffineMap:
+        """Return the map whose output coordinate k is input axis axes[k].
+
+        Examples
+        --------
+        >>> AffineMap.permutation((2, 0, 1)).apply((10, 20, 30))
+        (30, 10, 20)
+        """
+        rank = len(axes)
+        if sorted(axes) != list(range(rank)):
+            raise ValueError(f"AffineMap.permutation: {tuple(axes)} is no order of the axes 0 to {rank - 1}")
+        return cls.select(rank, [(a, 1) for a in axes])
+
+    @classmethod
+    def select(
+        cls, in_rank: int, terms: Sequence[tuple[int, int] | None], offset: Sequence[int] | None = None
+    ) -> AffineMap:
+        """Return the map with at most one term in each coordinate: (axis, coefficient) or None.
+
+        Examples
+        --------
+        >>> AffineMap.select(1, [(0, 2), None], [1, 7]).apply((3,))
+        (7, 7)
+        """
+        zero = (0,) * in_rank
+        rows = tuple(zero if t is None else (*zero[: t[0]], t[1], *zero[t[0] + 1 :]) for t in terms)
+        return cls(rows, tuple(offset) if offset is not None else (0,) * len(rows), in_rank)
+
+    @property
+    def out_rank(self) -> int:
+        """Number of output coordinates."""
+        return len(self.offset)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the map changes no point."""
+        return (
+            not any(self.offset)
+            and self.in_rank == self.out_rank
+            and self == AffineMap.identity(self.in_rank)
+        )
+
+    def apply(self, point: Sequence[int]) -> tuple[int, ...]:
+        """Return matrix·point + offset, in exact integers."""
+        if self.in_rank >= 0:
+            _same_rank(f"AffineMap.apply: point {tuple(point)}", len(point), self.in_rank)
+        return tuple(
+            b + sum(c * x for c, x in zip(row, point, strict=True))
+            for row, b in zip(self.matrix, self.offset, strict=True)
+        )
+
+    def then(self, other: AffineMap) -> AffineMap:
+        """Return the map that applies this one first and `other` to its result."""
+        if other.in_rank >= 0:
+            _same_rank("AffineMap.then: the second map's input", self.out_rank, other.in_rank)
+        columns = range(max(self.in_rank, 0))
+        matrix = tuple(
+            tuple(sum(c * self.matrix[k][j] for k, c in enumerate(row) if c) for j in columns)
+            for row in other.matrix
+        )
+        return AffineMap(matrix, other.apply(self.offset), self.in_rank)
+
+    def terms(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Return for each coordinate its (axis, coefficient) pairs with coefficient other than 0."""
+        return tuple(tuple((j, c) for j, c in enumerate(row) if c) for row in self.matrix)
+
+
+# ----------------------------------------------------------------------------------------- from grids to sets
+
+
+def grid_of(box: Box) -> Grid:
+    """Return a box, which must not be empty, as a product of intervals."""
+    return tuple(interval(a, a + n) for a, n in zip(box.start, box.shape, strict=True))
+
+
+def grids_of(selection: Box | Region | Regions) -> list[Grid]:
+    """Return a selection as products of progressions, disjoint and none of them empty."""
+    if isinstance(selection, Box):
+        return [] if selection.is_empty else [grid_of(selection)]
+    return [grid for region in selection.regions for grid in _grids_of_region(region)]
+
+
+def _grids_of_region(region: Region) -> Iterator[Grid]:
+    if region.is_box:
+        yield tuple(interval(*span) for span in region.spans if span is not None)
+    else:
+        yield from product(*([(run.first, run.levels) for run in runs] for runs in region.grids()))
+
+
+def grid_hull(grids: Iterable[Grid]) -> Box | None:
+    """Return the smallest box around all grids, or None if there is none."""
+    hull: Box | None = None
+    for grid in grids:
+        box = Box(tuple(p[0] for p in grid), tuple(reach(p[1]) + 1 for p in grid))
+        hull = box if hull is None else hull.hull(box)
+    return hull
+
+
+def regions_of(grids: Sequence[Grid], box: Box) -> Regions:
+    """Return the union of the grids, clipped to `box`, as a disjoint union of regions in that box."""
+    members: list[list[Region]] = []
+    for grid in dict.fromkeys(grids):
+        axes = [axis_setts(p, a, n) for p, a, n in zip(grid, box.start, box.shape, strict=True)]
+        members.append([Region(box.shape, setts, box.start) for setts in product(*axes)])
+    members = [m for m in members if m]
+    if not members:
+        return Regions(box.shape, (), box.start)
+    result = Regions(box.shape, tuple(members[0]), box.start)
+    for more in members[1:]:
+        result = result | Regions(box.shape, tuple(more), box.start)
+    return result
+
+
+# ------------------------------------------------------------------------------------------ implicit regions
+
+
+@dataclass(frozen=True, slots=True)
+class ImplicitRegion:
+    """An exact set of points that is no small union of products, given by its constraints.
+
+    It answers the same questions as `Regions`; isl decides each one when it is asked.
+
+    Parameters
+    ----------
+    start, shape : tuple of int
+        The box that holds the set.
+    text : str
+        The set in isl's notation.
+    known_size : int, optional
+        The number of points where it is known without counting.
+
+    Examples
+    --------
+    >>> skew = IndexProjection(AffineMap(((1, 1), (1, -1)), (0, 0)), (1, 1))
+    >>> image = skew.image(Box.of((100, 100)))
+    >>> (3, 1) in image, (3, 2) in image, image.size
+    (True, False, 10000)
+    """
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    text: str
+    known_size: int | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no point."""
+        return bool(self.to_isl().is_empty())
+
+    @property
+    def size(self) -> int:
+        """Number of points.
+
+        Raises
+        ------
+        TooHard
+            If the points would have to be counted one by one and may be more than `COUNT_LIMIT`.
+        """
+        if self.known_size is not None:
+            return self.known_size
+        count = isl.count_points(self.to_isl(), COUNT_LIMIT)
+        if count is None:
+            raise TooHard(
+                f"ImplicitRegion.size: counting needs a scan of up to {prod(self.shape)} points of the box "
+                f"{self.start} + {self.shape}, more than {COUNT_LIMIT}; ask is_empty, isdisjoint or bounds instead"
+            )
+        return count
+
+    def to_isl(self) -> Any:
+        """Return the set as an islpy.Set."""
+        return isl.read_set(self.text)
+
+    def __contains__(self, point: Sequence[int]) -> bool:
+        at = as_ints(point, "ImplicitRegion: point")
+        _same_rank(f"ImplicitRegion: point {at}", len(at), self.rank)
+        return not self.to_isl().intersect(isl.point_set(at)).is_empty()
+
+    def __and__(self, other: ImplicitRegion | Region | Regions | Box) -> ImplicitRegion:
+        return ImplicitRegion(self.start, self.shape, str(self.to_isl().intersect(_isl_of(other))))
+
+    def __le__(self, other: ImplicitRegion | Region | Regions | Box) -> bool:
+        return bool(self.to_isl().is_subset(_isl_of(other)))
+
+    def isdisjoint(self, other: ImplicitRegion | Region | Regions | Box) -> bool:
+        """Return whether no point is common."""
+        return bool(self.to_isl().is_disjoint(_isl_of(other)))
+
+    def same_points(self, other: ImplicitRegion | Region | Regions | Box) -> bool:
+        """Return whether both hold the same points."""
+        return bool(self.to_isl().is_equal(_isl_of(other)))
+
+    def points(self) -> Int64Array:
+        """Return the points in row-major order, int64 of shape (size, rank)."""
+        self.size  # noqa: B018  refuses what is too large to list
+        return np.array(isl.list_points(self.to_isl()), np.int64).reshape(-1, self.rank)
+
+    def bounds(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Return the tight bounds (low, one past high), or None if the set is empty."""
+        return isl.bounds_of(self.to_isl())
+
+
+def _isl_of(x: ImplicitRegion | Region | Regions | Box) -> Any:
+    if isinstance(x, ImplicitRegion):
+        return x.to_isl()
+    return isl.box_set(x.start, x.stop) if isinstance(x, Box) else isl.to_isl(x)
+
+
+# ---------------------------------------------------------------------------------------- index projections
+
+
+@dataclass(frozen=True, slots=True)
+class IndexProjection:
+    """The block that each point of an index space touches: P(i) = box(start: A·i + b, shape).
+
+    Parameters
+    ----------
+    map : AffineMap
+        From index points to the block's start. Its columns are the index axes and then, for each split,
+        its quotient and its remainder.
+    shape : tuple of int
+        The block's extents, >= 1.
+    splits : tuple of (axis, q)
+        Derived index coordinates i[axis] // q and i[axis] % q, two columns each.
+
+    Raises
+    ------
+    ValueError
+        If ranks differ, an extent is below 1, or a split names no axis or a divisor below 1.
+
+    Examples
+    --------
+    Rows h of a convolution, 3 kernel rows, stride 2, padding 1:
+
+    >>> rows = IndexProjection(AffineMap(((2,),), (-1,)), (3,))
+    >>> rows((1,))
+    Box(start=(1,), shape=(3,))
+    >>> rows.bounding_box(Box((0,), (4,)))
+    Box(start=(-1,), shape=(9,))
+    >>> rows.shared(Box((0,), (2,)), Box((2,), (2,))).size
+    1
+
+    References
+    ----------
+    Tapestry, "Index Projection Functions".
+    """
+
+    map: AffineMap
+    shape: tuple[int, ...]
+    splits: tuple[tuple[int, int], ...] = ()
+    index_rank: int = field(init=False, compare=False, repr=False)
+    is_separable: bool = field(init=False, compare=False, repr=False)
+    _rows: tuple[tuple[tuple[int, int], ...], ...] = field(init=False, compare=False, repr=False)
+    _cuts: tuple[_Cut, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        shape = as_ints(self.shape, "IndexProjection: shape")
+        splits = tuple((as_int(a, "split axis"), as_int(q, "split divisor")) for a, q in self.splits)
+        if len(shape) != self.map.out_rank:
+            raise ValueError(
+                f"IndexProjection: shape {shape} has {len(shape)} extents but the map has "
+                f"{self.map.out_rank} coordinates"
+            )
+        for k, n in enumerate(shape):
+            if n < 1:
+                raise ValueError(
+                    f"IndexProjection: extent {n} of coordinate {k} in shape {shape} must be >= 1"
+                )
+        rank = self.map.in_rank - 2 * len(splits) if self.map.in_rank >= 0 else -1
+        for a, q in splits:
+            if not 0 <= a < rank or q < 1:
+                raise ValueError(
+                    f"IndexProjection: split ({a}, {q}) needs an axis in [0, {rank}) and a divisor >= 1"
+                )
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "splits", splits)
+        object.__setattr__(self, "index_rank", rank)
+        rows, cuts, separable = _plan_columns(self.map.terms(), rank, splits)
+        object.__setattr__(self, "_rows", rows)
+        object.__setattr__(self, "_cuts", cuts)
+        object.__setattr__(self, "is_separable", separable)
+
+    @classmethod
+    def from_exprs(
+        cls, index: Sequence[Any], *, start: Sequence[Any], shape: Sequence[int]
+    ) -> IndexProjection:
+        """Return the projection whose start is given by sympy expressions of the index symbols.
+
+        ``floor(i/q)`` and ``Mod(i, q)`` of an index symbol and a positive integer are understood as splits.
+
+        Parameters
+        ----------
+        index : sequence of sympy.Symbol
+            The index axes, in order.
+        start : sequence of sympy expression or int
+            The block's start, one for each coordinate.
+        shape : sequence of int
+            The block's extents.
+
+        Raises
+        ------
+        ValueError
+            If an expression is not affine with integer coefficients; the message names it and says why.
+
+        Examples
+        --------
+        >>> from sympy import symbols
+        >>> i, n = symbols("i n", integer=True)
+        >>> IndexProjection.from_exprs([i, n], start=[2 * i, n - 1], shape=[3, 1])((1, 1))
+        Box(start=(2, 0), shape=(3, 1))
+        """
+        matrix, offset, splits = _read_exprs(list(index), list(start))
+        return cls(AffineMap(matrix, offset, len(index) + 2 * len(splits)), tuple(shape), splits)
+
+    # -- one point ------------------------------------------------------------------------------------
+
+    def __call__(self, point: Sequence[int]) -> Box:
+        """Return the block of one index point."""
+        return Box(self.map.apply(self._columns_of_point(point)), self.shape)
+
+    def _columns_of_point(self, point: Sequence[int]) -> tuple[int, ...]:
+        at = as_ints(point, "IndexProjection: point")
+        if self.index_rank >= 0:
+            _same_rank(f"IndexProjection: point {at}", len(at), self.index_rank)
+        return at + tuple(x for a, q in self.splits for x in divmod(at[a], q))
+
+    def marginal(self, axis: int) -> tuple[int, ...]:
+        """Return how the block's start moves with one step along an index axis.
+
+        Raises
+        ------
+        ValueError
+            If there is no such axis, or it is split (its step is not constant).
+
+        Examples
+        --------
+        >>> IndexProjection(AffineMap(((2, 0), (0, 1)), (0, 0)), (3, 1)).marginal(0)
+        (2, 0)
+        """
+        if not 0 <= axis < self.index_rank:
+            raise ValueError(f"IndexProjection.marginal: axis {axis} is not in [0, {self.index_rank})")
+        for k, (a, q) in enumerate(self.splits):
+            used = any(row[self.index_rank + 2 * k + j] for row in self.map.matrix for j in (0, 1))
+            if a == axis and used:
+                raise ValueError(f"IndexProjection.marginal: axis {axis} is split by {q}, so its step varies")
+        return tuple(row[axis] for row in self.map.matrix)
+
+    # -- images ---------------------------------------------------------------------------------------
+
+    def image(
+        self, selection: Box | Region | Regions, within: Box | Sequence[int] | None = None
+    ) -> Regions | ImplicitRegion:
+        """Return every cell that the index points of `selection` touch.
+
+        Parameters
+        ----------
+        selection : Box, Region or Regions
+            Index points.
+        within : Box or shape, optional
+            The tensor's box; the image is clipped to it. By default the image's bounding box.
+
+        Returns
+        -------
+        Regions
+            Where no two output coordinates share an index axis that varies in `selection`.
+        ImplicitRegion
+            Otherwise: exact too, decided by isl.
+
+        Examples
+        --------
+        >>> difference = IndexProjection(AffineMap(((1, -1),), (0,)), (1,))
+        >>> difference.image(Box.of((4, 4))).bounds()
+        ((-3,), (4,))
+        """
+        grids = self._column_grids(selection)
+        if not self.is_separable and self._entangled(grids):
+            return self._implicit_image(selection, grids, within)
+        out = [self._project(grid) for grid in grids]
+        if within is None:
+            hull = grid_hull(out)
+            return Regions((0,) * self.map.out_rank, ()) if hull is None else regions_of(out, hull)
+        return regions_of(out, as_box(within, Box((), ())))
+
+    def bounding_box(self, box: Box) -> Box:
+        """Return the smallest box around the image of a box.
+
+        Raises
+        ------
+        ValueError
+            If `box` is empty: its image has no bounds.
+        """
+        hull = grid_hull(map(self._project, self._column_grids(box)))
+        if hull is None:
+            raise ValueError(f"IndexProjection.bounding_box: {box} is empty, so its image has no bounds")
+        return hull
+
+    def shared(
+        self, one: Box, other: Box, within: Box | Sequence[int] | None = None
+    ) -> Regions | ImplicitRegion:
+        """Return the cells that both index boxes touch.
+
+        Examples
+        --------
+        >>> window = IndexProjection(AffineMap(((1,),), (0,)), (3,))
+        >>> window.shared(Box((0,), (4,)), Box((4,), (4,))).bounds()
+        ((4,), (6,))
+        """
+        frame = as_box(within, self.bounding_box(one).hull(self.bounding_box(other)))
+        a, b = self.image(one, frame), self.image(other, frame)
+        if isinstance(a, Regions):
+            return a & b if isinstance(b, Regions) else b & a
+        return a & b
+
+    def _column_grids(self, selection: Box | Region | Regions) -> list[Grid]:
+        grids = grids_of(selection)
+        if self.index_rank >= 0 and grids:
+            _same_rank("IndexProjection: index selection", len(grids[0]), self.index_rank)
+        for cut in self._cuts:
+            grids = [grid + columns for grid in grids for columns in cut.columns(grid[cut.axis])]
+        return grids
+
+    def _project(self, grid: Grid) -> Grid:
+        return tuple(
+            combine(b, [(c, grid[k]) for k, c in terms], w)
+            for b, terms, w in zip(self.map.offset, self._rows, self.shape, strict=True)
+        )
+
+    def _entangled(self, grids: list[Grid]) -> bool:
+        """Whether two coordinates depend on one column that varies."""
+        if any(cut.is_extra for cut in self._cuts):
+            return True
+        for grid in grids:
+            varying = [k for terms in self._rows for k, _ in terms if grid[k][1]]
+            if len(varying) != len(set(varying)):
+                return True
+        return False
+
+    def _implicit_image(
+        self, selection: Box | Region | Regions, grids: list[Grid], within: Box | Sequence[int] | None
+    ) -> ImplicitRegion:
+        hull = grid_hull(map(self._project, grids))
+        assert hull is not None, "an empty selection is not entangled"
+        frame = as_box(within, hull)
+        image = _isl_of(selection).apply(self._isl_map()).intersect(isl.box_set(frame.start, frame.stop))
+        size = self._injective_size(grids) if frame.contains(hull) and not self._cuts else None
+        return ImplicitRegion(frame.start, frame.shape, str(image), size)
+
+    def _injective_size(self, grids: list[Grid]) -> int | None:
+        """The image's size if every index point and every offset in the block gives a cell of its own."""
+        if len(grids) != 1:
+            return None
+        grid = grids[0]
+        varying = sorted({k for terms in self._rows for k, _ in terms if grid[k][1]})
+        wide = [k for k, n in enumerate(self.shape) if n > 1]
+        columns = [[row[k] for row in self.map.matrix] for k in varying]
+        columns += [[int(k == j) for j in range(self.map.out_rank)] for k in wide]
+        if _rank(columns) < len(columns):
+            return None
+        return prod(prod(n for n, _ in grid[k][1]) for k in varying) * prod(self.shape)
+
+    def _isl_map(self) -> Any:
+        names = [f"x{k}" for k in range(self.index_rank)]
+        for a, q in self.splits:
+            names += [f"floor(x{a}/{q})", f"x{a} mod {q}"]
+        rows = tuple(tuple((names[k], c) for k, c in terms) for terms in self.map.terms())
+        return isl.affine_map(self.index_rank, rows, self.map.offset, self.shape)
+
+    # -- the other way, and chains --------------------------------------------------------------------
+
+    def preimage(
+        self, region: Box | Region | Regions, index: Box | Sequence[int]
+    ) -> Regions | ImplicitRegion:
+        """Return the index points of the box `index` whose block meets `region`.
+
+        Returns
+        -------
+        Regions
+            Where each coordinate that restricts the index depends on one index axis only.
+        ImplicitRegion
+            Otherwise: exact too, decided by isl.
+
+        Examples
+        --------
+        >>> rows = IndexProjection(AffineMap(((2,),), (-1,)), (3,))
+        >>> rows.preimage(Box((4,), (2,)), (8,)).bounds()
+        ((2,), (4,))
+        """
+        space = as_box(index, Box((), ()))
+        if self.index_rank >= 0:
+            _same_rank("IndexProjection.preimage: index box", space.rank, self.index_rank)
+        if space.is_empty:
+            return Regions(space.shape, (), space.start)
+        result = Regions(space.shape, (), space.start)
+        for target in grids_of(region):
+            _same_rank("IndexProjection.preimage: region", len(target), self.map.out_rank)
+            part = self._preimage_of_grid(target, space)
+            if part is None:
+                points = self._isl_map().reverse()
+                found = _isl_of(region).apply(points).intersect(isl.box_set(space.start, space.stop))
+                return ImplicitRegion(space.start, space.shape, str(found))
+            result = result | part
+        return result
+
+    def _preimage_of_grid(self, target: Grid, space: Box) -> Regions | None:
+        """The index points whose block meets a grid, None where that is no product of the axes."""
+        found = Regions(space.shape, (space.to_region(),), space.start)
+        domain = grid_of(space)
+        widths = {k: q for s, (_, q) in enumerate(self.splits) for k in (self.index_rank + 2 * s,)}
+        for terms, b, w, goal in zip(self.map.terms(), self.map.offset, self.shape, target, strict=True):
+            columns = [(self._domain_of(k, domain), c) for k, c in terms]
+            whole = combine(b, [(c, p) for p, c in columns], w)
+            solid = as_interval(goal)
+            if solid is not None and solid[0] <= whole[0] and whole[0] + reach(whole[1]) < solid[1]:
+                continue
+            if whole[0] + reach(whole[1]) < goal[0] or goal[0] + reach(goal[1]) < whole[0]:
+                return Regions(space.shape, (), space.start)
+            varying = [(k, c, p) for (k, c), (p, _) in zip(terms, columns, strict=True) if p[1]]
+            if len(varying) > 1:
+                return None
+            constant = b + sum(c * p[0] for p, c in columns if not p[1])
+            if not varying:
+                if not _meets(goal, interval(constant, constant + w)):
+                    return Regions(space.shape, (), space.start)
+                continue
+            k, c, p = varying[0]
+            values = [self._axis_values(k, v, domain, widths) for v in _solve(goal, c, constant, w, p)]
+            axis = k if k < self.index_rank else self.splits[(k - self.index_rank) // 2][0]
+            full = grid_of(space)
+            found = found & regions_of([(*full[:axis], v, *full[axis + 1 :]) for v in values], space)
+        return found
+
+    def _domain_of(self, column: int, domain: Grid) -> Progression:
+        """The values of one column over an index box (a hull of the remainders where they wrap)."""
+        if column < self.index_rank:
+            return domain[column]
+        a, q = self.splits[(column - self.index_rank) // 2]
+        start, stop = _bounds(domain[a])
+        if (column - self.index_rank) % 2 == 0:
+            return interval(start // q, (stop - 1) // q + 1)
+        if start // q == (stop - 1) // q:
+            return interval(start % q, (stop - 1) % q + 1)
+        return interval(0, q)
+
+    def _axis_values(
+        self, column: int, values: Progression, domain: Grid, q_of: dict[int, int]
+    ) -> Progression:
+        """The index values whose column takes one of `values`."""
+        if column < self.index_rank:
+            return values
+        a, q = self.splits[(column - self.index_rank) // 2]
+        start, stop = _bounds(domain[a])
+        if column in q_of:
+            return combine(0, [(q, values)], q)
+        return combine(0, [(q, interval(start // q, (stop - 1) // q + 1)), (1, values)])
+
+    def then(self, other: IndexProjection) -> IndexProjection:
+        """Return the projection from an index point to all cells that `other` touches from its block.
+
+        Raises
+        ------
+        ValueError
+            If those cells are no box, or `other` has splits.
+
+        Examples
+        --------
+        >>> window = IndexProjection(AffineMap(((1,),), (0,)), (3,))
+        >>> window.then(window)
+        IndexProjection(map=AffineMap(matrix=((1,),), offset=(0,), in_rank=1), shape=(5,), splits=())
+        """
+        if other.splits:
+            raise ValueError(f"IndexProjection.then: the second projection has splits {other.splits}")
+        block = other.image(Box((0,) * len(self.shape), self.shape))
+        bounds = other.bounding_box(Box((0,) * len(self.shape), self.shape))
+        if block.size != bounds.size:
+            raise ValueError(
+                f"IndexProjection.then: the image of a block of shape {self.shape} has {block.size} cells in a "
+                f"bounding box of {bounds.size}; only boxes can be chained"
+            )
+        moved = AffineMap(other.map.matrix, bounds.start, other.map.in_rank)
+        return IndexProjection(self.map.then(moved), bounds.shape, self.splits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """How a split axis becomes two columns: which of quotient and remainder are used."""
+
+    axis: int
+    q: int
+    quotient: bool
+    remainder: bool
+    is_extra: bool = False
+
+    def columns(self, p: Progression) -> list[Grid]:
+        """Return the (quotient, remainder) products of an axis; an unused column is 0."""
+        zero: Progression = (0, ())
+        if not (self.quotient or self.remainder):
+            return [(zero, zero)]
+        pairs = split_progression(p, self.q)
+        kept = [(k if self.quotient else zero, r if self.remainder else zero) for k, r in pairs]
+        return list(dict.fromkeys(kept))
+
+
+def _plan_columns(
+    terms: tuple[tuple[tuple[int, int], ...], ...], rank: int, splits: tuple[tuple[int, int], ...]
+) -> tuple[tuple[tuple[tuple[int, int], ...], ...], tuple[_Cut, ...], bool]:
+    """Return rows over columns that are independent of each other, how to cut, and whether none is shared."""
+    used = {k for row in terms for k, _ in row}
+    cuts = []
+    cut_axes: dict[int, tuple[int, int]] = {}
+    for s, (axis, q) in enumerate(splits):
+        k = rank + 2 * s
+        active = k in used or k + 1 in used
+        raw = active and axis in used
+        cuts.append(_Cut(axis, q, k in used or raw, k + 1 in used or raw, active and axis in cut_axes))
+        if active:
+            cut_axes.setdefault(axis, (k, q))
+    rows = []
+    for row in terms:
+        columns: dict[int, int] = {}
+        for k, c in row:
+            if k in cut_axes:  # i = q·(i // q) + i % q
+                quotient, q = cut_axes[k]
+                columns[quotient] = columns.get(quotient, 0) + c * q
+                columns[quotient + 1] = columns.get(quotient + 1, 0) + c
+            else:
+                columns[k] = columns.get(k, 0) + c
+        rows.append(tuple((k, c) for k, c in columns.items() if c))
+    everywhere = [k for row in rows for k, _ in row]
+    separable = len(everywhere) == len(set(everywhere)) and not any(cut.is_extra for cut in cuts)
+    return tuple(rows), tuple(cuts), separable
+
+
+def _bounds(p: Progression) -> tuple[int, int]:
+    return p[0], p[0] + reach(p[1]) + 1
+
+
+def _meets(p: Progression, q: Progression) -> bool:
+    """Whether two progressions have a common element; one of them is an interval."""
+    start, stop = _bounds(q)
+    members = axis_setts(p, min(start, p[0]), max(stop, _bounds(p)[1]) - min(start, p[0]))
+    return any(sett.count(start, stop) for sett in members)
+
+
+def _solve(goal: Progression, c: int, b: int, width: int, domain: Progression) -> list[Progression]:
+    """Return the x of an interval for which [c·x + b, c·x + b + width) meets `goal`, as disjoint progressions."""
+    low, high = _bounds(domain)
+    solid = as_interval(goal)
+    if solid is not None:
+        # the block meets [start, stop) iff start - width < c·x + b < stop
+        start, stop = solid[0] - width + 1 - b, solid[1] - b
+        start, stop = (start, stop) if c > 0 else (1 - stop, 1 - start)
+        first, last = max(low, -(-start // abs(c))), min(high, -(-stop // abs(c)))
+        return [interval(first, last)] if first < last else []
+    touching = combine(1 - width, [(1, goal)], width)  # the starts of blocks that meet the goal
+    starts = combine(b, [(c, domain)])
+    box_start, box_stop = min(touching[0], starts[0]), max(_bounds(touching)[1], _bounds(starts)[1])
+    frame = Box((box_start,), (box_stop - box_start,))
+    common = regions_of([(touching,)], frame) & regions_of([(starts,)], frame)
+    found = []
+    for ((first, levels),) in grids_of(common):
+        found.append(combine(0, [(1, ((first - b) // c, tuple((n, s // c) for n, s in levels)))]))
+    return found
+
+
+def _rank(vectors: list[list[int]]) -> int:
+    """The rank of integer vectors, by elimination without fractions."""
+    rows = [list(v) for v in vectors]
+    rank = 0
+    for column in range(len(rows[0]) if rows else 0):
+        pivot = next((r for r in range(rank, len(rows)) if rows[r][column]), None)
+        if pivot is None:
+            continue
+        rows[rank], rows[pivot] = rows[pivot], rows[rank]
+        head = rows[rank]
+        for r in range(rank + 1, len(rows)):
+            f = rows[r][column]
+            rows[r] = [x * head[column] - f * y for x, y in zip(rows[r], head, strict=True)]
+        rank += 1
+    return rank
+
+
+# ---------------------------------------------------------------------------------------------------- sympy
+
+
+def _read_exprs(
+    index: list[Any], start: list[Any]
+) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], tuple[tuple[int, int], ...]]:
+    """Return matrix, offset and splits of sympy expressions."""
+    import sympy
+
+    exprs = [sympy.sympify(e) for e in start]
+    splits: list[tuple[int, int]] = []
+    stand_ins: dict[Any, Any] = {}
+    columns = list(index)
+    for atom in sorted({a for e in exprs for a in e.atoms(sympy.floor, sympy.Mod)}, key=str):
+        axis, q, kind = _read_split(sympy, atom, index)
+        if (axis, q) not in splits:
+            splits.append((axis, q))
+            columns += [sympy.Dummy(), sympy.Dummy()]
+        stand_ins[atom] = columns[len(index) + 2 * splits.index((axis, q)) + kind]
+    read = [_read_affine(sympy, e, e.xreplace(stand_ins), columns) for e in exprs]
+    return tuple(row for row, _ in read), tuple(b for _, b in read), tuple(splits)
+
+
+def _read_split(sympy: Any, atom: Any, index: list[Any]) -> tuple[int, int, int]:
+    """Return (axis, q, 0 for the quotient or 1 for the remainder) of floor(i/q) or Mod(i, q)."""
+    if isinstance(atom, sympy.Mod):
+        symbol, q = atom.args
+        kind = 1
+    else:
+        ratio, symbol = atom.args[0].as_coeff_Mul()
+        q = 1 / ratio
+        kind = 0
+    if symbol not in index or not q.is_Integer or q < 1:
+        raise ValueError(
+            f"IndexProjection.from_exprs: {atom} is not affine; only floor(i/q) and Mod(i, q) of an index symbol "
+            "and a positive integer q can be used"
+        )
+    return index.index(symbol), int(q), kind
+
+
+def _read_affine(sympy: Any, shown: Any, expr: Any, columns: list[Any]) -> tuple[tuple[int, ...], int]:
+    """Return the coefficients and the constant of an affine expression."""
+    expr = sympy.expand(expr)
+    foreign = expr.free_symbols - set(columns)
+    if foreign:
+        names = ", ".join(sorted(map(str, foreign)))
+        raise ValueError(f"IndexProjection.from_exprs: {shown} uses {names}, which is no index symbol")
+    rest = expr
+    row = []
+    for symbol in columns:
+        c = expr.coeff(symbol, 1)
+        if not c.is_Integer:
+            raise ValueError(
+                f"IndexProjection.from_exprs: {shown} is not affine: the coefficient of {symbol} is {c}, "
+                "which must be an integer"
+            )
+        row.append(int(c))
+        rest -= c * symbol
+    rest = sympy.expand(rest)
+    if not rest.is_Integer:
+        raise ValueError(
+            f"IndexProjection.from_exprs: {shown} is not affine: {rest} is left, which must be an integer"
+        )
+    return tuple(row), int(rest)

@@ -1,0 +1,234 @@
+"""To isl and back: the last rung where closed forms end, and the bridge to other polyhedral tools.
+
+islpy is imported when first needed. This module imports no other module of the package: it takes stripes,
+nests, setts and regions by their attributes, so that `nest` can use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from math import prod
+from types import ModuleType
+from typing import Any
+
+Levels = Sequence[tuple[int, int, int]]
+
+
+def _islpy() -> ModuleType:
+    try:
+        return import_module("islpy")
+    except ImportError as error:
+        raise ImportError(
+            "this question needs isl, and the package islpy is not installed: pip install islpy"
+        ) from error
+
+
+def available() -> bool:
+    """Return whether islpy can be imported."""
+    try:
+        _islpy()
+    except ImportError:
+        return False
+    return True
+
+
+def _nest_constraint(levels: Levels, var: str, prefix: str) -> tuple[list[str], list[str]]:
+    """Return (names of existential variables, constraints) that put `var` in the nest."""
+    names: list[str] = []
+    constraints: list[str] = []
+    inner = var
+    for depth, (on, period, phase) in enumerate(levels):
+        k = f"{prefix}{depth}"
+        names.append(k)
+        inner = f"{inner} - {phase} - {period}{k}"
+        constraints.append(f"0 <= {inner} < {on}")
+    return names, constraints
+
+
+def _formula(levels: Levels, var: str, prefix: str) -> str:
+    names, constraints = _nest_constraint(levels, var, prefix)
+    if not names:
+        return "true"
+    return f"(exists {', '.join(names)} : {' and '.join(constraints)})"
+
+
+def nest_set(levels: Levels) -> Any:
+    """Return a nest as an ``islpy.Set`` of one dimension."""
+    return _islpy().Set(f"{{ [z] : {_formula(levels, 'z', 'k')} }}")
+
+
+def _window_set(lo: int, hi: int) -> Any:
+    return _islpy().Set(f"{{ [z] : {lo} <= z < {hi} }}")
+
+
+def nests_first_common(s: Levels, t: Levels, lo: int, hi: int) -> int | None:
+    """Return the smallest common element in [lo, hi) of two nests, or None, as isl finds it."""
+    both = nest_set(s) & nest_set(t) & _window_set(lo, hi)
+    if both.is_empty():
+        return None
+    return int(both.dim_min_val(0).to_python())
+
+
+def nests_disjoint(s: Levels, t: Levels) -> bool:
+    """Return whether two nests share no integer on the whole line, as isl decides."""
+    return bool((nest_set(s) & nest_set(t)).is_empty())
+
+
+def nest_is_subset(s: Levels, t: Levels, lo: int, hi: int) -> bool:
+    """Return whether every element in [lo, hi) of `s` is in `t`, as isl decides."""
+    return bool((nest_set(s) & _window_set(lo, hi)).is_subset(nest_set(t)))
+
+
+def to_isl(x: Any) -> Any:
+    """Return a stripe, sett, union of setts, region or union of regions as an ``islpy.Set``.
+
+    Parameters
+    ----------
+    x : Stripe, Sett, Setts, Region or Regions
+        One dimension for stripes and setts, one for each axis for regions.
+
+    Returns
+    -------
+    islpy.Set
+
+    Raises
+    ------
+    ImportError
+        If islpy is not installed.
+    TypeError
+        If `x` is none of these.
+
+    Examples
+    --------
+    >>> from tapestry_sets.stripe import Stripe
+    >>> to_isl(Stripe(1, 1)).is_equal(to_isl(Stripe(2, 2)).union(to_isl(Stripe(1, 1))))
+    False
+
+    References
+    ----------
+    isl, the integer set library, ``isl_set``.
+    """
+    if hasattr(x, "members"):
+        parts = [to_isl(member) for member in x.members]
+        if not parts:
+            return _box_set(x.shape, x.start, [], True) if hasattr(x, "shape") else nest_set([(0, 1, 0)])
+        total = parts[0]
+        for part in parts[1:]:
+            total = total | part
+        return total
+    if hasattr(x, "setts"):
+        formulas = [_formula(sett.nest, f"z{axis}", f"k{axis}_") for axis, sett in enumerate(x.setts)]
+        return _box_set(x.shape, x.start, formulas, x.is_empty)
+    if hasattr(x, "nest"):
+        return nest_set(x.nest)
+    if hasattr(x, "level"):
+        return nest_set([x.level])
+    raise TypeError(f"to_isl: takes a stripe, sett, region or a union of them, not {type(x).__name__}")
+
+
+def _box_set(shape: Sequence[int], start: Sequence[int], formulas: list[str], empty: bool) -> Any:
+    names = ", ".join(f"z{axis}" for axis in range(len(shape)))
+    bounds = [f"{lo} <= z{axis} < {lo + n}" for axis, (lo, n) in enumerate(zip(start, shape, strict=True))]
+    parts = [*bounds, *formulas, *(["false"] if empty else [])]
+    return _islpy().Set(f"{{ [{names}] : {' and '.join(parts) or 'true'} }}")
+
+
+# ------------------------------------------------------------------------- chains of maps, as sets and relations
+
+def read_set(text: str) -> Any:
+    """Return the islpy.Set that `text` describes."""
+    return _islpy().Set(text)
+
+
+def box_set(start: tuple[int, ...], stop: tuple[int, ...]) -> Any:
+    """Return the box [start, stop) as an islpy.Set."""
+    names = [f"x{k}" for k in range(len(start))]
+    bounds = [f"{a} <= {x} < {b}" for x, a, b in zip(names, start, stop, strict=True)]
+    return read_set(f"{{ [{', '.join(names)}] : {' and '.join(bounds) or 'true'} }}")
+
+
+def point_set(point: tuple[int, ...]) -> Any:
+    """Return one point as an islpy.Set."""
+    return read_set(f"{{ [{', '.join(map(str, point))}] }}")
+
+
+def affine_map(
+    in_rank: int,
+    rows: tuple[tuple[tuple[str, int], ...], ...],
+    offset: tuple[int, ...],
+    width: tuple[int, ...],
+) -> Any:
+    """Return the relation x -> offset + Σ coefficient·expression + [0, width) as an islpy.Map.
+
+    Parameters
+    ----------
+    in_rank : int
+        Number of input axes; expressions call them ``x0``, ``x1``, ….
+    rows : tuple
+        For each output coordinate its (expression, coefficient) terms.
+    offset, width : tuple of int
+        One for each output coordinate.
+    """
+    source = ", ".join(f"x{k}" for k in range(in_rank))
+    target = ", ".join(f"y{k}" for k in range(len(rows)))
+    conditions = []
+    for k, (terms, b, w) in enumerate(zip(rows, offset, width, strict=True)):
+        value = " + ".join([str(b), *(f"{c}*({e})" for e, c in terms)])
+        conditions.append(f"y{k} = {value}" if w == 1 else f"{value} <= y{k} < {value} + {w}")
+    return _islpy().Map(f"{{ [{source}] -> [{target}] : {' and '.join(conditions) or 'true'} }}")
+
+
+def relinearize_map(from_shape: tuple[int, ...], to_shape: tuple[int, ...]) -> Any:
+    """Return the row-major renumbering from one shape to another as an islpy.Map."""
+    flat = []
+    weight = 1
+    for k in range(len(from_shape) - 1, -1, -1):
+        flat.append((f"x{k}", weight))
+        weight *= from_shape[k]
+    flatten = affine_map(len(from_shape), (tuple(flat),), (0,), (1,))
+    rows = []
+    weight = 1
+    for k in range(len(to_shape) - 1, -1, -1):
+        quotient = f"floor(x0/{weight})" if weight > 1 else "x0"
+        rows.append((((f"({quotient}) mod {to_shape[k]}" if k else quotient), 1),))
+        weight *= to_shape[k]
+    split = affine_map(1, tuple(reversed(rows)), (0,) * len(rows), (1,) * len(rows))
+    return flatten.apply_range(split)
+
+
+def bounds_of(points: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return the tight bounds (low, one past high) of an islpy.Set, or None if it is empty."""
+    if points.is_empty():
+        return None
+    rank = points.dim(_islpy().dim_type.set)
+    low = tuple(points.dim_min_val(k).to_python() for k in range(rank))
+    return low, tuple(points.dim_max_val(k).to_python() + 1 for k in range(rank))
+
+
+def count_points(points: Any, limit: int) -> int | None:
+    """Return the number of points of an islpy.Set, or None if its bounding box holds more than `limit`."""
+    bounds = bounds_of(points)
+    if bounds is None:
+        return 0
+    if prod(b - a for a, b in zip(*bounds, strict=True)) > limit:
+        return None
+    return int(points.count_val().to_python())
+
+
+def a_point(points: Any) -> tuple[int, ...] | None:
+    """Return some point of an islpy.Set, or None if it is empty."""
+    sample = points.sample_point()
+    return None if sample.is_void() else _coordinates(sample)
+
+
+def list_points(points: Any) -> list[tuple[int, ...]]:
+    """Return the points of an islpy.Set in row-major order."""
+    found: list[tuple[int, ...]] = []
+    points.foreach_point(lambda point: found.append(_coordinates(point)))
+    return sorted(found)
+
+
+def _coordinates(point: Any) -> tuple[int, ...]:
+    kind = _islpy().dim_type.set
+    return tuple(point.get_coordinate_val(kind, k).to_python() for k in range(point.get_space().dim(kind)))

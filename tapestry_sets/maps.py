@@ -1,0 +1,830 @@
+"""The normal form of views: pieces, each a chain of affine maps and row-major renumberings under guards.
+
+Every view, whatever its kind, is a tuple of `Piece`. Where all guards of a piece hold, the view reads the piece's
+source at ``map(point)``; the domains of a view's pieces partition it. What is computed here (images, domains,
+composition, simplification, JSON) looks at pieces only and never at kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tapestry_sets import isl
+from tapestry_sets.affine import (
+    AffineMap,
+    Box,
+    IndexProjection,
+    as_box,
+    as_ints,
+    grid_hull,
+    grids_of,
+    regions_of,
+)
+from tapestry_sets.nest import TooManyPieces
+from tapestry_sets.progression import (
+    MAX_GRIDS,
+    Grid,
+    Progression,
+    combine,
+    progression,
+    reach,
+    split_progression,
+)
+from tapestry_sets.region import Region, Regions
+from tapestry_sets.sett import Sett
+from tapestry_sets.stripe import Int64Array, Stripe
+
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Relinearize:
+    """Row-major renumbering: the coordinates of the same cell after a reshape.
+
+    The outermost extents bound nothing: guards and the view's own box do.
+
+    Parameters
+    ----------
+    from_shape, to_shape : tuple of int
+        Shapes of equal size.
+
+    Raises
+    ------
+    ValueError
+        If an extent is negative or the sizes differ.
+
+    Examples
+    --------
+    >>> Relinearize((2, 6), (4, 3)).apply((1, 2))
+    (2, 2)
+
+    References
+    ----------
+    ONNX Reshape; Tapestry's document on nested striding: reshape always aliases.
+    """
+
+    from_shape: tuple[int, ...]
+    to_shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        old, new = (
+            as_ints(self.from_shape, "Relinearize: from_shape"),
+            as_ints(self.to_shape, "Relinearize: to_shape"),
+        )
+        for what, shape in (("from_shape", old), ("to_shape", new)):
+            if any(n < 0 for n in shape):
+                raise ValueError(f"Relinearize: {what} {shape} has a negative extent; extents are >= 0")
+        if prod(old) != prod(new):
+            raise ValueError(
+                f"Relinearize: {old} has {prod(old)} elements and {new} has {prod(new)}; they must agree"
+            )
+        object.__setattr__(self, "from_shape", old)
+        object.__setattr__(self, "to_shape", new)
+
+    @property
+    def in_rank(self) -> int:
+        """Number of input axes."""
+        return len(self.from_shape)
+
+    @property
+    def out_rank(self) -> int:
+        """Number of output axes."""
+        return len(self.to_shape)
+
+    def apply(self, point: Sequence[int]) -> tuple[int, ...]:
+        """Return the renumbered point, in exact integers."""
+        flat = 0
+        for n, x in zip(self.from_shape, point, strict=True):
+            flat = flat * n + x
+        out = []
+        for n in self.to_shape[:0:-1]:
+            flat, x = divmod(flat, n)
+            out.append(x)
+        return (*((flat,) if self.to_shape else ()), *reversed(out))
+
+
+Step = AffineMap | Relinearize
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """A chain of affine maps and renumberings, applied first to last.
+
+    Parameters
+    ----------
+    steps : tuple of AffineMap or Relinearize
+        Each step takes what the one before gives.
+    in_rank : int, optional
+        Number of input axes; needed only when there are no steps.
+
+    Raises
+    ------
+    ValueError
+        If the ranks of neighbouring steps do not match.
+
+    Examples
+    --------
+    >>> m = IndexMap((AffineMap(((1, 0), (0, 2)), (0, 1)), Relinearize((4, 6), (24,))))
+    >>> m.apply((1, 1))
+    (9,)
+    """
+
+    steps: tuple[Step, ...] = ()
+    in_rank: int = -1
+
+    def __post_init__(self) -> None:
+        steps = tuple(self.steps)
+        rank = self.in_rank if self.in_rank >= 0 or not steps else steps[0].in_rank
+        if rank < 0:
+            raise ValueError("IndexMap: the number of input axes is unknown; give in_rank")
+        at = rank
+        for k, step in enumerate(steps):
+            if step.in_rank != at:
+                raise ValueError(
+                    f"IndexMap: step {k} takes rank {step.in_rank} where rank {at} arrives: {step}"
+                )
+            at = step.out_rank
+        object.__setattr__(self, "steps", steps)
+        object.__setattr__(self, "in_rank", rank)
+
+    @property
+    def out_rank(self) -> int:
+        """Number of output axes."""
+        return self.steps[-1].out_rank if self.steps else self.in_rank
+
+    def apply(self, point: Sequence[int]) -> tuple[int, ...]:
+        """Return the image of one point, in exact integers."""
+        at = as_ints(point, "IndexMap.apply: point")
+        if len(at) != self.in_rank:
+            raise ValueError(
+                f"IndexMap.apply: point {at} has rank {len(at)}; the map takes rank {self.in_rank}"
+            )
+        for step in self.steps:
+            at = step.apply(at)
+        return at
+
+    def apply_array(self, points: Int64Array) -> Int64Array:
+        """Return the images of many points.
+
+        Parameters
+        ----------
+        points : int64 array of shape (n, in_rank)
+
+        Returns
+        -------
+        int64 array of shape (n, out_rank)
+
+        Raises
+        ------
+        ValueError
+            If the array's shape does not fit.
+        OverflowError
+            If a coordinate may not fit 64 bits; `apply` has no such bound.
+
+        Examples
+        --------
+        >>> flip = IndexMap((AffineMap(((-1,),), (4,)),))
+        >>> flip.apply_array(np.array([[0], [3]])).tolist()
+        [[4], [1]]
+        """
+        x = np.asarray(points, np.int64)
+        if x.ndim != 2 or x.shape[1] != self.in_rank:
+            raise ValueError(f"IndexMap.apply_array: shape {x.shape} where (n, {self.in_rank}) is needed")
+        for step in self.steps:
+            x = _apply_affine_array(step, x) if isinstance(step, AffineMap) else _relinearize_array(step, x)
+        return x
+
+    def then(self, other: IndexMap) -> IndexMap:
+        """Return the chain of this map and then `other`."""
+        if other.in_rank != self.out_rank:
+            raise ValueError(
+                f"IndexMap.then: rank {self.out_rank} arrives where rank {other.in_rank} is taken"
+            )
+        return IndexMap(self.steps + other.steps, self.in_rank)
+
+    def simplify(self) -> IndexMap:
+        """Return the same map with neighbouring steps of a kind merged and identities removed.
+
+        Examples
+        --------
+        >>> there, back = Relinearize((6,), (2, 3)), Relinearize((2, 3), (6,))
+        >>> IndexMap((there, back)).simplify()
+        IndexMap(steps=(), in_rank=1)
+        """
+        steps: list[Step] = []
+        for step in self.steps:
+            merged = _merge(steps[-1], step) if steps else None
+            if merged is not None:
+                steps[-1] = merged
+            else:
+                steps.append(step)
+            if _is_identity(steps[-1]):
+                steps.pop()
+        if len(steps) < len(self.steps):
+            return IndexMap(tuple(steps), self.in_rank).simplify()
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the map as plain lists and integers."""
+        return {"in_rank": self.in_rank, "steps": [_step_to_dict(step) for step in self.steps]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> IndexMap:
+        """Return the map that `to_dict` wrote."""
+        return cls(tuple(_step_from_dict(step) for step in data["steps"]), data["in_rank"])
+
+
+def _merge(first: Step, second: Step) -> Step | None:
+    """One step for two neighbours of a kind, else None."""
+    if isinstance(first, AffineMap) and isinstance(second, AffineMap):
+        return first.then(second)
+    if (
+        isinstance(first, Relinearize)
+        and isinstance(second, Relinearize)
+        and first.to_shape == second.from_shape
+    ):
+        return Relinearize(first.from_shape, second.to_shape)
+    return None
+
+
+def _is_identity(step: Step) -> bool:
+    return step.is_identity if isinstance(step, AffineMap) else step.from_shape == step.to_shape
+
+
+def _apply_affine_array(step: AffineMap, x: Int64Array) -> Int64Array:
+    top = int(np.abs(x).max()) if x.size else 0
+    for row, b in zip(step.matrix, step.offset, strict=True):
+        if abs(b) + sum(map(abs, row)) * top > INT64_MAX:
+            raise OverflowError(
+                f"IndexMap.apply_array: coordinates up to {top} times {row} plus {b} exceed int64"
+            )
+    matrix = np.array(step.matrix, np.int64).reshape(step.out_rank, x.shape[1])
+    result: Int64Array = x @ matrix.T + np.array(step.offset, np.int64)
+    return result
+
+
+def _relinearize_array(step: Relinearize, x: Int64Array) -> Int64Array:
+    if prod(step.from_shape) > INT64_MAX:
+        raise OverflowError(
+            f"IndexMap.apply_array: {step.from_shape} has more elements than int64 can number"
+        )
+    flat = np.zeros(len(x), np.int64)
+    for axis, n in enumerate(step.from_shape):
+        flat = flat * n + x[:, axis]
+    out = np.empty((len(x), step.out_rank), np.int64)
+    for axis in range(step.out_rank - 1, 0, -1):
+        flat, out[:, axis] = np.divmod(flat, max(step.to_shape[axis], 1))
+    if step.out_rank:
+        out[:, 0] = flat
+    return out
+
+
+# ---------------------------------------------------------------------------------------------------- pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition on the coordinates after the first `prefix` steps of a piece's chain: they lie in `region`."""
+
+    prefix: int
+    region: Region
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Where all guards hold, the view reads source number `source` at ``map(point)``.
+
+    Parameters
+    ----------
+    source : int
+        The position of the source among the view's sources; -1 for a constant.
+    guards : tuple of Guard
+        The domain, each condition in the coordinates where it is a product.
+    map : IndexMap
+        From the view's coordinates to the source's; to rank 0 for a constant.
+    fill : float, optional
+        The value of a constant, given exactly when `source` is -1.
+
+    Raises
+    ------
+    ValueError
+        If a guard names no step or has the wrong rank, or `fill` does not fit `source`.
+    """
+
+    source: int
+    guards: tuple[Guard, ...]
+    map: IndexMap
+    fill: float | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        if (self.source == -1) != (self.fill is not None) or self.source < -1:
+            raise ValueError(
+                f"Piece: source {self.source} with fill {self.fill!r}; a constant has source -1 and a fill"
+            )
+        for guard in self.guards:
+            if not 0 <= guard.prefix <= len(self.map.steps):
+                raise ValueError(f"Piece: guard prefix {guard.prefix} is not in [0, {len(self.map.steps)}]")
+            rank = rank_at(self.map, guard.prefix)
+            if guard.region.rank != rank:
+                raise ValueError(
+                    f"Piece: guard {guard} has rank {guard.region.rank} where the chain has rank {rank}"
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the piece as plain lists, strings and numbers.
+
+        Examples
+        --------
+        >>> piece = Piece(-1, (), IndexMap((AffineMap((), (), 1),)), float("-inf"))
+        >>> Piece.from_dict(piece.to_dict()) == piece
+        True
+        """
+        data: dict[str, Any] = {
+            "source": self.source,
+            "guards": [{"prefix": g.prefix, "region": region_to_dict(g.region)} for g in self.guards],
+            "map": self.map.to_dict(),
+        }
+        if self.fill is not None:  # as a string: JSON has no infinities
+            data["fill"] = repr(self.fill)
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Piece:
+        """Return the piece that `to_dict` wrote."""
+        guards = tuple(Guard(g["prefix"], region_from_dict(g["region"])) for g in data["guards"])
+        fill = data.get("fill")
+        return cls(
+            data["source"],
+            guards,
+            IndexMap.from_dict(data["map"]),
+            None if fill is None else _number(str(fill)),
+        )
+
+
+def _number(text: str) -> float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def rank_at(chain: IndexMap, prefix: int) -> int:
+    """Return the number of coordinates after the first `prefix` steps."""
+    return chain.steps[prefix - 1].out_rank if prefix else chain.in_rank
+
+
+def identity_piece(rank: int, source: int = 0) -> Piece:
+    """Return the piece that reads all of a source as it is."""
+    return Piece(source, (), IndexMap((), rank))
+
+
+def region_to_dict(region: Region) -> dict[str, Any]:
+    """Return a region as plain lists: each axis a list of stripes [on, off, phase].
+
+    Examples
+    --------
+    >>> region = Region.from_slices((4,), (slice(1, 3),))
+    >>> region_from_dict(region_to_dict(region)) == region
+    True
+    """
+    return {
+        "start": list(region.start),
+        "shape": list(region.shape),
+        "setts": [[[s.on, s.off, s.phase] for s in sett.stripes] for sett in region.setts],
+    }
+
+
+def region_from_dict(data: Mapping[str, Any]) -> Region:
+    """Return the region that `region_to_dict` wrote."""
+    setts = tuple(Sett(*(Stripe(*stripe) for stripe in stripes)) for stripes in data["setts"])
+    return Region(tuple(data["shape"]), setts, tuple(data["start"]))
+
+
+def _step_to_dict(step: Step) -> dict[str, Any]:
+    if isinstance(step, Relinearize):
+        return {"relinearize": [list(step.from_shape), list(step.to_shape)]}
+    return {
+        "affine": [list(row) for row in step.matrix],
+        "offset": list(step.offset),
+        "in_rank": step.in_rank,
+    }
+
+
+def _step_from_dict(data: Mapping[str, Any]) -> Step:
+    if "relinearize" in data:
+        old, new = data["relinearize"]
+        return Relinearize(tuple(old), tuple(new))
+    return AffineMap(tuple(tuple(row) for row in data["affine"]), tuple(data["offset"]), data["in_rank"])
+
+
+# ---------------------------------------------------------------------------------------------------- images
+
+
+def piece_image(
+    piece: Piece, box: Box | Region | Regions, within: Box | Sequence[int] | None = None
+) -> Regions:
+    """Return the source's cells that a view's cells in `box` read through one piece.
+
+    Parameters
+    ----------
+    piece : Piece
+    box : Box, Region or Regions
+        Cells of the view; those outside the piece's domain read nothing here.
+    within : Box or shape, optional
+        The source's box; by default the image's bounding box.
+
+    Returns
+    -------
+    Regions
+        Exact, in the source's coordinates.
+
+    Raises
+    ------
+    TooManyPieces
+        If the image shatters into too many products.
+
+    Examples
+    --------
+    >>> tail = Piece(0, (), IndexMap((AffineMap(((1,),), (5,)),)))
+    >>> piece_image(tail, Box((0,), (3,)), (10,)).bounds()
+    ((5,), (8,))
+    """
+    grids = push(piece, grids_of(box))
+    if within is not None:
+        return regions_of(grids, as_box(within, Box((), ())))
+    hull = grid_hull(grids)
+    return Regions((0,) * piece.map.out_rank, ()) if hull is None else regions_of(grids, hull)
+
+
+def push(piece: Piece, grids: list[Grid], stop: int | None = None) -> list[Grid]:
+    """Return the grids that `piece` makes of grids of view cells, after `stop` steps (default all)."""
+    end = len(piece.map.steps) if stop is None else stop
+    for prefix in range(end + 1):
+        for guard in piece.guards:
+            if guard.prefix == prefix:
+                grids = [g for grid in grids for g in restrict(grid, guard.region)]
+        if prefix < end and grids:
+            step = piece.map.steps[prefix]
+            if isinstance(step, AffineMap):
+                grids = [g for grid in grids for g in affine_image(grid, step)]
+            else:
+                grids = [
+                    g
+                    for grid in grids
+                    for g in unflatten_grid(flatten_grid(grid, step.from_shape), step.to_shape)
+                ]
+            if len(grids) > 1:
+                grids = list(dict.fromkeys(grids))
+            if len(grids) > MAX_GRIDS:
+                raise TooManyPieces(
+                    f"the image needs {len(grids)} products after step {prefix}, more than {MAX_GRIDS}; "
+                    "ask overlaps(), which needs no explicit set"
+                )
+    return grids
+
+
+def restrict(grid: Grid, region: Region) -> list[Grid]:
+    """Return the part of a grid inside a region, as disjoint grids."""
+    if not region.is_box:
+        hull = grid_hull([grid])
+        assert hull is not None
+        frame = hull.hull(Box(region.start, region.shape))
+        return grids_of(regions_of([grid], frame) & regions_of(grids_of(region), frame))
+    bounds = region.bounds()
+    if bounds is None:
+        return []
+    axes = [_clip(p, a, b) for p, a, b in zip(grid, *bounds, strict=True)]
+    return list(product(*axes))
+
+
+def _clip(p: Progression, start: int, stop: int) -> list[Progression]:
+    """The elements of a progression in [start, stop), as disjoint progressions."""
+    first, levels = p
+    last = first + reach(levels)
+    if start <= first and last < stop:
+        return [p]
+    if last < start or stop <= first:
+        return []
+    if len(levels) == 1:
+        (n, step) = levels[0]
+        skip = max(0, -((first - start) // step))
+        n = min(n, -((first - stop) // step)) - skip
+        return [progression(first + skip * step, ((n, step),))] if n > 0 else []
+    hull = Box((min(first, start),), (max(last + 1, stop) - min(first, start),))
+    cut = regions_of([(p,)], hull) & Box((start,), (stop - start,)).to_region(hull)
+    return [grid[0] for grid in grids_of(cut)]
+
+
+def affine_image(grid: Grid, m: AffineMap) -> list[Grid]:
+    """Return the image of a grid under an affine map.
+
+    Raises
+    ------
+    TooManyPieces
+        If coordinates share axes (a diagonal) whose values are too many to list.
+    """
+    terms = m.terms()
+    varying = [j for row in terms for j, _ in row if grid[j][1]]
+    shared = sorted({j for j in varying if varying.count(j) > 1})
+    points = prod(prod(n for n, _ in grid[j][1]) for j in shared)
+    if points > MAX_GRIDS:
+        raise TooManyPieces(
+            f"the image under {m} has a product for each of {points} values of axes {shared}, more than {MAX_GRIDS}; "
+            "ask overlaps(), which needs no explicit set"
+        )
+    images = []
+    for values in product(*(_values(grid[j]) for j in shared)):
+        fixed = dict(zip(shared, values, strict=True))
+        axes = [(fixed[j], ()) if j in fixed else p for j, p in enumerate(grid)]
+        images.append(
+            tuple(combine(b, [(c, axes[j]) for j, c in row]) for row, b in zip(terms, m.offset, strict=True))
+        )
+    return images
+
+
+def _values(p: Progression) -> list[int]:
+    values = [p[0]]
+    for n, step in p[1]:
+        values = [v + j * step for v in values for j in range(n)]
+    return values
+
+
+def flatten_grid(grid: Grid, shape: Sequence[int]) -> Progression:
+    """Return the row-major numbers of a grid's points."""
+    weight = 1
+    terms = []
+    for p, n in zip(reversed(grid), reversed(shape), strict=True):
+        terms.append((weight, p))
+        weight *= n
+    return combine(0, terms)
+
+
+def unflatten_grid(p: Progression, shape: Sequence[int]) -> list[Grid]:
+    """Return the points with the given row-major numbers, as disjoint grids; the outermost extent is free."""
+    if not shape:
+        return [()]
+    partial: list[tuple[Progression, Grid]] = [(p, ())]
+    for n in shape[:0:-1]:
+        partial = [(high, (low, *done)) for rest, done in partial for high, low in split_progression(rest, n)]
+    return [(high, *done) for high, done in partial]
+
+
+# --------------------------------------------------------------------------------------------------- domains
+
+
+def piece_domain(piece: Piece, box: Box) -> Regions:
+    """Return the view's cells in `box` that read through this piece, in the coordinates of `box`.
+
+    Raises
+    ------
+    TooManyPieces
+        If the domain shatters into too many products.
+
+    Examples
+    --------
+    >>> guard = Guard(0, Region.from_slices((8,), (slice(0, 5),)))
+    >>> head = Piece(0, (guard,), IndexMap((), 1))
+    >>> piece_domain(head, Box((2,), (6,))).bounds()
+    ((2,), (5,))
+    """
+    domain = Regions(box.shape, (box.to_region(),), box.start)
+    if box.is_empty:
+        return Regions(box.shape, (), box.start)
+    for guard in piece.guards:
+        boxes = _hulls(piece.map, box, guard.prefix)
+        inside = grids_of(guard.region)
+        for k in range(guard.prefix - 1, -1, -1):
+            inside = _pull(piece.map.steps[k], inside, boxes[k])
+        domain = domain & regions_of(inside, box)
+    return domain
+
+
+def _hulls(chain: IndexMap, box: Box, prefix: int) -> list[Box]:
+    """Boxes around the coordinates before each of the first `prefix` steps."""
+    boxes = [box]
+    for step in chain.steps[:prefix]:
+        boxes.append(_hull_after(step, boxes[-1]))
+    return boxes
+
+
+def _hull_after(step: Step, box: Box) -> Box:
+    """A box around the image of a box, the tightest for affine maps."""
+    if isinstance(step, AffineMap):
+        return IndexProjection(step, (1,) * step.out_rank).bounding_box(box)
+    if not step.to_shape:
+        return Box((), ())
+    first, levels = flatten_grid(
+        tuple((a, ((n, 1),)) for a, n in zip(box.start, box.shape, strict=True)), step.from_shape
+    )
+    row = prod(step.to_shape[1:])
+    top, bottom = first // row, (first + reach(levels)) // row
+    if top == bottom and step.out_rank > 1:
+        inner = Relinearize((row,), step.to_shape[1:])
+        rest = _hull_after(inner, Box((first - top * row,), (reach(levels) + 1,)))
+        return Box((top, *rest.start), (1, *rest.shape))
+    return Box((top, *(0,) * (step.out_rank - 1)), (bottom - top + 1, *step.to_shape[1:]))
+
+
+def _pull(step: Step, inside: list[Grid], box: Box) -> list[Grid]:
+    """The points of `box` that a step takes into the given disjoint grids."""
+    if isinstance(step, Relinearize):
+        return [
+            g for grid in inside for g in unflatten_grid(flatten_grid(grid, step.to_shape), step.from_shape)
+        ]
+    hull = grid_hull(inside)
+    if hull is None:
+        return []
+    return _pull_affine(IndexProjection(step, (1,) * step.out_rank), regions_of(inside, hull), box)
+
+
+def _pull_affine(projection: IndexProjection, inside: Regions, box: Box) -> list[Grid]:
+    """As `_pull`, listing the values of a short axis where the points are no product."""
+    found = projection.preimage(inside, box)
+    if isinstance(found, Regions):
+        return grids_of(found)
+    used = {j for row in projection.map.terms() for j, _ in row}
+    axis = min((j for j in used if box.shape[j] > 1), key=lambda j: box.shape[j])
+    if box.shape[axis] > MAX_GRIDS:
+        raise TooManyPieces(
+            f"the domain under {projection.map} has a product for each of {box.shape[axis]} values of axis {axis}, "
+            f"more than {MAX_GRIDS}"
+        )
+    grids = []
+    for x in range(box.start[axis], box.stop[axis]):
+        start = (*box.start[:axis], x, *box.start[axis + 1 :])
+        shape = (*box.shape[:axis], 1, *box.shape[axis + 1 :])
+        grids += _pull_affine(projection, inside, Box(start, shape))
+    return grids
+
+
+# ------------------------------------------------------------------------------- composition, simplification
+
+
+def compose_pieces(
+    outer: Iterable[Piece],
+    inner: Mapping[int, Sequence[Piece]] | Sequence[Sequence[Piece]],
+    shape: Sequence[int] | None = None,
+) -> tuple[Piece, ...]:
+    """Return the pieces of a view of views.
+
+    Parameters
+    ----------
+    outer : iterable of Piece
+        The outer view, reading the inner views.
+    inner : mapping or sequence
+        The pieces of each inner view by its number among the outer view's sources; their sources are kept.
+    shape : sequence of int, optional
+        The outer view's shape. With it, pieces that never apply and guards that always hold are dropped.
+
+    Returns
+    -------
+    tuple of Piece
+        Simplified.
+
+    Raises
+    ------
+    ValueError
+        If the outer view reads a source that `inner` lacks.
+
+    Examples
+    --------
+    >>> flip = Piece(0, (), IndexMap((AffineMap(((-1,),), (4,)),)))
+    >>> compose_pieces([flip], [[flip]]) == (identity_piece(1),)
+    True
+    """
+    table = inner if isinstance(inner, Mapping) else dict(enumerate(inner))
+    composed: list[Piece] = []
+    for piece in outer:
+        if piece.source < 0:
+            composed.append(piece)
+            continue
+        if piece.source not in table:
+            raise ValueError(
+                f"compose_pieces: the outer view reads source {piece.source}; given are {sorted(table)}"
+            )
+        depth = len(piece.map.steps)
+        for below in table[piece.source]:
+            guards = piece.guards + tuple(Guard(depth + g.prefix, g.region) for g in below.guards)
+            composed.append(Piece(below.source, guards, piece.map.then(below.map), below.fill))
+    box = None if shape is None else Box.of(tuple(shape))
+    simple = (simplify_piece(piece, box) for piece in composed)
+    return tuple(piece for piece in simple if piece is not None)
+
+
+def simplify_piece(piece: Piece, box: Box | None = None) -> Piece | None:
+    """Return the piece with merged steps and no idle guards, or None if it reads nothing for cells in `box`.
+
+    Guards move towards the front where they stay products, so that affine steps around them can merge.
+    A piece may keep an empty domain that bounding boxes do not reveal; it then has no effect.
+
+    Examples
+    --------
+    >>> shift = AffineMap(((1,),), (2,))
+    >>> guard = Guard(1, Region.from_slices((8,), (slice(0, 5),)))
+    >>> simple = simplify_piece(Piece(0, (guard,), IndexMap((shift, shift))), Box.of((4,)))
+    >>> simple.map.steps, simple.guards[0].prefix, simple.guards[0].region.bounds()
+    ((AffineMap(matrix=((1,),), offset=(4,), in_rank=1),), 0, ((0,), (3,)))
+    """
+    if box is not None and box.is_empty:
+        return None
+    steps = list(piece.map.steps)
+    guards: list[list[Region]] = [[] for _ in range(len(steps) + 1)]
+    for guard in piece.guards:
+        guards[guard.prefix].append(guard.region)
+    if box is not None and any(guards) and not _settle_guards(steps, guards, box):
+        return None
+    k = 0
+    while k < len(steps):
+        if _is_identity(steps[k]):
+            del steps[k]
+            guards[k : k + 2] = [guards[k] + guards[k + 1]]
+            k = max(k - 1, 0)
+            continue
+        merged = _merge(steps[k], steps[k + 1]) if k + 1 < len(steps) and not guards[k + 1] else None
+        if merged is None:
+            k += 1
+            continue
+        steps[k : k + 2] = [merged]
+        del guards[k + 1]
+        k = max(k - 1, 0)
+    kept = tuple(Guard(at, region) for at, regions in enumerate(guards) for region in regions)
+    return Piece(piece.source, kept, IndexMap(tuple(steps), piece.map.in_rank), piece.fill)
+
+
+def _settle_guards(steps: list[Step], guards: list[list[Region]], box: Box) -> bool:
+    """Drop guards that always hold and pull the others through affine steps; False if one can never hold."""
+    for prefix in range(len(guards) - 1, -1, -1):
+        hull = box
+        for step in steps[:prefix]:
+            hull = _hull_after(step, hull)
+        kept = []
+        for region in guards[prefix]:
+            here = hull.intersect(Box(region.start, region.shape))
+            if here is None or region.isdisjoint(here.to_region(Box(region.start, region.shape))):
+                return False
+            bounds = region.bounds()
+            assert bounds is not None, "an empty region meets nothing"
+            if region.is_box and Box.from_bounds(*bounds).contains(hull):
+                continue
+            pulled = _pull_guard(steps, prefix, region, box)
+            if pulled is None:
+                kept.append(region)
+            else:
+                guards[prefix - 1].append(pulled)
+        guards[prefix] = kept
+    return True
+
+
+def _pull_guard(steps: list[Step], prefix: int, region: Region, box: Box) -> Region | None:
+    """The guard before the affine step that leads to it, if it is one product there."""
+    if prefix == 0:
+        return None
+    step = steps[prefix - 1]
+    if not isinstance(step, AffineMap):
+        return None
+    before = box
+    for earlier in steps[: prefix - 1]:
+        before = _hull_after(earlier, before)
+    found = IndexProjection(step, (1,) * step.out_rank).preimage(region, before)
+    return found.members[0] if isinstance(found, Regions) and len(found.members) == 1 else None
+
+
+# -------------------------------------------------------------------------------------------------------- isl
+
+
+def piece_to_isl(piece: Piece) -> Any:
+    """Return the relation view cell -> source cell of one piece as an islpy.Map, guards included."""
+    rank = piece.map.in_rank
+    ones = tuple(((f"x{k}", 1),) for k in range(rank))
+    relation = isl.affine_map(rank, ones, (0,) * rank, (1,) * rank)
+    for prefix in range(len(piece.map.steps) + 1):
+        for guard in piece.guards:
+            if guard.prefix == prefix:
+                relation = relation.intersect_range(isl.to_isl(guard.region))
+        if prefix < len(piece.map.steps):
+            relation = relation.apply_range(_step_to_isl(piece.map.steps[prefix]))
+    return relation
+
+
+def _step_to_isl(step: Step) -> Any:
+    if isinstance(step, Relinearize):
+        return isl.relinearize_map(step.from_shape, step.to_shape)
+    rows = tuple(tuple((f"x{j}", c) for j, c in row) for row in step.terms())
+    return isl.affine_map(step.in_rank, rows, step.offset, (1,) * step.out_rank)
+
+
+def image_to_isl(pieces: Iterable[Piece], source: int, box: Box) -> Any:
+    """Return the cells of one source that a view's cells in `box` read, as an islpy.Set; None if nothing does."""
+    cells = isl.box_set(box.start, box.stop)
+    total = None
+    for piece in pieces:
+        if piece.source == source:
+            part = cells.apply(piece_to_isl(piece))
+            total = part if total is None else total.union(part)
+    return total

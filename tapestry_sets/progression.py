@@ -1,0 +1,202 @@
+"""Progressions: sums of arithmetic steps, the one-dimensional images of boxes under affine maps.
+
+A progression is a pair of plain tuples, so that images cost the same at every size and little at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import gcd
+
+from tapestry_sets.nest import TooManyPieces
+from tapestry_sets.sett import Sett, progression_set
+
+Levels = tuple[tuple[int, int], ...]
+Progression = tuple[int, Levels]
+"""(first, ((count, step), …)): the set {first + Σ j_k·step_k : 0 <= j_k < count_k}, see `progression`."""
+Grid = tuple[Progression, ...]
+"""A product of progressions, one for each axis."""
+
+MAX_GRIDS = 10_000
+"""How many grids an explicit answer may have before `TooManyPieces` is raised."""
+
+
+def progression(first: int, levels: Iterable[tuple[int, int]]) -> Progression:
+    """Return the canonical form of {first + Σ j_k·step_k : 0 <= j_k < count_k}; all counts >= 1.
+
+    Steps become positive and descend, levels of one element go, and two levels whose sum has no gaps become
+    one. The value is a set: an element that several j reach counts once.
+
+    Examples
+    --------
+    >>> progression(0, [(4, 2), (3, 1)])
+    (0, ((9, 1),))
+    >>> progression(0, [(1, 5), (4, -3)])
+    (-9, ((4, 3),))
+    """
+    todo = []
+    for count, step in levels:
+        if count > 1 and step:
+            if step < 0:
+                first += (count - 1) * step
+                step = -step
+            todo.append((step, count))
+    if len(todo) < 2:
+        return first, ((todo[0][1], todo[0][0]),) if todo else ()
+    todo.sort()
+    merged = [todo[0]]
+    for step, count in todo[1:]:
+        inner, n = merged[-1]
+        if step % inner == 0 and step <= n * inner:  # the copies of the inner run touch or overlap
+            merged[-1] = (inner, n + (count - 1) * (step // inner))
+        else:
+            merged.append((step, count))
+    return first, tuple((count, step) for step, count in reversed(merged))
+
+
+def reach(levels: Levels) -> int:
+    """Return the distance from the first element to the last."""
+    return sum((count - 1) * step for count, step in levels)
+
+
+def as_interval(p: Progression) -> tuple[int, int] | None:
+    """Return (start, stop) if the progression is solid, else None."""
+    first, levels = p
+    if not levels:
+        return first, first + 1
+    if len(levels) == 1 and levels[0][1] == 1:
+        return first, first + levels[0][0]
+    return None
+
+
+def interval(start: int, stop: int) -> Progression:
+    """Return the solid progression [start, stop), which must not be empty."""
+    return start, (((stop - start, 1),) if stop - start > 1 else ())
+
+
+def combine(offset: int, terms: Iterable[tuple[int, Progression]], width: int = 1) -> Progression:
+    """Return offset + Σ coefficient·progression + [0, width).
+
+    Examples
+    --------
+    >>> combine(-1, [(2, interval(0, 5)), (1, interval(0, 3))])
+    (-1, ((11, 1),))
+    """
+    levels = [(width, 1)]
+    for c, (first, steps) in terms:
+        offset += c * first
+        levels += [(count, c * step) for count, step in steps]
+    return progression(offset, levels)
+
+
+def split_progression(p: Progression, q: int) -> list[tuple[Progression, Progression]]:
+    """Return products (quotients, remainders) whose disjoint union is {(v // q, v % q) : v in p}.
+
+    Raises
+    ------
+    TooManyPieces
+        If more than `MAX_GRIDS` products are needed.
+
+    Examples
+    --------
+    >>> split_progression(interval(2, 9), 4)
+    [((0, ()), (2, ((2, 1),))), ((1, ()), (0, ((4, 1),))), ((2, ()), (0, ()))]
+    >>> split_progression((0, ((6, 2),)), 4)
+    [((0, ((3, 1),)), (0, ((2, 2),)))]
+    """
+    if q == 1:
+        return [(p, (0, ()))]
+    out: list[tuple[Progression, Progression]] = []
+    todo: list[tuple[int, Levels, Levels]] = [(p[0], p[1], ())]
+    while todo:
+        first, levels, high = todo.pop()
+        if len(out) + len(todo) > MAX_GRIDS:
+            raise TooManyPieces(
+                f"splitting {p} into rows of {q} needs more than {MAX_GRIDS} products; "
+                "ask overlaps() or isdisjoint(), which need no explicit set"
+            )
+        while levels and levels[0][1] % q == 0:  # whole rows: the quotient alone moves
+            high += ((levels[0][0], levels[0][1] // q),)
+            levels = levels[1:]
+        row, rest = divmod(first, q)
+        if rest + reach(levels) < q:  # inside one row
+            out.append((progression(row, high), (rest, levels)))
+            continue
+        (count, step), inner = levels[0], levels[1:]
+        if q % step == 0 and rest % step + reach(inner) < step:
+            out += _split_aligned(first, count, step, inner, q, high)
+            continue
+        todo += [(f, lv, high) for f, lv in _expand(first, count, step, inner, q)]
+    return out
+
+
+def _split_aligned(
+    first: int, count: int, step: int, inner: Levels, q: int, high: Levels
+) -> Iterator[tuple[Progression, Progression]]:
+    """Split a run whose step divides the row length: a head, whole rows and a tail."""
+    per_row = q // step
+    row, rest = divmod(first, q)
+    at, phase = divmod(rest, step)
+
+    def part(row: int, rows: int, at: int, n: int) -> tuple[Progression, Progression]:
+        return progression(row, (*high, (rows, 1))), progression(at * step + phase, ((n, step), *inner))
+
+    if at:
+        head = min(count, per_row - at)
+        yield part(row, 1, at, head)
+        count -= head
+        row += 1
+    whole, tail = divmod(count, per_row)
+    if whole:
+        yield part(row, whole, 0, per_row)
+    if tail:
+        yield part(row + whole, 1, 0, tail)
+
+
+def _expand(first: int, count: int, step: int, inner: Levels, q: int) -> Iterator[tuple[int, Levels]]:
+    """Cut the outermost level so that what repeats after lcm(step, q) becomes a level of whole rows."""
+    cycle = q // gcd(step, q)  # steps after which the position in the row comes back
+    cycles, tail = divmod(count, cycle)
+    if cycle > MAX_GRIDS and min(count, cycle) > MAX_GRIDS and (inner or step >= q):
+        raise TooManyPieces(
+            f"steps of {step} in rows of {q} meet {min(count, cycle)} positions, more than {MAX_GRIDS}; "
+            "ask overlaps() or isdisjoint(), which need no explicit set"
+        )
+    for start, n, repeats in ((first, cycle, cycles), (first + cycles * cycle * step, tail, 1)):
+        if not repeats or not n:
+            continue
+        outer = ((repeats, cycle * step),) if repeats > 1 else ()
+        if inner or step >= q:
+            yield from ((start + j * step, (*outer, *inner)) for j in range(n))
+        else:
+            yield from ((f, (*outer, (m, step))) for f, m in _rows(start, n, step, q))
+
+
+def _rows(first: int, n: int, step: int, q: int) -> Iterator[tuple[int, int]]:
+    """Cut n elements of a plain run at the ends of rows of q: (first, count) for each row."""
+    rows = (first + (n - 1) * step) // q - first // q + 1
+    if rows > MAX_GRIDS:
+        raise TooManyPieces(
+            f"steps of {step} in rows of {q} fill {rows} different rows, more than {MAX_GRIDS}; "
+            "ask overlaps() or isdisjoint(), which need no explicit set"
+        )
+    while n:
+        m = min(n, -(-(q - first % q) // step))
+        yield first, m
+        first += m * step
+        n -= m
+
+
+def axis_setts(p: Progression, start: int, extent: int) -> tuple[Sett, ...]:
+    """Return the progression, clipped to [start, start + extent), as disjoint setts of a box's axis."""
+    stop = start + extent
+    first, levels = p
+    last = first + reach(levels)
+    solid = as_interval(p)
+    if solid is not None:
+        a, b = max(solid[0], start), min(solid[1], stop)
+        return (Sett.interval(a, b, extent),) if a < b else ()
+    if last < start or first >= stop:
+        return ()
+    # the period must span both the box and what sticks out of it, else the repetition would show in the box
+    return tuple(progression_set(first, levels, extent=max(last + 1, stop) - min(first, start)).members)
