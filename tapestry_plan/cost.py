@@ -144,7 +144,7 @@ class RegionTable:
             elif chosen[0] == 0:
                 table[chosen] = 0
             else:
-                table[chosen] = _count([sett for k in dict.fromkeys(chosen) if (sett := sets[k])], extent)
+                table[chosen] = _count([s for k in dict.fromkeys(chosen) if (s := sets[k]) is not None], extent)
 
 
 def _count(sets: Sequence[Sett], extent: int) -> int:

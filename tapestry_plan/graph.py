@@ -480,7 +480,7 @@ class Graph:
                     tuple(Piece.from_dict(piece) for piece in entry["pieces"]),
                 )
                 continue
-            self._declare(entry["op"])
+            self.ops[entry["op"]] = self._declare(entry["op"])
             attrs = {key: _freeze(value) for key, value in entry["attrs"].items()}
             self.nodes[entry["node"]] = OpNode(
                 entry["node"], entry["op"], attrs, tuple(entry["inputs"]), tuple(entry["outputs"])
@@ -507,14 +507,12 @@ class Graph:
             known = self.ops.get(op.name)
             if known is not None and known is not op:
                 raise ValueError(f"operator {op.name!r} is declared already, in another way; rename one")
-            self.ops[op.name] = op
             return op
         declared = self.ops.get(op) or BUILTIN_OPS.get(op)
         if declared is None:
             raise UnsupportedOp(
                 f"operator {op!r} has no declaration; known are {sorted({*BUILTIN_OPS, *self.ops})}"
             )
-        self.ops[op] = declared
         return declared
 
     def _resolve(self, name: str) -> Source:

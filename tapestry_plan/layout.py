@@ -88,7 +88,7 @@ def layouts(extents: tuple[int, ...], devices: int, *, replicas: bool = True) ->
     products = [k for k in range(devices, 0, -1) if devices % k == 0]
     cuts = {k: list(_factorisations(k, extents)) for k in products}
     if not cuts[devices]:
-        largest = next(k for k in range(devices, 0, -1) if any(_factorisations(k, extents)))
+        largest = next(k for k in range(devices, 0, -1) for _ in _factorisations(k, extents))
         cuts.setdefault(largest, list(_factorisations(largest, extents)))
     out: dict[Layout, None] = {}
     for k in sorted(cuts, reverse=True):

@@ -11,13 +11,14 @@ axes only. Cells of a strided window's block that lie between the windows are ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tapestry_plan.graph import BUILTIN_OPS, Attrs, Op, Shape, Shard, Tensor
 from tapestry_plan.signature import Axis, Form, Operand, Signature, project
@@ -70,7 +71,9 @@ def _ints(value: Any, rank: int, what: str, least: int) -> tuple[int, ...]:
 
 def _axis(axis: Any, rank: int, what: str) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
-        raise ValueError(f"{what}: axis is {axis!r}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}")
+        raise ValueError(
+            f"{what}: axis is {axis!r}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}"
+        )
     return axis % rank
 
 
@@ -186,7 +189,9 @@ def _sum_n_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: 
 def _matmul_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     a, b = shapes
     if len(a) < 2 or len(b) < 2:
-        raise ValueError(f"operands have shapes {a} and {b}; both need rank 2 or more: give vectors an axis of 1")
+        raise ValueError(
+            f"operands have shapes {a} and {b}; both need rank 2 or more: give vectors an axis of 1"
+        )
     if a[-1] != b[-2]:
         raise ValueError(
             f"operand 0 of shape {a} has {a[-1]} columns (axis {len(a) - 1}), "
@@ -311,8 +316,10 @@ class Window:
             room = n + self.begins[axis] + self.ends[axis] - self.reach[axis]
             if room < 0:
                 raise ValueError(
-                    f"a window of {self.kernel} reaching over {self.reach} cells does not fit extents {extents} "
-                    f"padded by {self.begins} and {self.ends}, spatial axis {axis}; pad more or take a smaller window"
+                    f"a window of {self.kernel} reaching over {self.reach} cells does not fit extents "
+                    f"{extents} "
+                    f"padded by {self.begins} and {self.ends}, spatial axis {axis}; pad more or take a "
+                    "smaller window"
                 )
             stride = self.strides[axis]
             count = room // stride + 1
@@ -329,14 +336,19 @@ class Window:
         ]
 
 
-def _offsets(shard: Shard, window: Window, names: Sequence[str]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """For each kernel offset of a shard: its number on each axis, and the cells of the block that it reads."""
+def _offsets(
+    shard: Shard, window: Window, names: Sequence[str]
+) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """For each kernel offset of a shard: its number on each axis, and the cells that it reads."""
     outs = [_length(shard, name) for name in names]
     kernel = [range(_length(shard, f"k{name}")) for name in names]
     for at in product(*kernel):
-        yield at, tuple(
-            slice(k * d, k * d + (n - 1) * s + 1, s)
-            for k, d, s, n in zip(at, window.dilations, window.strides, outs, strict=True)
+        yield (
+            at,
+            tuple(
+                slice(k * d, k * d + (n - 1) * s + 1, s)
+                for k, d, s, n in zip(at, window.dilations, window.strides, outs, strict=True)
+            ),
         )
 
 
@@ -368,10 +380,18 @@ def _conv_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     names = _spatial(x, "operand 0")
     _rank(w, len(x), "the weight", "output channels, channels of a group, kernel")
     groups = attrs.get("groups", 1)
-    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1 or w[0] % groups or x[1] != w[1] * groups:
+    if (
+        isinstance(groups, bool)
+        or not isinstance(groups, int)
+        or groups < 1
+        or w[0] % groups
+        or x[1] != w[1] * groups
+    ):
         raise ValueError(
-            f"groups is {groups!r}: operand 0 of shape {x} has {x[1]} channels and the weight of shape {w} takes "
-            f"{w[1]} for each group and makes {w[0]}; channels must be groups·{w[1]}, and groups divide {w[0]}"
+            f"groups is {groups!r}: operand 0 of shape {x} has {x[1]} channels and the weight of shape "
+            f"{w} takes "
+            f"{w[1]} for each group and makes {w[0]}; channels must be groups·{w[1]}, and groups divide "
+            f"{w[0]}"
         )
     window = Window.of(w[2:], attrs)
     axes = (
@@ -475,7 +495,9 @@ def _conv_unfolded(
         columns = scratch[: depth * kernel * rows * row].reshape(depth, kernel, rows, *out.shape[2:])
         for k, (_, cells) in enumerate(offsets):
             first = cells[0].start + top * stride
-            columns[:, k] = x[(slice(None), slice(first, first + (rows - 1) * stride + 1, stride), *cells[1:])]
+            columns[:, k] = x[
+                (slice(None), slice(first, first + (rows - 1) * stride + 1, stride), *cells[1:])
+            ]
         target = flat[:, top * row : (top + rows) * row]
         xp.matmul(matrix, columns.reshape(depth * kernel, -1), out=target)
         if bias is not None:
@@ -539,12 +561,15 @@ def _average_pool_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     extents = shapes[0][2:]
     given = attrs.get("extents")
     if given is not None and tuple(given) != extents:
-        raise ValueError(f"extents is {given!r}, but operand 0 of shape {shapes[0]} has the extents {extents}")
+        raise ValueError(
+            f"extents is {given!r}, but operand 0 of shape {shapes[0]} has the extents {extents}"
+        )
     box = signature.inputs[0].projection.bounding_box(signature.index)
     inside = all(a >= 0 and b <= n for a, b, n in zip(box.start[2:], box.stop[2:], extents, strict=True))
     if given is None and not inside:
         raise ValueError(
-            f"windows reach outside operand 0 of shape {shapes[0]}, so the attribute extents={extents} is needed "
+            f"windows reach outside operand 0 of shape {shapes[0]}, so the attribute extents={extents} is "
+            "needed "
             "to count their cells; the function average_pool sets it"
         )
     return signature
@@ -579,7 +604,7 @@ def _fold_windows(fold: Any, x: Any, out: Any, shard: Shard) -> None:
             fold(out[n], x[n][cells], out=out[n])
 
 
-def _cells_counted(shard: Shard, axis: int, name: str) -> np.ndarray[Any, Any]:
+def _cells_counted(shard: Shard, axis: int, name: str) -> NDArray[np.intp]:
     """How many cells of each window of a shard count towards its average, along one spatial axis."""
     rank = len(_spatial_of(shard))
     window = Window.of(_ints(shard.attrs["kernel"], rank, "kernel", 1), shard.attrs)
@@ -591,7 +616,8 @@ def _cells_counted(shard: Shard, axis: int, name: str) -> np.ndarray[Any, Any]:
     if shard.attrs.get("count_include_pad"):
         low, high = -window.begins[axis], high + window.ends[axis]
     cells = positions[:, None] + np.arange(kernel) * window.dilations[axis]
-    return ((cells >= low) & (cells < high)).sum(axis=1)
+    counts: NDArray[np.intp] = np.count_nonzero((cells >= low) & (cells < high), axis=1)
+    return counts
 
 
 # -- reductions ------------------------------------------------------------------------------------------
@@ -633,7 +659,7 @@ def _global_pool_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
 
 
 def _reduce_block(fold: str, mean: bool = False) -> Any:
-    """The block that folds the reduction axes; a mean divides by the whole operator's count, not its part's."""
+    """The block that folds the reduction axes; a mean divides by the count of the whole, not of its part."""
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         (x,), (out,) = inputs, outputs
@@ -657,7 +683,9 @@ def _reduce_block(fold: str, mean: bool = False) -> Any:
 def _batch_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x = shapes[0]
     if not 2 <= len(x) <= 5:
-        raise ValueError(f"operand 0 has shape {x}, rank {len(x)}; it needs a batch and a channel axis, then up to 3 more")
+        raise ValueError(
+            f"operand 0 has shape {x}, rank {len(x)}; it needs a batch and a channel axis, then up to 3 more"
+        )
     for what, shape in zip(("scale", "bias", "mean", "variance"), shapes[1:], strict=True):
         _vector(shape, x[1], f"the {what}", "operand 0's channels (axis 1)")
     axes = tuple(Axis(name, n) for name, n in zip(("n", "c", *SPATIAL.get(len(x) - 2, ())), x, strict=True))
@@ -715,7 +743,9 @@ def _row_signature(shapes: Sequence[Shape], attrs: Attrs, first: int, last: int)
     x = shapes[0]
     length = prod(x[first:last])
     if attrs.get("length", length) != length:
-        raise ValueError(f"length is {attrs['length']!r}, but a row of operand 0 of shape {x} has {length} values")
+        raise ValueError(
+            f"length is {attrs['length']!r}, but a row of operand 0 of shape {x} has {length} values"
+        )
     if "length" not in attrs:
         raise ValueError(
             f"the attribute length={length} is missing: the values of a row, by which work is counted; "
@@ -753,7 +783,9 @@ def _layer_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     axis = _axis(attrs.get("axis", -1), len(x), "layer_normalization")
     for what, shape in zip(("scale", "bias"), shapes[1:], strict=False):
         if shape != x[axis:]:
-            raise ValueError(f"the {what} has shape {shape}; {x[axis:]} is needed, the normalised axes of operand 0")
+            raise ValueError(
+                f"the {what} has shape {shape}; {x[axis:]} is needed, the normalised axes of operand 0"
+            )
     return _row_signature(shapes, attrs, axis, len(x))
 
 
@@ -805,18 +837,44 @@ _declare(
     Op("conv", _counted(_conv_signature, 2, 3), _conv_block, 2.0, "sum", _same_dtype, _conv_workspace),
     Op("max_pool", _counted(_max_pool_signature, 1, 1), _max_pool_block, 1.0, "max", _floating),
     Op("average_pool", _counted(_average_pool_signature, 1, 1), _average_pool_block, 1.0, "sum", _floating),
-    Op("global_average_pool", _counted(_global_pool_signature, 1, 1), _reduce_block("sum", mean=True), 1.0, "sum",
-       _floating),
+    Op(
+        "global_average_pool",
+        _counted(_global_pool_signature, 1, 1),
+        _reduce_block("sum", mean=True),
+        1.0,
+        "sum",
+        _floating,
+    ),
     Op("global_max_pool", _counted(_global_pool_signature, 1, 1), _reduce_block("max"), 1.0, "max"),
     Op("reduce_sum", _counted(_reduce_signature, 1, 1), _reduce_block("sum"), 1.0, "sum"),
-    Op("reduce_mean", _counted(_reduce_signature, 1, 1), _reduce_block("sum", mean=True), 1.0, "sum", _floating),
+    Op(
+        "reduce_mean",
+        _counted(_reduce_signature, 1, 1),
+        _reduce_block("sum", mean=True),
+        1.0,
+        "sum",
+        _floating,
+    ),
     Op("reduce_max", _counted(_reduce_signature, 1, 1), _reduce_block("max"), 1.0, "max"),
     Op("batch_normalization", _counted(_batch_norm_signature, 5, 5), _batch_norm_block, 2.0, dtype=_floating),
-    Op("lrn", _counted(_lrn_signature, 1, 1), _lrn_block, lambda attrs: 2.0 * attrs["size"] + 4.0, None, _floating,
-       _lrn_workspace),
+    Op(
+        "lrn",
+        _counted(_lrn_signature, 1, 1),
+        _lrn_block,
+        lambda attrs: 2.0 * attrs["size"] + 4.0,
+        None,
+        _floating,
+        _lrn_workspace,
+    ),
     Op("softmax", _counted(_softmax_signature, 1, 1), _softmax_block, _per_row(4), dtype=_floating),
     Op("log_softmax", _counted(_softmax_signature, 1, 1), _log_softmax_block, _per_row(4), dtype=_floating),
-    Op("layer_normalization", _counted(_layer_norm_signature, 2, 3), _layer_norm_block, _per_row(8), dtype=_floating),
+    Op(
+        "layer_normalization",
+        _counted(_layer_norm_signature, 2, 3),
+        _layer_norm_block,
+        _per_row(8),
+        dtype=_floating,
+    ),
 )
 
 
@@ -876,7 +934,9 @@ exp = _unary_function("exp", "The exponential, cell by cell.")
 sqrt = _unary_function("sqrt", "The square root, cell by cell.")
 neg = _unary_function("neg", "-x, cell by cell.")
 abs = _unary_function("abs", "The absolute value, cell by cell.")
-global_average_pool = _unary_function("global_average_pool", "The mean over all spatial axes, kept with extent 1.")
+global_average_pool = _unary_function(
+    "global_average_pool", "The mean over all spatial axes, kept with extent 1."
+)
 global_max_pool = _unary_function("global_max_pool", "The maximum over all spatial axes, kept with extent 1.")
 
 
@@ -1092,7 +1152,7 @@ def batch_normalization(
     epsilon: float = 1e-5,
     name: str | None = None,
 ) -> Tensor:
-    """scale·(x − mean)/√(variance + epsilon) + bias with given statistics, one of each for a channel (axis 1).
+    """scale·(x − mean)/√(variance + epsilon) + bias, with given statistics for each channel (axis 1).
 
     References
     ----------
@@ -1151,5 +1211,12 @@ def layer_normalization(
     first = _axis(axis, x.ndim, "layer_normalization")
     length = prod(x.shape[first:])
     return _apply(
-        "layer_normalization", x, scale, bias, name=name, axis=first - x.ndim, epsilon=float(epsilon), length=length
+        "layer_normalization",
+        x,
+        scale,
+        bias,
+        name=name,
+        axis=first - x.ndim,
+        epsilon=float(epsilon),
+        length=length,
     )

@@ -285,20 +285,30 @@ class AffineMap:
         """
         zero = (0,) * in_rank
         rows = tuple(zero if t is None else (*zero[: t[0]], t[1], *zero[t[0] + 1 :]) for t in terms)
-        return cls(rows, tuple(offset) if offset is not None else (0,) * len(rows), in_rank)
+        return cls._of(rows, tuple(offset) if offset is not None else (0,) * len(rows), in_rank)
 
     @property
     def out_rank(self) -> int:
         """Number of output coordinates."""
         return len(self.offset)
 
+    @classmethod
+    def _of(cls, matrix: tuple[tuple[int, ...], ...], offset: tuple[int, ...], in_rank: int) -> AffineMap:
+        """Wrap rows and offsets that are known to be plain integers of the right lengths."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "matrix", matrix)
+        object.__setattr__(made, "offset", offset)
+        object.__setattr__(made, "in_rank", in_rank)
+        return made
+
     @property
     def is_identity(self) -> bool:
         """Whether the map changes no point."""
+        rank = len(self.offset)
         return (
-            not any(self.offset)
-            and self.in_rank == self.out_rank
-            and self == AffineMap.identity(self.in_rank)
+            self.in_rank == rank
+            and not any(self.offset)
+            and all(row[k] == 1 and row.count(0) == rank - 1 for k, row in enumerate(self.matrix))
         )
 
     def apply(self, point: Sequence[int]) -> tuple[int, ...]:
@@ -319,7 +329,7 @@ class AffineMap:
             tuple(sum(c * self.matrix[k][j] for k, c in enumerate(row) if c) for j in columns)
             for row in other.matrix
         )
-        return AffineMap(matrix, other.apply(self.offset), self.in_rank)
+        return AffineMap._of(matrix, other.apply(self.offset), self.in_rank)
 
     def terms(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Return for each coordinate its (axis, coefficient) pairs with coefficient other than 0."""

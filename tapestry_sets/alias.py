@@ -134,8 +134,9 @@ def _flat_runs(piece: Piece, view: View, allocation: Allocation) -> Iterable[Pro
     steps = piece.map.steps
     box = Box.of(view.shape)
     last = steps[-1] if steps else None
-    if isinstance(last, Relinearize) and all(g.prefix < len(steps) for g in piece.guards):
-        # a renumbering keeps row-major numbers: no need to split them into the allocation's axes
+    numbered = isinstance(last, Relinearize) and last.to_shape[1:] == allocation.shape[1:]
+    if isinstance(last, Relinearize) and numbered and all(g.prefix < len(steps) for g in piece.guards):
+        # the renumbering keeps row-major numbers: no need to split them into the allocation's axes
         return (
             flatten_grid(grid, last.from_shape) for grid in push(piece, [grid_of(box)], stop=len(steps) - 1)
         )

@@ -710,6 +710,9 @@ def compose_pieces(
             )
         depth = len(piece.map.steps)
         for below in table[piece.source]:
+            if not below.map.steps and not below.guards:  # the inner view is the source itself
+                composed.append(Piece(below.source, piece.guards, piece.map, below.fill))
+                continue
             guards = piece.guards + tuple(Guard(depth + g.prefix, g.region) for g in below.guards)
             composed.append(Piece(below.source, guards, piece.map.then(below.map), below.fill))
     box = None if shape is None else Box.of(tuple(shape))
@@ -733,11 +736,13 @@ def simplify_piece(piece: Piece, box: Box | None = None) -> Piece | None:
     """
     if box is not None and box.is_empty:
         return None
+    if not piece.guards:
+        return Piece(piece.source, (), piece.map.simplify(), piece.fill)
     steps = list(piece.map.steps)
     guards: list[list[Region]] = [[] for _ in range(len(steps) + 1)]
     for guard in piece.guards:
         guards[guard.prefix].append(guard.region)
-    if box is not None and any(guards) and not _settle_guards(steps, guards, box):
+    if box is not None and not _settle_guards(steps, guards, box):
         return None
     k = 0
     while k < len(steps):

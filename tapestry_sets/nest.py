@@ -38,7 +38,13 @@ ISL_AFTER = 500
 """How many pairs of blocks a search may try before isl takes over."""
 
 STEP_LIMIT = 1_000_000
-"""How many pairs of blocks, or relative shifts, a query may need before `TooHard` is raised."""
+"""How many pairs of blocks a search without isl may try before `TooHard` is raised."""
+
+COUNT_LIMIT = 200_000
+"""How many relative shifts of blocks a count may sum before `TooHard` is raised."""
+
+RESIDUES = 64
+"""A whole common period is counted residue by residue where the gcd of the periods is at most this."""
 
 MASK_BITS = 1024
 """Windows up to this length are decided by one AND of two bit masks."""
@@ -625,11 +631,61 @@ def count_common(s: Nest, t: Nest, lo: int, hi: int) -> int:
     Raises
     ------
     TooHard
-        If more than `STEP_LIMIT` relative shifts of blocks must be summed.
+        If more than `COUNT_LIMIT` relative shifts of blocks must be summed.
     """
-    if s == EMPTY or t == EMPTY:
+    if s == EMPTY or t == EMPTY or hi <= lo:
         return 0
-    return _Count(STEP_LIMIT).common(s, 0, t, 0, lo, hi)
+    total = 0
+    if s and t and (len(s) > 1 or len(t) > 1):
+        whole, rest = divmod(hi - lo, lcm(s[0][1], t[0][1]))
+        if whole and gcd(s[0][1], t[0][1]) <= RESIDUES:
+            total, hi = whole * _count_period(s, t), lo + rest
+    return total + _Count(COUNT_LIMIT).common(s, 0, t, 0, lo, hi)
+
+
+def _count_period(s: Nest, t: Nest) -> int:
+    """Return the common elements in one common period.
+
+    By the Chinese remainder theorem every pair of elements, one from each period, that agree modulo the gcd
+    of the periods stands for one common element.
+    """
+    P, Q = s[0][1], t[0][1]
+    g = gcd(P, Q)
+    if g == 1:
+        return count(s, 0, P) * count(t, 0, Q)
+    pairs = zip(_residue_counts(s, 0, P, g), _residue_counts(t, 0, Q, g), strict=True)
+    return sum(m * n for m, n in pairs)
+
+
+def _residue_counts(s: Nest, lo: int, hi: int, g: int) -> list[int]:
+    """Return, for each r in [0, g), how many elements in the window are r modulo g."""
+    out = [0] * g
+    if hi <= lo:
+        return out
+    if not s:
+        each, more = divmod(hi - lo, g)
+        return [each + ((r - lo) % g < more) for r in range(g)]
+    a, P, p = s[0]
+    tail = s[1:]
+    block = lo - (lo - p) % P
+    if block < lo:  # a clipped first block
+        _add_turned(out, _residue_counts(tail, lo - block, min(a, hi - block), g), block, 1)
+        block += P
+    whole = max(0, (hi - a - block) // P + 1)
+    inside = _residue_counts(tail, 0, a, g) if whole else []
+    turns = min(whole, g // gcd(P, g))  # the blocks' starts repeat modulo g
+    for k in range(turns):
+        _add_turned(out, inside, block + k * P, len(range(k, whole, turns)))
+    block += whole * P
+    if block < hi:  # a clipped last block
+        _add_turned(out, _residue_counts(tail, 0, min(a, hi - block), g), block, 1)
+    return out
+
+
+def _add_turned(out: list[int], counts: list[int], by: int, times: int) -> None:
+    g = len(out)
+    for r, n in enumerate(counts):
+        out[(r + by) % g] += n * times
 
 
 class _Count:
@@ -638,13 +694,13 @@ class _Count:
     __slots__ = ("left",)
 
     def __init__(self, limit: int) -> None:
-        self.left = limit
+        self.left = limit  # the steps that may still be taken
 
     def spend(self, steps: int, s: Nest, t: Nest) -> None:
         self.left -= steps
         if self.left < 0:
             raise TooHard(
-                f"count of common elements of {s} and {t}: more than {STEP_LIMIT} relative shifts of blocks; "
+                f"count of common elements of {s} and {t}: more than {COUNT_LIMIT} relative shifts; "
                 "ask for first_common or isdisjoint, or count within a shorter range"
             )
 

@@ -513,7 +513,7 @@ class Region(_Points):
         return Region._of(self.shape, [nests.shift(s, k) for s, k in zip(self.nests, by, strict=True)], start)
 
     def transpose(self, perm: Sequence[int] | None = None) -> Region:
-        """Return the region with its axes permuted: axis i of the result is axis perm[i]; by default reversed.
+        """Return the region with axis perm[i] as axis i, by default with all axes in reversed order.
 
         Raises
         ------

@@ -1,8 +1,8 @@
 """Setts, nested stripes of integers, and their disjoint unions.
 
 Queries (`in`, count, find, first_common, count_common, isdisjoint, <=) are answered without expanding
-anything. Explicit operations (| - ^ ~ and `Intersection.setts`) list pieces, and raise `TooManyPieces` where these would be
-more than can be meant.
+anything. Explicit operations (| - ^ ~ and `Intersection.setts`) list pieces, and raise `TooManyPieces`
+where these would be more than can be meant.
 
 Where an operation takes ``within=(start, stop)``, it is about the integers in [start, stop) alone; without
 it, decisions are about the whole line and counts about one common period.

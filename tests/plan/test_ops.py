@@ -52,7 +52,9 @@ def input_block(signature: Signature, k: int, index: Box, array: Array) -> tuple
     return box, block
 
 
-def run_shard(op: Op, signature: Signature, attrs: dict[str, Any], arrays: Sequence[Array], index: Box) -> Any:
+def run_shard(
+    op: Op, signature: Signature, attrs: dict[str, Any], arrays: Sequence[Array], index: Box
+) -> Any:
     """One shard's output boxes and blocks."""
     blocks = [input_block(signature, k, index, array) for k, array in enumerate(arrays)]
     boxes = [signature.output_box(k, index) for k in range(len(signature.outputs))]
@@ -70,7 +72,9 @@ def run_shard(op: Op, signature: Signature, attrs: dict[str, Any], arrays: Seque
     return out_boxes, outputs
 
 
-def run_cut(op: Op, attrs: dict[str, Any], arrays: Sequence[Array], cut: dict[str, int] | None = None) -> list[Array]:
+def run_cut(
+    op: Op, attrs: dict[str, Any], arrays: Sequence[Array], cut: dict[str, int] | None = None
+) -> list[Array]:
     """All shards of a cut of the index space, merged."""
     shapes = [array.shape for array in arrays]
     signature = op.signature(shapes, attrs)
@@ -132,7 +136,9 @@ def ort(op_type: str, arrays: Sequence[Array], opset: int = 21, dtype: Any = Non
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
     result: Array = session.run(None, dict(zip(names, arrays, strict=True)))[0]
     return result
 
@@ -195,59 +201,142 @@ CASES = [
     Case("matmul", ((4, 5, 3), (3, 2)), onnx="MatMul", dtype="float64"),
     Case("linear", ((5, 7), (7, 6), (6,)), onnx="Gemm"),
     Case("linear", ((5, 7), (7, 6)), onnx="Gemm"),
-    Case("gemm", ((7, 5), (6, 7), (5, 1)), {"alpha": 0.5, "beta": 2.0, "trans_a": True, "trans_b": True}, "Gemm",
-         {"alpha": 0.5, "beta": 2.0, "transA": 1, "transB": 1}),
+    Case(
+        "gemm",
+        ((7, 5), (6, 7), (5, 1)),
+        {"alpha": 0.5, "beta": 2.0, "trans_a": True, "trans_b": True},
+        "Gemm",
+        {"alpha": 0.5, "beta": 2.0, "transA": 1, "transB": 1},
+    ),
     Case("gemm", ((5, 7), (7, 6), ()), onnx="Gemm"),
     Case("gemm", ((5, 7), (7, 6), (1, 6)), {"beta": 0.5}, "Gemm", {"beta": 0.5}),
     Case("conv", ((2, 4, 8, 7), (6, 4, 3, 3), (6,)), {"pads": 1}, "Conv", {"pads": [1, 1, 1, 1]}),
     Case("conv", ((2, 4, 9, 9), (6, 4, 1, 1), (6,)), {}, "Conv"),
     Case("conv", ((1, 4, 9, 9), (6, 4, 1, 1)), {"strides": 2}, "Conv", {"strides": [2, 2]}),
-    Case("conv", ((2, 6, 9, 8), (9, 2, 3, 2), (9,)), {"groups": 3, "strides": (2, 1), "pads": (0, 1, 2, 1)}, "Conv",
-         {"group": 3, "strides": [2, 1], "pads": [0, 1, 2, 1]}),
-    Case("conv", ((2, 5, 7, 7), (5, 1, 3, 3), (5,)), {"groups": 5, "dilations": 2, "pads": 2}, "Conv",
-         {"group": 5, "dilations": [2, 2], "pads": [2, 2, 2, 2]}),
-    Case("conv", ((2, 3, 11), (4, 3, 4), (4,)), {"strides": 3, "pads": (2, 1)}, "Conv",
-         {"strides": [3], "pads": [2, 1]}),
-    Case("conv", ((2, 2, 5, 6, 5), (4, 2, 2, 3, 1), (4,)), {"strides": (1, 2, 2), "pads": (1, 0, 0, 0, 1, 0)}, "Conv",
-         {"strides": [1, 2, 2], "pads": [1, 0, 0, 0, 1, 0]}),
+    Case(
+        "conv",
+        ((2, 6, 9, 8), (9, 2, 3, 2), (9,)),
+        {"groups": 3, "strides": (2, 1), "pads": (0, 1, 2, 1)},
+        "Conv",
+        {"group": 3, "strides": [2, 1], "pads": [0, 1, 2, 1]},
+    ),
+    Case(
+        "conv",
+        ((2, 5, 7, 7), (5, 1, 3, 3), (5,)),
+        {"groups": 5, "dilations": 2, "pads": 2},
+        "Conv",
+        {"group": 5, "dilations": [2, 2], "pads": [2, 2, 2, 2]},
+    ),
+    Case(
+        "conv",
+        ((2, 3, 11), (4, 3, 4), (4,)),
+        {"strides": 3, "pads": (2, 1)},
+        "Conv",
+        {"strides": [3], "pads": [2, 1]},
+    ),
+    Case(
+        "conv",
+        ((2, 2, 5, 6, 5), (4, 2, 2, 3, 1), (4,)),
+        {"strides": (1, 2, 2), "pads": (1, 0, 0, 0, 1, 0)},
+        "Conv",
+        {"strides": [1, 2, 2], "pads": [1, 0, 0, 0, 1, 0]},
+    ),
     Case("conv", ((1, 2, 3, 3, 3), (4, 2, 1, 1, 1)), {}, "Conv"),
-    Case("max_pool", ((2, 3, 9, 8),), {"kernel": 3, "strides": 2, "pads": 1}, "MaxPool",
-         {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
-    Case("max_pool", ((2, 3, 8, 8),), {"kernel": (3, 2), "strides": (2, 3), "ceil_mode": True}, "MaxPool",
-         {"kernel_shape": [3, 2], "strides": [2, 3], "ceil_mode": 1}),
-    Case("max_pool", ((1, 2, 12),), {"kernel": 3, "dilations": 2, "pads": (1, 2)}, "MaxPool",
-         {"kernel_shape": [3], "dilations": [2], "pads": [1, 2]}),
-    Case("average_pool", ((2, 3, 9, 8),), {"kernel": 3, "strides": 2, "pads": 1, "extents": (9, 8)}, "AveragePool",
-         {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
-    Case("average_pool", ((2, 3, 9, 8),),
-         {"kernel": 3, "strides": 2, "pads": 1, "extents": (9, 8), "count_include_pad": True}, "AveragePool",
-         {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
-    Case("average_pool", ((1, 2, 8, 8),), {"kernel": 3, "strides": 2, "ceil_mode": True, "extents": (8, 8)},
-         "AveragePool", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
+    Case(
+        "max_pool",
+        ((2, 3, 9, 8),),
+        {"kernel": 3, "strides": 2, "pads": 1},
+        "MaxPool",
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    ),
+    Case(
+        "max_pool",
+        ((2, 3, 8, 8),),
+        {"kernel": (3, 2), "strides": (2, 3), "ceil_mode": True},
+        "MaxPool",
+        {"kernel_shape": [3, 2], "strides": [2, 3], "ceil_mode": 1},
+    ),
+    Case(
+        "max_pool",
+        ((1, 2, 12),),
+        {"kernel": 3, "dilations": 2, "pads": (1, 2)},
+        "MaxPool",
+        {"kernel_shape": [3], "dilations": [2], "pads": [1, 2]},
+    ),
+    Case(
+        "average_pool",
+        ((2, 3, 9, 8),),
+        {"kernel": 3, "strides": 2, "pads": 1, "extents": (9, 8)},
+        "AveragePool",
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    ),
+    Case(
+        "average_pool",
+        ((2, 3, 9, 8),),
+        {"kernel": 3, "strides": 2, "pads": 1, "extents": (9, 8), "count_include_pad": True},
+        "AveragePool",
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "count_include_pad": 1},
+    ),
+    Case(
+        "average_pool",
+        ((1, 2, 8, 8),),
+        {"kernel": 3, "strides": 2, "ceil_mode": True, "extents": (8, 8)},
+        "AveragePool",
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+    ),
     Case("average_pool", ((1, 2, 7, 7),), {"kernel": 7}, "AveragePool", {"kernel_shape": [7, 7]}),
-    Case("average_pool", ((1, 2, 4, 5, 6),), {"kernel": (2, 2, 3)}, "AveragePool", {"kernel_shape": [2, 2, 3]}),
+    Case(
+        "average_pool", ((1, 2, 4, 5, 6),), {"kernel": (2, 2, 3)}, "AveragePool", {"kernel_shape": [2, 2, 3]}
+    ),
     Case("global_average_pool", ((2, 5, 7, 3),), onnx="GlobalAveragePool"),
     Case("global_average_pool", ((2, 5, 7),), onnx="GlobalAveragePool"),
     Case("global_max_pool", ((2, 5, 7, 3),), onnx="GlobalMaxPool"),
     Case("reduce_sum", ((3, 5, 7),), {"axes": (0, -1)}, "ReduceSum", onnx_extra=(np.array([0, 2]),)),
     Case("reduce_sum", ((3, 5),), {"keepdims": False}, "ReduceSum", {"keepdims": 0}),
     Case("reduce_sum", ((3, 5),), {"axes": (1,)}, "ReduceSum", onnx_extra=(np.array([1]),), dtype="int64"),
-    Case("reduce_mean", ((3, 5, 7),), {"axes": (1,), "keepdims": False}, "ReduceMean", {"keepdims": 0},
-         onnx_extra=(np.array([1]),)),
+    Case(
+        "reduce_mean",
+        ((3, 5, 7),),
+        {"axes": (1,), "keepdims": False},
+        "ReduceMean",
+        {"keepdims": 0},
+        onnx_extra=(np.array([1]),),
+    ),
     Case("reduce_max", ((3, 5, 7),), {"axes": (2,)}, "ReduceMax", onnx_extra=(np.array([2]),)),
-    Case("batch_normalization", ((2, 5, 4, 3), (5,), (5,), (5,), (5,)), {"epsilon": 1e-3}, "BatchNormalization",
-         {"epsilon": 1e-3}, positive=(4,)),
+    Case(
+        "batch_normalization",
+        ((2, 5, 4, 3), (5,), (5,), (5,), (5,)),
+        {"epsilon": 1e-3},
+        "BatchNormalization",
+        {"epsilon": 1e-3},
+        positive=(4,),
+    ),
     Case("batch_normalization", ((6, 5), (5,), (5,), (5,), (5,)), {}, "BatchNormalization", positive=(4,)),
-    Case("lrn", ((2, 7, 3, 4),), {"size": 5, "alpha": 0.5, "beta": 0.75, "bias": 2.0}, "LRN",
-         {"size": 5, "alpha": 0.5, "beta": 0.75, "bias": 2.0}),
+    Case(
+        "lrn",
+        ((2, 7, 3, 4),),
+        {"size": 5, "alpha": 0.5, "beta": 0.75, "bias": 2.0},
+        "LRN",
+        {"size": 5, "alpha": 0.5, "beta": 0.75, "bias": 2.0},
+    ),
     Case("lrn", ((1, 4, 3, 3),), {"size": 1, "alpha": 0.5}, "LRN", {"size": 1, "alpha": 0.5}),
     Case("softmax", ((3, 7, 4),), {"axis": 1, "length": 7}, "Softmax", {"axis": 1}),
     Case("softmax", ((7,),), {"axis": -1, "length": 7}, "Softmax"),
     Case("log_softmax", ((3, 7),), {"axis": -1, "length": 7}, "LogSoftmax"),
-    Case("layer_normalization", ((3, 5, 4), (5, 4), (5, 4)), {"axis": 1, "length": 20}, "LayerNormalization",
-         {"axis": 1}),
-    Case("layer_normalization", ((3, 5), (5,)), {"axis": -1, "length": 5, "epsilon": 1e-2}, "LayerNormalization",
-         {"epsilon": 1e-2}),
+    Case(
+        "layer_normalization",
+        ((3, 5, 4), (5, 4), (5, 4)),
+        {"axis": 1, "length": 20},
+        "LayerNormalization",
+        {"axis": 1},
+    ),
+    Case(
+        "layer_normalization",
+        ((3, 5), (5,)),
+        {"axis": -1, "length": 5, "epsilon": 1e-2},
+        "LayerNormalization",
+        {"epsilon": 1e-2},
+    ),
 ]
 
 

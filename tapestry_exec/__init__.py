@@ -1,0 +1,17 @@
+"""Runs plans, copying only what they need."""
+
+from tapestry_exec.check import InvalidPlan, check_plan
+from tapestry_exec.evaluate import DIFFERENCE_BOUND, difference, evaluate
+from tapestry_exec.on_numpy import NumpyBackend
+from tapestry_exec.run import (
+    BACKENDS,
+    Backend,
+    DeviceMemory,
+    Event,
+    ResultMismatch,
+    Run,
+    StepFailed,
+    TransferMismatch,
+    run,
+    write_trace,
+)

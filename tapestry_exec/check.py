@@ -1,0 +1,437 @@
+"""Checks of a plan before its first step: every cell that a step reads is there, and no other cell is copied.
+
+The steps are followed with regions in place of values: which buffers are live, which of their cells are complete
+or hold which partial result, which are read. This knows nothing of how the plan was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import NoReturn, assert_never
+
+import numpy as np
+
+from tapestry_exec.on_numpy import ALIGNMENT_NBYTES, domain_of
+from tapestry_plan import (
+    HOST,
+    Alloc,
+    Buffer,
+    Compute,
+    Copy,
+    Free,
+    Graph,
+    Operand,
+    Reduce,
+    Shard,
+    ShardPlan,
+    Signature,
+    Source,
+    Step,
+)
+from tapestry_sets import Box, Region, Regions, piece_image
+
+
+class InvalidPlan(ValueError):
+    """A plan's steps do not hold together: a step reads, writes or copies what it must not."""
+
+
+@dataclass(slots=True)
+class Held:
+    """What a live buffer holds so far, and what was asked of it."""
+
+    buffer: Buffer
+    cells: list[Regions] = field(default_factory=list)
+    """Valid cells, disjoint."""
+    copied: list[tuple[int, Regions]] = field(default_factory=list)
+    """Cells that came from another buffer, with the number of the step."""
+    read: list[Regions] = field(default_factory=list)
+
+
+def check_plan(plan: ShardPlan) -> None:
+    """Follow a plan's steps without running them.
+
+    Parameters
+    ----------
+    plan : ShardPlan
+
+    Raises
+    ------
+    InvalidPlan
+        For buffers outside their arenas or over one another, steps that use buffers which are not there,
+        regions outside their buffers, cells that are read before they are written or written twice, copies
+        of cells that no step reads, parts merged incompletely, and outputs that are not covered. The message
+        names the step, the operator, the device and the regions.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> g = Graph()
+    >>> _ = g.output(g.input("x", (4,)) + g.input("y", (4,)))
+    >>> p = plan(g, Mesh(2))
+    >>> check_plan(p)
+    >>> check_plan(replace(p, steps=p.steps[:-1]))
+    Traceback (most recent call last):
+    ...
+    tapestry_exec.check.InvalidPlan: ...
+    """
+    _Follow(plan).follow()
+
+
+class _Follow:
+    def __init__(self, plan: ShardPlan) -> None:
+        self.plan, self.graph = plan, plan.graph
+        self.buffers: dict[int, Buffer] = {}
+        self.live: dict[int, Held] = {}
+        self.places: list[dict[int, tuple[int, int]]] = [{} for _ in range(plan.mesh.size)]
+        self.parts: dict[str, dict[int, Box]] = {}
+        self.sources: dict[str, Source] = {}
+        self.at = -1
+        self.images: dict[tuple[str, int, Box], Regions] = {}
+
+    def follow(self) -> None:
+        for buffer in self.plan.buffers:
+            self._check_buffer(buffer)
+        for self.at, step in enumerate(self.plan.steps):  # noqa: B007 (self.at is read by `_fail`)
+            self._step(step)
+        self.at = -1
+        self._check_outputs()
+        for held in self.live.values():
+            self._check_use(held)
+
+    def _fail(self, message: str) -> NoReturn:
+        if self.at < 0:
+            raise InvalidPlan(f"plan: {message}")
+        raise InvalidPlan(f"step {self.at} ({describe(self.plan, self.plan.steps[self.at])}): {message}")
+
+    # -- buffers -----------------------------------------------------------------------------------------
+
+    def _check_buffer(self, b: Buffer) -> None:
+        where = f"buffer {b.id} of {b.tensor!r}"
+        if b.id in self.buffers:
+            self._fail(f"{where}: there are two buffers of this number")
+        if not 0 <= b.device < self.plan.mesh.size:
+            self._fail(f"{where}: device {b.device} is none of the mesh's {self.plan.mesh.size}")
+        try:
+            itemsize = np.dtype(b.dtype).itemsize
+        except TypeError:
+            self._fail(f"{where}: {b.dtype!r} is no dtype of NumPy")
+        if len(b.start) != len(b.shape) or any(n < 0 for n in b.shape):
+            self._fail(f"{where}: start {b.start} and shape {b.shape} make no box")
+        if b.nbytes != prod(b.shape) * itemsize:
+            self._fail(f"{where}: {b.nbytes} bytes for shape {b.shape} of {b.dtype}, {prod(b.shape) * itemsize} needed")
+        if b.offset < 0 or b.offset % itemsize:
+            self._fail(f"{where}: offset {b.offset} must be >= 0 and a multiple of {itemsize}")
+        if b.tensor in self.graph.stored or b.tensor in self.graph.selections:
+            tensor = self._source(b.tensor)
+            if len(tensor.shape) != len(b.shape):
+                self._fail(f"{where}: shape {b.shape} has another rank than the tensor's {tensor.shape}")
+            if tensor.dtype != b.dtype:
+                self._fail(f"{where}: dtype {b.dtype} where the tensor has {tensor.dtype}")
+        self.buffers[b.id] = b
+
+    def _source(self, name: str) -> Source:
+        found = self.sources.get(name)
+        if found is None:
+            found = self.sources[name] = self.graph.source(name)
+        return found
+
+    def _held(self, number: int, device: int | None = None) -> Held:
+        held = self.live.get(number)
+        if held is None:
+            known = "is not allocated here" if number in self.buffers else "does not exist"
+            self._fail(f"buffer {number} {known}")
+        if device is not None and held.buffer.device != device:
+            self._fail(f"buffer {number} lies on device {held.buffer.device}, not on device {device}")
+        return held
+
+    def _alloc(self, step: Alloc) -> None:
+        b = self.buffers.get(step.buffer)
+        if b is None:
+            self._fail(f"buffer {step.buffer} does not exist")
+        if b.id in self.live:
+            self._fail("the buffer is allocated already")
+        span = (b.offset, b.offset + -(-b.nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES)
+        for other, (low, high) in self.places[b.device].items():
+            if span[0] < high and low < span[1]:
+                self._fail(f"bytes [{span[0]}, {span[1]}) overlap buffer {other} at [{low}, {high})")
+        self.places[b.device][b.id] = span
+        self.live[b.id] = Held(b)
+
+    def _free(self, step: Free) -> None:
+        held = self._held(step.buffer)
+        self._check_use(held)
+        del self.live[step.buffer], self.places[held.buffer.device][step.buffer]
+
+    def _check_use(self, held: Held) -> None:
+        """Every cell that was copied into a buffer was read there."""
+        for at, copied in held.copied:
+            if not _covered(copied, held.read):
+                self.at = at
+                self._fail(f"copies cells of {_text(copied)} that no later step reads in buffer {held.buffer.id}")
+
+    # -- reading and writing -----------------------------------------------------------------------------
+
+    def _inside(self, held: Held, cells: Region | Regions) -> None:
+        bounds = cells.bounds()
+        if bounds is None:
+            return
+        box = held.buffer.box
+        if len(bounds[0]) != box.rank or not box.contains(Box.from_bounds(*bounds)):
+            self._fail(f"{_text(cells)} lies outside buffer {held.buffer.id} over {_span(box)}")
+
+    def _read(self, held: Held, cells: Regions) -> None:
+        self._inside(held, cells)
+        if not _covered(cells, held.cells):
+            self._fail(
+                f"reads {_text(cells)} of {held.buffer.tensor!r} in buffer {held.buffer.id} on device "
+                f"{held.buffer.device}, which holds only {', '.join(map(_text, held.cells)) or 'nothing'}"
+            )
+        held.read.append(cells)
+
+    def _write(self, held: Held, cells: Regions, copied: bool = False) -> None:
+        self._inside(held, cells)
+        for have in held.cells:
+            if not have.isdisjoint(cells):
+                self._fail(f"writes cells of {_text(cells)} that buffer {held.buffer.id} holds already")
+        held.cells.append(cells)
+        if copied:
+            held.copied.append((self.at, cells))
+
+    # -- steps -------------------------------------------------------------------------------------------
+
+    def _step(self, step: Step) -> None:
+        match step:
+            case Alloc():
+                self._alloc(step)
+            case Free():
+                self._free(step)
+            case Copy():
+                self._copy(step)
+            case Compute():
+                self._compute(step)
+            case Reduce():
+                self._reduce(step)
+            case _:
+                assert_never(step)
+
+    def _regions(self, regions: Sequence[Region], shape: tuple[int, ...]) -> Regions:
+        for region in regions:
+            if region.shape != shape or any(region.start):
+                self._fail(f"a region lies in a box of shape {region.shape} from {region.start}, the tensor is {shape}")
+        try:
+            return Regions(shape, regions)
+        except ValueError as error:
+            self._fail(str(error))
+
+    def _copy(self, step: Copy) -> None:
+        target = self._held(step.dst)
+        cells = self._regions(step.regions, self._source(target.buffer.tensor).shape)
+        if step.piece is not None:
+            self._read_through(step, target, cells)
+            return
+        if step.tensor not in self.graph.stored or target.buffer.tensor != step.tensor:
+            self._fail(f"copies {step.tensor!r} into buffer {step.dst} of {target.buffer.tensor!r}")
+        if step.src == HOST:
+            if self.graph.stored[step.tensor].kind == "result" or target.buffer.part != -1:
+                self._fail(f"{step.tensor!r} is an operator's result; only inputs and constants come from the host")
+            self._write(target, cells)
+            return
+        source = self._held(step.src)
+        if source is target or source.buffer.tensor != step.tensor:
+            self._fail(f"buffer {step.src} holds {source.buffer.tensor!r}; another buffer of {step.tensor!r} is needed")
+        if source.buffer.part != target.buffer.part:
+            self._fail(f"copies part {source.buffer.part} into a buffer of part {target.buffer.part}")
+        self._read(source, cells)
+        self._write(target, cells, copied=True)
+
+    def _read_through(self, step: Copy, target: Held, cells: Regions) -> None:
+        piece, view = step.piece, self._source(target.buffer.tensor)
+        assert piece is not None, "the caller has seen one"
+        if piece not in view.pieces:
+            self._fail(f"the piece is none of the {len(view.pieces)} pieces of {target.buffer.tensor!r}")
+        if piece.source >= 0:
+            source = self._held(step.src, target.buffer.device)
+            stored = view.stored[piece.source]
+            if not source.buffer.tensor == step.tensor == stored or source.buffer.part != -1:
+                self._fail(f"buffer {step.src} holds {source.buffer.tensor!r}, the piece reads {stored!r}")
+            self._read(source, piece_image(piece, cells, within=self.graph.stored[stored].shape))
+        self._write(target, cells & domain_of(piece, view.shape), copied=True)
+
+    def _compute(self, step: Compute) -> None:
+        node = self.graph.nodes.get(step.node)
+        if node is None:
+            self._fail(f"the graph has no operator {step.node!r}")
+        signature = self.graph.signature(step.node)
+        index = step.index
+        if index.rank != len(signature.axes) or index.is_empty or not signature.index.contains(index):
+            self._fail(f"index box {_span(index)} is empty or outside the index space {signature.index_shape}")
+        if len(step.inputs) != len(node.inputs) or len(step.outputs) != len(node.outputs):
+            self._fail(f"{len(step.inputs)} inputs and {len(step.outputs)} outputs are no operands of {node.op!r}")
+        for k, number in enumerate(step.inputs):
+            self._operand(step, signature, k, node.inputs[k], number)
+        part = self._part(node.outputs, signature, index)
+        shape = [self._result(step, signature, k, name, part) for k, name in enumerate(node.outputs)]
+        self._workspace(step, signature, shape)
+
+    def _operand(self, step: Compute, signature: Signature, k: int, name: str, number: int | None) -> None:
+        box = signature.input_box(k, step.index)
+        if box is None or number is None:
+            if box is not None or number is not None:
+                self._fail(f"input {k} ({name!r}) is {'read' if box else 'not read'} by this part, buffer: {number}")
+            return
+        held = self._held(number, step.device)
+        view = self._source(name)
+        wanted = view.stored[0] if view.direct else name
+        if held.buffer.tensor != wanted or held.buffer.part != -1:
+            self._fail(
+                f"input {k} is {wanted!r}, complete; buffer {number} holds {held.buffer.tensor!r}, "
+                f"part {held.buffer.part}"
+            )
+        if not held.buffer.box.contains(box):
+            self._fail(f"input {k} ({name!r}) needs {_span(box)}; buffer {number} is over {_span(held.buffer.box)}")
+        declared: Operand = signature.inputs[k]
+        if not Box.of(view.shape).contains(box) and held.buffer.fill != declared.pad:
+            self._fail(f"input {k} ({name!r}) is padded with {declared.pad}, buffer {number} with {held.buffer.fill}")
+        self._read(held, signature.input_region(k, step.index, view.shape))
+
+    def _part(self, outputs: Sequence[str], signature: Signature, index: Box) -> bool:
+        """Whether the shard makes partial results only."""
+        return any(index.shape[a] != signature.index_shape[a] for a in signature.reductions)
+
+    def _result(self, step: Compute, signature: Signature, k: int, name: str, partial: bool) -> tuple[int, ...]:
+        held = self._held(step.outputs[k], step.device)
+        b = held.buffer
+        if b.tensor != name or (b.part >= 0) != partial:
+            made = "a partial result" if partial else "complete values"
+            self._fail(f"output {k} is {made} of {name!r}; buffer {b.id} is for {b.tensor!r}, part {b.part}")
+        if partial:
+            axes = signature.reductions
+            slab = Box(tuple(step.start[a] for a in axes), tuple(step.shape[a] for a in axes))
+            before = self.parts.setdefault(name, {}).setdefault(b.part, slab)
+            if before != slab:
+                self._fail(f"part {b.part} of {name!r} is over {_span(before)} of the reduction, here {_span(slab)}")
+        box = signature.output_box(k, step.index)
+        if box is None or not b.box.contains(box):
+            self._fail(f"output {k} ({name!r}) fills {box and _span(box)}; buffer {b.id} is over {_span(b.box)}")
+        shape = self.graph.stored[name].shape
+        image = signature.outputs[k].projection.image(step.index, within=shape)
+        assert isinstance(image, Regions), "checked when the operator was added"
+        self._write(held, image)
+        return b.shape
+
+    def _workspace(self, step: Compute, signature: Signature, shapes: Sequence[tuple[int, ...]]) -> None:
+        node = self.graph.nodes[step.node]
+        shard = shard_of(self.graph, step)
+        itemsize = self.graph.stored[node.outputs[0]].itemsize
+        wanted = self.graph.ops[node.op].workspace(shard, itemsize)
+        have = 0 if step.workspace is None else self._held(step.workspace, step.device).buffer.nbytes
+        if have < wanted:
+            self._fail(f"the operator wants {wanted} bytes of workspace, the plan gives {have}")
+
+    def _reduce(self, step: Reduce) -> None:
+        target = self._held(step.output)
+        b = target.buffer
+        if b.tensor not in self.graph.stored or b.part != -1:
+            self._fail(f"buffer {b.id} takes no complete values of a stored tensor")
+        maker = next(node for node in self.graph.nodes.values() if b.tensor in node.outputs)
+        monoid = self.graph.ops[maker.op].reduction
+        if step.monoid != monoid:
+            self._fail(f"merges by {step.monoid!r}, the operator {maker.name!r} by {monoid!r}")
+        cells = self._regions(step.regions, self.graph.stored[b.tensor].shape)
+        parts = []
+        for number in step.inputs:
+            held = self._held(number, b.device)
+            if held.buffer.tensor != b.tensor:
+                self._fail(f"buffer {number} holds {held.buffer.tensor!r}, not parts of {b.tensor!r}")
+            parts.append(held.buffer.part)
+            self._read(held, cells)
+        self._whole_reduction(b.tensor, parts, self.graph.signature(maker.name))
+        self._write(target, cells)
+
+    def _whole_reduction(self, name: str, parts: Sequence[int], signature: Signature) -> None:
+        known = self.parts.get(name, {})
+        if list(parts) != sorted(set(parts)) or not set(parts) <= known.keys():
+            self._fail(f"merges parts {list(parts)} of {name!r}; each of {sorted(known)} once, ascending, is needed")
+        whole = prod(signature.index_shape[a] for a in signature.reductions)
+        slabs = [known[part] for part in parts]
+        apart = all(one.intersect(two) is None for k, one in enumerate(slabs) for two in slabs[:k])
+        if not apart or sum(slab.size for slab in slabs) != whole:
+            self._fail(f"merges parts {list(parts)} of {name!r}, which are not the whole reduction of {whole} points")
+
+    # -- outputs -----------------------------------------------------------------------------------------
+
+    def _check_outputs(self) -> None:
+        if {(out.name, out.tensor) for out in self.plan.outputs} != set(self.graph.outputs.items()):
+            self._fail(f"outputs {[out.name for out in self.plan.outputs]} are not the graph's {list(self.graph.outputs)}")
+        for out in self.plan.outputs:
+            view = self._source(out.tensor)
+            if (out.shape, out.dtype) != (view.shape, view.dtype):
+                self._fail(f"output {out.name!r} is {out.dtype}{out.shape}, its tensor {view.dtype}{view.shape}")
+            found: dict[str, list[Region]] = {name: [] for name in view.stored}
+            for number, region in out.blocks:
+                held = self._held(number)
+                if held.buffer.tensor not in found or held.buffer.part != -1:
+                    self._fail(f"output {out.name!r}: buffer {number} holds {held.buffer.tensor!r}")
+                self._read(held, self._regions((region,), self.graph.stored[held.buffer.tensor].shape))
+                found[held.buffer.tensor].append(region)
+            for name, regions in found.items():
+                shape = self.graph.stored[name].shape
+                if self._regions(regions, shape).size != prod(shape):
+                    self._fail(f"output {out.name!r}: the blocks do not cover {name!r} of shape {shape}")
+
+
+def shard_of(graph: Graph, step: Compute) -> Shard:
+    """What the block function of a step is told, without its workspace."""
+    node, signature, index = graph.nodes[step.node], graph.signature(step.node), step.index
+    outputs = tuple(signature.output_box(k, index) or Box((), ()) for k in range(len(node.outputs)))
+    inputs = tuple(signature.input_box(k, index) for k in range(len(node.inputs)))
+    return Shard(index, signature, node.attrs, inputs, outputs, None)
+
+
+def describe(plan: ShardPlan, step: Step) -> str:
+    """A step in words: its kind, operator, buffers and devices."""
+    devices = {buffer.id: buffer.device for buffer in plan.buffers}
+
+    def place(number: int) -> str:
+        return "the host" if number == HOST else f"buffer {number} on device {devices.get(number, '?')}"
+
+    match step:
+        case Alloc() | Free():
+            return f"{type(step).__name__.lower()} of {place(step.buffer)}"
+        case Copy():
+            return f"copy of {step.tensor!r} for {step.node!r} from {place(step.src)} to {place(step.dst)}"
+        case Compute():
+            return f"compute {step.node!r} on device {step.device}, index box {_span(step.index)}"
+        case Reduce():
+            return f"reduce {step.node!r} into {place(step.output)}"
+        case _:
+            assert_never(step)
+
+
+def _covered(cells: Regions, by: Sequence[Regions]) -> bool:
+    """Whether the union of regions, which may overlap, holds all the cells."""
+    for have in by:
+        if have is cells or cells <= have:
+            return True
+    rest = cells
+    for have in by:
+        rest = rest - have
+        if rest.is_empty:
+            return True
+    return cells.is_empty
+
+
+def _span(box: Box) -> str:
+    return "×".join(f"[{a}, {b})" for a, b in zip(box.start, box.stop, strict=True)) or "[one cell]"
+
+
+def _text(cells: Region | Regions) -> str:
+    """A set of cells in words: its bounding box, and its size where it is not all of it."""
+    bounds = cells.bounds()
+    if bounds is None:
+        return "no cells"
+    box = Box.from_bounds(*bounds)
+    return _span(box) if box.size == cells.size else f"{cells.size} cells in {_span(box)}"

@@ -1,0 +1,210 @@
+"""The unsharded run: the same block functions on whole tensors, and the comparison of two results."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.on_numpy import contiguous, read_view
+from tapestry_plan import Graph, Shard, Stored, read_constant
+from tapestry_sets import Box
+
+Array = NDArray[Any]
+
+DIFFERENCE_BOUND = {
+    "float16": 1e-2, "float32": 1e-4, "float64": 1e-10, "complex64": 1e-4, "complex128": 1e-10,
+}
+"""Largest max|difference| / max|reference| that rounding is held to explain; 0 for all other dtypes."""
+
+
+def evaluate(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    constants: Mapping[str, Any] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> dict[str, Array]:
+    """Run a graph unsharded.
+
+    Parameters
+    ----------
+    graph : Graph
+    inputs : mapping of str to array
+        Every input, with its exact shape and dtype.
+    constants : mapping of str to array, optional
+        Values of constants that the graph names but does not carry.
+    outputs : sequence of str, optional
+        Tensors to give, by name; the graph's outputs by default.
+
+    Returns
+    -------
+    dict of str to array
+
+    Raises
+    ------
+    ValueError
+        For inputs or constants that are missing, unknown or do not fit, and unknown outputs.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> g = Graph()
+    >>> x = g.input("x", (2, 3))
+    >>> _ = g.output((x + x).T, "y")
+    >>> evaluate(g, {"x": np.arange(6, dtype=np.float32).reshape(2, 3)})["y"].tolist()
+    [[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]]
+    """
+    wanted = dict(graph.outputs) if outputs is None else {name: graph.tensor(name).name for name in outputs}
+    values = dict(bind(graph, inputs, constants))
+    order = graph.order()
+    last = {s: k for k, node in enumerate(order) for name in node.inputs for s in graph.source(name).stored}
+    kept = {s for name in wanted.values() for s in graph.source(name).stored}
+    for k, node in enumerate(order):
+        values.update(_run_node(graph, node.name, values))
+        for name in [name for name in values if last.get(name, k) <= k and name not in kept]:
+            del values[name]
+    return {label: np.array(_read(graph, name, values)) for label, name in wanted.items()}
+
+
+def _read(graph: Graph, name: str, values: Mapping[str, Array]) -> Array:
+    source = graph.source(name)
+    if source.direct:
+        return values[source.stored[0]]
+    return read_view(source.pieces, [values[s] for s in source.stored], source.shape, source.dtype)
+
+
+def _run_node(graph: Graph, name: str, values: Mapping[str, Array]) -> dict[str, Array]:
+    node, signature = graph.nodes[name], graph.signature(name)
+    op, index = graph.ops[node.op], signature.index
+    boxes = tuple(signature.input_box(k, index) for k in range(len(node.inputs)))
+    blocks = [
+        None if box is None else _block(_read(graph, tensor, values), box, signature.inputs[k].pad)
+        for k, (tensor, box) in enumerate(zip(node.inputs, boxes, strict=True))
+    ]
+    made = {out: np.empty(graph.stored[out].shape, graph.stored[out].dtype) for out in node.outputs}
+    whole = tuple(Box.of(array.shape) for array in made.values())
+    shard = Shard(index, signature, node.attrs, boxes, whole, None)
+    itemsize = graph.stored[node.outputs[0]].itemsize
+    scratch = np.empty(op.workspace(shard, itemsize), np.uint8)
+    op.block(np, blocks, list(made.values()), Shard(index, signature, node.attrs, boxes, whole, scratch))
+    return made
+
+
+def _block(array: Array, box: Box, pad: float | None) -> Array:
+    """The cells of a box of a whole tensor; the operand's padding where the box reaches outside."""
+    tensor = Box.of(array.shape)
+    inside = tensor.intersect(box)
+    if tensor.contains(box) or inside is None:
+        return array[tuple(slice(a, b) for a, b in zip(box.start, box.stop, strict=True))]
+    out = np.full(box.shape, pad, array.dtype)
+    there = tuple(slice(a - s, b - s) for a, b, s in zip(inside.start, inside.stop, box.start, strict=True))
+    out[there] = array[tuple(slice(a, b) for a, b in zip(inside.start, inside.stop, strict=True))]
+    return out
+
+
+# ------------------------------------------------------------------------------------ inputs and constants
+
+
+def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] | None = None) -> dict[str, Array]:
+    """The arrays of a graph's inputs and constants, checked and contiguous, by name.
+
+    Raises
+    ------
+    ValueError
+        Naming the input or constant that is missing, unknown, or of another shape, dtype or content.
+    """
+    declared = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == "input"}
+    unknown = sorted(set(inputs) - declared.keys())
+    if unknown:
+        raise ValueError(f"inputs: the graph has no input {unknown[0]!r}; its inputs are {sorted(declared)}")
+    given = dict(constants or {})
+    fixed = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == "constant"}
+    unknown = sorted(set(given) - fixed.keys())
+    if unknown:
+        raise ValueError(f"constants: the graph has no constant {unknown[0]!r}; it has {len(fixed)} others")
+    out = {}
+    for name, tensor in declared.items():
+        if name not in inputs:
+            raise ValueError(f"inputs: {name!r} is missing; give an array of {tensor.dtype}, shape {tensor.shape}")
+        out[name] = _fitting(inputs[name], tensor, "input")
+    out.update({name: _constant(tensor, given) for name, tensor in fixed.items()})
+    return out
+
+
+def _fitting(value: Any, tensor: Stored, what: str) -> Array:
+    array = np.asarray(value)
+    if array.shape != tensor.shape:
+        raise ValueError(f"{what} {tensor.name!r} has shape {array.shape}; shape {tensor.shape} is needed")
+    if array.dtype != np.dtype(tensor.dtype):
+        raise ValueError(
+            f"{what} {tensor.name!r} has dtype {array.dtype}; {tensor.dtype} is needed: "
+            f"convert it with .astype({tensor.dtype!r})"
+        )
+    return contiguous(array)
+
+
+def _constant(tensor: Stored, given: Mapping[str, Any]) -> Array:
+    if tensor.name in given:
+        array = _fitting(given[tensor.name], tensor, "constant")
+    elif tensor.data is not None:
+        array = _fitting(tensor.data, tensor, "constant")
+    elif tensor.path:
+        array = _fitting(_from_file(tensor), tensor, "constant")
+    else:
+        raise ValueError(
+            f"constant {tensor.name!r} is named but not carried by the plan; give constants={{{tensor.name!r}: …}}"
+        )
+    # Values that came with the graph are the graph; only values from elsewhere can be others.
+    if tensor.sha256 is not None and array is not tensor.data:
+        found = hashlib.sha256(array.data).hexdigest()
+        if found != tensor.sha256:
+            raise ValueError(
+                f"constant {tensor.name!r} has other values than the plan was made for: its SHA-256 is "
+                f"{found[:12]}…, the plan's {tensor.sha256[:12]}…; give the constants of that model"
+            )
+    return array
+
+
+def _from_file(tensor: Stored) -> Any:
+    """A constant from where its path says: an array file, or ``model.onnx#initializer``."""
+    assert tensor.path is not None, "the caller has seen one"
+    file, _, initializer = tensor.path.partition("#")
+    if not Path(file).is_file():
+        raise ValueError(
+            f"constant {tensor.name!r}: its file {file!r} does not exist; give constants={{{tensor.name!r}: …}}"
+        )
+    return read_constant(tensor.path) if initializer else np.load(file, allow_pickle=False)
+
+
+# -------------------------------------------------------------------------------------------- comparison
+
+
+def difference(found: Array, reference: Array) -> float:
+    """How far two results of one shape are apart: max|difference| / max|reference|.
+
+    Integers and booleans differ by 0 or infinity. So do NaNs and infinities, which must be in the same places.
+
+    Examples
+    --------
+    >>> difference(np.array([1.0, 2.5]), np.array([1.0, 2.0]))
+    0.25
+    >>> difference(np.array([1, 2]), np.array([1, 3]))
+    inf
+    """
+    if found.shape != reference.shape or found.dtype != reference.dtype:
+        return float("inf")
+    if found.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(found, reference) else float("inf")
+    finite = np.isfinite(reference)
+    if not np.array_equal(found[~finite], reference[~finite], equal_nan=True) or not np.isfinite(found[finite]).all():
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    wide = np.result_type(found.dtype, np.float64)
+    apart = float(np.abs(found[finite].astype(wide) - reference[finite]).max())
+    largest = float(np.abs(reference[finite]).max())
+    return apart / largest if largest else (0.0 if apart == 0 else float("inf"))

@@ -1,0 +1,425 @@
+"""The interpreter of plans: one loop over the steps, on any backend, counting what is moved and held."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.check import check_plan, describe, shard_of
+from tapestry_exec.evaluate import DIFFERENCE_BOUND, bind, difference, evaluate
+from tapestry_exec.on_numpy import NumpyBackend, contiguous, read_view, unpack
+from tapestry_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Op, Reduce, Shard, ShardPlan, Step
+from tapestry_sets import Box, Piece, Region
+
+Array = NDArray[Any]
+Payload = Any
+Progress = Callable[[int, int, str], None]
+
+
+class DeviceMemory(Protocol):
+    """One device: its arena, and what can be done in it. It reaches no other device's memory."""
+
+    peak_nbytes: int
+
+    def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None: ...
+    def free(self, buffer: Buffer) -> None: ...
+    def pack(self, buffer: Buffer, regions: Sequence[Region]) -> Payload: ...
+    def unpack(self, payload: Payload, buffer: Buffer, regions: Sequence[Region]) -> None: ...
+    def copy(self, src: Buffer, dst: Buffer, regions: Sequence[Region]) -> None: ...
+    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Sequence[Region]) -> None: ...
+    def merge(self, monoid: str, parts: Sequence[Buffer], output: Buffer, regions: Sequence[Region]) -> None: ...
+    def launch(
+        self,
+        block: Callable[..., None],
+        inputs: Sequence[tuple[Buffer, Box] | None],
+        outputs: Sequence[tuple[Buffer, Box]],
+        shard: Shard,
+        workspace: Buffer | None,
+    ) -> None: ...
+
+
+class Backend(Protocol):
+    """Where plans run: opens devices and carries packed payloads between them."""
+
+    name: str
+
+    def open(self, nbytes: Sequence[int]) -> Sequence[DeviceMemory]: ...
+    def place(self, array: Array, regions: Sequence[Region]) -> Payload: ...
+    def move(self, payload: Payload, src: int, dst: int) -> Payload: ...
+    def fetch(self, payload: Payload) -> Array: ...
+    def synchronize(self) -> None: ...
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {"numpy": NumpyBackend}
+
+
+class TransferMismatch(RuntimeError):
+    """A run moved or held another number of bytes than its plan predicted."""
+
+
+class StepFailed(RuntimeError):
+    """A step of a plan raised an error; nothing of the run is returned."""
+
+
+class ResultMismatch(RuntimeError):
+    """A sharded run and the unsharded run differ by more than rounding."""
+
+
+class Event(NamedTuple):
+    """One step of a run: times in seconds since the run's first step."""
+
+    step: int
+    kind: str
+    node: str
+    device: int
+    start: float
+    seconds: float
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run gave, and what it took; every number was counted, none is taken from the plan.
+
+    Parameters
+    ----------
+    outputs : dict of str to array
+        The graph's outputs.
+    nbytes_by_link : dict of (source device, target device) to int
+        Bytes handed to the transport.
+    nbytes_received, nbytes_placed : tuple of int
+        By device: bytes from other devices, and bytes of inputs and constants from the host.
+    peak_nbytes : tuple of int
+        By device: the arena's high-water mark.
+    flop : tuple of float
+        By device: operations declared for the index points that were computed.
+    seconds : float
+        From the first step to the last.
+    timeline : list of Event
+    difference : dict of str to float, optional
+        With `verify`: max|difference| / max|reference| of each output.
+    """
+
+    outputs: dict[str, Array] = field(repr=False)
+    nbytes_by_link: dict[tuple[int, int], int] = field(repr=False)
+    nbytes_received: tuple[int, ...]
+    nbytes_placed: tuple[int, ...]
+    peak_nbytes: tuple[int, ...]
+    flop: tuple[float, ...]
+    seconds: float
+    timeline: list[Event] = field(repr=False)
+    difference: dict[str, float] | None = None
+
+    @property
+    def nbytes_moved(self) -> int:
+        """Bytes between devices, once for each receiving device."""
+        return sum(self.nbytes_received)
+
+
+def run(
+    shard_plan: ShardPlan,
+    inputs: Mapping[str, Any],
+    *,
+    backend: str | Backend = "numpy",
+    verify: bool = False,
+    progress: Progress | None = None,
+    trace: str | Path | None = None,
+    memory: int | None = None,
+    constants: Mapping[str, Any] | None = None,
+    ops: Mapping[str, Op] | None = None,
+) -> Run:
+    """Run a plan.
+
+    Parameters
+    ----------
+    shard_plan : ShardPlan
+    inputs : mapping of str to array
+        Every input of the graph, with its exact shape and dtype.
+    backend : str or Backend
+    verify : bool
+        Also run the graph unsharded and compare: integers and booleans exactly, floats within
+        `DIFFERENCE_BOUND` of max|difference| / max|reference|.
+    progress : callable, optional
+        Called with (steps done, steps in all, operator).
+    trace : path, optional
+        Write the timeline there as a Chrome trace.
+    memory : int, optional
+        Refuse to start when a device's arena is larger, in bytes.
+    constants : mapping of str to array, optional
+        Values of constants that the plan names but does not carry.
+    ops : mapping of str to Op, optional
+        Operators, by name, that replace or add to those of the plan's graph.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    InvalidPlan
+        When the plan's steps do not hold together (see `check_plan`); nothing has run then.
+    ValueError
+        For missing, unknown or unfit inputs and constants, an unknown backend or too little memory.
+    StepFailed
+        When a block function raises; names step, operator, device and index box.
+    TransferMismatch
+        When bytes counted differ from bytes predicted.
+    ResultMismatch
+        With `verify`, when an output differs from the unsharded run's.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> g = Graph()
+    >>> _ = g.output(g.input("x", (6,)) + g.input("y", (6,)), "z")
+    >>> r = run(plan(g, Mesh(2)), {"x": np.ones(6, np.float32), "y": np.arange(6, dtype=np.float32)}, verify=True)
+    >>> r.outputs["z"].tolist(), r.nbytes_moved, r.difference
+    ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
+    """
+    engine = _backend(backend)
+    check_plan(shard_plan)
+    host = bind(shard_plan.graph, inputs, constants)
+    capacity = _capacity(shard_plan, memory)
+    if trace is not None and not Path(trace).resolve().parent.is_dir():
+        raise ValueError(f"trace: the folder of {str(trace)!r} does not exist; make it first")
+    interpreter = _Interpreter(shard_plan, engine, engine.open(capacity), host, {**shard_plan.graph.ops, **(ops or {})})
+    result = interpreter.run(progress)
+    _compare_counts(shard_plan, result)
+    if trace is not None:
+        write_trace(result.timeline, trace)
+    if not verify:
+        return result
+    found = _verified(shard_plan, result.outputs, inputs, constants)
+    return Run(**{**{name: getattr(result, name) for name in result.__dataclass_fields__}, "difference": found})
+
+
+def _backend(backend: str | Backend) -> Backend:
+    if not isinstance(backend, str):
+        return backend
+    if backend not in BACKENDS:
+        raise ValueError(f"run: there is no backend {backend!r}; known are {sorted(BACKENDS)}")
+    return BACKENDS[backend]()
+
+
+def _capacity(plan: ShardPlan, memory: int | None) -> list[int]:
+    """Bytes of each arena: as far as the plan's buffers reach."""
+    out = [0] * plan.mesh.size
+    for buffer in plan.buffers:
+        out[buffer.device] = max(out[buffer.device], buffer.offset + buffer.nbytes)
+    for device, nbytes in enumerate(out):
+        if memory is not None and nbytes > memory:
+            raise ValueError(
+                f"run: device {device} needs an arena of {nbytes:,} B, more than memory={memory:,} B; "
+                "plan for more devices or with less memory"
+            )
+    return out
+
+
+class _Interpreter:
+    """Runs the steps in order; counts what it hands to the backend."""
+
+    def __init__(
+        self,
+        plan: ShardPlan,
+        backend: Backend,
+        devices: Sequence[DeviceMemory],
+        host: Mapping[str, Array],
+        ops: Mapping[str, Op],
+    ) -> None:
+        self.plan, self.graph, self.backend, self.devices = plan, plan.graph, backend, devices
+        self.host, self.ops = host, ops
+        self.buffers = {buffer.id: buffer for buffer in plan.buffers}
+        self.links: Counter[tuple[int, int]] = Counter()
+        self.placed = [0] * len(devices)
+        self.flop = [0.0] * len(devices)
+        self.timeline: list[Event] = []
+
+    def run(self, progress: Progress | None) -> Run:
+        begin = perf_counter()
+        total = len(self.plan.steps)
+        for k, step in enumerate(self.plan.steps):
+            start = perf_counter()
+            try:
+                node, device, nbytes = self._step(step)
+            except Exception as error:
+                regions = f", regions {list(step.regions)}" if isinstance(step, Copy | Reduce) else ""
+                raise StepFailed(
+                    f"step {k} ({describe(self.plan, step)}{regions}) failed: {type(error).__name__}: {error}"
+                ) from error
+            now = perf_counter()
+            kind = type(step).__name__.lower()
+            self.timeline.append(Event(k, kind, node, device, start - begin, now - start, nbytes))
+            if progress is not None and (isinstance(step, Compute) or k + 1 == total):
+                progress(k + 1, total, node)
+        self.backend.synchronize()
+        seconds = perf_counter() - begin
+        received = [0] * len(self.devices)
+        for (_, dst), nbytes in self.links.items():
+            received[dst] += nbytes
+        return Run(
+            self._outputs(),
+            dict(self.links),
+            tuple(received),
+            tuple(self.placed),
+            tuple(device.peak_nbytes for device in self.devices),
+            tuple(self.flop),
+            seconds,
+            self.timeline,
+        )
+
+    def _step(self, step: Step) -> tuple[str, int, int]:
+        """Run one step; give its operator, its device and the bytes that it moved."""
+        match step:
+            case Alloc():
+                buffer = self.buffers[step.buffer]
+                self.devices[buffer.device].alloc(buffer, self._shape(buffer.tensor, buffer.shape))
+                return buffer.tensor, buffer.device, buffer.nbytes
+            case Free():
+                buffer = self.buffers[step.buffer]
+                self.devices[buffer.device].free(buffer)
+                return buffer.tensor, buffer.device, buffer.nbytes
+            case Copy():
+                return step.node, self.buffers[step.dst].device, self._copy(step)
+            case Compute():
+                self._compute(step)
+                return step.node, step.device, 0
+            case Reduce():
+                output = self.buffers[step.output]
+                parts = [self.buffers[number] for number in step.inputs]
+                self.devices[output.device].merge(step.monoid, parts, output, step.regions)
+                return step.node, output.device, 0
+            case _:
+                assert_never(step)
+
+    def _shape(self, tensor: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        if tensor in self.graph.stored:
+            return self.graph.stored[tensor].shape
+        return self.graph.selections[tensor].shape if tensor in self.graph.selections else default
+
+    def _copy(self, step: Copy) -> int:
+        target = self.buffers[step.dst]
+        device = self.devices[target.device]
+        if step.piece is not None:
+            source = self.buffers[step.src] if step.src != HOST else target
+            device.gather(source, target, step.piece, step.regions)
+            return 0
+        if step.src == HOST:
+            payload = self.backend.place(self.host[step.tensor], step.regions)
+            self.placed[target.device] += payload.nbytes
+            device.unpack(payload, target, step.regions)
+            return int(payload.nbytes)
+        source = self.buffers[step.src]
+        if source.device == target.device:
+            device.copy(source, target, step.regions)
+            return 0
+        payload = self.devices[source.device].pack(source, step.regions)
+        self.links[source.device, target.device] += payload.nbytes
+        arrived = self.backend.move(payload, source.device, target.device)
+        device.unpack(arrived, target, step.regions)
+        return int(payload.nbytes)
+
+    def _compute(self, step: Compute) -> None:
+        node = self.graph.nodes[step.node]
+        op = self.ops[node.op]
+        shard = shard_of(self.graph, step)
+        inputs = [
+            None if number is None or box is None else (self.buffers[number], box)
+            for number, box in zip(step.inputs, shard.input_boxes, strict=True)
+        ]
+        outputs = [(self.buffers[n], box) for n, box in zip(step.outputs, shard.output_boxes, strict=True)]
+        workspace = None if step.workspace is None else self.buffers[step.workspace]
+        self.devices[step.device].launch(op.block, inputs, outputs, shard, workspace)
+        self.flop[step.device] += op.flop_per_point(node.attrs) * step.index.size
+
+    def _outputs(self) -> dict[str, Array]:
+        """Bring the outputs' cells to the host, and read viewed outputs through their views there."""
+        out: dict[str, Array] = {}
+        for output in self.plan.outputs:
+            source = self.graph.source(output.tensor)
+            whole = {
+                name: np.empty(self.graph.stored[name].shape, self.graph.stored[name].dtype)
+                for name in source.stored
+            }
+            for number, region in output.blocks:
+                buffer = self.buffers[number]
+                payload = self.backend.fetch(self.devices[buffer.device].pack(buffer, (region,)))
+                unpack(payload, whole[buffer.tensor], (0,) * region.rank, (region,))
+            arrays = [whole[name] for name in source.stored]
+            out[output.name] = (
+                arrays[0] if source.direct else np.array(read_view(source.pieces, arrays, source.shape, source.dtype))
+            )
+        return out
+
+
+def _compare_counts(plan: ShardPlan, counted: Run) -> None:
+    wrong = [
+        f"device {a} -> device {b}: {plan.nbytes_by_link.get((a, b), 0):,} B predicted, "
+        f"{counted.nbytes_by_link.get((a, b), 0):,} B counted"
+        for a, b in sorted({*plan.nbytes_by_link, *counted.nbytes_by_link})
+        if plan.nbytes_by_link.get((a, b), 0) != counted.nbytes_by_link.get((a, b), 0)
+    ]
+    for what, predicted, found in (
+        ("received", plan.nbytes_received, counted.nbytes_received),
+        ("placed", plan.nbytes_placed, counted.nbytes_placed),
+        ("at most held", plan.peak_nbytes, counted.peak_nbytes),
+    ):
+        if len(predicted) != len(found):
+            wrong.append(f"{what}: {len(predicted)} devices predicted, {len(found)} counted")
+        wrong += [
+            f"{what} by device {d}: {p:,} B predicted, {f:,} B counted"
+            for d, (p, f) in enumerate(zip(predicted, found, strict=False))
+            if p != f
+        ]
+    if wrong:
+        raise TransferMismatch("the run differs from its plan: " + "; ".join(wrong))
+
+
+def _verified(
+    plan: ShardPlan, outputs: Mapping[str, Array], inputs: Mapping[str, Any], constants: Mapping[str, Any] | None
+) -> dict[str, float]:
+    reference = evaluate(plan.graph, inputs, constants)
+    found = {name: difference(outputs[name], reference[name]) for name in outputs}
+    for name, value in found.items():
+        bound = DIFFERENCE_BOUND.get(outputs[name].dtype.name, 0.0)
+        if not value <= bound:
+            raise ResultMismatch(
+                f"output {name!r} differs from the unsharded run: max|difference| / max|reference| is {value:.3g}, "
+                f"the bound for {outputs[name].dtype} is {bound:g}"
+            )
+    return found
+
+
+def write_trace(timeline: Sequence[Event], path: str | Path) -> None:
+    """Write a timeline as a Chrome trace, one process for each device (microseconds).
+
+    References
+    ----------
+    Chrome's trace event format: complete events ("X") with ts and dur in microseconds.
+    """
+    rows = ("compute", "reduce", "copy", "alloc", "free")
+    events = [
+        {
+            "name": event.node,
+            "cat": event.kind,
+            "ph": "X",
+            "ts": event.start * 1e6,
+            "dur": event.seconds * 1e6,
+            "pid": event.device,
+            "tid": rows.index(event.kind),
+            "args": {"step": event.step, "nbytes": event.nbytes},
+        }
+        for event in timeline
+    ]
+    names: list[dict[str, Any]] = [
+        {"name": "process_name", "ph": "M", "pid": device, "args": {"name": f"device {device}"}}
+        for device in sorted({event.device for event in timeline})
+    ]
+    Path(path).write_text(json.dumps({"traceEvents": names + events, "displayTimeUnit": "ms"}))

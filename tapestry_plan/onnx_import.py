@@ -1,0 +1,1148 @@
+"""ONNX models as graphs, and real networks to try things on: the only import of onnx.
+
+`load_onnx` reads a model in four steps: the file is checked and brought to a current opset; nodes that no
+output needs are left out; nodes whose inputs are all known are evaluated; the others become operators and
+selections, each by one small function of the table `IMPORTERS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_plan import ops
+from tapestry_plan.graph import Graph, OpNode, Tensor, UnsupportedOp
+from tapestry_sets import Broadcast, Concat, ExpandDims, Pad, Permute, Reshape, Slice, Squeeze
+
+Array = NDArray[Any]
+
+OLDEST_OPSET = 13
+"""Older models are converted first: from this opset on axes and limits are inputs, and softmax has one axis."""
+
+TARGET_OPSET = 21
+"""The opset that older models are converted to."""
+
+RANDOM_OPS = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+"""Never evaluated in advance: each run is to draw anew."""
+
+
+# -- nodes of a model ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a model, its attributes as Python values and missing inputs at the end left out."""
+
+    name: str
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Any]
+    proto: Any = field(repr=False)
+    subgraphs: bool = False
+
+    def input(self, k: int) -> str:
+        """Name of input k, empty when it is not given."""
+        return self.inputs[k] if k < len(self.inputs) else ""
+
+    @property
+    def where(self) -> str:
+        """How messages name the node."""
+        return f"node {self.name!r} ({self.op_type})"
+
+
+def _nodes(model: Any) -> list[Node]:
+    """The model's nodes; one without a name is called by its type and a number."""
+    from onnx import AttributeProto, helper
+
+    counts: dict[str, int] = {}
+    out = []
+    for proto in model.graph.node:
+        name = proto.name
+        if not name:
+            k = counts.get(proto.op_type, 0)
+            counts[proto.op_type] = k + 1
+            name = f"{proto.op_type}_{k}"
+        inputs = list(proto.input)
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        graphs = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+        attrs = {a.name: helper.get_attribute_value(a) for a in proto.attribute if a.type not in graphs}
+        decoded = {key: value.decode() if isinstance(value, bytes) else value for key, value in attrs.items()}
+        out.append(
+            Node(
+                name,
+                proto.op_type,
+                "" if proto.domain == "ai.onnx" else proto.domain,
+                tuple(inputs),
+                tuple(proto.output),
+                decoded,
+                proto,
+                len(attrs) < len(proto.attribute),
+            )
+        )
+    return out
+
+
+def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
+    """The nodes that the outputs depend on, in the model's order."""
+    makers = {name: node for node in nodes for name in node.outputs if name}
+    todo, seen = list(outputs), set[int]()
+    while todo:
+        node = makers.get(todo.pop())
+        if node is not None and id(node) not in seen:
+            seen.add(id(node))
+            todo += node.inputs
+    return [node for node in nodes if id(node) in seen]
+
+
+# -- the model file --------------------------------------------------------------------------------------
+
+
+def _read(source: Any) -> tuple[Any, Path | None]:
+    """The model without its external data, and the file it came from."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    if isinstance(source, onnx.ModelProto):
+        return source, None
+    if not isinstance(source, (str, Path, bytes)):
+        raise TypeError(
+            f"load_onnx: {type(source).__name__} given; give a path, the bytes of a model or a ModelProto"
+        )
+    path = None if isinstance(source, bytes) else Path(source)
+    what = f"the {len(source)} bytes given" if isinstance(source, bytes) else str(source)
+    data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError:
+        raise ValueError(
+            f"load_onnx: {what}: this is no ONNX model, or it is truncated [{len(data)} bytes]; check the "
+            "file, "
+            "or export it again"
+        ) from None
+    if not model.HasField("graph") or not model.opset_import:
+        missing = "no graph" if not model.HasField("graph") else "a graph but no opset"
+        raise ValueError(
+            f"load_onnx: {what}: this is no ONNX model, or it is truncated [{len(data)} bytes, {missing}]; "
+            "check the file, or export it again"
+        )
+    return model, path
+
+
+def _opset(model: Any, what: str) -> int:
+    """The version of the standard operators that the model asks for."""
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    if not versions:
+        domains = sorted({entry.domain for entry in model.opset_import})
+        raise ValueError(
+            f"load_onnx: {what}: the model uses the domains {domains} only, not ONNX's own operators"
+        )
+    if not 1 <= versions[0] <= newest:
+        raise ValueError(
+            f"load_onnx: {what}: unknown opset {versions[0]} of domain 'ai.onnx'; the newest supported is "
+            f"{newest}: "
+            "export with that one or install a newer onnx"
+        )
+    return int(versions[0])
+
+
+def _checked(source: Any) -> tuple[Any, Path | None, int]:
+    """The model with all its data, its file, and its opset, which is OLDEST_OPSET or later."""
+    import onnx
+    from onnx import version_converter
+
+    model, path = _read(source)
+    what = str(path) if path else "the model"
+    opset = _opset(model, what)
+    _reject_unusual_tensors(model, what)
+    if any(_is_external(tensor) for tensor in _all_tensors(model)):
+        model = _with_external_data(model, path, what)
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    if opset >= OLDEST_OPSET:
+        return model, path, opset
+    try:
+        return version_converter.convert_version(model, TARGET_OPSET), path, TARGET_OPSET
+    except Exception as error:  # the converter raises whatever its C++ raises
+        raise ValueError(
+            f"load_onnx: {what}: opset {opset} cannot be converted to {TARGET_OPSET}: {str(error).strip()}; "
+            f"export the model with opset {OLDEST_OPSET} or later"
+        ) from None
+
+
+def _all_tensors(model: Any) -> Iterator[Any]:
+    yield from model.graph.initializer
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def _is_external(tensor: Any) -> bool:
+    return bool(tensor.HasField("data_location") and tensor.data_location == tensor.EXTERNAL)
+
+
+def _reject_unusual_tensors(model: Any, what: str) -> None:
+    import onnx
+
+    for sparse in model.graph.sparse_initializer:
+        raise ValueError(
+            f"load_onnx: {what}: initializer {sparse.values.name!r} is sparse, which is not supported; "
+            "store it dense"
+        )
+    for tensor in _all_tensors(model):
+        if tensor.data_type == onnx.TensorProto.STRING:
+            raise ValueError(
+                f"load_onnx: {what}: tensor {tensor.name!r} holds strings; only numbers are supported"
+            )
+
+
+def _with_external_data(model: Any, path: Path | None, what: str) -> Any:
+    """A copy of the model that holds all its data; every place is checked before one is read."""
+    import onnx
+    from onnx.external_data_helper import load_external_data_for_tensor
+
+    if path is None:
+        raise ValueError(
+            f"load_onnx: {what}: tensors are stored outside the model, but no file was given to look beside; "
+            "give the model's path"
+        )
+    folder = path.resolve().parent
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    external = [tensor for tensor in _all_tensors(copy) if _is_external(tensor)]
+    for tensor in external:
+        _check_place(tensor, folder, what)
+    for tensor in external:
+        load_external_data_for_tensor(tensor, str(folder))
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+    return copy
+
+
+def _check_place(tensor: Any, folder: Path, what: str) -> None:
+    entry = {item.key: item.value for item in tensor.external_data}
+    location = entry.get("location", "")
+    where = f"load_onnx: {what}: tensor {tensor.name!r} is stored in {location!r}"
+    target = (folder / location).resolve()  # resolves symbolic links and ".."
+    if not location or Path(location).is_absolute() or not target.is_relative_to(folder):
+        raise ValueError(
+            f"{where}, outside the model's folder {folder}; only files beside the model are read"
+        )
+    if not target.is_file():
+        raise ValueError(f"{where}, which does not exist in {folder}; put the file beside the model")
+    try:
+        offset, length = int(entry.get("offset", 0)), int(entry.get("length", -1))
+    except ValueError:
+        raise ValueError(f"{where} at an offset or length that is no number: {entry}") from None
+    size = target.stat().st_size
+    if offset < 0 or offset > size or (length >= 0 and offset + length > size):
+        raise ValueError(
+            f"{where}, bytes {offset} to {offset + max(length, 0)}, but the file has {size} bytes; it is "
+            "truncated"
+        )
+
+
+# -- shapes of inputs ------------------------------------------------------------------------------------
+
+
+def _input_shape(value: Any, given: Mapping[str, Sequence[int]], what: str) -> tuple[int, ...]:
+    """The shape of a model input: as declared, where declared axes are fixed, else as given."""
+    tensor = value.type.tensor_type
+    wanted = given.get(value.name)
+    if not tensor.HasField("shape"):
+        if wanted is None:
+            raise ValueError(
+                f"load_onnx: {what}: input {value.name!r} has no shape; {_mend(value.name, ('…',))}"
+            )
+        return tuple(wanted)
+    dims = list(tensor.shape.dim)
+    if wanted is not None and len(wanted) != len(dims):
+        raise ValueError(
+            f"load_onnx: {what}: shapes[{value.name!r}] = {tuple(wanted)} has rank {len(wanted)}, "
+            f"the input has rank {len(dims)}: {_dims_text(dims)}"
+        )
+    out = []
+    for axis, dim in enumerate(dims):
+        fixed = dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None
+        if wanted is None and fixed is None:
+            symbol = f" ({dim.dim_param})" if dim.dim_param else ""
+            shown = [str(d.dim_value) if d.dim_value > 0 else "…" for d in dims]
+            raise ValueError(
+                f"load_onnx: {what}: input {value.name!r} of shape {_dims_text(dims)} is dynamic on axis "
+                f"{axis}{symbol}; "
+                f"{_mend(value.name, shown)}"
+            )
+        if wanted is not None and fixed is not None and wanted[axis] != fixed:
+            raise ValueError(
+                f"load_onnx: {what}: shapes[{value.name!r}] = {tuple(wanted)} says {wanted[axis]} on axis "
+                f"{axis}, "
+                f"but the model fixes it to {fixed}"
+            )
+        out.append(int(fixed if wanted is None or fixed is not None else wanted[axis]))  # type: ignore[arg-type]
+    return tuple(out)
+
+
+def _dims_text(dims: Sequence[Any]) -> str:
+    names = [str(d.dim_value) if d.dim_value > 0 else d.dim_param or "?" for d in dims]
+    return f"({', '.join(names)})"
+
+
+def _mend(name: str, shown: Sequence[str]) -> str:
+    return f"fix it with shapes={{{name!r}: [{', '.join(shown)}]}} or --shape {name}={','.join(shown)}"
+
+
+def _dtype_of(value: Any, what: str) -> str:
+    """NumPy's name of an input's dtype."""
+    from onnx import TensorProto, helper
+
+    if value.type.WhichOneof("value") != "tensor_type":
+        raise ValueError(
+            f"load_onnx: {what}: input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor"
+        )
+    code = value.type.tensor_type.elem_type
+    dtype = helper.tensor_dtype_to_np_dtype(code) if code else np.dtype(object)
+    if dtype.kind not in "fiub":
+        label = TensorProto.DataType.Name(code)
+        raise ValueError(
+            f"load_onnx: {what}: input {value.name!r} has elements of type {label}; cast it to numbers of "
+            "NumPy"
+        )
+    return str(dtype.name)
+
+
+# -- the importer ----------------------------------------------------------------------------------------
+
+
+class Importer:
+    """What is known while a model becomes a graph: tensors made so far, and values known in advance."""
+
+    def __init__(self, model: Any, path: Path | None, opset: int) -> None:
+        self.graph = Graph(model.graph.name or (path.stem if path else "graph"))
+        self.what = str(path) if path else "the model"
+        self.opset = opset
+        self._path = path
+        self._tensors: dict[str, Tensor] = {}
+        self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._from_file = {tensor.name: tensor.name for tensor in model.graph.initializer} if path else {}
+
+    def is_known(self, name: str) -> bool:
+        """Whether the value of a model tensor is known in advance."""
+        return name in self._values
+
+    def value(self, name: str) -> Array:
+        """The value of a model tensor that is known."""
+        found = self._values[name]
+        if isinstance(found, np.ndarray):
+            return found
+        from onnx import numpy_helper
+
+        array = self._values[name] = np.asarray(numpy_helper.to_array(found))
+        return array
+
+    def tensor(self, name: str) -> Tensor:
+        """The graph's tensor for a model tensor; a known value becomes a constant when it is first used."""
+        found = self._tensors.get(name)
+        if found is None:
+            array = self.value(name)
+            if array.dtype.kind not in "fiub" or array.dtype.isbuiltin != 1:
+                raise ValueError(
+                    f"load_onnx: {self.what}: tensor {name!r} is {array.dtype}, which is no dtype of NumPy"
+                )
+            origin = self._from_file.get(name)
+            path = f"{self._path}#{origin}" if origin is not None else None
+            found = self._tensors[name] = self.graph.constant(name, array, path)
+        return found
+
+    def inputs(self, node: Node) -> list[Tensor]:
+        """All inputs of a node as tensors."""
+        return [self.tensor(name) for name in node.inputs]
+
+    def constant(self, node: Node, k: int, label: str) -> Array | None:
+        """The value of input k, None when it is not given.
+
+        Raises
+        ------
+        UnsupportedOp
+            When the model computes it.
+        """
+        name = node.input(k)
+        if not name:
+            return None
+        if not self.is_known(name):
+            raise UnsupportedOp(
+                f"load_onnx: {self.what}: {node.where}: its input {k} ({label}) is {name!r}, which the model "
+                "computes; only constants are supported there"
+            )
+        return self.value(name)
+
+    def ints(self, node: Node, k: int, label: str) -> list[int] | None:
+        """The value of input k as a list of ints, or of the attribute of that name, or None."""
+        value = self.constant(node, k, label)
+        if value is not None:
+            return [int(v) for v in value.reshape(-1)]
+        found = node.attrs.get(label)
+        return None if found is None else [int(v) for v in found]
+
+    def bind(self, name: str, result: Tensor | Array) -> None:
+        """Say what a model tensor is: a tensor of the graph, or a value."""
+        if isinstance(result, Tensor):
+            self._tensors[name] = result
+        else:
+            self._values[name] = result
+
+    def alias(self, name: str, of: str) -> None:
+        """Let one model tensor be another."""
+        if self.is_known(of):
+            self._values[name] = self._values[of]
+            if of in self._from_file:
+                self._from_file[name] = self._from_file[of]
+        if of in self._tensors:
+            self._tensors[name] = self._tensors[of]
+
+    def view(self, node: Node, kind: Any, *names: str) -> Tensor:
+        """A selection over model tensors, called like the node."""
+        return self.graph.select(kind, *(self.tensor(name) for name in names), name=node.name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a model tensor."""
+        return self._tensors[name].shape if name in self._tensors else self.value(name).shape
+
+    def add(self, node: Node) -> None:
+        """Evaluate a node in advance where its inputs are known, else add it to the graph."""
+        reads = [name for name in node.inputs if name]
+        for name in reads:
+            if name not in self._tensors and not self.is_known(name):
+                raise ValueError(
+                    f"load_onnx: {self.what}: {node.where} reads {name!r}, which no earlier node makes"
+                )
+        if node.op_type in ("Shape", "Size"):
+            self.bind(node.outputs[0], _shape_value(node, self.shape(node.inputs[0])))
+        elif node.op_type not in ("Identity", "Dropout") and all(map(self.is_known, reads)):
+            for name, array in zip(node.outputs, _evaluate(node, self), strict=False):
+                self.bind(name, array)
+        else:
+            self._add_to_graph(node)
+
+    def _add_to_graph(self, node: Node) -> None:
+        try:
+            results = IMPORTERS[node.op_type](self, node)
+        except (ValueError, TypeError, IndexError, KeyError) as error:
+            if isinstance(error, UnsupportedOp):
+                raise
+            if isinstance(error, KeyError):
+                error = ValueError(f"the attribute {error} is missing")
+            raise ValueError(f"load_onnx: {self.what}: {node.where}: {error}") from None
+        if results is None:  # an alias, bound already
+            return
+        results = results if isinstance(results, list) else [results]
+        for name, result in zip(node.outputs, results, strict=False):
+            if name:
+                self.bind(name, result)
+
+
+def _shape_value(node: Node, shape: tuple[int, ...]) -> Array:
+    if node.op_type == "Size":
+        return np.array(prod(shape), np.int64)
+    return np.array(shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))], np.int64)
+
+
+def _evaluate(node: Node, at: Importer) -> list[Array]:
+    """The results of a node whose inputs are known, by ONNX's reference implementation."""
+    from onnx import TensorProto, helper
+    from onnx.reference import ReferenceEvaluator
+
+    given = {name: at.value(name) for name in node.inputs if name}
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in given.items()
+    ]
+    outputs = [
+        helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.outputs if name
+    ]
+    graph = helper.make_graph([node.proto], "known", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", at.opset)])
+    try:
+        results = ReferenceEvaluator(model).run(None, given)
+    except Exception as error:  # whatever the implementation of any operator raises
+        raise ValueError(
+            f"load_onnx: {at.what}: {node.where} cannot be evaluated in advance: {error}"
+        ) from None
+    arrays = iter([np.asarray(result) for result in results])
+    return [next(arrays) if name else np.empty(0) for name in node.outputs]
+
+
+def load_onnx(
+    path_or_model: Any,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> Graph:
+    """Read an ONNX model as a graph.
+
+    Parameters
+    ----------
+    path_or_model : str, Path, bytes or onnx.ModelProto
+    shapes : mapping of str to sequence of int, optional
+        Shapes of inputs whose axes the model leaves open.
+    outputs : sequence of str, optional
+        Tensors to give as outputs instead of the model's own; parts of the model that they do not need are
+        left out.
+
+    Returns
+    -------
+    Graph
+        Its outputs are called like the model's. Constants that come straight from a file carry the path
+        ``<file>#<initializer>``, which `read_constant` understands.
+
+    Raises
+    ------
+    UnsupportedOp
+        Listing every node whose operator is not supported, by name, type, domain and opset.
+    ValueError
+        For what is no ONNX model or is truncated, an unknown opset, axes without a size, shapes that do not
+        fit, external data that is missing or outside the model's folder, sparse or string tensors.
+
+    References
+    ----------
+    ONNX IR and operators, opset 13 and later; older models are converted by onnx.version_converter.
+    """
+    model, path, opset = _checked(path_or_model)
+    at = Importer(model, path, opset)
+    nodes = _nodes(model)
+    names = list(outputs) if outputs is not None else [value.name for value in model.graph.output]
+    _check_names(model, nodes, names, at.what)
+    needed = _needed(nodes, names)
+    _check_supported(needed, at)
+    _add_inputs(model, needed, names, dict(shapes or {}), at)
+    for node in needed:
+        at.add(node)
+    for name in names:
+        at.graph.output(at.tensor(name), name)
+    if not shapes:
+        _check_declared_shapes(model, at)
+    return at.graph
+
+
+def _check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str], what: str) -> None:
+    made = {name for node in nodes for name in node.outputs}
+    made.update(value.name for value in model.graph.input)
+    made.update(tensor.name for tensor in model.graph.initializer)
+    if not outputs:
+        raise ValueError(f"load_onnx: {what}: the model has no outputs; name some with outputs=[…]")
+    for name in outputs:
+        if name not in made:
+            raise ValueError(
+                f"load_onnx: {what}: output {name!r} is no tensor of the model; "
+                f"its own outputs are {[value.name for value in model.graph.output]}"
+            )
+
+
+def _check_supported(nodes: Sequence[Node], at: Importer) -> None:
+    """Raise for all nodes that are neither in the table nor evaluated in advance."""
+    known: set[str] = set()
+    missing = []
+    for node in nodes:
+        reads = [name for name in node.inputs if name]
+        standard = not node.domain and not node.subgraphs
+        folded = all(name in known or at.is_known(name) for name in reads) and node.op_type not in RANDOM_OPS
+        if standard and (folded or node.op_type in ("Shape", "Size")):
+            known.update(node.outputs)
+        elif not standard or node.op_type not in IMPORTERS:
+            missing.append(node)
+    if missing:
+        lines = [
+            f"  node {node.name!r}: {node.op_type} of domain {node.domain or 'ai.onnx'!r}"
+            + (f", opset {at.opset}" if not node.domain else "")
+            + (", with a graph inside" if node.subgraphs else "")
+            for node in missing
+        ]
+        raise UnsupportedOp(
+            f"load_onnx: {at.what}: {len(missing)} node{'s have' if len(missing) > 1 else ' has'} an "
+            "operator "
+            "that is not supported:\n" + "\n".join(lines) + f"\nsupported are {', '.join(sorted(IMPORTERS))}"
+        )
+
+
+def _add_inputs(
+    model: Any, needed: Sequence[Node], outputs: Sequence[str], shapes: dict[str, Sequence[int]], at: Importer
+) -> None:
+    """Declare the inputs that the outputs depend on; an initializer that is also an input is a constant."""
+    values = [value for value in model.graph.input if not at.is_known(value.name)]
+    unknown = sorted(shapes.keys() - {value.name for value in values})
+    if unknown:
+        raise ValueError(
+            f"load_onnx: {at.what}: shapes names {unknown[0]!r}, which is no input; "
+            f"the inputs are {[value.name for value in values]}"
+        )
+    used = {name for node in needed for name in node.inputs} | set(outputs)
+    for value in values:
+        if value.name in used:
+            dtype = _dtype_of(value, at.what)
+            shape = _input_shape(value, shapes, at.what)
+            try:
+                at.bind(value.name, at.graph.input(value.name, shape, dtype))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"load_onnx: {at.what}: {error}") from None
+
+
+def _check_declared_shapes(model: Any, at: Importer) -> None:
+    """Compare the shapes that the model declares for its tensors with those that the graph found."""
+    for value in [*model.graph.value_info, *model.graph.output]:
+        tensor = value.type.tensor_type
+        found = at._tensors.get(value.name)
+        if found is None or not tensor.HasField("shape"):
+            continue
+        dims = list(tensor.shape.dim)
+        fits = len(dims) == found.ndim and all(
+            d.dim_value in (0, n) for d, n in zip(dims, found.shape, strict=True)
+        )
+        if not fits:
+            raise ValueError(
+                f"load_onnx: {at.what}: tensor {value.name!r} comes out with shape {found.shape}, "
+                f"the model declares {_dims_text(dims)}; the model contradicts itself"
+            )
+
+
+def read_constant(path: str) -> Array:
+    """The constant stored under a path ``<file>#<initializer>``, as `load_onnx` writes them.
+
+    Raises
+    ------
+    ValueError
+        When the path has no such form, or the file no such initializer.
+    """
+    from onnx import numpy_helper
+
+    file, sep, name = path.partition("#")
+    if not sep:
+        raise ValueError(f"read_constant: {path!r} is not of the form <file>#<initializer>")
+    model, _ = _read(file)
+    for tensor in model.graph.initializer:
+        if tensor.name == name:
+            if _is_external(tensor):
+                _check_place(tensor, Path(file).resolve().parent, file)
+                array: Array = numpy_helper.to_array(tensor, str(Path(file).resolve().parent))
+                return array
+            return np.asarray(numpy_helper.to_array(tensor))
+    raise ValueError(f"read_constant: {file} has no initializer {name!r}")
+
+
+# -- operators, one function each ------------------------------------------------------------------------
+
+Result = Tensor | list[Tensor] | None
+
+
+def _elementwise(function: Callable[..., Tensor]) -> Callable[[Importer, Node], Result]:
+    return lambda at, node: function(*at.inputs(node), name=node.name)
+
+
+def _alias(at: Importer, node: Node) -> Result:
+    if node.op_type == "Dropout":
+        training = at.constant(node, 2, "training_mode")
+        if training is not None and bool(training):
+            raise UnsupportedOp(
+                f"load_onnx: {at.what}: {node.where}: training mode is not supported; export for inference"
+            )
+        if len(node.outputs) > 1 and node.outputs[1]:
+            # at inference nothing is dropped
+            at.bind(node.outputs[1], np.ones(at.shape(node.inputs[0]), np.bool_))
+    at.alias(node.outputs[0], node.inputs[0])
+    return None
+
+
+def _cast(at: Importer, node: Node) -> Result:
+    from onnx import helper
+
+    x = at.tensor(node.inputs[0])
+    wanted = helper.tensor_dtype_to_np_dtype(node.attrs["to"]).name
+    if wanted != x.dtype:
+        raise UnsupportedOp(
+            f"load_onnx: {at.what}: {node.where}: casting {x.dtype} to {wanted} is not supported"
+        )
+    return x
+
+
+def _windows(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> dict[str, Any]:
+    """Strides, pads and dilations of a convolution or a pool, auto_pad resolved."""
+    rank = len(kernel)
+    strides = tuple(node.attrs.get("strides", (1,) * rank))
+    dilations = tuple(node.attrs.get("dilations", (1,) * rank))
+    pads = tuple(node.attrs.get("pads", (0,) * (2 * rank)))
+    auto = node.attrs.get("auto_pad", "NOTSET")
+    if auto == "VALID":
+        pads = (0,) * (2 * rank)
+    elif auto in ("SAME_UPPER", "SAME_LOWER"):
+        total = [
+            max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
+            for n, s, d, k in zip(extents, strides, dilations, kernel, strict=True)
+        ]
+        small, large = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+        pads = small + large if auto == "SAME_UPPER" else large + small
+    elif auto != "NOTSET":
+        raise ValueError(f"auto_pad is {auto!r}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are known")
+    return {"strides": strides, "pads": pads, "dilations": dilations}
+
+
+def _conv(at: Importer, node: Node) -> Result:
+    x, w = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
+    bias = at.tensor(node.inputs[2]) if node.input(2) else None
+    window = _windows(node, x.shape[2:], w.shape[2:])
+    return ops.conv(x, w, bias, groups=node.attrs.get("group", 1), name=node.name, **window)
+
+
+def _max_pool(at: Importer, node: Node) -> Result:
+    if len(node.outputs) > 1 and node.outputs[1]:
+        raise UnsupportedOp(f"load_onnx: {at.what}: {node.where}: the output of indices is not supported")
+    x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
+    window = _windows(node, x.shape[2:], kernel)
+    return ops.max_pool(x, kernel, ceil_mode=bool(node.attrs.get("ceil_mode")), name=node.name, **window)
+
+
+def _average_pool(at: Importer, node: Node) -> Result:
+    x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
+    return ops.average_pool(
+        x,
+        kernel,
+        ceil_mode=bool(node.attrs.get("ceil_mode")),
+        count_include_pad=bool(node.attrs.get("count_include_pad")),
+        name=node.name,
+        **_windows(node, x.shape[2:], kernel),
+    )
+
+
+def _batch_normalization(at: Importer, node: Node) -> Result:
+    if node.attrs.get("training_mode"):
+        raise UnsupportedOp(
+            f"load_onnx: {at.what}: {node.where}: training mode is not supported; export for inference"
+        )
+    x, scale, bias, mean, variance = at.inputs(node)
+    epsilon = node.attrs.get("epsilon", 1e-5)
+    return ops.batch_normalization(x, scale, bias, mean, variance, epsilon=epsilon, name=node.name)
+
+
+def _layer_normalization(at: Importer, node: Node) -> Result:
+    if any(node.outputs[1:]):
+        raise UnsupportedOp(
+            f"load_onnx: {at.what}: {node.where}: outputs of mean and deviation are not supported"
+        )
+    attrs = {"axis": node.attrs.get("axis", -1), "epsilon": node.attrs.get("epsilon", 1e-5)}
+    return ops.layer_normalization(*at.inputs(node), name=node.name, **attrs)
+
+
+def _clip(at: Importer, node: Node) -> Result:
+    low, high = at.constant(node, 1, "min"), at.constant(node, 2, "max")
+    bounds = [None if bound is None else bound.reshape(()).item() for bound in (low, high)]
+    return ops.clip(at.tensor(node.inputs[0]), *bounds, name=node.name)
+
+
+def _leaky_relu(at: Importer, node: Node) -> Result:
+    return ops.leaky_relu(at.tensor(node.inputs[0]), node.attrs.get("alpha", 0.01), name=node.name)
+
+
+def _gemm(at: Importer, node: Node) -> Result:
+    attrs = node.attrs
+    return ops.gemm(
+        *at.inputs(node),
+        alpha=attrs.get("alpha", 1.0),
+        beta=attrs.get("beta", 1.0),
+        trans_a=bool(attrs.get("transA")),
+        trans_b=bool(attrs.get("transB")),
+        name=node.name,
+    )
+
+
+def _matmul(at: Importer, node: Node) -> Result:
+    a, b = at.inputs(node)
+    gone = []
+    if b.ndim == 1:
+        b = b.view(ExpandDims((1,)))
+        gone.append(-1)
+    if a.ndim == 1:
+        a = a.view(ExpandDims((0,)))
+        gone.append(-2)
+    product = ops.matmul(a, b, name=node.name)
+    return product.view(Squeeze(tuple(gone))) if gone else product
+
+
+def _lrn(at: Importer, node: Node) -> Result:
+    a = node.attrs
+    return ops.lrn(
+        at.tensor(node.inputs[0]),
+        a["size"],
+        alpha=a.get("alpha", 1e-4),
+        beta=a.get("beta", 0.75),
+        bias=a.get("bias", 1.0),
+        name=node.name,
+    )
+
+
+def _softmax(function: Callable[..., Tensor]) -> Callable[[Importer, Node], Result]:
+    return lambda at, node: function(at.tensor(node.inputs[0]), node.attrs.get("axis", -1), name=node.name)
+
+
+def _reduce(function: Callable[..., Tensor]) -> Callable[[Importer, Node], Result]:
+    def add(at: Importer, node: Node) -> Result:
+        x, axes = at.tensor(node.inputs[0]), at.ints(node, 1, "axes")
+        if not axes and node.attrs.get("noop_with_empty_axes"):
+            return x
+        return function(
+            x, tuple(axes) if axes else None, keepdims=bool(node.attrs.get("keepdims", 1)), name=node.name
+        )
+
+    return add
+
+
+# -- selections, one function each -----------------------------------------------------------------------
+
+
+def _reshape(at: Importer, node: Node) -> Result:
+    wanted = at.ints(node, 1, "shape") or []
+    old = at.shape(node.inputs[0])
+    if not node.attrs.get("allowzero"):
+        if any(n == 0 and k >= len(old) for k, n in enumerate(wanted)):
+            raise ValueError(f"shape {wanted} copies an axis that the input of shape {old} has not")
+        wanted = [old[k] if n == 0 else n for k, n in enumerate(wanted)]
+    return at.view(node, Reshape(tuple(wanted)), node.inputs[0])
+
+
+def _flatten(at: Importer, node: Node) -> Result:
+    shape = at.shape(node.inputs[0])
+    axis = node.attrs.get("axis", 1)
+    if not -len(shape) <= axis <= len(shape):
+        raise ValueError(f"axis is {axis}; a tensor of shape {shape} is cut at {-len(shape)} to {len(shape)}")
+    axis += len(shape) if axis < 0 else 0
+    return at.view(node, Reshape((prod(shape[:axis]), prod(shape[axis:]))), node.inputs[0])
+
+
+def _squeeze(at: Importer, node: Node) -> Result:
+    axes = at.ints(node, 1, "axes")
+    return at.view(node, Squeeze(None if axes is None else tuple(axes)), node.inputs[0])
+
+
+def _unsqueeze(at: Importer, node: Node) -> Result:
+    return at.view(node, ExpandDims(tuple(at.ints(node, 1, "axes") or ())), node.inputs[0])
+
+
+def _transpose(at: Importer, node: Node) -> Result:
+    rank = len(at.shape(node.inputs[0]))
+    return at.view(node, Permute(tuple(node.attrs.get("perm", range(rank)[::-1]))), node.inputs[0])
+
+
+def _concat(at: Importer, node: Node) -> Result:
+    return at.view(node, Concat(node.attrs["axis"]), *node.inputs)
+
+
+def _expand(at: Importer, node: Node) -> Result:
+    wanted = np.broadcast_shapes(at.shape(node.inputs[0]), tuple(at.ints(node, 1, "shape") or ()))
+    return at.view(node, Broadcast(wanted), node.inputs[0])
+
+
+def _slice(at: Importer, node: Node) -> Result:
+    shape = at.shape(node.inputs[0])
+    starts, ends = at.ints(node, 1, "starts") or [], at.ints(node, 2, "ends") or []
+    axes = at.ints(node, 3, "axes") or list(range(len(starts)))
+    steps = at.ints(node, 4, "steps") or [1] * len(starts)
+    cuts: list[tuple[int | None, int | None, int | None]] = [(None, None, None)] * len(shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if not -len(shape) <= axis < len(shape):
+            raise ValueError(f"axis {axis} is out of range for shape {shape}")
+        cuts[axis] = (start, end, step)
+    return at.view(node, Slice(tuple(cuts)), node.inputs[0])
+
+
+def _split(at: Importer, node: Node) -> Result:
+    shape, axis = at.shape(node.inputs[0]), node.attrs.get("axis", 0)
+    axis += len(shape) if axis < 0 else 0
+    parts = at.ints(node, 1, "split")
+    if parts is None:
+        count = len(node.outputs)
+        size = -(-shape[axis] // count)
+        parts = [min(size, shape[axis] - k * size) for k in range(count)]
+    if sum(parts) != shape[axis] or min(parts) < 0:
+        raise ValueError(f"split into {parts} does not sum up to axis {axis} of shape {shape}")
+    out, begin = [], 0
+    for part in parts:
+        cuts = ((None, None, None),) * axis + ((begin, begin + part, None),)
+        out.append(at.view(node, Slice(cuts), node.inputs[0]))
+        begin += part
+    return out
+
+
+def _pad(at: Importer, node: Node) -> Result:
+    x = at.tensor(node.inputs[0])
+    pads = at.ints(node, 1, "pads") or []
+    axes = [axis % x.ndim for axis in at.ints(node, 3, "axes") or range(x.ndim)]
+    value = at.constant(node, 2, "constant_value")
+    fill = 0 if value is None else value.reshape(()).item()
+    widths = [(0, 0)] * x.ndim
+    for axis, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+        widths[axis] = (before, after)
+    if any(a < 0 or b < 0 for a, b in widths):  # ONNX crops with negative widths
+        crop = tuple((max(0, -a), n - max(0, -b), None) for n, (a, b) in zip(x.shape, widths, strict=True))
+        x = x.view(Slice(crop))
+    kept = tuple((max(0, a), max(0, b)) for a, b in widths)
+    return x.view(Pad(kept, node.attrs.get("mode", "constant"), fill), name=node.name)
+
+
+IMPORTERS: dict[str, Callable[[Importer, Node], Result]] = {
+    "Abs": _elementwise(ops.abs),
+    "Add": _elementwise(ops.add),
+    "AveragePool": _average_pool,
+    "BatchNormalization": _batch_normalization,
+    "Cast": _cast,
+    "Clip": _clip,
+    "Concat": _concat,
+    "Conv": _conv,
+    "Div": _elementwise(ops.div),
+    "Dropout": _alias,
+    "Exp": _elementwise(ops.exp),
+    "Expand": _expand,
+    "Flatten": _flatten,
+    "Gemm": _gemm,
+    "GlobalAveragePool": _elementwise(ops.global_average_pool),
+    "GlobalMaxPool": _elementwise(ops.global_max_pool),
+    "Identity": _alias,
+    "LRN": _lrn,
+    "LayerNormalization": _layer_normalization,
+    "LeakyRelu": _leaky_relu,
+    "LogSoftmax": _softmax(ops.log_softmax),
+    "MatMul": _matmul,
+    "MaxPool": _max_pool,
+    "Mul": _elementwise(ops.mul),
+    "Neg": _elementwise(ops.neg),
+    "Pad": _pad,
+    "ReduceMax": _reduce(ops.reduce_max),
+    "ReduceMean": _reduce(ops.reduce_mean),
+    "ReduceSum": _reduce(ops.reduce_sum),
+    "Relu": _elementwise(ops.relu),
+    "Reshape": _reshape,
+    "Sigmoid": _elementwise(ops.sigmoid),
+    "Slice": _slice,
+    "Softmax": _softmax(ops.softmax),
+    "Split": _split,
+    "Sqrt": _elementwise(ops.sqrt),
+    "Squeeze": _squeeze,
+    "Sub": _elementwise(ops.sub),
+    "Sum": _elementwise(ops.sum_n),
+    "Tanh": _elementwise(ops.tanh),
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}
+"""What each operator of ONNX becomes."""
+
+
+# -- networks to try things on ---------------------------------------------------------------------------
+
+
+def he_random(model: Any, seed: int = 0) -> Any:
+    """The model with new weights: seeded, and of the size that keeps values of one magnitude in all layers.
+
+    Weights that ConstantOfShape makes become initializers, so that every runtime computes the same model.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    seed : int
+        The values are a function of the seed and the weight's name.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Weights are normal with variance 2 / fan-in, biases small, the scales of normalisations near 1, their
+        variances in [0.5, 1.5]. Scalars, and what no operator computes with, stay as they are.
+
+    References
+    ----------
+    He et al., "Delving Deep into Rectifiers" (arXiv 1502.01852).
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    out = onnx.ModelProto()
+    out.CopyFrom(model)
+    graph = out.graph
+    uses: dict[str, tuple[Any, int]] = {}
+    for node in graph.node:
+        for k, name in enumerate(node.input):
+            uses.setdefault(name, (node, k))
+    weights = _weights(graph)
+    for name, (shape, dtype) in weights.items():
+        array = _he_values(name, shape, dtype, *uses.get(name, (None, 0)), seed)
+        if array is not None:
+            _put_initializer(graph, numpy_helper.from_array(array, name))
+    _drop_unused(graph)
+    out.ir_version = max(out.ir_version, 10)
+    return out
+
+
+def _weights(graph: Any) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shapes and dtypes of the floating initializers and of what ConstantOfShape makes of known shapes."""
+    from onnx import helper, numpy_helper
+
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    out = {}
+    for tensor in graph.initializer:
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        if dtype.kind == "f":
+            out[tensor.name] = (tuple(tensor.dims), dtype)
+    for node in graph.node:
+        attrs = {attribute.name: attribute for attribute in node.attribute}
+        if node.op_type == "Constant" and "value" in attrs:
+            known[node.output[0]] = attrs["value"].t
+        if node.op_type == "ConstantOfShape" and node.input[0] in known:
+            value = numpy_helper.to_array(attrs["value"].t) if "value" in attrs else np.zeros(1, np.float32)
+            if value.dtype.kind == "f":
+                shape = numpy_helper.to_array(known[node.input[0]])
+                out[node.output[0]] = (tuple(int(n) for n in shape), value.dtype)
+    return out
+
+
+def _he_values(
+    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], node: Any, operand: int, seed: int
+) -> Array | None:
+    """New values of a weight by what its first consumer does with it; None to leave it as it is."""
+    if node is None or prod(shape) <= 1:
+        return None
+    digest = hashlib.sha256(name.encode()).digest()
+    rng = np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])
+    kind = node.op_type
+    if kind == "BatchNormalization" and operand == 4:
+        return np.asarray(rng.random(shape) + 0.5, dtype)
+    wide = np.float64 if dtype == np.float64 else np.float32
+    values = rng.standard_normal(shape, wide)
+    if (kind in ("BatchNormalization", "LayerNormalization") and operand == 1) or kind in ("Mul", "Div"):
+        values = 1 + 0.1 * values
+    elif len(shape) < 2 or kind in ("Add", "Sub", "Sum") or (kind in ("Gemm", "Conv") and operand == 2):
+        values *= 0.1
+    else:
+        values *= (2 / _fan_in(shape, node, operand)) ** 0.5
+    return np.asarray(values, dtype)
+
+
+def _fan_in(shape: tuple[int, ...], node: Any, operand: int) -> int:
+    """How many products are summed up for each output value."""
+    attrs = {attribute.name: attribute.i for attribute in node.attribute}
+    if node.op_type == "MatMul":
+        return shape[-2] if operand == 1 else shape[-1]
+    if node.op_type == "Gemm":
+        transposed = attrs.get("transB" if operand == 1 else "transA", 0)
+        return shape[0] if (operand == 1) != bool(transposed) else shape[1]
+    return prod(shape[1:])  # Conv: channels of a group times kernel; Transpose of a linear layer: its inputs
+
+
+def _put_initializer(graph: Any, tensor: Any) -> None:
+    for k, old in enumerate(graph.initializer):
+        if old.name == tensor.name:
+            graph.initializer[k].CopyFrom(tensor)
+            return
+    for k, node in enumerate(graph.node):
+        if tensor.name in node.output:
+            del graph.node[k]
+            break
+    graph.initializer.append(tensor)
+
+
+def _drop_unused(graph: Any) -> None:
+    """Remove initializers that nothing reads, and inputs that are initializers."""
+    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    names = {tensor.name for tensor in graph.initializer}
+    for entries in (graph.initializer, graph.input):
+        for k in reversed(range(len(entries))):
+            name = entries[k].name
+            if (entries is graph.initializer and name not in read) or (
+                entries is graph.input and name in names
+            ):
+                del entries[k]
+
+
+def light_model(name: str, seed: int = 0) -> Any:
+    """A network graph that ships in the onnx package, in a current opset and with `he_random` weights.
+
+    Parameters
+    ----------
+    name : str
+        For instance "squeezenet", "bvlc_alexnet" or "resnet50".
+    seed : int
+
+    Returns
+    -------
+    onnx.ModelProto
+
+    Raises
+    ------
+    ValueError
+        When there is no such network; the message lists those that there are.
+    """
+    import onnx
+    from onnx import version_converter
+
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    there = sorted(path.stem.removeprefix("light_") for path in folder.glob("light_*.onnx"))
+    if name not in there:
+        raise ValueError(
+            f"light_model: there is no network {name!r} in {folder}; there are {', '.join(there) or 'none'}"
+        )
+    model = onnx.load(folder / f"light_{name}.onnx")
+    return he_random(version_converter.convert_version(model, TARGET_OPSET), seed)
+
+
+def demo_model(seed: int = 0) -> Any:
+    """SqueezeNet from the onnx package with seeded weights, as an onnx.ModelProto (see `light_model`)."""
+    return light_model("squeezenet", seed)
+
+
+RESHAPING = frozenset({"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"})
+"""Nodes behind which `before_softmax` looks for a softmax."""
+
+
+def before_softmax(model_or_graph: Any) -> tuple[str, ...]:
+    """Names of the tensors whose softmax the outputs are, to compare values that a softmax has not flattened.
+
+    Parameters
+    ----------
+    model_or_graph : Graph, or anything that `load_onnx` reads
+
+    Returns
+    -------
+    tuple of str
+        For each output the input of the softmax that makes it, reshaped or not; the output itself where no
+        softmax does.
+    """
+    if isinstance(model_or_graph, Graph):
+        return tuple(_before_in_graph(model_or_graph, name) for name in model_or_graph.outputs.values())
+    model, _ = _read(model_or_graph)
+    makers = {name: node for node in model.graph.node for name in node.output}
+    found = []
+    for value in model.graph.output:
+        node = makers.get(value.name)
+        while node is not None and node.op_type in RESHAPING:
+            node = makers.get(node.input[0])
+        is_softmax = node is not None and node.op_type in ("Softmax", "LogSoftmax")
+        found.append(node.input[0] if node is not None and is_softmax else value.name)
+    return tuple(dict.fromkeys(found))
+
+
+def _before_in_graph(graph: Graph, output: str) -> str:
+    makers: dict[str, OpNode] = {name: node for node in graph.nodes.values() for name in node.outputs}
+    name = output
+    while name in graph.selections and len(graph.selections[name].inputs) == 1:
+        name = graph.selections[name].inputs[0]
+    node = makers.get(name)
+    return node.inputs[0] if node is not None and node.op in ("softmax", "log_softmax") else output
