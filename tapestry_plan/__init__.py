@@ -1,12 +1,65 @@
 """Operators, exact costs and the choice of shards."""
 
-from tapestry_plan import ops as _ops  # noqa: F401  (fills the table of operators)
-from tapestry_plan.graph import BUILTIN_OPS, Graph, Op, Selection, Shard, Source, Stored, Tensor, UnsupportedOp, concat
+from tapestry_plan.graph import (
+    BUILTIN_OPS,
+    Attrs,
+    Block,
+    Graph,
+    Op,
+    OpNode,
+    Selection,
+    Shape,
+    Shard,
+    Source,
+    Stored,
+    Tensor,
+    UnsupportedOp,
+    concat,
+    sha256_of,
+)
 from tapestry_plan.mesh import Device, Link, Mesh
+from tapestry_plan.onnx_import import (
+    before_softmax,
+    demo_model,
+    he_random,
+    light_model,
+    load_onnx,
+    read_constant,
+)
+from tapestry_plan.ops import (
+    add,
+    average_pool,
+    batch_normalization,
+    clip,
+    conv,
+    div,
+    exp,
+    gemm,
+    global_average_pool,
+    layer_normalization,
+    leaky_relu,
+    linear,
+    log_softmax,
+    lrn,
+    matmul,
+    max_pool,
+    mul,
+    reduce_max,
+    reduce_mean,
+    reduce_sum,
+    relu,
+    sigmoid,
+    softmax,
+    sqrt,
+    sub,
+    sum_n,
+    tanh,
+)
 from tapestry_plan.search import InfeasiblePlan, plan
 from tapestry_plan.shard_plan import (
     HOST,
     Alloc,
+    Alternative,
     Buffer,
     Compute,
     Copy,

@@ -16,7 +16,7 @@ ALIGNMENT_NBYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What one device can do.
+    """What one device can do; by default a processor of a few cores.
 
     Parameters
     ----------
@@ -24,8 +24,8 @@ class Device:
     memory_nbytes_per_second : float
     """
 
-    flop_per_second: float = 1e12
-    memory_nbytes_per_second: float = 1e11
+    flop_per_second: float = 1e11
+    memory_nbytes_per_second: float = 2e10
 
     def __post_init__(self) -> None:
         _positive("Device", "flop_per_second", self.flop_per_second)

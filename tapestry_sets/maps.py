@@ -824,12 +824,11 @@ def _step_to_isl(step: Step) -> Any:
     return isl.affine_map(step.in_rank, rows, step.offset, (1,) * step.out_rank)
 
 
-def image_to_isl(pieces: Iterable[Piece], source: int, box: Box) -> Any:
-    """Return the cells of one source that a view's cells in `box` read, as an islpy.Set; None if nothing does."""
+def image_to_isl(pieces: Iterable[Piece], box: Box) -> Any:
+    """Return the cells that a view's cells in `box` read, as an islpy.Set; the pieces, one or more, share a source."""
     cells = isl.box_set(box.start, box.stop)
-    total = None
-    for piece in pieces:
-        if piece.source == source:
-            part = cells.apply(piece_to_isl(piece))
-            total = part if total is None else total.union(part)
+    parts = [cells.apply(piece_to_isl(piece)) for piece in pieces]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.union(part)
     return total

@@ -16,9 +16,19 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from tapestry_sets.affine import AffineMap, as_ints
-from tapestry_sets.maps import Guard, IndexMap, Piece, Relinearize, Step, compose_pieces, identity_piece
-from tapestry_sets.region import Region
+from tapestry_sets.affine import AffineMap, Box, as_ints
+from tapestry_sets.cells import Cells, read_cells
+from tapestry_sets.maps import (
+    Guard,
+    IndexMap,
+    Piece,
+    Relinearize,
+    Step,
+    compose_pieces,
+    identity_piece,
+    piece_domain,
+)
+from tapestry_sets.region import Region, Regions
 from tapestry_sets.stripe import as_int
 
 Shape = tuple[int, ...]
@@ -792,6 +802,83 @@ class View:
                 view._cache["composed"] = _compose(view)
             done = self._cache["composed"]
         return done  # type: ignore[return-value]
+
+    # -- memory ---------------------------------------------------------------------------------------
+
+    @property
+    def cells(self) -> Mapping[Allocation, Cells]:
+        """The cells that the view reads, for each allocation that it reads at all."""
+        found = self._cache.get("cells")
+        if found is None:
+            allocations, pieces = self._composed()
+            each = (read_cells(pieces, k, self.shape, a.shape, a.size) for k, a in enumerate(allocations))
+            found = {a: c for a, c in zip(allocations, each, strict=True) if not c.is_empty}
+            self._cache["cells"] = found
+        return found  # type: ignore[return-value]
+
+    def origins(self) -> dict[Allocation, Regions]:
+        """Return the cells that the view reads of each allocation, in the allocation's coordinates.
+
+        Raises
+        ------
+        TooManyPieces
+            If they need more regions than can be written out.
+
+        Examples
+        --------
+        >>> A = allocate((4, 6), name="A")
+        >>> print(A[:, 1:5:3].origins()[A])
+        .1..1.
+        .1..1.
+        .1..1.
+        .1..1.
+
+        References
+        ----------
+        poprithms, memory/alias: Tensor::regions.
+        """
+        return {allocation: c.regions() for allocation, c in self.cells.items()}
+
+    def contains(self, other: View) -> bool:
+        """Return whether this view reads every cell of memory that `other` reads.
+
+        Examples
+        --------
+        >>> A = allocate((10,))
+        >>> A[::2].contains(A[2::4]), A[2::4].contains(A[::2])
+        (True, False)
+        """
+        mine = self.cells
+        return all(a in mine and c.issubset(mine[a]) for a, c in other.cells.items())
+
+    def same_elements(self, other: View) -> bool:
+        """Return whether both views read the same cells of memory, in whatever order and number."""
+        return self.contains(other) and other.contains(self)
+
+    def has_internal_overlap(self) -> bool:
+        """Return whether the view reads some cell of memory at two of its indices.
+
+        Examples
+        --------
+        >>> A = allocate((10,))
+        >>> A.sliding_windows(3).has_internal_overlap(), A[::-3].has_internal_overlap()
+        (True, False)
+        """
+        box = Box.of(self.shape)
+        constant = sum(piece_domain(piece, box).size for piece in self.pieces if piece.source < 0)
+        return self.size - constant > sum(c.size for c in self.cells.values())
+
+    def is_contiguous(self) -> bool:
+        """Return whether the cells that the view reads are one gapless run of one allocation, in whatever order.
+
+        Examples
+        --------
+        >>> A = allocate((10,))
+        >>> concatenate([A[5:10], A[0:5]]).is_contiguous(), A[::2].is_contiguous()
+        (True, False)
+        """
+        found = list(self.cells.values())
+        return not found or (len(found) == 1 and found[0].is_run())
 
     # -- one source -----------------------------------------------------------------------------------
 

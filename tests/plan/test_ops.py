@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tapestry_plan import ops
 from tapestry_plan.graph import BUILTIN_OPS, Graph, Op, Shard, Tensor
@@ -364,3 +364,347 @@ def test_every_cut_of_every_axis_equals_the_whole(case: Case) -> None:
     everywhere = {axis.name: min(2, axis.size) for axis in signature.axes}
     (actual,) = run_cut(op, case.attrs, arrays, everywhere)
     close(actual, wanted)
+
+
+# -- windows of every kind ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WindowCase:
+    """A convolution or a pool with attributes drawn at random, and a cut of its index space."""
+
+    extents: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    groups: int
+    channels: int
+    filters: int
+    batch: int
+    cut: tuple[int, ...]
+
+    @property
+    def onnx(self) -> dict[str, Any]:
+        """The attributes under ONNX's names."""
+        return {"strides": list(self.strides), "dilations": list(self.dilations), "pads": list(self.pads)}
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The attributes under ours."""
+        return {"strides": self.strides, "dilations": self.dilations, "pads": self.pads}
+
+    def parts(self, signature: Signature) -> dict[str, int]:
+        """The cut, with at most as many parts as points on each axis."""
+        sizes = zip(signature.axes, self.cut, strict=False)
+        return {axis.name: min(axis.size, parts) for axis, parts in sizes}
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> WindowCase:
+    rank = draw(st.integers(1, 3))
+
+    def each(low: int, high: int) -> st.SearchStrategy[tuple[int, ...]]:
+        return st.tuples(*[st.integers(low, high)] * rank)
+
+    kernel, dilations = draw(each(1, 3)), draw(each(1, 3))
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    # ONNX Runtime wants pads below the kernel's own extent, dilated or not.
+    pads = tuple(draw(st.integers(0, k - 1)) for k in kernel * 2)
+    extents = tuple(r + draw(st.integers(0, 6 if rank < 3 else 3)) for r in reach)
+    return WindowCase(
+        extents,
+        kernel,
+        draw(each(1, 4)),
+        dilations,
+        pads,
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 2)),
+        tuple(draw(st.lists(st.integers(1, 3), min_size=9, max_size=9))),
+    )
+
+
+@given(windows(), st.booleans())
+def test_conv_with_any_window_and_any_cut(case: WindowCase, with_bias: bool) -> None:
+    rng = np.random.default_rng(3)
+    shapes = [
+        (case.batch, case.channels * case.groups, *case.extents),
+        (case.filters * case.groups, case.channels, *case.kernel),
+        (case.filters * case.groups,),
+    ]
+    arrays = [rng.normal(size=shape).astype(np.float32) for shape in shapes[: 3 if with_bias else 2]]
+    attrs = {**case.attrs, "groups": case.groups}
+    op = BUILTIN_OPS["conv"]
+    wanted = ort("Conv", arrays, group=case.groups, **case.onnx)
+    parts = case.parts(op.signature([array.shape for array in arrays], attrs))
+    (actual,) = run_cut(op, attrs, arrays, parts)
+    close(actual, wanted)
+
+
+@given(windows(), st.booleans())
+def test_max_pool_with_any_window_and_any_cut(case: WindowCase, ceil_mode: bool) -> None:
+    x = np.random.default_rng(4).normal(size=(case.batch, case.channels, *case.extents)).astype(np.float32)
+    attrs = {**case.attrs, "kernel": case.kernel, "ceil_mode": ceil_mode}
+    op = BUILTIN_OPS["max_pool"]
+    wanted = ort("MaxPool", [x], kernel_shape=list(case.kernel), ceil_mode=int(ceil_mode), **case.onnx)
+    (actual,) = run_cut(op, attrs, [x], case.parts(op.signature([x.shape], attrs)))
+    close(actual, wanted)
+
+
+@given(windows(), st.booleans(), st.booleans())
+def test_average_pool_with_any_window_and_any_cut(
+    case: WindowCase, ceil_mode: bool, count_include_pad: bool
+) -> None:
+    x = np.random.default_rng(5).normal(size=(case.batch, case.channels, *case.extents)).astype(np.float32)
+    flags = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+    attrs = {**case.attrs, **flags, "kernel": case.kernel, "extents": case.extents}
+    op = BUILTIN_OPS["average_pool"]
+    wanted = average_pool_by_hand(x, case, ceil_mode, count_include_pad)
+    (actual,) = run_cut(op, attrs, [x], case.parts(op.signature([x.shape], attrs)))
+    close(actual, wanted)
+
+
+def average_pool_by_hand(x: Array, case: WindowCase, ceil_mode: bool, count_include_pad: bool) -> Array:
+    """The definition, window by window, on a tensor padded with NaN where no cell counts."""
+    rank = len(case.kernel)
+    begins, ends = case.pads[:rank], case.pads[rank:]
+    fill = 0.0 if count_include_pad else np.nan
+    padded = np.pad(x, [(0, 0), (0, 0), *zip(begins, ends, strict=True)], constant_values=fill)
+    beyond = [(0, 0), (0, 0), *((0, s) for s in case.strides)]
+    padded = np.pad(padded, beyond, constant_values=np.nan)
+    reach = [(k - 1) * d + 1 for k, d in zip(case.kernel, case.dilations, strict=True)]
+    views = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=tuple(range(2, 2 + rank)))
+    counts = []
+    for n, a, b, r, s in zip(case.extents, begins, ends, reach, case.strides, strict=True):
+        count = (n + a + b - r) // s + 1
+        if ceil_mode and (n + a + b - r) % s and count * s < n + a:
+            count += 1
+        counts.append(count)
+    picked = views[
+        (slice(None), slice(None), *(slice(0, c * s, s) for c, s in zip(counts, case.strides, strict=True)))
+    ]
+    cells = picked[(..., *(slice(None, None, d) for d in case.dilations))]
+    mean: Array = np.nanmean(cells.astype(np.float64), axis=tuple(range(2 + rank, 2 + 2 * rank)))
+    return mean.astype(np.float32)
+
+
+@given(windows(), st.booleans())
+def test_the_oracle_for_average_pools_equals_onnx_runtime(case: WindowCase, count_include_pad: bool) -> None:
+    # without ceil_mode, where ONNX Runtime's releases differ in what they count
+    x = np.random.default_rng(6).normal(size=(1, 1, *case.extents)).astype(np.float32)
+    flags = {"count_include_pad": int(count_include_pad)}
+    wanted = ort("AveragePool", [x], kernel_shape=list(case.kernel), **flags, **case.onnx)
+    close(average_pool_by_hand(x, case, False, count_include_pad), wanted)
+
+
+# -- signatures --------------------------------------------------------------------------------------------
+
+
+def names(op: str, shapes: Sequence[tuple[int, ...]], **attrs: Any) -> tuple[list[str], list[str]]:
+    """The parallel and the reduction axes of an operator."""
+    axes = BUILTIN_OPS[op].signature(shapes, attrs).axes
+    parallel = [axis.name for axis in axes if axis.kind == "parallel"]
+    return parallel, [axis.name for axis in axes if axis.kind == "reduction"]
+
+
+def test_axes_have_the_fields_names() -> None:
+    assert names("matmul", [(2, 3, 4), (4, 5)]) == (["b0", "m", "n"], ["k"])
+    assert names("conv", [(1, 2, 8, 8), (4, 2, 3, 3)]) == (["n", "c", "h", "w"], ["ci", "kh", "kw"])
+    assert names("conv", [(1, 2, 8), (4, 2, 3)]) == (["n", "c", "w"], ["ci", "kw"])
+    assert names("conv", [(1, 2, 8, 8, 8), (4, 2, 3, 3, 3)])[0] == ["n", "c", "d", "h", "w"]
+    assert names("add", [(2, 3), (3,)]) == (["i0", "i1"], [])
+    assert names("max_pool", [(1, 2, 8, 8)], kernel=2) == (["n", "c", "h", "w"], ["kh", "kw"])
+    assert names("global_average_pool", [(1, 2, 8, 8)]) == (["n", "c"], ["h", "w"])
+    assert names("reduce_mean", [(1, 2, 8)], axes=(1,)) == (["i0", "i2"], ["i1"])
+    assert names("softmax", [(1, 2, 8)], axis=1, length=2) == (["i0", "i2"], [])
+
+
+def test_linear_answers_to_the_seeds_names() -> None:
+    signature = BUILTIN_OPS["linear"].signature([(8, 4), (4, 6), (6,)], {})
+    assert [signature.axis(name) for name in ("batch", "out", "in")] == [0, 1, 2]
+    # P_W = [in, 1] and P_Y = [batch, 1] for one value of out
+    column = Box((0, 2, 0), (8, 1, 4))
+    assert signature.input_box(1, column) == Box((0, 2), (4, 1))
+    assert signature.output_box(0, column) == Box((0, 2), (8, 1))
+
+
+def test_a_bias_is_read_by_the_part_that_starts_the_reduction() -> None:
+    signature = BUILTIN_OPS["conv"].signature([(1, 4, 8, 8), (6, 4, 3, 3), (6,)], {"pads": 1})
+    first, second = cut_boxes(signature, {"ci": 2})
+    assert signature.input_box(2, first) == Box((0,), (6,))
+    assert signature.input_box(2, second) is None
+
+
+def test_a_group_reads_its_own_channels_only() -> None:
+    signature = BUILTIN_OPS["conv"].signature([(1, 6, 4, 4), (9, 2, 1, 1)], {"groups": 3})
+    boxes = [signature.input_box(0, box) for box in cut_boxes(signature, {"c": 3})]
+    assert [(box.start[1], box.shape[1]) for box in boxes if box is not None] == [(0, 2), (2, 2), (4, 2)]
+    shared = signature.inputs[0].projection.shared(*cut_boxes(signature, {"c": 2}), within=(1, 6, 4, 4))
+    assert shared.size == 2 * 16  # the middle group
+
+
+def test_rows_shared_by_neighbours_follow_from_the_window() -> None:
+    for kernel, dilation, stride in ((3, 1, 1), (3, 1, 2), (5, 2, 1), (3, 8, 1), (2, 1, 2)):
+        attrs = {"dilations": (dilation, 1), "strides": (stride, 1), "pads": (dilation, 0)}
+        signature = BUILTIN_OPS["conv"].signature([(1, 1, 64, 1), (1, 1, kernel, 1)], attrs)
+        one, other = cut_boxes(signature, {"h": 2})
+        shared = signature.inputs[0].projection.shared(one, other, within=(1, 1, 64, 1))
+        assert shared.size == max(0, (kernel - 1) * dilation + 1 - stride)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attrs", "per_point"),
+    [
+        ("conv", [(1, 4, 8, 8), (6, 4, 3, 3)], {}, 2),
+        ("matmul", [(3, 4), (4, 5)], {}, 2),
+        ("relu", [(3, 4)], {}, 1),
+        ("softmax", [(3, 4)], {"length": 4}, 16),
+        ("lrn", [(1, 8, 2, 2)], {"size": 5}, 14),
+        ("batch_normalization", [(1, 2)] + [(2,)] * 4, {}, 2),
+    ],
+)
+def test_work_is_counted_for_each_index_point(op: str, shapes: Any, attrs: Any, per_point: float) -> None:
+    BUILTIN_OPS[op].signature(shapes, attrs)
+    assert BUILTIN_OPS[op].flop_per_point(attrs) == per_point
+
+
+# -- what does not fit -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attrs", "parts"),
+    [
+        ("add", [(2, 3), (4, 3)], {}, ["(2, 3)", "(4, 3)", "broadcast"]),
+        ("add", [(2, 3)], {}, ["1 operands", "takes 2"]),
+        ("sum_n", [], {}, ["0 operands"]),
+        ("matmul", [(2, 3), (4, 5)], {}, ["3 columns (axis 1)", "4 rows (axis 0)"]),
+        ("matmul", [(3,), (3, 5)], {}, ["rank 2 or more"]),
+        ("linear", [(2, 3), (3, 5), (4,)], {}, ["the bias", "(4,)", "(5,)"]),
+        ("linear", [(2, 3, 3), (3, 5)], {}, ["operand 0", "rank 3", "rank 2"]),
+        ("gemm", [(2, 3), (3, 5), (3, 5)], {}, ["(3, 5)", "broadcast to (2, 5)"]),
+        ("gemm", [(2, 3), (3, 5)], {"trans_b": True}, ["over 3 values", "over 5"]),
+        ("conv", [(1, 3, 8, 8), (4, 2, 3, 3)], {}, ["groups is 1", "3 channels", "takes 2"]),
+        ("conv", [(1, 4, 8, 8), (3, 2, 3, 3)], {"groups": 2}, ["groups is 2", "groups divide 3"]),
+        ("conv", [(1, 4, 8, 8), (4, 4, 3)], {}, ["the weight", "rank 3", "rank 4"]),
+        ("conv", [(4, 8), (4, 8)], {}, ["rank 2", "one to three spatial axes"]),
+        ("conv", [(1, 1, 4, 4), (1, 1, 5, 5)], {}, ["(5, 5)", "(4, 4)", "pad more"]),
+        ("conv", [(1, 1, 4, 4), (1, 1, 3, 3)], {"strides": 0}, ["strides is 0", ">= 1"]),
+        ("conv", [(1, 1, 4, 4), (1, 1, 3, 3)], {"strides": (1, 1, 1)}, ["strides is (1, 1, 1)", "or 2 of"]),
+        ("conv", [(1, 1, 4, 4), (1, 1, 3, 3)], {"pads": (0, -1)}, ["pads is (0, -1)"]),
+        ("conv", [(1, 1, 4, 4), (1, 1, 3, 3), (2,)], {}, ["the bias", "(2,)", "(1,)"]),
+        ("max_pool", [(1, 1, 4, 4)], {}, ["kernel is missing"]),
+        ("max_pool", [(1, 1, 4, 4)], {"kernel": 2, "pads": 2}, ["pads of 2", "wholly"]),
+        ("average_pool", [(1, 1, 4, 4)], {"kernel": 3, "pads": 1}, ["extents=(4, 4) is needed"]),
+        ("average_pool", [(1, 1, 4, 4)], {"kernel": 3, "extents": (5, 4)}, ["(5, 4)", "(4, 4)"]),
+        ("reduce_sum", [(2, 3)], {"axes": (2,)}, ["axis is 2", "-2 to 1"]),
+        ("reduce_sum", [(2, 3)], {"axes": (1, -1)}, ["names an axis twice"]),
+        ("batch_normalization", [(1, 3), (3,), (3,), (2,), (3,)], {}, ["the mean", "(2,)", "(3,)"]),
+        ("lrn", [(1, 3, 2, 2)], {"size": 0}, ["size is 0"]),
+        ("softmax", [(2, 3)], {"axis": 5, "length": 3}, ["axis is 5"]),
+        ("softmax", [(2, 3)], {"length": 4}, ["length is 4", "3 values"]),
+        ("softmax", [(2, 3)], {}, ["length=3 is missing"]),
+        ("layer_normalization", [(2, 3), (2,)], {"length": 3}, ["the scale", "(2,)", "(3,)"]),
+    ],
+)
+def test_operands_that_do_not_fit_are_named(op: str, shapes: Any, attrs: Any, parts: list[str]) -> None:
+    with pytest.raises(ValueError) as error:
+        BUILTIN_OPS[op].signature(shapes, attrs)
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_dtypes_are_not_mixed() -> None:
+    g = Graph()
+    with pytest.raises(ValueError, match="operand 1 is float64, operand 0 is float32"):
+        ops.add(g.input("a", (2,), "float32"), g.input("b", (2,), "float64"))
+    with pytest.raises(ValueError, match="operand 0 is int64, but the operator works on floating"):
+        ops.exp(g.input("c", (2,), "int64"))
+    assert not g.nodes
+
+
+def test_integers_divide_towards_zero() -> None:
+    a, b = np.array([7, -7, 7, -7, 6, -6, 0]), np.array([2, 2, -2, -2, 3, 3, -5])
+    (actual,) = run_cut(BUILTIN_OPS["div"], {}, [a, b])
+    np.testing.assert_array_equal(actual, [3, -3, -3, 3, 2, -2, 0])
+
+
+def test_sigmoid_and_softmax_do_not_overflow() -> None:
+    x = np.array([[-1e4, -100, 0, 100, 1e4]], np.float32)
+    with np.errstate(all="raise", under="ignore"):
+        (sigmoid,) = run_cut(BUILTIN_OPS["sigmoid"], {}, [x])
+        (softmax,) = run_cut(BUILTIN_OPS["softmax"], {"length": 5}, [x])
+    np.testing.assert_allclose(sigmoid, [[0, 0, 0.5, 1, 1]], atol=1e-6)
+    np.testing.assert_array_equal(softmax, [[0, 0, 0, 0, 1]])
+
+
+def test_tiles_of_a_convolution_do_not_change_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case("conv", ((1, 3, 20, 9), (4, 3, 3, 3), (4,)), {"pads": 1, "strides": (2, 1)})
+    arrays = case.arrays()
+    (whole,) = run_cut(BUILTIN_OPS["conv"], case.attrs, arrays)
+    for nbytes in (1, 3 * 27 * 9 * 4, 7 * 27 * 9 * 4):  # one, three and seven rows of ten
+        monkeypatch.setattr(ops, "TILE_NBYTES", nbytes)
+        (tiled,) = run_cut(BUILTIN_OPS["conv"], case.attrs, arrays)
+        close(tiled, whole, 1e-6)
+
+
+def test_the_scratch_memory_of_a_convolution_is_bounded() -> None:
+    op = BUILTIN_OPS["conv"]
+    shapes = [(1, 64, 224, 224), (64, 64, 3, 3)]
+    signature = op.signature(shapes, {"pads": 1})
+    boxes = (signature.input_box(0, signature.index), signature.input_box(1, signature.index))
+    out = signature.output_box(0, signature.index)
+    assert out is not None
+    nbytes = op.workspace(Shard(signature.index, signature, {"pads": 1}, boxes, (out,), None), 4)
+    assert 64 * 9 * 224 * 4 <= nbytes <= 4 << 20
+    one_by_one = op.signature([(1, 64, 224, 224), (64, 64, 1, 1)], {})
+    assert op.workspace(Shard(one_by_one.index, one_by_one, {}, boxes, (out,), None), 4) == 0
+
+
+# -- functions on graph tensors ----------------------------------------------------------------------------
+
+
+def test_functions_add_the_operators_of_their_names() -> None:
+    g = Graph()
+    x, v = g.input("x", (2, 4, 9, 9)), g.input("v", (4,))
+    w, square = g.input("w", (6, 2, 3, 3)), g.input("square", (9, 9))
+    made: dict[str, Tensor] = {
+        "add": ops.add(x, x),
+        "sub": ops.sub(x, square),
+        "mul": ops.mul(x, x),
+        "div": ops.div(x, x),
+        "sum_n": ops.sum_n(x, x, square),
+        "relu": ops.relu(x, name="act"),
+        "leaky_relu": ops.leaky_relu(x, 0.2),
+        "clip": ops.clip(x, 0, 6),
+        "sigmoid": ops.sigmoid(x),
+        "tanh": ops.tanh(x),
+        "exp": ops.exp(x),
+        "sqrt": ops.sqrt(x),
+        "neg": ops.neg(x),
+        "abs": ops.abs(x),
+        "matmul": ops.matmul(x, square),
+        "linear": ops.linear(square, square),
+        "gemm": ops.gemm(square, square, trans_b=True, alpha=0.5),
+        "conv": ops.conv(x, w, strides=2, pads=1, groups=2),
+        "max_pool": ops.max_pool(x, 2, strides=2),
+        "average_pool": ops.average_pool(x, [3, 3], strides=[2, 2], pads=[1, 1]),
+        "global_average_pool": ops.global_average_pool(x),
+        "global_max_pool": ops.global_max_pool(x),
+        "reduce_sum": ops.reduce_sum(x, 1),
+        "reduce_mean": ops.reduce_mean(x, [2, 3], keepdims=False),
+        "reduce_max": ops.reduce_max(x),
+        "batch_normalization": ops.batch_normalization(x, v, v, v, v),
+        "lrn": ops.lrn(x, 3),
+        "softmax": ops.softmax(x, 1),
+        "log_softmax": ops.log_softmax(x),
+        "layer_normalization": ops.layer_normalization(square, g.input("u", (9,))),
+    }
+    assert set(made) == set(BUILTIN_OPS)
+    makers = {out: node for node in g.nodes.values() for out in node.outputs}
+    for name, tensor in made.items():
+        assert makers[tensor.name].op == name
+    assert "act" in g.nodes and made["conv"].shape == (2, 6, 5, 5)
+    assert made["average_pool"].shape == (2, 4, 5, 5) and made["reduce_mean"].shape == (2, 4)
+    assert Graph.from_json(g.to_json()).to_json() == g.to_json()
