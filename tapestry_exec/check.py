@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import NoReturn, assert_never
+from weakref import ref
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from tapestry_plan import (
     Copy,
     Free,
     Graph,
-    Operand,
     Reduce,
     Shard,
     ShardPlan,
@@ -30,7 +30,7 @@ from tapestry_plan import (
     Source,
     Step,
 )
-from tapestry_sets import Box, Region, Regions, piece_image
+from tapestry_sets import Box, IndexProjection, Region, Regions, piece_image
 
 
 class InvalidPlan(ValueError):
@@ -49,12 +49,17 @@ class Held:
     read: list[Regions] = field(default_factory=list)
 
 
-def check_plan(plan: ShardPlan) -> None:
+def check_plan(plan: ShardPlan) -> dict[int, Shard]:
     """Follow a plan's steps without running them.
 
     Parameters
     ----------
     plan : ShardPlan
+
+    Returns
+    -------
+    dict of int to Shard
+        For each `Compute`, by number of the step, what its block function is told.
 
     Raises
     ------
@@ -71,13 +76,30 @@ def check_plan(plan: ShardPlan) -> None:
     >>> g = Graph()
     >>> _ = g.output(g.input("x", (4,)) + g.input("y", (4,)))
     >>> p = plan(g, Mesh(2))
-    >>> check_plan(p)
+    >>> len(check_plan(p))
+    2
     >>> check_plan(replace(p, steps=p.steps[:-1]))
     Traceback (most recent call last):
     ...
     tapestry_exec.check.InvalidPlan: ...
     """
-    _Follow(plan).follow()
+    follow = _Follow(plan)
+    follow.follow()
+    return follow.shards
+
+
+_CHECKED: dict[int, tuple[ref[ShardPlan], dict[int, Shard]]] = {}
+
+
+def checked(plan: ShardPlan) -> dict[int, Shard]:
+    """As `check_plan`, but once for each plan: plans do not change."""
+    known = _CHECKED.get(id(plan))
+    if known is not None and known[0]() is plan:
+        return known[1]
+    number = id(plan)
+    shards = check_plan(plan)
+    _CHECKED[number] = ref(plan, lambda _: _CHECKED.pop(number, None)), shards
+    return shards
 
 
 class _Follow:
@@ -89,7 +111,8 @@ class _Follow:
         self.parts: dict[str, dict[int, Box]] = {}
         self.sources: dict[str, Source] = {}
         self.at = -1
-        self.images: dict[tuple[str, int, Box], Regions] = {}
+        self.shards: dict[int, Shard] = {}
+        self.images: dict[tuple[IndexProjection, Box, tuple[int, ...]], Regions] = {}
 
     def follow(self) -> None:
         for buffer in self.plan.buffers:
@@ -178,9 +201,9 @@ class _Follow:
         bounds = cells.bounds()
         if bounds is None:
             return
-        box = held.buffer.box
-        if len(bounds[0]) != box.rank or not box.contains(Box.from_bounds(*bounds)):
-            self._fail(f"{_text(cells)} lies outside buffer {held.buffer.id} over {_span(box)}")
+        b = held.buffer
+        if not all(s <= low and high <= s + n for s, n, low, high in zip(b.start, b.shape, *bounds, strict=True)):
+            self._fail(f"{_text(cells)} lies outside buffer {b.id} over {_span(b.box)}")
 
     def _read(self, held: Held, cells: Regions) -> None:
         self._inside(held, cells)
@@ -266,18 +289,19 @@ class _Follow:
             self._fail(f"the graph has no operator {step.node!r}")
         signature = self.graph.signature(step.node)
         index = step.index
-        if index.rank != len(signature.axes) or index.is_empty or not signature.index.contains(index):
-            self._fail(f"index box {_span(index)} is empty or outside the index space {signature.index_shape}")
         if len(step.inputs) != len(node.inputs) or len(step.outputs) != len(node.outputs):
             self._fail(f"{len(step.inputs)} inputs and {len(step.outputs)} outputs are no operands of {node.op!r}")
+        if index.rank != len(signature.axes) or index.is_empty or not signature.index.contains(index):
+            self._fail(f"index box {_span(index)} is empty or outside the index space {signature.index_shape}")
+        shard = self.shards[self.at] = shard_of(self.graph, step, index)
         for k, number in enumerate(step.inputs):
-            self._operand(step, signature, k, node.inputs[k], number)
-        part = self._part(node.outputs, signature, index)
-        shape = [self._result(step, signature, k, name, part) for k, name in enumerate(node.outputs)]
-        self._workspace(step, signature, shape)
+            self._operand(step, shard, k, node.inputs[k], number)
+        for k, name in enumerate(node.outputs):
+            self._result(step, shard, k, name)
+        self._workspace(step, shard)
 
-    def _operand(self, step: Compute, signature: Signature, k: int, name: str, number: int | None) -> None:
-        box = signature.input_box(k, step.index)
+    def _operand(self, step: Compute, shard: Shard, k: int, name: str, number: int | None) -> None:
+        box = shard.input_boxes[k]
         if box is None or number is None:
             if box is not None or number is not None:
                 self._fail(f"input {k} ({name!r}) is {'read' if box else 'not read'} by this part, buffer: {number}")
@@ -292,18 +316,26 @@ class _Follow:
             )
         if not held.buffer.box.contains(box):
             self._fail(f"input {k} ({name!r}) needs {_span(box)}; buffer {number} is over {_span(held.buffer.box)}")
-        declared: Operand = signature.inputs[k]
+        declared = shard.signature.inputs[k]
         if not Box.of(view.shape).contains(box) and held.buffer.fill != declared.pad:
             self._fail(f"input {k} ({name!r}) is padded with {declared.pad}, buffer {number} with {held.buffer.fill}")
-        self._read(held, signature.input_region(k, step.index, view.shape))
+        self._read(held, self._image(declared.projection, shard.index, view.shape))
 
-    def _part(self, outputs: Sequence[str], signature: Signature, index: Box) -> bool:
-        """Whether the shard makes partial results only."""
-        return any(index.shape[a] != signature.index_shape[a] for a in signature.reductions)
+    def _image(self, projection: IndexProjection, index: Box, shape: tuple[int, ...]) -> Regions:
+        """The exact cells of a tensor that an index box projects to; many shards ask for the same."""
+        key = projection, index, shape
+        found = self.images.get(key)
+        if found is None:
+            image = projection.image(index, within=shape)
+            if not isinstance(image, Regions):
+                self._fail(f"the projection of {_span(index)} is no union of products")
+            found = self.images[key] = image
+        return found
 
-    def _result(self, step: Compute, signature: Signature, k: int, name: str, partial: bool) -> tuple[int, ...]:
+    def _result(self, step: Compute, shard: Shard, k: int, name: str) -> None:
         held = self._held(step.outputs[k], step.device)
-        b = held.buffer
+        b, signature, index = held.buffer, shard.signature, shard.index
+        partial = any(index.shape[a] != signature.index_shape[a] for a in signature.reductions)
         if b.tensor != name or (b.part >= 0) != partial:
             made = "a partial result" if partial else "complete values"
             self._fail(f"output {k} is {made} of {name!r}; buffer {b.id} is for {b.tensor!r}, part {b.part}")
@@ -313,20 +345,14 @@ class _Follow:
             before = self.parts.setdefault(name, {}).setdefault(b.part, slab)
             if before != slab:
                 self._fail(f"part {b.part} of {name!r} is over {_span(before)} of the reduction, here {_span(slab)}")
-        box = signature.output_box(k, step.index)
-        if box is None or not b.box.contains(box):
-            self._fail(f"output {k} ({name!r}) fills {box and _span(box)}; buffer {b.id} is over {_span(b.box)}")
-        shape = self.graph.stored[name].shape
-        image = signature.outputs[k].projection.image(step.index, within=shape)
-        assert isinstance(image, Regions), "checked when the operator was added"
-        self._write(held, image)
-        return b.shape
+        box = shard.output_boxes[k]
+        if not b.box.contains(box):
+            self._fail(f"output {k} ({name!r}) fills {_span(box)}; buffer {b.id} is over {_span(b.box)}")
+        self._write(held, self._image(signature.outputs[k].projection, index, self.graph.stored[name].shape))
 
-    def _workspace(self, step: Compute, signature: Signature, shapes: Sequence[tuple[int, ...]]) -> None:
+    def _workspace(self, step: Compute, shard: Shard) -> None:
         node = self.graph.nodes[step.node]
-        shard = shard_of(self.graph, step)
-        itemsize = self.graph.stored[node.outputs[0]].itemsize
-        wanted = self.graph.ops[node.op].workspace(shard, itemsize)
+        wanted = self.graph.ops[node.op].workspace(shard, self.graph.stored[node.outputs[0]].itemsize)
         have = 0 if step.workspace is None else self._held(step.workspace, step.device).buffer.nbytes
         if have < wanted:
             self._fail(f"the operator wants {wanted} bytes of workspace, the plan gives {have}")
@@ -383,9 +409,9 @@ class _Follow:
                     self._fail(f"output {out.name!r}: the blocks do not cover {name!r} of shape {shape}")
 
 
-def shard_of(graph: Graph, step: Compute) -> Shard:
+def shard_of(graph: Graph, step: Compute, index: Box) -> Shard:
     """What the block function of a step is told, without its workspace."""
-    node, signature, index = graph.nodes[step.node], graph.signature(step.node), step.index
+    node, signature = graph.nodes[step.node], graph.signature(step.node)
     outputs = tuple(signature.output_box(k, index) or Box((), ()) for k in range(len(node.outputs)))
     inputs = tuple(signature.input_box(k, index) for k in range(len(node.inputs)))
     return Shard(index, signature, node.attrs, inputs, outputs, None)

@@ -35,16 +35,31 @@ MERGE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximu
 
 
 class NumpyBackend:
-    """Devices of a mesh as arenas in this process."""
+    """Devices of a mesh as arenas in this process.
+
+    The arenas are kept for the next run on the same object, as far as they are large enough: memory that was
+    touched before is faster.
+    """
 
     name = "numpy"
 
+    def __init__(self) -> None:
+        self._arenas: list[NDArray[np.uint8]] = []
+
     def open(self, nbytes: Sequence[int]) -> list[NumpyDevice]:
         """One device for each arena size, in bytes."""
-        return [NumpyDevice(n) for n in nbytes]
+        kept = self._arenas + [np.empty(0, np.uint8)] * (len(nbytes) - len(self._arenas))
+        self._arenas = [
+            arena if arena.nbytes >= n else _aligned_bytes(n) for arena, n in zip(kept, nbytes, strict=False)
+        ]
+        return [NumpyDevice(arena[:n]) for arena, n in zip(self._arenas, nbytes, strict=True)]
 
     def place(self, array: Array, regions: Sequence[Region]) -> Array:
-        """Pack cells of a host array for a device."""
+        """Pack cells of a host array for a device; a view of it where they are contiguous there."""
+        if len(regions) == 1 and regions[0].is_box:
+            cells = array[_slices(regions[0], (0,) * array.ndim)]
+            if cells.flags.c_contiguous:
+                return cells.reshape(-1)
         return pack(array, (0,) * array.ndim, regions)
 
     def move(self, payload: Array, src: int, dst: int) -> Array:
@@ -66,14 +81,12 @@ class NumpyDevice:
 
     Parameters
     ----------
-    nbytes : int
-        Size of the arena.
+    memory : array of uint8
+        The arena.
     """
 
-    def __init__(self, nbytes: int) -> None:
-        raw = np.empty(nbytes + ALIGNMENT_NBYTES, np.uint8)
-        skip = -raw.ctypes.data % ALIGNMENT_NBYTES
-        self._memory = raw[skip : skip + nbytes]
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self._memory = memory
         self._arrays: dict[int, Array] = {}
         self.peak_nbytes = 0
 
@@ -145,6 +158,12 @@ class NumpyDevice:
         return view
 
 
+def _aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
+    raw = np.empty(nbytes + ALIGNMENT_NBYTES, np.uint8)
+    skip = -raw.ctypes.data % ALIGNMENT_NBYTES
+    return raw[skip : skip + nbytes]
+
+
 # ------------------------------------------------------------------------------------------ strided regions
 
 
@@ -196,14 +215,13 @@ def _packed_views(
 ) -> Iterator[tuple[Array, Array]]:
     at = 0
     for region in regions:
-        part = payload[at : at + region.size]
-        at += region.size
-        if region.is_empty:
-            continue
         if region.is_box:
             cells = array[_slices(region, start)]
-            yield cells, part.reshape(cells.shape)
+            yield cells, payload[at : at + cells.size].reshape(cells.shape)
+            at += cells.size
             continue
+        part = payload[at : at + region.size]
+        at += region.size
         axes = region.grids()
         strides = row_major(array.shape)
         ranks = row_major([sum(run.size for run in runs) for runs in axes])
@@ -214,8 +232,6 @@ def _packed_views(
 def _aligned_views(
     one: Array, one_start: Ints, two: Array, two_start: Ints, region: Region
 ) -> Iterator[tuple[Array, Array]]:
-    if region.is_empty:
-        return
     if region.is_box:
         yield one[_slices(region, one_start)], two[_slices(region, two_start)]
         return
@@ -238,9 +254,9 @@ def row_major(shape: Sequence[int]) -> Ints:
 
 
 def _slices(region: Region, start: Ints) -> tuple[slice, ...]:
-    bounds = region.bounds()
-    assert bounds is not None, "empty regions are skipped before"
-    return tuple(slice(a - s, b - s) for a, b, s in zip(*bounds, start, strict=True))
+    """Where a region that is a box, perhaps empty, lies in an array that begins at `start`."""
+    spans = region.spans
+    return tuple(slice(span[0] - s, span[1] - s) for span, s in zip(spans, start, strict=True) if span is not None)
 
 
 def _strided(array: Array, offset: int, dims: Sequence[int], strides: Sequence[int]) -> Array:

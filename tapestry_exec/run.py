@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Protocol, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_exec.check import check_plan, describe, shard_of
+from tapestry_exec.check import checked, describe
 from tapestry_exec.evaluate import DIFFERENCE_BOUND, bind, difference, evaluate
-from tapestry_exec.on_numpy import NumpyBackend, contiguous, read_view, unpack
+from tapestry_exec.on_numpy import NumpyBackend, read_view, unpack
 from tapestry_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Op, Reduce, Shard, ShardPlan, Step
 from tapestry_sets import Box, Piece, Region
 
@@ -144,6 +144,7 @@ def run(
     inputs : mapping of str to array
         Every input of the graph, with its exact shape and dtype.
     backend : str or Backend
+        By name, or an object, which may keep its arenas from one run to the next.
     verify : bool
         Also run the graph unsharded and compare: integers and booleans exactly, floats within
         `DIFFERENCE_BOUND` of max|difference| / max|reference|.
@@ -185,13 +186,13 @@ def run(
     ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
     """
     engine = _backend(backend)
-    check_plan(shard_plan)
+    shards = checked(shard_plan)
     host = bind(shard_plan.graph, inputs, constants)
     capacity = _capacity(shard_plan, memory)
     if trace is not None and not Path(trace).resolve().parent.is_dir():
         raise ValueError(f"trace: the folder of {str(trace)!r} does not exist; make it first")
-    interpreter = _Interpreter(shard_plan, engine, engine.open(capacity), host, {**shard_plan.graph.ops, **(ops or {})})
-    result = interpreter.run(progress)
+    known = {**shard_plan.graph.ops, **(ops or {})}
+    result = _Interpreter(shard_plan, engine, engine.open(capacity), host, known, shards).run(progress)
     _compare_counts(shard_plan, result)
     if trace is not None:
         write_trace(result.timeline, trace)
@@ -233,9 +234,10 @@ class _Interpreter:
         devices: Sequence[DeviceMemory],
         host: Mapping[str, Array],
         ops: Mapping[str, Op],
+        shards: Mapping[int, Shard],
     ) -> None:
         self.plan, self.graph, self.backend, self.devices = plan, plan.graph, backend, devices
-        self.host, self.ops = host, ops
+        self.host, self.ops, self.shards = host, ops, shards
         self.buffers = {buffer.id: buffer for buffer in plan.buffers}
         self.links: Counter[tuple[int, int]] = Counter()
         self.placed = [0] * len(devices)
@@ -248,7 +250,7 @@ class _Interpreter:
         for k, step in enumerate(self.plan.steps):
             start = perf_counter()
             try:
-                node, device, nbytes = self._step(step)
+                node, device, nbytes = self._step(k, step)
             except Exception as error:
                 regions = f", regions {list(step.regions)}" if isinstance(step, Copy | Reduce) else ""
                 raise StepFailed(
@@ -275,7 +277,7 @@ class _Interpreter:
             self.timeline,
         )
 
-    def _step(self, step: Step) -> tuple[str, int, int]:
+    def _step(self, k: int, step: Step) -> tuple[str, int, int]:
         """Run one step; give its operator, its device and the bytes that it moved."""
         match step:
             case Alloc():
@@ -289,7 +291,7 @@ class _Interpreter:
             case Copy():
                 return step.node, self.buffers[step.dst].device, self._copy(step)
             case Compute():
-                self._compute(step)
+                self._compute(step, self.shards[k])
                 return step.node, step.device, 0
             case Reduce():
                 output = self.buffers[step.output]
@@ -326,10 +328,9 @@ class _Interpreter:
         device.unpack(arrived, target, step.regions)
         return int(payload.nbytes)
 
-    def _compute(self, step: Compute) -> None:
+    def _compute(self, step: Compute, shard: Shard) -> None:
         node = self.graph.nodes[step.node]
         op = self.ops[node.op]
-        shard = shard_of(self.graph, step)
         inputs = [
             None if number is None or box is None else (self.buffers[number], box)
             for number, box in zip(step.inputs, shard.input_boxes, strict=True)
@@ -337,7 +338,7 @@ class _Interpreter:
         outputs = [(self.buffers[n], box) for n, box in zip(step.outputs, shard.output_boxes, strict=True)]
         workspace = None if step.workspace is None else self.buffers[step.workspace]
         self.devices[step.device].launch(op.block, inputs, outputs, shard, workspace)
-        self.flop[step.device] += op.flop_per_point(node.attrs) * step.index.size
+        self.flop[step.device] += op.flop_per_point(node.attrs) * shard.index.size
 
     def _outputs(self) -> dict[str, Array]:
         """Bring the outputs' cells to the host, and read viewed outputs through their views there."""

@@ -125,7 +125,7 @@ class RegionTable:
         for _ in range(ways - 1):
             lows = np.maximum(lows[..., None], low)
             highs = np.minimum(highs[..., None], high)
-        table = np.maximum(highs - lows, 0)
+        table: Int = np.maximum(highs - lows, 0)
         odd = [k for k, span in enumerate(spans) if span is None]
         if odd:
             self._fill_odd(table, axis, ways, set(odd))

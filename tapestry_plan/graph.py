@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from tapestry_plan.signature import Signature
 from tapestry_sets import (
-    Broadcast,
     Box,
+    Broadcast,
     Concat,
     Flip,
     Permute,
@@ -375,9 +375,11 @@ class Graph:
     def draw(self) -> str:
         """The graph as text: one line for each tensor, selection and operator."""
         lines = [f"graph {self.name}"]
-        for stored in self.stored.values():
-            if stored.kind != "result":
-                lines.append(f"  {stored.kind:8} {stored.name}: {stored.dtype}{list(stored.shape)}")
+        lines += [
+            f"  {stored.kind:8} {stored.name}: {stored.dtype}{list(stored.shape)}"
+            for stored in self.stored.values()
+            if stored.kind != "result"
+        ]
         for item in self._ordered():
             args = ", ".join(item.inputs)
             if isinstance(item, Selection):
@@ -533,13 +535,15 @@ class Graph:
             )
             for source in below
         )
-        return Source(selection.shape, selection.dtype, names, compose_pieces(selection.pieces, renumbered, selection.shape))
+        pieces = compose_pieces(selection.pieces, renumbered, selection.shape)
+        return Source(selection.shape, selection.dtype, names, pieces)
 
     def _ordered(self) -> Iterator[OpNode | Selection]:
         """Nodes and selections, every one after what it reads."""
         makers = {out: node for node in self.nodes.values() for out in node.outputs}
         done: set[str] = set()
-        for root in [*self.nodes.values(), *self.selections.values()]:
+        roots: list[OpNode | Selection] = [*self.nodes.values(), *self.selections.values()]
+        for root in roots:
             stack: list[tuple[OpNode | Selection, bool]] = [(root, False)]
             while stack:
                 item, ready = stack.pop()

@@ -49,7 +49,8 @@ class Node:
     outputs: tuple[str, ...]
     attrs: Mapping[str, Any]
     proto: Any = field(repr=False)
-    subgraphs: bool = False
+    captured: tuple[str, ...] | None = None
+    """What the graphs inside the node read, None when there are none."""
 
     def input(self, k: int) -> str:
         """Name of input k, empty when it is not given."""
@@ -76,8 +77,8 @@ def _nodes(model: Any) -> list[Node]:
         inputs = list(proto.input)
         while inputs and not inputs[-1]:
             inputs.pop()
-        graphs = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
-        attrs = {a.name: helper.get_attribute_value(a) for a in proto.attribute if a.type not in graphs}
+        plain = [a for a in proto.attribute if a.type not in (AttributeProto.GRAPH, AttributeProto.GRAPHS)]
+        attrs = {a.name: helper.get_attribute_value(a) for a in plain}
         decoded = {key: value.decode() if isinstance(value, bytes) else value for key, value in attrs.items()}
         out.append(
             Node(
@@ -88,10 +89,19 @@ def _nodes(model: Any) -> list[Node]:
                 tuple(proto.output),
                 decoded,
                 proto,
-                len(attrs) < len(proto.attribute),
+                tuple(_captured(proto)) if len(plain) < len(proto.attribute) else None,
             )
         )
     return out
+
+
+def _captured(proto: Any) -> Iterator[str]:
+    """Names that the graphs inside a node read, at any depth."""
+    for attribute in proto.attribute:
+        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+            for node in graph.node:
+                yield from node.input
+                yield from _captured(node)
 
 
 def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
@@ -102,7 +112,7 @@ def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
         node = makers.get(todo.pop())
         if node is not None and id(node) not in seen:
             seen.add(id(node))
-            todo += node.inputs
+            todo += [*node.inputs, *(node.captured or ())]
     return [node for node in nodes if id(node) in seen]
 
 
@@ -560,7 +570,7 @@ def _check_supported(nodes: Sequence[Node], at: Importer) -> None:
     missing = []
     for node in nodes:
         reads = [name for name in node.inputs if name]
-        standard = not node.domain and not node.subgraphs
+        standard = not node.domain and node.captured is None
         folded = all(name in known or at.is_known(name) for name in reads) and node.op_type not in RANDOM_OPS
         if standard and (folded or node.op_type in ("Shape", "Size")):
             known.update(node.outputs)
@@ -570,7 +580,7 @@ def _check_supported(nodes: Sequence[Node], at: Importer) -> None:
         lines = [
             f"  node {node.name!r}: {node.op_type} of domain {node.domain or 'ai.onnx'!r}"
             + (f", opset {at.opset}" if not node.domain else "")
-            + (", with a graph inside" if node.subgraphs else "")
+            + (", with a graph inside" if node.captured is not None else "")
             for node in missing
         ]
         raise UnsupportedOp(

@@ -237,10 +237,11 @@ def _gemm_bias(shape: Shape, axes: tuple[Axis, ...]) -> Operand:
 
 
 def _linear_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    signature = _gemm_signature(shapes, {})
-    if len(shapes) > 2:
-        _vector(shapes[2], signature.axes[1].size, "the bias", "the output's columns (out)")
-    return signature
+    product = _gemm_signature(shapes[:2], {})
+    if len(shapes) == 2:
+        return product
+    _vector(shapes[2], product.axes[1].size, "the bias", "the output's columns (out)")
+    return _gemm_signature(shapes, {})
 
 
 def _gemm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:

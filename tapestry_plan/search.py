@@ -175,7 +175,7 @@ class Problem:
         """The exact cells of each stored tensor that an index box of an operator reads."""
         out: dict[str, list[Regions]] = {}
         if box is not None:
-            for operand, name in enumerate(node.inputs):
+            for operand in range(len(node.inputs)):
                 for stored, region in self.operand_needs(node, operand, box).items():
                     out.setdefault(stored, []).append(region)
         return {name: union(regions, self.graph.stored[name].shape) for name, regions in out.items()}
@@ -441,7 +441,7 @@ def plan(
 
 def _write_down(problem: Problem, found: Minimum, bound_ticks: int, factors: list[Factor]) -> ShardPlan:
     graph, mesh = problem.graph, problem.mesh
-    chosen = {
+    chosen: dict[tuple[str, str], Layout] = {
         (variable.kind, variable.name): variable.layouts[found.choice[at]]
         for at, variable in enumerate(problem.variables)
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Literal
 
@@ -258,7 +259,7 @@ def parts_of(size: int, parts: int) -> tuple[tuple[int, int], ...]:
     cuts = [0]
     for k in range(parts):
         cuts.append(cuts[-1] + base + (k < extra))
-    return tuple(zip(cuts, cuts[1:], strict=False))
+    return tuple(pairwise(cuts))
 
 
 def cells_of(box: Box, shape: tuple[int, ...]) -> Regions:

@@ -199,8 +199,10 @@ def _invert(chain: IndexMap, cell: tuple[int, ...]) -> tuple[int, ...] | None:
     for step in reversed(chain.steps):
         if at is None:
             return None
-        back = isinstance(step, Relinearize)
-        at = Relinearize(step.to_shape, step.from_shape).apply(at) if back else _solve(step, at)
+        if isinstance(step, Relinearize):
+            at = Relinearize(step.to_shape, step.from_shape).apply(at)
+        else:
+            at = _solve(step, at)
     return at
 
 

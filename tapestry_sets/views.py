@@ -590,7 +590,7 @@ class Tile:
         split = tuple(n for pair in zip(reps, shape, strict=True) for n in pair)
         new = len(shape) - len(shapes[0])
         kept: list[tuple[int, int] | None] = [(2 * a + 1, 1) for a in range(new, len(shape))]
-        steps = [Relinearize(self.out_shape(shapes), split), AffineMap.select(len(split), kept)]
+        steps: list[Step] = [Relinearize(self.out_shape(shapes), split), AffineMap.select(len(split), kept)]
         return (_one(steps, len(shape)),)
 
 
@@ -732,7 +732,7 @@ class Interleave:
         rank = len(shapes[0])
         # the last round may be partial: the renumbering is that of the full rounds
         split = _put(shapes[0], axis, rounds, k)
-        steps = [Relinearize(_put(shapes[0], axis, rounds * k), split), _drop(rank + 1, axis + 1)]
+        steps: list[Step] = [Relinearize(_put(shapes[0], axis, rounds * k), split), _drop(rank + 1, axis + 1)]
         return tuple(
             _one(steps, rank, source, (_band(split, axis + 1, source, source + 1, prefix=1),))
             for source in range(k)

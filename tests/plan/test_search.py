@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 from math import prod
 
 import numpy as np
@@ -96,7 +96,7 @@ def even(n: int, k: int) -> list[range]:
     cuts = [0]
     for j in range(k):
         cuts.append(cuts[-1] + n // k + (1 if j < n % k else 0))
-    return [range(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [range(a, b) for a, b in pairwise(cuts)]
 
 
 def every_layout(extents: tuple[int, ...], devices: int) -> Iterator[list[list[range] | None]]:
@@ -134,7 +134,9 @@ class Tiny:
         self.reduces: list[int] = []
         self.flop: list[float] = []
 
-    def stage(self, extents: tuple[int, ...], reads: Callable, out: str, writes: Callable, reduces: int, flop: float) -> None:
+    def stage(
+        self, extents: tuple[int, ...], reads: Callable, out: str, writes: Callable, reduces: int, flop: float
+    ) -> None:
         self.stages.append((extents, reads, out, writes))
         self.reduces.append(reduces)
         self.flop.append(flop)
