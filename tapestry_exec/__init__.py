@@ -15,3 +15,22 @@ from tapestry_exec.run import (
     run,
     write_trace,
 )
+
+__all__ = [
+    "BACKENDS",
+    "DIFFERENCE_BOUND",
+    "Backend",
+    "DeviceMemory",
+    "Event",
+    "InvalidPlan",
+    "NumpyBackend",
+    "ResultMismatch",
+    "Run",
+    "StepFailed",
+    "TransferMismatch",
+    "check_plan",
+    "difference",
+    "evaluate",
+    "run",
+    "write_trace",
+]

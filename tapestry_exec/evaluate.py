@@ -17,7 +17,11 @@ from tapestry_sets import Box
 Array = NDArray[Any]
 
 DIFFERENCE_BOUND = {
-    "float16": 1e-2, "float32": 1e-4, "float64": 1e-10, "complex64": 1e-4, "complex128": 1e-10,
+    "float16": 1e-2,
+    "float32": 1e-4,
+    "float64": 1e-10,
+    "complex64": 1e-4,
+    "complex128": 1e-10,
 }
 """Largest max|difference| / max|reference| that rounding is held to explain; 0 for all other dtypes."""
 

@@ -302,9 +302,7 @@ def _read_only(view: Array) -> Array:
 # ------------------------------------------------------------------------------------- reading through views
 
 
-def read_view(
-    pieces: Sequence[Piece], sources: Sequence[Array], shape: Sequence[int], dtype: str
-) -> Array:
+def read_view(pieces: Sequence[Piece], sources: Sequence[Array], shape: Sequence[int], dtype: str) -> Array:
     """A view of whole arrays: no copy where one strided view does, else an array of its own.
 
     Parameters
@@ -336,9 +334,7 @@ def read_view(
     return out
 
 
-def read_piece(
-    piece: Piece, source: Array, source_box: Box, target: Array, target_start: Ints, region: Region
-) -> None:
+def read_piece(piece: Piece, source: Array, source_box: Box, target: Array, target_start: Ints, region: Region) -> None:
     """Write the view's cells in `region` for which `piece` holds.
 
     Parameters
@@ -473,9 +469,7 @@ def _guards_hold(piece: Piece, points: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def _point_chunks(region: Region) -> Iterator[NDArray[np.int64]]:
     """The region's points, at most about `MAX_POINTS` at a time."""
-    axes = [
-        sett.elements(a, a + n) for sett, a, n in zip(region.setts, region.start, region.shape, strict=True)
-    ]
+    axes = [sett.elements(a, a + n) for sett, a, n in zip(region.setts, region.start, region.shape, strict=True)]
     yield from _chunks(axes, [])
 
 
@@ -490,4 +484,3 @@ def _chunks(axes: list[NDArray[np.int64]], fixed: list[NDArray[np.int64]]) -> It
     for k in range(0, len(rows), step):
         grid = np.meshgrid(*fixed, *([rows[k : k + step]] if axes else []), *axes[1:], indexing="ij")
         yield np.stack([axis.ravel() for axis in grid], axis=-1) if grid else np.zeros((1, 0), np.int64)
-

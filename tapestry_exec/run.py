@@ -346,8 +346,7 @@ class _Interpreter:
         for output in self.plan.outputs:
             source = self.graph.source(output.tensor)
             whole = {
-                name: np.empty(self.graph.stored[name].shape, self.graph.stored[name].dtype)
-                for name in source.stored
+                name: np.empty(self.graph.stored[name].shape, self.graph.stored[name].dtype) for name in source.stored
             }
             for number, region in output.blocks:
                 buffer = self.buffers[number]

@@ -804,15 +804,7 @@ def meet(s: Nest, t: Nest) -> list[Nest]:
     TooManyPieces
         If more than `MAX_PIECES` nests are needed before merging.
     """
-    if s == EMPTY or t == EMPTY:
-        return []
-    if not s or not t:
-        return [s or t]
-    common = lcm(s[0][1], t[0][1])
-    found: list[Item] = []
-    for x, si, y, tj, lo, hi in _cells(s, t):
-        _collect(x, si, y, tj, lo, hi, found)
-    return _with_period(found, common)
+    return _Meet(s, t).whole(s, t)
 
 
 def _cells(s: Nest, t: Nest) -> Iterator[tuple[Nest, int, Nest, int, int, int]]:
@@ -847,53 +839,78 @@ def check_pieces(n: int, what: str) -> None:
 def _check_pieces(n: int, s: Nest, t: Nest) -> None:
     if n > MAX_PIECES:
         raise TooManyPieces(
-            f"explicit intersection of {s} and {t}: more than {MAX_PIECES} pieces ({n} before merging); "
+            f"explicit intersection of {s} and {t}: needs {n} or more pieces, more than {MAX_PIECES}; "
             "count_common, first_common and isdisjoint need none"
         )
 
 
-def _collect(s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Item]) -> None:
-    """Append the common elements of s + si and t + tj in the window to `out`, as items."""
-    while lo < hi:
+class _Meet:
+    """The common elements of two nests, listed block by block within a budget of steps."""
+
+    __slots__ = ("left", "s", "t")
+
+    def __init__(self, s: Nest, t: Nest) -> None:
+        self.s = s
+        self.t = t
+        self.left = 2 * MAX_PIECES
+
+    def spend(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            _check_pieces(MAX_PIECES + 1, self.s, self.t)
+
+    def whole(self, s: Nest, t: Nest) -> list[Nest]:
+        """Return the common elements on the whole line."""
+        if s == EMPTY or t == EMPTY:
+            return []
         if not s or not t:
-            item = clip(t, lo - tj, hi - tj) if not s else clip(s, lo - si, hi - si)
-            if item is not None:
-                out.append(item._replace(start=item.start + (si if s else tj)))
-            return
+            return [s or t]
+        found: list[Item] = []
+        for x, si, y, tj, lo, hi in _cells(s, t):
+            self.collect(x, si, y, tj, lo, hi, found)
+        return _with_period(found, lcm(s[0][1], t[0][1]))
+
+    def collect(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Item]) -> None:
+        """Append the common elements of s + si and t + tj in the window to `out`, as items."""
+        self.spend(1)
+        while lo < hi:
+            if not s or not t:
+                item = clip(t, lo - tj, hi - tj) if not s else clip(s, lo - si, hi - si)
+                if item is not None:
+                    out.append(item._replace(start=item.start + (si if s else tj)))
+                return
+            (a, P, p), (b, Q, q) = s[0], t[0]
+            r, u = (lo - p - si) % P, (lo - q - tj) % Q
+            if r >= a:
+                lo += P - r
+            elif u >= b:
+                lo += Q - u
+            elif hi <= lo - r + P:
+                s, si, hi = s[1:], lo - r, min(hi, lo - r + a)
+            elif hi <= lo - u + Q:
+                t, tj, hi = t[1:], lo - u, min(hi, lo - u + b)
+            else:
+                self.blocks(s, si, t, tj, lo, hi, out)
+                return
+
+    def blocks(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Item]) -> None:
+        """Append the items of a window that spans several blocks of both."""
         (a, P, p), (b, Q, q) = s[0], t[0]
-        r, u = (lo - p - si) % P, (lo - q - tj) % Q
-        if r >= a:
-            lo += P - r
-        elif u >= b:
-            lo += Q - u
-        elif hi <= lo - r + P:
-            s, si, hi = s[1:], lo - r, min(hi, lo - r + a)
-        elif hi <= lo - u + Q:
-            t, tj, hi = t[1:], lo - u, min(hi, lo - u + b)
-        else:
-            _collect_blocks(s, si, t, tj, lo, hi, out)
+        if hi - lo >= 2 * lcm(P, Q):  # the whole line's answer, clipped, is shorter than block by block
+            for nest in self.whole(shift(s, si - lo), shift(t, tj - lo)):
+                item = clip(nest, 0, hi - lo)
+                if item is not None:
+                    out.append(item._replace(start=item.start + lo))
             return
-
-
-def _collect_blocks(s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Item]) -> None:
-    """Append the items of a window that spans several blocks of both."""
-    (a, P, p), (b, Q, q) = s[0], t[0]
-    if hi - lo >= 2 * lcm(P, Q):  # the whole line's answer, clipped, is shorter than block by block
-        for nest in meet(shift(s, si - lo), shift(t, tj - lo)):
-            item = clip(nest, 0, hi - lo)
-            if item is not None:
-                out.append(item._replace(start=item.start + lo))
-        return
-    found: list[Item] = []
-    if P >= Q:
-        _check_pieces((hi - lo) // P, s, t)
-        for block in range(lo - (lo - p - si) % P, hi, P):
-            _collect(s[1:], block, t, tj, max(lo, block), min(hi, block + a), found)
-    else:
-        _check_pieces((hi - lo) // Q, s, t)
-        for block in range(lo - (lo - q - tj) % Q, hi, Q):
-            _collect(s, si, t[1:], block, max(lo, block), min(hi, block + b), found)
-    out += merge(found)
+        found: list[Item] = []
+        self.spend((hi - lo) // max(P, Q))
+        if P >= Q:
+            for block in range(lo - (lo - p - si) % P, hi, P):
+                self.collect(s[1:], block, t, tj, max(lo, block), min(hi, block + a), found)
+        else:
+            for block in range(lo - (lo - q - tj) % Q, hi, Q):
+                self.collect(s, si, t[1:], block, max(lo, block), min(hi, block + b), found)
+        out += merge(found)
 
 
 def merge(items: list[Item]) -> list[Item]:
@@ -984,7 +1001,7 @@ def meet_within(s: Nest, t: Nest, lo: int, hi: int) -> list[Nest]:
     """Return the intersection in a window as nests that are right there, and disjoint there."""
     items: list[Item] = []
     if s != EMPTY and t != EMPTY:
-        _collect(s, 0, t, 0, lo, hi, items)
+        _Meet(s, t).collect(s, 0, t, 0, lo, hi, items)
     return from_items(merge(items), lo, hi)
 
 
@@ -993,7 +1010,7 @@ def subtract_within(s: Nest, t: Nest, lo: int, hi: int) -> list[Nest]:
     items: list[Item] = []
     if s != EMPTY:
         for c in complement(t):
-            _collect(s, 0, c, 0, lo, hi, items)
+            _Meet(s, t).collect(s, 0, c, 0, lo, hi, items)
     return from_items(merge(items), lo, hi)
 
 

@@ -1,0 +1,433 @@
+"""The `tapestry` command."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.evaluate import DIFFERENCE_BOUND, difference, evaluate
+from tapestry_exec.expression import parse_views
+from tapestry_exec.run import ResultMismatch, Run, StepFailed, TransferMismatch, run
+from tapestry_plan import (
+    Graph,
+    Mesh,
+    ShardPlan,
+    before_softmax,
+    demo_model,
+    load_onnx,
+    plan,
+)
+from tapestry_sets import Overlap, View, overlap, text
+
+Array = NDArray[Any]
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+PICTURE_CELLS = 1024
+"""Allocations up to this size are drawn."""
+
+
+class _Commands(click.Group):
+    """A group whose errors are one line: exit status 2 for what the user gave, 1 for a run that went wrong."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            status = super().main(*args, **{**extra, "standalone_mode": False})
+        except click.ClickException as error:
+            _fail(error.format_message(), 2)
+        except click.Abort:
+            _fail("stopped", 130)
+        except (TransferMismatch, StepFailed, ResultMismatch) as error:
+            _fail(str(error), 1)
+        except (ValueError, TypeError, IndexError, OSError, MemoryError) as error:
+            _fail(str(error) or type(error).__name__, 2)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str, status: int) -> None:
+    click.echo("error: " + " ".join(message.split()), err=True)
+    sys.exit(status)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tapestry")
+def main() -> None:
+    """Plan and run tensor programs on a mesh of devices, with exact sets of what moves."""
+
+
+# ------------------------------------------------------------------------------------------------- options
+
+
+class _Mesh(click.ParamType[Mesh]):
+    name = "mesh"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Mesh:
+        if isinstance(value, Mesh):
+            return value
+        try:
+            return Mesh.parse(value)
+        except (ValueError, TypeError, OverflowError) as error:
+            self.fail(str(error), param, ctx)
+
+
+mesh_option = click.option(
+    "--mesh", type=_Mesh(), default="4", show_default=True, metavar="N[xM…]", help="Devices, as 4 or 2x2."
+)
+seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random numbers.")
+shape_option = click.option(
+    "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Shape of an input that leaves it open."
+)
+memory_option = click.option("--memory", metavar="16GB", help="Most memory for each device.")
+
+
+def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Input shapes from ``name=1,3,224,224``.
+
+    Examples
+    --------
+    >>> parse_shapes(["x=1,3"])
+    {'x': (1, 3)}
+    """
+    out = {}
+    for item in given:
+        name, sign, extents = item.rpartition("=")
+        parts = [part.strip() for part in extents.split(",")]
+        if not sign or not name or not all(part.isdecimal() for part in parts):
+            raise click.UsageError(f"--shape {item!r} is not of the form name=1,3,224,224")
+        out[name] = tuple(int(part) for part in parts)
+    return out
+
+
+def parse_nbytes(text: str | None) -> int | None:
+    """Bytes from ``16GB``, ``512MiB`` or ``1000000``.
+
+    Examples
+    --------
+    >>> parse_nbytes("16GB"), parse_nbytes("1.5KiB")
+    (16000000000, 1536)
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
+    if not found:
+        raise click.UsageError(f"--memory {text!r} is no size; write for example 16GB, 512MiB or 1000000")
+    return int(float(found[1]) * UNITS[found[2] or ""]) if "." in found[1] else int(found[1]) * UNITS[found[2] or ""]
+
+
+def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
+    """Seeded inputs for a graph: standard normal floats, small integers, booleans."""
+    out = {}
+    for k, (name, tensor) in enumerate((n, t) for n, t in graph.stored.items() if t.kind == "input"):
+        rng = np.random.default_rng((seed, k))
+        if np.dtype(tensor.dtype).kind in "fc":
+            out[name] = rng.standard_normal(tensor.shape).astype(tensor.dtype)
+        else:
+            out[name] = rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
+    return out
+
+
+def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Array]:
+    """Inputs from ``name=file.npy``; those not given are random."""
+    out = random_inputs(graph, seed)
+    for item in files:
+        name, sign, file = item.partition("=")
+        if not sign or not name or not file:
+            raise click.UsageError(f"--input {item!r} is not of the form name=file.npy")
+        if name not in out:
+            raise click.UsageError(f"--input {item!r}: the model has no input {name!r}; it has {sorted(out)}")
+        try:
+            out[name] = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise click.UsageError(f"--input {item!r}: {file} cannot be read as a .npy array: {error}") from None
+    return out
+
+
+# ------------------------------------------------------------------------------------------------ progress
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A progress callback: a bar on a terminal, a line for each tenth elsewhere, both on stderr."""
+    if not sys.stderr.isatty():
+        yield _plain_lines(label)
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=f"{label} {name}")
+
+
+def _plain_lines(label: str) -> Callable[[int, int, str], None]:
+    tenths = 0
+
+    def report(done: int, total: int, name: str) -> None:
+        nonlocal tenths
+        if total and done * 10 // total > tenths:
+            tenths = done * 10 // total
+            click.echo(f"{label}: {tenths * 10} % ({done} of {total} steps)", err=True)
+
+    return report
+
+
+@contextmanager
+def stage(label: str) -> Iterator[None]:
+    """Say what is being done, and how long it took: a spinner on a terminal, a plain line elsewhere."""
+    begin = perf_counter()
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status(label):
+            yield
+    else:
+        yield
+    click.echo(f"{label}: {perf_counter() - begin:.2f} s", err=True)
+
+
+# -------------------------------------------------------------------------------------------------- tables
+
+
+def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> None:
+    """Print a table to stdout; columns in `numbers` are aligned at the right."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+    for k, head in enumerate(heads):
+        table.add_column(head, justify="right" if k in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell.replace("[", r"\[") for cell in row))
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110, highlight=False)
+    console.print(table)
+
+
+def print_operators(p: ShardPlan, title: str) -> None:
+    """For each operator its sharding, what it pulls from other devices, and what its shards share."""
+    rows = [
+        (
+            stage_.node,
+            stage_.op,
+            " ".join(f"{axis}:{parts}" for axis, parts in stage_.sharding.items() if parts > 1) or "whole",
+            f"{sum(stage_.nbytes_received):,}",
+            f"{stage_.nbytes_shared:,}",
+        )
+        for stage_ in p.stages
+    ]
+    print_table(title, ("operator", "type", "sharding", "B pulled", "B shared"), rows, (3, 4))
+
+
+def print_devices(p: ShardPlan, r: Run | None) -> None:
+    """For each device its bytes and peak memory, predicted and, after a run, counted."""
+    heads = ["device", "B received", "peak B"]
+    if r is not None:
+        heads = ["device", "B received", "counted", "peak B", "counted"]
+    rows = []
+    for d in range(p.mesh.size):
+        row = [str(d), f"{p.nbytes_received[d]:,}", f"{p.peak_nbytes[d]:,}"]
+        if r is not None:
+            row = [row[0], row[1], f"{r.nbytes_received[d]:,}", row[2], f"{r.peak_nbytes[d]:,}"]
+        rows.append(row)
+    print_table("", heads, rows, range(1, len(heads)))
+
+
+def print_totals(p: ShardPlan) -> None:
+    """Modelled time, its proven bound, and how the work is divided."""
+    flop = sum(p.flop)
+    busiest = max(p.flop, default=0.0)
+    click.echo(
+        f"modelled {p.seconds * 1e6:,.1f} us, proven bound {p.bound * 1e6:,.1f} us (gap {p.gap:.1%}); "
+        f"{flop:.4g} flop, the busiest device {busiest / flop if flop else 0:.1%}"
+    )
+
+
+# ------------------------------------------------------------------------------------------------ commands
+
+
+@main.command()
+@mesh_option
+@seed_option
+def demo(mesh: Mesh, seed: int) -> None:
+    """Plan SqueezeNet for a mesh, run the plan, and compare with the network run whole."""
+    with stage("reading SqueezeNet from the onnx package, with seeded weights"):
+        model = demo_model(seed)
+        # softmax flattens differences, so compare what goes into it
+        graph = load_onnx(model, outputs=before_softmax(model))
+    with stage(f"planning for {mesh.size} devices"):
+        p = plan(graph, mesh, seed=seed)
+    inputs = random_inputs(graph, seed)
+    with progress_bar("running") as progress:
+        r = run(p, inputs, progress=progress)
+    name, reference = reference_outputs(model, graph, inputs)
+    apart = max(difference(r.outputs[k], reference[k]) for k in r.outputs)
+    print_operators(p, f"SqueezeNet on {mesh.size} devices")
+    print_devices(p, r)
+    print_totals(p)
+    click.echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal")
+    click.echo("peak memory: predicted and counted equal on every device")
+    bound = DIFFERENCE_BOUND["float32"]
+    click.echo(f"largest difference from {name} before softmax: {apart:.3g} (bound {bound:g})")
+    if not apart <= bound:
+        raise ResultMismatch(f"the run differs from {name} by {apart:.3g}, more than {bound:g}")
+
+
+def reference_outputs(model: Any, graph: Graph, inputs: Mapping[str, Array]) -> tuple[str, dict[str, Array]]:
+    """The graph's outputs from ONNX Runtime where it is installed, else from the unsharded run; and which."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return "the unsharded run", evaluate(graph, inputs)
+    wanted = list(graph.outputs)
+    shown = type(model).FromString(model.SerializeToString())
+    have = {value.name for value in shown.graph.output}
+    for name in wanted:
+        if name not in have:
+            shown.graph.output.add().name = name
+    onnxruntime.set_default_logger_severity(3)
+    session = onnxruntime.InferenceSession(shown.SerializeToString(), providers=["CPUExecutionProvider"])
+    values = session.run(wanted, dict(inputs))
+    return f"ONNX Runtime {onnxruntime.__version__}", dict(zip(wanted, values, strict=True))
+
+
+@main.command("plan")
+@click.argument("model", type=click.Path(path_type=Path))
+@mesh_option
+@shape_option
+@memory_option
+@seed_option
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as its JSON document.")
+@click.option("--explain", metavar="OPERATOR", help="Say why an operator is sharded as it is.")
+def plan_command(
+    model: Path, mesh: Mesh, shapes: Sequence[str], memory: str | None, seed: int, as_json: bool, explain: str | None
+) -> None:
+    """Plan an ONNX model for a mesh and print what moves."""
+    nbytes = parse_nbytes(memory)
+    graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
+    with stage(f"planning {model.name} for {mesh.size} devices"):
+        p = plan(graph, mesh, memory=nbytes, seed=seed)
+    if as_json:
+        click.echo(p.to_json())
+        return
+    if explain is not None:
+        click.echo(p.explain(explain))
+        return
+    print_operators(p, f"{model.name} on {mesh.size} devices")
+    print_devices(p, None)
+    print_totals(p)
+    click.echo(f"bytes moved: {p.nbytes_moved:,}")
+
+
+@main.command("run")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--mesh", type=_Mesh(), metavar="N[xM…]", help="Devices, as 4 or 2x2; 4 by default.")
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Run this plan, made by `plan --json`.")
+@click.option("--input", "files", multiple=True, metavar="NAME=FILE.npy", help="An input; random otherwise.")
+@click.option("--verify", is_flag=True, help="Compare with the unsharded run.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write a Chrome trace here.")
+@click.option("--save", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write the outputs here.")
+@shape_option
+@memory_option
+@seed_option
+def run_command(
+    model: Path,
+    mesh: Mesh | None,
+    plan_file: Path | None,
+    files: Sequence[str],
+    verify: bool,
+    trace: Path | None,
+    save: Path | None,
+    shapes: Sequence[str],
+    memory: str | None,
+    seed: int,
+) -> None:
+    """Plan an ONNX model, or take a plan from a file, and run it."""
+    if mesh is not None and plan_file is not None:
+        raise click.UsageError("--mesh and --plan cannot both be given: the plan names its mesh")
+    nbytes = parse_nbytes(memory)
+    p = ShardPlan.from_json(_file(plan_file).read_bytes()) if plan_file is not None else None
+    graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
+    if p is None:
+        mesh = mesh or Mesh.parse("4")
+        with stage(f"planning {model.name} for {mesh.size} devices"):
+            p = plan(graph, mesh, memory=nbytes, seed=seed)
+    named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
+    constants = {name: graph.stored[name].data for name in named if name in graph.stored}
+    inputs = read_inputs(p.graph, files, seed)
+    with progress_bar("running") as progress:
+        r = run(p, inputs, verify=verify, progress=progress, trace=trace, memory=nbytes, constants=constants)
+    print_devices(p, r)
+    for name, value in r.outputs.items():
+        apart = f", difference from the unsharded run {r.difference[name]:.3g}" if r.difference is not None else ""
+        click.echo(f"output {name}: {value.dtype}{list(value.shape)}{apart}")
+    click.echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal; {r.seconds:.3f} s")
+    if save is not None:
+        with open(save, "wb") as file:
+            np.savez(file, allow_pickle=False, **r.outputs)
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise click.UsageError(f"there is no file {str(path)!r}")
+    return path
+
+
+@main.command("overlap")
+@click.argument("views")
+def overlap_command(views: str) -> None:
+    """Say which views share cells, and where.
+
+    VIEWS is for example 'A[27]; A.reshape(3,3,3)[:2,:2,:2]; A[2::5]': declarations of memory, then views.
+    """
+    found = parse_views(views)
+    if len(found) < 2:
+        raise click.UsageError(
+            f"overlap needs two views or more, {len(found)} given; write for example 'A[27]; A[:9]; A[2::5]'"
+        )
+    for k, (text_b, b) in enumerate(found):
+        for text_a, a in found[:k]:
+            click.echo(f"{text_a}  and  {text_b}:")
+            click.echo("  " + describe_overlap(overlap(a, b)))
+            click.echo("".join(f"  {line}\n" for line in picture(a, b)), nl=False)
+
+
+def describe_overlap(o: Overlap) -> str:
+    """An overlap in words: the witness and the size.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate
+    >>> A = allocate((27,), name="A")
+    >>> describe_overlap(overlap(A.reshape(3, 3, 3)[:2, :2, :2], A[2::5]))
+    'aliases at A[12]: cell [1, 1, 0] of the first, [2] of the second; 1 cell shared'
+    """
+    witness = o.witness
+    if witness is None:
+        return "no common cell"
+    name = o.allocations[0].name
+
+    def at(point: tuple[int, ...]) -> str:
+        return "[" + ", ".join(map(str, point)) + "]"
+
+    cells = "1 cell" if o.size == 1 else f"{o.size:,} cells"
+    where = f"cell {at(witness.a)} of the first, {at(witness.b)} of the second"
+    return f"aliases at {name}{at(witness.cell)}: {where}; {cells} shared"
+
+
+def picture(a: View, b: View) -> list[str]:
+    """The memory of two views as lines of text, where it is small: 1, 2, and X for both."""
+    lines = []
+    ours, theirs = a.origins(), b.origins()
+    for allocation in ours:
+        small = allocation.size <= PICTURE_CELLS and allocation.rank <= 3 and allocation.shape[-1:] <= (100,)
+        if allocation in theirs and small:
+            lines += [f"{allocation.name}:", *text(ours[allocation], theirs[allocation]).splitlines()]
+    return lines
