@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import prod
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -154,7 +155,7 @@ class NumpyDevice:
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
         slices = tuple(slice(a - s, a - s + n) for a, s, n in zip(box.start, buffer.start, box.shape, strict=True))
-        view: Array = self._arrays[buffer.id][slices]
+        view: Array = self._arrays[buffer.id][(*slices, ...)]
         return view
 
 
@@ -253,10 +254,14 @@ def row_major(shape: Sequence[int]) -> Ints:
     return tuple(strides)
 
 
-def _slices(region: Region, start: Ints) -> tuple[slice, ...]:
-    """Where a region that is a box, perhaps empty, lies in an array that begins at `start`."""
+def _slices(region: Region, start: Ints) -> tuple[slice | EllipsisType, ...]:
+    """Where a region that is a box, perhaps empty, lies in an array that begins at `start`.
+
+    The ellipsis keeps the one cell of rank 0 an array, which can be written.
+    """
     spans = region.spans
-    return tuple(slice(span[0] - s, span[1] - s) for span, s in zip(spans, start, strict=True) if span is not None)
+    where = (slice(span[0] - s, span[1] - s) for span, s in zip(spans, start, strict=True) if span is not None)
+    return (*where, ...)
 
 
 def _strided(array: Array, offset: int, dims: Sequence[int], strides: Sequence[int]) -> Array:

@@ -529,6 +529,12 @@ def load_onnx(
         For what is no ONNX model or is truncated, an unknown opset, axes without a size, shapes that do not
         fit, external data that is missing or outside the model's folder, sparse or string tensors.
 
+    Examples
+    --------
+    >>> graph = load_onnx(demo_model())
+    >>> graph.stored["data_0"].shape, graph.tensor(graph.outputs["softmaxout_1"]).shape
+    ((1, 3, 224, 224), (1, 1000, 1, 1))
+
     References
     ----------
     ONNX IR and operators, opset 13 and later; older models are converted by onnx.version_converter.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import isfinite, prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,6 +46,21 @@ def _floating(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     if np.dtype(dtypes[0]).kind != "f":
         raise ValueError(f"operand 0 is {dtypes[0]}, but the operator works on floating numbers; cast it")
     return _same_dtype(dtypes, attrs)
+
+
+def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    """The bounds of a clip are values of its operand's dtype."""
+    for key in ("min", "max"):
+        bound = attrs.get(key)
+        if (
+            bound is not None
+            and np.dtype(dtypes[0]).kind in "iub"
+            and bound != np.dtype(dtypes[0]).type(bound)
+        ):
+            raise ValueError(
+                f"{key} is {bound!r}, which is no value of operand 0's dtype {dtypes[0]}; round it"
+            )
+    return (dtypes[0],)
 
 
 # -- reading operands and attributes ---------------------------------------------------------------------
@@ -825,7 +840,7 @@ _declare(
     Op("sum_n", _counted(_elementwise_signature, 1, None), _sum_n_block, dtype=_same_dtype),
     Op("relu", _unary, _relu_block),
     Op("leaky_relu", _unary, _leaky_relu_block, dtype=_floating),
-    Op("clip", _unary, _clip_block),
+    Op("clip", _unary, _clip_block, dtype=_bounded),
     Op("sigmoid", _unary, _sigmoid_block, dtype=_floating),
     Op("tanh", _unary, _ufunc("tanh"), dtype=_floating),
     Op("exp", _unary, _ufunc("exp"), dtype=_floating),
@@ -954,8 +969,18 @@ def leaky_relu(x: Tensor, alpha: float = 0.01, *, name: str | None = None) -> Te
 
 
 def clip(x: Tensor, min: float | None = None, max: float | None = None, *, name: str | None = None) -> Tensor:
-    """x limited to [min, max]; a bound of None does not limit."""
-    return _apply("clip", x, name=name, min=min, max=max)
+    """x limited to [min, max]; a bound that is None or infinite does not limit.
+
+    References
+    ----------
+    ONNX Clip.
+    """
+    low = None if min == float("-inf") else min
+    high = None if max == float("inf") else max
+    for bound in (low, high):
+        if bound is not None and not isfinite(bound):
+            raise ValueError(f"clip: min={min}, max={max} leave no number; give finite bounds, or None")
+    return _apply("clip", x, name=name, min=low, max=high)
 
 
 def linear(x: Tensor, w: Tensor, b: Tensor | None = None, *, name: str | None = None) -> Tensor:
@@ -1031,7 +1056,8 @@ def conv(
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, conv
+    >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import conv
     >>> g = Graph()
     >>> x, w = g.input("x", (1, 3, 8, 8)), g.input("w", (16, 3, 3, 3))
     >>> conv(x, w, strides=2, pads=1).shape

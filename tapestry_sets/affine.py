@@ -22,6 +22,7 @@ from tapestry_sets.progression import (
     Progression,
     as_interval,
     axis_setts,
+    clip_progression,
     combine,
     interval,
     reach,
@@ -367,18 +368,26 @@ def grid_hull(grids: Iterable[Grid]) -> Box | None:
     return hull
 
 
-def regions_of(grids: Sequence[Grid], box: Box) -> Regions:
-    """Return the union of the grids, clipped to `box`, as a disjoint union of regions in that box."""
+def regions_of(grids: Sequence[Grid], box: Box, apart: bool = False) -> Regions:
+    """Return the union of the grids, clipped to `box`, as a disjoint union of regions in that box.
+
+    Parameters
+    ----------
+    grids : sequence of Grid
+    box : Box
+    apart : bool
+        Whether the grids are known to share no point.
+    """
     members: list[list[Region]] = []
     for grid in dict.fromkeys(grids):
         axes = [axis_setts(p, a, n) for p, a, n in zip(grid, box.start, box.shape, strict=True)]
         members.append([Region(box.shape, setts, box.start) for setts in product(*axes)])
     members = [m for m in members if m]
-    if not members:
-        return Regions(box.shape, (), box.start)
-    result = Regions(box.shape, tuple(members[0]), box.start)
+    if apart or len(members) < 2:
+        return Regions._of(box.shape, [region for m in members for region in m], box.start)
+    result = Regions(box.shape, members[0], box.start)
     for more in members[1:]:
-        result = result | Regions(box.shape, tuple(more), box.start)
+        result = result | Regions(box.shape, more, box.start)
     return result
 
 
@@ -729,7 +738,7 @@ class IndexProjection:
         wide = [k for k, n in enumerate(self.shape) if n > 1]
         columns = [[row[k] for row in self.map.matrix] for k in varying]
         columns += [[int(k == j) for j in range(self.map.out_rank)] for k in wide]
-        if _rank(columns) < len(columns):
+        if matrix_rank(columns) < len(columns):
             return None
         return prod(prod(n for n, _ in grid[k][1]) for k in varying) * prod(self.shape)
 
@@ -917,7 +926,7 @@ def _meets(p: Progression, q: Progression) -> bool:
 
 
 def _solve(goal: Progression, c: int, b: int, width: int, domain: Progression) -> list[Progression]:
-    """Return the x of an interval for which [c·x + b, c·x + b + width) meets `goal`, as disjoint progressions."""
+    """Return the x of an interval for which [c·x + b, c·x + b + width) meets `goal`."""
     low, high = _bounds(domain)
     solid = as_interval(goal)
     if solid is not None:
@@ -927,17 +936,12 @@ def _solve(goal: Progression, c: int, b: int, width: int, domain: Progression) -
         first, last = max(low, -(-start // abs(c))), min(high, -(-stop // abs(c)))
         return [interval(first, last)] if first < last else []
     touching = combine(1 - width, [(1, goal)], width)  # the starts of blocks that meet the goal
-    starts = combine(b, [(c, domain)])
-    box_start, box_stop = min(touching[0], starts[0]), max(_bounds(touching)[1], _bounds(starts)[1])
-    frame = Box((box_start,), (box_stop - box_start,))
-    common = regions_of([(touching,)], frame) & regions_of([(starts,)], frame)
-    found = []
-    for ((first, levels),) in grids_of(common):
-        found.append(combine(0, [(1, ((first - b) // c, tuple((n, s // c) for n, s in levels)))]))
-    return found
+    multiples = combine(-b if c > 0 else b, [(1 if c > 0 else -1, touching)])  # of |c|, where x is in them
+    found = [x for x, rest in split_progression(multiples, abs(c)) if rest[0] == 0]
+    return [part for x in found for part in clip_progression(x, low, high)]
 
 
-def _rank(vectors: list[list[int]]) -> int:
+def matrix_rank(vectors: list[list[int]]) -> int:
     """The rank of integer vectors, by elimination without fractions."""
     rows = [list(v) for v in vectors]
     rank = 0

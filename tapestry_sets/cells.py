@@ -13,7 +13,7 @@ from typing import Any
 from tapestry_sets import isl
 from tapestry_sets.affine import AffineMap, Box, grid_of
 from tapestry_sets.maps import IndexMap, Piece, Relinearize, flatten_grid, image_to_isl, piece_to_isl, push
-from tapestry_sets.nest import TooHard, TooManyPieces
+from tapestry_sets.nest import TooHard, TooManyPieces, merge_nests
 from tapestry_sets.progression import Progression
 from tapestry_sets.region import Regions, unflatten
 from tapestry_sets.sett import Setts, progression_set
@@ -166,22 +166,28 @@ def _flat_setts(
     if 0 in shape or not extent:
         return Setts()
     total: Setts | None = None
-    for first, levels in dict.fromkeys(run for piece in pieces for run in _flat_runs(piece, shape, home)):
-        part = progression_set(first, levels, extent=extent)
-        total = part if total is None else total.union(part, within=(0, extent))
+    for piece in pieces:
+        runs, apart = _flat_runs(piece, shape, home)
+        parts = [progression_set(first, levels, extent=extent) for first, levels in dict.fromkeys(runs)]
+        if apart and len(parts) > 1:
+            parts = [Setts._of(merge_nests(member.nest for part in parts for member in part.members))]
+        for part in parts:
+            total = part if total is None else total.union(part, within=(0, extent))
     return Setts() if total is None else total
 
 
-def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> list[Progression]:
-    """The row-major numbers of the cells that one piece reads, as progressions that may share elements."""
+def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> tuple[list[Progression], bool]:
+    """The row-major numbers of the cells that one piece reads, and whether no number is in two progressions."""
     steps = piece.map.steps
     grids = [grid_of(Box.of(shape))]
     if steps and all(g.prefix < len(steps) for g in piece.guards):
         last = steps[-1]
         if isinstance(last, Relinearize) and last.to_shape[1:] == home[1:]:
             # the renumbering keeps row-major numbers: no need to split them into the allocation's axes
-            return [flatten_grid(grid, last.from_shape) for grid in push(piece, grids, stop=len(steps) - 1)]
-    return [flatten_grid(grid, home) for grid in push(piece, grids)]
+            grids, apart = push(piece, grids, stop=len(steps) - 1)
+            return [flatten_grid(grid, last.from_shape) for grid in grids], apart
+    grids, apart = push(piece, grids)
+    return [flatten_grid(grid, home) for grid in grids], apart
 
 
 def _counted(points: Any, what: str) -> int:

@@ -207,3 +207,55 @@ def mimebundle(x: Any) -> dict[str, str]:
     elif summary(x) != repr(x):
         bundle["image/svg+xml"] = svg(x)
     return bundle
+
+
+# ------------------------------------------------------------------------------------------------------- views
+
+
+def view_rasters(*views: Any) -> dict[Any, Raster]:
+    """Return, for each allocation that the views read, a raster of the cells that each view reads.
+
+    Parameters
+    ----------
+    *views : View
+        Of allocations of rank 0 to 3.
+
+    Raises
+    ------
+    ValueError
+        If an allocation has more than three axes or 16,384 cells.
+    """
+    rasters: dict[Any, Raster] = {}
+    for i, view in enumerate(views):
+        for allocation, regions in view.origins().items():
+            cells = _region_raster([regions]) << i
+            rasters[allocation] = rasters[allocation] | cells if allocation in rasters else cells
+    return rasters
+
+
+def views_text(*views: Any) -> str:
+    """Return where views lie in memory as text; the marks are those of `text`.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> A = allocate((27,), name="A")
+    >>> print(views_text(A.reshape(3, 3, 3)[:2, :2, :2], A[2::5]))
+    A
+    11211..2.11.X....2....2....
+    """
+    rasters = view_rasters(*views)
+    return "\n".join(f"{a.name or a.shape}\n{text_of(cells)}" for a, cells in rasters.items())
+
+
+def views_svg(*views: Any, cell: int = 14) -> dict[Any, str]:
+    """Return where views lie in memory, one SVG drawing for each allocation; `cell` is a square's side in pixels.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> A = allocate((4,))
+    >>> views_svg(A[::2])[A].count("<rect")
+    4
+    """
+    return {allocation: svg_of(cells, cell) for allocation, cells in view_rasters(*views).items()}

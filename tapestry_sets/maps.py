@@ -24,6 +24,7 @@ from tapestry_sets.affine import (
     as_ints,
     grid_hull,
     grids_of,
+    matrix_rank,
     regions_of,
 )
 from tapestry_sets.nest import TooManyPieces
@@ -31,8 +32,8 @@ from tapestry_sets.progression import (
     MAX_GRIDS,
     Grid,
     Progression,
+    clip_progression,
     combine,
-    progression,
     reach,
     split_progression,
 )
@@ -455,38 +456,61 @@ def piece_image(
     >>> piece_image(tail, Box((0,), (3,)), (10,)).bounds()
     ((5,), (8,))
     """
-    grids = push(piece, grids_of(box))
+    grids, apart = push(piece, grids_of(box))
     if within is not None:
-        return regions_of(grids, as_box(within, Box((), ())))
+        return regions_of(grids, as_box(within, Box((), ())), apart)
     hull = grid_hull(grids)
-    return Regions((0,) * piece.map.out_rank, ()) if hull is None else regions_of(grids, hull)
+    return Regions((0,) * piece.map.out_rank, ()) if hull is None else regions_of(grids, hull, apart)
 
 
-def push(piece: Piece, grids: list[Grid], stop: int | None = None) -> list[Grid]:
-    """Return the grids that `piece` makes of grids of view cells, after `stop` steps (default all)."""
+def push(piece: Piece, grids: list[Grid], stop: int | None = None) -> tuple[list[Grid], bool]:
+    """Return what `piece` makes of disjoint grids of view cells after `stop` steps (default all).
+
+    Returns
+    -------
+    grids : list of Grid
+    apart : bool
+        Whether they are known to share no point: false where a step may take two points to one.
+    """
     end = len(piece.map.steps) if stop is None else stop
+    apart = True
     for prefix in range(end + 1):
         for guard in piece.guards:
             if guard.prefix == prefix:
                 grids = [g for grid in grids for g in restrict(grid, guard.region)]
-        if prefix < end and grids:
-            step = piece.map.steps[prefix]
-            if isinstance(step, AffineMap):
-                grids = [g for grid in grids for g in affine_image(grid, step)]
-            else:
-                grids = [
-                    g
-                    for grid in grids
-                    for g in unflatten_grid(flatten_grid(grid, step.from_shape), step.to_shape)
-                ]
-            if len(grids) > 1:
-                grids = list(dict.fromkeys(grids))
-            if len(grids) > MAX_GRIDS:
-                raise TooManyPieces(
-                    f"the image needs {len(grids)} products after step {prefix}, more than {MAX_GRIDS}; "
-                    "ask overlaps(), which needs no explicit set"
-                )
-    return grids
+        if prefix == end or not grids:
+            continue
+        step = piece.map.steps[prefix]
+        if isinstance(step, AffineMap):
+            apart = apart and is_injective(step, grids)
+            grids = [g for grid in grids for g in affine_image(grid, step)]
+        else:
+            grids = [g for grid in grids for g in renumbered(grid, step)]
+        if len(grids) > MAX_GRIDS:
+            raise TooManyPieces(
+                f"the image needs {len(grids)} products after step {prefix}, more than {MAX_GRIDS}; "
+                "ask overlaps(), which needs no explicit set"
+            )
+        if not apart:
+            grids = list(dict.fromkeys(grids))
+    return grids, apart
+
+
+def is_injective(m: AffineMap, grids: Sequence[Grid]) -> bool:
+    """Return whether a map surely takes different points of the grids to different places."""
+    one = grids[0]
+    varying = [j for j in range(m.in_rank) if any(g[j][1] or g[j][0] != one[j][0] for g in grids)]
+    columns = [[row[j] for row in m.matrix] for j in varying]
+    if all(sum(map(bool, column)) == 1 for column in columns):  # usual: one coordinate for each axis
+        owners = [next(k for k, c in enumerate(column) if c) for column in columns]
+        if len(set(owners)) == len(owners):
+            return True
+    return matrix_rank(columns) == len(columns)
+
+
+def renumbered(grid: Grid, step: Relinearize) -> list[Grid]:
+    """Return a grid under a renumbering, as disjoint grids."""
+    return unflatten_grid(flatten_grid(grid, step.from_shape), step.to_shape)
 
 
 def restrict(grid: Grid, region: Region) -> list[Grid]:
@@ -499,26 +523,8 @@ def restrict(grid: Grid, region: Region) -> list[Grid]:
     bounds = region.bounds()
     if bounds is None:
         return []
-    axes = [_clip(p, a, b) for p, a, b in zip(grid, *bounds, strict=True)]
+    axes = [clip_progression(p, a, b) for p, a, b in zip(grid, *bounds, strict=True)]
     return list(product(*axes))
-
-
-def _clip(p: Progression, start: int, stop: int) -> list[Progression]:
-    """The elements of a progression in [start, stop), as disjoint progressions."""
-    first, levels = p
-    last = first + reach(levels)
-    if start <= first and last < stop:
-        return [p]
-    if last < start or stop <= first:
-        return []
-    if len(levels) == 1:
-        (n, step) = levels[0]
-        skip = max(0, -((first - start) // step))
-        n = min(n, -((first - stop) // step)) - skip
-        return [progression(first + skip * step, ((n, step),))] if n > 0 else []
-    hull = Box((min(first, start),), (max(last + 1, stop) - min(first, start),))
-    cut = regions_of([(p,)], hull) & Box((start,), (stop - start,)).to_region(hull)
-    return [grid[0] for grid in grids_of(cut)]
 
 
 def affine_image(grid: Grid, m: AffineMap) -> list[Grid]:

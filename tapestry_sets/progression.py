@@ -187,6 +187,48 @@ def _rows(first: int, n: int, step: int, q: int) -> Iterator[tuple[int, int]]:
         n -= m
 
 
+def clip_progression(p: Progression, start: int, stop: int) -> list[Progression]:
+    """Return progressions whose union is the part of `p` in [start, stop).
+
+    They share no element if no element of `p` is reached by two different sums of steps.
+
+    Raises
+    ------
+    TooManyPieces
+        If more than `MAX_GRIDS` copies of an inner pattern are cut.
+
+    Examples
+    --------
+    >>> clip_progression((0, ((3, 10), (4, 1))), 2, 22)
+    [(10, ((4, 1),)), (2, ((2, 1),)), (20, ((2, 1),))]
+    """
+    first, levels = p
+    last = first + reach(levels)
+    if start <= first and last < stop:
+        return [p]
+    if last < start or stop <= first:
+        return []
+    (count, step), inner = levels[0], levels[1:]
+    span = reach(inner)
+
+    def copies_from(z: int) -> int:
+        """The first copy that starts at or after z."""
+        return min(count, max(0, -((first - z) // step)))
+
+    touched, whole = copies_from(start - span), copies_from(start)
+    whole_end, touched_end = copies_from(stop - span), copies_from(stop)
+    out = []
+    if whole < whole_end:
+        out.append(progression(first + whole * step, ((whole_end - whole, step), *inner)))
+    else:
+        whole = whole_end = touched_end
+    if whole - touched + touched_end - whole_end > MAX_GRIDS:
+        raise TooManyPieces(f"[{start}, {stop}) cuts more than {MAX_GRIDS} copies of the pattern of {p}")
+    for j in (*range(touched, whole), *range(whole_end, touched_end)):
+        out += clip_progression((first + j * step, inner), start, stop)
+    return out
+
+
 def axis_setts(p: Progression, start: int, extent: int) -> tuple[Sett, ...]:
     """Return the progression, clipped to [start, start + extent), as disjoint setts of a box's axis."""
     stop = start + extent

@@ -54,7 +54,7 @@ class ViewKind(Protocol):
 def _axis(axis: int, rank: int, what: str) -> int:
     a = as_int(axis, f"{what}: axis")
     if not -rank <= a < rank:
-        raise ValueError(
+        raise np.exceptions.AxisError(
             f"{what}: axis {a} is out of range for a shape of rank {rank}; give one in [{-rank}, {rank})"
         )
     return a % rank
@@ -1044,7 +1044,10 @@ def allocate(
         raise ValueError(
             f"allocate: dtype {dtype} has {bytes_} bytes but itemsize is {itemsize}; give one of them"
         )
-    return Allocation(extents, None, (), name or "", bytes_ or itemsize or 1)
+    cell = bytes_ if itemsize is None else as_int(itemsize, "allocate: itemsize")
+    if cell is not None and cell < 1:
+        raise ValueError(f"allocate: itemsize {cell} must be >= 1 byte")
+    return Allocation(extents, None, (), name or "", cell or 1)
 
 
 def _in_order(view: View) -> list[View]:

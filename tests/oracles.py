@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from tapestry_sets import Allocation, Piece, View
+from tapestry_sets import Allocation, Piece, Region, Regions, Setts, Stripe, View
 
 # ------------------------------------------------------------------------------------------------------ views
 
@@ -48,3 +48,48 @@ def memory_for(views: Iterable[View]) -> dict[Allocation, np.ndarray]:
         memory[a] = np.arange(base, base + a.size).reshape(a.shape)
         base += a.size
     return memory
+
+
+# ------------------------------------------------------------------------------------- stripes, setts and regions
+
+
+def in_nesting(stripes: Sequence[Stripe], z: int) -> bool:
+    """Say whether z is in nested stripes, level by level as the definition reads."""
+    for stripe in stripes:
+        z = (z - stripe.phase) % (stripe.on + stripe.off)
+        if z >= stripe.on:
+            return False
+    return True
+
+
+def listed(stripes: Sequence[Stripe], window: tuple[int, int]) -> set[int]:
+    """List the integers of nested stripes in a window."""
+    return {z for z in range(*window) if in_nesting(stripes, z)}
+
+
+def members(integers: Setts, window: tuple[int, int]) -> set[int]:
+    """List a disjoint union in a window by its levels alone, and assert that it is disjoint there."""
+    every = [z for sett in integers.members for z in range(*window) if in_nesting(sett.stripes, z)]
+    assert len(every) == len(set(every)), f"members of {integers!r} share an element"
+    return set(every)
+
+
+def listed_points(region: Region | Regions) -> set[tuple[int, ...]]:
+    """List the points of a region or union by its axes' levels, and assert that its members share none."""
+    every: list[tuple[int, ...]] = []
+    for one in region.members if isinstance(region, Regions) else (region,):
+        axes = [
+            [] if one.is_empty else [z for z in range(lo, lo + n) if in_nesting(sett.stripes, z)]
+            for sett, lo, n in zip(one.setts, one.start, one.shape, strict=True)
+        ]
+        every += [] if one.is_empty else product(*axes)
+    assert len(every) == len(set(every)), f"members of {region!r} share a point"
+    return set(every)
+
+
+def marked(region: Region | Regions) -> np.ndarray:
+    """Return a boolean array of the box, true where the region has a point."""
+    cells = np.zeros(region.shape, bool)
+    for point in listed_points(region):
+        cells[tuple(np.subtract(point, region.start))] = True
+    return cells

@@ -7,7 +7,20 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tapestry_sets import Allocation, View, allocate, concatenate, interleave, pad, repeat, roll, tile
+from tapestry_sets import (
+    Allocation,
+    Region,
+    Sett,
+    Stripe,
+    View,
+    allocate,
+    concatenate,
+    interleave,
+    pad,
+    repeat,
+    roll,
+    tile,
+)
 
 # ------------------------------------------------------------------------------------------------------ views
 
@@ -158,3 +171,42 @@ def view_pairs(
     array = np.arange(1, base.size + 1).reshape(base.shape)
     one, two = draw(chains(base, array, length, cells)), draw(chains(base, array, length, cells))
     return *one, *two, base
+
+
+# ------------------------------------------------------------------------------------- stripes, setts and regions
+
+
+def stripes(max_period: int = 12, min_on: int = 0) -> st.SearchStrategy[Stripe]:
+    """Stripes of short period, with phases on both sides of zero."""
+    period = st.integers(1, max_period)
+    on = period.flatmap(lambda p: st.tuples(st.integers(min(min_on, p), p), st.just(p)))
+    return st.builds(lambda ab, phase: Stripe(ab[0], ab[1] - ab[0], phase), on, st.integers(-20, 20))
+
+
+def nestings(max_period: int = 12, max_depth: int = 3) -> st.SearchStrategy[list[Stripe]]:
+    """Stripes to be nested, outermost first; mostly not empty."""
+    return st.lists(stripes(max_period, 1) | stripes(max_period), max_size=max_depth)
+
+
+def windows(low: int = -30, longest: int = 80) -> st.SearchStrategy[tuple[int, int]]:
+    """Windows (start, stop), empty ones among them."""
+    return st.builds(lambda lo, n: (lo, lo + n), st.integers(low, 30), st.integers(0, longest))
+
+
+@st.composite
+def regions_in_one_box(
+    draw: st.DrawFn, count: int, max_rank: int = 3, at_zero: bool = False
+) -> tuple[Region, ...]:
+    """Regions of nested setts and intervals in one box, which may have empty axes or none."""
+    shape = tuple(draw(st.lists(st.integers(0, 7) | st.integers(1, 7), max_size=max_rank)))
+    start = tuple(0 if at_zero else draw(st.integers(-3, 3)) for _ in shape)
+
+    def axis(n: int, lo: int) -> st.SearchStrategy[Sett]:
+        nested = nestings(7).map(lambda levels: Sett(*levels))
+        interval = st.tuples(st.integers(0, n), st.integers(0, n)).map(
+            lambda ends: Sett.interval(lo + min(ends), lo + max(ends), n)
+        )
+        return interval | nested
+
+    one = st.tuples(*(axis(n, lo) for n, lo in zip(shape, start, strict=True)))
+    return tuple(Region(shape, draw(one), start) for _ in range(count))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -377,6 +379,11 @@ def test_even_windows_over_channels_follow_the_definition() -> None:
     squares = np.stack([(x[:, max(0, c - 1) : c + 3] ** 2).sum(axis=1) for c in range(4)], axis=1)
     wanted = x / (1 + np.float32(0.5 / 4) * squares) ** np.float32(0.75)
     assert difference(evaluate(graph, feeds)["y"], wanted) < 1e-5
+
+
+def test_onnx_is_imported_when_a_model_is() -> None:
+    code = "import sys, tapestry_plan.onnx_import; sys.exit('onnx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # -- what becomes of a model -------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from onnx import helper
 
 from tapestry_plan import ops
 from tapestry_plan.graph import BUILTIN_OPS, Graph, Op, Shard, Tensor
-from tapestry_plan.signature import Signature, parts_of
-from tapestry_sets import Box
+from tapestry_plan.signature import Operand, Signature, parts_of
+from tapestry_sets import AffineMap, Box, IndexProjection
 
 Array = NDArray[Any]
 MERGE: dict[str | None, Any] = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -499,6 +499,79 @@ def test_the_oracle_for_average_pools_equals_onnx_runtime(case: WindowCase, coun
     close(average_pool_by_hand(x, case, False, count_include_pad), wanted)
 
 
+@given(st.data())
+def test_elementwise_with_any_shapes_and_any_cut(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 5), max_size=4).map(tuple), "shape")
+    shapes = [broadcastable(data, shape) for _ in range(2)]
+    arrays = [np.random.default_rng(k).normal(size=s) for k, s in enumerate(shapes)]
+    op = BUILTIN_OPS["sub"]
+    signature = op.signature(shapes, {})
+    (actual,) = run_cut(op, {}, arrays, any_cut(data, signature))
+    np.testing.assert_array_equal(actual, arrays[0] - arrays[1])
+
+
+@given(st.data())
+def test_matmul_with_any_shapes_and_any_cut(data: st.DataObject) -> None:
+    batch = data.draw(st.lists(st.integers(1, 3), max_size=2).map(tuple), "batch")
+    m, n, k = data.draw(st.tuples(*[st.integers(1, 6)] * 3), "m n k")
+    shapes = [(*broadcastable(data, batch), m, k), (*broadcastable(data, batch), k, n)]
+    arrays = [np.random.default_rng(k).normal(size=s) for k, s in enumerate(shapes)]
+    op = BUILTIN_OPS["matmul"]
+    (actual,) = run_cut(op, {}, arrays, any_cut(data, op.signature(shapes, {})))
+    close(actual, arrays[0] @ arrays[1], 1e-12)
+
+
+@given(st.data(), st.sampled_from(["sum", "mean", "max"]), st.booleans())
+def test_reductions_over_any_axes_and_any_cut(data: st.DataObject, fold: str, keepdims: bool) -> None:
+    shape = data.draw(st.lists(st.integers(1, 5), max_size=4).map(tuple), "shape")
+    ranks = st.sets(st.sampled_from(range(len(shape)))) if shape else st.just(set())
+    axes = tuple(data.draw(ranks, "axes"))
+    x = np.random.default_rng(7).normal(size=shape)
+    op, attrs = BUILTIN_OPS[f"reduce_{fold}"], {"axes": axes, "keepdims": keepdims}
+    (actual,) = run_cut(op, attrs, [x], any_cut(data, op.signature([shape], attrs)))
+    wanted = getattr(np, fold)(x, axis=axes, keepdims=keepdims)
+    close(actual, np.asarray(wanted), 1e-12)
+
+
+def broadcastable(data: st.DataObject, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape that broadcasts to `shape`: leading axes left out, others set to 1."""
+    first = data.draw(st.integers(0, len(shape)), "axes left out")
+    return tuple(1 if data.draw(st.booleans(), "one") else n for n in shape[first:])
+
+
+def any_cut(data: st.DataObject, signature: Signature) -> dict[str, int]:
+    return {axis.name: data.draw(st.integers(1, axis.size), axis.name) for axis in signature.axes}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_order_of_the_index_axes_means_nothing(case: Case) -> None:
+    op = BUILTIN_OPS[case.op]
+
+    def reversed_signature(shapes: Any, attrs: Any) -> Signature:
+        return backwards(op.signature(shapes, attrs))
+
+    other = replace(op, name="other", signature=reversed_signature)
+    arrays = case.arrays(2)
+    shapes = [array.shape for array in arrays]
+    cut = {axis.name: min(2, axis.size) for axis in op.signature(shapes, case.attrs).axes}
+    (actual,) = run_cut(other, case.attrs, arrays, cut)
+    close(actual, case.expected(arrays))
+
+
+def backwards(signature: Signature) -> Signature:
+    """The signature with its index axes in the reverse order."""
+    rank = len(signature.axes)
+
+    def turned(operand: Operand) -> Operand:
+        p = operand.projection
+        rows = tuple((*row[:rank][::-1], *row[rank:]) for row in p.map.matrix)
+        splits = tuple((rank - 1 - axis, q) for axis, q in p.splits)
+        return replace(operand, projection=IndexProjection(AffineMap(rows, p.map.offset), p.shape, splits))
+
+    inputs, outputs = map(turned, signature.inputs), map(turned, signature.outputs)
+    return Signature(signature.axes[::-1], tuple(inputs), tuple(outputs))
+
+
 # -- signatures --------------------------------------------------------------------------------------------
 
 
@@ -622,6 +695,11 @@ def test_dtypes_are_not_mixed() -> None:
     with pytest.raises(ValueError, match="operand 0 is int64, but the operator works on floating"):
         ops.exp(g.input("c", (2,), "int64"))
     assert not g.nodes
+    with pytest.raises(ValueError, match=r"min is 0.5, which is no value of operand 0's dtype int64"):
+        ops.clip(g.input("d", (2,), "int64"), 0.5)
+    with pytest.raises(ValueError, match="leave no number"):
+        ops.clip(g.tensor("a"), float("nan"))
+    assert ops.clip(g.tensor("a"), float("-inf"), 3).shape == (2,)
 
 
 def test_integers_divide_towards_zero() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tapestry_sets import AffineMap, Box, ImplicitRegion, IndexProjection, Region, Regions, TooHard

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import example, given
+from hypothesis import given
 
-from tapestry_sets import Allocation, View, allocate, concatenate, pad, stack
+from tapestry_sets import Allocation, View
 from tapestry_sets.alias import (
     contains,
     has_internal_overlap,
     is_contiguous,
     origins,
     overlap,
-    overlap_matrix,
     overlaps,
     same_elements,
 )
-from tests.oracles import memory_for, read_view
 from tests.strategies import view_pairs, views
 
 Pair = tuple[View, np.ndarray, View, np.ndarray, Allocation]
