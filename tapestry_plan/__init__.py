@@ -26,6 +26,7 @@ from tapestry_plan.onnx_import import (
     load_onnx,
     read_constant,
 )
+from tapestry_plan.operation import Operation, ShardRegions, operation, sharing
 from tapestry_plan.ops import (
     add,
     average_pool,
@@ -93,6 +94,7 @@ __all__ = [
     "Op",
     "OpNode",
     "Operand",
+    "Operation",
     "Output",
     "PlanVersionError",
     "Reduce",
@@ -100,6 +102,7 @@ __all__ = [
     "Shape",
     "Shard",
     "ShardPlan",
+    "ShardRegions",
     "Signature",
     "Source",
     "Stage",
@@ -130,6 +133,7 @@ __all__ = [
     "matmul",
     "max_pool",
     "mul",
+    "operation",
     "plan",
     "project",
     "read_constant",
@@ -138,6 +142,7 @@ __all__ = [
     "reduce_sum",
     "relu",
     "sha256_of",
+    "sharing",
     "sigmoid",
     "softmax",
     "sqrt",
