@@ -103,7 +103,7 @@ def _block(array: Array, box: Box, pad: float | None) -> Array:
     tensor = Box.of(array.shape)
     inside = tensor.intersect(box)
     if tensor.contains(box) or inside is None:
-        return array[tuple(slice(a, b) for a, b in zip(box.start, box.stop, strict=True))]
+        return array[(*(slice(a, b) for a, b in zip(box.start, box.stop, strict=True)), ...)]
     out = np.full(box.shape, pad, array.dtype)
     there = tuple(slice(a - s, b - s) for a, b, s in zip(inside.start, inside.stop, box.start, strict=True))
     out[there] = array[tuple(slice(a, b) for a, b in zip(inside.start, inside.stop, strict=True))]

@@ -38,22 +38,25 @@ MERGE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximu
 class NumpyBackend:
     """Devices of a mesh as arenas in this process.
 
-    The arenas are kept for the next run on the same object, as far as they are large enough: memory that was
-    touched before is faster.
+    Arenas that are closed are kept for the next run on the same object: memory that was touched before is
+    faster. A run that begins before another one ended gets arenas of its own.
     """
 
     name = "numpy"
 
     def __init__(self) -> None:
-        self._arenas: list[NDArray[np.uint8]] = []
+        self._closed: list[list[NDArray[np.uint8]]] = []
 
     def open(self, nbytes: Sequence[int]) -> list[NumpyDevice]:
         """One device for each arena size, in bytes."""
-        kept = self._arenas + [np.empty(0, np.uint8)] * (len(nbytes) - len(self._arenas))
-        self._arenas = [
-            arena if arena.nbytes >= n else _aligned_bytes(n) for arena, n in zip(kept, nbytes, strict=False)
-        ]
-        return [NumpyDevice(arena[:n]) for arena, n in zip(self._arenas, nbytes, strict=True)]
+        kept = self._closed.pop() if self._closed else []
+        kept += [np.empty(0, np.uint8)] * (len(nbytes) - len(kept))
+        arenas = [arena if arena.nbytes >= n else _aligned_bytes(n) for arena, n in zip(kept, nbytes, strict=False)]
+        return [NumpyDevice(arena) for arena in arenas]
+
+    def close(self, devices: Sequence[NumpyDevice]) -> None:
+        """Take the devices' arenas back."""
+        self._closed = [[device.memory for device in devices]]
 
     def place(self, array: Array, regions: Sequence[Region]) -> Array:
         """Pack cells of a host array for a device; a view of it where they are contiguous there."""
@@ -87,52 +90,68 @@ class NumpyDevice:
     """
 
     def __init__(self, memory: NDArray[np.uint8]) -> None:
-        self._memory = memory
-        self._arrays: dict[int, Array] = {}
+        self.memory = memory
         self.peak_nbytes = 0
+        self._arrays: dict[int, Array] = {}
+        self._fresh: dict[int, tuple[int, ...]] = {}
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
         taken = -(-buffer.nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
         self.peak_nbytes = max(self.peak_nbytes, buffer.offset + taken)
-        raw = self._memory[buffer.offset : buffer.offset + buffer.nbytes]
-        dtype = np.dtype(buffer.dtype)
-        raw.fill(POISON_FLOAT if dtype.kind in "fc" else POISON_OTHER)
-        array = raw.view(dtype).reshape(buffer.shape)
-        if buffer.fill is not None:
-            _fill_outside(array, buffer.start, tensor_shape, buffer.fill)
-        self._arrays[buffer.id] = array
+        raw = self.memory[buffer.offset : buffer.offset + buffer.nbytes]
+        self._arrays[buffer.id] = raw.view(buffer.dtype).reshape(buffer.shape)
+        # Poisoned just before the first use, unless that writes every cell.
+        self._fresh[buffer.id] = tuple(tensor_shape)
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer's place back."""
         del self._arrays[buffer.id]
+        self._fresh.pop(buffer.id, None)
+
+    def _array(self, buffer: Buffer) -> Array:
+        array = self._arrays[buffer.id]
+        tensor_shape = self._fresh.pop(buffer.id, None)
+        if tensor_shape is not None:
+            poison = POISON_FLOAT if array.dtype.kind in "fc" else POISON_OTHER
+            self.memory[buffer.offset : buffer.offset + buffer.nbytes].fill(poison)
+            if buffer.fill is not None:
+                _fill_outside(array, buffer.start, tensor_shape, buffer.fill)
+        return array
+
+    def _target(self, buffer: Buffer, regions: Sequence[Region]) -> Array:
+        """The array of a buffer whose cells in `regions` are about to be written."""
+        if buffer.id in self._fresh and len(regions) == 1 and regions[0].size == self._arrays[buffer.id].size:
+            del self._fresh[buffer.id]
+        return self._array(buffer)
 
     def pack(self, buffer: Buffer, regions: Sequence[Region]) -> Array:
         """The regions' cells, each region row-major, as one contiguous payload."""
-        return pack(self._arrays[buffer.id], buffer.start, regions)
+        return pack(self._array(buffer), buffer.start, regions)
 
     def unpack(self, payload: Array, buffer: Buffer, regions: Sequence[Region]) -> None:
         """Write a payload that `pack` made of the same regions."""
-        unpack(payload, self._arrays[buffer.id], buffer.start, regions)
+        unpack(payload, self._target(buffer, regions), buffer.start, regions)
 
     def copy(self, src: Buffer, dst: Buffer, regions: Sequence[Region]) -> None:
         """Copy cells between two buffers of this device."""
-        source, target = self._arrays[src.id], self._arrays[dst.id]
+        source, target = self._array(src), self._target(dst, regions)
         for region in regions:
             copy_region(source, src.start, target, dst.start, region)
 
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Sequence[Region]) -> None:
         """Fill cells of a view's block through one of the view's pieces."""
-        source, target = self._arrays[src.id], self._arrays[dst.id]
+        target = self._array(dst) if piece.guards else self._target(dst, regions)
+        source = target if src.id == dst.id else self._array(src)
         for region in regions:
             read_piece(piece, source, src.box, target, dst.start, region)
 
     def merge(self, monoid: str, parts: Sequence[Buffer], output: Buffer, regions: Sequence[Region]) -> None:
         """Merge partial results in the order given."""
-        target = self._arrays[output.id]
+        target = self._target(output, regions)
         for region in regions:
             for k, part in enumerate(parts):
-                source = self._arrays[part.id]
+                source = self._array(part)
                 for mine, theirs in _aligned_views(target, output.start, source, part.start, region):
                     if k == 0:
                         mine[...] = theirs
@@ -150,12 +169,12 @@ class NumpyDevice:
         """Run a block function on blocks of this device's buffers."""
         read = [None if item is None else _read_only(self._block(*item)) for item in inputs]
         write = [self._block(*item) for item in outputs]
-        scratch = np.empty(0, np.uint8) if workspace is None else self._arrays[workspace.id]
+        scratch = np.empty(0, np.uint8) if workspace is None else self._array(workspace)
         block(np, read, write, replace(shard, workspace=scratch))
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
         slices = tuple(slice(a - s, a - s + n) for a, s, n in zip(box.start, buffer.start, box.shape, strict=True))
-        view: Array = self._arrays[buffer.id][(*slices, ...)]
+        view: Array = self._array(buffer)[(*slices, ...)]
         return view
 
 

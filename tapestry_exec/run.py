@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, assert_never
+from typing import Any, NamedTuple, Protocol, TypeVar, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,19 +46,23 @@ class DeviceMemory(Protocol):
     ) -> None: ...
 
 
-class Backend(Protocol):
-    """Where plans run: opens devices and carries packed payloads between them."""
+Device = TypeVar("Device", bound=DeviceMemory)
+
+
+class Backend(Protocol[Device]):
+    """Where plans run: opens devices, carries packed payloads between them, and takes the devices back."""
 
     name: str
 
-    def open(self, nbytes: Sequence[int]) -> Sequence[DeviceMemory]: ...
+    def open(self, nbytes: Sequence[int]) -> Sequence[Device]: ...
+    def close(self, devices: Sequence[Device]) -> None: ...
     def place(self, array: Array, regions: Sequence[Region]) -> Payload: ...
     def move(self, payload: Payload, src: int, dst: int) -> Payload: ...
     def fetch(self, payload: Payload) -> Array: ...
     def synchronize(self) -> None: ...
 
 
-BACKENDS: dict[str, Callable[[], Backend]] = {"numpy": NumpyBackend}
+BACKENDS: dict[str, Callable[[], Backend[Any]]] = {"numpy": NumpyBackend}
 
 
 class TransferMismatch(RuntimeError):
@@ -74,7 +78,10 @@ class ResultMismatch(RuntimeError):
 
 
 class Event(NamedTuple):
-    """One step of a run: times in seconds since the run's first step."""
+    """One step of a run: times in seconds since the run's first step.
+
+    The kinds are place (inputs and constants from the host), alloc, copy, compute, reduce and free.
+    """
 
     step: int
     kind: str
@@ -123,12 +130,17 @@ class Run:
         """Bytes between devices, once for each receiving device."""
         return sum(self.nbytes_received)
 
+    @property
+    def seconds_placing(self) -> float:
+        """Seconds before the first step that works on inputs and constants where they were placed."""
+        return next((event.start for event in self.timeline if event.kind not in ("alloc", "place")), self.seconds)
+
 
 def run(
     shard_plan: ShardPlan,
     inputs: Mapping[str, Any],
     *,
-    backend: str | Backend = "numpy",
+    backend: str | Backend[Any] = "numpy",
     verify: bool = False,
     progress: Progress | None = None,
     trace: str | Path | None = None,
@@ -192,7 +204,11 @@ def run(
     if trace is not None and not Path(trace).resolve().parent.is_dir():
         raise ValueError(f"trace: the folder of {str(trace)!r} does not exist; make it first")
     known = {**shard_plan.graph.ops, **(ops or {})}
-    result = _Interpreter(shard_plan, engine, engine.open(capacity), host, known, shards).run(progress)
+    devices = engine.open(capacity)
+    try:
+        result = _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
+    finally:
+        engine.close(devices)
     _compare_counts(shard_plan, result)
     if trace is not None:
         write_trace(result.timeline, trace)
@@ -202,7 +218,7 @@ def run(
     return Run(**{**{name: getattr(result, name) for name in result.__dataclass_fields__}, "difference": found})
 
 
-def _backend(backend: str | Backend) -> Backend:
+def _backend(backend: str | Backend[Any]) -> Backend[Any]:
     if not isinstance(backend, str):
         return backend
     if backend not in BACKENDS:
@@ -230,7 +246,7 @@ class _Interpreter:
     def __init__(
         self,
         plan: ShardPlan,
-        backend: Backend,
+        backend: Backend[Any],
         devices: Sequence[DeviceMemory],
         host: Mapping[str, Array],
         ops: Mapping[str, Op],
@@ -257,7 +273,7 @@ class _Interpreter:
                     f"step {k} ({describe(self.plan, step)}{regions}) failed: {type(error).__name__}: {error}"
                 ) from error
             now = perf_counter()
-            kind = type(step).__name__.lower()
+            kind = "place" if isinstance(step, Copy) and step.src == HOST else type(step).__name__.lower()
             self.timeline.append(Event(k, kind, node, device, start - begin, now - start, nbytes))
             if progress is not None and (isinstance(step, Compute) or k + 1 == total):
                 progress(k + 1, total, node)
@@ -404,7 +420,7 @@ def write_trace(timeline: Sequence[Event], path: str | Path) -> None:
     ----------
     Chrome's trace event format: complete events ("X") with ts and dur in microseconds.
     """
-    rows = ("compute", "reduce", "copy", "alloc", "free")
+    rows = ("compute", "reduce", "copy", "place", "alloc", "free")
     events = [
         {
             "name": event.node,

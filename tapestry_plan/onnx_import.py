@@ -171,23 +171,24 @@ def _opset(model: Any, what: str) -> int:
     return int(versions[0])
 
 
-def _checked(source: Any) -> tuple[Any, Path | None, int]:
-    """The model with all its data, its file, and its opset, which is OLDEST_OPSET or later."""
+def _checked(source: Any) -> tuple[Any, Path | None, int, frozenset[str]]:
+    """The model with all its data, its file, its opset, which is OLDEST_OPSET or later, and its weights' names."""
     import onnx
     from onnx import version_converter
 
     model, path = _read(source)
     what = str(path) if path else "the model"
     opset = _opset(model, what)
+    weights = frozenset(tensor.name for tensor in model.graph.initializer)
     _reject_unusual_tensors(model, what)
     if any(_is_external(tensor) for tensor in _all_tensors(model)):
         model = _with_external_data(model, path, what)
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     if opset >= OLDEST_OPSET:
-        return model, path, opset
+        return model, path, opset, weights
     try:
-        return version_converter.convert_version(model, TARGET_OPSET), path, TARGET_OPSET
+        return version_converter.convert_version(model, TARGET_OPSET), path, TARGET_OPSET, weights
     except Exception as error:  # the converter raises whatever its C++ raises
         raise ValueError(
             f"load_onnx: {what}: opset {opset} cannot be converted to {TARGET_OPSET}: {str(error).strip()}; "
@@ -343,14 +344,14 @@ def _dtype_of(value: Any, what: str) -> str:
 class Importer:
     """What is known while a model becomes a graph: tensors made so far, and values known in advance."""
 
-    def __init__(self, model: Any, path: Path | None, opset: int) -> None:
+    def __init__(self, model: Any, path: Path | None, opset: int, weights: frozenset[str]) -> None:
         self.graph = Graph(model.graph.name or (path.stem if path else "graph"))
         self.what = str(path) if path else "the model"
         self.opset = opset
         self._path = path
         self._tensors: dict[str, Tensor] = {}
         self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
-        self._from_file = {tensor.name: tensor.name for tensor in model.graph.initializer} if path else {}
+        self._from_file = {name: name for name in weights} if path else {}
 
     def is_known(self, name: str) -> bool:
         """Whether the value of a model tensor is known in advance."""
@@ -539,8 +540,8 @@ def load_onnx(
     ----------
     ONNX IR and operators, opset 13 and later; older models are converted by onnx.version_converter.
     """
-    model, path, opset = _checked(path_or_model)
-    at = Importer(model, path, opset)
+    model, path, opset, weights = _checked(path_or_model)
+    at = Importer(model, path, opset, weights)
     nodes = _nodes(model)
     names = list(outputs) if outputs is not None else [value.name for value in model.graph.output]
     _check_names(model, nodes, names, at.what)
@@ -843,7 +844,6 @@ def _flatten(at: Importer, node: Node) -> Result:
     axis = node.attrs.get("axis", 1)
     if not -len(shape) <= axis <= len(shape):
         raise ValueError(f"axis is {axis}; a tensor of shape {shape} is cut at {-len(shape)} to {len(shape)}")
-    axis += len(shape) if axis < 0 else 0
     return at.view(node, Reshape((prod(shape[:axis]), prod(shape[axis:]))), node.inputs[0])
 
 

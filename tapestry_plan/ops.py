@@ -63,6 +63,14 @@ def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (dtypes[0],)
 
 
+def _scaled(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    """The factors of a gemm are values of its operands' dtype."""
+    for key in ("alpha", "beta"):
+        if np.dtype(dtypes[0]).kind != "f" and attrs.get(key, 1) % 1:
+            raise ValueError(f"{key} is {attrs[key]!r}, but operand 0 is {dtypes[0]}; give a whole number")
+    return _same_dtype(dtypes, attrs)
+
+
 # -- reading operands and attributes ---------------------------------------------------------------------
 
 
@@ -395,40 +403,38 @@ def _conv_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x, w = shapes[:2]
     names = _spatial(x, "operand 0")
     _rank(w, len(x), "the weight", "output channels, channels of a group, kernel")
-    groups = attrs.get("groups", 1)
-    if (
-        isinstance(groups, bool)
-        or not isinstance(groups, int)
-        or groups < 1
-        or w[0] % groups
-        or x[1] != w[1] * groups
-    ):
+    groups = _conv_groups(x, w, attrs.get("groups", 1))
+    window = Window.of(w[2:], attrs)
+    kernel = tuple(f"k{name}" for name in names)
+    axes = (
+        Axis("n", x[0]),
+        Axis("c", w[0]),
+        *map(Axis, names, window.out_shape(x[2:])),
+        Axis("ci", w[1], "reduction"),
+        *(Axis(name, size, "reduction") for name, size in zip(kernel, w[2:], strict=True)),
+    )
+    channel, splits = _group_channel(w, groups)
+    inputs = [
+        Operand(project(axes, [{"n": 1}, channel, *window.forms(names)], splits=splits), pad=0.0),
+        Operand(project(axes, [{"c": 1}, {"ci": 1}, *({name: 1} for name in kernel)])),
+    ]
+    if len(shapes) > 2:
+        _vector(shapes[2], w[0], "the bias", "the output's channels")
+        inputs.append(Operand(project(axes, [{"c": 1}]), at_start_of=("ci", *kernel)))
+    out: list[Form] = [{"n": 1}, {"c": 1}, *({name: 1} for name in names)]
+    return Signature(axes, tuple(inputs), (Operand(project(axes, out)),))
+
+
+def _conv_groups(x: Shape, w: Shape, groups: Any) -> int:
+    counts = isinstance(groups, int) and not isinstance(groups, bool) and groups >= 1
+    if not counts or w[0] % groups or x[1] != w[1] * groups:
         raise ValueError(
             f"groups is {groups!r}: operand 0 of shape {x} has {x[1]} channels and the weight of shape "
             f"{w} takes "
             f"{w[1]} for each group and makes {w[0]}; channels must be groups·{w[1]}, and groups divide "
             f"{w[0]}"
         )
-    window = Window.of(w[2:], attrs)
-    axes = (
-        Axis("n", x[0]),
-        Axis("c", w[0]),
-        *(Axis(name, size) for name, size in zip(names, window.out_shape(x[2:]), strict=True)),
-        Axis("ci", w[1], "reduction"),
-        *(Axis(f"k{name}", size, "reduction") for name, size in zip(names, w[2:], strict=True)),
-    )
-    channel, splits = _group_channel(w, groups)
-    kernel: list[Form] = [{f"k{name}": 1} for name in names]
-    inputs = [
-        Operand(project(axes, [{"n": 1}, channel, *window.forms(names)], splits=splits), pad=0.0),
-        Operand(project(axes, [{"c": 1}, {"ci": 1}, *kernel])),
-    ]
-    if len(shapes) > 2:
-        _vector(shapes[2], w[0], "the bias", "the output's channels")
-        start = ("ci", *(f"k{name}" for name in names))
-        inputs.append(Operand(project(axes, [{"c": 1}]), at_start_of=start))
-    out: list[Form] = [{"n": 1}, {"c": 1}, *({name: 1} for name in names)]
-    return Signature(axes, tuple(inputs), (Operand(project(axes, out)),))
+    return int(groups)
 
 
 def _group_channel(weight: Shape, groups: int) -> tuple[Form, dict[str, int]]:
@@ -849,7 +855,7 @@ _declare(
     Op("abs", _unary, _ufunc("absolute")),
     Op("matmul", _counted(_matmul_signature, 2, 2), _ufunc("matmul"), 2.0, "sum", _same_dtype),
     Op("linear", _counted(_linear_signature, 2, 3), _gemm_block, 2.0, "sum", _same_dtype),
-    Op("gemm", _counted(_gemm_signature, 2, 3), _gemm_block, 2.0, "sum", _same_dtype),
+    Op("gemm", _counted(_gemm_signature, 2, 3), _gemm_block, 2.0, "sum", _scaled),
     Op("conv", _counted(_conv_signature, 2, 3), _conv_block, 2.0, "sum", _same_dtype, _conv_workspace),
     Op("max_pool", _counted(_max_pool_signature, 1, 1), _max_pool_block, 1.0, "max", _floating),
     Op("average_pool", _counted(_average_pool_signature, 1, 1), _average_pool_block, 1.0, "sum", _floating),

@@ -242,7 +242,7 @@ def views_text(*views: Any) -> str:
     >>> A = allocate((27,), name="A")
     >>> print(views_text(A.reshape(3, 3, 3)[:2, :2, :2], A[2::5]))
     A
-    11211..2.11.X....2....2....
+    11211..2.11.X1...2....2....
     """
     rasters = view_rasters(*views)
     return "\n".join(f"{a.name or a.shape}\n{text_of(cells)}" for a, cells in rasters.items())

@@ -6,7 +6,7 @@ A progression is a pair of plain tuples, so that images cost the same at every s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from math import gcd
+from math import gcd, prod
 
 from tapestry_sets.nest import TooManyPieces
 from tapestry_sets.sett import Sett, progression_set
@@ -57,6 +57,23 @@ def progression(first: int, levels: Iterable[tuple[int, int]]) -> Progression:
 def reach(levels: Levels) -> int:
     """Return the distance from the first element to the last."""
     return sum((count - 1) * step for count, step in levels)
+
+
+def interleaved_copies(levels: Levels) -> int:
+    """Return how many copies of an inner pattern lie within each other, 1 where levels do not interleave.
+
+    Examples
+    --------
+    >>> interleaved_copies(((4, 10), (3, 2))), interleaved_copies(((4, 3), (3, 2)))
+    (1, 4)
+    """
+    length = 1
+    for at in range(len(levels) - 1, -1, -1):
+        count, step = levels[at]
+        if step < length:
+            return prod(n for n, _ in levels[: at + 1])
+        length += (count - 1) * step
+    return 1
 
 
 def as_interval(p: Progression) -> tuple[int, int] | None:

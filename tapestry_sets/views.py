@@ -526,10 +526,8 @@ class Pad:
             return [p for p in parts if p[0] < p[1]]
         turn = {"reflect": n - 1, "symmetric": n, "wrap": n}[self.mode]
         segments = []
-        for k in range(-(-(-before) // turn) - 1 if before else 0, -(-(end - before) // turn)):
+        for k in range(-before // turn, (end - before - 1) // turn + 1):
             start, stop = max(0, before + k * turn), min(end, before + (k + 1) * turn)
-            if start >= stop:
-                continue
             if self.mode == "wrap" or k % 2 == 0:
                 segments.append((start, stop, 1, -before - k * turn))
             else:  # backwards, from the far end of the source

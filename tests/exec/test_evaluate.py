@@ -120,7 +120,7 @@ def stripped() -> tuple[Graph, np.ndarray]:
 
 
 def test_constants_that_a_document_names_are_given() -> None:
-    g, inputs, h = model()
+    _, inputs, h = model()
     bare, w = stripped()
     np.testing.assert_allclose(evaluate(bare, inputs, {"w": w})["h"], h, rtol=1e-6)
 
@@ -145,19 +145,21 @@ def test_constants_come_from_their_files(tmp_path: Path) -> None:
     w = np.arange(30, dtype=np.float32).reshape(6, 5)
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 6])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 5])
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [numpy_helper.from_array(w, "w")])
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [numpy_helper.from_array(w, "w")]
+    )
     file = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), file)
     bare = Graph.from_json(load_onnx(file).to_json())
     value = np.ones((4, 6), np.float32)
     np.testing.assert_allclose(evaluate(bare, {"x": value})["y"], value @ w, rtol=1e-6)
     file.unlink()
-    with pytest.raises(ValueError, match="constant 'w': its file .* does not exist"):
+    with pytest.raises(ValueError, match=r"constant 'w': its file .* does not exist"):
         evaluate(bare, {"x": value})
 
 
 def test_a_constant_from_an_array_file(tmp_path: Path) -> None:
-    g, inputs, h = model()
+    g, inputs, _ = model()
     w = g.stored["w"].data
     assert w is not None
     np.save(tmp_path / "w.npy", w)

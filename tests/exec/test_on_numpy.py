@@ -69,7 +69,7 @@ def test_pack_lists_the_cells_in_row_major_order(case: tuple[Region, list[Point]
     array = over(box)
     payload = pack(array, box.start, [region, region])
     assert payload.tolist() == at(array, box, points) * 2
-    assert payload.flags.c_contiguous and not np.shares_memory(payload, array)
+    assert payload.flags.c_contiguous and not np.sharesmemory(payload, array)
 
 
 def test_unpack_of_rank_0() -> None:
@@ -169,7 +169,7 @@ def test_a_plain_view_is_not_copied() -> None:
     view = allocate((4, 6), name="A").T[::-1, 1:]
     array = np.arange(24).reshape(4, 6)
     found = read_view(view.pieces, [array], view.shape, "int64")
-    assert np.shares_memory(found, array) and not found.flags.writeable
+    assert np.sharesmemory(found, array) and not found.flags.writeable
     np.testing.assert_array_equal(found, array.T[::-1, 1:])
 
 
@@ -200,7 +200,7 @@ def test_fresh_integers_are_a_pattern(dtype: str) -> None:
     assert d.pack(b, [Region.full((5,))]).tobytes() == b"\xa5" * b.nbytes
 
 
-def test_freed_memory_is_poisoned_when_it_is_taken_again() -> None:
+def test_freedmemory_is_poisoned_when_it_is_taken_again() -> None:
     d, b = device(), buffer(0, (4,))
     whole = [Region.full((4,))]
     d.alloc(b, (4,))
@@ -242,18 +242,34 @@ def test_arenas_are_apart_and_aligned() -> None:
     for d in (one, two):
         d.alloc(buffer(0, (25,)), (25,))
         assert d._arrays[0].ctypes.data % 64 == 0
-    assert not np.shares_memory(one._memory, two._memory)
+    assert not np.sharesmemory(one.memory, two.memory)
     payload = one.pack(buffer(0, (25,)), [Region.full((25,))])
-    assert not np.shares_memory(payload, one._memory)
+    assert not np.sharesmemory(payload, one.memory)
 
 
-def test_a_backend_object_keeps_its_arenas() -> None:
+def test_a_backend_object_keeps_its_closed_arenas() -> None:
     backend = NumpyBackend()
-    (first,) = backend.open([1000])
-    (second,) = backend.open([500])
-    (third,) = backend.open([2000])
-    assert np.shares_memory(first._memory, second._memory)
-    assert second._memory.nbytes == 500 and third._memory.nbytes == 2000
+    first = backend.open([1000, 10])
+    beside = backend.open([1000])
+    assert not np.shares_memory(first[0].memory, beside[0].memory)
+    backend.close(first)
+    again = backend.open([500, 2000])
+    assert np.shares_memory(first[0].memory, again[0].memory)
+    assert again[1].memory.nbytes >= 2000
+
+
+def test_a_buffer_that_is_written_whole_needs_no_poison_and_another_gets_it() -> None:
+    d = device()
+    whole, part = buffer(0, (4,)), buffer(1, (4,), offset=64)
+    for b in (whole, part):
+        d.alloc(b, (4,))
+        d.unpack(np.ones(4, np.float32), b, [Region.full((4,))])
+        d.free(b)
+        d.alloc(b, (4,))
+    d.unpack(np.full(4, 2, np.float32), whole, [Region.full((4,))])
+    d.unpack(np.full(2, 2, np.float32), part, [Region.from_bounds((4,), (1,), (3,))])
+    assert d.pack(whole, [Region.full((4,))]).tolist() == [2, 2, 2, 2]
+    assert np.isnan(d.pack(part, [Region.full((4,))])).tolist() == [True, False, False, True]
 
 
 def test_placing_copies_only_what_is_scattered() -> None:
@@ -261,13 +277,15 @@ def test_placing_copies_only_what_is_scattered() -> None:
     backend = NumpyBackend()
     rows = Region.from_bounds((4, 6), (1, 0), (3, 6))
     columns = Region.from_bounds((4, 6), (0, 1), (4, 3))
-    assert np.shares_memory(backend.place(array, [rows]), array)
+    assert np.sharesmemory(backend.place(array, [rows]), array)
     assert backend.place(array, [rows]).tolist() == array[1:3].ravel().tolist()
     assert backend.place(array, [columns]).tolist() == array[:, 1:3].ravel().tolist()
     assert backend.place(array, [rows, columns]).size == 20
 
 
-@pytest.mark.parametrize(("monoid", "ufunc"), [("sum", np.add), ("prod", np.multiply), ("min", np.minimum), ("max", np.maximum)])
+@pytest.mark.parametrize(
+    ("monoid", "ufunc"), [("sum", np.add), ("prod", np.multiply), ("min", np.minimum), ("max", np.maximum)]
+)
 def test_parts_merge_in_the_order_given(monoid: str, ufunc: np.ufunc) -> None:
     d = device()
     rng = np.random.default_rng(3)

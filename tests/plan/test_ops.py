@@ -697,6 +697,8 @@ def test_dtypes_are_not_mixed() -> None:
     assert not g.nodes
     with pytest.raises(ValueError, match=r"min is 0.5, which is no value of operand 0's dtype int64"):
         ops.clip(g.input("d", (2,), "int64"), 0.5)
+    with pytest.raises(ValueError, match=r"alpha is 0\.5, but operand 0 is int64"):
+        ops.gemm(*[g.input(name, (2, 2), "int64") for name in "ef"], alpha=0.5)
     with pytest.raises(ValueError, match="leave no number"):
         ops.clip(g.tensor("a"), float("nan"))
     assert ops.clip(g.tensor("a"), float("-inf"), 3).shape == (2,)

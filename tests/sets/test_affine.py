@@ -96,7 +96,7 @@ def test_boxes_are_sets_of_points(data: st.DataObject, rank: int) -> None:
 def test_box_errors_name_the_axis() -> None:
     with pytest.raises(ValueError, match="extent -1 of axis 1"):
         Box((0, 0), (2, -1))
-    with pytest.raises(ValueError, match="start .* has 1 axes but shape .* has 2"):
+    with pytest.raises(ValueError, match=r"start .* has 1 axes but shape .* has 2"):
         Box((0,), (2, 2))
     with pytest.raises(TypeError, match=r"Box: shape\[0\]"):
         Box((0,), (1.5,))  # type: ignore[arg-type]

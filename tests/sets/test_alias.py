@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import numpy as np
-from hypothesis import given
+from dataclasses import replace
 
-from tapestry_sets import Allocation, View
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tapestry_sets import Allocation, Sett, Stripe, TooManyPieces, View, allocate, concatenate, pad, stack
 from tapestry_sets.alias import (
     contains,
     has_internal_overlap,
     is_contiguous,
     origins,
     overlap,
+    overlap_matrix,
     overlaps,
     same_elements,
 )
+from tests.oracles import memory_for, read_view
 from tests.strategies import view_pairs, views
 
 Pair = tuple[View, np.ndarray, View, np.ndarray, Allocation]
@@ -36,11 +42,22 @@ def test_overlap_is_the_common_cells(pair: Pair) -> None:
     if not common:
         assert found.witness is None and found.regions == {}
         return
-    numbers = np.ravel_multi_index(tuple(found.regions[base].points().T), base.shape) if base.rank else np.array([0])
+    numbers = (
+        np.ravel_multi_index(tuple(found.regions[base].points().T), base.shape)
+        if base.rank
+        else np.array([0])
+    )
     assert set(np.atleast_1d(numbers).tolist()) == common
     at = found.witness
     assert at is not None
     assert x[at.a] == y[at.b] == np.arange(1, base.size + 1).reshape(base.shape)[at.cell]
+
+
+def test_a_slice_between_two_reshapes_is_not_forgotten() -> None:
+    """A chain that ends in a renumbering to a smaller shape than the allocation's keeps the allocation's rows."""
+    A = allocate((4, 6, 4))
+    view = A[:, :-2].reshape(64)
+    assert overlap(view, A).size == 64 and not overlaps(view, A[:, -2:])
 
 
 @given(view_pairs())
@@ -58,3 +75,200 @@ def test_one_view(pair: tuple[View, np.ndarray]) -> None:
     assert is_contiguous(view) == (not reads or max(reads) - min(reads) + 1 == len(reads))
     found = origins(view)
     assert {a.size and sum(r.size for r in found.values()) for a in view.allocations} <= {len(reads), 0}
+
+
+@given(views(), views())
+def test_views_of_two_allocations_never_overlap(
+    one: tuple[View, np.ndarray], two: tuple[View, np.ndarray]
+) -> None:
+    a, b = one[0], two[0]
+    assert not overlaps(a, b)
+    assert overlap(a, b).size == 0
+
+
+@given(view_pairs(length=2), view_pairs(length=2))
+def test_views_of_several_allocations(left: Pair, right: Pair) -> None:
+    """Concatenated flat views over two allocations share what their parts share."""
+    joined = [concatenate([left[k].ravel(), right[k].ravel()]) for k in (0, 2)]
+    shared = [len(cells(left[1]) & cells(left[3])), len(cells(right[1]) & cells(right[3]))]
+    found = overlap(*joined)
+    assert found.size == sum(shared)
+    assert {a: r.size for a, r in found.regions.items()} == {
+        a: n for a, n in zip((left[4], right[4]), shared, strict=True) if n
+    }
+    if found:
+        memory = memory_for(joined)
+        values = [read_view(v, memory) for v in joined]
+        at = found.witness
+        assert at is not None
+        assert values[0][at.a] == values[1][at.b] == memory[found.allocations[0]][at.cell]
+
+
+@given(views(length=3))
+def test_isl_answers_alike(pair: tuple[View, np.ndarray]) -> None:
+    """Where closed forms end isl takes over: with the setts taken away, the answers stay."""
+    pytest.importorskip("islpy")
+    view, values = pair
+    for c in view.cells.values():
+        other = replace(c, setts=None)
+        assert other.size == len(cells(values)) and not other.is_empty
+        assert other.is_run() == c.is_run()
+        assert other.meets(c) and c.issubset(other) and other.issubset(c)
+        assert other.count_common(c) == c.size
+        cell = c.a_common_cell(other)
+        assert cell is not None and c.index_of(cell) is not None
+        with pytest.raises(TooManyPieces, match="answer without"):
+            other.regions()
+
+
+@given(st.lists(views(length=2), min_size=1, max_size=4))
+def test_matrix_is_all_pairs(pairs: list[tuple[View, np.ndarray]]) -> None:
+    made = [view for view, _ in pairs] + [pairs[0][0]]
+    expected = [[overlaps(a, b) for b in made] for a in made]
+    np.testing.assert_array_equal(overlap_matrix(made), expected)
+
+
+# --------------------------------------------------------------------------------------- the documents' examples
+
+
+def test_cells_through_a_reshape() -> None:
+    """A[27], B = A.reshape(3,3,3)[:2,:2,:2] against C = A[2::5]: both hold A[12]."""
+    A = allocate((27,), name="A")
+    B, C = A.reshape(3, 3, 3)[0:2, 0:2, 0:2], A[2::5]
+    assert overlaps(B, C)
+    found = overlap(B, C)
+    assert found.size == 1 and found.witness == ((1, 1, 0), (2,), (12,))
+    assert found.regions[A].points().tolist() == [[12]]
+
+
+def test_second_example_of_the_document() -> None:
+    """A[24], B = A.reshape(4,6)[:,3:6] against C = A[0::7]: they meet at A[21]."""
+    A = allocate((24,), name="A")
+    found = overlap(A.reshape(4, 6)[:, 3:6], A[0::7])
+    assert found.size == 1 and found.witness is not None and found.witness.cell == (21,)
+
+
+def test_sett_of_a_reshaped_slice() -> None:
+    """[42] → (6,7)[:, :-1] → (12,3)[:, :-1] is the sett (6,1), (2,1)."""
+    A = allocate((42,), name="A")
+    view = A.reshape(6, 7)[:, 0:-1].reshape(12, 3)[:, 0:-1].flatten()
+    (sett,) = view.cells[A].explicit().members
+    assert sett.same_points(Sett(Stripe(6, 1), Stripe(2, 1)), within=(0, 42))
+
+
+def test_corners_of_a_cube() -> None:
+    """Erratum: [0::2, 0::2, 0::2] of 3×3×3 holds 0, 2, 6, 8, 18, 20, 24, 26, the sett (9,9), (3,3), (1,1);
+    the printed sett (18,9), (6,3), (2,1) is [:2, :2, :2]."""
+    A = allocate((27,), name="A")
+    cube = A.reshape(3, 3, 3)
+    corners = cube[0::2, 0::2, 0::2].cells[A].explicit()
+    assert corners.elements(0, 27).tolist() == [0, 2, 6, 8, 18, 20, 24, 26]
+    assert corners.same_points(Sett(Stripe(9, 9), Stripe(3, 3), Stripe(1, 1)), within=(0, 27))
+    block = cube[:2, :2, :2].cells[A].explicit()
+    assert block.same_points(Sett(Stripe(18, 9), Stripe(6, 3), Stripe(2, 1)), within=(0, 27))
+
+
+def test_cells_do_not_depend_on_order() -> None:
+    """A[8:2:-2] and A[4:10:2] are the same cells."""
+    A = allocate((10,), name="A")
+    assert same_elements(A[8:2:-2], A[4:10:2])
+    assert not same_elements(A[8:2:-2], A[4:10:3])
+
+
+def tiled(X: View) -> View:
+    N = X.shape[0]
+    return X.reshape(N * N // 4, 4)[:, 0:2].reshape(4, N * N // 8)[0:2, :].reshape(N // 2, N // 2)
+
+
+@pytest.mark.parametrize("n", [8, 16, 24, 40])
+def test_tiles_against_numpy(n: int) -> None:
+    A = allocate((n, n), name="A")
+    x = np.arange(1, n * n + 1).reshape(n, n)
+
+    def numpy_tiled(a: np.ndarray) -> np.ndarray:
+        m = a.shape[0]
+        return a.reshape(m * m // 4, 4)[:, 0:2].reshape(4, m * m // 8)[0:2, :].reshape(m // 2, m // 2)
+
+    for shift in (1, 2, 3, 4):
+        inner = (slice(shift, shift + n - 4),) * 2
+        common = cells(numpy_tiled(x)) & cells(numpy_tiled(x[inner]))
+        found = overlap(tiled(A), tiled(A[inner]))
+        assert bool(found) == overlaps(tiled(A), tiled(A[inner])) == bool(common)
+        assert found.size == len(common)
+
+
+@pytest.mark.parametrize("n", [24, 24 * 10**3, 24 * 10**6, 24 * 10**9])
+def test_tiles_are_as_few_setts_at_every_size(n: int) -> None:
+    A = allocate((n, n), name="A")
+    B, C, D = tiled(A), tiled(A[2:-2, 2:-2]), tiled(A[4:, 4:])
+    assert not overlaps(B, C) and overlaps(B, D)
+    assert len(B.cells[A].explicit().members) == len(C.cells[A].explicit().members) == 1
+
+
+@pytest.mark.parametrize("n", [24, 24 * 10**3, 24 * 10**6, 24 * 10**9])
+def test_tiles_share_as_many_cells_as_rows_and_columns_say(n: int) -> None:
+    """The first half of the rows, two of every four columns: D's lie in B's from row and column 4 on."""
+    A = allocate((n, n), name="A")
+    rows, columns = n // 2 - 4, (n - 4) // 2
+    assert overlap(tiled(A), tiled(A[4:, 4:])).size == rows * columns
+
+
+# ----------------------------------------------------------------------------------------------------- hard cases
+
+
+def test_set_contiguity_ignores_order() -> None:
+    A = allocate((10,))
+    assert is_contiguous(concatenate([A[5:10], A[0:5]]))
+    assert not is_contiguous(concatenate([A[6:10], A[0:5]]))
+    assert not is_contiguous(concatenate([A, allocate((3,))]))
+    assert is_contiguous(A[:0])
+
+
+@pytest.mark.parametrize("n", [4, 1024, 10**6, 10**12])
+def test_half_columns_through_a_misaligned_reshape(n: int) -> None:
+    """(n, n + 1) → (n + 1, n): what needs 1,535 regions at 1024 is one sett in memory, at every size."""
+    A = allocate((n, n + 1))
+    half = A[:, : n // 2]
+    again = A.reshape(n + 1, n).reshape(n, n + 1)[:, : n // 2]
+    assert same_elements(half, again)
+    assert len(again.cells[A].explicit().members) == 1
+    other = A.reshape(n + 1, n)[:, n // 2 :]
+    assert overlaps(half, other)
+    assert overlap(half, other).size == n * n // 4  # (row + column) mod n takes each value in each column
+
+
+@pytest.mark.parametrize("n", [10, 10**3, 10**6, 10**9])
+def test_shattering_chains_are_decided_by_isl(n: int) -> None:
+    """Three of every seven cells of a half-column slice: no few setts, but an answer, and a true witness."""
+    pytest.importorskip("islpy")
+    A = allocate((n * (n + 1),))
+    size = n * (n // 2) // 7 * 7
+    odd = A.reshape(n, n + 1)[:, : n // 2].reshape(n * (n // 2))[:size].reshape(size // 7, 7)[:, :3]
+    found = overlap(odd, A[3::11])
+    assert found and overlaps(odd, A[3::11])
+    at = found.witness
+    assert at is not None and at.cell == (3 + 11 * at.b[0],)
+    rank = 7 * at.a[0] + at.a[1]
+    assert at.cell == (rank // (n // 2) * (n + 1) + rank % (n // 2),)
+    assert not overlaps(odd, A.reshape(n, n + 1)[:, n // 2 :])
+
+
+def test_constants_are_no_memory() -> None:
+    A = allocate((4,))
+    padded = pad(A, 2)
+    assert overlap(padded, A).size == 4
+    assert not overlaps(padded[:2], A) and padded[:2].cells == {}
+    assert not padded.has_internal_overlap() and pad(A, 2, "edge").has_internal_overlap()
+    assert padded.is_contiguous() and padded[:2].is_contiguous()
+
+
+def test_bytes_follow_the_item_size() -> None:
+    A = allocate((10,), dtype=np.float64)
+    assert overlap(A[:6], A[4:]).nbytes == 16
+
+
+def test_stacked_views_contain_their_parts() -> None:
+    A, B = allocate((4,)), allocate((4,))
+    both = stack([A, B])
+    assert both.contains(A) and both.contains(B[::2]) and not A.contains(both)
+    assert set(origins(both)) == {A, B}

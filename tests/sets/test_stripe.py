@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import islpy
 import numpy as np
 import pytest
@@ -126,7 +128,7 @@ def test_scaled_stripes_have_scaled_answers(s: Level, t: Level, window: tuple[in
 @given(huge_levels, huge_levels, st.integers(-(10**16), 10**16), st.lists(st.integers(0, 10**17), min_size=2))
 def test_counts_of_huge_stripes_add_up(s: Level, t: Level, start: int, lengths: list[int]) -> None:
     cuts = [start, *(start + n for n in sorted(lengths))]
-    parts = [stripes_count_common(s, t, lo, hi) for lo, hi in zip(cuts, cuts[1:], strict=False)]
+    parts = [stripes_count_common(s, t, lo, hi) for lo, hi in pairwise(cuts)]
     assert sum(parts) == stripes_count_common(s, t, cuts[0], cuts[-1])
     assert all(0 <= n <= min(stripe_count(s, cuts[0], cuts[-1]), stripe_count(t, cuts[0], cuts[-1])) for n in parts)
 

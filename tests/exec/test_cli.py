@@ -1,0 +1,343 @@
+"""The command line: the main job, and one clear line with exit status 2 for every wrong input."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from onnx import TensorProto, helper, numpy_helper
+
+from tapestry_exec import cli
+from tapestry_exec.cli import main, parse_nbytes, parse_shapes
+from tapestry_plan import ShardPlan
+
+
+def call(*args: object) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in args], prog_name="tapestry")
+
+
+def refused(result: Result, *parts: str) -> None:
+    """One line on stderr that says what is wrong, nothing on stdout, status 2."""
+    assert result.exit_code == 2, (result.stdout, result.stderr, result.exception)
+    lines = [line for line in result.stderr.splitlines() if not re.fullmatch(r"planning .*: [\d.]+ s", line)]
+    assert len(lines) == 1 and lines[0].startswith("error: "), result.stderr
+    for part in parts:
+        assert part in lines[0], lines[0]
+    assert result.stdout == ""
+
+
+def network(batch: int | str = 2, op: str = "Relu", opset: int = 21) -> onnx.ModelProto:
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 8, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 4, 8, 8])
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node(op, ["c"], ["y"], "act"),
+    ]
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(w, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    onnx.save(network(), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+# -- what works ------------------------------------------------------------------------------------------
+
+
+def test_demo() -> None:
+    result = call("demo", "--mesh", "2x2")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    moved = re.search(r"bytes moved: ([\d,]+) predicted, ([\d,]+) counted, equal", result.stdout)
+    assert moved is not None and moved[1] == moved[2] and moved[1] != "0"
+    apart = re.search(r"largest difference from ONNX Runtime .*: ([\d.e-]+) \(bound", result.stdout)
+    assert apart is not None and float(apart[1]) < 1e-4
+    assert "SqueezeNet on 4 devices" in result.stdout
+    assert len(re.findall(r"^ n\d+ ", result.stdout, re.M)) > 50
+    assert "running: 100 %" in result.stderr
+
+
+def test_demo_without_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    result = call("demo", "--mesh", "3", "--seed", "1")
+    assert result.exit_code == 0, result.stderr
+    assert "largest difference from the unsharded run before softmax" in result.stdout
+
+
+def test_demo_fails_when_the_values_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "difference", lambda *_: 0.5)
+    result = call("demo", "--mesh", "1")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith("error: the run differs from ONNX Runtime")
+
+
+def test_plan_prints_what_moves(file: Path) -> None:
+    result = call("plan", file, "--mesh", "2x2")
+    assert result.exit_code == 0, result.stderr
+    for part in ("m.onnx on 4 devices", "conv", "act", "B pulled", "B shared", "peak B", "bytes moved: ", "gap 0.0%"):
+        assert part in result.stdout
+
+
+def test_plan_explains(file: Path) -> None:
+    result = call("plan", file, "--mesh", "2", "--explain", "conv")
+    assert result.exit_code == 0 and result.stdout.startswith("conv (conv): ")
+    refused(call("plan", file, "--mesh", "2", "--explain", "nothing"), "no operator 'nothing'")
+
+
+def test_run_and_verify(file: Path, tmp_path: Path) -> None:
+    result = call("run", file, "--mesh", "3", "--verify", "--trace", tmp_path / "t.json", "--save", tmp_path / "o.npz")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    assert re.search(r"output y: float32\[2, 4, 8, 8\], difference from the unsharded run [\d.e-]+", result.stdout)
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert np.load(tmp_path / "o.npz")["y"].shape == (2, 4, 8, 8)
+
+
+def test_run_reads_inputs(file: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 3, 8, 8), np.float32))
+    assert call("run", file, "--input", f"x={tmp_path / 'x.npy'}", "--save", tmp_path / "o.npz").exit_code == 0
+    assert not np.load(tmp_path / "o.npz")["y"].any()
+
+
+def test_seeds_make_inputs(file: Path, tmp_path: Path) -> None:
+    found = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        assert call("run", file, "--mesh", 2, "--seed", seed, "--save", tmp_path / f"{name}.npz").exit_code == 0
+        found.append(np.load(tmp_path / f"{name}.npz")["y"])
+    np.testing.assert_array_equal(found[0], found[1])
+    assert (found[0] != found[2]).any()
+
+
+def test_a_saved_plan_runs(file: Path, tmp_path: Path) -> None:
+    made = call("plan", file, "--mesh", "2x2", "--json")
+    assert made.exit_code == 0
+    (tmp_path / "plan.json").write_text(made.stdout)
+    assert ShardPlan.from_json(made.stdout).mesh.shape == (2, 2)
+    result = call("run", file, "--plan", tmp_path / "plan.json", "--verify")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+
+
+def test_open_shapes_are_given(tmp_path: Path) -> None:
+    onnx.save(network("N"), tmp_path / "m.onnx")
+    result = call("run", tmp_path / "m.onnx", "--mesh", "2", "--shape", "x=1,3,8,8", "--verify")
+    assert result.exit_code == 0, result.stderr
+    assert "float32[1, 4, 8, 8]" in result.stdout
+
+
+def test_the_seed_example_of_aliasing() -> None:
+    """Tapestry's document on nested striding, Example 3: B and C meet at A[12]."""
+    result = call("overlap", "A[27]; A.reshape(3,3,3)[:2,:2,:2]; A[2::5]")
+    assert result.exit_code == 0
+    assert "aliases at A[12]: cell [1, 1, 0] of the first, [2] of the second; 1 cell shared" in result.stdout
+    assert "11211..2.11.X1...2....2...." in result.stdout
+
+
+def test_all_pairs_of_views() -> None:
+    result = call("overlap", "A[10]; B[3]; A[:4]; A[3:6]; B[::2]")
+    assert result.exit_code == 0
+    assert result.stdout.count("  and  ") == 3
+    assert result.stdout.count("no common cell") == 2
+
+
+def test_large_views_have_no_picture() -> None:
+    result = call("overlap", "A[1000000000000]; A[::2]; A[::3]")
+    assert result.exit_code == 0
+    assert "166,666,666,667 cells shared" in result.stdout
+    assert len(result.stdout.splitlines()) == 2
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom tapestry_exec.cli import main\n"
+        "assert 'Plan and run' in CliRunner().invoke(main, ['--help']).output\n"
+        "heavy = {'onnx', 'onnxruntime', 'rich', 'islpy', 'sympy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# -- what is refused -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mesh", ["0", "-1", "2x", "x2", "2x0", "1000000000", "99999x99999", "many", "", "2.5", "4x-1"])
+@pytest.mark.parametrize("command", [("demo",), ("plan", "m.onnx"), ("run", "m.onnx")])
+def test_wrong_meshes(command: tuple[str, ...], mesh: str) -> None:
+    refused(call(*command, f"--mesh={mesh}"), "mesh")
+
+
+def test_a_file_that_is_missing(tmp_path: Path) -> None:
+    refused(call("plan", tmp_path / "none.onnx"), "there is no file", "none.onnx")
+    refused(call("run", tmp_path), "there is no file")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 100, b"PK\x03\x04 zip"])
+def test_a_file_that_is_no_onnx(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "m.onnx").write_bytes(content)
+    refused(call("run", tmp_path / "m.onnx"), "m.onnx")
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.95])
+def test_a_truncated_model(file: Path, kept: float) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * kept)])
+    refused(call("run", file), "m.onnx")
+
+
+def test_an_unknown_opset(tmp_path: Path) -> None:
+    onnx.save(network(opset=9999), tmp_path / "m.onnx")
+    refused(call("plan", tmp_path / "m.onnx"), "opset", "9999")
+
+
+def test_an_unsupported_operator(tmp_path: Path) -> None:
+    onnx.save(network(op="Erf"), tmp_path / "m.onnx")
+    refused(call("plan", tmp_path / "m.onnx"), "act", "Erf", "21")
+
+
+def test_open_shapes_without_a_shape(tmp_path: Path) -> None:
+    onnx.save(network("N"), tmp_path / "m.onnx")
+    refused(call("plan", tmp_path / "m.onnx"), "'x'", "axis 0", "N", "--shape")
+
+
+@pytest.mark.parametrize("shape", ["x", "x=", "=1,2", "x=1,a", "x=1,3,8,-8", "x=1;3"])
+def test_shapes_that_cannot_be_read(file: Path, shape: str) -> None:
+    refused(call("plan", file, f"--shape={shape}"), "--shape", "name=1,3,224,224")
+
+
+@pytest.mark.parametrize("shape", ["q=1,3,8,8", "x=1,3,8", "x=2,4,8,8", "x=0,3,8,8"])
+def test_shapes_that_do_not_fit(file: Path, shape: str) -> None:
+    refused(call("plan", file, "--shape", shape))
+
+
+def test_external_data_that_is_missing_or_outside(tmp_path: Path) -> None:
+    model = network()
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert call("plan", tmp_path / "m.onnx", "--mesh", 2).exit_code == 0
+    (tmp_path / "w.bin").unlink()
+    refused(call("plan", tmp_path / "m.onnx"), "w.bin")
+    moved = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    for entry in moved.graph.initializer[0].external_data:
+        if entry.key == "location":
+            entry.value = "../secret.bin"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "secret.bin").write_bytes(b"\0" * 432)
+    (tmp_path / "sub" / "m.onnx").write_bytes(moved.SerializeToString())
+    refused(call("plan", tmp_path / "sub" / "m.onnx"), "secret.bin")
+
+
+@pytest.mark.parametrize(
+    ("array", "part"),
+    [
+        (np.zeros((1, 3, 8, 8), np.float32), "shape (2, 3, 8, 8) is needed"),
+        (np.zeros((2, 3, 8, 8)), "float32 is needed"),
+        (np.array([{}]), "cannot be read"),
+    ],
+)
+def test_inputs_that_do_not_fit(file: Path, tmp_path: Path, array: np.ndarray, part: str) -> None:
+    np.save(tmp_path / "x.npy", array)
+    refused(call("run", file, "--input", f"x={tmp_path / 'x.npy'}"), "x", part)
+
+
+@pytest.mark.parametrize("given", ["x", "x=", "=f.npy", "q=f.npy", "x=missing.npy"])
+def test_inputs_that_cannot_be_read(file: Path, given: str) -> None:
+    refused(call("run", file, f"--input={given}"), "--input")
+
+
+def test_a_plan_that_was_edited(file: Path, tmp_path: Path) -> None:
+    text = call("plan", file, "--mesh", "2", "--json").stdout
+    plan_file = tmp_path / "plan.json"
+    document = json.loads(text)
+    for changed, part in (
+        (text.replace('"offset":0', '"offset":64', 1), "edited"),
+        (json.dumps({**document, "format": "tapestry-plan/0"}), "tapestry-plan/0"),
+        ("[]", "format"),
+        ("{", "no JSON"),
+        (text[: len(text) // 2], "no JSON"),
+    ):
+        plan_file.write_text(changed)
+        refused(call("run", file, "--plan", plan_file), part)
+    refused(call("run", file, "--plan", tmp_path / "none.json"), "there is no file")
+    refused(call("run", file, "--plan", plan_file, "--mesh", "2"), "cannot both be given")
+
+
+def test_a_plan_of_another_model(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(call("plan", file, "--mesh", "2", "--json").stdout)
+    model = network()
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((4, 3, 3, 3), np.float32), "w"))
+    onnx.save(model, file)
+    refused(call("run", file, "--plan", tmp_path / "plan.json"), "'w' has other values")
+
+
+def test_memory_that_is_too_small(file: Path) -> None:
+    refused(call("plan", file, "--memory", "1KB"), "1,000")
+    refused(call("plan", file, "--memory", "much"), "--memory 'much' is no size")
+    refused(call("run", file, "--memory", "64"))
+
+
+def test_a_trace_that_cannot_be_written(file: Path, tmp_path: Path) -> None:
+    refused(call("run", file, "--mesh", 2, "--trace", tmp_path / "no" / "t.json"), "trace")
+
+
+@pytest.mark.parametrize(
+    ("views", "part"),
+    [
+        ("A[27]; A[:3]", "two views or more, 1 given"),
+        ("", "two views or more, 0 given"),
+        ("A[4,6]; A.reshape(5,5); A", "cannot view shape (4, 6) [24 elements] as (5, 5) [25]"),
+        ("A[4]; A[9]; A", "index 9 is out of bounds for axis 0 with size 4"),
+        ("A[:4]; A", "'A' has no memory yet"),
+        ("A[-4]; A; A", "extent -4"),
+        ("A[4]; B; A", "'B' is not declared"),
+        ("A[4]; A.reshape(2, 2", "cannot read"),
+        ("A[4]; A.tofile('x'); A", "no method 'tofile'"),
+        ("A[4]; A.__class__; A", "means nothing here"),
+        ("A[4]; open('x'); A", "no function 'open'"),
+        ("A[4]; (lambda: A)(); A", "cannot be called"),
+        ("A[4]; import os; A", "only declarations"),
+        ("A[4]; A + A; A", "means nothing here"),
+        ("A[4]; 3; A", "'3' is no view"),
+        ("A[4]; A[True]; A", "means nothing here"),
+        ("A[4]; A.flip(7); A", "axis 7"),
+        ("A[4]; A.flip(None, 1, 2); A", "flip"),
+        ("A[2]; B[3]; concatenate([A, B], 1); A", "axis 1"),
+        ("A[4]; A[-'x']; A", "needs a number"),
+        ("A[4]; A.flip(**A); A", "** means nothing"),
+        ("(" * 5000, "overlap"),
+    ],
+)
+def test_views_that_cannot_be_read(views: str, part: str) -> None:
+    refused(call("overlap", views), part)
+
+
+def test_unknown_commands_and_options(file: Path) -> None:
+    refused(call("knit"), "knit")
+    refused(call("plan"), "MODEL")
+    refused(call("plan", file, "--colour"), "--colour")
+    refused(call("demo", "--seed", "-1"), "seed")
+
+
+# -- reading options -------------------------------------------------------------------------------------
+
+
+def test_sizes() -> None:
+    assert [parse_nbytes(text) for text in ("16GB", "512MiB", "1000000", "1.5 kb", "2T", None)] == [
+        16 * 10**9,
+        512 * 2**20,
+        10**6,
+        1500,
+        2 * 10**12,
+        None,
+    ]
+
+
+def test_names_of_inputs_may_hold_signs() -> None:
+    assert parse_shapes(["a=b:0=1,2"]) == {"a=b:0": (1, 2)}

@@ -1,0 +1,326 @@
+"""Setts, their unions and lazy intersections against listed integers; the documents' examples; hard cases."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import product
+from math import lcm
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tapestry_sets import Intersection, Sett, Setts, Stripe, TooManyPieces, nest, progression_set, sett
+from tests.oracles import in_nesting, listed, members
+from tests.strategies import nestings, stripes, windows
+
+Levels = list[Stripe]
+
+
+def period(*every: Levels) -> tuple[int, int]:
+    """Return a window of one common period, a little before and after it."""
+    return -7, lcm(*(levels[0].period for levels in every if levels)) + 7
+
+
+# ------------------------------------------------------------------------------------------------------ one sett
+
+
+@given(nestings(), windows())
+def test_verbs_are_those_of_the_listed_integers(levels: Levels, window: tuple[int, int]) -> None:
+    s, points = Sett(*levels), listed(levels, window)
+    assert {z for z in range(*window) if z in s} == points
+    assert s.count(*window) == len(points)
+    assert s.elements(*window).tolist() == sorted(points)
+    assert s.is_empty == (not listed(levels, period(levels)))
+
+
+@given(nestings(), st.integers(-20, 20))
+def test_find_and_nth_are_those_of_the_listed_integers(levels: Levels, k: int) -> None:
+    s, span = Sett(*levels), 25 * period(levels)[1]
+    points = sorted(listed(levels, (-span, span)))
+    assert s.find(k) == next((z for z in points if z >= k), None)
+    if points:
+        assert s.nth(k) == points[sum(z < 0 for z in points) + k]
+
+
+@given(nestings())
+def test_a_period_is_a_period_and_counts_default_to_it(levels: Levels) -> None:
+    s, window = Sett(*levels), period(levels)
+    assert {z + s.period for z in listed(levels, window)} == listed(
+        levels, (window[0] + s.period, window[1] + s.period)
+    )
+    assert s.count() == len(listed(levels, (0, s.period)))
+
+
+@given(nestings(), st.integers(-30, 30), windows())
+def test_shift_reverse_and_scale(levels: Levels, k: int, window: tuple[int, int]) -> None:
+    s = Sett(*levels)
+    factor = abs(k) % 4 + 1
+    assert members(s.shift(k), window) == {z for z in range(*window) if in_nesting(levels, z - k)}
+    assert members(s.reverse(k), window) == {z for z in range(*window) if in_nesting(levels, k - 1 - z)}
+    assert members(s.scale(factor), window) == {z for z in range(*window) if in_nesting(levels, z // factor)}
+
+
+@given(nestings(), st.integers(-9, 9), st.integers(-5, 5).filter(bool), windows())
+def test_sample_is_what_a_strided_view_sees(levels: Levels, first: int, step: int, window: tuple[int, int]) -> None:
+    seen = members(Sett(*levels).sample(first, step), window)
+    assert seen == {k for k in range(*window) if in_nesting(levels, first + step * k)}
+
+
+@given(stripes(), stripes())
+def test_single_stripes_are_equal_if_their_points_are(s: Stripe, t: Stripe) -> None:
+    window = (0, s.period * t.period)
+    assert (Sett(s) == Sett(t)) == (listed([s], window) == listed([t], window))
+
+
+def test_a_stripe_without_a_gap_restarts_the_pattern_inside_it() -> None:
+    assert Sett(Stripe(4, 0), Stripe(1, 2)).elements(0, 9).tolist() == [0, 3, 4, 7, 8]
+    assert Sett(Stripe(4, 0), Stripe(1, 1)) == Sett(Stripe(1, 1))
+
+
+def test_one_set_may_have_several_nested_forms() -> None:
+    one, two = Sett(Stripe(5, 4), Stripe(1, 1)), Sett(Stripe(5, 4), Stripe(3, 1), Stripe(1, 1))
+    assert one.elements(0, 9).tolist() == two.elements(0, 9).tolist() == [0, 2, 4]
+    assert one.same_points(two)
+
+
+def test_setts_are_values() -> None:
+    s = Sett(Stripe(6, 1), Stripe(2, 1))
+    assert pickle.loads(pickle.dumps(s)) == s
+    assert pickle.loads(pickle.dumps(s | Stripe(1, 6, 2))) == s | Stripe(1, 6, 2)
+    assert {s: 1}[Sett(Stripe(6, 1), Stripe(2, 1))] == 1
+    assert eval(repr(s), {"Sett": Sett, "Stripe": Stripe}) == s
+
+
+# ------------------------------------------------------------------------------------------------------ two sets
+
+
+@given(nestings(), nestings())
+@example([Stripe(0, 1)], [Stripe(3, 4, 1)])
+def test_algebra_is_that_of_the_listed_integers(one: Levels, two: Levels) -> None:
+    s, t, window = Sett(*one), Sett(*two), period(one, two)
+    a, b = listed(one, window), listed(two, window)
+    assert members(s | t, window) == a | b
+    assert members(s - t, window) == a - b
+    assert members(s ^ t, window) == a ^ b
+    assert members(~s, window) == set(range(*window)) - a
+    assert members((s & t).setts(), window) == a & b
+    assert s.isdisjoint(t) == (not a & b)
+    assert (s <= t) == (a <= b)
+    assert (s >= t) == (a >= b)
+    assert s.same_points(t) == (a == b)
+
+
+@given(nestings(), nestings(), nestings(8), nestings(6), windows())
+def test_algebra_of_unions_within_a_window(
+    one: Levels, two: Levels, three: Levels, four: Levels, window: tuple[int, int]
+) -> None:
+    s = Sett(*one).union(Sett(*two), within=window)
+    t = Sett(*three).union(Sett(*four), within=window)
+    a, b = listed(one, window) | listed(two, window), listed(three, window) | listed(four, window)
+    assert members(s, window) == a
+    assert members(s.difference(t, within=window), window) == a - b
+    assert members((s & t).setts(within=window), window) == a & b
+    assert s.isdisjoint(t, within=window) == (not a & b)
+    assert s.issubset(t, within=window) == (a <= b)
+    assert s.same_points(t, within=window) == (a == b)
+    assert s.count_common(t, *window) == len(a & b)
+    assert s.first_common(t, *window) == min(a & b, default=None)
+    assert s.elements(*window).tolist() == sorted(a)
+    assert s.count(*window) == len(a)
+
+
+@given(nestings(), nestings(), st.integers(-12, 12))
+def test_find_and_nth_of_unions(one: Levels, two: Levels, k: int) -> None:
+    s, window = Sett(*one) | Sett(*two), (-13 * 144, 13 * 144)
+    points = sorted(listed(one, window) | listed(two, window))
+    assert s.find(k) == next((z for z in points if z >= k), None)
+    if points:
+        assert s.nth(k) == points[sum(z < 0 for z in points) + k]
+
+
+@given(nestings(), nestings(), nestings(6), windows())
+def test_the_lazy_intersection_answers_as_a_set(
+    one: Levels, two: Levels, three: Levels, window: tuple[int, int]
+) -> None:
+    both = Sett(*one) & Sett(*two)
+    points, other = listed(one, window) & listed(two, window), listed(three, window)
+    assert isinstance(both, Intersection)
+    assert {z for z in range(*window) if z in both} == points
+    assert both.elements(*window).tolist() == sorted(points)
+    with mock.patch.object(sett, "WALK_ABOVE", 0):
+        assert both.elements(*window).tolist() == sorted(points)
+    assert both.count(*window) == len(points)
+    assert both.first(*window) == min(points, default=None)
+    assert both.isdisjoint(Sett(*three), within=window) == (not points & other)
+    assert both.issubset(Sett(*three), within=window) == (points <= other)
+    common = listed(one, period(one, two)) & listed(two, period(one, two))
+    assert both.is_empty == (not common)
+    assert members(both - Sett(*three), (0, 50)) == {
+        z for z in range(50) if in_nesting(one, z) and in_nesting(two, z) and not in_nesting(three, z)
+    }
+
+
+@given(nestings())
+def test_a_set_and_its_complement_share_nothing_and_lack_nothing(levels: Levels) -> None:
+    s = Sett(*levels)
+    assert s.isdisjoint(~s)
+    assert (s | ~s) == Setts([Sett()])
+    assert (s - s).is_empty
+    assert (s & s).same_points(s)
+
+
+# -------------------------------------------------------------------------------------- sums of progressions
+
+
+@given(
+    st.integers(-5, 5),
+    st.lists(st.tuples(st.integers(0, 5) | st.integers(1, 5), st.integers(-9, 9)), max_size=3),
+    st.integers(0, 4) | st.integers(1, 4),
+    st.sampled_from([0, sett.MASK_SPAN]),
+)
+def test_progression_set_is_the_sum(first: int, levels: list[tuple[int, int]], width: int, mask_span: int) -> None:
+    ranges = [range(count) for count, _ in levels]
+    expected = {
+        first + sum(j * step for j, (_, step) in zip(js, levels, strict=True)) + t
+        for js in product(*ranges)
+        for t in range(width)
+    }
+    with mock.patch.object(sett, "MASK_SPAN", mask_span):
+        found = progression_set(first, levels, width)
+    window = (min(expected), max(expected) + 2) if expected else (-50, 50)
+    assert members(found, window) == expected
+    extent = 2 * (window[1] - window[0])
+    wider = progression_set(first, levels, width, extent)
+    assert members(wider, (window[0], window[0] + extent)) == expected
+
+
+def test_progression_set_is_flat_in_size() -> None:
+    n = 10**12
+    assert progression_set(0, [(n, 2)], width=3, extent=4 * n) == Setts([Sett.interval(0, 2 * n + 1, 4 * n)])
+    grid = progression_set(5, [(n, 2 * n), (n // 2, 3)], extent=2 * n * n + n)
+    assert grid.count(0, 2 * n * n + n) == n * (n // 2)
+
+
+def test_progression_set_refuses_what_it_cannot_mean() -> None:
+    with pytest.raises(ValueError, match="count of level 1 must be >= 0, not -2"):
+        progression_set(0, [(1, 1), (-2, 1)])
+    with pytest.raises(ValueError, match="width must be >= 0, not -1"):
+        progression_set(0, [], width=-1)
+    with pytest.raises(ValueError, match="extent 5 is shorter than the set, which spans 9"):
+        progression_set(0, [(3, 4)], extent=5)
+    with pytest.raises(TooManyPieces):
+        progression_set(0, [(1049, 36674), (1049, 61119), (1049, 85569)])
+
+
+# ---------------------------------------------------------------------------------- the documents' examples
+
+
+def test_document_nested_stripes_of_three_levels() -> None:
+    # v1 = (8, 8, -2), v2 = (3, 3, 1), v3 = (1, 1, 0). Erratum: the nesting is modulo on + off of v1, not modulo
+    # v1's on, without which neither the document's own period property nor its Example 1 hold.
+    s = Sett(Stripe(8, 8, -2), Stripe(3, 3, 1), Stripe(1, 1, 0))
+    assert s.period == 16
+    assert s.elements(-2, 14).tolist() == [-1, 1, 5]
+    assert s.elements(-2 + 16, 14 + 16).tolist() == [15, 17, 21]
+
+
+def test_document_example_1_two_slices_through_a_reshape() -> None:
+    flat = np.arange(42).reshape(6, 7)[:, 0:-1].reshape(12, 3)[:, 0:-1].ravel()
+    s = Sett(Stripe(6, 1), Stripe(2, 1))
+    assert s.elements(0, 42).tolist() == flat.tolist()
+    assert str(s) == "11.11.."
+
+
+def test_document_example_2_the_corners_of_a_cube() -> None:
+    # Erratum: [0::2, 0::2, 0::2] of 3x3x3 is (9, 9), (3, 3), (1, 1); the sett printed there,
+    # (18, 9), (6, 3), (2, 1), is [:2, :2, :2].
+    cube = np.arange(27).reshape(3, 3, 3)
+    corners = Sett(Stripe(9, 9), Stripe(3, 3), Stripe(1, 1))
+    assert corners.elements(0, 27).tolist() == [0, 2, 6, 8, 18, 20, 24, 26]
+    assert corners.elements(0, 27).tolist() == cube[0::2, 0::2, 0::2].ravel().tolist()
+    printed = Sett(Stripe(18, 9), Stripe(6, 3), Stripe(2, 1))
+    assert printed.elements(0, 27).tolist() == cube[:2, :2, :2].ravel().tolist()
+
+
+def test_document_strided_and_nested_views_meet_at_12() -> None:
+    block, strided = Sett(Stripe(18, 9), Stripe(6, 3), Stripe(2, 1)), Sett(Stripe(1, 4, 2))
+    assert block.first_common(strided, 0, 27) == 12
+    assert (block & strided).elements(0, 27).tolist() == [12]
+
+
+def test_document_halves_of_rows_and_every_seventh_meet_at_21() -> None:
+    rows, sevenths = Sett(Stripe(3, 3, 3)), Sett(Stripe(1, 6))
+    assert (rows & sevenths).elements(0, 24).tolist() == [21]
+
+
+# ------------------------------------------------------------------------------------------------- hard cases
+
+
+def test_half_on_stripes_of_coprime_periods() -> None:
+    s, t = Sett(Stripe(50001, 50002)), Sett(Stripe(50009, 50010))
+    assert not s.isdisjoint(t)
+    assert (s & t).count() == 50001 * 50009
+    assert (s & t).count(0, 10**15) == sum(s.count_common(t, lo, lo + 10**14) for lo in range(0, 10**15, 10**14))
+    with pytest.raises(TooManyPieces, match="count_common"):
+        (s & t).setts()
+
+
+def test_half_columns_through_a_reshape_of_coprime_extents() -> None:
+    # rows of 1025, half of each, met with the left half of rows of 1024: 1,535 pieces when listed
+    n = 1024
+    s, t = Sett(Stripe(n // 2, n + 1 - n // 2)), Sett(Stripe(n // 2, n // 2))
+    cells = np.zeros((n, n + 1), bool)
+    cells[:, : n // 2] = True
+    both = cells.reshape(n + 1, n)[:, : n // 2]
+    assert s.count_common(t, 0, n * (n + 1)) == int(both.sum())
+    assert members((s & t).setts(), (0, n * (n + 1))) == set(
+        np.flatnonzero(cells.ravel() & (np.arange(cells.size) % n < n // 2)).tolist()
+    )
+
+
+@pytest.mark.parametrize("size", [10, 10**3, 10**6, 10**9, 10**12])
+def test_answers_do_not_depend_on_size(size: int) -> None:
+    s, t = Sett(Stripe(6, 1), Stripe(2, 1)).scale(size), Sett(Stripe(1, 4, 2)).scale(size)
+    assert s.first_common(t, 0) == 7 * size
+    assert s.count_common(t) == 4 * size
+    assert s.nth(4 * size) == 7 * size
+
+
+# ------------------------------------------------------------------------------------------------- wrong input
+
+
+def test_overlapping_members_are_refused_and_a_shared_element_is_named() -> None:
+    with pytest.raises(ValueError, match="share 6"):
+        Setts([Sett(Stripe(1, 1)), Sett(Stripe(1, 2)).difference(Sett(Stripe(1, 11))).members[0]])
+
+
+def test_what_is_no_set_is_refused() -> None:
+    s = Sett(Stripe(1, 1))
+    with pytest.raises(TypeError, match="not int"):
+        s.isdisjoint(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="stripe 0 must be a Stripe"):
+        Sett((1, 1))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="element must be an integer"):
+        0.5 in s  # noqa: B015
+    with pytest.raises(TypeError, match="member 0 must be a Sett"):
+        Setts([Stripe(1, 1)])  # type: ignore[list-item]
+
+
+def test_half_a_range_is_refused() -> None:
+    with pytest.raises(ValueError, match="both start and stop"):
+        Sett().count(3)
+    with pytest.raises(ValueError, match="lo <= hi"):
+        Sett.interval(3, 2, 10)
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        Sett().scale(0)
+    with pytest.raises(ValueError, match="step must not be 0"):
+        Sett().sample(0, 0)
+    with pytest.raises(IndexError, match="empty"):
+        Sett.empty().nth(0)
+
+
+def test_the_default_limit_of_pieces_is_the_documented_one() -> None:
+    assert nest.MAX_PIECES == 10_000
