@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_exec.on_numpy import contiguous, read_view
+from tapestry_exec.on_numpy import block_of, contiguous, read_view
 from tapestry_plan import Graph, Shard, Stored, read_constant
 from tapestry_sets import Box
 
@@ -92,21 +93,21 @@ def _run_node(graph: Graph, name: str, values: Mapping[str, Array]) -> dict[str,
     made = {out: np.empty(graph.stored[out].shape, graph.stored[out].dtype) for out in node.outputs}
     whole = tuple(Box.of(array.shape) for array in made.values())
     shard = Shard(index, signature, node.attrs, boxes, whole, None)
-    itemsize = graph.stored[node.outputs[0]].itemsize
-    scratch = np.empty(op.workspace(shard, itemsize), np.uint8)
-    op.block(np, blocks, list(made.values()), Shard(index, signature, node.attrs, boxes, whole, scratch))
+    scratch = np.empty(op.workspace(shard, graph.stored[node.outputs[0]].itemsize), np.uint8)
+    op.block(np, blocks, list(made.values()), replace(shard, workspace=scratch))
     return made
 
 
 def _block(array: Array, box: Box, pad: float | None) -> Array:
     """The cells of a box of a whole tensor; the operand's padding where the box reaches outside."""
     tensor = Box.of(array.shape)
-    inside = tensor.intersect(box)
-    if tensor.contains(box) or inside is None:
-        return array[(*(slice(a, b) for a, b in zip(box.start, box.stop, strict=True)), ...)]
+    zeros = (0,) * array.ndim
+    if tensor.contains(box):
+        return block_of(array, zeros, box)
     out = np.full(box.shape, pad, array.dtype)
-    there = tuple(slice(a - s, b - s) for a, b, s in zip(inside.start, inside.stop, box.start, strict=True))
-    out[there] = array[tuple(slice(a, b) for a, b in zip(inside.start, inside.stop, strict=True))]
+    inside = tensor.intersect(box)
+    if inside is not None:
+        block_of(out, box.start, inside)[...] = block_of(array, zeros, inside)
     return out
 
 

@@ -8,7 +8,6 @@ renumbers cells across rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -170,12 +169,11 @@ class NumpyDevice:
         read = [None if item is None else _read_only(self._block(*item)) for item in inputs]
         write = [self._block(*item) for item in outputs]
         scratch = np.empty(0, np.uint8) if workspace is None else self._array(workspace)
-        block(np, read, write, replace(shard, workspace=scratch))
+        told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, scratch)
+        block(np, read, write, told)
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
-        slices = tuple(slice(a - s, a - s + n) for a, s, n in zip(box.start, buffer.start, box.shape, strict=True))
-        view: Array = self._array(buffer)[(*slices, ...)]
-        return view
+        return block_of(self._array(buffer), buffer.start, box)
 
 
 def _aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
@@ -258,6 +256,13 @@ def _aligned_views(
     strides = row_major(one.shape), row_major(two.shape)
     for runs in product(*region.grids()):
         yield _grid_view(one, strides[0], one_start, runs), _grid_view(two, strides[1], two_start, runs)
+
+
+def block_of(array: Array, start: Ints, box: Box) -> Array:
+    """The cells of a box in an array that begins at `start`, as a view; rank 0 stays an array."""
+    where: tuple[Any, ...] = tuple(slice(a - s, a - s + n) for a, s, n in zip(box.start, start, box.shape, strict=True))
+    view: Array = array[(*where, ...)]
+    return view
 
 
 def contiguous(array: Array) -> Array:

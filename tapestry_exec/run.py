@@ -354,7 +354,7 @@ class _Interpreter:
         outputs = [(self.buffers[n], box) for n, box in zip(step.outputs, shard.output_boxes, strict=True)]
         workspace = None if step.workspace is None else self.buffers[step.workspace]
         self.devices[step.device].launch(op.block, inputs, outputs, shard, workspace)
-        self.flop[step.device] += op.flop_per_point(node.attrs) * shard.index.size
+        self.flop[step.device] += op.flop_per_point(shard.signature, node.attrs) * shard.index.size
 
     def _outputs(self) -> dict[str, Array]:
         """Bring the outputs' cells to the host, and read viewed outputs through their views there."""

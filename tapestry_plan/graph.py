@@ -97,26 +97,35 @@ class Op:
         ``(xp, inputs, outputs, shard)``: writes the output blocks, in place, with functions of the array
         namespace `xp`. With a sharded reduction it writes the partial result of its part.
     flop : float or callable
-        Floating-point operations for each index point, or ``(attrs) -> float``.
+        Floating-point operations for each index point, or ``(signature, attrs) -> float``.
     reduction : "sum", "prod", "min" or "max", optional
         How partial results merge; needed for signatures with reduction axes.
     dtype : callable
         ``(input dtypes, attrs) -> output dtypes``; the first input's by default.
     workspace : callable
         ``(shard, itemsize) -> nbytes`` of scratch memory that the block wants.
+    attributes : tuple of str
+        Names of the attributes that it takes; any other is an error.
     """
 
     name: str
     signature: Callable[[Sequence[Shape], Attrs], Signature]
     block: Block
-    flop: float | Callable[[Attrs], float] = 1.0
+    flop: float | Callable[[Signature, Attrs], float] = 1.0
     reduction: Literal["sum", "prod", "min", "max"] | None = None
     dtype: Callable[[Sequence[str], Attrs], tuple[str, ...]] = _first_dtype
     workspace: Callable[[Shard, int], int] = _no_workspace
+    attributes: tuple[str, ...] = ()
 
-    def flop_per_point(self, attrs: Attrs) -> float:
+    def flop_per_point(self, signature: Signature, attrs: Attrs) -> float:
         """Floating-point operations at each index point."""
-        return self.flop(attrs) if callable(self.flop) else self.flop
+        return self.flop(signature, attrs) if callable(self.flop) else self.flop
+
+    def check_attributes(self, attrs: Attrs, what: str) -> None:
+        """Raise ValueError for an attribute that the operator does not take."""
+        unknown = [name for name in attrs if name not in self.attributes]
+        if unknown:
+            raise ValueError(f"{what}: there is no attribute {unknown[0]!r}; {self.name} takes {list(self.attributes)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +252,7 @@ class Graph:
         present = [self.source(name) for name in names]
         frozen_attrs = dict(sorted(attrs.items()))
         what = f"{declared.name} {node_name!r}"
+        declared.check_attributes(frozen_attrs, what)
         try:
             signature = declared.signature([source.shape for source in present], frozen_attrs)
         except ValueError as error:
@@ -340,7 +350,7 @@ class Graph:
     def flop(self) -> float:
         """Floating-point operations of one unsharded run."""
         return sum(
-            self.ops[n.op].flop_per_point(n.attrs) * self.signature(n.name).index.size
+            self.ops[n.op].flop_per_point(self.signature(n.name), n.attrs) * self.signature(n.name).index.size
             for n in self.nodes.values()
         )
 
@@ -364,6 +374,7 @@ class Graph:
                 continue
             if item.op not in self.ops:
                 raise UnsupportedOp(f"{where}: operator {item.op!r} has no declaration")
+            self.ops[item.op].check_attributes(item.attrs, where)
             shapes = [self.source(name).shape for name in item.inputs]
             outs = [self.stored[name].shape for name in item.outputs]
             self.ops[item.op].signature(shapes, item.attrs).validate(shapes, outs, where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 from tapestry_plan.graph import Graph, OpNode
 from tapestry_plan.signature import Signature, parts_of
@@ -121,7 +121,7 @@ def sharing(op: Operation, axis: str, parts: int = 2) -> tuple[int, ...]:
         One count for each input, in cells.
     """
     shards = op.shard({axis: parts})
-    pairs = list(zip(shards, shards[1:], strict=False))
+    pairs = list(pairwise(shards))
     return tuple(
         max((one.inputs[k].count_common(two.inputs[k]) for one, two in pairs), default=0)
         for k in range(len(op.node.inputs))

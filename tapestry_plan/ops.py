@@ -12,7 +12,7 @@ axes only. Cells of a strided window's block that lie between the windows are ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import isfinite, prod
 from typing import Any, Protocol
@@ -52,14 +52,8 @@ def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     """The bounds of a clip are values of its operand's dtype."""
     for key in ("min", "max"):
         bound = attrs.get(key)
-        if (
-            bound is not None
-            and np.dtype(dtypes[0]).kind in "iub"
-            and bound != np.dtype(dtypes[0]).type(bound)
-        ):
-            raise ValueError(
-                f"{key} is {bound!r}, which is no value of operand 0's dtype {dtypes[0]}; round it"
-            )
+        if bound is not None and np.dtype(dtypes[0]).kind in "iub" and bound != np.dtype(dtypes[0]).type(bound):
+            raise ValueError(f"{key} is {bound!r}, which is no value of operand 0's dtype {dtypes[0]}; round it")
     return (dtypes[0],)
 
 
@@ -94,9 +88,7 @@ def _ints(value: Any, rank: int, what: str, least: int) -> tuple[int, ...]:
 
 def _axis(axis: Any, rank: int, what: str) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
-        raise ValueError(
-            f"{what}: axis is {axis!r}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}"
-        )
+        raise ValueError(f"{what}: axis is {axis!r}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}")
     return axis % rank
 
 
@@ -116,8 +108,7 @@ def _broadcast(shapes: Sequence[Shape]) -> Shape:
     except ValueError:
         listed = " and ".join(str(shape) for shape in shapes)
         raise ValueError(
-            f"operands of shapes {listed} do not broadcast; aligned at the last axis, "
-            "extents must be equal or 1"
+            f"operands of shapes {listed} do not broadcast; aligned at the last axis, extents must be equal or 1"
         ) from None
 
 
@@ -212,9 +203,7 @@ def _sum_n_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: 
 def _matmul_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     a, b = shapes
     if len(a) < 2 or len(b) < 2:
-        raise ValueError(
-            f"operands have shapes {a} and {b}; both need rank 2 or more: give vectors an axis of 1"
-        )
+        raise ValueError(f"operands have shapes {a} and {b}; both need rank 2 or more: give vectors an axis of 1")
     if a[-1] != b[-2]:
         raise ValueError(
             f"operand 0 of shape {a} has {a[-1]} columns (axis {len(a) - 1}), "
@@ -360,9 +349,7 @@ class Window:
         ]
 
 
-def _offsets(
-    shard: Shard, window: Window, names: Sequence[str]
-) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+def _offsets(shard: Shard, window: Window, names: Sequence[str]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
     """For each kernel offset of a shard: its number on each axis, and the cells that it reads."""
     outs = [_length(shard, name) for name in names]
     kernel = [range(_length(shard, f"k{name}")) for name in names]
@@ -517,9 +504,7 @@ def _conv_unfolded(
         columns = scratch[: depth * kernel * rows * row].reshape(depth, kernel, rows, *out.shape[2:])
         for k, (_, cells) in enumerate(offsets):
             first = cells[0].start + top * stride
-            columns[:, k] = x[
-                (slice(None), slice(first, first + (rows - 1) * stride + 1, stride), *cells[1:])
-            ]
+            columns[:, k] = x[(slice(None), slice(first, first + (rows - 1) * stride + 1, stride), *cells[1:])]
         target = flat[:, top * row : (top + rows) * row]
         xp.matmul(matrix, columns.reshape(depth * kernel, -1), out=target)
         if bias is not None:
@@ -580,21 +565,8 @@ def _max_pool_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
 
 def _average_pool_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     signature = _pool_signature(shapes, attrs, 0.0)
-    extents = shapes[0][2:]
-    given = attrs.get("extents")
-    if given is not None and tuple(given) != extents:
-        raise ValueError(
-            f"extents is {given!r}, but operand 0 of shape {shapes[0]} has the extents {extents}"
-        )
-    box = signature.inputs[0].projection.bounding_box(signature.index)
-    inside = all(a >= 0 and b <= n for a, b, n in zip(box.start[2:], box.stop[2:], extents, strict=True))
-    if given is None and not inside:
-        raise ValueError(
-            f"windows reach outside operand 0 of shape {shapes[0]}, so the attribute extents={extents} is "
-            "needed "
-            "to count their cells; the function average_pool sets it"
-        )
-    return signature
+    read = replace(signature.inputs[0], extents=shapes[0])
+    return Signature(signature.axes, (read,), signature.outputs)
 
 
 def _max_pool_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -632,9 +604,9 @@ def _cells_counted(shard: Shard, axis: int, name: str) -> NDArray[np.intp]:
     window = Window.of(_ints(shard.attrs["kernel"], rank, "kernel", 1), shard.attrs)
     kernel = window.kernel[axis]
     positions = np.arange(*shard.range(name)) * window.strides[axis] - window.begins[axis]
-    if "extents" not in shard.attrs:  # no window reaches outside
-        return np.full(len(positions), kernel)
-    low, high = 0, shard.attrs["extents"][axis]
+    extents = shard.signature.inputs[0].extents
+    assert extents is not None, "the signature of average_pool says where its tensor ends"
+    low, high = 0, extents[2 + axis]
     if shard.attrs.get("count_include_pad"):
         low, high = -window.begins[axis], high + window.ends[axis]
     cells = positions[:, None] + np.arange(kernel) * window.dilations[axis]
@@ -763,16 +735,6 @@ def _lrn_workspace(shard: Shard, itemsize: int) -> int:
 def _row_signature(shapes: Sequence[Shape], attrs: Attrs, first: int, last: int) -> Signature:
     """An index point for each row; a row is what the axes first to last of operand 0 span."""
     x = shapes[0]
-    length = prod(x[first:last])
-    if attrs.get("length", length) != length:
-        raise ValueError(
-            f"length is {attrs['length']!r}, but a row of operand 0 of shape {x} has {length} values"
-        )
-    if "length" not in attrs:
-        raise ValueError(
-            f"the attribute length={length} is missing: the values of a row, by which work is counted; "
-            "the function of the operator's name sets it"
-        )
     axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(x) if not first <= k < last)
     forms: list[Form] = [{} if first <= k < last else {f"i{k}": 1} for k in range(len(x))]
     whole = Operand(project(axes, forms, [n if first <= k < last else 1 for k, n in enumerate(x)]))
@@ -805,9 +767,7 @@ def _layer_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     axis = _axis(attrs.get("axis", -1), len(x), "layer_normalization")
     for what, shape in zip(("scale", "bias"), shapes[1:], strict=False):
         if shape != x[axis:]:
-            raise ValueError(
-                f"the {what} has shape {shape}; {x[axis:]} is needed, the normalised axes of operand 0"
-            )
+            raise ValueError(f"the {what} has shape {shape}; {x[axis:]} is needed, the normalised axes of operand 0")
     return _row_signature(shapes, attrs, axis, len(x))
 
 
@@ -831,8 +791,13 @@ def _declare(*ops: Op) -> None:
         BUILTIN_OPS[op.name] = op
 
 
-def _per_row(flop: int) -> Callable[[Attrs], float]:
-    return lambda attrs: float(flop * attrs["length"])
+_WINDOW = ("strides", "pads", "dilations")
+_POOL = ("kernel", *_WINDOW, "ceil_mode")
+
+
+def _per_row(flop: int) -> Callable[[Signature, Attrs], float]:
+    """So many operations for each value of a row."""
+    return lambda signature, attrs: float(flop * prod(signature.inputs[0].projection.shape))
 
 
 _unary = _counted(_elementwise_signature, 1, 1)
@@ -845,8 +810,8 @@ _declare(
     Op("div", _binary, _div_block, dtype=_same_dtype),
     Op("sum_n", _counted(_elementwise_signature, 1, None), _sum_n_block, dtype=_same_dtype),
     Op("relu", _unary, _relu_block),
-    Op("leaky_relu", _unary, _leaky_relu_block, dtype=_floating),
-    Op("clip", _unary, _clip_block, dtype=_bounded),
+    Op("leaky_relu", _unary, _leaky_relu_block, dtype=_floating, attributes=("alpha",)),
+    Op("clip", _unary, _clip_block, dtype=_bounded, attributes=("min", "max")),
     Op("sigmoid", _unary, _sigmoid_block, dtype=_floating),
     Op("tanh", _unary, _ufunc("tanh"), dtype=_floating),
     Op("exp", _unary, _ufunc("exp"), dtype=_floating),
@@ -855,10 +820,35 @@ _declare(
     Op("abs", _unary, _ufunc("absolute")),
     Op("matmul", _counted(_matmul_signature, 2, 2), _ufunc("matmul"), 2.0, "sum", _same_dtype),
     Op("linear", _counted(_linear_signature, 2, 3), _gemm_block, 2.0, "sum", _same_dtype),
-    Op("gemm", _counted(_gemm_signature, 2, 3), _gemm_block, 2.0, "sum", _scaled),
-    Op("conv", _counted(_conv_signature, 2, 3), _conv_block, 2.0, "sum", _same_dtype, _conv_workspace),
-    Op("max_pool", _counted(_max_pool_signature, 1, 1), _max_pool_block, 1.0, "max", _floating),
-    Op("average_pool", _counted(_average_pool_signature, 1, 1), _average_pool_block, 1.0, "sum", _floating),
+    Op(
+        "gemm",
+        _counted(_gemm_signature, 2, 3),
+        _gemm_block,
+        2.0,
+        "sum",
+        _scaled,
+        attributes=("alpha", "beta", "trans_a", "trans_b"),
+    ),
+    Op(
+        "conv",
+        _counted(_conv_signature, 2, 3),
+        _conv_block,
+        2.0,
+        "sum",
+        _same_dtype,
+        _conv_workspace,
+        attributes=(*_WINDOW, "groups"),
+    ),
+    Op("max_pool", _counted(_max_pool_signature, 1, 1), _max_pool_block, 1.0, "max", _floating, attributes=_POOL),
+    Op(
+        "average_pool",
+        _counted(_average_pool_signature, 1, 1),
+        _average_pool_block,
+        1.0,
+        "sum",
+        _floating,
+        attributes=(*_POOL, "count_include_pad"),
+    ),
     Op(
         "global_average_pool",
         _counted(_global_pool_signature, 1, 1),
@@ -868,7 +858,14 @@ _declare(
         _floating,
     ),
     Op("global_max_pool", _counted(_global_pool_signature, 1, 1), _reduce_block("max"), 1.0, "max"),
-    Op("reduce_sum", _counted(_reduce_signature, 1, 1), _reduce_block("sum"), 1.0, "sum"),
+    Op(
+        "reduce_sum",
+        _counted(_reduce_signature, 1, 1),
+        _reduce_block("sum"),
+        1.0,
+        "sum",
+        attributes=("axes", "keepdims"),
+    ),
     Op(
         "reduce_mean",
         _counted(_reduce_signature, 1, 1),
@@ -876,26 +873,57 @@ _declare(
         1.0,
         "sum",
         _floating,
+        attributes=("axes", "keepdims"),
     ),
-    Op("reduce_max", _counted(_reduce_signature, 1, 1), _reduce_block("max"), 1.0, "max"),
-    Op("batch_normalization", _counted(_batch_norm_signature, 5, 5), _batch_norm_block, 2.0, dtype=_floating),
+    Op(
+        "reduce_max",
+        _counted(_reduce_signature, 1, 1),
+        _reduce_block("max"),
+        1.0,
+        "max",
+        attributes=("axes", "keepdims"),
+    ),
+    Op(
+        "batch_normalization",
+        _counted(_batch_norm_signature, 5, 5),
+        _batch_norm_block,
+        2.0,
+        dtype=_floating,
+        attributes=("epsilon",),
+    ),
     Op(
         "lrn",
         _counted(_lrn_signature, 1, 1),
         _lrn_block,
-        lambda attrs: 2.0 * attrs["size"] + 4.0,
+        lambda signature, attrs: 2.0 * attrs["size"] + 4.0,
         None,
         _floating,
         _lrn_workspace,
+        attributes=("size", "alpha", "beta", "bias"),
     ),
-    Op("softmax", _counted(_softmax_signature, 1, 1), _softmax_block, _per_row(4), dtype=_floating),
-    Op("log_softmax", _counted(_softmax_signature, 1, 1), _log_softmax_block, _per_row(4), dtype=_floating),
+    Op(
+        "softmax",
+        _counted(_softmax_signature, 1, 1),
+        _softmax_block,
+        _per_row(4),
+        dtype=_floating,
+        attributes=("axis",),
+    ),
+    Op(
+        "log_softmax",
+        _counted(_softmax_signature, 1, 1),
+        _log_softmax_block,
+        _per_row(4),
+        dtype=_floating,
+        attributes=("axis",),
+    ),
     Op(
         "layer_normalization",
         _counted(_layer_norm_signature, 2, 3),
         _layer_norm_block,
         _per_row(8),
         dtype=_floating,
+        attributes=("axis", "epsilon"),
     ),
 )
 
@@ -956,9 +984,7 @@ exp = _unary_function("exp", "The exponential, cell by cell.")
 sqrt = _unary_function("sqrt", "The square root, cell by cell.")
 neg = _unary_function("neg", "-x, cell by cell.")
 abs = _unary_function("abs", "The absolute value, cell by cell.")
-global_average_pool = _unary_function(
-    "global_average_pool", "The mean over all spatial axes, kept with extent 1."
-)
+global_average_pool = _unary_function("global_average_pool", "The mean over all spatial axes, kept with extent 1.")
 global_max_pool = _unary_function("global_max_pool", "The maximum over all spatial axes, kept with extent 1.")
 
 
@@ -1026,9 +1052,7 @@ def gemm(
     ----------
     ONNX Gemm.
     """
-    return _apply(
-        "gemm", a, b, c, name=name, alpha=alpha, beta=beta, trans_a=bool(trans_a), trans_b=bool(trans_b)
-    )
+    return _apply("gemm", a, b, c, name=name, alpha=alpha, beta=beta, trans_a=bool(trans_a), trans_b=bool(trans_b))
 
 
 def conv(
@@ -1145,7 +1169,6 @@ def average_pool(
         dilations=_attr(dilations),
         ceil_mode=bool(ceil_mode),
         count_include_pad=bool(count_include_pad),
-        extents=tuple(x.shape[2:]),
     )
 
 
@@ -1214,16 +1237,12 @@ def lrn(
 
 def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """exp(x) / Σ exp(x) along an axis, which no plan splits."""
-    return _apply("softmax", x, name=name, axis=axis, length=_row_length(x, axis, "softmax"))
+    return _apply("softmax", x, name=name, axis=axis)
 
 
 def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """x − log Σ exp(x) along an axis, which no plan splits."""
-    return _apply("log_softmax", x, name=name, axis=axis, length=_row_length(x, axis, "log_softmax"))
-
-
-def _row_length(x: Tensor, axis: int, what: str) -> int:
-    return x.shape[_axis(axis, x.ndim, what)]
+    return _apply("log_softmax", x, name=name, axis=axis)
 
 
 def layer_normalization(
@@ -1242,7 +1261,6 @@ def layer_normalization(
     ONNX LayerNormalization.
     """
     first = _axis(axis, x.ndim, "layer_normalization")
-    length = prod(x.shape[first:])
     return _apply(
         "layer_normalization",
         x,
@@ -1251,5 +1269,4 @@ def layer_normalization(
         name=name,
         axis=first - x.ndim,
         epsilon=float(epsilon),
-        length=length,
     )

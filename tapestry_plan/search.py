@@ -287,7 +287,7 @@ class Problem:
         if variable.kind != "operator":
             return np.zeros(len(variable.layouts), np.int64)
         node = self.graph.nodes[variable.name]
-        per_point = self.graph.ops[node.op].flop_per_point(node.attrs)
+        per_point = self.graph.ops[node.op].flop_per_point(self.graph.signature(node.name), node.attrs)
         nbytes = np.zeros((len(variable.layouts), self.mesh.size), np.int64)
         for name in dict.fromkeys(s for n in node.inputs for s in self.graph.source(n).stored):
             use = next(use for use in self.uses[name] if use.variable == at)
@@ -484,7 +484,8 @@ def _stage(
     at = problem.position["operator", node.name]
     variable = problem.variables[at]
     option = variable.layouts[choice[at]]
-    per_point = problem.graph.ops[node.op].flop_per_point(node.attrs)
+    signature = problem.graph.signature(node.name)
+    per_point = problem.graph.ops[node.op].flop_per_point(signature, node.attrs)
     mine = [value for (_, consumer), value in moved.items() if consumer == node.name]
     got = sum((nbytes for nbytes, _ in mine), np.zeros(problem.mesh.size, np.int64))
     ticks = sum(t for _, t in mine) + int(problem.compute[at][choice[at]])

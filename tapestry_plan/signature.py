@@ -52,11 +52,14 @@ class Operand:
     at_start_of : tuple of str
         Reduction axes at whose beginning only the operand is read (the bias of a convolution: added once,
         by the part that starts the reduction).
+    extents : tuple of int, optional
+        The tensor's shape, for block functions that must know where it ends.
     """
 
     projection: IndexProjection
     pad: float | None = None
     at_start_of: tuple[str, ...] = ()
+    extents: tuple[int, ...] | None = None
 
 
 def project(

@@ -351,9 +351,7 @@ def runs(s: Nest, lo: int, hi: int) -> list[Run]:
         rank += run.size
         out.append(run)
         if len(out) > MAX_PIECES:
-            raise TooManyPieces(
-                f"runs: {len(out)} runs are not enough for {s} in [{lo}, {hi}); elements() needs none"
-            )
+            raise TooManyPieces(f"runs: {len(out)} runs are not enough for {s} in [{lo}, {hi}); elements() needs none")
     return out
 
 
@@ -1029,7 +1027,24 @@ def subtract(s: Nest, t: Nest) -> list[Nest]:
 
 def merge_nests(nests: Iterable[Nest]) -> list[Nest]:
     """Return fewer nests for the same elements, given disjoint nests."""
-    current = [s for s in nests if s != EMPTY]
+    current = _merge_alike([s for s in nests if s != EMPTY])
+    if len(current) < 2:
+        return current
+    common = lcm(*(s[0][1] for s in current))
+    if sum(count(s, 0, common) for s in current) == common:
+        return [()]
+    if common <= MASK_BITS:  # short: begin again from the blocks, and take the shorter answer
+        mask = 0
+        for s in current:
+            mask |= bits(s, 0, common)
+        solid = _join_around(_solid_items(mask), common)
+        again = _merge_alike(_with_period(solid, common))
+        current = min(current, again, key=len)
+    return current
+
+
+def _merge_alike(current: list[Nest]) -> list[Nest]:
+    """Join nests of equal period and inside, until none are left."""
     while len(current) > 1:
         by_period: dict[int, list[Item]] = {}
         for s in current:

@@ -944,7 +944,12 @@ def _subtract_one(r: Region, s: Region) -> list[Region]:
 def _merge(members: Sequence[Region]) -> list[Region]:
     """Join regions that differ on one axis only, where their union there is shorter."""
     current = list(members)
-    changed = len(current) > 1
+    if len(current) < 2:
+        return current
+    like = current[0]
+    if sum(r._count() for r in current) == prod(like.shape):
+        return [Region.full(like.shape, like.start)]
+    changed = True
     while changed:
         changed = False
         for axis in range(current[0].rank):

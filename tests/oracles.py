@@ -69,7 +69,7 @@ def listed(stripes: Sequence[Stripe], window: tuple[int, int]) -> set[int]:
 
 def members(integers: Setts, window: tuple[int, int]) -> set[int]:
     """List a disjoint union in a window by its levels alone, and assert that it is disjoint there."""
-    every = [z for sett in integers.members for z in range(*window) if in_nesting(sett.stripes, z)]
+    every = [z for sett in integers.members for z in listed(sett.stripes, window)]
     assert len(every) == len(set(every)), f"members of {integers!r} share an element"
     return set(every)
 
@@ -79,7 +79,7 @@ def listed_points(region: Region | Regions) -> set[tuple[int, ...]]:
     every: list[tuple[int, ...]] = []
     for one in region.members if isinstance(region, Regions) else (region,):
         axes = [
-            [] if one.is_empty else [z for z in range(lo, lo + n) if in_nesting(sett.stripes, z)]
+            sorted(listed(sett.stripes, (lo, lo + n)))
             for sett, lo, n in zip(one.setts, one.start, one.shape, strict=True)
         ]
         every += [] if one.is_empty else product(*axes)

@@ -64,7 +64,7 @@ def test_networks_run_sharded(name: str, devices: int) -> None:
     total = graph.flop()
     done = [0.0] * devices
     for node, places in p.placement.items():
-        per_point = graph.ops[graph.nodes[node].op].flop_per_point(graph.nodes[node].attrs)
+        per_point = graph.ops[graph.nodes[node].op].flop_per_point(graph.signature(node), graph.nodes[node].attrs)
         for device, boxes in places.items():
             done[device] += per_point * sum(prod(box.shape) for box in boxes)
     assert sum(done) <= 1.1 * total

@@ -69,7 +69,7 @@ def test_pack_lists_the_cells_in_row_major_order(case: tuple[Region, list[Point]
     array = over(box)
     payload = pack(array, box.start, [region, region])
     assert payload.tolist() == at(array, box, points) * 2
-    assert payload.flags.c_contiguous and not np.sharesmemory(payload, array)
+    assert payload.flags.c_contiguous and not np.shares_memory(payload, array)
 
 
 def test_unpack_of_rank_0() -> None:
@@ -169,7 +169,7 @@ def test_a_plain_view_is_not_copied() -> None:
     view = allocate((4, 6), name="A").T[::-1, 1:]
     array = np.arange(24).reshape(4, 6)
     found = read_view(view.pieces, [array], view.shape, "int64")
-    assert np.sharesmemory(found, array) and not found.flags.writeable
+    assert np.shares_memory(found, array) and not found.flags.writeable
     np.testing.assert_array_equal(found, array.T[::-1, 1:])
 
 
@@ -242,9 +242,9 @@ def test_arenas_are_apart_and_aligned() -> None:
     for d in (one, two):
         d.alloc(buffer(0, (25,)), (25,))
         assert d._arrays[0].ctypes.data % 64 == 0
-    assert not np.sharesmemory(one.memory, two.memory)
+    assert not np.shares_memory(one.memory, two.memory)
     payload = one.pack(buffer(0, (25,)), [Region.full((25,))])
-    assert not np.sharesmemory(payload, one.memory)
+    assert not np.shares_memory(payload, one.memory)
 
 
 def test_a_backend_object_keeps_its_closed_arenas() -> None:
@@ -277,7 +277,7 @@ def test_placing_copies_only_what_is_scattered() -> None:
     backend = NumpyBackend()
     rows = Region.from_bounds((4, 6), (1, 0), (3, 6))
     columns = Region.from_bounds((4, 6), (0, 1), (4, 3))
-    assert np.sharesmemory(backend.place(array, [rows]), array)
+    assert np.shares_memory(backend.place(array, [rows]), array)
     assert backend.place(array, [rows]).tolist() == array[1:3].ravel().tolist()
     assert backend.place(array, [columns]).tolist() == array[:, 1:3].ravel().tolist()
     assert backend.place(array, [rows, columns]).size == 20

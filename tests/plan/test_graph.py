@@ -79,6 +79,7 @@ def test_draw_names_everything() -> None:
         (lambda g, x: g.input("z", (2,), "float33"), ValueError, "no dtype"),
         (lambda g, x: g.constant("z", np.array([None])), ValueError, "objects"),
         (lambda g, x: g.op("frobnicate", x), UnsupportedOp, "no declaration"),
+        (lambda g, x: g.op("relu", x, slope=2), ValueError, "no attribute 'slope'; relu takes"),
         (lambda g, x: x @ x, ValueError, "matmul"),
         (lambda g, x: x.reshape(5, 5), ValueError, "24 elements"),
         (lambda g, x: g.output(Graph().input("q", (1,))), ValueError, "another graph"),

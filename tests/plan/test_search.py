@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise, permutations, product
 from math import prod
 
@@ -277,7 +278,7 @@ def _permuted(op: str, order: tuple[int, ...], rename: str) -> Op:
 
         return Signature(axes, tuple(map(turned, old.inputs)), tuple(map(turned, old.outputs)))
 
-    return Op(rename, signature, declared.block, declared.flop, declared.reduction, declared.dtype)
+    return replace(declared, name=rename, signature=signature)
 
 
 @pytest.mark.parametrize("devices", [4, 6])
