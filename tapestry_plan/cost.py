@@ -40,8 +40,8 @@ class RegionTable:
     --------
     >>> from tapestry_sets import Region
     >>> table = RegionTable((8, 8))
-    >>> top = table.number(Regions.of(Region.from_bounds((8, 8), (0, 0), (5, 8))))
-    >>> low = table.number(Regions.of(Region.from_bounds((8, 8), (3, 0), (8, 8))))
+    >>> top = table.number(Regions((8, 8), [Region.from_bounds((8, 8), (0, 0), (5, 8))]))
+    >>> low = table.number(Regions((8, 8), [Region.from_bounds((8, 8), (3, 0), (8, 8))]))
     >>> table.sizes(np.array([top]), np.array([low])).tolist()
     [16]
     """
