@@ -226,9 +226,7 @@ class Graph:
         )
         return Tensor(self, name)
 
-    def op(
-        self, op: str | Op, *inputs: Tensor | None, name: str | None = None, **attrs: Any
-    ) -> Any:
+    def op(self, op: str | Op, *inputs: Tensor | None, name: str | None = None, **attrs: Any) -> Any:
         """Apply an operator, by name or by declaration.
 
         Returns
@@ -267,9 +265,7 @@ class Graph:
             for k in range(len(shapes))
         ]
         self.ops[declared.name] = declared
-        self.nodes[node_name] = OpNode(
-            node_name, declared.name, frozen_attrs, names, tuple(outs)
-        )
+        self.nodes[node_name] = OpNode(node_name, declared.name, frozen_attrs, names, tuple(outs))
         self._signatures[node_name] = signature
         for out, shape, dtype in zip(outs, shapes, dtypes, strict=True):
             self._new_tensor(Stored(out, shape, dtype, "result"))
@@ -523,9 +519,7 @@ class Graph:
             return op
         declared = self.ops.get(op) or BUILTIN_OPS.get(op)
         if declared is None:
-            raise UnsupportedOp(
-                f"operator {op!r} has no declaration; known are {sorted({*BUILTIN_OPS, *self.ops})}"
-            )
+            raise UnsupportedOp(f"operator {op!r} has no declaration; known are {sorted({*BUILTIN_OPS, *self.ops})}")
         return declared
 
     def _resolve(self, name: str) -> Source:
@@ -539,9 +533,7 @@ class Graph:
         names = tuple(dict.fromkeys(n for source in below for n in source.stored))
         renumbered = tuple(
             tuple(
-                piece
-                if piece.source < 0
-                else replace(piece, source=names.index(source.stored[piece.source]))
+                piece if piece.source < 0 else replace(piece, source=names.index(source.stored[piece.source]))
                 for piece in source.pieces
             )
             for source in below

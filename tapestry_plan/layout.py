@@ -130,9 +130,7 @@ def _factorisations(product: int, extents: Sequence[int]) -> Iterator[tuple[int,
                 yield (first, *rest)
 
 
-def asked_layout(
-    axes: Sequence[Axis], wanted: Mapping[str, Any], mesh: Mesh, where: str
-) -> Layout:
+def asked_layout(axes: Sequence[Axis], wanted: Mapping[str, Any], mesh: Mesh, where: str) -> Layout:
     """The one layout that a user asks for: axis name to a number of parts or to mesh axes by name.
 
     Numbers take the devices in the order of the axes, row-major; the remaining devices are trailing

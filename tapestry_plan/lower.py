@@ -56,14 +56,10 @@ class Arena:
     def take(self, nbytes: int) -> int:
         """Offset of a free place; the lowest one that is large enough."""
         size = aligned(nbytes)
-        offset = 0
-        at = 0
-        for at, (start, end) in enumerate(self.taken):  # noqa: B007 (the position is used after the loop)
-            if offset + size <= start:
-                break
-            offset = end
-        else:
-            at = len(self.taken)
+        at = offset = 0
+        while at < len(self.taken) and self.taken[at][0] < offset + size:
+            offset = self.taken[at][1]
+            at += 1
         self.taken.insert(at, (offset, offset + size))
         self.peak = max(self.peak, offset + size)
         return offset
@@ -112,9 +108,7 @@ class _Lowering:
     ) -> Buffer:
         nbytes = prod(box.shape) * np.dtype(dtype).itemsize
         offset = self.arenas[device].take(nbytes)
-        buffer = Buffer(
-            len(self.buffers), device, tensor, box.start, box.shape, dtype, offset, nbytes, part, fill
-        )
+        buffer = Buffer(len(self.buffers), device, tensor, box.start, box.shape, dtype, offset, nbytes, part, fill)
         self.buffers.append(buffer)
         self.steps.append(Alloc(buffer.id))
         self.live.add(buffer.id)
@@ -141,9 +135,7 @@ class _Lowering:
 
     # -- making cells available --------------------------------------------------------------------------
 
-    def provide(
-        self, node: str, name: str, device: int, need: Regions, box: Box, fill: float | None = None
-    ) -> Buffer:
+    def provide(self, node: str, name: str, device: int, need: Regions, box: Box, fill: float | None = None) -> Buffer:
         """A buffer on `device` over `box` in which the cells `need` of a stored tensor are complete."""
         tensor = self.graph.stored[name]
         mine = self.resident.setdefault((name, device), [])
@@ -461,5 +453,3 @@ def _last_reads(chosen: Chosen) -> dict[str, int]:
         for stored in chosen.graph.source(name).stored:
             last.pop(stored, None)
     return last
-
-

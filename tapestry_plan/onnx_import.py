@@ -127,9 +127,7 @@ def _read(source: Any) -> tuple[Any, Path | None]:
     if isinstance(source, onnx.ModelProto):
         return source, None
     if not isinstance(source, (str, Path, bytes)):
-        raise TypeError(
-            f"load_onnx: {type(source).__name__} given; give a path, the bytes of a model or a ModelProto"
-        )
+        raise TypeError(f"load_onnx: {type(source).__name__} given; give a path, the bytes of a model or a ModelProto")
     path = None if isinstance(source, bytes) else Path(source)
     what = f"the {len(source)} bytes given" if isinstance(source, bytes) else str(source)
     data = source if isinstance(source, bytes) else Path(source).read_bytes()
@@ -159,9 +157,7 @@ def _opset(model: Any, what: str) -> int:
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     if not versions:
         domains = sorted({entry.domain for entry in model.opset_import})
-        raise ValueError(
-            f"load_onnx: {what}: the model uses the domains {domains} only, not ONNX's own operators"
-        )
+        raise ValueError(f"load_onnx: {what}: the model uses the domains {domains} only, not ONNX's own operators")
     if not 1 <= versions[0] <= newest:
         raise ValueError(
             f"load_onnx: {what}: unknown opset {versions[0]} of domain 'ai.onnx'; the newest supported is "
@@ -214,14 +210,11 @@ def _reject_unusual_tensors(model: Any, what: str) -> None:
 
     for sparse in model.graph.sparse_initializer:
         raise ValueError(
-            f"load_onnx: {what}: initializer {sparse.values.name!r} is sparse, which is not supported; "
-            "store it dense"
+            f"load_onnx: {what}: initializer {sparse.values.name!r} is sparse, which is not supported; store it dense"
         )
     for tensor in _all_tensors(model):
         if tensor.data_type == onnx.TensorProto.STRING:
-            raise ValueError(
-                f"load_onnx: {what}: tensor {tensor.name!r} holds strings; only numbers are supported"
-            )
+            raise ValueError(f"load_onnx: {what}: tensor {tensor.name!r} holds strings; only numbers are supported")
 
 
 def _with_external_data(model: Any, path: Path | None, what: str) -> Any:
@@ -253,9 +246,7 @@ def _check_place(tensor: Any, folder: Path, what: str) -> None:
     where = f"load_onnx: {what}: tensor {tensor.name!r} is stored in {location!r}"
     target = (folder / location).resolve()  # resolves symbolic links and ".."
     if not location or Path(location).is_absolute() or not target.is_relative_to(folder):
-        raise ValueError(
-            f"{where}, outside the model's folder {folder}; only files beside the model are read"
-        )
+        raise ValueError(f"{where}, outside the model's folder {folder}; only files beside the model are read")
     if not target.is_file():
         raise ValueError(f"{where}, which does not exist in {folder}; put the file beside the model")
     try:
@@ -265,8 +256,7 @@ def _check_place(tensor: Any, folder: Path, what: str) -> None:
     size = target.stat().st_size
     if offset < 0 or offset > size or (length >= 0 and offset + length > size):
         raise ValueError(
-            f"{where}, bytes {offset} to {offset + max(length, 0)}, but the file has {size} bytes; it is "
-            "truncated"
+            f"{where}, bytes {offset} to {offset + max(length, 0)}, but the file has {size} bytes; it is truncated"
         )
 
 
@@ -279,9 +269,7 @@ def _input_shape(value: Any, given: Mapping[str, Sequence[int]], what: str) -> t
     wanted = given.get(value.name)
     if not tensor.HasField("shape"):
         if wanted is None:
-            raise ValueError(
-                f"load_onnx: {what}: input {value.name!r} has no shape; {_mend(value.name, ('…',))}"
-            )
+            raise ValueError(f"load_onnx: {what}: input {value.name!r} has no shape; {_mend(value.name, ('…',))}")
         return tuple(wanted)
     dims = list(tensor.shape.dim)
     if wanted is not None and len(wanted) != len(dims):
@@ -324,16 +312,13 @@ def _dtype_of(value: Any, what: str) -> str:
     from onnx import TensorProto, helper
 
     if value.type.WhichOneof("value") != "tensor_type":
-        raise ValueError(
-            f"load_onnx: {what}: input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor"
-        )
+        raise ValueError(f"load_onnx: {what}: input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor")
     code = value.type.tensor_type.elem_type
     dtype = helper.tensor_dtype_to_np_dtype(code) if code else np.dtype(object)
     if dtype.kind not in "fiub":
         label = TensorProto.DataType.Name(code)
         raise ValueError(
-            f"load_onnx: {what}: input {value.name!r} has elements of type {label}; cast it to numbers of "
-            "NumPy"
+            f"load_onnx: {what}: input {value.name!r} has elements of type {label}; cast it to numbers of NumPy"
         )
     return str(dtype.name)
 
@@ -440,9 +425,7 @@ class Importer:
         reads = [name for name in node.inputs if name]
         for name in reads:
             if name not in self._tensors and not self.is_known(name):
-                raise ValueError(
-                    f"load_onnx: {self.what}: {node.where} reads {name!r}, which no earlier node makes"
-                )
+                raise ValueError(f"load_onnx: {self.what}: {node.where} reads {name!r}, which no earlier node makes")
         if node.op_type in ("Shape", "Size"):
             self.bind(node.outputs[0], _shape_value(node, self.shape(node.inputs[0])))
         elif node.op_type not in ("Identity", "Dropout") and all(map(self.is_known, reads)):
@@ -484,17 +467,13 @@ def _evaluate(node: Node, at: Importer) -> list[Array]:
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in given.items()
     ]
-    outputs = [
-        helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.outputs if name
-    ]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.outputs if name]
     graph = helper.make_graph([node.proto], "known", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", at.opset)])
     try:
         results = ReferenceEvaluator(model).run(None, given)
     except Exception as error:  # whatever the implementation of any operator raises
-        raise ValueError(
-            f"load_onnx: {at.what}: {node.where} cannot be evaluated in advance: {error}"
-        ) from None
+        raise ValueError(f"load_onnx: {at.what}: {node.where} cannot be evaluated in advance: {error}") from None
     arrays = iter([np.asarray(result) for result in results])
     return [next(arrays) if name else np.empty(0) for name in node.outputs]
 
@@ -627,9 +606,7 @@ def _check_declared_shapes(model: Any, at: Importer) -> None:
         if found is None or not tensor.HasField("shape"):
             continue
         dims = list(tensor.shape.dim)
-        fits = len(dims) == found.ndim and all(
-            d.dim_value in (0, n) for d, n in zip(dims, found.shape, strict=True)
-        )
+        fits = len(dims) == found.ndim and all(d.dim_value in (0, n) for d, n in zip(dims, found.shape, strict=True))
         if not fits:
             raise ValueError(
                 f"load_onnx: {at.what}: tensor {value.name!r} comes out with shape {found.shape}, "
@@ -690,9 +667,7 @@ def _cast(at: Importer, node: Node) -> Result:
     x = at.tensor(node.inputs[0])
     wanted = helper.tensor_dtype_to_np_dtype(node.attrs["to"]).name
     if wanted != x.dtype:
-        raise UnsupportedOp(
-            f"load_onnx: {at.what}: {node.where}: casting {x.dtype} to {wanted} is not supported"
-        )
+        raise UnsupportedOp(f"load_onnx: {at.what}: {node.where}: casting {x.dtype} to {wanted} is not supported")
     return x
 
 
@@ -746,9 +721,7 @@ def _average_pool(at: Importer, node: Node) -> Result:
 
 def _batch_normalization(at: Importer, node: Node) -> Result:
     if node.attrs.get("training_mode"):
-        raise UnsupportedOp(
-            f"load_onnx: {at.what}: {node.where}: training mode is not supported; export for inference"
-        )
+        raise UnsupportedOp(f"load_onnx: {at.what}: {node.where}: training mode is not supported; export for inference")
     x, scale, bias, mean, variance = at.inputs(node)
     epsilon = node.attrs.get("epsilon", 1e-5)
     return ops.batch_normalization(x, scale, bias, mean, variance, epsilon=epsilon, name=node.name)
@@ -756,9 +729,7 @@ def _batch_normalization(at: Importer, node: Node) -> Result:
 
 def _layer_normalization(at: Importer, node: Node) -> Result:
     if any(node.outputs[1:]):
-        raise UnsupportedOp(
-            f"load_onnx: {at.what}: {node.where}: outputs of mean and deviation are not supported"
-        )
+        raise UnsupportedOp(f"load_onnx: {at.what}: {node.where}: outputs of mean and deviation are not supported")
     attrs = {"axis": node.attrs.get("axis", -1), "epsilon": node.attrs.get("epsilon", 1e-5)}
     return ops.layer_normalization(*at.inputs(node), name=node.name, **attrs)
 
@@ -819,9 +790,7 @@ def _reduce(function: Callable[..., Tensor]) -> Callable[[Importer, Node], Resul
         x, axes = at.tensor(node.inputs[0]), at.ints(node, 1, "axes")
         if not axes and node.attrs.get("noop_with_empty_axes"):
             return x
-        return function(
-            x, tuple(axes) if axes else None, keepdims=bool(node.attrs.get("keepdims", 1)), name=node.name
-        )
+        return function(x, tuple(axes) if axes else None, keepdims=bool(node.attrs.get("keepdims", 1)), name=node.name)
 
     return add
 
@@ -1082,9 +1051,7 @@ def _drop_unused(graph: Any) -> None:
     for entries in (graph.initializer, graph.input):
         for k in reversed(range(len(entries))):
             name = entries[k].name
-            if (entries is graph.initializer and name not in read) or (
-                entries is graph.input and name in names
-            ):
+            if (entries is graph.initializer and name not in read) or (entries is graph.input and name in names):
                 del entries[k]
 
 

@@ -124,9 +124,7 @@ class Problem:
             )
             self._add(Variable(name, "source", axes, options))
 
-    def _declare_operators(
-        self, fix: Mapping[str, Mapping[str, Any]], forbid: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def _declare_operators(self, fix: Mapping[str, Mapping[str, Any]], forbid: Mapping[str, Mapping[str, Any]]) -> None:
         for node in self.order:
             axes = self.graph.signature(node.name).axes
             options: tuple[Layout, ...] = layouts(tuple(axis.size for axis in axes), self.mesh.size)
@@ -305,9 +303,7 @@ class Problem:
 
     def factors(self) -> tuple[list[Factor], list[Factor]]:
         """The cost tables: those to search with, and those that bound every plan from below."""
-        unary = [
-            Factor((at,), ticks, np.zeros(len(ticks), np.int64)) for at, ticks in enumerate(self.compute)
-        ]
+        unary = [Factor((at,), ticks, np.zeros(len(ticks), np.int64)) for at, ticks in enumerate(self.compute)]
         search, bound = list(unary), list(unary)
         for cost in self.tensors.values():
             sizes = [len(self.variables[cost.producer].layouts)]
@@ -472,9 +468,7 @@ def _write_down(problem: Problem, found: Minimum, bound_ticks: int, factors: lis
         flop=tuple(sum(stage.flop[d] for stage in stages) for d in range(mesh.size)),
         seconds=ticks / TICKS_PER_SECOND,
         bound=min(ticks, bound_ticks) / TICKS_PER_SECOND,
-        alternatives={
-            node.name: _alternatives(problem, node.name, found.choice, factors) for node in problem.order
-        },
+        alternatives={node.name: _alternatives(problem, node.name, found.choice, factors) for node in problem.order},
     )
 
 
@@ -501,9 +495,7 @@ def _stage(
     )
 
 
-def _output_stages(
-    problem: Problem, moved: Mapping[tuple[str, str], tuple[Int, int]]
-) -> list[Stage]:
+def _output_stages(problem: Problem, moved: Mapping[tuple[str, str], tuple[Int, int]]) -> list[Stage]:
     """What is moved at the end: partial results merged, outputs brought to the layout asked for."""
     return [
         Stage(
@@ -572,9 +564,7 @@ def pull_back(graph: Graph, source: Source, region: Regions) -> dict[str, Region
     out: dict[str, Regions] = {}
     for k, name in enumerate(source.stored):
         shape = graph.stored[name].shape
-        images = [
-            piece_image(piece, region, within=shape) for piece in source.pieces if piece.source == k
-        ]
+        images = [piece_image(piece, region, within=shape) for piece in source.pieces if piece.source == k]
         out[name] = union(images, shape)
     return out
 
@@ -584,9 +574,7 @@ def tensor_axes(shape: tuple[int, ...]) -> tuple[Axis, ...]:
     return tuple(Axis(str(k), n) for k, n in enumerate(shape))
 
 
-def _tensor_layout(
-    axes: tuple[Axis, ...], wanted: Mapping[Any, Any], mesh: Mesh, where: str
-) -> Layout:
+def _tensor_layout(axes: tuple[Axis, ...], wanted: Mapping[Any, Any], mesh: Mesh, where: str) -> Layout:
     return asked_layout(axes, {str(axis): value for axis, value in wanted.items()}, mesh, where)
 
 
@@ -600,8 +588,7 @@ def _check_names(
     for name in layout:
         if name not in starts and name not in graph.outputs:
             raise ValueError(
-                f"layout: {name!r} is no graph input, constant or output; they are "
-                f"{[*starts, *graph.outputs][:12]}"
+                f"layout: {name!r} is no graph input, constant or output; they are {[*starts, *graph.outputs][:12]}"
             )
     for what, given in (("fix", fix), ("forbid", forbid)):
         for name in given:

@@ -366,9 +366,7 @@ class ShardPlan:
         mesh = document["mesh"]
         return cls(
             graph=Graph.from_dict(document["graph"], ops),
-            mesh=Mesh(
-                tuple(mesh["shape"]), tuple(mesh["names"]), Link(*mesh["link"]), Device(*mesh["device"])
-            ),
+            mesh=Mesh(tuple(mesh["shape"]), tuple(mesh["names"]), Link(*mesh["link"]), Device(*mesh["device"])),
             placement={
                 node: {
                     int(d): tuple(Box(tuple(start), tuple(shape)) for start, shape in boxes)

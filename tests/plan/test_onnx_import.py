@@ -73,9 +73,7 @@ def run_whole(graph: Graph, name: str, inputs: Sequence[Array], outputs: Sequenc
     blocks = []
     for k, (box, array) in enumerate(zip(boxes, inputs, strict=True)):
         assert box is not None
-        margins = [
-            (max(0, -a), max(0, b - n)) for a, b, n in zip(box.start, box.stop, array.shape, strict=True)
-        ]
+        margins = [(max(0, -a), max(0, b - n)) for a, b, n in zip(box.start, box.stop, array.shape, strict=True)]
         fill = signature.inputs[k].pad
         padded = np.pad(array, margins, constant_values=0 if fill is None else fill) if array.ndim else array
         starts = [a + m for a, (m, _) in zip(box.start, margins, strict=True)]
@@ -204,9 +202,7 @@ def random(*shape: int, seed: int = 1) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def case(
-    op: str, inputs: dict[str, Any] | None = None, constants: dict[str, Any] | None = None, **attrs: Any
-) -> Any:
+def case(op: str, inputs: dict[str, Any] | None = None, constants: dict[str, Any] | None = None, **attrs: Any) -> Any:
     """A model of one node that reads the inputs and then the constants."""
     inputs = inputs or {"x": (3, 4, 5)}
     reads = [*inputs, *(constants or {})]
@@ -244,9 +240,7 @@ SINGLE = [
     case("MatMul", {"a": (4,), "b": (4,)}),
     case("Gemm", {"a": (4, 3)}, {"b": random(5, 4), "c": random(5)}, transA=1, transB=1, alpha=0.5, beta=2.0),
     case("Gemm", {"a": (3, 4)}, {"b": random(4, 5)}),
-    case(
-        "Conv", IMAGE, {"w": random(6, 2, 3, 3), "b": random(6)}, group=2, pads=[1, 0, 2, 1], strides=[2, 1]
-    ),
+    case("Conv", IMAGE, {"w": random(6, 2, 3, 3), "b": random(6)}, group=2, pads=[1, 0, 2, 1], strides=[2, 1]),
     case("Conv", IMAGE, {"w": random(6, 4, 3, 2)}, auto_pad="SAME_UPPER", strides=[2, 3]),
     case("Conv", IMAGE, {"w": random(6, 4, 3, 2)}, auto_pad="SAME_LOWER", strides=[2, 1]),
     case("Conv", IMAGE, {"w": random(6, 4, 3, 2)}, auto_pad="VALID", kernel_shape=[3, 2]),
@@ -424,16 +418,12 @@ def test_outputs_choose_a_part_of_the_model() -> None:
     ]
     graph = load_onnx(model_of(nodes, {"x": (2,), "unused": ("n",)}), outputs=["a"])
     assert list(graph.outputs) == ["a"] and list(graph.nodes) == ["Relu_0"]
-    with pytest.raises(
-        ValueError, match=r"output 'b' is no tensor of the model; its own outputs are \['y'\]"
-    ):
+    with pytest.raises(ValueError, match=r"output 'b' is no tensor of the model; its own outputs are \['y'\]"):
         load_onnx(model_of(nodes, {"x": (2,)}), outputs=["b"])
 
 
 def test_initializers_that_are_inputs_are_constants() -> None:
-    model = model_of(
-        [helper.make_node("Add", ["x", "w"], ["y"])], {"x": (2,), "w": (2,)}, ["y"], {"w": random(2)}
-    )
+    model = model_of([helper.make_node("Add", ["x", "w"], ["y"])], {"x": (2,), "w": (2,)}, ["y"], {"w": random(2)})
     assert load_onnx(model).stored["w"].kind == "constant"
 
 
@@ -464,9 +454,7 @@ def test_bytes_paths_and_models_are_read_alike(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
     graphs = [load_onnx(source) for source in (model, model.SerializeToString(), path, str(path))]
-    assert (
-        len({graph.to_json() for graph in graphs[:2]}) == len({graph.to_json() for graph in graphs[2:]}) == 1
-    )
+    assert len({graph.to_json() for graph in graphs[:2]}) == len({graph.to_json() for graph in graphs[2:]}) == 1
     assert graphs[0].stored["w"].path is None
     where = graphs[2].stored["w"].path
     assert where == f"{path}#w"
@@ -518,9 +506,7 @@ def test_gemm_and_normalisations_get_fitting_values() -> None:
 
 
 def test_scalars_stay() -> None:
-    model = model_of(
-        [helper.make_node("Mul", ["x", "half"], ["y"])], {"x": (3,)}, ["y"], {"half": np.float32(0.5)}
-    )
+    model = model_of([helper.make_node("Mul", ["x", "half"], ["y"])], {"x": (3,)}, ["y"], {"half": np.float32(0.5)})
     assert weights_of(he_random(model))["half"] == 0.5
 
 
@@ -575,9 +561,7 @@ def test_what_is_no_model(tmp_path: Path) -> None:
 
 def test_unknown_opsets() -> None:
     newest = onnx.defs.onnx_opset_version()
-    with pytest.raises(
-        ValueError, match=rf"unknown opset 999 of domain 'ai.onnx'; the newest supported is {newest}"
-    ):
+    with pytest.raises(ValueError, match=rf"unknown opset 999 of domain 'ai.onnx'; the newest supported is {newest}"):
         load_onnx(relu_model(opset=999))
     other = relu_model()
     other.opset_import[0].domain = "com.example"
@@ -689,9 +673,7 @@ def test_sparse_and_string_tensors() -> None:
     with pytest.raises(ValueError, match="tensor 'words' holds strings"):
         load_onnx(relu_model(constants={"words": np.array(["a"], object)}))
     with pytest.raises(ValueError, match="input 'x' has elements of type STRING"):
-        load_onnx(
-            model_of([helper.make_node("Identity", ["x"], ["y"])], {"x": (2,)}, dtype=TensorProto.STRING)
-        )
+        load_onnx(model_of([helper.make_node("Identity", ["x"], ["y"])], {"x": (2,)}, dtype=TensorProto.STRING))
     with pytest.raises(ValueError, match="input 'x' has elements of type BFLOAT16"):
         load_onnx(model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (2,)}, dtype=TensorProto.BFLOAT16))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
@@ -38,7 +38,7 @@ def test_shards_read_what_their_windows_read(size, kernel, stride, pad, dilation
         assert part.outputs[0].size == 3 * n * op.signature.axes[3].size
         rows_of.append(rows)
     if parts > 1:
-        most = max(len(a & b) for a, b in zip(rows_of, rows_of[1:], strict=False))
+        most = max(len(a & b) for a, b in pairwise(rows_of))
         assert sharing(op, "h", parts)[0] == 2 * 9 * most
 
 
@@ -58,7 +58,9 @@ def test_parts_by_two_axes_come_row_major() -> None:
     assert [part.inputs[2].size for part in parts] == [4, 0, 4, 0]  # the bias goes with the first part of `in`
 
 
-@pytest.mark.parametrize(("parts", "message"), [({"q": 2}, "no index axis"), ({"m": 0}, "0 parts"), ({"m": 9}, "9 parts")])
+@pytest.mark.parametrize(
+    ("parts", "message"), [({"q": 2}, "no index axis"), ({"m": 0}, "0 parts"), ({"m": 9}, "9 parts")]
+)
 def test_wrong_cuts(parts: dict[str, int], message: str) -> None:
     g = Graph()
     linear(g.input("x", (8, 6)), g.input("w", (6, 4)), name="fc1")

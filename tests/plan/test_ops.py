@@ -52,9 +52,7 @@ def input_block(signature: Signature, k: int, index: Box, array: Array) -> tuple
     return box, block
 
 
-def run_shard(
-    op: Op, signature: Signature, attrs: dict[str, Any], arrays: Sequence[Array], index: Box
-) -> Any:
+def run_shard(op: Op, signature: Signature, attrs: dict[str, Any], arrays: Sequence[Array], index: Box) -> Any:
     """One shard's output boxes and blocks."""
     blocks = [input_block(signature, k, index, array) for k, array in enumerate(arrays)]
     boxes = [signature.output_box(k, index) for k in range(len(signature.outputs))]
@@ -72,9 +70,7 @@ def run_shard(
     return out_boxes, outputs
 
 
-def run_cut(
-    op: Op, attrs: dict[str, Any], arrays: Sequence[Array], cut: dict[str, int] | None = None
-) -> list[Array]:
+def run_cut(op: Op, attrs: dict[str, Any], arrays: Sequence[Array], cut: dict[str, int] | None = None) -> list[Array]:
     """All shards of a cut of the index space, merged."""
     shapes = [array.shape for array in arrays]
     signature = op.signature(shapes, attrs)
@@ -136,9 +132,7 @@ def ort(op_type: str, arrays: Sequence[Array], opset: int = 21, dtype: Any = Non
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     result: Array = session.run(None, dict(zip(names, arrays, strict=True)))[0]
     return result
 
@@ -285,9 +279,7 @@ CASES = [
         {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
     ),
     Case("average_pool", ((1, 2, 7, 7),), {"kernel": 7}, "AveragePool", {"kernel_shape": [7, 7]}),
-    Case(
-        "average_pool", ((1, 2, 4, 5, 6),), {"kernel": (2, 2, 3)}, "AveragePool", {"kernel_shape": [2, 2, 3]}
-    ),
+    Case("average_pool", ((1, 2, 4, 5, 6),), {"kernel": (2, 2, 3)}, "AveragePool", {"kernel_shape": [2, 2, 3]}),
     Case("global_average_pool", ((2, 5, 7, 3),), onnx="GlobalAveragePool"),
     Case("global_average_pool", ((2, 5, 7),), onnx="GlobalAveragePool"),
     Case("global_max_pool", ((2, 5, 7, 3),), onnx="GlobalMaxPool"),
@@ -454,9 +446,7 @@ def test_max_pool_with_any_window_and_any_cut(case: WindowCase, ceil_mode: bool)
 
 
 @given(windows(), st.booleans(), st.booleans())
-def test_average_pool_with_any_window_and_any_cut(
-    case: WindowCase, ceil_mode: bool, count_include_pad: bool
-) -> None:
+def test_average_pool_with_any_window_and_any_cut(case: WindowCase, ceil_mode: bool, count_include_pad: bool) -> None:
     x = np.random.default_rng(5).normal(size=(case.batch, case.channels, *case.extents)).astype(np.float32)
     flags = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
     attrs = {**case.attrs, **flags, "kernel": case.kernel}
@@ -482,9 +472,7 @@ def average_pool_by_hand(x: Array, case: WindowCase, ceil_mode: bool, count_incl
         if ceil_mode and (n + a + b - r) % s and count * s < n + a:
             count += 1
         counts.append(count)
-    picked = views[
-        (slice(None), slice(None), *(slice(0, c * s, s) for c, s in zip(counts, case.strides, strict=True)))
-    ]
+    picked = views[(slice(None), slice(None), *(slice(0, c * s, s) for c, s in zip(counts, case.strides, strict=True)))]
     cells = picked[(..., *(slice(None, None, d) for d in case.dilations))]
     mean: Array = np.nanmean(cells.astype(np.float64), axis=tuple(range(2 + rank, 2 + 2 * rank)))
     return mean.astype(np.float32)

@@ -120,8 +120,7 @@ def every_layout(extents: tuple[int, ...], devices: int) -> Iterator[list[list[r
                     for device in range(total * copies):
                         at = dict(zip(order, numbers[device // copies], strict=True))
                         layout[device] = [
-                            even(n, k)[at.get(axis, 0)]
-                            for axis, (n, k) in enumerate(zip(extents, parts, strict=True))
+                            even(n, k)[at.get(axis, 0)] for axis, (n, k) in enumerate(zip(extents, parts, strict=True))
                         ]
                     yield layout
 
@@ -201,13 +200,9 @@ def _chain(mesh: Mesh) -> tuple[Graph, Tiny, list[str]]:
     r = relu(h, name="relu")
     g.output(g.op("matmul", r, v, name="second"))
     tiny = Tiny(mesh)
-    tiny.stage(
-        (4, 5, 3), lambda m, n, k: {("x", (m, k)), ("w", (k, n))}, "h", lambda m, n, k: ("h", (m, n)), 1, 2.0
-    )
+    tiny.stage((4, 5, 3), lambda m, n, k: {("x", (m, k)), ("w", (k, n))}, "h", lambda m, n, k: ("h", (m, n)), 1, 2.0)
     tiny.stage((4, 5), lambda i, j: {("h", (i, j))}, "r", lambda i, j: ("r", (i, j)), 0, 1.0)
-    tiny.stage(
-        (4, 2, 5), lambda m, n, k: {("r", (m, k)), ("v", (k, n))}, "y", lambda m, n, k: ("y", (m, n)), 1, 2.0
-    )
+    tiny.stage((4, 2, 5), lambda m, n, k: {("r", (m, k)), ("v", (k, n))}, "y", lambda m, n, k: ("y", (m, n)), 1, 2.0)
     return g, tiny, ["first", "relu", "second"]
 
 
@@ -219,9 +214,7 @@ def test_the_plan_is_the_best_of_all_layouts(devices: int, bandwidth: float) -> 
     # The last operator is an output: a partial one is merged at the end, which the oracle does not model.
     forbid = {names[2]: {"k": devices}}
     spaces = [list(every_layout(extents, devices)) for extents, *_ in tiny.stages]
-    spaces[2] = [
-        layout for layout in spaces[2] if all(r is None or len(r[2]) == 5 for r in layout)
-    ]
+    spaces[2] = [layout for layout in spaces[2] if all(r is None or len(r[2]) == 5 for r in layout)]
     best = min(tiny.cost(list(choice), set()) for choice in product(*spaces))
     p = plan(g, mesh, forbid=forbid)
     assert (round(p.seconds * 1e12), p.nbytes_moved) == best

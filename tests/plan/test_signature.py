@@ -22,11 +22,7 @@ def test_regions_are_those_of_the_index_points() -> None:
     signature = conv_like()
     for start, shape in [((0, 0, 0, 0), (1, 4, 5, 3)), ((0, 1, 1, 0), (1, 2, 2, 3)), ((0, 3, 4, 1), (1, 1, 1, 2))]:
         box = Box(start, shape)
-        cells = {
-            (c // 2, 2 * h + kh - 1)
-            for _, c, h, kh in box.points()
-            if 0 <= 2 * h + kh - 1 < 11
-        }
+        cells = {(c // 2, 2 * h + kh - 1) for _, c, h, kh in box.points() if 0 <= 2 * h + kh - 1 < 11}
         region = signature.input_region(0, box, (2, 11))
         assert {tuple(point) for point in region.points().tolist()} == cells
 
