@@ -48,7 +48,10 @@ class NumpyBackend:
 
     def open(self, nbytes: Sequence[int]) -> list[NumpyDevice]:
         """One device for each arena size, in bytes."""
-        kept = self._closed.pop() if self._closed else []
+        try:
+            kept = self._closed.pop()
+        except IndexError:
+            kept = []
         kept += [np.empty(0, np.uint8)] * (len(nbytes) - len(kept))
         arenas = [arena if arena.nbytes >= n else _aligned_bytes(n) for arena, n in zip(kept, nbytes, strict=False)]
         return [NumpyDevice(arena) for arena in arenas]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar, assert_never
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,7 +157,7 @@ def run(
     inputs : mapping of str to array
         Every input of the graph, with its exact shape and dtype.
     backend : str or Backend
-        By name, or an object, which may keep its arenas from one run to the next.
+        An object, or a name: then the arenas are kept for further runs of this plan, as long as it lives.
     verify : bool
         Also run the graph unsharded and compare: integers and booleans exactly, floats within
         `DIFFERENCE_BOUND` of max|difference| / max|reference|.
@@ -197,7 +198,7 @@ def run(
     >>> r.outputs["z"].tolist(), r.nbytes_moved, r.difference
     ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
     """
-    engine = _backend(backend)
+    engine = _backend(backend, shard_plan)
     shards = checked(shard_plan)
     host = bind(shard_plan.graph, inputs, constants)
     capacity = _capacity(shard_plan, memory)
@@ -218,12 +219,20 @@ def run(
     return Run(**{**{name: getattr(result, name) for name in result.__dataclass_fields__}, "difference": found})
 
 
-def _backend(backend: str | Backend[Any]) -> Backend[Any]:
+_ENGINES: WeakValueDictionary[tuple[int, str], Backend[Any]] = WeakValueDictionary()
+
+
+def _backend(backend: str | Backend[Any], plan: ShardPlan) -> Backend[Any]:
+    """The backend asked for; one that is named lives, with its arenas, as long as the plan."""
     if not isinstance(backend, str):
         return backend
     if backend not in BACKENDS:
         raise ValueError(f"run: there is no backend {backend!r}; known are {sorted(BACKENDS)}")
-    return BACKENDS[backend]()
+    found = _ENGINES.get((id(plan), backend))
+    if found is None:
+        found = _ENGINES[id(plan), backend] = BACKENDS[backend]()
+        finalize(plan, lambda kept: None, found)
+    return found
 
 
 def _capacity(plan: ShardPlan, memory: int | None) -> list[int]:
@@ -268,9 +277,9 @@ class _Interpreter:
             try:
                 node, device, nbytes = self._step(k, step)
             except Exception as error:
-                regions = f", regions {list(step.regions)}" if isinstance(step, Copy | Reduce) else ""
                 raise StepFailed(
-                    f"step {k} ({describe(self.plan, step)}{regions}) failed: {type(error).__name__}: {error}"
+                    f"step {k} ({describe(self.plan, step)}{self._cells(k, step)}) failed: "
+                    f"{type(error).__name__}: {error}"
                 ) from error
             now = perf_counter()
             kind = "place" if isinstance(step, Copy) and step.src == HOST else type(step).__name__.lower()
@@ -292,6 +301,13 @@ class _Interpreter:
             seconds,
             self.timeline,
         )
+
+    def _cells(self, k: int, step: Step) -> str:
+        """The regions that a step is about, for messages."""
+        if isinstance(step, Compute):
+            boxes = [None if box is None else (box.start, box.stop) for box in self.shards[k].input_boxes]
+            return f", input blocks (start, stop) {boxes}"
+        return f", regions {list(step.regions)}" if isinstance(step, Copy | Reduce) else ""
 
     def _step(self, k: int, step: Step) -> tuple[str, int, int]:
         """Run one step; give its operator, its device and the bytes that it moved."""

@@ -16,28 +16,32 @@ from typing import Any
 import numpy as np
 
 from tapestry_sets import isl
-from tapestry_sets.nest import TooHard
+from tapestry_sets.nest import TooHard, TooManyPieces
 from tapestry_sets.progression import (
+    COUNT_LIMIT,
     Grid,
     Progression,
     as_interval,
     axis_setts,
     clip_progression,
     combine,
+    count_distinct,
     interval,
+    progression,
     reach,
     split_progression,
 )
 from tapestry_sets.region import Region, Regions
 from tapestry_sets.stripe import Int64Array, as_int
 
-COUNT_LIMIT = 2_000_000
-"""How many points may be counted one by one before `TooHard` is raised."""
-
 
 def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:
     """Return `values` as Python integers; the error names the position of what is none."""
-    return tuple(v if type(v) is int else as_int(v, f"{what}[{k}]") for k, v in enumerate(values))
+    found = tuple(values)
+    for v in found:
+        if type(v) is not int:
+            return tuple(as_int(v, f"{what}[{k}]") for k, v in enumerate(found))
+    return found  # type: ignore[return-value]  # every one has been looked at
 
 
 # ----------------------------------------------------------------------------------------------------- boxes
@@ -378,6 +382,8 @@ def regions_of(grids: Sequence[Grid], box: Box, apart: bool = False) -> Regions:
     apart : bool
         Whether the grids are known to share no point.
     """
+    if len(grids) == 1 and (one := _solid_region(grids[0], box)) is not None:
+        return one
     members: list[list[Region]] = []
     for grid in dict.fromkeys(grids):
         axes = [axis_setts(p, a, n) for p, a, n in zip(grid, box.start, box.shape, strict=True)]
@@ -389,6 +395,20 @@ def regions_of(grids: Sequence[Grid], box: Box, apart: bool = False) -> Regions:
     for more in members[1:]:
         result = result | Regions(box.shape, more, box.start)
     return result
+
+
+def _solid_region(grid: Grid, box: Box) -> Regions | None:
+    """The union of one grid that is a box, the usual case; None if it is none."""
+    spans = []
+    for p, start, extent in zip(grid, box.start, box.shape, strict=True):
+        solid = as_interval(p)
+        if solid is None:
+            return None
+        low, high = max(solid[0], start), min(solid[1], start + extent)
+        if low >= high:
+            return Regions._of(box.shape, (), box.start)
+        spans.append((low, high))
+    return Regions._of(box.shape, (Region._spanning(box.shape, tuple(spans), box.start),), box.start)
 
 
 # ------------------------------------------------------------------------------------------ implicit regions
@@ -656,14 +676,21 @@ class IndexProjection:
         >>> difference.image(Box.of((4, 4))).bounds()
         ((-3,), (4,))
         """
-        grids = self._column_grids(selection)
-        if not self.is_separable and self._entangled(grids):
-            return self._implicit_image(selection, grids, within)
-        out = [self._project(grid) for grid in grids]
-        if within is None:
-            hull = grid_hull(out)
-            return Regions((0,) * self.map.out_rank, ()) if hull is None else regions_of(out, hull)
-        return regions_of(out, as_box(within, Box((), ())))
+        if isinstance(selection, Box) and self.is_separable and not self._cuts:
+            out = [] if selection.is_empty else [self._project_box(selection)]
+        else:
+            grids = self._column_grids(selection)
+            if not self.is_separable and self._entangled(grids):
+                hull = grid_hull(map(self._project, grids))
+                return self._implicit_image(selection, hull, within, self._injective_size(grids))
+            out = [self._project(grid) for grid in grids]
+        frame = grid_hull(out) if within is None else as_box(within, Box((), ()))
+        if frame is None:
+            return Regions((0,) * self.map.out_rank, ())
+        try:
+            return regions_of(out, frame)
+        except TooManyPieces:
+            return self._implicit_image(selection, grid_hull(out), frame, _product_size(out))
 
     def bounding_box(self, box: Box) -> Box:
         """Return the smallest box around the image of a box.
@@ -673,9 +700,11 @@ class IndexProjection:
         ValueError
             If `box` is empty: its image has no bounds.
         """
-        hull = grid_hull(map(self._project, self._column_grids(box)))
-        if hull is None:
+        if box.is_empty:
             raise ValueError(f"IndexProjection.bounding_box: {box} is empty, so its image has no bounds")
+        grids = [self._project_box(box)] if not self._cuts else map(self._project, self._column_grids(box))
+        hull = grid_hull(grids)
+        assert hull is not None, "a box that is not empty has an image"
         return hull
 
     def shared(
@@ -703,6 +732,15 @@ class IndexProjection:
             grids = [grid + columns for grid in grids for columns in cut.columns(grid[cut.axis])]
         return grids
 
+    def _project_box(self, box: Box) -> Grid:
+        """The image of a box, which is not empty, by a projection without splits."""
+        if self.index_rank >= 0:
+            _same_rank("IndexProjection: index selection", box.rank, self.index_rank)
+        return tuple(
+            _along_box(b, terms, w, box)
+            for b, terms, w in zip(self.map.offset, self._rows, self.shape, strict=True)
+        )
+
     def _project(self, grid: Grid) -> Grid:
         return tuple(
             combine(b, [(c, grid[k]) for k, c in terms], w)
@@ -720,18 +758,21 @@ class IndexProjection:
         return False
 
     def _implicit_image(
-        self, selection: Box | Region | Regions, grids: list[Grid], within: Box | Sequence[int] | None
+        self,
+        selection: Box | Region | Regions,
+        hull: Box | None,
+        within: Box | Sequence[int] | None,
+        size: int | None,
     ) -> ImplicitRegion:
-        hull = grid_hull(map(self._project, grids))
-        assert hull is not None, "an empty selection is not entangled"
+        """The image by its constraints; `size` is that of the whole image, where known."""
+        assert hull is not None, "an empty selection has an explicit image"
         frame = as_box(within, hull)
         image = _isl_of(selection).apply(self._isl_map()).intersect(isl.box_set(frame.start, frame.stop))
-        size = self._injective_size(grids) if frame.contains(hull) and not self._cuts else None
-        return ImplicitRegion(frame.start, frame.shape, str(image), size)
+        return ImplicitRegion(frame.start, frame.shape, str(image), size if frame.contains(hull) else None)
 
     def _injective_size(self, grids: list[Grid]) -> int | None:
         """The image's size if every index point and every offset in the block gives a cell of its own."""
-        if len(grids) != 1:
+        if len(grids) != 1 or self._cuts:
             return None
         grid = grids[0]
         varying = sorted({k for terms in self._rows for k, _ in terms if grid[k][1]})
@@ -862,6 +903,28 @@ class IndexProjection:
             )
         moved = AffineMap(other.map.matrix, bounds.start, other.map.in_rank)
         return IndexProjection(self.map.then(moved), bounds.shape, self.splits)
+
+
+def _product_size(grids: list[Grid]) -> int | None:
+    """The number of points of a single grid, None if unknown."""
+    if len(grids) != 1:
+        return None
+    counts = [count_distinct(p) for p in grids[0]]
+    return None if None in counts else prod(n for n in counts if n is not None)
+
+
+def _along_box(offset: int, terms: tuple[tuple[int, int], ...], width: int, box: Box) -> Progression:
+    """One coordinate of the image of a box: offset + Σ coefficient·[start, stop) + [0, width)."""
+    levels = [(width, 1)]
+    for k, c in terms:
+        n = box.shape[k]
+        offset += c * box.start[k]
+        levels.append((n, c))
+    if len(levels) == 1:
+        return interval(offset, offset + width)
+    if len(levels) == 2 and 0 < c <= width:  # one term, and neighbouring blocks touch
+        return interval(offset, offset + (n - 1) * c + width)
+    return progression(offset, levels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,12 @@ from tapestry_sets import isl
 from tapestry_sets.affine import AffineMap, Box, grid_of
 from tapestry_sets.maps import IndexMap, Piece, Relinearize, flatten_grid, image_to_isl, piece_to_isl, push
 from tapestry_sets.nest import TooHard, TooManyPieces, merge_nests
-from tapestry_sets.progression import Progression, interleaved_copies, reach
+from tapestry_sets.progression import Progression, explicit_setts
 from tapestry_sets.region import Regions, unflatten
-from tapestry_sets.sett import Setts, progression_set
+from tapestry_sets.sett import Setts
 
 COUNT_LIMIT = 2_000_000
 """How many cells may be counted one by one, where nothing better answers, before `TooHard` is raised."""
-
-LONG_SPAN = 1 << 22
-"""Interleaved progressions up to this span are merged explicitly, whatever their copies."""
-MAX_COPIES = 64
-"""How many interleaved copies of a longer progression are merged explicitly; isl takes over beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,20 +168,12 @@ def _flat_setts(
     total: Setts | None = None
     for piece in pieces:
         runs, apart = _flat_runs(piece, shape, home)
-        parts = [_as_setts(run, extent) for run in dict.fromkeys(runs)]
+        parts = [explicit_setts(run, extent) for run in dict.fromkeys(runs)]
         if apart and len(parts) > 1:
             parts = [Setts._of(merge_nests(member.nest for part in parts for member in part.members))]
         for part in parts:
             total = part if total is None else total.union(part, within=(0, extent))
     return Setts() if total is None else total
-
-
-def _as_setts(run: Progression, extent: int) -> Setts:
-    """The progression as setts, or TooManyPieces where its copies interleave so much that isl is faster."""
-    first, levels = run
-    if reach(levels) > LONG_SPAN and interleaved_copies(levels) > MAX_COPIES:
-        raise TooManyPieces(f"the sums of steps {levels} interleave")
-    return progression_set(first, levels, extent=extent)
 
 
 def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> tuple[list[Progression], bool]:

@@ -26,21 +26,26 @@ class IntegerSet(Protocol):
     """What `draw` needs of a set of integers."""
 
     @property
-    def period(self) -> int: ...
+    def period(self) -> int:
+        """The period of the set."""
 
-    def elements(self, start: int, stop: int) -> npt.NDArray[np.int64]: ...
+    def elements(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Return the elements in [start, stop)."""
 
 
 class PointSet(Protocol):
     """What `draw` needs of a set of points in a box."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the box."""
 
     @property
-    def start(self) -> tuple[int, ...]: ...
+    def start(self) -> tuple[int, ...]:
+        """The first point of the box."""
 
-    def points(self) -> npt.NDArray[np.int64]: ...
+    def points(self) -> npt.NDArray[np.int64]:
+        """Return the points, one in each row."""
 
 
 def raster(*sets: Any, start: int = 0, stop: int | None = None) -> Raster:

@@ -79,7 +79,7 @@ class Relinearize:
             as_ints(self.to_shape, "Relinearize: to_shape"),
         )
         for what, shape in (("from_shape", old), ("to_shape", new)):
-            if any(n < 0 for n in shape):
+            if shape and min(shape) < 0:
                 raise ValueError(f"Relinearize: {what} {shape} has a negative extent; extents are >= 0")
         if prod(old) != prod(new):
             raise ValueError(
@@ -154,6 +154,14 @@ class IndexMap:
         object.__setattr__(self, "steps", steps)
         object.__setattr__(self, "in_rank", rank)
 
+    @classmethod
+    def _of(cls, steps: tuple[Step, ...], in_rank: int) -> IndexMap:
+        """Wrap steps whose ranks are known to match."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "steps", steps)
+        object.__setattr__(made, "in_rank", in_rank)
+        return made
+
     @property
     def out_rank(self) -> int:
         """Number of output axes."""
@@ -207,7 +215,7 @@ class IndexMap:
             raise ValueError(
                 f"IndexMap.then: rank {self.out_rank} arrives where rank {other.in_rank} is taken"
             )
-        return IndexMap(self.steps + other.steps, self.in_rank)
+        return IndexMap._of(self.steps + other.steps, self.in_rank)
 
     def simplify(self) -> IndexMap:
         """Return the same map with neighbouring steps of a kind merged and identities removed.
@@ -228,7 +236,7 @@ class IndexMap:
             if _is_identity(steps[-1]):
                 steps.pop()
         if len(steps) < len(self.steps):
-            return IndexMap(tuple(steps), self.in_rank).simplify()
+            return IndexMap._of(tuple(steps), self.in_rank).simplify()
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -498,14 +506,19 @@ def push(piece: Piece, grids: list[Grid], stop: int | None = None) -> tuple[list
 
 def is_injective(m: AffineMap, grids: Sequence[Grid]) -> bool:
     """Return whether a map surely takes different points of the grids to different places."""
-    one = grids[0]
-    varying = [j for j in range(m.in_rank) if any(g[j][1] or g[j][0] != one[j][0] for g in grids)]
+    if len(grids) == 1:
+        varying = [j for j, p in enumerate(grids[0]) if p[1]]
+    else:
+        one = grids[0]
+        varying = [j for j in range(m.in_rank) if any(g[j][1] or g[j][0] != one[j][0] for g in grids)]
     columns = [[row[j] for row in m.matrix] for j in varying]
-    if all(sum(map(bool, column)) == 1 for column in columns):  # usual: one coordinate for each axis
-        owners = [next(k for k, c in enumerate(column) if c) for column in columns]
-        if len(set(owners)) == len(owners):
-            return True
-    return matrix_rank(columns) == len(columns)
+    return _is_selection(columns) or matrix_rank(columns) == len(columns)
+
+
+def _is_selection(columns: list[list[int]]) -> bool:
+    """Whether each column has one entry, each in a row of its own: the usual case, and surely independent."""
+    rows = [k for column in columns for k, c in enumerate(column) if c]
+    return len(rows) == len(columns) == len(set(rows)) and all(map(any, columns))
 
 
 def renumbered(grid: Grid, step: Relinearize) -> list[Grid]:
@@ -537,6 +550,8 @@ def affine_image(grid: Grid, m: AffineMap) -> list[Grid]:
     """
     terms = m.terms()
     varying = [j for row in terms for j, _ in row if grid[j][1]]
+    if len(varying) == len(set(varying)):
+        return [_along_rows(terms, m.offset, grid)]
     shared = sorted({j for j in varying if varying.count(j) > 1})
     points = prod(prod(n for n, _ in grid[j][1]) for j in shared)
     if points > MAX_GRIDS:
@@ -548,10 +563,15 @@ def affine_image(grid: Grid, m: AffineMap) -> list[Grid]:
     for values in product(*(_values(grid[j]) for j in shared)):
         fixed = dict(zip(shared, values, strict=True))
         axes = [(fixed[j], ()) if j in fixed else p for j, p in enumerate(grid)]
-        images.append(
-            tuple(combine(b, [(c, axes[j]) for j, c in row]) for row, b in zip(terms, m.offset, strict=True))
-        )
+        images.append(_along_rows(terms, m.offset, axes))
     return images
+
+
+def _along_rows(
+    terms: Iterable[tuple[tuple[int, int], ...]], offset: tuple[int, ...], axes: Sequence[Progression]
+) -> Grid:
+    """The image of axes that no two coordinates share."""
+    return tuple([combine(b, [(c, axes[j]) for j, c in row]) for row, b in zip(terms, offset, strict=True)])
 
 
 def _values(p: Progression) -> list[int]:
@@ -721,7 +741,9 @@ def compose_pieces(
                 continue
             guards = piece.guards + tuple(Guard(depth + g.prefix, g.region) for g in below.guards)
             composed.append(Piece(below.source, guards, piece.map.then(below.map), below.fill))
-    box = None if shape is None else Box.of(tuple(shape))
+    if shape is not None and 0 in shape:
+        return ()
+    box = None if shape is None or not any(p.guards for p in composed) else Box.of(tuple(shape))
     simple = (simplify_piece(piece, box) for piece in composed)
     return tuple(piece for piece in simple if piece is not None)
 
@@ -743,7 +765,8 @@ def simplify_piece(piece: Piece, box: Box | None = None) -> Piece | None:
     if box is not None and box.is_empty:
         return None
     if not piece.guards:
-        return Piece(piece.source, (), piece.map.simplify(), piece.fill)
+        simple = piece.map.simplify()
+        return piece if simple is piece.map else Piece(piece.source, (), simple, piece.fill)
     steps = list(piece.map.steps)
     guards: list[list[Region]] = [[] for _ in range(len(steps) + 1)]
     for guard in piece.guards:

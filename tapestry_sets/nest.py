@@ -40,8 +40,8 @@ ISL_AFTER = 500
 STEP_LIMIT = 1_000_000
 """How many pairs of blocks a search without isl may try before `TooHard` is raised."""
 
-COUNT_LIMIT = 200_000
-"""How many relative shifts of blocks a count may sum before `TooHard` is raised."""
+COUNT_LIMIT = 20_000
+"""How many blocks, or relative shifts of blocks, a count may sum before `TooHard` is raised."""
 
 RESIDUES = 64
 """A whole common period is counted residue by residue where the gcd of the periods is at most this."""
@@ -141,10 +141,10 @@ def _inside(a: int, P: int, p: int, tail: Nest) -> Nest:
     item = clip(tail, 0, a)
     if item is None:
         return EMPTY
-    return _level(item.length, P, p + item.start, item.tail)
+    return repeat(item.length, P, p + item.start, item.tail)
 
 
-def _level(a: int, P: int, p: int, tail: Nest) -> Nest:
+def repeat(a: int, P: int, p: int, tail: Nest) -> Nest:
     """Return the nest of the tight block (a, tail) repeated with period P from p; the level goes if idle."""
     if not tail:
         return ((a, P, p % P),) if a < P else ()
@@ -303,14 +303,14 @@ def reverse(s: Nest, pivot: int) -> Nest:
     return ((a, P, (pivot - p - a) % P), *reverse(s[1:], a))
 
 
-def sample(s: Nest, first: int, step: int) -> list[Nest]:
+def strided(s: Nest, first: int, step: int) -> list[Nest]:
     """Return {k : first + step*k in s} as disjoint nests, for any step but 0.
 
     The common elements of s and the progression are a union of tight nests in which all distances are
     multiples of the step, so that every level can be divided by it.
     """
     if step < 0:
-        return [canonical(reverse(t, 1)) for t in sample(s, first, -step)]
+        return [canonical(reverse(t, 1)) for t in strided(s, first, -step)]
     if step == 1:
         return [shift(s, -first)]
     return [_divide(t, step) for t in meet(shift(s, -first), ((1, step, 0),))]
@@ -471,7 +471,7 @@ class _StepLimit(Exception):
 class _Search:
     """The first common element of two nests, by descent into overlapping pairs of blocks."""
 
-    __slots__ = ("left", "limit", "missed", "s", "t")
+    __slots__ = ("left", "missed", "s", "t")
 
     def __init__(self, s: Nest, t: Nest, limit: int) -> None:
         self.s = s
@@ -695,10 +695,11 @@ class _Count:
         self.left = limit  # the steps that may still be taken
 
     def spend(self, steps: int, s: Nest, t: Nest) -> None:
+        """Take steps from the budget, or raise `TooHard`."""
         self.left -= steps
         if self.left < 0:
             raise TooHard(
-                f"count of common elements of {s} and {t}: more than {COUNT_LIMIT} relative shifts; "
+                f"count of common elements of {s} and {t}: more than {COUNT_LIMIT} blocks; "
                 "ask for first_common or isdisjoint, or count within a shorter range"
             )
 
@@ -731,9 +732,39 @@ class _Count:
         return self._branch(s, x, t, y, lo, hi)
 
     def _branch(self, s: Nest, x: Level, t: Nest, y: Level, lo: int, hi: int) -> int:
-        """Split off the clipped pairs of blocks at both ends; lo is in a block of both."""
+        """Sum over the blocks of s, over those of t or over pairs of both, whichever are fewest."""
+        (a, P, _), (b, Q, _) = x, y
+        g = gcd(P, Q)
+        blocks_s = min(Q // g, (hi - lo) // P + 2)
+        blocks_t = min(P // g, (hi - lo) // Q + 2)
+        shifts = (a + b - 1) // g + 1
+        easy = 16 if a + b <= 8 * MASK_BITS else 1  # shifts of short blocks are counted by masks
+        if shifts <= easy * min(blocks_s, blocks_t):
+            return self._pairs(s[1:], x, t[1:], y, lo, hi)
+        if blocks_s <= blocks_t:
+            return self._blocks(s[1:], x, shift(t, y[2] - t[0][2]), lo, hi)
+        return self._blocks(t[1:], y, shift(s, x[2] - s[0][2]), lo, hi)
+
+    def _blocks(self, tail: Nest, x: Level, t: Nest, lo: int, hi: int) -> int:
+        """Sum over the blocks of the stripe x with `tail` inside; their places in t repeat with its period."""
+        a, P, p = x
+        total = 0
+        block = lo - (lo - p) % P
+        if block < lo:  # a clipped first block
+            total += self.common(tail, block, t, 0, lo, min(hi, block + a))
+            block += P
+        whole = max(0, (hi - a - block) // P + 1)
+        places = min(whole, t[0][1] // gcd(P, t[0][1]))
+        self.spend(places, (x, *tail), t)
+        for k in range(places):
+            at = block + k * P
+            total += len(range(k, whole, places)) * self.common(tail, at, t, 0, at, at + a)
+        block += whole * P
+        return total + self.common(tail, block, t, 0, block, min(hi, block + a))
+
+    def _pairs(self, tail: Nest, x: Level, uail: Nest, y: Level, lo: int, hi: int) -> int:
+        """Sum over pairs of blocks: the clipped ones at both ends here; lo is in a block of both."""
         (a, P, p), (b, Q, q) = x, y
-        tail, uail = s[1:], t[1:]
         u, v = lo - (lo - p) % P, lo - (lo - q) % Q
         end = min(u + a, v + b, hi)
         total = self.common(tail, u, uail, v, lo, end)
@@ -743,26 +774,7 @@ class _Count:
         if last < min(u + a, v + b) and first >= lo:
             total += self.common(tail, u, uail, v, first, hi)
             hi = first
-        if lo >= hi:
-            return total
-        g = gcd(P, Q)
-        pairs = min((hi - lo) // P, (hi - lo) // Q) + 2
-        if 4 * pairs < (a + b - 1) // g:
-            return total + self._walk(tail, x, uail, y, lo, hi)
-        return total + self._shifts(tail, x, uail, y, lo, hi)
-
-    def _walk(self, tail: Nest, x: Level, uail: Nest, y: Level, lo: int, hi: int) -> int:
-        """Sum over the pairs of blocks in the window, where they are few."""
-        (a, P, p), (b, Q, q) = x, y
-        total = 0
-        z = stripes_first_common(x, y, lo)
-        while z is not None and z < hi:
-            self.spend(1, (x, *tail), (y, *uail))
-            u, v = z - (z - p) % P, z - (z - q) % Q
-            end = min(u + a, v + b, hi)
-            total += self.common(tail, u, uail, v, z, end)
-            z = stripes_first_common(x, y, end)
-        return total
+        return total + (self._shifts(tail, x, uail, y, lo, hi) if lo < hi else 0)
 
     def _shifts(self, tail: Nest, x: Level, uail: Nest, y: Level, lo: int, hi: int) -> int:
         """Sum over relative shifts d: (pairs of blocks in the window, t's d after s's) * (their overlap)."""
@@ -771,9 +783,10 @@ class _Count:
         common, n = P // g * Q, Q // g
         inverse = pow(P // g, -1, n)
         lowest = 1 - b + (q - p + b - 1) % g  # the smallest d > -b that occurs
-        self.spend(len(range(lowest, a, g)), (x, *tail), (y, *uail))
         i = (q - p - lowest) // g * inverse % n
         small = a + b <= 8 * MASK_BITS
+        steps = len(range(lowest, a, g))
+        self.spend(steps // 16 if small else steps, (x, *tail), (y, *uail))
         mask_s, mask_t = (bits(tail, 0, a), bits(uail, 0, b)) if small else (0, 0)
         total = 0
         for d in range(lowest, a, g):
@@ -853,6 +866,7 @@ class _Meet:
         self.left = 2 * MAX_PIECES
 
     def spend(self, steps: int) -> None:
+        """Take steps from the budget, or raise `TooManyPieces`."""
         self.left -= steps
         if self.left < 0:
             _check_pieces(MAX_PIECES + 1, self.s, self.t)
@@ -953,7 +967,7 @@ def _join_equidistant(items: list[Item], common: int) -> list[tuple[int, int, Ne
             elif n * d == common:
                 out.append((starts[i], length, tail, d))
             else:
-                out.append((starts[i], (n - 1) * d + length, _level(length, d, 0, tail), 0))
+                out.append((starts[i], (n - 1) * d + length, repeat(length, d, 0, tail), 0))
             i += n
     return out
 
@@ -980,7 +994,7 @@ def _with_period(items: list[Item], common: int) -> list[Nest]:
     items = [Item(start % common, length, tail) for start, length, tail in items]
     out = []
     for start, length, tail, shorter in _merge_periodic(items, common):
-        out.append(_level(length, shorter or common, start, tail))
+        out.append(repeat(length, shorter or common, start, tail))
     return out
 
 
@@ -1014,7 +1028,7 @@ def subtract_within(s: Nest, t: Nest, lo: int, hi: int) -> list[Nest]:
 
 def from_items(items: Iterable[Item], lo: int, hi: int) -> list[Nest]:
     """Return items in a window as nests whose period is the window's length."""
-    return [_level(length, hi - lo, start, tail) for start, length, tail in items]
+    return [repeat(length, hi - lo, start, tail) for start, length, tail in items]
 
 
 def subtract(s: Nest, t: Nest) -> list[Nest]:

@@ -5,11 +5,11 @@ A progression is a pair of plain tuples, so that images cost the same at every s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import gcd, prod
 
 from tapestry_sets.nest import TooManyPieces
-from tapestry_sets.sett import Sett, progression_set
+from tapestry_sets.sett import Sett, Setts, progression_set
 
 Levels = tuple[tuple[int, int], ...]
 Progression = tuple[int, Levels]
@@ -19,6 +19,12 @@ Grid = tuple[Progression, ...]
 
 MAX_GRIDS = 10_000
 """How many grids an explicit answer may have before `TooManyPieces` is raised."""
+COUNT_LIMIT = 2_000_000
+"""How many elements may be counted one by one, where nothing better answers."""
+LONG_SPAN = 1 << 22
+"""Interleaved progressions up to this span are merged explicitly, whatever their copies."""
+MAX_COPIES = 64
+"""How many interleaved copies of a longer progression are merged explicitly; isl takes over beyond."""
 
 
 def progression(first: int, levels: Iterable[tuple[int, int]]) -> Progression:
@@ -91,7 +97,7 @@ def interval(start: int, stop: int) -> Progression:
     return start, (((stop - start, 1),) if stop - start > 1 else ())
 
 
-def combine(offset: int, terms: Iterable[tuple[int, Progression]], width: int = 1) -> Progression:
+def combine(offset: int, terms: Sequence[tuple[int, Progression]], width: int = 1) -> Progression:
     """Return offset + Σ coefficient·progression + [0, width).
 
     Examples
@@ -99,6 +105,9 @@ def combine(offset: int, terms: Iterable[tuple[int, Progression]], width: int = 
     >>> combine(-1, [(2, interval(0, 5)), (1, interval(0, 3))])
     (-1, ((11, 1),))
     """
+    if len(terms) == 1 and width == 1 and terms[0][0] > 0:  # scaled levels merge no more than before
+        c, (first, steps) = terms[0]
+        return offset + c * first, steps if c == 1 else tuple([(count, c * step) for count, step in steps])
     levels = [(width, 1)]
     for c, (first, steps) in terms:
         offset += c * first
@@ -246,6 +255,44 @@ def clip_progression(p: Progression, start: int, stop: int) -> list[Progression]
     return out
 
 
+def explicit_setts(p: Progression, extent: int) -> Setts:
+    """Return the progression as setts of period `extent`, at least its own span.
+
+    Raises
+    ------
+    TooManyPieces
+        If too many copies of a long pattern interleave: to merge them would cost more than any answer is worth.
+    """
+    first, levels = p
+    copies = interleaved_copies(levels)
+    if copies > MAX_COPIES and reach(levels) > LONG_SPAN:
+        raise TooManyPieces(
+            f"the sums of steps {levels} interleave {copies} copies of a pattern; "
+            "ask overlaps() or isdisjoint(), which need no explicit set"
+        )
+    return progression_set(first, levels, extent=extent)
+
+
+def count_distinct(p: Progression) -> int | None:
+    """Return how many different elements the progression has, or None if more than `COUNT_LIMIT` sums interleave.
+
+    Examples
+    --------
+    >>> count_distinct((0, ((3, 3), (4, 2)))), count_distinct((0, ((10**9, 10), (4, 2))))
+    (11, 4000000000)
+    """
+    first, levels = p
+    sums = prod(count for count, _ in levels)
+    if interleaved_copies(levels) == 1:
+        return sums
+    if sums > COUNT_LIMIT:
+        return None
+    values = {first}
+    for count, step in reversed(levels):
+        values = {v + j * step for v in values for j in range(count)}
+    return len(values)
+
+
 def axis_setts(p: Progression, start: int, extent: int) -> tuple[Sett, ...]:
     """Return the progression, clipped to [start, start + extent), as disjoint setts of a box's axis."""
     stop = start + extent
@@ -258,4 +305,4 @@ def axis_setts(p: Progression, start: int, extent: int) -> tuple[Sett, ...]:
     if last < start or first >= stop:
         return ()
     # the period must span both the box and what sticks out of it, else the repetition would show in the box
-    return tuple(progression_set(first, levels, extent=max(last + 1, stop) - min(first, start)).members)
+    return tuple(explicit_setts(p, max(last + 1, stop) - min(first, start)).members)

@@ -193,11 +193,15 @@ class _Points(ABC):
         for r in self.regions:
             for s in other.regions:
                 _meet(r, s, found)
+            nests.check_pieces(len(found), "intersection of regions")
         return Regions._of(self.shape, found, self.start)
 
     def __sub__(self, other: _Points) -> Regions:
         self._same_box(other, "-")
-        return Regions._of(self.shape, _merge(_subtract(self.regions, other.regions)), self.start)
+        found = _subtract(self.regions, other.regions)
+        few = len(found) < 2 or (len(self.regions) == len(other.regions) == 1 and found[0].is_box)
+        # the parts of one box outside another differ on several axes, or lie on both sides of it
+        return Regions._of(self.shape, found if few else _merge(found), self.start)
 
     def __or__(self, other: _Points) -> Regions:
         self._same_box(other, "|")
@@ -384,9 +388,7 @@ class Region(_Points):
         box, origin = _checked_box(shape, start)
         low, high = _ints(lo, "Region.from_bounds: lo"), _ints(hi, "Region.from_bounds: hi")
         if len(low) != len(box) or len(high) != len(box):
-            raise ValueError(
-                f"Region.from_bounds: lo {low} and hi {high} need one entry for each axis of {box}"
-            )
+            raise ValueError(f"Region.from_bounds: lo {low} and hi {high} need one entry for each axis of {box}")
         for axis, (u, v, n, s) in enumerate(zip(low, high, box, origin, strict=True)):
             if not s <= u <= v <= s + n:
                 raise ValueError(
@@ -473,9 +475,7 @@ class Region(_Points):
     def _points(self) -> Int64Array:
         if not self.rank:
             return np.empty((1, 0), np.int64)
-        axes = [
-            nests.elements(s, lo, lo + n) for s, lo, n in zip(self.nests, self.start, self.shape, strict=True)
-        ]
+        axes = [nests.elements(s, lo, lo + n) for s, lo, n in zip(self.nests, self.start, self.shape, strict=True)]
         grid = np.meshgrid(*axes, indexing="ij")
         return np.stack([axis.ravel() for axis in grid], axis=-1)
 
@@ -500,8 +500,7 @@ class Region(_Points):
         ((Run(first=1, levels=((2, 1),), rank=0),), (Run(first=0, levels=((3, 4),), rank=0),))
         """
         return tuple(
-            tuple(nests.runs(s, lo, lo + n))
-            for s, lo, n in zip(self.nests, self.start, self.shape, strict=True)
+            tuple(nests.runs(s, lo, lo + n)) for s, lo, n in zip(self.nests, self.start, self.shape, strict=True)
         )
 
     def shift(self, offset: Sequence[int]) -> Region:
@@ -615,7 +614,7 @@ class Region(_Points):
         axes: list[list[Nest]] = []
         for s, r, lo, n in zip(self.nests, ranges, self.start, self.shape, strict=True):
             inside = nests.meet_within(s, (), lo, lo + n)
-            axes.append([t for one in inside for t in nests.sample(one, lo + r.start, r.step)])
+            axes.append([t for one in inside for t in nests.strided(one, lo + r.start, r.step)])
         found = (Region._of(shape, raw, zeros) for raw in product(*axes))
         return Regions._of(shape, found, zeros)
 
@@ -759,15 +758,12 @@ class Regions(_Points):
                 raise TypeError(f"Regions: member {at} must be a Region, not {type(member).__name__}")
             if member.shape != box or member.start != origin:
                 raise ValueError(
-                    f"Regions: member {at} is in the box {member.shape} from {member.start}, "
-                    f"not in {box} from {origin}"
+                    f"Regions: member {at} is in the box {member.shape} from {member.start}, not in {box} from {origin}"
                 )
         for one, two in combinations(kept, 2):
             shared = one.first_common(two)
             if shared is not None:
-                raise ValueError(
-                    f"Regions: members {one!r} and {two!r} share the point {shared}; write one | two"
-                )
+                raise ValueError(f"Regions: members {one!r} and {two!r} share the point {shared}; write one | two")
         self._fill(box, kept, origin)
 
     def _fill(self, shape: Ints, members: Iterable[Region], start: Ints) -> None:
@@ -923,21 +919,37 @@ def _subtract(left: Iterable[Region], right: Iterable[Region]) -> list[Region]:
 
 def _subtract_one(r: Region, s: Region) -> list[Region]:
     """Return r - s: for each axis what s lacks there, of what is common on the axes before it."""
-    if r.is_empty or s.is_empty or _disjoint(r, s):
-        return [] if r.is_empty else [r]
+    if r.is_empty or s.is_empty:
+        return list(r.regions)
+    if r.is_box and s.is_box:
+        return _subtract_boxes(r, s)
+    if _disjoint(r, s):
+        return [r]
     out: list[Region] = []
     common: list[list[Nest]] = []
     for axis, (x, y, lo, n) in enumerate(zip(r.nests, s.nests, r.start, r.shape, strict=True)):
-        u, v = r.spans[axis], s.spans[axis]
-        if u is not None and v is not None:
-            sides = (u[0], min(u[1], v[0])), (max(u[0], v[1]), u[1])
-            rest = [_interval(w, n) for w in sides if w[0] < w[1]]
-        else:
-            rest = nests.subtract_within(x, y, lo, lo + n)
-        for missing in rest:
+        for missing in nests.subtract_within(x, y, lo, lo + n) if x != y else []:
             tail = (missing, *r.nests[axis + 1 :])
             out += [Region._of(r.shape, (*head, *tail), r.start) for head in product(*common)]
         common.append(_meet_axis(x, y, lo, lo + n))
+    return out
+
+
+def _subtract_boxes(r: Region, s: Region) -> list[Region]:
+    """Return r - s of two boxes: on each axis the parts of r on both sides of s."""
+    out: list[Region] = []
+    spans = [span for span in r.spans if span is not None]
+    for axis, (u, v) in enumerate(zip(spans[:], s.spans, strict=True)):
+        if v is None:
+            raise AssertionError(f"{s!r} is no box")
+        lo, hi = max(u[0], v[0]), min(u[1], v[1])
+        if lo >= hi:
+            return [r]
+        for side in ((u[0], lo), (hi, u[1])):
+            if side[0] < side[1]:
+                part = (*spans[:axis], side, *spans[axis + 1 :])
+                out.append(Region._spanning(r.shape, part, r.start))
+        spans[axis] = (lo, hi)
     return out
 
 
@@ -1035,9 +1047,7 @@ def _unflatten(s: Nest, shape: Ints) -> list[Region]:
     pieces: list[tuple[Nest, tuple[Nest, ...]]] = [(nests.in_window(s, 0, size), ())]
     for n in reversed(shape):
         size //= n
-        pieces = [
-            (rows, (columns, *rest)) for flat, rest in pieces for rows, columns in _split(flat, n, size)
-        ]
+        pieces = [(rows, (columns, *rest)) for flat, rest in pieces for rows, columns in _split(flat, n, size)]
         nests.check_pieces(len(pieces), f"reshape to {shape}")
     zeros = (0,) * len(shape)
     return [Region._of(shape, axes, zeros) for rows, axes in pieces if nests.contains(rows, 0)]

@@ -313,9 +313,7 @@ class Sett(_Integers):
     def __init__(self, *stripes: Stripe) -> None:
         for at, stripe in enumerate(stripes):
             if not isinstance(stripe, Stripe):
-                raise TypeError(
-                    f"Sett: stripe {at} must be a Stripe, not {stripe!r}; write Sett(Stripe(on, off))"
-                )
+                raise TypeError(f"Sett: stripe {at} must be a Stripe, not {stripe!r}; write Sett(Stripe(on, off))")
         object.__setattr__(self, "nest", nests.canonical(stripe.level for stripe in stripes))
 
     @classmethod
@@ -354,9 +352,7 @@ class Sett(_Integers):
         lo, hi = as_int(lo, "Sett.interval: lo"), as_int(hi, "Sett.interval: hi")
         extent = as_int(extent, "Sett.interval: extent")
         if not 0 <= hi - lo <= extent:
-            raise ValueError(
-                f"Sett.interval: need lo <= hi <= lo + extent, not lo={lo}, hi={hi}, extent={extent}"
-            )
+            raise ValueError(f"Sett.interval: need lo <= hi <= lo + extent, not lo={lo}, hi={hi}, extent={extent}")
         return cls._of(nests.canonical([(hi - lo, extent, lo)]) if extent else EMPTY)
 
     @property
@@ -395,7 +391,7 @@ class Sett(_Integers):
         lo, hi = as_int(start, "runs: start"), as_int(stop, "runs: stop")
         return tuple(nests.runs(self.nest, lo, hi))
 
-    def sample(self, first: int, step: int) -> Setts:
+    def strided(self, first: int, step: int) -> Setts:
         """Return {k : first + step*k in self}: what a strided view sees of the set.
 
         Parameters
@@ -412,13 +408,13 @@ class Sett(_Integers):
 
         Examples
         --------
-        >>> Sett(Stripe(3, 3)).sample(1, 2).members[0].elements(0, 6).tolist()
+        >>> Sett(Stripe(3, 3)).strided(1, 2).members[0].elements(0, 6).tolist()
         [0, 3]
         """
-        first, step = as_int(first, "sample: first"), as_int(step, "sample: step")
+        first, step = as_int(first, "strided: first"), as_int(step, "strided: step")
         if step == 0:
-            raise ValueError("sample: step must not be 0")
-        return Setts._of(nests.sample(self.nest, first, step))
+            raise ValueError("strided: step must not be 0")
+        return Setts._of(nests.strided(self.nest, first, step))
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -655,9 +651,7 @@ def _union(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None) -> lis
 # ------------------------------------------------------------------ sums of progressions
 
 
-def progression_set(
-    first: int, levels: Sequence[tuple[int, int]], width: int = 1, extent: int | None = None
-) -> Setts:
+def progression_set(first: int, levels: Sequence[tuple[int, int]], width: int = 1, extent: int | None = None) -> Setts:
     """Return {first + sum(j * step) + t : 0 <= j < count for each level, 0 <= t < width}, exactly.
 
     The set is bounded; the setts returned repeat it with period `extent`, so they hold it in any window of
@@ -695,13 +689,14 @@ def progression_set(
     The image of a box under one row of an index projection, in Tapestry's documents on index projections.
     """
     first, width = as_int(first, "progression_set: first"), as_int(width, "progression_set: width")
-    steps: list[tuple[int, int]] = []
     if width < 0:
         raise ValueError(f"progression_set: width must be >= 0, not {width}")
+    steps: list[tuple[int, int]] = []
     empty = width == 0
     for at, (n, step) in enumerate(levels):
-        n = as_int(n, f"progression_set: count of level {at}")
-        step = as_int(step, f"progression_set: step of level {at}")
+        if type(n) is not int or type(step) is not int:
+            n = as_int(n, f"progression_set: count of level {at}")
+            step = as_int(step, f"progression_set: step of level {at}")
         if n < 0:
             raise ValueError(f"progression_set: count of level {at} must be >= 0, not {n}")
         empty = empty or n == 0
@@ -711,11 +706,12 @@ def progression_set(
             steps.append((step, n))
     if empty:
         return Setts()
-    span = width + sum(step * (n - 1) for step, n in steps)
+    span = width + sum([step * (n - 1) for step, n in steps])
     extent = span + 1 if extent is None else as_int(extent, "progression_set: extent")
     if extent < span:
         raise ValueError(f"progression_set: extent {extent} is shorter than the set, which spans {span}")
-    items = _sum_of_steps(Item(0, width, ()), sorted(steps), span)
+    steps.sort()
+    items = _sum_of_steps(Item(0, width, ()), steps, span)
     moved = [Item(first + item.start, item.length, item.tail) for item in items]
     return Setts._of(nests.from_items(moved, first, first + extent))
 
@@ -726,7 +722,7 @@ def _sum_of_steps(item: Item, steps: list[tuple[int, int]], span: int) -> list[I
         _, length, tail = item
         reach = (n - 1) * step
         if step >= length and not (step == length and not tail):
-            item = Item(0, reach + length, nests.canonical([(length, step, 0), *tail]))
+            item = Item(0, reach + length, nests.repeat(length, step, 0, tail))
         elif not tail or _goes_on(length, tail, step):
             item = Item(0, reach + length, tail)
         else:

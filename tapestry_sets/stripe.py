@@ -46,9 +46,7 @@ def as_int(value: object, what: str) -> int:
     if type(value) is int:
         return value
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(
-            f"{what} must be an integer, not the truth value {value!r}; write int({value!r}) if meant"
-        )
+        raise TypeError(f"{what} must be an integer, not the truth value {value!r}; write int({value!r}) if meant")
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError:

@@ -794,8 +794,13 @@ class View:
         return self._composed()[1]
 
     def _composed(self) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
+        if isinstance(self, Allocation):  # not kept: it would hold itself
+            return (self,), (identity_piece(self.rank),)
         done = self._cache.get("composed")
         if done is None:
+            if all(v.kind is None or "composed" in v._cache for v in self.sources):
+                done = self._cache["composed"] = _compose(self)
+                return done
             for view in _in_order(self):
                 view._cache["composed"] = _compose(view)
             done = self._cache["composed"]
@@ -811,7 +816,8 @@ class View:
             allocations, pieces = self._composed()
             each = (read_cells(pieces, k, self.shape, a.shape, a.size) for k, a in enumerate(allocations))
             found = {a: c for a, c in zip(allocations, each, strict=True) if not c.is_empty}
-            self._cache["cells"] = found
+            if self.kind is not None:  # an allocation would hold itself
+                self._cache["cells"] = found
         return found  # type: ignore[return-value]
 
     def origins(self) -> dict[Allocation, Regions]:
@@ -1057,7 +1063,7 @@ def _in_order(view: View) -> list[View]:
         v, ready = stack.pop()
         if ready:
             order.append(v)
-        elif v not in seen and "composed" not in v._cache:
+        elif v.kind is not None and v not in seen and "composed" not in v._cache:
             seen.add(v)
             stack.append((v, True))
             stack += [(s, False) for s in v.sources]
@@ -1066,9 +1072,11 @@ def _in_order(view: View) -> list[View]:
 
 def _compose(view: View) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
     """Allocations and pieces of a view whose sources are composed."""
-    if isinstance(view, Allocation):
-        return (view,), (identity_piece(view.rank),)
     assert view.kind is not None, "only an allocation has no kind"
+    if len(view.sources) == 1:
+        (source,) = view.sources
+        allocations, pieces = source._composed()
+        return allocations, compose_pieces(view.kind.pieces((source.shape,)), (pieces,), view.shape)
     number: dict[Allocation, int] = {}
     inner: dict[int, Sequence[Piece]] = {}
     for k, source in enumerate(view.sources):

@@ -1,9 +1,9 @@
 """Seconds and memory of planning and running whole networks, against the unsharded run of the same blocks.
 
-    python tests/bench/bench_demo.py [--devices 4] [--repeats 9] [--networks squeezenet,resnet50] [--write]
+    python tests/bench/bench_demo.py [--devices 4] [--repeats 9] [--threads 1] [--networks resnet50] [--write]
 
 Every network has a process of its own. Its sharded and unsharded runs alternate in that process, and ratios are
-of medians. "kept" reuses the backend object, and so its arenas, from run to run.
+of medians. Runs of one plan reuse their arenas; "new arenas" is what a first run takes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import platform
 import resource
 import subprocess
@@ -33,11 +34,11 @@ HEADS = {
     "plan_peak": "peak RSS planning, MB",
     "check": "first check of the steps, s",
     "whole": "unsharded run, s",
-    "fresh": "sharded run, s",
-    "kept": "arenas kept, s",
-    "fresh_ratio": "ratio",
-    "kept_ratio": "ratio, arenas kept",
+    "kept": "sharded run, s",
+    "fresh": "with new arenas, s",
+    "kept_ratio": "ratio",
     "placed_ratio": "ratio, once placed",
+    "fresh_ratio": "ratio, new arenas",
     "run_peak": "peak RSS with running, MB",
     "moved": "MB moved",
     "placed": "MB placed",
@@ -50,6 +51,7 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--threads", type=int, default=1, help="of the BLAS library, for both kinds of run")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.relative_to(ROOT)}")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -58,17 +60,20 @@ def main() -> None:
         return
     rows = []
     for name in args.networks.split(","):
-        rows.append(in_own_process(name, args.devices, args.repeats))
+        rows.append(in_own_process(name, args.devices, args.repeats, args.threads))
         print(", ".join(f"{HEADS[key]}: {shown(rows[-1][key])}" for key in HEADS), flush=True)
     if args.write:
         RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(report(rows, args.devices, args.repeats))
+        RESULTS.write_text(report(rows, args.devices, args.repeats, args.threads))
         print(f"wrote {RESULTS.relative_to(ROOT)}")
 
 
-def in_own_process(name: str, devices: int, repeats: int) -> dict[str, Any]:
+def in_own_process(name: str, devices: int, repeats: int, threads: int) -> dict[str, Any]:
     command = [sys.executable, str(HERE), "--only", name, "--devices", str(devices), "--repeats", str(repeats)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    # The library reads these when it is loaded. On a busy machine, threads that wait for one another measure
+    # the other processes; one thread measures the runs.
+    environment = {**os.environ, **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), str(threads))}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env=environment)
     row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return row
 
@@ -92,18 +97,17 @@ def measure(name: str, devices: int, repeats: int) -> dict[str, Any]:
     check_plan(p)
     checking = perf_counter() - begin
     inputs = random_inputs(graph, 0)
-    backend = NumpyBackend()
     seconds: dict[str, list[float]] = {"whole": [], "fresh": [], "kept": [], "placed": []}
-    last = run(p, inputs, backend=backend)
+    last = run(p, inputs)
     for _ in range(repeats):
         begin = perf_counter()
         evaluate(graph, inputs)
         seconds["whole"].append(perf_counter() - begin)
         begin = perf_counter()
-        run(p, inputs)
+        run(p, inputs, backend=NumpyBackend())
         seconds["fresh"].append(perf_counter() - begin)
         begin = perf_counter()
-        last = run(p, inputs, backend=backend)
+        last = run(p, inputs)
         seconds["kept"].append(perf_counter() - begin)
         seconds["placed"].append(last.seconds - last.seconds_placing)
     middle = {key: median(values) for key, values in seconds.items()}
@@ -137,13 +141,14 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def report(rows: list[dict[str, Any]], devices: int, repeats: int) -> str:
+def report(rows: list[dict[str, Any]], devices: int, repeats: int, threads: int) -> str:
     """The table as Markdown, with what it was measured on."""
     lines = [
         f"# Whole networks on {devices} devices",
         "",
-        f"{datetime.date.today()}, {cpu_model()}, {len_cpus()} cores, Python {platform.python_version()}; "
-        f"medians of {repeats} alternated runs. Written by `python tests/bench/bench_demo.py --write`.",
+        f"{datetime.date.today()}, {cpu_model()}, {len_cpus()} cores, Python {platform.python_version()}, "
+        f"BLAS on {threads} thread(s), load average {os.getloadavg()[0]:.1f}; medians of {repeats} alternated runs. "
+        "Written by `python tests/bench/bench_demo.py --write`.",
         "",
         "| " + " | ".join(HEADS.values()) + " |",
         "|" + " --- |" * len(HEADS),
@@ -165,8 +170,6 @@ def cpu_model() -> str:
 
 
 def len_cpus() -> int:
-    import os
-
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -13,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_exec import NumpyBackend, ResultMismatch, StepFailed, TransferMismatch, run
-from tapestry_plan import Copy, Graph, Mesh, ShardPlan, concat, conv, linear, plan, relu
+from tapestry_exec.run import _backend
+from tapestry_plan import Copy, Graph, Mesh, ShardPlan, concat, conv, linear, max_pool, plan, relu
 
 
 def small() -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
@@ -175,6 +179,27 @@ def test_runs_give_the_same_bits() -> None:
     assert first.outputs["y"].tobytes() == second.outputs["y"].tobytes() == third.outputs["y"].tobytes()
 
 
+def test_arenas_live_as_long_as_the_plan() -> None:
+    p, inputs = moving_plan()
+    engine = ref(_backend("numpy", p))
+    run(p, inputs)
+    assert engine() is _backend("numpy", p) and engine()._closed
+    del p
+    gc.collect()
+    assert engine() is None
+
+
+def test_runs_of_one_plan_may_overlap() -> None:
+    """Threads that run the same plan at once get arenas of their own."""
+    p, inputs = moving_plan()
+    others = [{"x": inputs["x"] * k} for k in range(8)]
+    expected = [run(p, other).outputs["y"].tobytes() for other in others]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            found = list(pool.map(lambda other: run(p, other).outputs["y"].tobytes(), others))
+            assert found == expected
+
+
 # -- errors ----------------------------------------------------------------------------------------------
 
 
@@ -188,7 +213,8 @@ def test_a_failing_block_is_named() -> None:
     broken = replace(g.ops["relu"], block=fail)
     with pytest.raises(StepFailed) as error:
         run(p, inputs, ops={"relu": broken})
-    for part in ("step ", "compute 'act' on device 0, index box [0, ", "FloatingPointError: too hot"):
+    where = "compute 'act' on device 0, index box [0, "
+    for part in ("step ", where, "input blocks (start, stop) [((0, 0), (", "FloatingPointError: too hot"):
         assert part in str(error.value)
     assert isinstance(error.value.__cause__, FloatingPointError)
 
@@ -253,6 +279,17 @@ def test_a_plan_from_its_document_runs_with_the_constants_given() -> None:
         run(p, inputs)
     with pytest.raises(ValueError, match="other values than the plan was made for"):
         run(p, inputs, constants={**constants, "b": np.zeros(10, np.float32)})
+
+
+def test_infinite_padding_survives_the_document() -> None:
+    """JSON has no infinities; the padding of max_pool is one."""
+    g = Graph()
+    x = g.input("x", (1, 2, 6, 6))
+    g.output(max_pool(x, (3, 3), strides=(2, 2), pads=(1, 1, 1, 1)), "y")
+    p = plan(g, Mesh(2))
+    value = -np.ones((1, 2, 6, 6), np.float32)
+    r = run(ShardPlan.from_json(p.to_json()), {"x": value}, verify=True)
+    assert r.outputs["y"].tolist() == (-np.ones((1, 2, 3, 3))).tolist()
 
 
 # -- what a run tells ------------------------------------------------------------------------------------

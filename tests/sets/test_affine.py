@@ -370,3 +370,18 @@ def test_projection_errors() -> None:
         IndexProjection(m, (1,)).marginal(1)
     with pytest.raises(ValueError, match="is split by 4"):
         IndexProjection(AffineMap(((0, 1, 0),), (0,)), (1,), ((0, 4),)).marginal(0)
+
+
+def test_interleaved_strides_are_counted_and_decided() -> None:
+    """Strides 36674, 61119, 85569 over 30³: isl and barvinok need more than 20 s for the number of elements."""
+    strides = (36674, 61119, 85569)
+    image = IndexProjection(AffineMap((strides,), (0,)), (1,)).image(Box.of((30, 30, 30)))
+    sums = {sum(i * s for i, s in zip(x, strides, strict=True)) for x in product(range(30), repeat=3)}
+    assert image.size == len(sums)
+    inside, outside = max(sums) // 2, max(sums) // 2
+    while inside not in sums:
+        inside += 1
+    while outside in sums:
+        outside += 1
+    assert (inside,) in image and (outside,) not in image
+    assert image.bounds() == ((0,), (max(sums) + 1,))

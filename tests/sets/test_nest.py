@@ -208,6 +208,20 @@ def test_a_period_with_a_common_factor_is_counted_residue_by_residue() -> None:
     assert nest.count_common(s, t, 5, 5 + 70 * 10**12) == listed_count * 10**12
 
 
+@pytest.mark.parametrize("n", [10, 10**3, 10**6, 10**9])
+@pytest.mark.parametrize("step", [7, 64, 10**4 + 7])
+def test_a_block_of_a_cube_is_counted_against_a_stride(n: int, step: int) -> None:
+    # the residues of the stride share out the block's elements between them
+    block = nest.canonical([(n * n * (n // 2), n**3, 0), (n * (n // 2), n * n, 0), (n // 2, n, 3)])
+    window = (17, n**3 - 5)
+    residues = range(step) if step < 100 else (0, 1, step - 1)
+    counts = [nest.count_common(block, ((1, step, r),), *window) for r in residues]
+    if step < 100:
+        assert sum(counts) == nest.count(block, *window)
+    if n == 10:
+        assert counts == [sum(nest.contains(block, z) and z % step == r for z in range(*window)) for r in residues]
+
+
 def test_too_hard_is_said_and_names_the_way_out() -> None:
     # sparse points inside blocks of unrelated periods: one pair of blocks in about 100,000 has a common point
     s = nest.canonical([(10**9, 2 * 10**9 + 11, 0), (1, 9_999_991, 7)])

@@ -229,6 +229,14 @@ def test_sizes_are_python_integers_of_any_size() -> None:
     assert (r & Region.from_slices((n, n, n), (slice(None, None, 2),))).size == n // 2 * (n - 1) * n
 
 
+def test_what_is_left_of_a_box_and_the_box_make_the_whole() -> None:
+    box = Region.from_bounds((4, 6, 8), (1, 2, 0), (3, 3, 8))
+    rest = ~box
+    assert rest.size == 4 * 6 * 8 - box.size
+    assert len(rest.members) == 4
+    assert (rest | box).members == (Region.full((4, 6, 8)),)
+
+
 def test_neighbouring_boxes_are_joined() -> None:
     box = (8, 8)
     left, right = Region.from_bounds(box, (0, 0), (8, 3)), Region.from_bounds(box, (0, 3), (8, 8))

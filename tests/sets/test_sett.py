@@ -64,8 +64,8 @@ def test_shift_reverse_and_scale(levels: Levels, k: int, window: tuple[int, int]
 
 
 @given(nestings(), st.integers(-9, 9), st.integers(-5, 5).filter(bool), windows())
-def test_sample_is_what_a_strided_view_sees(levels: Levels, first: int, step: int, window: tuple[int, int]) -> None:
-    seen = members(Sett(*levels).sample(first, step), window)
+def test_strided_is_what_a_strided_view_sees(levels: Levels, first: int, step: int, window: tuple[int, int]) -> None:
+    seen = members(Sett(*levels).strided(first, step), window)
     assert seen == {k for k in range(*window) if in_nesting(levels, first + step * k)}
 
 
@@ -92,6 +92,9 @@ def test_setts_are_values() -> None:
     assert pickle.loads(pickle.dumps(s | Stripe(1, 6, 2))) == s | Stripe(1, 6, 2)
     assert {s: 1}[Sett(Stripe(6, 1), Stripe(2, 1))] == 1
     assert eval(repr(s), {"Sett": Sett, "Stripe": Stripe}) == s
+    union = s | Stripe(1, 6, 2)
+    assert eval(repr(union), {"Setts": Setts, "Sett": Sett, "Stripe": Stripe}) == union
+    assert len(union) == len(union.members)
 
 
 # ------------------------------------------------------------------------------------------------------ two sets
@@ -161,6 +164,21 @@ def test_the_lazy_intersection_answers_as_a_set(
     assert members(both - Sett(*three), (0, 50)) == {
         z for z in range(50) if in_nesting(one, z) and in_nesting(two, z) and not in_nesting(three, z)
     }
+
+
+@given(nestings(), nestings(), nestings(6))
+def test_intersections_combine_as_sets(one: Levels, two: Levels, three: Levels) -> None:
+    window = (-7, 3 * 13)
+    both, s = Sett(*one) & Sett(*two), Sett(*three)
+    a, b, whole = listed(one, window) & listed(two, window), listed(three, window), set(range(*window))
+    assert members((both & s).setts(), window) == a & b
+    assert {z for z in range(*window) if z in both & s} == a & b
+    assert members(both | s, window) == a | b
+    assert members(both ^ s, window) == a ^ b
+    assert members(s ^ both, window) == a ^ b
+    assert members(s - both, window) == b - a
+    assert members(~both, window) == whole - a
+    assert (both <= both.setts()) and both.same_points(both.setts())
 
 
 @given(nestings())
@@ -317,7 +335,7 @@ def test_half_a_range_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1, not 0"):
         Sett().scale(0)
     with pytest.raises(ValueError, match="step must not be 0"):
-        Sett().sample(0, 0)
+        Sett().strided(0, 0)
     with pytest.raises(IndexError, match="empty"):
         Sett.empty().nth(0)
 

@@ -1,0 +1,315 @@
+"""Set queries against isl and NumPy, in one process: run as a script; each row is a case, with its ratio.
+
+python tests/bench/bench_sets.py            prints the tables
+python tests/bench/bench_sets.py --write    also writes them to tests/bench/results/bench_sets.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable
+from datetime import date
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import islpy
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tapestry_sets import Region, Sett, Stripe, allocate, isl, overlaps
+
+RESULTS = Path(__file__).parent / "results" / "bench_sets.md"
+SIZES = (10, 10**3, 10**6, 10**9, 10**12)
+
+
+class Row(NamedTuple):
+    """A case: our time and a peer's, in seconds for one query; `note` says what was asked."""
+
+    case: str
+    ours: float
+    peer: float | None
+    peer_name: str
+    note: str = ""
+
+
+def seconds(query: Callable[[], object], rounds: int = 25) -> float:
+    """Return the seconds of one call: the best of several short rounds, so that other work disturbs few of them."""
+    query()
+    start = time.perf_counter()
+    query()
+    once = max(time.perf_counter() - start, 1e-8)
+    calls = max(1, int(1e-3 / once))
+    best = once
+    for _ in range(rounds if once < 1e-2 else 3):
+        start = time.perf_counter()
+        for _ in range(calls):
+            query()
+        best = min(best, (time.perf_counter() - start) / calls)
+    return best
+
+
+# ------------------------------------------------------------------------------------------------------- cases
+
+
+def coprime_stripes() -> Iterable[Row]:
+    """Half-on stripes of the coprime periods 100003 and 100019."""
+    s, t = Sett(Stripe(50001, 50002)), Sett(Stripe(50009, 50010))
+    a, b = isl.to_isl(s), isl.to_isl(t)
+    window = islpy.Set("{ [z] : 60000 <= z }")
+    yield Row(
+        "coprime half-on stripes, disjoint?",
+        seconds(lambda: s.isdisjoint(t)),
+        seconds(lambda: (a & b).is_empty()),
+        "isl",
+    )
+    yield Row(
+        "the same, first common element >= 60000",
+        seconds(lambda: s.first_common(t, 60000)),
+        seconds(lambda: (a & b & window).dim_min_val(0)),
+        "isl",
+    )
+    yield Row("the same, how many below 10^12", seconds(lambda: s.count_common(t, 0, 10**12)), None, "isl: none")
+
+
+def huge_coprime_periods() -> Iterable[Row]:
+    """Single points of two coprime periods near 2^32, which share 0."""
+    s, t = Sett(Stripe(1, 4294967290)), Sett(Stripe(1, 4294967278))
+    a, b = isl.to_isl(s), isl.to_isl(t)
+    assert not s.isdisjoint(t)
+    yield Row(
+        "points at periods 4294967291, 4294967279, disjoint?",
+        seconds(lambda: s.isdisjoint(t)),
+        seconds(lambda: (a & b).is_empty()),
+        "isl",
+    )
+
+
+def random_nest(source: random.Random, depth: int) -> Sett:
+    """Return nested stripes whose blocks are up to 64 elements long, each inside half of the one around it."""
+    stripes = []
+    longest = 64
+    for _ in range(depth):
+        on = source.randint(max(1, longest // 2), longest)
+        off = source.randint(1, longest)
+        stripes.append(Stripe(on, off, source.randint(0, on + off - 1)))
+        longest = max(2, on // 2)
+    return Sett(*stripes)
+
+
+def random_nests() -> Iterable[Row]:
+    """Disjointness and explicit intersection of random nested setts, depth 1 to 4."""
+    for depth in (1, 2, 3, 4):
+        source = random.Random(depth)
+        setts = [random_nest(source, depth) for _ in range(60)]
+        pairs = list(zip(setts, setts[1:] + setts[:1], strict=True))
+        ours = [seconds(lambda s=s, t=t: s.isdisjoint(t), 5) for s, t in pairs]
+        sets = [(isl.to_isl(s), isl.to_isl(t)) for s, t in pairs]
+        peer = [seconds(lambda a=a, b=b: (a & b).is_empty(), 5) for a, b in sets]
+        for (s, t), (a, b) in zip(pairs, sets, strict=True):
+            assert s.isdisjoint(t) == (a & b).is_empty()
+        note = f"mean {statistics.mean(ours) * 1e6:.1f} us against {statistics.mean(peer) * 1e6:.0f} us"
+        yield Row(
+            f"random nests of depth {depth}, disjoint? (median)",
+            statistics.median(ours),
+            statistics.median(peer),
+            "isl",
+            note,
+        )
+        pieces = statistics.mean(len((s & t).setts()) for s, t in pairs)
+        explicit = statistics.median(seconds(lambda s=s, t=t: (s & t).setts(), 5) for s, t in pairs)
+        listed = statistics.median(seconds(lambda a=a, b=b: (a & b).coalesce(), 5) for a, b in sets)
+        yield Row(
+            f"random nests of depth {depth}, explicit intersection (median)",
+            explicit,
+            listed,
+            "isl & + coalesce",
+            f"mean {pieces:.1f} setts; isl keeps the congruences of both and lists nothing",
+        )
+
+
+def slices_of_one_tensor() -> Iterable[Row]:
+    """601 strided two-dimensional slices of one 1024 x 1024 tensor, all pairs."""
+    source = random.Random(0)
+    box = (1024, 1024)
+    array = np.empty(box, np.int8)
+
+    def some() -> slice:
+        low = source.randint(0, 900)
+        return slice(low, source.randint(low + 1, 1024), source.randint(1, 5))
+
+    keys = [(some(), some()) for _ in range(601)]
+    regions = [Region.from_slices(box, key) for key in keys]
+    pairs = list(combinations(range(601), 2))
+    start = time.perf_counter()
+    answers = [regions[i].isdisjoint(regions[j]) for i, j in pairs]
+    ours = (time.perf_counter() - start) / len(pairs)
+    sample = source.sample(range(len(pairs)), 2000)
+    views = [array[key] for key in keys]
+    start = time.perf_counter()
+    expected = [not np.shares_memory(views[pairs[k][0]], views[pairs[k][1]]) for k in sample]
+    peer = (time.perf_counter() - start) / len(sample)
+    assert [answers[k] for k in sample] == expected
+    note = f"all {len(pairs)} pairs in {ours * len(pairs):.2f} s"
+    yield Row("601 strided slices of a 1024^2 tensor, a pair", ours, peer, "np.shares_memory", note)
+
+
+def slices_of_one_array() -> Iterable[Row]:
+    """Two strided slices of one NumPy array, which interleave."""
+    array = np.empty(10**6, np.int8)
+    x, y = array[0::6], array[3::9]
+    s, t = Sett(Stripe(1, 5)), Sett(Stripe(1, 8, 3))
+    yield Row(
+        "strided slices [0::6] and [3::9], as setts",
+        seconds(lambda: s.first_common(t, 0, 10**6)),
+        seconds(lambda: np.shares_memory(x, y)),
+        "np.shares_memory",
+    )
+    yield Row(
+        "the same, as NumPy arrays",
+        seconds(lambda: overlaps(x, y)),
+        seconds(lambda: np.shares_memory(x, y)),
+        "np.shares_memory",
+    )
+
+
+def strides_that_numpy_gives_up_on() -> Iterable[Row]:
+    """Strides that make the bounded overlap of two arrays hard; NumPy stops after a million steps here."""
+    memory = np.empty(1049 * (36674 + 61119 + 85569) + 64023025 + 1049 * 25000, np.int8)
+    strided = np.lib.stride_tricks.as_strided
+    x = strided(memory, (1049, 1049, 1049), (36674, 61119, 85569))
+    y = strided(memory[64023025:], (1049, 1049), (12223, 12224))
+
+    def numpy_gives_up() -> None:
+        try:
+            np.shares_memory(x, y, max_work=10**6)
+        except np.exceptions.TooHardError:
+            return
+        raise AssertionError("NumPy decided the case within a million steps")
+
+    assert not overlaps(x, y)
+    yield Row(
+        "strides 36674, 61119, 85569 against 12223, 12224",
+        seconds(lambda: overlaps(x, y)),
+        seconds(numpy_gives_up),
+        "np.shares_memory",
+        "NumPy gives up after 10^6 steps; it needs about 20 s",
+    )
+
+
+def document_example() -> Iterable[Row]:
+    """A[27] as 3 x 3 x 3, its block [:2, :2, :2] against A[2::5]: built and asked."""
+
+    def ours() -> bool:
+        base = allocate((27,))
+        return overlaps(base.reshape((3, 3, 3))[:2, :2, :2], base[2::5])
+
+    block = islpy.Set("{ [z] : exists i, j, k : z = 9i + 3j + k and 0 <= i, j, k < 2 }")
+    strided = islpy.Set("{ [z] : exists k : z = 2 + 5k and 0 <= z < 27 }")
+    assert ours()
+    yield Row(
+        "27-element example, built and asked",
+        seconds(ours),
+        seconds(lambda: (block & strided).is_empty()),
+        "isl",
+        "isl: the query alone",
+    )
+
+
+def tiled_example(sizes: Iterable[int] = (24, 24_000, 24 * 10**9)) -> Iterable[Row]:
+    """2 x 2 tiles of X[n, n] against those of X[2:-2, 2:-2], at three sizes."""
+
+    def tiled(x: object, n: int) -> object:
+        quarter = x.reshape((n * n // 4, 4))[:, 0:2].reshape((4, n * n // 8))  # type: ignore[attr-defined]
+        return quarter[0:2, :].reshape((n // 2, n // 2))
+
+    for n in sizes:
+
+        def ours(n: int = n) -> bool:
+            base = allocate((n, n))
+            return overlaps(tiled(base, n), tiled(base[2:-2, 2:-2], n - 4))
+
+        yield Row(f"tiled example, N = {n:.3g}, built and asked", seconds(ours), None, "none")
+
+
+def one_size(n: int) -> Iterable[Row]:
+    """Queries at one size: the answers differ, the cost should not."""
+    s, t = Sett(Stripe(6, 1), Stripe(2, 1)).scale(n), Sett(Stripe(1, 4, 2)).scale(n)
+    half = Region.from_bounds((n, 4, n), (0, 1, 0), (n, 3, n // 2))
+    yield Row(f"size {n:.0e}: disjoint?", seconds(lambda: s.isdisjoint(t)), None, "")
+    yield Row(f"size {n:.0e}: first common", seconds(lambda: s.first_common(t, 0)), None, "")
+    yield Row(f"size {n:.0e}: count common", seconds(lambda: s.count_common(t, 0, 100 * n)), None, "")
+    yield Row(f"size {n:.0e}: nth", seconds(lambda: s.nth(4 * n)), None, "")
+    yield Row(f"size {n:.0e}: region reshape", seconds(lambda: half.reshape((4 * n, n))), None, "")
+
+
+CASES = (
+    coprime_stripes,
+    huge_coprime_periods,
+    random_nests,
+    slices_of_one_array,
+    slices_of_one_tensor,
+    strides_that_numpy_gives_up_on,
+    document_example,
+    tiled_example,
+)
+
+
+# ------------------------------------------------------------------------------------------------------ tables
+
+
+def machine() -> str:
+    """Return the processor and the Python version."""
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return f"{names[0].split(':')[1].strip()}, {len(names)} cores, Python {platform.python_version()}"
+
+
+def shown(value: float) -> str:
+    """Return seconds in a unit that suits them."""
+    return f"{value * 1e6:.2f} us" if value < 1e-3 else f"{value * 1e3:.2f} ms"
+
+
+def peer_table(rows: Iterable[Row]) -> list[str]:
+    """Return the rows as Markdown, with the peer's time as a multiple of ours."""
+    lines = ["| case | ours | peer | peer / ours | |", "|---|---|---|---|---|"]
+    for row in rows:
+        peer = f"{shown(row.peer)} ({row.peer_name})" if row.peer is not None else row.peer_name
+        times = row.peer / row.ours if row.peer is not None else 0.0
+        ratio = "" if row.peer is None else f"{times:.1f}" if times >= 1 else f"{times:.3f}"
+        lines.append(f"| {row.case} | {shown(row.ours)} | {peer} | {ratio} | {row.note} |")
+    return lines
+
+
+def size_table() -> list[str]:
+    """Return the cost of each query at each size as Markdown; the last column is largest over smallest."""
+    columns = [list(one_size(n)) for n in SIZES]
+    lines = ["| query | " + " | ".join(f"{n:.0e}" for n in SIZES) + " | last / first |"]
+    lines.append("|---" * (len(SIZES) + 2) + "|")
+    for rows in zip(*columns, strict=True):
+        name = rows[0].case.split(": ")[1]
+        costs = " | ".join(shown(row.ours) for row in rows)
+        lines.append(f"| {name} | {costs} | {rows[-1].ours / rows[0].ours:.2f} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"also write the tables to {RESULTS.name}")
+    write = parser.parse_args().write
+    rows = [row for case in CASES for row in case()]
+    head = [f"# Set queries, {date.today().isoformat()}", "", machine(), ""]
+    text = "\n".join([*head, *peer_table(rows), "", "Cost by size:", "", *size_table(), ""])
+    print(text)
+    if write:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
