@@ -1,15 +1,15 @@
 """Exact costs: cells needed minus cells held, counted on regions without expanding them.
 
-All regions of one tensor are products of one-dimensional sets. Each distinct set of an axis gets a number,
-sizes of intersections of two, three, … of them are tabulated once for each axis, and the size of an
-intersection of regions is a product of table entries. So the bytes of thousands of pairs of layouts are
-array arithmetic, and the cost of the tables depends on the number of layouts, not on the tensor's size.
+All regions of one tensor are unions of products of one-dimensional sets. Each distinct set of an axis gets a
+number, and the size of an intersection of products is the product of the sizes along the axes. So the bytes of
+thousands of pairs of layouts are array arithmetic, at a cost that does not depend on the tensor's size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import combinations, product
 from typing import Any
 
@@ -52,7 +52,7 @@ class RegionTable:
     _axis_setts: list[dict[Sett | None, int]] = field(default_factory=list)
     _axis_spans: list[list[tuple[int, int] | None]] = field(default_factory=list)
     _members: list[list[tuple[int, ...]]] = field(default_factory=list)
-    _tables: dict[tuple[int, int], Int] = field(default_factory=dict)
+    _counts: dict[tuple[int, frozenset[int]], int] = field(default_factory=dict)
     _extents: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -70,7 +70,6 @@ class RegionTable:
             found = self._numbers[key] = len(self.regions)
             self.regions.append(region)
             self._members.append([self._axis_row(member) for member in region.members])
-            self._tables.clear()
         return found
 
     def _axis_row(self, member: Region) -> tuple[int, ...]:
@@ -89,16 +88,14 @@ class RegionTable:
     def sizes(self, *numbers: Int) -> Int:
         """|R_a ∩ R_b ∩ …| for arrays of region numbers that broadcast together, in cells."""
         shape = np.broadcast_shapes(*(n.shape for n in numbers))
-        if not self.regions:
-            return np.zeros(shape, np.int64)
-        rows = self._rows()
         total = np.zeros(shape, np.int64)
+        rows = self._rows()
         for picks in product(range(rows.shape[1]), repeat=len(numbers)):
             chosen = [rows[n, pick] for n, pick in zip(numbers, picks, strict=True)]
             cells = np.ones(shape, np.int64)
             for axis in range(len(self._extents)):
-                cells = cells * self._table(axis, len(numbers))[tuple(c[..., axis] for c in chosen)]
-            total = total + cells
+                cells *= self._axis_sizes(axis, [c[..., axis] for c in chosen])
+            total += cells
         return total
 
     def _rows(self) -> Int:
@@ -110,41 +107,29 @@ class RegionTable:
                 rows[k, j] = row
         return rows
 
-    def _table(self, axis: int, ways: int) -> Int:
-        found = self._tables.get((axis, ways))
-        if found is None:
-            found = self._tables[axis, ways] = self._build_table(axis, ways)
-        return found
-
-    def _build_table(self, axis: int, ways: int) -> Int:
+    def _axis_sizes(self, axis: int, ids: Sequence[Int]) -> Int:
+        """Sizes of intersections of one axis' sets: of intervals from their bounds, of others counted once."""
         spans = self._axis_spans[axis]
-        known = [span or (0, 0) for span in spans]
-        low = np.array([b[0] for b in known], np.int64)
-        high = np.array([b[1] for b in known], np.int64)
-        lows, highs = low, high
-        for _ in range(ways - 1):
-            lows = np.maximum(lows[..., None], low)
-            highs = np.minimum(highs[..., None], high)
-        table: Int = np.maximum(highs - lows, 0)
-        odd = [k for k, span in enumerate(spans) if span is None]
-        if odd:
-            self._fill_odd(table, axis, ways, set(odd))
-        return table
+        bounds = np.array([span or (0, 0) for span in spans], np.int64)
+        sizes: Int = reduce(np.minimum, [bounds[i, 1] for i in ids]) - reduce(np.maximum, [bounds[i, 0] for i in ids])
+        np.maximum(sizes, 0, out=sizes)
+        odd = np.array([span is None for span in spans])
+        if odd.any():
+            mixed = reduce(np.logical_or, [odd[i] for i in ids])
+            rows = np.stack([np.broadcast_to(i, sizes.shape)[mixed] for i in ids], axis=-1)
+            unique, inverse = np.unique(rows, axis=0, return_inverse=True)
+            counts = np.array([self._common(axis, row) for row in unique.tolist()], np.int64)
+            sizes[mixed] = counts[inverse.reshape(-1)]
+        return sizes
 
-    def _fill_odd(self, table: Int, axis: int, ways: int, odd: set[int]) -> None:
-        """Entries with a set that is no interval: closed-form counts, once for each combination."""
-        extent = self._extents[axis]
-        sets = list(self._axis_setts[axis])
-        for chosen in product(range(len(sets)), repeat=ways):
-            if not odd.intersection(chosen):
-                continue
-            first = tuple(sorted(chosen))  # intersections commute: the sorted entry comes first
-            if first != chosen:
-                table[chosen] = table[first]
-            elif chosen[0] == 0:
-                table[chosen] = 0
-            else:
-                table[chosen] = _count([s for k in dict.fromkeys(chosen) if (s := sets[k]) is not None], extent)
+    def _common(self, axis: int, row: Sequence[int]) -> int:
+        """Cells that some sets of an axis share, in closed form."""
+        key = axis, frozenset(row)
+        if key not in self._counts:
+            sets = list(self._axis_setts[axis])
+            chosen = [sett for k in sorted(key[1]) if (sett := sets[k]) is not None]
+            self._counts[key] = 0 if 0 in row else _count(chosen, self._extents[axis])
+        return self._counts[key]
 
 
 def _count(sets: Sequence[Sett], extent: int) -> int:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Int = NDArray[np.int64]
 _WORST = np.iinfo(np.int64).max
-DEFAULT_CAP = 20_000_000
+DEFAULT_CAP = 4_000_000
 """Entries of the largest table that is built before a bucket is split."""
 
 

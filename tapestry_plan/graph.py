@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import index
 from typing import Any, Literal, Protocol
 
@@ -169,7 +170,7 @@ class Selection:
     pieces: tuple[Piece, ...] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """A tensor read through a chain of selections: pieces over the stored tensors."""
 
@@ -178,7 +179,7 @@ class Source:
     stored: tuple[str, ...]
     pieces: tuple[Piece, ...]
 
-    @property
+    @cached_property
     def direct(self) -> bool:
         """Whether the tensor is the stored one itself."""
         return len(self.stored) == 1 and self.pieces == (identity_piece(len(self.shape)),)

@@ -271,9 +271,18 @@ class _Lowering:
                     self._place_operand(node, operand, device, index)
         for name in dict.fromkeys(self._output_sources()):
             tensor = self.graph.stored[name]
-            if tensor.kind != "result" and name not in self.holders and not self.resident.get((name, 0)):
-                whole = whole_of(tensor.shape)
-                self.provide("(place)", name, 0, whole, Box.of(tensor.shape))
+            if tensor.kind != "result" and name not in self.holders:
+                self._place_rest(tensor)
+
+    def _place_rest(self, tensor: Stored) -> None:
+        """Cells of an input or constant that is a graph output, and that no operator reads anywhere."""
+        missing = whole_of(tensor.shape)
+        for device in range(self.mesh.size):
+            for have in self.resident.get((tensor.name, device), []):
+                missing = missing - have.cells
+        bounds = missing.bounds()
+        if bounds is not None:
+            self.provide("(place)", tensor.name, 0, missing, Box.from_bounds(*bounds))
 
     def _place_layout(self, tensor: Stored, layout: Layout) -> None:
         for device, box in enumerate(layout.boxes):

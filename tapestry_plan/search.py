@@ -30,8 +30,11 @@ from tapestry_plan.shard_plan import Alternative, ShardPlan, Stage
 from tapestry_plan.signature import Axis, cells_of
 from tapestry_sets import Box, Regions, piece_image
 
-MAX_TABLE = 4_000_000
+MAX_TABLE = 1_000_000
 """Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
+
+MAX_JOINT_CONSUMERS = 5
+"""Consumers of one tensor that are counted jointly: the terms of the union double with each."""
 
 MAX_CELLS = 2**60
 """Cells of one tensor; beyond it byte counts would not fit 64 bits."""
@@ -308,7 +311,7 @@ class Problem:
         for cost in self.tensors.values():
             sizes = [len(self.variables[cost.producer].layouts)]
             sizes += [len(self.variables[use.variable].layouts) for use in cost.uses]
-            if prod(sizes) * self.mesh.size <= MAX_TABLE * 8 and prod(sizes) <= MAX_TABLE:
+            if prod(sizes) <= MAX_TABLE and len(cost.uses) <= MAX_JOINT_CONSUMERS:
                 exact = [self._factor(cost, range(k + 1)) for k in range(len(cost.uses))]
                 search += exact
                 bound += exact
@@ -346,24 +349,32 @@ class Problem:
     # -- the chosen layouts ------------------------------------------------------------------------------
 
     def moved(self, choice: Sequence[int]) -> dict[tuple[str, str], tuple[Int, int]]:
-        """For each (tensor, consumer): bytes received by device, and modelled picoseconds, as chosen."""
+        """For each (tensor, consumer): bytes received by device, and modelled picoseconds, as chosen.
+
+        Counted by region algebra, one device and one consumer after the other.
+        """
         out: dict[tuple[str, str], tuple[Int, int]] = {}
         for name, cost in self.tensors.items():
+            regions = cost.table.regions
             row = choice[cost.producer]
-            held = Held(cost.held.numbers[row : row + 1], cost.held.parts[row : row + 1])
-            needs: list[Int] = []
+            parts = int(cost.held.parts[row])
+            held = [regions[number] for number in cost.held.numbers[row]]
+            given = [Regions(cost.tensor.shape)] * self.mesh.size
             for k, use in enumerate(cost.uses):
                 consumer = self.variables[use.variable]
-                needs.append(use.numbers[choice[use.variable]][None])
-                cells, fresh = received(cost.table, held, needs)
-                if k in cost.only_partial and held.parts[0] == 1:
-                    needs.pop()
-                    cells, fresh = np.zeros_like(cells), np.zeros_like(fresh)
+                key = name, f"output {consumer.name}" if consumer.kind == "output" else consumer.name
+                cells, fresh = np.zeros(self.mesh.size, np.int64), np.zeros(self.mesh.size, np.int64)
+                stays = k in cost.only_partial and parts == 1
+                for device, number in enumerate(use.numbers[choice[use.variable]]):
+                    new = regions[number] - given[device]
+                    if not stays and new.size:
+                        fresh[device] = new.size
+                        cells[device] = parts * new.size - new.count_common(held[device])
+                        given[device] = union([given[device], new], cost.tensor.shape)
                 size = cost.tensor.itemsize
                 ticks = transfer_ticks(cells, size, self.mesh)
-                ticks = ticks + merge_ticks(fresh, held.parts, size, self.mesh)
-                key = name, f"output {consumer.name}" if consumer.kind == "output" else consumer.name
-                out[key] = cells.reshape(-1) * size, int(ticks.reshape(-1)[0])
+                ticks = ticks + merge_ticks(fresh, np.array(parts), size, self.mesh)
+                out[key] = cells * size, int(ticks)
         return out
 
 
@@ -553,8 +564,10 @@ def _boxes(option: Layout) -> dict[int, tuple[Box, ...]]:
 
 def _classes(rows: Int) -> tuple[Int, Int]:
     """Distinct rows, and for each row the number of its class."""
-    unique, inverse = np.unique(rows, axis=0, return_inverse=True)
-    return unique, inverse.reshape(-1)
+    seen: dict[bytes, int] = {}
+    classes = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in rows], np.int64)
+    first = np.unique(classes, return_index=True)[1]
+    return rows[first], classes
 
 
 def pull_back(graph: Graph, source: Source, region: Regions) -> dict[str, Regions]:

@@ -157,9 +157,7 @@ class Box:
         _same_rank("Box.hull", other.rank, self.rank)
         if self.is_empty or other.is_empty:
             return other if self.is_empty else self
-        return Box.from_bounds(
-            tuple(map(min, self.start, other.start)), tuple(map(max, self.stop, other.stop))
-        )
+        return Box.from_bounds(tuple(map(min, self.start, other.start)), tuple(map(max, self.stop, other.stop)))
 
     def shift(self, offset: Sequence[int]) -> Box:
         """Return the box moved by `offset`."""
@@ -247,9 +245,7 @@ class AffineMap:
         rows = tuple(as_ints(row, f"AffineMap: matrix[{r}]") for r, row in enumerate(self.matrix))
         offset = as_ints(self.offset, "AffineMap: offset")
         if len(rows) != len(offset):
-            raise ValueError(
-                f"AffineMap: {len(rows)} rows but {len(offset)} offsets; give one for each coordinate"
-            )
+            raise ValueError(f"AffineMap: {len(rows)} rows but {len(offset)} offsets; give one for each coordinate")
         rank = self.in_rank if self.in_rank >= 0 or not rows else len(rows[0])
         for r, row in enumerate(rows):
             if len(row) != rank:
@@ -331,8 +327,7 @@ class AffineMap:
             _same_rank("AffineMap.then: the second map's input", self.out_rank, other.in_rank)
         columns = range(max(self.in_rank, 0))
         matrix = tuple(
-            tuple(sum(c * self.matrix[k][j] for k, c in enumerate(row) if c) for j in columns)
-            for row in other.matrix
+            tuple(sum(c * self.matrix[k][j] for k, c in enumerate(row) if c) for j in columns) for row in other.matrix
         )
         return AffineMap._of(matrix, other.apply(self.offset), self.in_rank)
 
@@ -567,15 +562,11 @@ class IndexProjection:
             )
         for k, n in enumerate(shape):
             if n < 1:
-                raise ValueError(
-                    f"IndexProjection: extent {n} of coordinate {k} in shape {shape} must be >= 1"
-                )
+                raise ValueError(f"IndexProjection: extent {n} of coordinate {k} in shape {shape} must be >= 1")
         rank = self.map.in_rank - 2 * len(splits) if self.map.in_rank >= 0 else -1
         for a, q in splits:
             if not 0 <= a < rank or q < 1:
-                raise ValueError(
-                    f"IndexProjection: split ({a}, {q}) needs an axis in [0, {rank}) and a divisor >= 1"
-                )
+                raise ValueError(f"IndexProjection: split ({a}, {q}) needs an axis in [0, {rank}) and a divisor >= 1")
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "splits", splits)
         object.__setattr__(self, "index_rank", rank)
@@ -585,9 +576,7 @@ class IndexProjection:
         object.__setattr__(self, "is_separable", separable)
 
     @classmethod
-    def from_exprs(
-        cls, index: Sequence[Any], *, start: Sequence[Any], shape: Sequence[int]
-    ) -> IndexProjection:
+    def from_exprs(cls, index: Sequence[Any], *, start: Sequence[Any], shape: Sequence[int]) -> IndexProjection:
         """Return the projection whose start is given by sympy expressions of the index symbols.
 
         ``floor(i/q)`` and ``Mod(i, q)`` of an index symbol and a positive integer are understood as splits.
@@ -707,9 +696,7 @@ class IndexProjection:
         assert hull is not None, "a box that is not empty has an image"
         return hull
 
-    def shared(
-        self, one: Box, other: Box, within: Box | Sequence[int] | None = None
-    ) -> Regions | ImplicitRegion:
+    def shared(self, one: Box, other: Box, within: Box | Sequence[int] | None = None) -> Regions | ImplicitRegion:
         """Return the cells that both index boxes touch.
 
         Examples
@@ -737,8 +724,7 @@ class IndexProjection:
         if self.index_rank >= 0:
             _same_rank("IndexProjection: index selection", box.rank, self.index_rank)
         return tuple(
-            _along_box(b, terms, w, box)
-            for b, terms, w in zip(self.map.offset, self._rows, self.shape, strict=True)
+            _along_box(b, terms, w, box) for b, terms, w in zip(self.map.offset, self._rows, self.shape, strict=True)
         )
 
     def _project(self, grid: Grid) -> Grid:
@@ -792,9 +778,7 @@ class IndexProjection:
 
     # -- the other way, and chains --------------------------------------------------------------------
 
-    def preimage(
-        self, region: Box | Region | Regions, index: Box | Sequence[int]
-    ) -> Regions | ImplicitRegion:
+    def preimage(self, region: Box | Region | Regions, index: Box | Sequence[int]) -> Regions | ImplicitRegion:
         """Return the index points of the box `index` whose block meets `region`.
 
         Returns
@@ -866,9 +850,7 @@ class IndexProjection:
             return interval(start % q, (stop - 1) % q + 1)
         return interval(0, q)
 
-    def _axis_values(
-        self, column: int, values: Progression, domain: Grid, q_of: dict[int, int]
-    ) -> Progression:
+    def _axis_values(self, column: int, values: Progression, domain: Grid, q_of: dict[int, int]) -> Progression:
         """The index values whose column takes one of `values`."""
         if column < self.index_rank:
             return values
@@ -1081,7 +1063,5 @@ def _read_affine(sympy: Any, shown: Any, expr: Any, columns: list[Any]) -> tuple
         rest -= c * symbol
     rest = sympy.expand(rest)
     if not rest.is_Integer:
-        raise ValueError(
-            f"IndexProjection.from_exprs: {shown} is not affine: {rest} is left, which must be an integer"
-        )
+        raise ValueError(f"IndexProjection.from_exprs: {shown} is not affine: {rest} is left, which must be an integer")
     return tuple(row), int(rest)

@@ -79,18 +79,14 @@ def as_view(x: object) -> View:
         return x
     interface = getattr(x, "__array_interface__", None)
     if interface is None:
-        raise TypeError(
-            f"as_view: {type(x).__name__} is neither a View nor an array with __array_interface__"
-        )
+        raise TypeError(f"as_view: {type(x).__name__} is neither a View nor an array with __array_interface__")
     return MEMORY.apply(_strided(interface))
 
 
 def _strided(interface: dict[str, Any]) -> Strided:
     dtype = np.dtype(interface["typestr"])
     if dtype.hasobject:
-        raise ValueError(
-            "as_view: an array of Python objects holds references, not values; its memory says nothing"
-        )
+        raise ValueError("as_view: an array of Python objects holds references, not values; its memory says nothing")
     data = interface.get("data")
     if not isinstance(data, tuple):
         raise ValueError("as_view: the array's __array_interface__ gives no address ('data' is not a tuple)")

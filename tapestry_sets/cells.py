@@ -137,9 +137,7 @@ class Cells:
         return None
 
 
-def read_cells(
-    pieces: Iterable[Piece], source: int, shape: Sequence[int], home: Sequence[int], extent: int
-) -> Cells:
+def read_cells(pieces: Iterable[Piece], source: int, shape: Sequence[int], home: Sequence[int], extent: int) -> Cells:
     """Return the cells of source number `source`, an allocation of shape `home`, that a view reads.
 
     Parameters
@@ -160,9 +158,7 @@ def read_cells(
     return Cells(tuple(shape), mine, tuple(home), extent, setts)
 
 
-def _flat_setts(
-    pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...], extent: int
-) -> Setts:
+def _flat_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> Setts:
     if 0 in shape or not extent:
         return Setts()
     total: Setts | None = None
@@ -218,9 +214,7 @@ def _solve(step: AffineMap, target: tuple[int, ...]) -> tuple[int, ...] | None:
     for row, b, y in zip(step.terms(), step.offset, target, strict=True):
         rest = y - b - sum(c * point[j] for j, c in row if j in point)
         free = [(j, c) for j, c in row if j not in point]
-        for j, c in sorted(
-            free, key=lambda term: -abs(term[1])
-        ):  # the large steps first, the small ones fill up
+        for j, c in sorted(free, key=lambda term: -abs(term[1])):  # the large steps first, the small ones fill up
             point[j] = max(0, rest // c)
             rest -= c * point[j]
         if rest:

@@ -82,9 +82,7 @@ class Relinearize:
             if shape and min(shape) < 0:
                 raise ValueError(f"Relinearize: {what} {shape} has a negative extent; extents are >= 0")
         if prod(old) != prod(new):
-            raise ValueError(
-                f"Relinearize: {old} has {prod(old)} elements and {new} has {prod(new)}; they must agree"
-            )
+            raise ValueError(f"Relinearize: {old} has {prod(old)} elements and {new} has {prod(new)}; they must agree")
         object.__setattr__(self, "from_shape", old)
         object.__setattr__(self, "to_shape", new)
 
@@ -147,9 +145,7 @@ class IndexMap:
         at = rank
         for k, step in enumerate(steps):
             if step.in_rank != at:
-                raise ValueError(
-                    f"IndexMap: step {k} takes rank {step.in_rank} where rank {at} arrives: {step}"
-                )
+                raise ValueError(f"IndexMap: step {k} takes rank {step.in_rank} where rank {at} arrives: {step}")
             at = step.out_rank
         object.__setattr__(self, "steps", steps)
         object.__setattr__(self, "in_rank", rank)
@@ -171,9 +167,7 @@ class IndexMap:
         """Return the image of one point, in exact integers."""
         at = as_ints(point, "IndexMap.apply: point")
         if len(at) != self.in_rank:
-            raise ValueError(
-                f"IndexMap.apply: point {at} has rank {len(at)}; the map takes rank {self.in_rank}"
-            )
+            raise ValueError(f"IndexMap.apply: point {at} has rank {len(at)}; the map takes rank {self.in_rank}")
         for step in self.steps:
             at = step.apply(at)
         return at
@@ -212,9 +206,7 @@ class IndexMap:
     def then(self, other: IndexMap) -> IndexMap:
         """Return the chain of this map and then `other`."""
         if other.in_rank != self.out_rank:
-            raise ValueError(
-                f"IndexMap.then: rank {self.out_rank} arrives where rank {other.in_rank} is taken"
-            )
+            raise ValueError(f"IndexMap.then: rank {self.out_rank} arrives where rank {other.in_rank} is taken")
         return IndexMap._of(self.steps + other.steps, self.in_rank)
 
     def simplify(self) -> IndexMap:
@@ -253,11 +245,7 @@ def _merge(first: Step, second: Step) -> Step | None:
     """One step for two neighbours of a kind, else None."""
     if isinstance(first, AffineMap) and isinstance(second, AffineMap):
         return first.then(second)
-    if (
-        isinstance(first, Relinearize)
-        and isinstance(second, Relinearize)
-        and first.to_shape == second.from_shape
-    ):
+    if isinstance(first, Relinearize) and isinstance(second, Relinearize) and first.to_shape == second.from_shape:
         return Relinearize(first.from_shape, second.to_shape)
     return None
 
@@ -270,9 +258,7 @@ def _apply_affine_array(step: AffineMap, x: Int64Array) -> Int64Array:
     top = int(np.abs(x).max()) if x.size else 0
     for row, b in zip(step.matrix, step.offset, strict=True):
         if abs(b) + sum(map(abs, row)) * top > INT64_MAX:
-            raise OverflowError(
-                f"IndexMap.apply_array: coordinates up to {top} times {row} plus {b} exceed int64"
-            )
+            raise OverflowError(f"IndexMap.apply_array: coordinates up to {top} times {row} plus {b} exceed int64")
     matrix = np.array(step.matrix, np.int64).reshape(step.out_rank, x.shape[1])
     result: Int64Array = x @ matrix.T + np.array(step.offset, np.int64)
     return result
@@ -280,9 +266,7 @@ def _apply_affine_array(step: AffineMap, x: Int64Array) -> Int64Array:
 
 def _relinearize_array(step: Relinearize, x: Int64Array) -> Int64Array:
     if prod(step.from_shape) > INT64_MAX:
-        raise OverflowError(
-            f"IndexMap.apply_array: {step.from_shape} has more elements than int64 can number"
-        )
+        raise OverflowError(f"IndexMap.apply_array: {step.from_shape} has more elements than int64 can number")
     flat = np.zeros(len(x), np.int64)
     for axis, n in enumerate(step.from_shape):
         flat = flat * n + x[:, axis]
@@ -341,9 +325,7 @@ class Piece:
                 raise ValueError(f"Piece: guard prefix {guard.prefix} is not in [0, {len(self.map.steps)}]")
             rank = rank_at(self.map, guard.prefix)
             if guard.region.rank != rank:
-                raise ValueError(
-                    f"Piece: guard {guard} has rank {guard.region.rank} where the chain has rank {rank}"
-                )
+                raise ValueError(f"Piece: guard {guard} has rank {guard.region.rank} where the chain has rank {rank}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the piece as plain lists, strings and numbers.
@@ -435,9 +417,7 @@ def _step_from_dict(data: Mapping[str, Any]) -> Step:
 # ---------------------------------------------------------------------------------------------------- images
 
 
-def piece_image(
-    piece: Piece, box: Box | Region | Regions, within: Box | Sequence[int] | None = None
-) -> Regions:
+def piece_image(piece: Piece, box: Box | Region | Regions, within: Box | Sequence[int] | None = None) -> Regions:
     """Return the source's cells that a view's cells in `box` read through one piece.
 
     Parameters
@@ -660,9 +640,7 @@ def _hull_after(step: Step, box: Box) -> Box:
 def _pull(step: Step, inside: list[Grid], box: Box) -> list[Grid]:
     """The points of `box` that a step takes into the given disjoint grids."""
     if isinstance(step, Relinearize):
-        return [
-            g for grid in inside for g in unflatten_grid(flatten_grid(grid, step.to_shape), step.from_shape)
-        ]
+        return [g for grid in inside for g in unflatten_grid(flatten_grid(grid, step.to_shape), step.from_shape)]
     hull = grid_hull(inside)
     if hull is None:
         return []
@@ -731,9 +709,7 @@ def compose_pieces(
             composed.append(piece)
             continue
         if piece.source not in table:
-            raise ValueError(
-                f"compose_pieces: the outer view reads source {piece.source}; given are {sorted(table)}"
-            )
+            raise ValueError(f"compose_pieces: the outer view reads source {piece.source}; given are {sorted(table)}")
         depth = len(piece.map.steps)
         for below in table[piece.source]:
             if not below.map.steps and not below.guards:  # the inner view is the source itself

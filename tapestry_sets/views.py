@@ -165,9 +165,7 @@ class Index:
         places = {}
         for axis, (_, i) in zip(axes, self.at, strict=True):
             if not -shape[axis] <= i < shape[axis]:
-                raise IndexError(
-                    f"index {i} is out of bounds for axis {axis} with size {shape[axis]} of shape {shape}"
-                )
+                raise IndexError(f"index {i} is out of bounds for axis {axis} with size {shape[axis]} of shape {shape}")
             places[axis] = i % shape[axis]
         return places
 
@@ -259,9 +257,7 @@ class Permute:
     def _order(self, shape: Shape) -> Shape:
         axes = _axes(self.axes, len(shape), "permute_dims")
         if len(axes) != len(shape):
-            raise ValueError(
-                f"permute_dims: axes {self.axes} are {len(axes)} for shape {shape}; name each axis once"
-            )
+            raise ValueError(f"permute_dims: axes {self.axes} are {len(axes)} for shape {shape}; name each axis once")
         return axes
 
     def out_shape(self, shapes: Shapes) -> Shape:
@@ -318,9 +314,7 @@ class Reshape:
             return tuple(size // known if n == -1 else n for n in self.shape)
         if free or known != size:
             count = "a multiple of " if free else ""
-            raise ValueError(
-                f"reshape: cannot view shape {old} [{size} elements] as {self.shape} [{count}{known}]"
-            )
+            raise ValueError(f"reshape: cannot view shape {old} [{size} elements] as {self.shape} [{count}{known}]")
         return self.shape
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
@@ -418,9 +412,7 @@ class Window:
         plan = {}
         for axis, size, step, dilation in zip(axes, self.size, self.step, self.dilation, strict=True):
             if size < 1 or step < 1 or dilation < 1:
-                raise ValueError(
-                    f"sliding_windows: size, step and dilation of axis {axis} must be >= 1 in {self}"
-                )
+                raise ValueError(f"sliding_windows: size, step and dilation of axis {axis} must be >= 1 in {self}")
             reach = (size - 1) * dilation + 1
             if reach > shape[axis]:
                 raise ValueError(
@@ -476,16 +468,12 @@ class Pad:
         if self.mode not in ("constant", "edge", "reflect", "symmetric", "wrap"):
             raise ValueError(f"pad: mode {self.mode!r} must be constant, edge, reflect, symmetric or wrap")
         if len(self.widths) != len(shape):
-            raise ValueError(
-                f"pad: {len(self.widths)} widths for shape {shape}; give (before, after) for each axis"
-            )
+            raise ValueError(f"pad: {len(self.widths)} widths for shape {shape}; give (before, after) for each axis")
         for axis, (before, after) in enumerate(self.widths):
             if before < 0 or after < 0:
                 raise ValueError(f"pad: widths {before, after} of axis {axis} must be >= 0")
             if self.mode != "constant" and before + after and not shape[axis]:
-                raise ValueError(
-                    f"pad: axis {axis} of shape {shape} is empty; only mode 'constant' can extend it"
-                )
+                raise ValueError(f"pad: axis {axis} of shape {shape} is empty; only mode 'constant' can extend it")
         return tuple(n + before + after for n, (before, after) in zip(shape, self.widths, strict=True))
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
@@ -674,9 +662,7 @@ class Stack:
             raise ValueError("stack: needs at least one source")
         for k, shape in enumerate(shapes):
             if shape != shapes[0]:
-                raise ValueError(
-                    f"stack: source {k} has shape {shape}, source 0 has {shapes[0]}; they must agree"
-                )
+                raise ValueError(f"stack: source {k} has shape {shape}, source 0 has {shapes[0]}; they must agree")
         return _axis(self.axis, len(shapes[0]) + 1, "stack")
 
     def out_shape(self, shapes: Shapes) -> Shape:
@@ -687,8 +673,7 @@ class Stack:
         axis, out = self._plan(shapes), self.out_shape(shapes)
         step = _drop(len(out), axis)
         return tuple(
-            _one([step], len(out), source, (_band(out, axis, source, source + 1),))
-            for source in range(len(shapes))
+            _one([step], len(out), source, (_band(out, axis, source, source + 1),)) for source in range(len(shapes))
         )
 
 
@@ -976,18 +961,9 @@ class View:
         >>> allocate((10, 8)).sliding_windows((3, 3), step=2).shape
         (4, 3, 3, 3)
         """
-        n = (
-            len(size)
-            if not isinstance(size, int)
-            else len(_axis_tuple(axis, "axis"))
-            if axis is not None
-            else 1
-        )
+        n = len(size) if not isinstance(size, int) else len(_axis_tuple(axis, "axis")) if axis is not None else 1
         axes = tuple(range(n)) if axis is None else _axis_tuple(axis, "sliding_windows")
-        each = [
-            _per_axis(value, n, what)
-            for what, value in (("size", size), ("step", step), ("dilation", dilation))
-        ]
+        each = [_per_axis(value, n, what) for what, value in (("size", size), ("step", step), ("dilation", dilation))]
         return self.apply(Window(each[0], each[1], each[2], axes))
 
 
@@ -1045,9 +1021,7 @@ def allocate(
             raise ValueError(f"allocate: extent {n} of axis {axis} in shape {extents} must be >= 0")
     bytes_ = np.dtype(dtype).itemsize if dtype is not None else None  # type: ignore[call-overload]
     if bytes_ is not None and itemsize not in (None, bytes_):
-        raise ValueError(
-            f"allocate: dtype {dtype} has {bytes_} bytes but itemsize is {itemsize}; give one of them"
-        )
+        raise ValueError(f"allocate: dtype {dtype} has {bytes_} bytes but itemsize is {itemsize}; give one of them")
     cell = bytes_ if itemsize is None else as_int(itemsize, "allocate: itemsize")
     if cell is not None and cell < 1:
         raise ValueError(f"allocate: itemsize {cell} must be >= 1 byte")

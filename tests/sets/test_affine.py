@@ -32,8 +32,7 @@ def touched(p: IndexProjection, point: tuple[int, ...]) -> Points:
     """The block of one index point, from the definition."""
     x = columns(point, p.splits)
     start = [
-        b + sum(c * v for c, v in zip(row, x, strict=True))
-        for row, b in zip(p.map.matrix, p.map.offset, strict=True)
+        b + sum(c * v for c, v in zip(row, x, strict=True)) for row, b in zip(p.map.matrix, p.map.offset, strict=True)
     ]
     return set(product(*(range(s, s + n) for s, n in zip(start, p.shape, strict=True))))
 
@@ -49,8 +48,7 @@ def projections(draw: st.DrawFn, separable: bool | None = None) -> IndexProjecti
     """Random projections; where `separable`, each index axis belongs to at most one coordinate."""
     rank, out = draw(st.integers(0, 3)), draw(st.integers(0, 3))
     splits = tuple(
-        (draw(st.integers(0, rank - 1)), draw(st.integers(1, 4)))
-        for _ in range(draw(st.integers(0, 1)) if rank else 0)
+        (draw(st.integers(0, rank - 1)), draw(st.integers(1, 4))) for _ in range(draw(st.integers(0, 1)) if rank else 0)
     )
     width = rank + 2 * len(splits)
     matrix = [[draw(SMALL | st.just(0)) for _ in range(width)] for _ in range(out)]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import Allocation, Sett, Stripe, TooManyPieces, View, allocate, concatenate, pad, stack
+from tapestry_sets import Allocation, Sett, Stripe, View, allocate, concatenate, pad, stack
 from tapestry_sets.alias import (
     contains,
     has_internal_overlap,
@@ -42,11 +40,7 @@ def test_overlap_is_the_common_cells(pair: Pair) -> None:
     if not common:
         assert found.witness is None and found.regions == {}
         return
-    numbers = (
-        np.ravel_multi_index(tuple(found.regions[base].points().T), base.shape)
-        if base.rank
-        else np.array([0])
-    )
+    numbers = np.ravel_multi_index(tuple(found.regions[base].points().T), base.shape) if base.rank else np.array([0])
     assert set(np.atleast_1d(numbers).tolist()) == common
     at = found.witness
     assert at is not None
@@ -78,9 +72,7 @@ def test_one_view(pair: tuple[View, np.ndarray]) -> None:
 
 
 @given(views(), views())
-def test_views_of_two_allocations_never_overlap(
-    one: tuple[View, np.ndarray], two: tuple[View, np.ndarray]
-) -> None:
+def test_views_of_two_allocations_never_overlap(one: tuple[View, np.ndarray], two: tuple[View, np.ndarray]) -> None:
     a, b = one[0], two[0]
     assert not overlaps(a, b)
     assert overlap(a, b).size == 0
@@ -102,23 +94,6 @@ def test_views_of_several_allocations(left: Pair, right: Pair) -> None:
         at = found.witness
         assert at is not None
         assert values[0][at.a] == values[1][at.b] == memory[found.allocations[0]][at.cell]
-
-
-@given(views(length=3))
-def test_isl_answers_alike(pair: tuple[View, np.ndarray]) -> None:
-    """Where closed forms end isl takes over: with the setts taken away, the answers stay."""
-    pytest.importorskip("islpy")
-    view, values = pair
-    for c in view.cells.values():
-        other = replace(c, setts=None)
-        assert other.size == len(cells(values)) and not other.is_empty
-        assert other.is_run() == c.is_run()
-        assert other.meets(c) and c.issubset(other) and other.issubset(c)
-        assert other.count_common(c) == c.size
-        cell = c.a_common_cell(other)
-        assert cell is not None and c.index_of(cell) is not None
-        with pytest.raises(TooManyPieces, match="answer without"):
-            other.regions()
 
 
 @given(st.lists(views(length=2), min_size=1, max_size=4))

@@ -24,9 +24,7 @@ from tapestry_sets.arrays import MEMORY, as_view
 class Strided:
     """Something with an array interface and no memory behind it."""
 
-    def __init__(
-        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str = "|u1"
-    ) -> None:
+    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], typestr: str = "|u1") -> None:
         self.__array_interface__ = {
             "version": 3,
             "data": (address, False),
@@ -55,9 +53,7 @@ def arrays(draw: st.DrawFn, base: np.ndarray) -> np.ndarray:
     """A strided view of bytes under a random dtype: negative and zero strides, odd offsets."""
     dtype = np.dtype(draw(st.sampled_from(["u1", "<i2", "<f4", "<c16", "S3"])))
     offset = draw(st.integers(0, 40))
-    array = np.ndarray(
-        (draw(st.integers(0, (len(base) - offset) // dtype.itemsize)),), dtype, base.data, offset
-    )
+    array = np.ndarray((draw(st.integers(0, (len(base) - offset) // dtype.itemsize)),), dtype, base.data, offset)
     if draw(st.booleans()):
         rows = draw(st.integers(1, 4))
         array = array[: len(array) // rows * rows].reshape(rows, -1)

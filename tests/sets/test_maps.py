@@ -70,9 +70,7 @@ def test_simplified_chains_take_points_to_the_same_places(pair: tuple[View, np.n
     view, _ = pair
     memory_rank = view.allocations[0].rank
     for piece in view.pieces:
-        points = [
-            p for p, holds in zip(cells(view.shape), readers(piece, cells(view.shape)), strict=True) if holds
-        ]
+        points = [p for p, holds in zip(cells(view.shape), readers(piece, cells(view.shape)), strict=True) if holds]
         array = np.array(points, np.int64).reshape(len(points), view.rank)
         images = piece.map.apply_array(array)
         assert images.shape == (len(points), 0 if piece.source < 0 else memory_rank)
@@ -150,15 +148,11 @@ def test_isl_reads_pieces_alike(pair: tuple[View, np.ndarray]) -> None:
     for piece in view.pieces:
         if piece.source < 0:
             continue
-        domain = [
-            p for p, holds in zip(cells(view.shape), readers(piece, cells(view.shape)), strict=True) if holds
-        ]
+        domain = [p for p, holds in zip(cells(view.shape), readers(piece, cells(view.shape)), strict=True) if holds]
         names = ", ".join(f"x{k}" for k in range(view.rank))
         bounds = " and ".join(["true", *(f"0 <= x{k} < {n}" for k, n in enumerate(view.shape))])
         relation = piece_to_isl(piece).intersect_domain(islpy.Set(f"{{ [{names}] : {bounds} }}"))
-        pairs = "; ".join(
-            f"[{', '.join(map(str, p))}] -> [{', '.join(map(str, piece.map.apply(p)))}]" for p in domain
-        )
+        pairs = "; ".join(f"[{', '.join(map(str, p))}] -> [{', '.join(map(str, piece.map.apply(p)))}]" for p in domain)
         if domain:
             assert relation.is_equal(islpy.Map(f"{{ {pairs} }}"))
         else:
@@ -185,9 +179,7 @@ def test_shattering_images_are_refused_not_guessed() -> None:
         assert len(image.members) <= products
     n = 10**6
     with pytest.raises(TooManyPieces, match="ask overlaps"):
-        piece_image(
-            Piece(0, (), IndexMap((Relinearize((n, n + 1), (n + 1, n)),))), Box.of((n, n // 2)), (n + 1, n)
-        )
+        piece_image(Piece(0, (), IndexMap((Relinearize((n, n + 1), (n + 1, n)),))), Box.of((n, n // 2)), (n + 1, n))
 
 
 # --------------------------------------------------------------------------------------- composition, plain data
@@ -213,9 +205,7 @@ def test_composition_is_reading_twice(pair: tuple[View, np.ndarray]) -> None:
         np.testing.assert_array_equal(_read(composed, view.shape, inner, memory), twice)
 
 
-def _read(
-    pieces: Sequence[Piece], shape: tuple[int, ...], inner: View, memory: dict[View, np.ndarray]
-) -> np.ndarray:
+def _read(pieces: Sequence[Piece], shape: tuple[int, ...], inner: View, memory: dict[View, np.ndarray]) -> np.ndarray:
     out = np.full(shape, np.nan)
     for piece in pieces:
         for p, holds in zip(cells(shape), readers(piece, cells(shape)), strict=True):

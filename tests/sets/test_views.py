@@ -106,8 +106,7 @@ def test_sliding_windows(data: st.DataObject, shape: tuple[int, int]) -> None:
     view, array = source(shape)
     size = tuple(data.draw(st.integers(1, n)) for n in shape)
     dilation = tuple(
-        data.draw(st.integers(1, (n - 1) // (k - 1) if k > 1 else 3))
-        for n, k in zip(shape, size, strict=True)
+        data.draw(st.integers(1, (n - 1) // (k - 1) if k > 1 else 3)) for n, k in zip(shape, size, strict=True)
     )
     step = tuple(data.draw(st.integers(1, 3)) for _ in shape)
     reach = tuple((k - 1) * d + 1 for k, d in zip(size, dilation, strict=True))
