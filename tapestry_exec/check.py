@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-from tapestry_exec.on_numpy import ALIGNMENT_NBYTES, domain_of
+from tapestry_exec.on_numpy import domain_of
 from tapestry_plan import (
     HOST,
     Alloc,
@@ -29,6 +29,7 @@ from tapestry_plan import (
     Signature,
     Source,
     Step,
+    aligned,
 )
 from tapestry_sets import Box, IndexProjection, Region, Regions, piece_image
 
@@ -177,7 +178,7 @@ class _Follow:
             self._fail(f"buffer {step.buffer} does not exist")
         if b.id in self.live:
             self._fail("the buffer is allocated already")
-        span = (b.offset, b.offset + -(-b.nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES)
+        span = (b.offset, b.offset + aligned(b.nbytes))
         for other, (low, high) in self.places[b.device].items():
             if span[0] < high and low < span[1]:
                 self._fail(f"bytes [{span[0]}, {span[1]}) overlap buffer {other} at [{low}, {high})")

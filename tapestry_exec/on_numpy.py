@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_plan import Buffer, Shard
+from tapestry_plan import ALIGNMENT_NBYTES, Buffer, Shard, aligned
 from tapestry_sets import AffineMap, Box, Piece, Region, Regions, Run, TooManyPieces, piece_domain
 
 Array = NDArray[Any]
@@ -25,7 +25,6 @@ Ints = tuple[int, ...]
 Linear = tuple[tuple[int, ...], int]
 """Coefficients of the view's coordinates and a constant: an element's offset, in elements."""
 
-ALIGNMENT_NBYTES = 64
 POISON_FLOAT = 0xFF  # all bits set is a NaN in every IEEE format
 POISON_OTHER = 0xA5
 MAX_POINTS = 1 << 20
@@ -99,7 +98,7 @@ class NumpyDevice:
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
-        taken = -(-buffer.nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
+        taken = aligned(buffer.nbytes)
         self.peak_nbytes = max(self.peak_nbytes, buffer.offset + taken)
         raw = self.memory[buffer.offset : buffer.offset + buffer.nbytes]
         self._arrays[buffer.id] = raw.view(buffer.dtype).reshape(buffer.shape)

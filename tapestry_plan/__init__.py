@@ -17,7 +17,7 @@ from tapestry_plan.graph import (
     concat,
     sha256_of,
 )
-from tapestry_plan.mesh import Device, Link, Mesh
+from tapestry_plan.mesh import ALIGNMENT_NBYTES, Device, Link, Mesh, aligned
 from tapestry_plan.onnx_import import (
     before_softmax,
     demo_model,
@@ -76,6 +76,7 @@ from tapestry_plan.shard_plan import (
 from tapestry_plan.signature import Axis, Operand, Signature, project
 
 __all__ = [
+    "ALIGNMENT_NBYTES",
     "BUILTIN_OPS",
     "HOST",
     "Alloc",
@@ -112,6 +113,7 @@ __all__ = [
     "Tensor",
     "UnsupportedOp",
     "add",
+    "aligned",
     "average_pool",
     "batch_normalization",
     "before_softmax",

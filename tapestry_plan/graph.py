@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import isfinite
 from operator import index
 from typing import Any, Literal, Protocol
 
@@ -425,7 +426,7 @@ class Graph:
                 else {
                     "op": item.op,
                     "node": item.name,
-                    "attrs": dict(item.attrs),
+                    "attrs": {key: finite(value) for key, value in item.attrs.items()},
                     "inputs": list(item.inputs),
                     "outputs": list(item.outputs),
                 }
@@ -491,7 +492,7 @@ class Graph:
                 )
                 continue
             self.ops[entry["op"]] = self._declare(entry["op"])
-            attrs = {key: _freeze(value) for key, value in entry["attrs"].items()}
+            attrs = {key: from_finite(value) for key, value in entry["attrs"].items()}
             self.nodes[entry["node"]] = OpNode(
                 entry["node"], entry["op"], attrs, tuple(entry["inputs"]), tuple(entry["outputs"])
             )
@@ -703,5 +704,15 @@ def _covered(box: Box) -> Shape:
     return box.stop
 
 
-def _freeze(value: Any) -> Any:
-    return tuple(_freeze(v) for v in value) if isinstance(value, list) else value
+def finite(value: Any) -> Any:
+    """A value as JSON can hold it: tuples as lists, and numbers that are not finite as {"float": "-inf"}."""
+    if isinstance(value, tuple | list):
+        return [finite(item) for item in value]
+    return {"float": str(value)} if isinstance(value, float) and not isfinite(value) else value
+
+
+def from_finite(value: Any) -> Any:
+    """The value that `finite` wrote down; lists come as tuples."""
+    if isinstance(value, list):
+        return tuple(from_finite(item) for item in value)
+    return float(value["float"]) if isinstance(value, dict) and set(value) == {"float"} else value

@@ -14,7 +14,7 @@ from tapestry_plan.layout import Layout
 from tapestry_plan.mesh import Mesh, aligned
 from tapestry_plan.shard_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Output, Reduce, Step
 from tapestry_plan.signature import Operand, cells_of, whole_of
-from tapestry_sets import Box, Region, Regions, piece_image
+from tapestry_sets import Box, Piece, Region, Regions, piece_image
 
 WORKSPACE = "(workspace)"
 
@@ -245,15 +245,16 @@ class _Lowering:
         inside = Box.of(source.shape).contains(box)
         name = node.inputs[operand]
         target = self.alloc(device, name, box, source.dtype, fill=None if inside else declared.pad)
-        regions = seen.members
         for piece in source.pieces:
-            if piece.source < 0:
-                self.steps.append(Copy(node.name, name, target.id, target.id, regions, piece))
-                continue
-            stored = source.stored[piece.source]
-            if piece_image(piece, seen, within=self.graph.stored[stored].shape).size:
-                step = Copy(node.name, stored, below[stored].id, target.id, regions, piece)
-                self.steps.append(step)
+            cells = _where_it_holds(piece, seen)
+            stored = name if piece.source < 0 else source.stored[piece.source]
+            source_buffer = target if piece.source < 0 else below.get(stored)
+            if piece.source >= 0 and any(guard.prefix for guard in piece.guards):
+                reads = piece_image(piece, cells, within=self.graph.stored[stored].shape).size
+            else:
+                reads = cells.size
+            if reads and source_buffer is not None:
+                self.steps.append(Copy(node.name, stored, source_buffer.id, target.id, cells.members, piece))
         return target
 
     # -- stages ------------------------------------------------------------------------------------------
@@ -447,6 +448,14 @@ def lower(chosen: Chosen) -> Lowered:
         tuple(lowering.placed),
         tuple(arena.peak for arena in lowering.arenas),
     )
+
+
+def _where_it_holds(piece: Piece, cells: Regions) -> Regions:
+    """The cells for which a piece's guards on view coordinates hold; guards further down the chain stay guards."""
+    for guard in piece.guards:
+        if guard.prefix == 0 and guard.region.shape == cells.shape and guard.region.start == cells.start:
+            cells = cells & guard.region
+    return cells
 
 
 def _last_reads(chosen: Chosen) -> dict[str, int]:

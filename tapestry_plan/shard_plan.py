@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tapestry_plan.graph import Graph, Op
+from tapestry_plan.graph import Graph, Op, finite, from_finite
 from tapestry_plan.mesh import Device, Link, Mesh
 from tapestry_sets import Box, Piece, Region, region_from_dict, region_to_dict
 
@@ -410,6 +410,8 @@ def _plain(value: Any) -> Any:
             return {"type": tag, **fields} if tag else fields
         case tuple() | list():
             return [_plain(item) for item in value]
+        case float():
+            return finite(value)
         case dict():
             return {str(key): _plain(item) for key, item in value.items()}
         case _:
@@ -428,7 +430,7 @@ def _read_step(entry: dict[str, Any]) -> Step:
 
 def _read(kind: Any, entry: dict[str, Any]) -> Any:
     """A struct from its fields; regions and pieces by their own readers."""
-    fields = {name: _tuples(value) for name, value in entry.items() if name != "type"}
+    fields = {name: from_finite(value) for name, value in entry.items()}
     if "regions" in entry:
         fields["regions"] = tuple(region_from_dict(region) for region in entry["regions"])
     if entry.get("piece") is not None:
@@ -436,10 +438,6 @@ def _read(kind: Any, entry: dict[str, Any]) -> Any:
     if "blocks" in entry:
         fields["blocks"] = tuple((buffer, region_from_dict(region)) for buffer, region in entry["blocks"])
     return kind(**fields)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _digest(body: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from tapestry_sets.alias import (
     same_elements,
 )
 from tapestry_sets.arrays import as_view
-from tapestry_sets.draw import svg, text
+from tapestry_sets.draw import svg, text, views_svg, views_text
 from tapestry_sets.maps import (
     Guard,
     IndexMap,
@@ -131,4 +131,6 @@ __all__ = [
     "text",
     "tile",
     "unflatten",
+    "views_svg",
+    "views_text",
 ]
