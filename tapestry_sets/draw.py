@@ -253,6 +253,18 @@ def views_text(*views: Any) -> str:
     return "\n".join(f"{a.name or a.shape}\n{text_of(cells)}" for a, cells in rasters.items())
 
 
+def views_mimebundle(*views: Any) -> dict[str, str]:
+    """Return the forms in which a notebook shows views: where they lie in memory, if that is small enough to draw."""
+    named = "\n".join(map(repr, views))
+    homes = {a for view in views for a in view.allocations}
+    if not homes or any(len(a.shape) > 3 or not 0 < a.size <= MAX_CELLS for a in homes):
+        return {"text/plain": named}
+    return {
+        "text/plain": f"{named}\n{views_text(*views)}",
+        "image/svg+xml": "\n".join(views_svg(*views).values()),
+    }
+
+
 def views_svg(*views: Any, cell: int = 14) -> dict[Any, str]:
     """Return where views lie in memory, one SVG drawing for each allocation; `cell` is a square's side in pixels.
 

@@ -703,6 +703,12 @@ def compose_pieces(
     True
     """
     table = inner if isinstance(inner, Mapping) else dict(enumerate(inner))
+    outer = tuple(outer)
+    if len(outer) == 1 and not outer[0].guards and len(table) == 1 and not (shape is not None and 0 in shape):
+        below = table.get(outer[0].source, ())
+        if len(below) == 1 and not below[0].guards:  # a plain chain
+            chain = outer[0].map.then(below[0].map).simplify()
+            return (Piece(below[0].source, (), chain, below[0].fill),)
     composed: list[Piece] = []
     for piece in outer:
         if piece.source < 0:
@@ -711,12 +717,12 @@ def compose_pieces(
         if piece.source not in table:
             raise ValueError(f"compose_pieces: the outer view reads source {piece.source}; given are {sorted(table)}")
         depth = len(piece.map.steps)
-        for below in table[piece.source]:
-            if not below.map.steps and not below.guards:  # the inner view is the source itself
-                composed.append(Piece(below.source, piece.guards, piece.map, below.fill))
+        for under in table[piece.source]:
+            if not under.map.steps and not under.guards:  # the inner view is the source itself
+                composed.append(Piece(under.source, piece.guards, piece.map, under.fill))
                 continue
-            guards = piece.guards + tuple(Guard(depth + g.prefix, g.region) for g in below.guards)
-            composed.append(Piece(below.source, guards, piece.map.then(below.map), below.fill))
+            guards = piece.guards + tuple(Guard(depth + g.prefix, g.region) for g in under.guards)
+            composed.append(Piece(under.source, guards, piece.map.then(under.map), under.fill))
     if shape is not None and 0 in shape:
         return ()
     box = None if shape is None or not any(p.guards for p in composed) else Box.of(tuple(shape))

@@ -16,6 +16,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from tapestry_sets import draw
 from tapestry_sets.affine import AffineMap, Box, as_ints
 from tapestry_sets.cells import Cells, read_cells
 from tapestry_sets.maps import (
@@ -768,6 +769,9 @@ class View:
         names = ", ".join(a.name or f"{a.shape}" for a in self.allocations)
         return f"View({self.shape} of {names})"
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return draw.views_mimebundle(self)
+
     @property
     def allocations(self) -> tuple[Allocation, ...]:
         """The allocations at the end of the chain, in order of first appearance; pieces number them."""
@@ -1050,6 +1054,10 @@ def _compose(view: View) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
     if len(view.sources) == 1:
         (source,) = view.sources
         allocations, pieces = source._composed()
+        if source.kind is None and 0 not in view.shape:  # the kind's own pieces already read the allocation
+            own = view.kind.pieces((source.shape,))
+            if not any(piece.guards for piece in own):
+                return allocations, own
         return allocations, compose_pieces(view.kind.pieces((source.shape,)), (pieces,), view.shape)
     number: dict[Allocation, int] = {}
     inner: dict[int, Sequence[Piece]] = {}
