@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import os
+
+# One BLAS thread for each test process: several that share the cores slow each other down many times.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import platform
 import zlib
+from collections import Counter
+from datetime import date
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,6 +37,7 @@ HEAVY_SAMPLE = 4
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run every heavy test and the thorough profile")
+    parser.addoption("--table", metavar="PATH", help="write what ran, file by file, as a table in Markdown")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,3 +56,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in set(dropped)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    path = config.getoption("--table")
+    if path:
+        Path(path).write_text(_table(terminalreporter, "thorough" if config.getoption("--all") else "default"))
+
+
+def _table(reporter: pytest.TerminalReporter, profile: str) -> str:
+    """Counts and seconds of each test file."""
+    counts: dict[str, Counter[str]] = {}
+    seconds: Counter[str] = Counter()
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in reporter.stats.get(outcome, []):
+            name = report.nodeid.split("::")[0]
+            counts.setdefault(name, Counter())[outcome] += 1
+            seconds[name] += getattr(report, "duration", 0.0)
+    examples = settings.get_profile(profile).max_examples
+    lines = [
+        "# Every test",
+        "",
+        f"{date.today()}, {platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}; {examples} examples for each property. Written by "
+        "`.ci/run --all`.",
+        "",
+        "| file | passed | failed | skipped | seconds |",
+        "|---|---|---|---|---|",
+    ]
+    for name in sorted(counts):
+        c = counts[name]
+        lines.append(f"| {name} | {c['passed']} | {c['failed'] + c['error']} | {c['skipped']} | {seconds[name]:.0f} |")
+    total = sum(counts.values(), Counter())
+    bad = total["failed"] + total["error"]
+    lines.append(f"| all | {total['passed']} | {bad} | {total['skipped']} | {sum(seconds.values()):.0f} |")
+    return "\n".join(lines) + "\n"
