@@ -16,12 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tapestry_plan.layout import row_major
 from tapestry_plan.mesh import Mesh
 from tapestry_sets import Region, Regions, Sett
 
 Int = NDArray[np.int64]
 TICKS_PER_SECOND = 10**12
 """Modelled time is counted in whole picoseconds, so that sums and comparisons are exact."""
+
+MAX_CODES = 1 << 22
+"""Combinations of an axis' sets up to which they are numbered, so that no sorting is needed."""
 
 MAX_STAGE_SECONDS = 1000.0
 """Longest modelled stage: sums over thousands of stages then stay within 64 bits."""
@@ -116,11 +120,22 @@ class RegionTable:
         odd = np.array([span is None for span in spans])
         if odd.any():
             mixed = reduce(np.logical_or, [odd[i] for i in ids])
-            rows = np.stack([np.broadcast_to(i, sizes.shape)[mixed] for i in ids], axis=-1)
-            unique, inverse = np.unique(rows, axis=0, return_inverse=True)
-            counts = np.array([self._common(axis, row) for row in unique.tolist()], np.int64)
-            sizes[mixed] = counts[inverse.reshape(-1)]
+            sizes[mixed] = self._counted(axis, [np.broadcast_to(i, sizes.shape)[mixed] for i in ids])
         return sizes
+
+    def _counted(self, axis: int, ids: Sequence[Int]) -> Int:
+        """Sizes of intersections of sets of an axis that are no intervals: each combination is counted once."""
+        base = len(self._axis_spans[axis])
+        if base ** len(ids) > MAX_CODES:
+            unique, inverse = np.unique(np.stack(ids, axis=-1), axis=0, return_inverse=True)
+            return np.array([self._common(axis, row) for row in unique.tolist()], np.int64)[inverse.reshape(-1)]
+        codes = reduce(lambda code, i: code * base + i, ids)
+        table = np.zeros(base ** len(ids), np.int64)
+        table[codes] = 1
+        for code in np.flatnonzero(table).tolist():
+            table[code] = self._common(axis, row_major((base,) * len(ids), code))
+        counted: Int = table[codes]
+        return counted
 
     def _common(self, axis: int, row: Sequence[int]) -> int:
         """Cells that some sets of an axis share, in closed form."""

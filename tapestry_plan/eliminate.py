@@ -3,14 +3,14 @@
 Costs are pairs (picoseconds, bytes) of integers compared in this order, so results are exact and ties go to
 fewer bytes. With tables that fit, the result is its own proof of optimality. Where a table would grow past
 the cap, the bucket is split (mini-bucket elimination, Dechter and Rish 2003): the result of the elimination
-is then a lower bound, and the assignment is improved by exact moves of one variable at a time.
+is then a lower bound, and the assignment can be improved by moves of one variable at a time.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -19,8 +19,14 @@ from numpy.typing import NDArray
 
 Int = NDArray[np.int64]
 _WORST = np.iinfo(np.int64).max
-DEFAULT_CAP = 4_000_000
+DEFAULT_CAP = 16_000_000
 """Entries of the largest table that is built before a bucket is split."""
+
+TOTAL_ENTRIES = 100_000_000
+"""Entries of all tables together; as they are used up, buckets are split earlier."""
+
+SMALLEST_CAP = 250_000
+"""Entries of a table that is never split."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +60,7 @@ class Minimum:
     exact: bool
 
 
-def minimise(
-    sizes: Sequence[int],
-    factors: Sequence[Factor],
-    *,
-    cap: int = DEFAULT_CAP,
-    seed: int = 0,
-    time_limit: float | None = None,
-) -> Minimum:
+def minimise(sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = DEFAULT_CAP) -> Minimum:
     """Choose a value for each variable so that the factors' sum is least.
 
     Parameters
@@ -71,10 +70,6 @@ def minimise(
     factors : sequence of Factor
     cap : int
         Entries of the largest table to build.
-    seed : int
-        Order of the improving moves where tables were split; without effect on exact results.
-    time_limit : float, optional
-        Seconds for the improving moves.
 
     Returns
     -------
@@ -88,6 +83,7 @@ def minimise(
     ticks = sum(int(factor.ticks) for factor in factors if not factor.scope)
     chosen: list[tuple[int, list[Factor]]] = []
     exact = True
+    room = TOTAL_ENTRIES
     remaining = set(range(len(sizes)))
     neighbours = _neighbours(remaining, work)
     while remaining:
@@ -96,10 +92,12 @@ def minimise(
         bucket = [factor for factor in work if var in factor.scope]
         work = [factor for factor in work if var not in factor.scope]
         chosen.append((var, bucket))
-        groups = _groups(bucket, sizes, cap)
+        # Tables that are kept for choosing the values must fit memory together.
+        groups = _groups(bucket, sizes, min(cap, max(room // (len(remaining) + 1) * 8, SMALLEST_CAP)))
         exact = exact and len(groups) <= 1
         for group in groups:
             message = _project_out(_add(group, sizes), var)
+            room -= message.ticks.size
             if message.scope:
                 work.append(message)
             else:
@@ -108,8 +106,6 @@ def minimise(
     choice = [0] * len(sizes)
     for var, bucket in reversed(chosen):
         choice[var] = _best_value(var, bucket, choice, sizes[var])
-    if not exact:
-        _improve(choice, sizes, factors, seed, time_limit)
     total, nbytes = evaluate(choice, factors)
     assert total >= ticks, "an assignment cannot cost less than the bound"
     return Minimum(tuple(choice), total, nbytes, ticks, exact)
@@ -202,28 +198,39 @@ def _best_value(var: int, bucket: Sequence[Factor], choice: Sequence[int], size:
     return int(np.lexsort((nbytes, ticks))[0])
 
 
-def _improve(
-    choice: list[int],
-    sizes: Sequence[int],
-    factors: Sequence[Factor],
-    seed: int,
-    time_limit: float | None,
-) -> None:
-    """Move one variable at a time to its best value until nothing improves or the time is up."""
-    touching: list[list[Factor]] = [[] for _ in sizes]
-    for factor in factors:
-        for var in factor.scope:
-            touching[var].append(factor)
-    order = list(range(len(sizes)))
+def improve(
+    choice: Sequence[int],
+    costs: Callable[[int, Sequence[int]], tuple[Int, Int]],
+    *,
+    seed: int = 0,
+    time_limit: float = 5.0,
+) -> tuple[int, ...]:
+    """Move one variable at a time to its best value until nothing improves or the time is up.
+
+    Parameters
+    ----------
+    choice : sequence of int
+        The assignment to begin with.
+    costs : callable
+        ``(variable, choice) -> (ticks, nbytes)`` of every value of the variable, all others as chosen.
+    seed : int
+        Order of the variables.
+    time_limit : float
+        Seconds.
+    """
+    best = list(choice)
+    order = list(range(len(best)))
     random.Random(seed).shuffle(order)
-    stop = time.monotonic() + time_limit if time_limit is not None else None
+    stop = time.monotonic() + time_limit
     improved = True
-    while improved and (stop is None or time.monotonic() < stop):
+    while improved and time.monotonic() < stop:
         improved = False
         for var in order:
-            ticks, nbytes = alternatives(var, choice, touching[var], sizes[var])
-            best = int(np.lexsort((nbytes, ticks))[0])
-            old = choice[var]
-            if (int(ticks[best]), int(nbytes[best])) < (int(ticks[old]), int(nbytes[old])):
-                choice[var] = best
+            if time.monotonic() >= stop:
+                break
+            ticks, nbytes = costs(var, best)
+            value = int(np.lexsort((nbytes, ticks))[0])
+            if (ticks[value], nbytes[value]) < (ticks[best[var]], nbytes[best[var]]):
+                best[var] = value
                 improved = True
+    return tuple(best)

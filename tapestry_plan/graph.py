@@ -250,6 +250,9 @@ class Graph:
                 raise ValueError(f"{node_name}: input {k} ({tensor.name!r}) belongs to another graph")
         names = tuple(tensor.name for tensor in inputs if tensor is not None)
         present = [self.source(name) for name in names]
+        for name, source in zip(names, present, strict=True):
+            if 0 in source.shape:
+                raise ValueError(f"{node_name}: input {name!r} of shape {source.shape} has no cells; give it some")
         frozen_attrs = dict(sorted(attrs.items()))
         what = f"{declared.name} {node_name!r}"
         declared.check_attributes(frozen_attrs, what)
@@ -610,20 +613,47 @@ class Tensor:
     def _viewed(self) -> bool:
         return self.name in self.graph.selections
 
-    def __add__(self, other: Tensor) -> Tensor:
-        return self.graph.op("add", self, other)  # type: ignore[no-any-return]
+    def _with(self, op: str, other: Tensor | float, swapped: bool = False) -> Tensor:
+        """An operator on this tensor and another one, or a number, which becomes a constant of this dtype."""
+        if not isinstance(other, Tensor):
+            if not isinstance(other, int | float | np.number):
+                raise TypeError(f"{op}: {other!r} is {type(other).__name__}; give a tensor of the graph or a number")
+            number = np.asarray(other, self.dtype)
+            if number.dtype.kind != "f" and number != other:
+                raise ValueError(f"{op}: {other!r} is no {self.dtype}; cast the tensor or round the number")
+            other = self.graph.constant(Graph._fresh("number", self.graph.stored, self.graph.selections), number)
+        operands = (other, self) if swapped else (self, other)
+        return self.graph.op(op, *operands)  # type: ignore[no-any-return]
 
-    def __sub__(self, other: Tensor) -> Tensor:
-        return self.graph.op("sub", self, other)  # type: ignore[no-any-return]
+    def __add__(self, other: Tensor | float) -> Tensor:
+        return self._with("add", other)
 
-    def __mul__(self, other: Tensor) -> Tensor:
-        return self.graph.op("mul", self, other)  # type: ignore[no-any-return]
+    def __radd__(self, other: float) -> Tensor:
+        return self._with("add", other, swapped=True)
 
-    def __truediv__(self, other: Tensor) -> Tensor:
-        return self.graph.op("div", self, other)  # type: ignore[no-any-return]
+    def __sub__(self, other: Tensor | float) -> Tensor:
+        return self._with("sub", other)
+
+    def __rsub__(self, other: float) -> Tensor:
+        return self._with("sub", other, swapped=True)
+
+    def __mul__(self, other: Tensor | float) -> Tensor:
+        return self._with("mul", other)
+
+    def __rmul__(self, other: float) -> Tensor:
+        return self._with("mul", other, swapped=True)
+
+    def __truediv__(self, other: Tensor | float) -> Tensor:
+        return self._with("div", other)
+
+    def __rtruediv__(self, other: float) -> Tensor:
+        return self._with("div", other, swapped=True)
+
+    def __neg__(self) -> Tensor:
+        return self.graph.op("neg", self)  # type: ignore[no-any-return]
 
     def __matmul__(self, other: Tensor) -> Tensor:
-        return self.graph.op("matmul", self, other)  # type: ignore[no-any-return]
+        return self._with("matmul", other)
 
     def __getitem__(self, key: Any) -> Tensor:
         tensor = self

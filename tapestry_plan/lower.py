@@ -391,18 +391,22 @@ class _Lowering:
         return name in set(self._output_sources())
 
     def outputs(self) -> tuple[Output, ...]:
-        placed: dict[str, tuple[tuple[int, Region], ...]] = {}
+        placed: dict[str, tuple[list[tuple[int, Region]], list[tuple[int, Region]]]] = {}
         for name in dict.fromkeys(self._output_sources()):
             placed[name] = self._place_output(self.graph.stored[name])
         out = []
         for label, name in self.graph.outputs.items():
             source = self.graph.source(name)
-            blocks = tuple(block for stored in source.stored for block in placed[stored])
-            out.append(Output(label, name, source.shape, source.dtype, blocks))
+            blocks = tuple(block for stored in source.stored for block in placed[stored][0])
+            replicas = tuple(block for stored in source.stored for block in placed[stored][1])
+            out.append(Output(label, name, source.shape, source.dtype, blocks, replicas))
         return tuple(out)
 
-    def _place_output(self, tensor: Stored) -> tuple[tuple[int, Region], ...]:
-        """Where the whole tensor lies, every cell once; partial results are merged for it first."""
+    def _place_output(self, tensor: Stored) -> tuple[list[tuple[int, Region]], list[tuple[int, Region]]]:
+        """Where the whole tensor lies, every cell once, and the replicas that were asked for.
+
+        Partial results are merged for it first.
+        """
         layout = self.chosen.layouts.get(("output", tensor.name))
         kept: list[Resident] = []
         if layout is not None and (tensor.name in self.monoid or tensor.name in self.chosen.asked_outputs):
@@ -411,16 +415,20 @@ class _Lowering:
                     need = cells_of(box, tensor.shape)
                     buffer = self.provide(f"output {tensor.name}", tensor.name, device, need, box)
                     kept.append(Resident(buffer, need))
+        asked = len(kept)
         for device in range(self.mesh.size):
             kept += self.resident.get((tensor.name, device), [])
         missing = whole_of(tensor.shape)
         blocks: list[tuple[int, Region]] = []
-        for have in kept:
+        replicas: list[tuple[int, Region]] = []
+        for k, have in enumerate(kept):
             part = missing & have.cells
             blocks += [(have.buffer.id, region) for region in part.members]
+            if k < asked:
+                replicas += [(have.buffer.id, region) for region in (have.cells - part).members]
             missing = missing - part
         assert not missing.size, f"no device holds {missing} of the output {tensor.name}"
-        return tuple(blocks)
+        return blocks, replicas
 
 
 def lower(chosen: Chosen) -> Lowered:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import isfinite, prod
 from operator import index
 
-MAX_DEVICES = 65_536
+MAX_DEVICES = 4096
 """A mesh larger than this is refused: the plan's steps would not fit a machine's memory."""
 
 ALIGNMENT_NBYTES = 64
@@ -74,9 +74,11 @@ class Mesh:
     device: Device = field(default_factory=Device)
 
     def __post_init__(self) -> None:
+        if isinstance(self.shape, str) or not isinstance(self.shape, int | Sequence):
+            raise TypeError(f"Mesh: shape is {self.shape!r}; give a number of devices or one for each axis")
         given = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
-        if any(isinstance(n, bool) for n in given):
-            raise TypeError(f"Mesh: shape {given} holds a boolean; give numbers of devices")
+        if any(isinstance(n, bool) or not hasattr(n, "__index__") for n in given):
+            raise TypeError(f"Mesh: shape {given} holds what is no integer; give numbers of devices")
         shape = tuple(index(n) for n in given)
         for axis, n in enumerate(shape):
             if n < 1:
@@ -132,7 +134,12 @@ def parse_parts(value: int | str | Sequence[str], mesh: Mesh, where: str) -> int
         if unknown:
             raise ValueError(f"{where}: mesh axis {unknown[0]!r} is none of {mesh.names}")
         return prod(mesh.shape[mesh.names.index(name)] for name in value)
-    parts = index(value)
+    try:
+        parts = index(value)
+    except TypeError:
+        raise TypeError(f"{where}: {value!r} is no number of parts; give an integer or names of mesh axes") from None
     if not 1 <= parts <= mesh.size:
-        raise ValueError(f"{where}: {parts} parts asked for, the mesh has {mesh.size} devices")
+        raise ValueError(
+            f"{where}: {parts} parts asked for, the mesh has {mesh.size} devices; give a number from 1 to {mesh.size}"
+        )
     return parts

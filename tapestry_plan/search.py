@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from tapestry_plan.cost import (
     transfer_ticks,
     union,
 )
-from tapestry_plan.eliminate import Factor, Minimum, alternatives, minimise
+from tapestry_plan.eliminate import Factor, alternatives, improve, minimise
 from tapestry_plan.graph import Graph, OpNode, Source, Stored
 from tapestry_plan.layout import Layout, asked_layout, layouts
 from tapestry_plan.lower import Chosen, lower
@@ -30,8 +30,11 @@ from tapestry_plan.shard_plan import Alternative, ShardPlan, Stage
 from tapestry_plan.signature import Axis, cells_of
 from tapestry_sets import Box, Regions, piece_image
 
-MAX_TABLE = 1_000_000
+MAX_TABLE = 4_000_000
 """Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
+
+MAX_COMPARISONS = 1000
+"""Consumers that are counted again, one by one, to compare the shardings of one operator."""
 
 MAX_JOINT_CONSUMERS = 5
 """Consumers of one tensor that are counted jointly: the terms of the union double with each."""
@@ -60,6 +63,14 @@ class Use:
 
     variable: int
     numbers: Int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What one consumer receives of one tensor: bytes by device, and modelled picoseconds."""
+
+    nbytes: Int
+    ticks: int
 
 
 @dataclass
@@ -100,7 +111,6 @@ class Problem:
         self.order = graph.order()
         self.variables: list[Variable] = []
         self.position: dict[tuple[str, str], int] = {}
-        self.approximate = False
         self._images: dict[tuple[Any, ...], dict[str, Regions]] = {}
         self._keys: dict[Any, int] = {}
         self._declare_sources(placement, layout)
@@ -305,23 +315,31 @@ class Problem:
         return to_ticks(seconds)
 
     def factors(self) -> tuple[list[Factor], list[Factor]]:
-        """The cost tables: those to search with, and those that bound every plan from below."""
+        """The cost tables: those to search with, and those that bound every plan from below.
+
+        They are the same where every tensor's consumers can be counted jointly. Other tensors' consumers are
+        counted one by one, as if nothing had arrived for another: too much for the search, and for the bound
+        the mean over the consumers, which is at most what the largest receives, and so at most what moves.
+        """
         unary = [Factor((at,), ticks, np.zeros(len(ticks), np.int64)) for at, ticks in enumerate(self.compute)]
-        search, bound = list(unary), list(unary)
+        exact, alone, mean = list(unary), [], []
+        self.counted_alone: dict[int, list[TensorCost]] = {}
         for cost in self.tensors.values():
-            sizes = [len(self.variables[cost.producer].layouts)]
-            sizes += [len(self.variables[use.variable].layouts) for use in cost.uses]
-            if prod(sizes) <= MAX_TABLE and len(cost.uses) <= MAX_JOINT_CONSUMERS:
-                exact = [self._factor(cost, range(k + 1)) for k in range(len(cost.uses))]
-                search += exact
-                bound += exact
+            variables = [cost.producer, *(use.variable for use in cost.uses)]
+            entries = prod(len(self.variables[v].layouts) for v in variables)
+            if entries <= MAX_TABLE and len(cost.uses) <= MAX_JOINT_CONSUMERS:
+                exact += [self._factor(cost, range(k + 1)) for k in range(len(cost.uses))]
                 continue
-            self.approximate = True
-            alone = [self._factor(cost, [k]) for k in range(len(cost.uses))]
-            search += alone
-            # The mean over the consumers is at most the largest, which is at most what moves in all.
-            bound += [Factor(f.scope, f.ticks // len(alone), f.nbytes // len(alone)) for f in alone]
-        return search, bound
+            single = [self._factor(cost, [k]) for k in range(len(cost.uses))]
+            alone += single
+            mean += [Factor(f.scope, f.ticks // len(single), f.nbytes // len(single)) for f in single]
+            for v in variables:
+                self.counted_alone.setdefault(v, []).append(cost)
+        self.touching: list[list[Factor]] = [[] for _ in self.variables]
+        for factor in exact:
+            for v in factor.scope:
+                self.touching[v].append(factor)
+        return exact + alone, exact + mean
 
     def _factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
         """What the last of some consumers costs, given the producer and those before it."""
@@ -348,34 +366,43 @@ class Problem:
 
     # -- the chosen layouts ------------------------------------------------------------------------------
 
-    def moved(self, choice: Sequence[int]) -> dict[tuple[str, str], tuple[Int, int]]:
-        """For each (tensor, consumer): bytes received by device, and modelled picoseconds, as chosen.
+    def moved(self, choice: Sequence[int]) -> dict[tuple[str, str], Moved]:
+        """For each (tensor, consumer): what moves, as chosen."""
+        return {key: value for cost in self.tensors.values() for key, value in self._moved(cost, choice)}
 
-        Counted by region algebra, one device and one consumer after the other.
-        """
-        out: dict[tuple[str, str], tuple[Int, int]] = {}
-        for name, cost in self.tensors.items():
-            regions = cost.table.regions
-            row = choice[cost.producer]
-            parts = int(cost.held.parts[row])
-            held = [regions[number] for number in cost.held.numbers[row]]
-            given = [Regions(cost.tensor.shape)] * self.mesh.size
-            for k, use in enumerate(cost.uses):
-                consumer = self.variables[use.variable]
-                key = name, f"output {consumer.name}" if consumer.kind == "output" else consumer.name
-                cells, fresh = np.zeros(self.mesh.size, np.int64), np.zeros(self.mesh.size, np.int64)
-                stays = k in cost.only_partial and parts == 1
-                for device, number in enumerate(use.numbers[choice[use.variable]]):
-                    new = regions[number] - given[device]
-                    if not stays and new.size:
-                        fresh[device] = new.size
-                        cells[device] = parts * new.size - new.count_common(held[device])
-                        given[device] = union([given[device], new], cost.tensor.shape)
-                size = cost.tensor.itemsize
-                ticks = transfer_ticks(cells, size, self.mesh)
-                ticks = ticks + merge_ticks(fresh, np.array(parts), size, self.mesh)
-                out[key] = cells * size, int(ticks)
-        return out
+    def _moved(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[tuple[tuple[str, str], Moved]]:
+        """What moves of one tensor, by region algebra, one consumer and one device after the other."""
+        regions, shape, size = cost.table.regions, cost.tensor.shape, cost.tensor.itemsize
+        row = choice[cost.producer]
+        parts = int(cost.held.parts[row])
+        held = [regions[number] for number in cost.held.numbers[row]]
+        given = [Regions(shape)] * self.mesh.size
+        for k, use in enumerate(cost.uses):
+            consumer = self.variables[use.variable]
+            cells, fresh = np.zeros(self.mesh.size, np.int64), np.zeros(self.mesh.size, np.int64)
+            stays = k in cost.only_partial and parts == 1
+            for device, number in enumerate(use.numbers[choice[use.variable]]):
+                new = regions[number] - given[device]
+                if not stays and new.size:
+                    fresh[device] = new.size
+                    cells[device] = parts * new.size - new.count_common(held[device])
+                    given[device] = union([given[device], new], shape)
+            ticks = transfer_ticks(cells, size, self.mesh) + merge_ticks(fresh, np.array(parts), size, self.mesh)
+            label = f"output {consumer.name}" if consumer.kind == "output" else consumer.name
+            yield (cost.tensor.name, label), Moved(cells * size, int(ticks))
+
+    def costs(self, var: int, choice: Sequence[int]) -> tuple[Int, Int]:
+        """Picoseconds and bytes of every layout of a variable, all others as chosen: exact."""
+        size = len(self.variables[var].layouts)
+        ticks, nbytes = alternatives(var, choice, self.touching[var], size)
+        other = list(choice)
+        for cost in self.counted_alone.get(var, ()):
+            for value in range(size):
+                other[var] = value
+                for _, moved in self._moved(cost, other):
+                    ticks[value] += moved.ticks
+                    nbytes[value] += int(moved.nbytes.sum())
+        return ticks, nbytes
 
 
 def plan(
@@ -399,15 +426,16 @@ def plan(
     memory : int, optional
         Bytes that a device's arena may have. The fastest plan is checked against it; slower plans that need
         less memory are not searched.
-    seed, time_limit : int, float (seconds)
-        Of the improving moves that are made only where cost tables would not fit; see `ShardPlan.gap`.
+    seed, time_limit : int, float (seconds, 5 by default)
+        Of the improving moves, which are made only where a tensor has too many consumers to count them
+        jointly, or tables would not fit; `ShardPlan.gap` then says how far the bound is.
     placement : "free" or "single"
         Whether inputs and weights start where the plan wants them, replicas included, or in one copy.
     layout : mapping, optional
         Graph inputs, constants and outputs by name: tensor axis -> parts or mesh axes.
     fix, forbid : mapping, optional
-        Operators by name: index axis -> parts or mesh axes. What is fixed is the whole layout: axes that are
-        not named stay whole.
+        Operators by name: index axis -> parts or mesh axes. Both say a whole sharding: axes that are not
+        named stay whole, so ``forbid={"conv": {"h": 2}}`` leaves ``{"h": 2, "w": 2}`` allowed.
 
     Returns
     -------
@@ -431,6 +459,7 @@ def plan(
     ([0, 1, 2, 3], 0, 0.0)
     """
     layout, fix, forbid = layout or {}, fix or {}, forbid or {}
+    _check_types(graph, mesh, memory, time_limit, {"layout": layout, "fix": fix, "forbid": forbid})
     if placement not in ("free", "single"):
         raise ValueError(f"plan: placement is {placement!r}; it is 'free' or 'single'")
     _check_names(graph, layout, fix, forbid)
@@ -438,31 +467,35 @@ def plan(
     problem = Problem(graph, mesh, placement, layout, fix, forbid)
     search, bound = problem.factors()
     sizes = [len(variable.layouts) for variable in problem.variables]
-    found = minimise(sizes, search, seed=seed, time_limit=time_limit)
-    lowest = minimise(sizes, bound, time_limit=0.0).bound_ticks if problem.approximate else found.bound_ticks
-    result = _write_down(problem, found, lowest, search)
+    found = minimise(sizes, search)
+    choice, lowest = found.choice, found.bound_ticks
+    if problem.counted_alone:
+        lowest = minimise(sizes, bound).bound_ticks
+    if problem.counted_alone or not found.exact:
+        choice = improve(choice, problem.costs, seed=seed, time_limit=5.0 if time_limit is None else time_limit)
+    result = _write_down(problem, choice, lowest)
     if memory is not None:
         _check_memory(result, memory)
     return result
 
 
-def _write_down(problem: Problem, found: Minimum, bound_ticks: int, factors: list[Factor]) -> ShardPlan:
+def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int) -> ShardPlan:
     graph, mesh = problem.graph, problem.mesh
     chosen: dict[tuple[str, str], Layout] = {
-        (variable.kind, variable.name): variable.layouts[found.choice[at]]
-        for at, variable in enumerate(problem.variables)
+        (variable.kind, variable.name): variable.layouts[choice[at]] for at, variable in enumerate(problem.variables)
     }
     lowered = lower(Chosen(graph, mesh, chosen, problem.order, problem.operand_needs, problem.asked_outputs))
-    moved = problem.moved(found.choice)
-    predicted = {key: tuple(int(n) for n in nbytes) for key, (nbytes, _) in moved.items() if nbytes.any()}
-    assert predicted == lowered.received, "the steps move other bytes than the cost tables say"
-    stages = [_stage(problem, node, found.choice, moved) for node in problem.order]
+    moved = problem.moved(choice)
+    predicted = {key: tuple(m.nbytes.tolist()) for key, m in moved.items() if m.nbytes.any()}
+    if predicted != lowered.received:
+        raise AssertionError(f"the steps move {lowered.received}, the cost tables say {predicted}")
+    stages = [_stage(problem, node, choice, moved) for node in problem.order]
     stages += _output_stages(problem, moved)
-    ticks = sum(ticks for _, ticks in moved.values())
-    ticks += sum(int(problem.compute[at][found.choice[at]]) for at in range(len(problem.variables)))
+    ticks = sum(m.ticks for m in moved.values())
+    ticks += sum(int(problem.compute[at][choice[at]]) for at in range(len(problem.variables)))
     totals = np.zeros(mesh.size, np.int64)
-    for nbytes, _ in moved.values():
-        totals += nbytes
+    for m in moved.values():
+        totals += m.nbytes
     return ShardPlan(
         graph=graph,
         mesh=mesh,
@@ -479,21 +512,19 @@ def _write_down(problem: Problem, found: Minimum, bound_ticks: int, factors: lis
         flop=tuple(sum(stage.flop[d] for stage in stages) for d in range(mesh.size)),
         seconds=ticks / TICKS_PER_SECOND,
         bound=min(ticks, bound_ticks) / TICKS_PER_SECOND,
-        alternatives={node.name: _alternatives(problem, node.name, found.choice, factors) for node in problem.order},
+        alternatives={node.name: _alternatives(problem, node.name, choice) for node in problem.order},
     )
 
 
-def _stage(
-    problem: Problem, node: OpNode, choice: Sequence[int], moved: Mapping[tuple[str, str], tuple[Int, int]]
-) -> Stage:
+def _stage(problem: Problem, node: OpNode, choice: Sequence[int], moved: Mapping[tuple[str, str], Moved]) -> Stage:
     at = problem.position["operator", node.name]
     variable = problem.variables[at]
     option = variable.layouts[choice[at]]
     signature = problem.graph.signature(node.name)
     per_point = problem.graph.ops[node.op].flop_per_point(signature, node.attrs)
     mine = [value for (_, consumer), value in moved.items() if consumer == node.name]
-    got = sum((nbytes for nbytes, _ in mine), np.zeros(problem.mesh.size, np.int64))
-    ticks = sum(t for _, t in mine) + int(problem.compute[at][choice[at]])
+    got = sum((m.nbytes for m in mine), np.zeros(problem.mesh.size, np.int64))
+    ticks = sum(m.ticks for m in mine) + int(problem.compute[at][choice[at]])
     boxes = option.boxes
     return Stage(
         node=node.name,
@@ -506,20 +537,20 @@ def _stage(
     )
 
 
-def _output_stages(problem: Problem, moved: Mapping[tuple[str, str], tuple[Int, int]]) -> list[Stage]:
+def _output_stages(problem: Problem, moved: Mapping[tuple[str, str], Moved]) -> list[Stage]:
     """What is moved at the end: partial results merged, outputs brought to the layout asked for."""
     return [
         Stage(
             node=consumer,
             op="output",
             sharding={},
-            nbytes_received=tuple(int(n) for n in nbytes),
+            nbytes_received=tuple(m.nbytes.tolist()),
             nbytes_shared=0,
             flop=(0.0,) * problem.mesh.size,
-            seconds=ticks / TICKS_PER_SECOND,
+            seconds=m.ticks / TICKS_PER_SECOND,
         )
-        for (_, consumer), (nbytes, ticks) in moved.items()
-        if consumer not in problem.graph.nodes and ticks
+        for (_, consumer), m in moved.items()
+        if consumer not in problem.graph.nodes and m.ticks
     ]
 
 
@@ -537,13 +568,17 @@ def _shared_nbytes(problem: Problem, node: OpNode, boxes: Sequence[Box | None]) 
     return total
 
 
-def _alternatives(
-    problem: Problem, node: str, choice: Sequence[int], factors: Sequence[Factor]
-) -> tuple[Alternative, ...]:
-    """The best placement of each other sharding of an operator, all other operators kept."""
+def _alternatives(problem: Problem, node: str, choice: Sequence[int]) -> tuple[Alternative, ...]:
+    """The best placement of each other sharding of an operator, all other operators kept.
+
+    Empty where the comparison would take long: the operator's tensors have many consumers.
+    """
     at = problem.position["operator", node]
     variable = problem.variables[at]
-    ticks, nbytes = alternatives(at, choice, factors, len(variable.layouts))
+    work = sum(len(cost.uses) for cost in problem.counted_alone.get(at, ())) * len(variable.layouts)
+    if work > MAX_COMPARISONS:
+        return ()
+    ticks, nbytes = problem.costs(at, choice)
     best: dict[tuple[int, ...], Alternative] = {}
     for row in np.lexsort((nbytes, ticks)):
         option = variable.layouts[int(row)]
@@ -589,6 +624,27 @@ def tensor_axes(shape: tuple[int, ...]) -> tuple[Axis, ...]:
 
 def _tensor_layout(axes: tuple[Axis, ...], wanted: Mapping[Any, Any], mesh: Mesh, where: str) -> Layout:
     return asked_layout(axes, {str(axis): value for axis, value in wanted.items()}, mesh, where)
+
+
+def _check_types(
+    graph: object,
+    mesh: object,
+    memory: object,
+    time_limit: float | None,
+    wanted: Mapping[str, Mapping[str, Any]],
+) -> None:
+    if not isinstance(graph, Graph):
+        raise TypeError(f"plan: graph is {type(graph).__name__}, it must be a Graph; load_onnx makes one from a model")
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"plan: mesh is {mesh!r}, it must be a Mesh; write Mesh((4,)) for four devices")
+    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 0):
+        raise TypeError(f"plan: memory is {memory!r}, it must be a number of bytes, an integer >= 0")
+    if time_limit is not None and not time_limit >= 0:
+        raise ValueError(f"plan: time_limit is {time_limit!r}, it must be seconds >= 0")
+    for what, given in wanted.items():
+        for name, axes in given.items():
+            if not isinstance(axes, Mapping):
+                raise TypeError(f"{what}[{name!r}] is {axes!r}, it must map axes to parts, as in {{'h': 2}}")
 
 
 def _check_names(

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tapestry_plan.graph import Graph, Op, finite, from_finite
+from tapestry_plan.graph import Graph, Op, UnsupportedOp, finite, from_finite
 from tapestry_plan.mesh import Device, Link, Mesh
 from tapestry_sets import Box, Piece, Region, region_from_dict, region_to_dict
 
@@ -196,6 +196,8 @@ class Output(msgspec.Struct, frozen=True):
     blocks : tuple of (int, Region)
         Buffers, and the cells of the buffer's stored tensor to take from each; disjoint, and together
         the whole of each stored tensor.
+    replicas : tuple of (int, Region)
+        Further places that the layout asked for fills with the same cells.
     """
 
     name: str
@@ -203,6 +205,7 @@ class Output(msgspec.Struct, frozen=True):
     shape: tuple[int, ...]
     dtype: str
     blocks: tuple[tuple[int, Region], ...]
+    replicas: tuple[tuple[int, Region], ...] = ()
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -221,7 +224,8 @@ class PlanVersionError(ValueError):
 class ShardPlan:
     """What runs where: placements, steps, and what they are predicted to cost.
 
-    Every prediction can be recomputed from `steps`; `tapestry_plan.cost` does so before a plan is returned.
+    What is predicted was counted twice before a plan is given out: by region algebra on the layouts, and while
+    the steps were written.
     """
 
     graph: Graph = field(repr=False)
@@ -286,7 +290,9 @@ class ShardPlan:
             f"{node} ({stage.op}): {_sharding_text(stage.sharding)}",
             f"  receives {sum(stage.nbytes_received):,} B, its devices share {stage.nbytes_shared:,} B, "
             f"{stage.seconds * 1e6:.2f} us in this plan",
-            "  with every other operator as it is, the graph would take:",
+            "  with every other operator as it is, the graph would take:"
+            if self.alternatives.get(node)
+            else "  (not compared with other shardings: its tensors have too many consumers)",
         ]
         for other in self.alternatives.get(node, ()):
             mark = " <- chosen" if other.sharding == stage.sharding else ""
@@ -358,7 +364,9 @@ class ShardPlan:
             raise PlanVersionError("plan document: its SHA-256 does not match, it was edited; make it again")
         try:
             return cls._from_dict(document, ops)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (PlanVersionError, UnsupportedOp):
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanVersionError(f"plan document: a field is missing or wrong: {error}") from None
 
     @classmethod
@@ -435,8 +443,9 @@ def _read(kind: Any, entry: dict[str, Any]) -> Any:
         fields["regions"] = tuple(region_from_dict(region) for region in entry["regions"])
     if entry.get("piece") is not None:
         fields["piece"] = Piece.from_dict(entry["piece"])
-    if "blocks" in entry:
-        fields["blocks"] = tuple((buffer, region_from_dict(region)) for buffer, region in entry["blocks"])
+    for name in ("blocks", "replicas"):
+        if name in entry:
+            fields[name] = tuple((buffer, region_from_dict(region)) for buffer, region in entry[name])
     return kind(**fields)
 
 

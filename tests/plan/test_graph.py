@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from tapestry_exec import evaluate
 from tapestry_plan import Graph, UnsupportedOp, concat
 from tapestry_plan.ops import relu
 from tapestry_sets import Broadcast
@@ -96,6 +97,27 @@ def test_wrong_authoring_leaves_the_graph_unchanged(act, error, message) -> None
     with pytest.raises(error, match=message):
         act(g, x)
     assert g.to_json() == before and not g.ops
+
+
+def test_numbers_become_constants_of_the_tensors_dtype() -> None:
+    g = Graph()
+    x = g.input("x", (2, 3))
+    y = g.output(0.1 * (1 - x) / 4 + -x, "y")
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    result = evaluate(g, {"x": values})["y"]
+    np.testing.assert_allclose(result, 0.1 * (1 - values) / 4 - values, rtol=1e-6)
+    assert y.dtype == result.dtype.name == "float32"
+    with pytest.raises(ValueError, match="no int64"):
+        g.input("k", (2,), "int64") + 0.5
+    with pytest.raises(TypeError, match="give a tensor"):
+        x + "one"  # type: ignore[operator]
+
+
+def test_operators_need_cells() -> None:
+    g = Graph()
+    with pytest.raises(ValueError, match=r"shape \(0, 6\) has no cells"):
+        relu(g.input("x", (4, 6))[0:0])
+    assert not g.nodes
 
 
 def test_outputs_have_names_of_their_own() -> None:

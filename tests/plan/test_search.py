@@ -374,6 +374,35 @@ def test_wrong_requests_are_named(kwargs: dict, message: str) -> None:
         plan(_one(), Mesh((2, 2)), **kwargs)
 
 
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((None, Mesh((2,))), {}, "it must be a Graph"),
+        ((_one(), 4), {}, r"write Mesh\(\(4,\)\)"),
+        ((_one(), Mesh((2,))), {"memory": "4GB"}, "number of bytes"),
+        ((_one(), Mesh((2,))), {"fix": {"y": 4}}, "must map axes to parts"),
+        ((_one(), Mesh((2,))), {"fix": {"y": {"i0": 2.0}}}, "no number of parts"),
+    ],
+)
+def test_wrong_types_are_named(args: tuple, kwargs: dict, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        plan(*args, **kwargs)
+
+
+@pytest.mark.parametrize("consumers", [3, 6, 8])
+def test_many_consumers_of_one_tensor(consumers: int) -> None:
+    """Counted jointly or one by one: the bytes are those of the steps, and the bound stays below the cost."""
+    g = Graph()
+    h = relu(g.input("x", (1, 4, 8, 8)), name="h")
+    for k in range(consumers):
+        size = 1 + k % 3
+        g.output(conv(h, g.input(f"w{k}", (4, 4, size, size)), name=f"conv{k}"))
+    p = plan(g, Mesh((4,)))
+    assert 0 <= p.gap < 1 and p.bound <= p.seconds
+    kept = plan(g, Mesh((4,)), fix={name: dict(cuts) for name, cuts in p.sharding.items()})
+    assert kept.seconds <= p.seconds or kept.gap == 0
+
+
 def test_too_little_memory_is_infeasible() -> None:
     with pytest.raises(InfeasiblePlan, match="bytes in the fastest plan"):
         plan(_one(), Mesh((2,)), memory=64)
