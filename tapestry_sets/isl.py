@@ -62,22 +62,38 @@ def _window_set(lo: int, hi: int) -> Any:
     return _islpy().Set(f"{{ [z] : {lo} <= z < {hi} }}")
 
 
-def nests_first_common(s: Levels, t: Levels, lo: int, hi: int) -> int | None:
-    """Return the smallest common element in [lo, hi) of two nests, or None, as isl finds it."""
-    both = nest_set(s) & nest_set(t) & _window_set(lo, hi)
-    if both.is_empty():
-        return None
-    return int(both.dim_min_val(0).to_python())
+NEST_OPERATIONS = 10**7
+"""How many of isl's operations one question about nests may take: a second or two."""
 
 
-def nests_disjoint(s: Levels, t: Levels) -> bool:
-    """Return whether two nests share no integer on the whole line, as isl decides."""
-    return bool((nest_set(s) & nest_set(t)).is_empty())
+class OutOfOperations(Exception):
+    """isl did not answer within the operations it was given."""
 
 
-def nest_is_subset(s: Levels, t: Levels, lo: int, hi: int) -> bool:
-    """Return whether every element in [lo, hi) of `s` is in `t`, as isl decides."""
-    return bool((nest_set(s) & _window_set(lo, hi)).is_subset(nest_set(t)))
+def nests_first_common(
+    nests: Sequence[Levels], lo: int, hi: int, operations: int = NEST_OPERATIONS
+) -> int | None:
+    """Return the smallest common element in [lo, hi) of nests, or None, as isl finds it.
+
+    Raises
+    ------
+    OutOfOperations
+        If isl needs more than `operations`.
+    """
+    islpy = _islpy()
+    common = _window_set(lo, hi)
+    for levels in nests:
+        common = common & nest_set(levels)
+    context = islpy.DEFAULT_CONTEXT
+    context.reset_operations()
+    context.set_max_operations(operations)
+    try:
+        return None if common.is_empty() else int(common.dim_min_val(0).to_python())
+    except islpy.Error as error:
+        raise OutOfOperations(f"first common element of {nests} in [{lo}, {hi}): {error}") from error
+    finally:
+        context.set_max_operations(0)  # no limit
+        context.reset_operations()
 
 
 def to_isl(x: Any) -> Any:

@@ -11,6 +11,7 @@ A window is a pair ``lo, hi``: the integers ``lo <= z < hi``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from math import gcd, lcm
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from tapestry_sets import isl
 from tapestry_sets.stripe import (
     Int64Array,
     Level,
+    elements_between,
     stripes_count_common,
     stripes_disjoint,
     stripes_first_common,
@@ -55,7 +57,7 @@ class TooManyPieces(ValueError):
 
 
 class TooHard(ValueError):
-    """No closed form answers within the budget and isl is not there to take over."""
+    """No closed form answers within the budget, nor does isl."""
 
 
 class Run(NamedTuple):
@@ -265,27 +267,28 @@ def nth(s: Nest, k: int) -> int:
 
 
 def elements(s: Nest, lo: int, hi: int) -> Int64Array:
-    """Return the elements in the window in ascending order, as int64."""
+    """Return the elements in the window in ascending order, as int64.
+
+    Raises
+    ------
+    OverflowError
+        If an element does not fit int64.
+    """
     if hi <= lo or s == EMPTY:
         return np.empty(0, np.int64)
-    if not s:
-        return np.arange(lo, hi, dtype=np.int64)
-    a, P, p = s[0]
-    first = lo - (lo - p) % P
-    if hi - lo <= P:  # at most two blocks: only their parts in the window are made
-        two = (first, first + P)
-        return np.concatenate([elements(s[1:], max(0, lo - u), min(a, hi - u)) + u for u in two])
-    blocks = np.arange(first, hi, P, dtype=np.int64)
-    z = (blocks[:, None] + elements(s[1:], 0, a)).ravel()
-    return z[np.searchsorted(z, lo) : np.searchsorted(z, hi)]
+    first = find(s, lo)
+    return elements_between(s, first, rfind(s, hi - 1)) if first < hi else np.empty(0, np.int64)
 
 
 def contains_each(s: Nest, z: Int64Array) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     """Return, for each integer of an array, whether it is an element."""
     keep = np.ones(z.shape, bool)
+    # a phase is less than its period: int64 holds all differences unless one of them is very long
+    wide = z.size and max(int(z.max()), -int(z.min()), *(P for _, P, _ in s), 0) >= 1 << 62
+    rest = z.astype(object) if wide else z
     for a, P, p in s:
-        z = (z - p) % P
-        keep &= z < a
+        rest = (rest - p) % P
+        keep &= (rest < a).astype(bool)
     return keep
 
 
@@ -464,6 +467,35 @@ def surely_disjoint(s: Nest, s_shift: int, t: Nest, t_shift: int) -> bool:
     return False
 
 
+Pair = tuple[Nest, int, Nest, int, int, int]
+"""Two nests, each with its shift, and a window."""
+
+
+def _descend(s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> Pair | None:
+    """Go down in s + si and t + tj while the window meets one block of either; None if nothing can be common.
+
+    Returns
+    -------
+    Pair or None
+        The nests, their shifts and the window in which their common elements lie, which begins in a block of
+        both; either a nest without levels is left, or the window spans several blocks of both.
+    """
+    while s and t:
+        (a, P, p), (b, Q, q) = s[0], t[0]
+        first = stripes_first_common((a, P, p + si), (b, Q, q + tj), lo)
+        if first is None or first >= hi:
+            return None
+        lo = first
+        u, v = lo - (lo - p - si) % P, lo - (lo - q - tj) % Q
+        if hi <= u + P:  # up to the next block: what lies behind this one holds nothing
+            s, si, hi = s[1:], u, min(hi, u + a)
+        elif hi <= v + Q:
+            t, tj, hi = t[1:], v, min(hi, v + b)
+        else:
+            break
+    return (s, si, t, tj, lo, hi) if lo < hi else None
+
+
 class _StepLimit(Exception):
     """The search tried more pairs of blocks than allowed."""
 
@@ -471,73 +503,55 @@ class _StepLimit(Exception):
 class _Search:
     """The first common element of two nests, by descent into overlapping pairs of blocks."""
 
-    __slots__ = ("left", "missed", "s", "t")
+    __slots__ = ("left", "missed")
 
-    def __init__(self, s: Nest, t: Nest, limit: int) -> None:
-        self.s = s
-        self.t = t
+    def __init__(self, limit: int) -> None:
         self.left = limit
         self.missed: set[tuple[int, int, int]] = set()
 
-    def first(self, i: int, si: int, j: int, tj: int, lo: int, hi: int) -> int | None:
-        """Return the first element in the window of both s[i:] + si and t[j:] + tj."""
-        s, t = self.s, self.t
-        while True:  # go down without branching while the window lies in one block
-            if lo >= hi:
-                return None
-            if i == len(s) or j == len(t):
-                z = find(t[j:], lo - tj) + tj if i == len(s) else find(s[i:], lo - si) + si
-                return z if z < hi else None
-            a, P, p = s[i]
-            r = (lo - p - si) % P
-            if r >= a:
-                lo += P - r
-            elif hi <= lo - r + a:
-                i, si = i + 1, lo - r
-            else:
-                b, Q, q = t[j]
-                r = (lo - q - tj) % Q
-                if r >= b:
-                    lo += Q - r
-                elif hi <= lo - r + b:
-                    j, tj = j + 1, lo - r
-                else:
-                    return self._branch(i, si, j, tj, lo, hi)
+    def first(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> int | None:
+        """Return the first element in the window of both s + si and t + tj."""
+        pair = _descend(s, si, t, tj, lo, hi)
+        if pair is None:
+            return None
+        s, si, t, tj, lo, hi = pair
+        if not s or not t:
+            z = find(t, lo - tj) + tj if not s else find(s, lo - si) + si
+            return z if z < hi else None
+        if len(s) == 1 == len(t):
+            return lo
+        return self._branch(s, si, t, tj, lo, hi)
 
-    def _branch(self, i: int, si: int, j: int, tj: int, lo: int, hi: int) -> int | None:
+    def _branch(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> int | None:
         """Return what `first` does, where the window spans several blocks of both."""
-        s, t = self.s, self.t
-        a, P, p = s[i]
-        b, Q, q = t[j]
-        x, y = (a, P, p + si), (b, Q, q + tj)
-        if i + 1 == len(s) and j + 1 == len(t):
-            z = stripes_first_common(x, y, lo)
-            return z if z is not None and z < hi else None
+        P, Q = s[0][1], t[0][1]
         g = gcd(P, Q)
         common = P // g * Q
         whole = hi - lo >= common
         if whole:
             hi = lo + common
         if hi - lo <= MASK_BITS:
-            mask = bits(s[i:], lo - si, hi - si) & bits(t[j:], lo - tj, hi - tj)
+            mask = bits(s, lo - si, hi - si) & bits(t, lo - tj, hi - tj)
             return lo + (mask & -mask).bit_length() - 1 if mask else None
-        key = (i, j, (tj - si) % g)  # whole-line disjointness depends on the shift modulo g alone
+        # whole-line disjointness depends on the shift modulo g alone; the levels left tell the nests apart
+        key = (len(s), len(t), (tj - si) % g)
         if key in self.missed:
             return None
-        if surely_disjoint(s[i:], si, t[j:], tj):
+        if surely_disjoint(s, si, t, tj):
             self.missed.add(key)
             return None
-        z = self._walk(i, si, j, tj, x, y, lo, hi)
+        z = self._walk(s, si, t, tj, lo, hi)
         if z is None and whole:
             self.missed.add(key)
         return z
 
-    def _walk(self, i: int, si: int, j: int, tj: int, x: Level, y: Level, lo: int, hi: int) -> int | None:
+    def _walk(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> int | None:
         """Try the overlapping pairs of blocks in turn, from one to the next by `stripes_first_common`."""
-        (a, P, p), (b, Q, q) = x, y
+        (a, P, p), (b, Q, q) = s[0], t[0]
+        x, y = (a, P, p + si), (b, Q, q + tj)
         # blocks that hold a period of the other nest, or whose other side has no inside, are entered alone
-        only_t = i + 1 == len(self.s) or (b >= P and j + 1 < len(self.t))
-        only_s = not only_t and (j + 1 == len(self.t) or a >= Q)
+        only_t = len(s) == 1 or (b >= P and len(t) > 1)
+        only_s = not only_t and (len(t) == 1 or a >= Q)
         while True:
             z = stripes_first_common(x, y, lo)
             if z is None or z >= hi:
@@ -545,10 +559,10 @@ class _Search:
             if not self.left:
                 raise _StepLimit
             self.left -= 1
-            u, v = z - (z - p) % P, z - (z - q) % Q
+            u, v = z - (z - p - si) % P, z - (z - q - tj) % Q
             end = min(hi, v + b if only_t else u + a if only_s else min(u + a, v + b))
-            at_s = (i, si) if only_t else (i + 1, u)
-            at_t = (j, tj) if only_s else (j + 1, v)
+            at_s = (s, si) if only_t else (s[1:], u)
+            at_t = (t, tj) if only_s else (t[1:], v)
             found = self.first(*at_s, *at_t, z, end)
             if found is not None:
                 return found
@@ -561,7 +575,8 @@ def first_common(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | None
     Raises
     ------
     TooHard
-        If the closed forms need more than `STEP_LIMIT` steps and islpy is not installed.
+        If the closed forms need more than `STEP_LIMIT` steps, and isl more operations than it is given or is
+        not installed.
     """
     if s == EMPTY or t == EMPTY:
         return None
@@ -573,17 +588,18 @@ def first_common(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | None
             return None
         hi = lo + lcm(period(s), period(t))
     try:
-        return _Search(s, t, ISL_AFTER).first(0, 0, 0, 0, lo, hi)
+        return _Search(ISL_AFTER).first(s, 0, t, 0, lo, hi)
     except _StepLimit:
         pass
     if isl.available():
-        return isl.nests_first_common(s, t, lo, hi)
+        with suppress(isl.OutOfOperations):
+            return isl.nests_first_common((s, t), lo, hi)
     try:
-        return _Search(s, t, STEP_LIMIT).first(0, 0, 0, 0, lo, hi)
+        return _Search(STEP_LIMIT).first(s, 0, t, 0, lo, hi)
     except _StepLimit:
         raise TooHard(
             f"first common element of {s} and {t} in [{lo}, {hi}): more than {STEP_LIMIT} pairs of blocks; "
-            "install islpy, which decides such cases"
+            + ("ask within a shorter range" if isl.available() else "install islpy, which decides such cases")
         ) from None
 
 
@@ -633,8 +649,10 @@ def count_common(s: Nest, t: Nest, lo: int, hi: int) -> int:
     """
     if s == EMPTY or t == EMPTY or hi <= lo:
         return 0
+    if len(s) == 1 == len(t):
+        return stripes_count_common(s[0], t[0], lo, hi)
     total = 0
-    if s and t and (len(s) > 1 or len(t) > 1):
+    if s and t:
         whole, rest = divmod(hi - lo, lcm(s[0][1], t[0][1]))
         if whole and gcd(s[0][1], t[0][1]) <= RESIDUES:
             total, hi = whole * _count_period(s, t), lo + rest
@@ -705,28 +723,16 @@ class _Count:
 
     def common(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> int:
         """Return the elements in the window of both s + si and t + tj."""
-        while True:  # go down without branching while the window lies in one block
-            if lo >= hi:
-                return 0
-            if not s:
-                return count(t, lo - tj, hi - tj)
-            if not t:
-                return count(s, lo - si, hi - si)
-            x: Level = (s[0][0], s[0][1], s[0][2] + si)
-            y: Level = (t[0][0], t[0][1], t[0][2] + tj)
-            if len(s) == 1 == len(t):
-                return stripes_count_common(x, y, lo, hi)
-            start = stripes_first_common(x, y, lo)
-            if start is None or start >= hi:
-                return 0
-            lo = start
-            u, v = lo - (lo - x[2]) % x[1], lo - (lo - y[2]) % y[1]
-            if hi <= u + x[0]:
-                s, si = s[1:], u
-            elif hi <= v + y[0]:
-                t, tj = t[1:], v
-            else:
-                break
+        pair = _descend(s, si, t, tj, lo, hi)
+        if pair is None:
+            return 0
+        s, si, t, tj, lo, hi = pair
+        if not s or not t:
+            return count(t, lo - tj, hi - tj) if not s else count(s, lo - si, hi - si)
+        x: Level = (s[0][0], s[0][1], s[0][2] + si)
+        y: Level = (t[0][0], t[0][1], t[0][2] + tj)
+        if len(s) == 1 == len(t):
+            return stripes_count_common(x, y, lo, hi)
         if hi - lo <= 8 * MASK_BITS:
             return (bits(s, lo - si, hi - si) & bits(t, lo - tj, hi - tj)).bit_count()
         return self._branch(s, x, t, y, lo, hi)
@@ -885,28 +891,21 @@ class _Meet:
     def collect(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Item]) -> None:
         """Append the common elements of s + si and t + tj in the window to `out`, as items."""
         self.spend(1)
-        while lo < hi:
-            if not s or not t:
-                item = clip(t, lo - tj, hi - tj) if not s else clip(s, lo - si, hi - si)
-                if item is not None:
-                    out.append(item._replace(start=item.start + (si if s else tj)))
-                return
-            (a, P, p), (b, Q, q) = s[0], t[0]
-            r, u = (lo - p - si) % P, (lo - q - tj) % Q
-            if r >= a:
-                lo += P - r
-            elif u >= b:
-                lo += Q - u
-            elif hi <= lo - r + P:
-                s, si, hi = s[1:], lo - r, min(hi, lo - r + a)
-            elif hi <= lo - u + Q:
-                t, tj, hi = t[1:], lo - u, min(hi, lo - u + b)
-            else:
-                self.blocks(s, si, t, tj, lo, hi, out)
-                return
+        pair = _descend(s, si, t, tj, lo, hi)
+        if pair is None:
+            return
+        s, si, t, tj, lo, hi = pair
+        if s and t:
+            self.blocks(s, si, t, tj, lo, hi, out)
+            return
+        item = clip(t, lo - tj, hi - tj) if not s else clip(s, lo - si, hi - si)
+        if item is not None:
+            out.append(item._replace(start=item.start + (si if s else tj)))
 
     def blocks(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Item]) -> None:
         """Append the items of a window that spans several blocks of both."""
+        if surely_disjoint(s, si, t, tj):
+            return
         (a, P, p), (b, Q, q) = s[0], t[0]
         if hi - lo >= 2 * lcm(P, Q):  # the whole line's answer, clipped, is shorter than block by block
             for nest in self.whole(shift(s, si - lo), shift(t, tj - lo)):
