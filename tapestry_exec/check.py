@@ -6,12 +6,15 @@ or hold which partial result, which are read. This knows nothing of how the plan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
-from typing import NoReturn, assert_never
+from types import NoneType, UnionType
+from typing import Any, NoReturn, Union, assert_never, get_args, get_origin, get_type_hints
 from weakref import ref
 
+import msgspec
 import numpy as np
 
 from tapestry_exec.on_numpy import domain_of
@@ -23,6 +26,7 @@ from tapestry_plan import (
     Copy,
     Free,
     Graph,
+    Output,
     Reduce,
     Shard,
     ShardPlan,
@@ -64,11 +68,14 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
 
     Raises
     ------
+    TypeError
+        When the argument is no plan.
     InvalidPlan
-        For buffers outside their arenas or over one another, steps that use buffers which are not there,
-        regions outside their buffers, cells that are read before they are written or written twice, copies
-        of cells that no step reads, parts merged incompletely, and outputs that are not covered. The message
-        names the step, the operator, the device and the regions.
+        For values of wrong types and lists of wrong lengths, buffers outside their arenas or over one
+        another, steps that use buffers which are not there, regions outside their buffers, cells that are
+        read before they are written or written twice, copies of cells that no step reads, parts merged
+        incompletely, and outputs that are not covered. The message names the step, the operator, the device
+        and the regions.
 
     Examples
     --------
@@ -84,6 +91,11 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
     ...
     tapestry_exec.check.InvalidPlan: step 0 (copy of 'x' ...): buffer 0 is not allocated here
     """
+    if not isinstance(plan, ShardPlan):
+        raise TypeError(f"check_plan: the plan is {type(plan).__name__}; it must be a ShardPlan")
+    wrong = misfit(plan, ShardPlan, "plan") or _wrong_length(plan)
+    if wrong is not None:
+        raise InvalidPlan(f"{wrong}; make the plan again")
     follow = _Follow(plan)
     follow.follow()
     return follow.shards
@@ -140,9 +152,12 @@ class _Follow:
         if not 0 <= b.device < self.plan.mesh.size:
             self._fail(f"{where}: device {b.device} is none of the mesh's {self.plan.mesh.size}")
         try:
-            itemsize = np.dtype(b.dtype).itemsize
-        except TypeError:
+            dtype = np.dtype(b.dtype)
+        except (TypeError, ValueError, SyntaxError):
             self._fail(f"{where}: {b.dtype!r} is no dtype of NumPy")
+        if dtype.kind not in "biufc":
+            self._fail(f"{where}: {b.dtype!r} is no dtype of numbers or booleans")
+        itemsize = dtype.itemsize
         if len(b.start) != len(b.shape) or any(n < 0 for n in b.shape):
             self._fail(f"{where}: start {b.start} and shape {b.shape} make no box")
         if b.nbytes != prod(b.shape) * itemsize:
@@ -155,11 +170,18 @@ class _Follow:
                 self._fail(f"{where}: shape {b.shape} has another rank than the tensor's {tensor.shape}")
             if tensor.dtype != b.dtype:
                 self._fail(f"{where}: dtype {b.dtype} where the tensor has {tensor.dtype}")
+        most = self.plan.peak_nbytes[b.device]
+        if b.offset + aligned(b.nbytes) > most:
+            self._fail(
+                f"{where}: it ends at byte {b.offset + aligned(b.nbytes)}, device {b.device} holds {most} at most"
+            )
         self.buffers[b.id] = b
 
     def _source(self, name: str) -> Source:
         found = self.sources.get(name)
         if found is None:
+            if name not in self.graph.stored and name not in self.graph.selections:
+                self._fail(f"the graph has no tensor {name!r}")
             found = self.sources[name] = self.graph.source(name)
         return found
 
@@ -290,6 +312,8 @@ class _Follow:
         if node is None:
             self._fail(f"the graph has no operator {step.node!r}")
         signature = self.graph.signature(step.node)
+        if len(step.start) != len(step.shape) or any(n < 0 for n in step.shape):
+            self._fail(f"start {step.start} and shape {step.shape} make no index box")
         index = step.index
         if len(step.inputs) != len(node.inputs) or len(step.outputs) != len(node.outputs):
             self._fail(f"{len(step.inputs)} inputs and {len(step.outputs)} outputs are no operands of {node.op!r}")
@@ -364,7 +388,9 @@ class _Follow:
         b = target.buffer
         if b.tensor not in self.graph.stored or b.part != -1:
             self._fail(f"buffer {b.id} takes no complete values of a stored tensor")
-        maker = next(node for node in self.graph.nodes.values() if b.tensor in node.outputs)
+        maker = next((node for node in self.graph.nodes.values() if b.tensor in node.outputs), None)
+        if maker is None:
+            self._fail(f"{b.tensor!r} is no operator's result; only results have parts to merge")
         monoid = self.graph.ops[maker.op].reduction
         if step.monoid != monoid:
             self._fail(f"merges by {step.monoid!r}, the operator {maker.name!r} by {monoid!r}")
@@ -401,15 +427,110 @@ class _Follow:
                 self._fail(f"output {out.name!r} is {out.dtype}{out.shape}, its tensor {view.dtype}{view.shape}")
             found: dict[str, list[Region]] = {name: [] for name in view.stored}
             for number, region in out.blocks:
+                found[self._take(out, number, region, found)].append(region)
+            for number, region in out.replicas:
+                self._take(out, number, region, found)
+            for number, region in out.replicas:
                 held = self._held(number)
                 if held.buffer.tensor not in found or held.buffer.part != -1:
                     self._fail(f"output {out.name!r}: buffer {number} holds {held.buffer.tensor!r}")
                 self._read(held, self._regions((region,), self.graph.stored[held.buffer.tensor].shape))
-                found[held.buffer.tensor].append(region)
             for name, regions in found.items():
                 shape = self.graph.stored[name].shape
                 if self._regions(regions, shape).size != prod(shape):
                     self._fail(f"output {out.name!r}: the blocks do not cover {name!r} of shape {shape}")
+
+    def _take(self, out: Output, number: int, region: Region, stored: Collection[str]) -> str:
+        """Read a region of an output, or a replica of it, where it lies; give the name of the stored tensor."""
+        held = self._held(number)
+        tensor = held.buffer.tensor
+        if tensor not in stored or held.buffer.part != -1:
+            self._fail(f"output {out.name!r}: buffer {number} holds {tensor!r}, part {held.buffer.part}")
+        self._read(held, self._regions((region,), self.graph.stored[tensor].shape))
+        return tensor
+
+
+# -- types and lengths -----------------------------------------------------------------------------------
+
+
+def misfit(value: Any, wanted: Any, where: str) -> str | None:
+    """What is wrong with the types in a plan, None when they are as declared: documents can hold anything.
+
+    Examples
+    --------
+    >>> misfit((1, "2"), tuple[int, ...], "shape")
+    "shape[1] is '2'; it must be an integer"
+    """
+    origin, args = get_origin(wanted), get_args(wanted)
+    if origin in (Union, UnionType):
+        return _misfit_all(value, args, where)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return f"{where} is {_shown(value)}; it must be a tuple"
+        kinds = args[:1] * len(value) if args[1:] == (Ellipsis,) else args
+        if len(kinds) != len(value):
+            return f"{where} has {len(value)} items; it must have {len(kinds)}"
+        return _first(
+            misfit(item, kind, f"{where}[{k}]") for k, (item, kind) in enumerate(zip(value, kinds, strict=True))
+        )
+    if origin is dict:
+        if not isinstance(value, dict):
+            return f"{where} is {_shown(value)}; it must be a dict"
+        return _first(
+            misfit(key, args[0], f"a key of {where}") or misfit(item, args[1], f"{where}[{key!r}]")
+            for key, item in value.items()
+        )
+    if wanted in NUMBERS:
+        fits = isinstance(value, NUMBERS[wanted]) and not isinstance(value, bool)
+        return None if fits else f"{where} is {_shown(value)}; it must be {NAMES[wanted]}"
+    if not isinstance(value, wanted):
+        return f"{where} is {_shown(value)}; it must be {NAMES.get(wanted, wanted.__name__)}"
+    return _first(misfit(getattr(value, name), kind, f"{where}.{name}") for name, kind in _fields(wanted).items())
+
+
+NUMBERS = {int: (int, np.integer), float: (int, float, np.integer, np.floating)}
+NAMES = {int: "an integer", float: "a number", str: "a text", NoneType: "None"}
+
+
+def _misfit_all(value: Any, kinds: Sequence[Any], where: str) -> str | None:
+    """What is wrong with a value that may be of several kinds, by the one that it comes nearest to."""
+    for kind in kinds:
+        if get_origin(kind) is None and isinstance(value, NUMBERS.get(kind, kind)):
+            return misfit(value, kind, where)
+    names = " or ".join(NAMES.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds)
+    return f"{where} is {_shown(value)}; it must be {names}"
+
+
+@cache
+def _fields(kind: type) -> dict[str, Any]:
+    """The declared fields of a plan, and of the structures in it; other types have checked themselves."""
+    return get_type_hints(kind) if kind is ShardPlan or issubclass(kind, msgspec.Struct) else {}
+
+
+def _first(wrong: Iterable[str | None]) -> str | None:
+    return next((one for one in wrong if one is not None), None)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _wrong_length(plan: ShardPlan) -> str | None:
+    """Which list that has one entry for each device has another number of entries."""
+    size = plan.mesh.size
+    lists: list[tuple[str, Sequence[Any]]] = [
+        (f"plan.{name}", getattr(plan, name)) for name in ("nbytes_received", "nbytes_placed", "peak_nbytes", "flop")
+    ]
+    for k, stage in enumerate(plan.stages):
+        lists += [(f"plan.stages[{k}].{name}", getattr(stage, name)) for name in ("nbytes_received", "flop")]
+    for name, entries in lists:
+        if len(entries) != size:
+            return f"{name} has {len(entries)} entries; the mesh has {size} devices"
+    return None
+
+
+# -- words -----------------------------------------------------------------------------------------------
 
 
 def shard_of(graph: Graph, step: Compute, index: Box) -> Shard:
@@ -433,7 +554,8 @@ def describe(plan: ShardPlan, step: Step) -> str:
         case Copy():
             return f"copy of {step.tensor!r} for {step.node!r} from {place(step.src)} to {place(step.dst)}"
         case Compute():
-            return f"compute {step.node!r} on device {step.device}, index box {_span(step.index)}"
+            box = "×".join(f"[{a}, {a + n})" for a, n in zip(step.start, step.shape, strict=False)) or "[one cell]"
+            return f"compute {step.node!r} on device {step.device}, index box {box}"
         case Reduce():
             return f"reduce {step.node!r} into {place(step.output)}"
         case _:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -353,8 +355,12 @@ def run_command(
     if mesh is not None and plan_file is not None:
         raise click.UsageError("--mesh and --plan cannot both be given: the plan names its mesh")
     nbytes = parse_nbytes(memory)
+    for option, target in (("--trace", trace), ("--save", save)):
+        _check_target(option, target)
     p = ShardPlan.from_json(_file(plan_file).read_bytes()) if plan_file is not None else None
     graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
+    if p is not None:
+        _check_same_model(p.graph, graph, model, plan_file)
     if p is None:
         mesh = mesh or Mesh.parse("4")
         with stage(f"planning {model.name} for {mesh.size} devices"):
@@ -370,8 +376,49 @@ def run_command(
         click.echo(f"output {name}: {value.dtype}{list(value.shape)}{apart}")
     click.echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal; {r.seconds:.3f} s")
     if save is not None:
-        with open(save, "wb") as file:
+        partial = save.with_name(save.name + ".partial")
+        with open(partial, "wb") as file:
             np.savez(file, allow_pickle=False, **r.outputs)
+        os.replace(partial, save)
+
+
+def _check_target(option: str, target: Path | None) -> None:
+    """A file that is written at the end must be possible from the beginning."""
+    if target is None:
+        return
+    if target.is_dir():
+        raise click.UsageError(f"{option} {str(target)!r} is a folder; give the name of a file")
+    if not target.resolve().parent.is_dir():
+        raise click.UsageError(f"{option} {str(target)!r}: its folder does not exist; make it first")
+
+
+def _check_same_model(planned: Graph, loaded: Graph, model: Path, plan_file: Path | None) -> None:
+    """A plan runs the very graph that it was made for: same tensors, operators and weights."""
+    mine, theirs = planned.to_dict(), loaded.to_dict()
+    for tensor in (*mine["tensors"], *theirs["tensors"]):
+        tensor.pop("path", None)
+    for part in ("tensors", "order"):
+        for a, b in zip_longest(mine[part], theirs[part]):
+            if a != b:
+                raise click.UsageError(
+                    f"plan {str(plan_file)!r} was made for another model than {str(model)!r}: the plan has "
+                    f"{_brief(a)}, the model {_brief(b)}; give the plan's own model, or plan again"
+                )
+    if mine["outputs"] != theirs["outputs"]:
+        raise click.UsageError(
+            f"plan {str(plan_file)!r} was made for another model than {str(model)!r}: the plan gives "
+            f"{list(mine['outputs'])}, the model {list(theirs['outputs'])}"
+        )
+
+
+def _brief(entry: dict[str, Any] | None) -> str:
+    """A tensor, selection or operator of a graph document in a few words."""
+    if entry is None:
+        return "no more"
+    if "kind" in entry:
+        digest = f" with SHA-256 {entry['sha256'][:12]}…" if "sha256" in entry else ""
+        return f"{entry['kind']} {entry['name']!r} of {entry['dtype']}{entry['shape']}{digest}"
+    return f"{entry.get('op') or entry.get('label')} {entry.get('node') or entry.get('select')!r} of {entry['inputs']}"
 
 
 def _file(path: Path) -> Path:

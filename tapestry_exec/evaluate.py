@@ -51,6 +51,8 @@ def evaluate(
 
     Raises
     ------
+    TypeError
+        When the graph is no Graph, or inputs or constants are no mappings.
     ValueError
         For inputs or constants that are missing, unknown or do not fit, and unknown outputs.
 
@@ -63,6 +65,8 @@ def evaluate(
     >>> evaluate(g, {"x": np.arange(6, dtype=np.float32).reshape(2, 3)})["y"].tolist()
     [[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]]
     """
+    if not isinstance(graph, Graph):
+        raise TypeError(f"evaluate: graph is {type(graph).__name__}; it must be a Graph")
     wanted = dict(graph.outputs) if outputs is None else {name: graph.tensor(name).name for name in outputs}
     values = dict(bind(graph, inputs, constants))
     order = graph.order()
@@ -119,9 +123,14 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
 
     Raises
     ------
+    TypeError
+        When inputs or constants are no mappings.
     ValueError
         Naming the input or constant that is missing, unknown, or of another shape, dtype or content.
     """
+    for what, arrays in (("inputs", inputs), ("constants", constants)):
+        if not isinstance(arrays, Mapping) and (arrays is not None or what == "inputs"):
+            raise TypeError(f"{what} is {type(arrays).__name__}; it must map names to arrays: {{'name': array, …}}")
     declared = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == "input"}
     unknown = sorted(set(inputs) - declared.keys())
     if unknown:
@@ -182,7 +191,29 @@ def _from_file(tensor: Stored) -> Any:
         raise ValueError(
             f"constant {tensor.name!r}: its file {file!r} does not exist; give constants={{{tensor.name!r}: …}}"
         )
-    return read_constant(tensor.path) if initializer else np.load(file, allow_pickle=False)
+    return read_constant(tensor.path) if initializer else read_array(file)
+
+
+def read_array(file: str | Path) -> Array:
+    """The array in a ``.npy`` file.
+
+    Raises
+    ------
+    OSError
+        When there is no such file.
+    ValueError
+        When the file is of another kind, holds objects, or is damaged.
+    """
+    with open(file, "rb") as stored:
+        if stored.read(6) != b"\x93NUMPY":
+            raise ValueError(f"{file} is no .npy file; write the array with numpy.save")
+    try:
+        array: Array = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError, MemoryError) as error:
+        if "allow_pickle" in str(error):
+            raise ValueError(f"{file} holds Python objects; save an array of numbers or booleans") from None
+        raise ValueError(f"{file} is damaged or truncated: {error}; write the array again") from None
+    return array
 
 
 # -------------------------------------------------------------------------------------------- comparison

@@ -37,6 +37,8 @@ FUNCTIONS: dict[str, Callable[..., View]] = {
     "roll": roll,
     "tile": tile,
 }
+OF_SEVERAL = frozenset({"concatenate", "concat", "stack", "interleave"})
+"""Functions whose first argument is a list of views; the others begin with one view."""
 PROPERTIES = frozenset({"T"})
 
 
@@ -165,12 +167,26 @@ class _Reader:
             case _:
                 self.fail(f"{ast.unparse(node.func)!r} cannot be called")
         args = [self.value(arg) for arg in node.args]
+        if isinstance(node.func, ast.Name):
+            self._check_operand(node.func.id, args)
         keywords = {}
         for keyword in node.keywords:
             if keyword.arg is None:
                 self.fail("** means nothing here")
             keywords[keyword.arg] = self.value(keyword.value)
         return self._try(lambda: function(*args, **keywords))
+
+    def _check_operand(self, name: str, args: list[Any]) -> None:
+        """The first argument of a function is a view, or a list of views."""
+        if name not in OF_SEVERAL:
+            if not args or not isinstance(args[0], View):
+                self.fail(f"{name} needs a view first, {repr(args[0]) if args else 'nothing'} is given")
+            return
+        if not args or not isinstance(args[0], list | tuple) or not args[0]:
+            self.fail(f"{name} needs a list of views first, for example {name}([A, B])")
+        for k, item in enumerate(args[0]):
+            if not isinstance(item, View):
+                self.fail(f"{name}: item {k} of the list is {item!r}; every item must be a view")
 
     def _try(self, make: Callable[[], Any]) -> Any:
         try:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_hex
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, TypeVar, assert_never
+from typing import IO, Any, NamedTuple, Protocol, TypeVar, assert_never
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -178,10 +181,13 @@ def run(
 
     Raises
     ------
+    TypeError
+        For an argument of another type than it must have.
     InvalidPlan
         When the plan's steps do not hold together (see `check_plan`); nothing has run then.
     ValueError
-        For missing, unknown or unfit inputs and constants, an unknown backend or too little memory.
+        For missing, unknown or unfit inputs and constants, an unknown backend, too little memory, or a trace
+        that cannot be written; nothing has run then.
     StepFailed
         When a block function raises; names step, operator, device and index box.
     TransferMismatch
@@ -198,12 +204,13 @@ def run(
     >>> r.outputs["z"].tolist(), r.nbytes_moved, r.difference
     ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
     """
+    _check_arguments(shard_plan, backend, progress, memory, ops)
     engine = _backend(backend, shard_plan)
     shards = checked(shard_plan)
     host = bind(shard_plan.graph, inputs, constants)
     capacity = _capacity(shard_plan, memory)
-    if trace is not None and not Path(trace).resolve().parent.is_dir():
-        raise ValueError(f"trace: the folder of {str(trace)!r} does not exist; make it first")
+    if trace is not None:
+        check_target(trace, "trace")
     known = {**shard_plan.graph.ops, **(ops or {})}
     devices = engine.open(capacity)
     try:
@@ -216,7 +223,24 @@ def run(
     if not verify:
         return result
     found = _verified(shard_plan, result.outputs, inputs, constants)
-    return Run(**{**{name: getattr(result, name) for name in result.__dataclass_fields__}, "difference": found})
+    return replace(result, difference=found)
+
+
+def _check_arguments(plan: Any, backend: Any, progress: Any, memory: Any, ops: Any) -> None:
+    """Raise TypeError naming the argument that has another type than it must have."""
+    wrong = ""
+    if not isinstance(plan, ShardPlan):
+        wrong = f"shard_plan is {type(plan).__name__}; it must be a ShardPlan: make one with plan(graph, mesh)"
+    elif not isinstance(backend, str) and not callable(getattr(backend, "open", None)):
+        wrong = f"backend is {type(backend).__name__}; it must be a Backend or one of the names {sorted(BACKENDS)}"
+    elif progress is not None and not callable(progress):
+        wrong = f"progress is {type(progress).__name__}; it must be a function of (steps done, steps in all, operator)"
+    elif memory is not None and (isinstance(memory, bool) or not isinstance(memory, int)):
+        wrong = f"memory is {type(memory).__name__}; it must be a number of bytes, an int"
+    elif ops is not None and not (isinstance(ops, Mapping) and all(isinstance(op, Op) for op in ops.values())):
+        wrong = "ops must map names to operators, objects of type Op"
+    if wrong:
+        raise TypeError(f"run: {wrong}")
 
 
 _ENGINES: WeakValueDictionary[tuple[int, str], Backend[Any]] = WeakValueDictionary()
@@ -403,11 +427,9 @@ def _compare_counts(plan: ShardPlan, counted: Run) -> None:
         ("placed", plan.nbytes_placed, counted.nbytes_placed),
         ("at most held", plan.peak_nbytes, counted.peak_nbytes),
     ):
-        if len(predicted) != len(found):
-            wrong.append(f"{what}: {len(predicted)} devices predicted, {len(found)} counted")
         wrong += [
             f"{what} by device {d}: {p:,} B predicted, {f:,} B counted"
-            for d, (p, f) in enumerate(zip(predicted, found, strict=False))
+            for d, (p, f) in enumerate(zip(predicted, found, strict=True))
             if p != f
         ]
     if wrong:
@@ -454,4 +476,47 @@ def write_trace(timeline: Sequence[Event], path: str | Path) -> None:
         {"name": "process_name", "ph": "M", "pid": device, "args": {"name": f"device {device}"}}
         for device in sorted({event.device for event in timeline})
     ]
-    Path(path).write_text(json.dumps({"traceEvents": names + events, "displayTimeUnit": "ms"}))
+    with replacing(check_target(path, "trace")) as file:
+        file.write(json.dumps({"traceEvents": names + events, "displayTimeUnit": "ms"}).encode())
+
+
+# ---------------------------------------------------------------------------------------- files that a run leaves
+
+
+def check_target(path: str | Path, what: str) -> Path:
+    """Where a file is to be written, links resolved.
+
+    Raises
+    ------
+    TypeError
+        When it is no path.
+    ValueError
+        When its folder does not exist or cannot be written to, or something that is no file is there already.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{what} is {type(path).__name__}; it must be the path of a file")
+    try:
+        target = Path(path).resolve()
+        folder, there, plain = target.parent.is_dir(), target.exists(), target.is_file()
+    except (ValueError, OSError, RuntimeError) as error:  # a zero character, a name too long, a loop of links
+        raise ValueError(f"{what}: {str(path)!r} is no path that can be written: {error}") from None
+    if not folder:
+        raise ValueError(f"{what}: the folder of {str(path)!r} does not exist; make it first")
+    if there and not plain:
+        kind = "a folder" if target.is_dir() else "no ordinary file"
+        raise ValueError(f"{what}: {str(path)!r} is {kind}; give the name of a file")
+    if not os.access(target.parent, os.W_OK):
+        raise ValueError(f"{what}: the folder of {str(path)!r} cannot be written to; choose another one")
+    return target
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the target's place once it is whole: written beside it, then renamed."""
+    beside = target.with_name(f".{token_hex(8)}.part")
+    try:
+        with open(beside, "xb") as file:
+            yield file
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)

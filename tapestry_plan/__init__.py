@@ -18,14 +18,8 @@ from tapestry_plan.graph import (
     sha256_of,
 )
 from tapestry_plan.mesh import ALIGNMENT_NBYTES, Device, Link, Mesh, aligned
-from tapestry_plan.onnx_import import (
-    before_softmax,
-    demo_model,
-    he_random,
-    light_model,
-    load_onnx,
-    read_constant,
-)
+from tapestry_plan.networks import before_softmax, demo_model, he_random, light_model
+from tapestry_plan.onnx_import import load_onnx, read_constant
 from tapestry_plan.operation import Operation, ShardRegions, operation, sharing
 from tapestry_plan.ops import (
     add,

@@ -1,4 +1,4 @@
-"""ONNX models as graphs, and real networks to try things on: the only import of onnx.
+"""ONNX models as graphs.
 
 `load_onnx` reads a model in four steps: the file is checked and brought to a current opset; nodes that no
 output needs are left out; nodes whose inputs are all known are evaluated; the others become operators and
@@ -7,7 +7,6 @@ selections, each by one small function of the table `IMPORTERS`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan import ops
-from tapestry_plan.graph import Graph, OpNode, Tensor, UnsupportedOp
+from tapestry_plan.graph import Graph, Tensor, UnsupportedOp
 from tapestry_sets import Broadcast, Concat, ExpandDims, Pad, Permute, Reshape, Slice, Squeeze
 
 Array = NDArray[Any]
@@ -119,7 +118,7 @@ def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
 # -- the model file --------------------------------------------------------------------------------------
 
 
-def _read(source: Any) -> tuple[Any, Path | None]:
+def read_model(source: Any) -> tuple[Any, Path | None]:
     """The model without its external data, and the file it came from."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -136,9 +135,8 @@ def _read(source: Any) -> tuple[Any, Path | None]:
         model.ParseFromString(data)
     except DecodeError:
         raise ValueError(
-            f"load_onnx: {what}: this is no ONNX model, or it is truncated [{len(data)} bytes]; check the "
-            "file, "
-            "or export it again"
+            f"load_onnx: {what}: this is no ONNX model, or it is truncated [{len(data)} bytes]; "
+            "check the file, or export it again"
         ) from None
     if not model.HasField("graph") or not model.opset_import:
         missing = "no graph" if not model.HasField("graph") else "a graph but no opset"
@@ -160,9 +158,8 @@ def _opset(model: Any, what: str) -> int:
         raise ValueError(f"load_onnx: {what}: the model uses the domains {domains} only, not ONNX's own operators")
     if not 1 <= versions[0] <= newest:
         raise ValueError(
-            f"load_onnx: {what}: unknown opset {versions[0]} of domain 'ai.onnx'; the newest supported is "
-            f"{newest}: "
-            "export with that one or install a newer onnx"
+            f"load_onnx: {what}: unknown opset {versions[0]} of domain 'ai.onnx'; "
+            f"the newest supported is {newest}: export with that one or install a newer onnx"
         )
     return int(versions[0])
 
@@ -172,13 +169,16 @@ def _checked(source: Any) -> tuple[Any, Path | None, int, frozenset[str]]:
     import onnx
     from onnx import version_converter
 
-    model, path = _read(source)
+    model, path = read_model(source)
     what = str(path) if path else "the model"
     opset = _opset(model, what)
     weights = frozenset(tensor.name for tensor in model.graph.initializer)
     _reject_unusual_tensors(model, what)
+    _reject_second_makers(model, what)
     if any(_is_external(tensor) for tensor in _all_tensors(model)):
         model = _with_external_data(model, path, what)
+    for tensor in _all_tensors(model):
+        _check_values(tensor, what)
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     if opset >= OLDEST_OPSET:
@@ -220,7 +220,6 @@ def _reject_unusual_tensors(model: Any, what: str) -> None:
 def _with_external_data(model: Any, path: Path | None, what: str) -> Any:
     """A copy of the model that holds all its data; every place is checked before one is read."""
     import onnx
-    from onnx.external_data_helper import load_external_data_for_tensor
 
     if path is None:
         raise ValueError(
@@ -231,16 +230,23 @@ def _with_external_data(model: Any, path: Path | None, what: str) -> Any:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     external = [tensor for tensor in _all_tensors(copy) if _is_external(tensor)]
-    for tensor in external:
-        _check_place(tensor, folder, what)
-    for tensor in external:
-        load_external_data_for_tensor(tensor, str(folder))
-        tensor.data_location = onnx.TensorProto.DEFAULT
-        del tensor.external_data[:]
+    places = [_external_place(tensor, folder, what) for tensor in external]
+    for tensor, place in zip(external, places, strict=True):
+        _take_external(tensor, *place)
     return copy
 
 
-def _check_place(tensor: Any, folder: Path, what: str) -> None:
+def _take_external(tensor: Any, file: Path, offset: int, nbytes: int) -> None:
+    """Read a tensor's values into it."""
+    with open(file, "rb") as stored:
+        stored.seek(offset)
+        tensor.raw_data = stored.read(nbytes)
+    tensor.data_location = tensor.DEFAULT
+    del tensor.external_data[:]
+
+
+def _external_place(tensor: Any, folder: Path, what: str) -> tuple[Path, int, int]:
+    """File, offset and bytes of a tensor that is stored beside the model."""
     entry = {item.key: item.value for item in tensor.external_data}
     location = entry.get("location", "")
     where = f"load_onnx: {what}: tensor {tensor.name!r} is stored in {location!r}"
@@ -249,15 +255,87 @@ def _check_place(tensor: Any, folder: Path, what: str) -> None:
         raise ValueError(f"{where}, outside the model's folder {folder}; only files beside the model are read")
     if not target.is_file():
         raise ValueError(f"{where}, which does not exist in {folder}; put the file beside the model")
+    needed = _nbytes(tensor, what)
     try:
-        offset, length = int(entry.get("offset", 0)), int(entry.get("length", -1))
+        offset, length = int(entry.get("offset", 0)), int(entry.get("length", needed))
     except ValueError:
         raise ValueError(f"{where} at an offset or length that is no number: {entry}") from None
-    size = target.stat().st_size
-    if offset < 0 or offset > size or (length >= 0 and offset + length > size):
+    if offset < 0 or length < 0:
         raise ValueError(
-            f"{where}, bytes {offset} to {offset + max(length, 0)}, but the file has {size} bytes; it is truncated"
+            f"{where} at offset {offset}, length {length}; neither can be negative: export the model again"
         )
+    size = target.stat().st_size
+    if offset + length > size:
+        raise ValueError(
+            f"{where}, bytes {offset} to {offset + length}, but the file has {size} bytes; it is truncated"
+        )
+    if length != needed:
+        raise ValueError(f"{where} with {length} bytes; {_needs(tensor, needed)}: export the model again")
+    return target, offset, needed
+
+
+BITS = {"INT2": 2, "UINT2": 2, "INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}
+"""Element types of ONNX that are stored packed, several in one byte."""
+
+
+def _nbytes(tensor: Any, what: str) -> int:
+    """Bytes that a tensor's dtype and dims ask for."""
+    from onnx import TensorProto, helper
+
+    where = f"load_onnx: {what}: tensor {tensor.name!r}"
+    if any(n < 0 for n in tensor.dims):
+        raise ValueError(f"{where} has dims {list(tensor.dims)}; none can be negative: export the model again")
+    try:
+        packed = BITS.get(TensorProto.DataType.Name(tensor.data_type))
+        bits = packed or 8 * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    except (KeyError, ValueError, TypeError):
+        raise ValueError(
+            f"{where} has elements of type {tensor.data_type}, which ONNX does not know: export the model again"
+        ) from None
+    return -(-prod(map(int, tensor.dims)) * bits // 8)
+
+
+def _needs(tensor: Any, nbytes: int) -> str:
+    from onnx import TensorProto
+
+    return f"dims {list(tensor.dims)} of {TensorProto.DataType.Name(tensor.data_type)} need {nbytes}"
+
+
+def _check_values(tensor: Any, what: str) -> None:
+    """Compare how many values a tensor holds with its dims."""
+    from onnx import TensorProto, helper
+
+    needed = _nbytes(tensor, what)
+    where = f"load_onnx: {what}: tensor {tensor.name!r}"
+    if tensor.HasField("raw_data"):
+        if len(tensor.raw_data) != needed:
+            raise ValueError(
+                f"{where} holds {len(tensor.raw_data)} bytes; {_needs(tensor, needed)}: export the model again"
+            )
+    elif TensorProto.DataType.Name(tensor.data_type) not in BITS:
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        present = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
+        count = prod(tensor.dims) * (2 if dtype.kind == "c" else 1)
+        if present != count:
+            raise ValueError(
+                f"{where} holds {present} values; dims {list(tensor.dims)} need {count}: export the model again"
+            )
+
+
+def _reject_second_makers(model: Any, what: str) -> None:
+    """Every tensor is made once: by one node, or as an input, an initializer, or an input with that initializer."""
+    made: dict[str, str] = {}
+    given = {value.name for value in model.graph.input}
+    entries = [(value.name, "an input") for value in model.graph.input]
+    entries += [(tensor.name, "an initializer") for tensor in model.graph.initializer if tensor.name not in given]
+    entries += [(name, node.where) for node in _nodes(model) for name in node.outputs if name]
+    for name, maker in entries:
+        if name in made:
+            raise ValueError(
+                f"load_onnx: {what}: tensor {name!r} is made twice, by {made[name]} and by {maker}; "
+                "names of tensors are unique: rename one"
+            )
+        made[name] = maker
 
 
 # -- shapes of inputs ------------------------------------------------------------------------------------
@@ -279,27 +357,35 @@ def _input_shape(value: Any, given: Mapping[str, Sequence[int]], what: str) -> t
         )
     out = []
     for axis, dim in enumerate(dims):
-        fixed = dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None
+        fixed = dim.dim_value if _is_fixed(dim) else None
+        if fixed == 0:
+            raise ValueError(
+                f"load_onnx: {what}: input {value.name!r} of shape {_dims_text(dims)} has extent 0 on axis {axis}; "
+                "extents are at least 1: export the model with a size there, or with an open axis"
+            )
         if wanted is None and fixed is None:
             symbol = f" ({dim.dim_param})" if dim.dim_param else ""
-            shown = [str(d.dim_value) if d.dim_value > 0 else "…" for d in dims]
+            shown = [str(d.dim_value) if _is_fixed(d) else "…" for d in dims]
             raise ValueError(
                 f"load_onnx: {what}: input {value.name!r} of shape {_dims_text(dims)} is dynamic on axis "
-                f"{axis}{symbol}; "
-                f"{_mend(value.name, shown)}"
+                f"{axis}{symbol}; {_mend(value.name, shown)}"
             )
         if wanted is not None and fixed is not None and wanted[axis] != fixed:
             raise ValueError(
-                f"load_onnx: {what}: shapes[{value.name!r}] = {tuple(wanted)} says {wanted[axis]} on axis "
-                f"{axis}, "
+                f"load_onnx: {what}: shapes[{value.name!r}] = {tuple(wanted)} says {wanted[axis]} on axis {axis}, "
                 f"but the model fixes it to {fixed}"
             )
         out.append(int(fixed if wanted is None or fixed is not None else wanted[axis]))  # type: ignore[arg-type]
     return tuple(out)
 
 
+def _is_fixed(dim: Any) -> bool:
+    """Whether a declared axis has a size; some exporters write -1 for an open one."""
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
+
+
 def _dims_text(dims: Sequence[Any]) -> str:
-    names = [str(d.dim_value) if d.dim_value > 0 else d.dim_param or "?" for d in dims]
+    names = [str(d.dim_value) if _is_fixed(d) else d.dim_param or "?" for d in dims]
     return f"({', '.join(names)})"
 
 
@@ -344,12 +430,17 @@ class Importer:
 
     def value(self, name: str) -> Array:
         """The value of a model tensor that is known."""
-        found = self._values[name]
+        found = self._values.get(name)
+        if found is None:
+            raise ValueError(f"load_onnx: {self.what}: no node makes tensor {name!r}; check the outputs of the nodes")
         if isinstance(found, np.ndarray):
             return found
         from onnx import numpy_helper
 
-        array = self._values[name] = np.asarray(numpy_helper.to_array(found))
+        try:
+            array = self._values[name] = np.asarray(numpy_helper.to_array(found))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"load_onnx: {self.what}: tensor {name!r} cannot be read: {error}") from None
         return array
 
     def tensor(self, name: str) -> Tensor:
@@ -422,12 +513,15 @@ class Importer:
 
     def add(self, node: Node) -> None:
         """Evaluate a node in advance where its inputs are known, else add it to the graph."""
+        takes = IMPORTERS.get(node.op_type, NOT_ADDED.get(node.op_type))
+        if takes is not None:
+            takes.check_inputs(node, self.what)
         reads = [name for name in node.inputs if name]
         for name in reads:
             if name not in self._tensors and not self.is_known(name):
                 raise ValueError(f"load_onnx: {self.what}: {node.where} reads {name!r}, which no earlier node makes")
-        if node.op_type in ("Shape", "Size"):
-            self.bind(node.outputs[0], _shape_value(node, self.shape(node.inputs[0])))
+        if node.op_type in NOT_ADDED:
+            NOT_ADDED[node.op_type].add(self, node)
         elif node.op_type not in ("Identity", "Dropout") and all(map(self.is_known, reads)):
             for name, array in zip(node.outputs, _evaluate(node, self), strict=False):
                 self.bind(name, array)
@@ -436,7 +530,7 @@ class Importer:
 
     def _add_to_graph(self, node: Node) -> None:
         try:
-            results = IMPORTERS[node.op_type](self, node)
+            results = IMPORTERS[node.op_type].add(self, node)
         except (ValueError, TypeError, IndexError, KeyError) as error:
             if isinstance(error, UnsupportedOp):
                 raise
@@ -449,12 +543,6 @@ class Importer:
         for name, result in zip(node.outputs, results, strict=False):
             if name:
                 self.bind(name, result)
-
-
-def _shape_value(node: Node, shape: tuple[int, ...]) -> Array:
-    if node.op_type == "Size":
-        return np.array(prod(shape), np.int64)
-    return np.array(shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))], np.int64)
 
 
 def _evaluate(node: Node, at: Importer) -> list[Array]:
@@ -511,6 +599,7 @@ def load_onnx(
 
     Examples
     --------
+    >>> from tapestry_plan import demo_model
     >>> graph = load_onnx(demo_model())
     >>> graph.stored["data_0"].shape, graph.tensor(graph.outputs["softmaxout_1"]).shape
     ((1, 3, 224, 224), (1, 1000, 1, 1))
@@ -558,7 +647,7 @@ def _check_supported(nodes: Sequence[Node], at: Importer) -> None:
         reads = [name for name in node.inputs if name]
         standard = not node.domain and node.captured is None
         folded = all(name in known or at.is_known(name) for name in reads) and node.op_type not in RANDOM_OPS
-        if standard and (folded or node.op_type in ("Shape", "Size")):
+        if standard and (folded or node.op_type in NOT_ADDED):
             known.update(node.outputs)
         elif not standard or node.op_type not in IMPORTERS:
             missing.append(node)
@@ -570,9 +659,10 @@ def _check_supported(nodes: Sequence[Node], at: Importer) -> None:
             for node in missing
         ]
         raise UnsupportedOp(
-            f"load_onnx: {at.what}: {len(missing)} node{'s have' if len(missing) > 1 else ' has'} an "
-            "operator "
-            "that is not supported:\n" + "\n".join(lines) + f"\nsupported are {', '.join(sorted(IMPORTERS))}"
+            f"load_onnx: {at.what}: {len(missing)} node{'s have' if len(missing) > 1 else ' has'} "
+            "an operator that is not supported:\n"
+            + "\n".join(lines)
+            + f"\nsupported are {', '.join(sorted(IMPORTERS))}"
         )
 
 
@@ -592,6 +682,11 @@ def _add_inputs(
         if value.name in used:
             dtype = _dtype_of(value, at.what)
             shape = _input_shape(value, shapes, at.what)
+            if prod(shape) >= 2**63:
+                raise ValueError(
+                    f"load_onnx: {at.what}: input {value.name!r} of shape {shape} has 2**63 cells or more, "
+                    "which cannot be counted: give it smaller extents"
+                )
             try:
                 at.bind(value.name, at.graph.input(value.name, shape, dtype))
             except (ValueError, TypeError) as error:
@@ -627,13 +722,12 @@ def read_constant(path: str) -> Array:
     file, sep, name = path.partition("#")
     if not sep:
         raise ValueError(f"read_constant: {path!r} is not of the form <file>#<initializer>")
-    model, _ = _read(file)
+    model, _ = read_model(file)
     for tensor in model.graph.initializer:
         if tensor.name == name:
             if _is_external(tensor):
-                _check_place(tensor, Path(file).resolve().parent, file)
-                array: Array = numpy_helper.to_array(tensor, str(Path(file).resolve().parent))
-                return array
+                _take_external(tensor, *_external_place(tensor, Path(file).resolve().parent, file))
+            _check_values(tensor, file)
             return np.asarray(numpy_helper.to_array(tensor))
     raise ValueError(f"read_constant: {file} has no initializer {name!r}")
 
@@ -658,6 +752,17 @@ def _alias(at: Importer, node: Node) -> Result:
             # at inference nothing is dropped
             at.bind(node.outputs[1], np.ones(at.shape(node.inputs[0]), np.bool_))
     at.alias(node.outputs[0], node.inputs[0])
+    return None
+
+
+def _shape_of(at: Importer, node: Node) -> Result:
+    shape = at.shape(node.inputs[0])
+    at.bind(node.outputs[0], np.array(shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))], np.int64))
+    return None
+
+
+def _size_of(at: Importer, node: Node) -> Result:
+    at.bind(node.outputs[0], np.array(prod(at.shape(node.inputs[0])), np.int64))
     return None
 
 
@@ -886,246 +991,85 @@ def _pad(at: Importer, node: Node) -> Result:
     return x.view(Pad(kept, node.attrs.get("mode", "constant"), fill), name=node.name)
 
 
-IMPORTERS: dict[str, Callable[[Importer, Node], Result]] = {
-    "Abs": _elementwise(ops.abs),
-    "Add": _elementwise(ops.add),
-    "AveragePool": _average_pool,
-    "BatchNormalization": _batch_normalization,
-    "Cast": _cast,
-    "Clip": _clip,
-    "Concat": _concat,
-    "Conv": _conv,
-    "Div": _elementwise(ops.div),
-    "Dropout": _alias,
-    "Exp": _elementwise(ops.exp),
-    "Expand": _expand,
-    "Flatten": _flatten,
-    "Gemm": _gemm,
-    "GlobalAveragePool": _elementwise(ops.global_average_pool),
-    "GlobalMaxPool": _elementwise(ops.global_max_pool),
-    "Identity": _alias,
-    "LRN": _lrn,
-    "LayerNormalization": _layer_normalization,
-    "LeakyRelu": _leaky_relu,
-    "LogSoftmax": _softmax(ops.log_softmax),
-    "MatMul": _matmul,
-    "MaxPool": _max_pool,
-    "Mul": _elementwise(ops.mul),
-    "Neg": _elementwise(ops.neg),
-    "Pad": _pad,
-    "ReduceMax": _reduce(ops.reduce_max),
-    "ReduceMean": _reduce(ops.reduce_mean),
-    "ReduceSum": _reduce(ops.reduce_sum),
-    "Relu": _elementwise(ops.relu),
-    "Reshape": _reshape,
-    "Sigmoid": _elementwise(ops.sigmoid),
-    "Slice": _slice,
-    "Softmax": _softmax(ops.softmax),
-    "Split": _split,
-    "Sqrt": _elementwise(ops.sqrt),
-    "Squeeze": _squeeze,
-    "Sub": _elementwise(ops.sub),
-    "Sum": _elementwise(ops.sum_n),
-    "Tanh": _elementwise(ops.tanh),
-    "Transpose": _transpose,
-    "Unsqueeze": _unsqueeze,
+@dataclass(frozen=True)
+class Import:
+    """How one operator of ONNX is imported.
+
+    Parameters
+    ----------
+    add : callable
+        ``(importer, node)``: adds what the node becomes to the graph.
+    least, most : int
+        How many inputs the operator takes; the first `least` must be given. With `most` None it takes any
+        number, all given.
+    """
+
+    add: Callable[[Importer, Node], Result]
+    least: int = 1
+    most: int | None = 1
+
+    def check_inputs(self, node: Node, what: str) -> None:
+        """Raise ValueError when a node has too few inputs or too many, or leaves out one that is needed."""
+        count = len(node.inputs)
+        if count < self.least or (self.most is not None and count > self.most):
+            takes = f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
+            raise ValueError(
+                f"load_onnx: {what}: {node.where} has {count} inputs; {node.op_type} takes "
+                f"{self.least if self.least == self.most else takes}: export the model again"
+            )
+        required = node.inputs if self.most is None else node.inputs[: self.least]
+        if "" in required:
+            raise ValueError(
+                f"load_onnx: {what}: {node.where} leaves out its input {required.index('')}, which {node.op_type} "
+                "needs: export the model again"
+            )
+
+
+IMPORTERS: dict[str, Import] = {
+    "Abs": Import(_elementwise(ops.abs)),
+    "Add": Import(_elementwise(ops.add), 2, 2),
+    "AveragePool": Import(_average_pool),
+    "BatchNormalization": Import(_batch_normalization, 5, 5),
+    "Cast": Import(_cast),
+    "Clip": Import(_clip, 1, 3),
+    "Concat": Import(_concat, 1, None),
+    "Conv": Import(_conv, 2, 3),
+    "Div": Import(_elementwise(ops.div), 2, 2),
+    "Dropout": Import(_alias, 1, 3),
+    "Exp": Import(_elementwise(ops.exp)),
+    "Expand": Import(_expand, 2, 2),
+    "Flatten": Import(_flatten),
+    "Gemm": Import(_gemm, 2, 3),
+    "GlobalAveragePool": Import(_elementwise(ops.global_average_pool)),
+    "GlobalMaxPool": Import(_elementwise(ops.global_max_pool)),
+    "Identity": Import(_alias),
+    "LRN": Import(_lrn),
+    "LayerNormalization": Import(_layer_normalization, 2, 3),
+    "LeakyRelu": Import(_leaky_relu),
+    "LogSoftmax": Import(_softmax(ops.log_softmax)),
+    "MatMul": Import(_matmul, 2, 2),
+    "MaxPool": Import(_max_pool),
+    "Mul": Import(_elementwise(ops.mul), 2, 2),
+    "Neg": Import(_elementwise(ops.neg)),
+    "Pad": Import(_pad, 2, 4),
+    "ReduceMax": Import(_reduce(ops.reduce_max), 1, 2),
+    "ReduceMean": Import(_reduce(ops.reduce_mean), 1, 2),
+    "ReduceSum": Import(_reduce(ops.reduce_sum), 1, 2),
+    "Relu": Import(_elementwise(ops.relu)),
+    "Reshape": Import(_reshape, 2, 2),
+    "Sigmoid": Import(_elementwise(ops.sigmoid)),
+    "Slice": Import(_slice, 3, 5),
+    "Softmax": Import(_softmax(ops.softmax)),
+    "Split": Import(_split, 1, 2),
+    "Sqrt": Import(_elementwise(ops.sqrt)),
+    "Squeeze": Import(_squeeze, 1, 2),
+    "Sub": Import(_elementwise(ops.sub), 2, 2),
+    "Sum": Import(_elementwise(ops.sum_n), 1, None),
+    "Tanh": Import(_elementwise(ops.tanh)),
+    "Transpose": Import(_transpose),
+    "Unsqueeze": Import(_unsqueeze, 2, 2),
 }
-"""What each operator of ONNX becomes."""
+"""What each operator of ONNX becomes, and how many inputs it has."""
 
-
-# -- networks to try things on ---------------------------------------------------------------------------
-
-
-def he_random(model: Any, seed: int = 0) -> Any:
-    """The model with new weights: seeded, and of the size that keeps values of one magnitude in all layers.
-
-    Weights that ConstantOfShape makes become initializers, so that every runtime computes the same model.
-
-    Parameters
-    ----------
-    model : onnx.ModelProto
-    seed : int
-        The values are a function of the seed and the weight's name.
-
-    Returns
-    -------
-    onnx.ModelProto
-        Weights are normal with variance 2 / fan-in, biases small, the scales of normalisations near 1, their
-        variances in [0.5, 1.5]. Scalars, and what no operator computes with, stay as they are.
-
-    References
-    ----------
-    He et al., "Delving Deep into Rectifiers" (arXiv 1502.01852).
-    """
-    import onnx
-    from onnx import numpy_helper
-
-    out = onnx.ModelProto()
-    out.CopyFrom(model)
-    graph = out.graph
-    uses: dict[str, tuple[Any, int]] = {}
-    for node in graph.node:
-        for k, name in enumerate(node.input):
-            uses.setdefault(name, (node, k))
-    weights = _weights(graph)
-    for name, (shape, dtype) in weights.items():
-        array = _he_values(name, shape, dtype, *uses.get(name, (None, 0)), seed)
-        if array is not None:
-            _put_initializer(graph, numpy_helper.from_array(array, name))
-    _drop_unused(graph)
-    out.ir_version = max(out.ir_version, 10)
-    return out
-
-
-def _weights(graph: Any) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Shapes and dtypes of the floating initializers and of what ConstantOfShape makes of known shapes."""
-    from onnx import helper, numpy_helper
-
-    known = {tensor.name: tensor for tensor in graph.initializer}
-    out = {}
-    for tensor in graph.initializer:
-        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        if dtype.kind == "f":
-            out[tensor.name] = (tuple(tensor.dims), dtype)
-    for node in graph.node:
-        attrs = {attribute.name: attribute for attribute in node.attribute}
-        if node.op_type == "Constant" and "value" in attrs:
-            known[node.output[0]] = attrs["value"].t
-        if node.op_type == "ConstantOfShape" and node.input[0] in known:
-            value = numpy_helper.to_array(attrs["value"].t) if "value" in attrs else np.zeros(1, np.float32)
-            if value.dtype.kind == "f":
-                shape = numpy_helper.to_array(known[node.input[0]])
-                out[node.output[0]] = (tuple(int(n) for n in shape), value.dtype)
-    return out
-
-
-def _he_values(
-    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], node: Any, operand: int, seed: int
-) -> Array | None:
-    """New values of a weight by what its first consumer does with it; None to leave it as it is."""
-    if node is None or prod(shape) <= 1:
-        return None
-    digest = hashlib.sha256(name.encode()).digest()
-    rng = np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])
-    kind = node.op_type
-    if kind == "BatchNormalization" and operand == 4:
-        return np.asarray(rng.random(shape) + 0.5, dtype)
-    wide = np.float64 if dtype == np.float64 else np.float32
-    values = rng.standard_normal(shape, wide)
-    if (kind in ("BatchNormalization", "LayerNormalization") and operand == 1) or kind in ("Mul", "Div"):
-        values = 1 + 0.1 * values
-    elif len(shape) < 2 or kind in ("Add", "Sub", "Sum") or (kind in ("Gemm", "Conv") and operand == 2):
-        values *= 0.1
-    else:
-        values *= (2 / _fan_in(shape, node, operand)) ** 0.5
-    return np.asarray(values, dtype)
-
-
-def _fan_in(shape: tuple[int, ...], node: Any, operand: int) -> int:
-    """How many products are summed up for each output value."""
-    attrs = {attribute.name: attribute.i for attribute in node.attribute}
-    if node.op_type == "MatMul":
-        return shape[-2] if operand == 1 else shape[-1]
-    if node.op_type == "Gemm":
-        transposed = attrs.get("transB" if operand == 1 else "transA", 0)
-        return shape[0] if (operand == 1) != bool(transposed) else shape[1]
-    return prod(shape[1:])  # Conv: channels of a group times kernel; Transpose of a linear layer: its inputs
-
-
-def _put_initializer(graph: Any, tensor: Any) -> None:
-    for k, old in enumerate(graph.initializer):
-        if old.name == tensor.name:
-            graph.initializer[k].CopyFrom(tensor)
-            return
-    for k, node in enumerate(graph.node):
-        if tensor.name in node.output:
-            del graph.node[k]
-            break
-    graph.initializer.append(tensor)
-
-
-def _drop_unused(graph: Any) -> None:
-    """Remove initializers that nothing reads, and inputs that are initializers."""
-    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
-    names = {tensor.name for tensor in graph.initializer}
-    for entries in (graph.initializer, graph.input):
-        for k in reversed(range(len(entries))):
-            name = entries[k].name
-            if (entries is graph.initializer and name not in read) or (entries is graph.input and name in names):
-                del entries[k]
-
-
-def light_model(name: str, seed: int = 0) -> Any:
-    """A network graph that ships in the onnx package, in a current opset and with `he_random` weights.
-
-    Parameters
-    ----------
-    name : str
-        For instance "squeezenet", "bvlc_alexnet" or "resnet50".
-    seed : int
-
-    Returns
-    -------
-    onnx.ModelProto
-
-    Raises
-    ------
-    ValueError
-        When there is no such network; the message lists those that there are.
-    """
-    import onnx
-    from onnx import version_converter
-
-    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-    there = sorted(path.stem.removeprefix("light_") for path in folder.glob("light_*.onnx"))
-    if name not in there:
-        raise ValueError(
-            f"light_model: there is no network {name!r} in {folder}; there are {', '.join(there) or 'none'}"
-        )
-    model = onnx.load(folder / f"light_{name}.onnx")
-    return he_random(version_converter.convert_version(model, TARGET_OPSET), seed)
-
-
-def demo_model(seed: int = 0) -> Any:
-    """SqueezeNet from the onnx package with seeded weights, as an onnx.ModelProto (see `light_model`)."""
-    return light_model("squeezenet", seed)
-
-
-RESHAPING = frozenset({"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"})
-"""Nodes behind which `before_softmax` looks for a softmax."""
-
-
-def before_softmax(model_or_graph: Any) -> tuple[str, ...]:
-    """Names of the tensors whose softmax the outputs are, to compare values that a softmax has not flattened.
-
-    Parameters
-    ----------
-    model_or_graph : Graph, or anything that `load_onnx` reads
-
-    Returns
-    -------
-    tuple of str
-        For each output the input of the softmax that makes it, reshaped or not; the output itself where no
-        softmax does.
-    """
-    if isinstance(model_or_graph, Graph):
-        return tuple(_before_in_graph(model_or_graph, name) for name in model_or_graph.outputs.values())
-    model, _ = _read(model_or_graph)
-    makers = {name: node for node in model.graph.node for name in node.output}
-    found = []
-    for value in model.graph.output:
-        node = makers.get(value.name)
-        while node is not None and node.op_type in RESHAPING:
-            node = makers.get(node.input[0])
-        is_softmax = node is not None and node.op_type in ("Softmax", "LogSoftmax")
-        found.append(node.input[0] if node is not None and is_softmax else value.name)
-    return tuple(dict.fromkeys(found))
-
-
-def _before_in_graph(graph: Graph, output: str) -> str:
-    makers: dict[str, OpNode] = {name: node for node in graph.nodes.values() for name in node.outputs}
-    name = output
-    while name in graph.selections and len(graph.selections[name].inputs) == 1:
-        name = graph.selections[name].inputs[0]
-    node = makers.get(name)
-    return node.inputs[0] if node is not None and node.op in ("softmax", "log_softmax") else output
+NOT_ADDED: dict[str, Import] = {"Shape": Import(_shape_of), "Size": Import(_size_of)}
+"""Operators that never come into the graph, since shapes are known."""

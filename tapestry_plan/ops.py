@@ -329,10 +329,9 @@ class Window:
             room = n + self.begins[axis] + self.ends[axis] - self.reach[axis]
             if room < 0:
                 raise ValueError(
-                    f"a window of {self.kernel} reaching over {self.reach} cells does not fit extents "
-                    f"{extents} "
-                    f"padded by {self.begins} and {self.ends}, spatial axis {axis}; pad more or take a "
-                    "smaller window"
+                    f"a window of {self.kernel} reaching over {self.reach} cells does not fit extents {extents} "
+                    f"padded by {self.begins} and {self.ends}, spatial axis {axis}; "
+                    "pad more or take a smaller window"
                 )
             stride = self.strides[axis]
             count = room // stride + 1
@@ -416,10 +415,8 @@ def _conv_groups(x: Shape, w: Shape, groups: Any) -> int:
     counts = isinstance(groups, int) and not isinstance(groups, bool) and groups >= 1
     if not counts or w[0] % groups or x[1] != w[1] * groups:
         raise ValueError(
-            f"groups is {groups!r}: operand 0 of shape {x} has {x[1]} channels and the weight of shape "
-            f"{w} takes "
-            f"{w[1]} for each group and makes {w[0]}; channels must be groups·{w[1]}, and groups divide "
-            f"{w[0]}"
+            f"groups is {groups!r}: operand 0 of shape {x} has {x[1]} channels and the weight of shape {w} takes "
+            f"{w[1]} for each group and makes {w[0]}; channels must be groups·{w[1]}, and groups divide {w[0]}"
         )
     return int(groups)
 

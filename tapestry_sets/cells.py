@@ -1,25 +1,49 @@
 """The cells of one allocation that a view reads, as a set of row-major numbers.
 
-The numbers come straight from the view's pieces, as setts where they are few; where an explicit set would shatter,
-isl decides on the chains themselves. Nothing here lists cells, and no cost grows with sizes.
+The numbers come straight from the view's pieces, as setts where they are few. Where an explicit set would shatter,
+the cells of a small view are listed, and for a large one isl decides on the chains themselves, within a limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
 
 from tapestry_sets import isl
 from tapestry_sets.affine import AffineMap, Box, grid_of
-from tapestry_sets.maps import IndexMap, Piece, Relinearize, flatten_grid, image_to_isl, piece_to_isl, push
-from tapestry_sets.nest import TooHard, TooManyPieces, merge_nests
-from tapestry_sets.progression import Progression, explicit_setts
+from tapestry_sets.maps import (
+    INT64_MAX,
+    IndexMap,
+    Piece,
+    Relinearize,
+    flatten_affine,
+    flatten_grid,
+    image_to_isl,
+    is_injective,
+    piece_to_isl,
+    push,
+    read_points,
+    stays_injective,
+)
+from tapestry_sets.nest import TooHard, TooManyPieces, contains_each, merge_nests
+from tapestry_sets.progression import Progression, combine, explicit_setts
 from tapestry_sets.region import Regions, unflatten
 from tapestry_sets.sett import Setts
+from tapestry_sets.stripe import Int64Array
+
+T = TypeVar("T")
 
 COUNT_LIMIT = 2_000_000
 """How many cells may be counted one by one, where nothing better answers, before `TooHard` is raised."""
+LIST_LIMIT = 100_000
+"""A view of at most so many cells is listed rather than handed to isl, where its cells are no few setts."""
+MAX_CORNER_RANK = 10
+"""Views of a higher rank have too many corners to look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +73,62 @@ class Cells:
     @property
     def is_empty(self) -> bool:
         """Whether no cell is read."""
-        return self.setts.is_empty if self.setts is not None else bool(self.to_isl().is_empty())
+        if self.setts is not None:
+            return self.setts.is_empty
+        numbers = self.listed(LIST_LIMIT)
+        if numbers is not None:
+            return not len(numbers)
+        return bool(self._ask("whether a view reads anything", lambda: self.to_isl().is_empty()))
 
     @property
     def size(self) -> int:
         """How many different cells there are; TooHard if they are too many to count one by one."""
         if self.setts is not None:
             return self.setts.count(0, self.extent)
-        return _counted(self.to_isl(), f"the cells that a view of shape {self.shape} reads")
+        if len(self.pieces) == 1 and not self.pieces[0].guards and stays_injective(self.pieces[0], Box.of(self.shape)):
+            return prod(self.shape)
+        numbers = self.listed(COUNT_LIMIT)
+        return len(numbers) if numbers is not None else _counted(self.to_isl, f"the cells that {self._name} reads")
+
+    @property
+    def _name(self) -> str:
+        return f"a view of shape {self.shape}"
+
+    def _ask(self, what: str, question: Callable[[], T], operations: int = isl.MAX_OPERATIONS) -> T:
+        """What isl answers within its limit."""
+        refusal = TooHard(
+            f"{what}: the cells that {self._name} reads of an allocation of shape {self.home} are no few setts, they "
+            f"are too many to list, and isl needs more than {operations} operations; ask about a part of the view"
+        )
+        return isl.bounded(question, refusal, operations)
+
+    def listed(self, limit: int) -> Int64Array | None:
+        """Return the different row-major numbers in ascending order, from one by one.
+
+        None if the view has more than `limit` cells, or numbers that exceed 64 bits.
+        """
+        if prod(self.shape) > limit:
+            return None
+        points = np.indices(self.shape, np.int64).reshape(len(self.shape), -1).T
+        try:
+            each = [_numbers(read_points(piece, points), self.home) for piece in self.pieces]
+        except OverflowError:
+            return None
+        return np.unique(np.concatenate([np.empty(0, np.int64), *each]))
+
+    def _listed_common(self, other: Cells, limit: int) -> Int64Array | None:
+        """The numbers in both, listed from one whose setts are too many; None if that cannot be done."""
+        one, two = (self, other) if self.setts is None else (other, self)
+        numbers = one.listed(limit)
+        if numbers is None:
+            return None
+        if two.setts is not None:
+            keep = np.zeros(len(numbers), bool)
+            for member in two.setts.members:
+                keep |= contains_each(member.nest, numbers)
+            return numbers[keep]
+        others = two.listed(limit)
+        return None if others is None else np.intersect1d(numbers, others, assume_unique=True)
 
     def to_isl(self) -> Any:
         """Return the row-major numbers as an islpy.Set."""
@@ -82,21 +154,30 @@ class Cells:
 
     def meets(self, other: Cells) -> bool:
         """Return whether some cell is in both."""
-        if self.setts is None or other.setts is None:
-            return not self.to_isl().is_disjoint(other.to_isl())
-        return not self.setts.isdisjoint(other.setts, within=(0, self.extent))
+        if self.setts is not None and other.setts is not None:
+            return not self.setts.isdisjoint(other.setts, within=(0, self.extent))
+        common = self._listed_common(other, LIST_LIMIT)
+        if common is not None:
+            return len(common) > 0
+        return not self._ask("whether two views overlap", lambda: self.to_isl().is_disjoint(other.to_isl()))
 
     def issubset(self, other: Cells) -> bool:
         """Return whether every cell is in `other`."""
-        if self.setts is None or other.setts is None:
-            return bool(self.to_isl().is_subset(other.to_isl()))
-        return self.setts.issubset(other.setts, within=(0, self.extent))
+        if self.setts is not None and other.setts is not None:
+            return self.setts.issubset(other.setts, within=(0, self.extent))
+        common = self._listed_common(other, LIST_LIMIT)
+        if common is not None:
+            return len(common) == self.size
+        return bool(self._ask("whether a view contains another", lambda: self.to_isl().is_subset(other.to_isl())))
 
     def count_common(self, other: Cells) -> int:
         """Return how many cells are in both; TooHard if they are too many to count one by one."""
-        if self.setts is None or other.setts is None:
-            return _counted(self.to_isl().intersect(other.to_isl()), "the cells that two views share")
-        return self.setts.count_common(other.setts, 0, self.extent)
+        if self.setts is not None and other.setts is not None:
+            return self.setts.count_common(other.setts, 0, self.extent)
+        common = self._listed_common(other, COUNT_LIMIT)
+        if common is not None:
+            return len(common)
+        return _counted(lambda: self.to_isl().intersect(other.to_isl()), "the cells that two views share")
 
     def common_regions(self, other: Cells) -> Regions:
         """Return the cells in both, in the allocation's coordinates."""
@@ -105,23 +186,43 @@ class Cells:
 
     def a_common_cell(self, other: Cells) -> tuple[int, ...] | None:
         """Return a cell in both, or None."""
-        if self.setts is None or other.setts is None:
-            point = isl.a_point(self.to_isl().intersect(other.to_isl()))
-            z = None if point is None else point[0]
-        else:
+        if self.setts is not None and other.setts is not None:
             z = self.setts.first_common(other.setts, 0, self.extent)
+        elif (common := self._listed_common(other, LIST_LIMIT)) is not None:
+            z = int(common[0]) if len(common) else None
+        else:
+            both = self._ask("a common cell", lambda: isl.a_point(self.to_isl().intersect(other.to_isl())))
+            z = None if both is None else both[0]
         return None if z is None else Relinearize((self.extent,), self.home).apply((z,))
 
     # -- the view's side ------------------------------------------------------------------------------
 
     def is_run(self) -> bool:
         """Return whether the cells are one gapless run of the allocation."""
-        if self.setts is None:
-            numbers = self.to_isl()
-            bounds = isl.bounds_of(numbers)
-            return bounds is None or bool(isl.box_set(*bounds).is_subset(numbers))
-        first, count = self.setts.find(0), self.setts.count(0, self.extent)
-        return first is None or not count or self.setts.nth(count - 1) - first + 1 == count
+        if self.setts is not None:
+            first, count = self.setts.find(0), self.setts.count(0, self.extent)
+            return first is None or not count or self.setts.nth(count - 1) - first + 1 == count
+        corners = self._corners()
+        if corners and max(corners) - min(corners) >= prod(self.shape):
+            return False  # farther apart than all cells together are long
+        z = self.listed(COUNT_LIMIT)
+        if z is not None:
+            return not len(z) or int(z[-1]) - int(z[0]) + 1 == len(z)
+        return self._ask("whether a view is contiguous", self._isl_is_run, isl.COUNT_OPERATIONS)
+
+    def _isl_is_run(self) -> bool:
+        numbers = self.to_isl()
+        bounds = isl.bounds_of(numbers)
+        return bounds is None or bool(isl.box_set(*bounds).is_subset(numbers))
+
+    def _corners(self) -> list[int]:
+        """The numbers read at the view's corners, where it has not too many."""
+        if len(self.shape) > MAX_CORNER_RANK or 0 in self.shape:
+            return []
+        flatten = Relinearize(self.home, (self.extent,))
+        corners = product(*({0, n - 1} for n in self.shape))
+        read = (_cell_read(piece, at) for at in corners for piece in self.pieces)
+        return [flatten.apply(cell)[0] for cell in read if cell is not None]
 
     def index_of(self, cell: tuple[int, ...]) -> tuple[int, ...] | None:
         """Return an index of the view that reads a cell of the allocation, or None."""
@@ -129,12 +230,15 @@ class Cells:
             guess = _invert(piece.map, cell)
             if guess is not None and _reads(piece, guess, cell, self.shape):
                 return guess
-        box = isl.box_set((0,) * len(self.shape), self.shape)
         for piece in self.pieces:
-            found = isl.a_point(isl.point_set(cell).apply(piece_to_isl(piece).reverse()).intersect(box))
+            found = self._ask("an index that reads a cell", lambda piece=piece: self._isl_index(piece, cell))  # type: ignore[misc]
             if found is not None:
                 return found
         return None
+
+    def _isl_index(self, piece: Piece, cell: tuple[int, ...]) -> tuple[int, ...] | None:
+        box = isl.box_set((0,) * len(self.shape), self.shape)
+        return isl.a_point(isl.point_set(cell).apply(piece_to_isl(piece).reverse()).intersect(box))
 
 
 def read_cells(pieces: Iterable[Piece], source: int, shape: Sequence[int], home: Sequence[int], extent: int) -> Cells:
@@ -175,23 +279,40 @@ def _flat_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[i
 def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> tuple[list[Progression], bool]:
     """The row-major numbers of the cells that one piece reads, and whether no number is in two progressions."""
     steps = piece.map.steps
-    grids = [grid_of(Box.of(shape))]
-    if steps and all(g.prefix < len(steps) for g in piece.guards):
+    stop, last_guard = len(steps), max((g.prefix for g in piece.guards), default=0)
+    if stop > last_guard:
         last = steps[-1]
         if isinstance(last, Relinearize) and last.to_shape[1:] == home[1:]:
             # the renumbering keeps row-major numbers: no need to split them into the allocation's axes
-            grids, apart = push(piece, grids, stop=len(steps) - 1)
-            return [flatten_grid(grid, last.from_shape) for grid in grids], apart
-    grids, apart = push(piece, grids)
-    return [flatten_grid(grid, home) for grid in grids], apart
+            stop, home = stop - 1, last.from_shape
+    form = steps[stop - 1] if stop > last_guard else None
+    if not isinstance(form, AffineMap):
+        grids, apart = push(piece, [grid_of(Box.of(shape))], stop)
+        return [flatten_grid(grid, home) for grid in grids], apart
+    grids, apart = push(piece, [grid_of(Box.of(shape))], stop - 1)
+    # the numbers are one linear form of the coordinates, also where these share axes
+    offset, terms = flatten_affine(form, home)
+    runs = [combine(offset, [(c, grid[k]) for k, c in terms]) for grid in grids]
+    return runs, apart and (len(grids) < 2 or is_injective(form, grids))
 
 
-def _counted(points: Any, what: str) -> int:
-    count = isl.count_points(points, COUNT_LIMIT)
+def _numbers(cells: Int64Array, home: tuple[int, ...]) -> Int64Array:
+    """The row-major numbers of cells of an allocation."""
+    if len(home) > 1 and prod(home) > INT64_MAX:
+        raise OverflowError(f"an allocation of shape {home} has more cells than int64 can number")
+    numbers = np.zeros(len(cells), np.int64)
+    for n, x in zip(home, cells.T, strict=True):
+        numbers = x if len(home) == 1 else numbers * n + x
+    return numbers
+
+
+def _counted(points: Callable[[], Any], what: str) -> int:
+    refusal = TooHard(
+        f"counting {what} needs a scan of more than {COUNT_LIMIT} candidates; overlaps() and the witness do not"
+    )
+    count = isl.bounded(lambda: isl.count_points(points(), COUNT_LIMIT), refusal, isl.COUNT_OPERATIONS)
     if count is None:
-        raise TooHard(
-            f"counting {what} needs a scan of more than {COUNT_LIMIT} candidates; overlaps() and the witness do not"
-        )
+        raise refusal
     return count
 
 
@@ -204,11 +325,11 @@ def _invert(chain: IndexMap, cell: tuple[int, ...]) -> tuple[int, ...] | None:
         if isinstance(step, Relinearize):
             at = Relinearize(step.to_shape, step.from_shape).apply(at)
         else:
-            at = _solve(step, at)
+            at = _invert_affine(step, at)
     return at
 
 
-def _solve(step: AffineMap, target: tuple[int, ...]) -> tuple[int, ...] | None:
+def _invert_affine(step: AffineMap, target: tuple[int, ...]) -> tuple[int, ...] | None:
     """A point x >= 0 with step(x) = target, found row by row; None if this way finds none."""
     point: dict[int, int] = {}
     for row, b, y in zip(step.terms(), step.offset, target, strict=True):
@@ -224,12 +345,15 @@ def _solve(step: AffineMap, target: tuple[int, ...]) -> tuple[int, ...] | None:
 
 def _reads(piece: Piece, point: tuple[int, ...], cell: tuple[int, ...], shape: Sequence[int]) -> bool:
     """Whether the view's index `point` reads `cell` through this piece."""
-    if not all(0 <= x < n for x, n in zip(point, shape, strict=True)):
-        return False
+    return all(0 <= x < n for x, n in zip(point, shape, strict=True)) and _cell_read(piece, point) == cell
+
+
+def _cell_read(piece: Piece, point: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The source's cell that a view's index reads through this piece, None if a guard does not hold."""
     at = point
     for prefix in range(len(piece.map.steps) + 1):
         if any(g.prefix == prefix and at not in g.region for g in piece.guards):
-            return False
+            return None
         if prefix < len(piece.map.steps):
             at = piece.map.steps[prefix].apply(at)
-    return at == cell
+    return at

@@ -6,13 +6,20 @@ nests, setts and regions by their attributes, so that `nest` can use it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from math import prod
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 Levels = Sequence[tuple[int, int, int]]
+T = TypeVar("T")
+
+MAX_OPERATIONS = 50_000
+"""How many of its basic operations isl may take for a question about chains of maps; where it needs more, each
+takes the longer."""
+COUNT_OPERATIONS = 10_000
+"""The same where points are counted or listed."""
 
 
 def _islpy() -> ModuleType:
@@ -80,20 +87,58 @@ def nests_first_common(
     OutOfOperations
         If isl needs more than `operations`.
     """
-    islpy = _islpy()
     common = _window_set(lo, hi)
     for levels in nests:
         common = common & nest_set(levels)
+    refusal = OutOfOperations(f"first common element of {nests} in [{lo}, {hi}): more than {operations} operations")
+    return bounded(lambda: None if common.is_empty() else _integer(common.dim_min_val(0)), refusal, operations)
+
+
+def bounded(question: Callable[[], T], refusal: Exception, operations: int = MAX_OPERATIONS) -> T:
+    """Return what `question` answers, or raise `refusal` if isl needs too long for it.
+
+    Parameters
+    ----------
+    question : callable
+        Asks isl; it must not call `bounded` itself.
+    refusal : Exception
+        Raised if isl gives up.
+    operations : int
+        How many basic operations isl may take.
+
+    Examples
+    --------
+    >>> bounded(lambda: a_point(box_set((3,), (4,))), ValueError("too hard"))
+    (3,)
+
+    References
+    ----------
+    isl, ``isl_ctx_set_max_operations``.
+    """
+    islpy = _islpy()
     context = islpy.DEFAULT_CONTEXT
     context.reset_operations()
     context.set_max_operations(operations)
     try:
-        return None if common.is_empty() else int(common.dim_min_val(0).to_python())
+        return question()
     except islpy.Error as error:
-        raise OutOfOperations(f"first common element of {nests} in [{lo}, {hi}): {error}") from error
+        if STOPPED not in str(error):
+            raise
+        raise refusal from error
     finally:
         context.set_max_operations(0)  # no limit
         context.reset_operations()
+
+
+STOPPED = "maximal number of operations exceeded"
+
+
+def _integer(value: Any) -> int:
+    """The integer of an islpy.Val; there is none if isl stopped at the limit of its operations."""
+    text = value.to_str()
+    if text is None:
+        raise _islpy().Error(STOPPED)
+    return int(text)
 
 
 def to_isl(x: Any) -> Any:
@@ -151,6 +196,7 @@ def _box_set(shape: Sequence[int], start: Sequence[int], formulas: list[str], em
 
 
 # ------------------------------------------------------------------------- chains of maps, as sets and relations
+
 
 def read_set(text: str) -> Any:
     """Return the islpy.Set that `text` describes."""
@@ -218,8 +264,8 @@ def bounds_of(points: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     if points.is_empty():
         return None
     rank = points.dim(_islpy().dim_type.set)
-    low = tuple(points.dim_min_val(k).to_python() for k in range(rank))
-    return low, tuple(points.dim_max_val(k).to_python() + 1 for k in range(rank))
+    low = tuple(_integer(points.dim_min_val(k)) for k in range(rank))
+    return low, tuple(_integer(points.dim_max_val(k)) + 1 for k in range(rank))
 
 
 def count_points(points: Any, limit: int) -> int | None:
@@ -229,7 +275,7 @@ def count_points(points: Any, limit: int) -> int | None:
         return 0
     if prod(b - a for a, b in zip(*bounds, strict=True)) > limit:
         return None
-    return int(points.count_val().to_python())
+    return _integer(points.count_val())
 
 
 def a_point(points: Any) -> tuple[int, ...] | None:

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tapestry_sets import isl
 from tapestry_sets.affine import (
@@ -23,11 +24,12 @@ from tapestry_sets.affine import (
     as_box,
     as_ints,
     grid_hull,
+    grid_of,
     grids_of,
     matrix_rank,
     regions_of,
 )
-from tapestry_sets.nest import TooManyPieces
+from tapestry_sets.nest import TooManyPieces, contains_each
 from tapestry_sets.progression import (
     MAX_GRIDS,
     Grid,
@@ -200,7 +202,7 @@ class IndexMap:
         if x.ndim != 2 or x.shape[1] != self.in_rank:
             raise ValueError(f"IndexMap.apply_array: shape {x.shape} where (n, {self.in_rank}) is needed")
         for step in self.steps:
-            x = _apply_affine_array(step, x) if isinstance(step, AffineMap) else _relinearize_array(step, x)
+            x = _step_array(step, x)
         return x
 
     def then(self, other: IndexMap) -> IndexMap:
@@ -252,6 +254,10 @@ def _merge(first: Step, second: Step) -> Step | None:
 
 def _is_identity(step: Step) -> bool:
     return step.is_identity if isinstance(step, AffineMap) else step.from_shape == step.to_shape
+
+
+def _step_array(step: Step, x: Int64Array) -> Int64Array:
+    return _apply_affine_array(step, x) if isinstance(step, AffineMap) else _relinearize_array(step, x)
 
 
 def _apply_affine_array(step: AffineMap, x: Int64Array) -> Int64Array:
@@ -451,6 +457,64 @@ def piece_image(piece: Piece, box: Box | Region | Regions, within: Box | Sequenc
     return Regions((0,) * piece.map.out_rank, ()) if hull is None else regions_of(grids, hull, apart)
 
 
+def read_points(piece: Piece, points: Int64Array) -> Int64Array:
+    """Return the source's cells that a list of view cells read through one piece.
+
+    Parameters
+    ----------
+    piece : Piece
+    points : int64 array of shape (n, in_rank)
+        Cells of the view; those outside the piece's domain read nothing here.
+
+    Returns
+    -------
+    int64 array of shape (m, out_rank)
+
+    Raises
+    ------
+    OverflowError
+        If a coordinate may not fit 64 bits.
+
+    Examples
+    --------
+    >>> guard = Guard(0, Region.from_slices((8,), (slice(0, 2),)))
+    >>> head = Piece(0, (guard,), IndexMap((AffineMap(((3,),), (5,)),)))
+    >>> read_points(head, np.array([[0], [1], [2]])).tolist()
+    [[5], [8]]
+    """
+    for prefix in range(len(piece.map.steps) + 1):
+        for guard in piece.guards:
+            if guard.prefix == prefix:
+                points = points[_inside(points, guard.region)]
+        if prefix < len(piece.map.steps):
+            points = _step_array(piece.map.steps[prefix], points)
+    return points
+
+
+def _inside(points: Int64Array, region: Region) -> npt.NDArray[np.bool_]:
+    """Say for each point whether it is in a region."""
+    keep = np.ones(len(points), bool)
+    for x, sett, low, n in zip(points.T, region.setts, region.start, region.shape, strict=True):
+        keep &= (x >= low) & (x < low + n) & contains_each(sett.nest, x)
+    return keep
+
+
+def stays_injective(piece: Piece, box: Box) -> bool:
+    """Return whether a piece surely takes different view cells in `box` to different cells of its source.
+
+    Examples
+    --------
+    >>> evens = Piece(0, (), IndexMap((AffineMap(((2,),), (0,)), Relinearize((6,), (2, 3)))))
+    >>> stays_injective(evens, Box.of((3,)))
+    True
+    """
+    for step in piece.map.steps:
+        if isinstance(step, AffineMap) and not is_injective(step, [grid_of(box)]):
+            return False
+        box = _hull_after(step, box)
+    return True
+
+
 def push(piece: Piece, grids: list[Grid], stop: int | None = None) -> tuple[list[Grid], bool]:
     """Return what `piece` makes of disjoint grids of view cells after `stop` steps (default all).
 
@@ -569,6 +633,25 @@ def flatten_grid(grid: Grid, shape: Sequence[int]) -> Progression:
         terms.append((weight, p))
         weight *= n
     return combine(0, terms)
+
+
+def flatten_affine(m: AffineMap, shape: Sequence[int]) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Return the row-major number of m(x) in `shape` as offset + Σ coefficient·x[axis]: (offset, (axis, coefficient)s).
+
+    Examples
+    --------
+    >>> flatten_affine(AffineMap(((1, 0), (0, 2)), (0, 1)), (4, 6))
+    (1, ((0, 6), (1, 2)))
+    """
+    offset, weight = 0, 1
+    total = [0] * max(m.in_rank, 0)
+    for row, b, n in zip(reversed(m.matrix), reversed(m.offset), reversed(shape), strict=True):
+        offset += weight * b
+        for j, c in enumerate(row):
+            if c:
+                total[j] += weight * c
+        weight *= n
+    return offset, tuple([(j, c) for j, c in enumerate(total) if c])
 
 
 def unflatten_grid(p: Progression, shape: Sequence[int]) -> list[Grid]:

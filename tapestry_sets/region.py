@@ -28,7 +28,10 @@ Spans = tuple[tuple[int, int] | None, ...]
 
 
 def _ints(values: Iterable[object], what: str) -> Ints:
-    values = tuple(values)
+    try:
+        values = tuple(values)
+    except TypeError:
+        raise TypeError(f"{what} must be a sequence of integers, one for each axis, not {values!r}") from None
     for v in values:
         if type(v) is not int:
             return tuple(as_int(v, f"{what}[{axis}]") for axis, v in enumerate(values))
@@ -245,6 +248,11 @@ class _Points(ABC):
     def reshape(self, shape: Sequence[int]) -> Regions:
         """Return the points renumbered in row-major order in a box of another shape.
 
+        Parameters
+        ----------
+        shape : sequence of int
+            One extent may be -1: it is what the others leave.
+
         Raises
         ------
         ValueError
@@ -259,7 +267,7 @@ class _Points(ABC):
                          Region((4, 3), [Sett(Stripe(1, 1, phase=1)), Sett(Stripe(1, 2, phase=1))])])
         """
         self._from_zero("reshape")
-        new, _ = _checked_box(shape, None)
+        new, _ = _checked_box(_with_extent(_ints(shape, "reshape: shape"), self.shape), None)
         if prod(new) != prod(self.shape):
             raise ValueError(
                 f"reshape: cannot view shape {self.shape} [{prod(self.shape)} points] as {new} [{prod(new)}]"
@@ -427,12 +435,12 @@ class Region(_Points):
         """
         box, origin = _checked_box(shape, start)
         ranges = _ranges(box, slices)
-        if any(not r for r in ranges):
+        if not all(map(_length, ranges)):
             return cls.empty(box, origin)
         raw: list[Nest] = []
         for r, s, n in zip(ranges, origin, box, strict=True):
             low, step = s + min(r[0], r[-1]), abs(r.step)
-            span = (len(r) - 1) * step + 1
+            span = (_length(r) - 1) * step + 1
             inner = () if step == 1 else ((1, step, 0),)
             raw.append(nests.canonical([(span, n, low), *inner]))
         return cls._of(box, raw, origin)
@@ -607,7 +615,7 @@ class Region(_Points):
         [[1], [2], [3]]
         """
         ranges = _ranges(self.shape, slices)
-        shape = tuple(len(r) for r in ranges)
+        shape = tuple(map(_length, ranges))
         zeros = (0,) * len(shape)
         if self.is_empty or not all(shape):
             return Regions._of(shape, (), zeros)
@@ -669,6 +677,19 @@ def _normal(s: Nest, lo: int, hi: int) -> tuple[Nest, tuple[int, int] | None]:
     return inside, ((first, first + on) if first + on <= hi else None)
 
 
+def _with_extent(shape: Ints, old: Ints) -> Ints:
+    """Return the shape with -1 replaced by what the other extents leave of the old shape's size."""
+    if -1 not in shape:
+        return shape
+    size, known = prod(old), prod(n for n in shape if n != -1)
+    if shape.count(-1) > 1 or known < 1 or size % known:
+        raise ValueError(
+            f"reshape: shape {shape} may hold one -1, which the other extents [product {known}] must leave "
+            f"of the {size} points of shape {old}"
+        )
+    return tuple(size // known if n == -1 else n for n in shape)
+
+
 def _per_axis(values: Sequence[int], shape: Ints, what: str) -> Ints:
     out = _ints(values, what)
     if len(out) != len(shape):
@@ -688,8 +709,8 @@ def _permutation(perm: Sequence[int] | None, rank: int) -> Ints:
 def _axes(axes: Sequence[int] | int | None, rank: int, verb: str) -> set[int]:
     if axes is None:
         return set(range(rank))
-    given = (axes,) if isinstance(axes, int) else tuple(axes)
-    for axis in _ints(given, f"{verb}: axes"):
+    given = _ints((axes,) if isinstance(axes, int) else axes, f"{verb}: axes")
+    for axis in given:
         if not -rank <= axis < rank:
             raise ValueError(f"{verb}: axis {axis} is out of range for rank {rank}")
     return {axis % rank for axis in given}
@@ -707,6 +728,11 @@ def _ranges(
     at = next((i for i, k in enumerate(key) if k is Ellipsis), len(key))
     full = [*key[:at], *fill, *key[at + 1 :]]
     return tuple(_range(k, n, axis) for axis, (k, n) in enumerate(zip(full, shape, strict=True)))
+
+
+def _length(r: range) -> int:
+    """Return how many positions a range has; len() stops at the machine's word."""
+    return max(0, (r.stop - r.start + r.step - (1 if r.step > 0 else -1)) // r.step)
 
 
 def _range(k: object, n: int, axis: int) -> range:

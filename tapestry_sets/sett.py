@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from itertools import combinations
-from math import lcm
+from itertools import combinations, product
+from math import lcm, prod
 
 import numpy as np
 
-from tapestry_sets import draw
+from tapestry_sets import conjunction, draw
 from tapestry_sets import nest as nests
-from tapestry_sets.nest import EMPTY, Item, Nest, Run, TooManyPieces
+from tapestry_sets.nest import EMPTY, Item, Nest, Run, TooHard, TooManyPieces
 from tapestry_sets.stripe import Int64Array, Stripe, as_int
 
 Window = tuple[int, int]
@@ -32,8 +33,18 @@ WALK_ABOVE = 1 << 22
 def _window(within: Window | None, where: str) -> tuple[int, int] | tuple[None, None]:
     if within is None:
         return None, None
+    if not isinstance(within, (tuple, list)):
+        raise TypeError(f"{where}: within must be a pair (start, stop), not {within!r}")
+    if len(within) != 2:
+        raise ValueError(f"{where}: within must be a pair (start, stop), not {len(within)} values: {within!r}")
     start, stop = within
     return as_int(start, f"{where}: within[0]"), as_int(stop, f"{where}: within[1]")
+
+
+def _bounds(start: int | None, stop: int | None, verb: str) -> tuple[int, int]:
+    if start is None or stop is None:
+        raise ValueError(f"{verb}: give both start and stop or neither, not start={start}, stop={stop}")
+    return as_int(start, f"{verb}: start"), as_int(stop, f"{verb}: stop")
 
 
 class _Integers(ABC):
@@ -78,11 +89,7 @@ class _Integers(ABC):
         return sum(nests.count(s, lo, hi) for s in self._nests)
 
     def _range(self, start: int | None, stop: int | None, verb: str) -> tuple[int, int]:
-        if start is None and stop is None:
-            return 0, self.period
-        if start is None or stop is None:
-            raise ValueError(f"{verb}: give both start and stop or neither, not start={start}, stop={stop}")
-        return as_int(start, f"{verb}: start"), as_int(stop, f"{verb}: stop")
+        return (0, self.period) if start is None and stop is None else _bounds(start, stop, verb)
 
     def find(self, start: int) -> int | None:
         """Return the smallest element >= start, or None if the set is empty.
@@ -142,6 +149,8 @@ class _Integers(ABC):
         >>> evens.isdisjoint(evens.shift(1)), evens.isdisjoint(Stripe(1, 4), within=(1, 10))
         (True, True)
         """
+        if isinstance(other, Intersection):
+            return other.isdisjoint(self, within)
         lo, hi = _window(within, "isdisjoint")
         return all(nests.is_disjoint(s, t, lo, hi) for s in self._nests for t in _nests_of(other))
 
@@ -153,6 +162,8 @@ class _Integers(ABC):
         >>> Sett(Stripe(1, 100002)).first_common(Stripe(1, 100018, phase=1), 0)
         6876506289
         """
+        if isinstance(other, Intersection):
+            return (self & other).first(start, stop)
         start = as_int(start, "first_common: start")
         best = None if stop is None else as_int(stop, "first_common: stop")
         found: int | None = None
@@ -171,24 +182,28 @@ class _Integers(ABC):
         >>> Sett(Stripe(1, 1)).count_common(Stripe(1, 2), 0, 6 * 10**15)
         1000000000000000
         """
+        if isinstance(other, Intersection):
+            return (self & other).count(start, stop)
         theirs = _nests_of(other)
         if start is None and stop is None:
             lo, hi = 0, lcm(self.period, *(nests.period(t) for t in theirs))
         else:
-            lo, hi = self._range(start, stop, "count_common")
+            lo, hi = _bounds(start, stop, "count_common")
         return sum(nests.count_common(s, t, lo, hi) for s in self._nests for t in theirs)
 
     def issubset(self, other: Integers, within: Window | None = None) -> bool:
         """Return whether every element is in `other`; written ``a <= b`` for the whole line."""
+        if isinstance(other, Intersection):
+            return all(self.issubset(operand, within) for operand in other.operands)
         lo, hi = _window(within, "issubset")
         theirs = _nests_of(other)
-        return all(_is_covered(s, theirs, lo, hi) for s in self._nests)
+        return all(_is_covered((s,), theirs, lo, hi) for s in self._nests)
 
     def __le__(self, other: Integers) -> bool:
         return self.issubset(other)
 
     def __ge__(self, other: Integers) -> bool:
-        return _as_setts(other).issubset(self)
+        return _lazy(other).issubset(self)
 
     def same_points(self, other: Integers, within: Window | None = None) -> bool:
         """Return whether both sets hold the same integers, whatever their form.
@@ -200,10 +215,10 @@ class _Integers(ABC):
         >>> a == b, a.same_points(b)
         (False, True)
         """
-        return self.issubset(other, within) and _as_setts(other).issubset(self, within)
+        return self.issubset(other, within) and _lazy(other).issubset(self, within)
 
     def __and__(self, other: Integers) -> Intersection:
-        return Intersection(_as_setts(self), _as_setts(other))
+        return Intersection((*_operands(self), *_operands(other)))
 
     def __or__(self, other: Integers) -> Setts:
         return self.union(other)
@@ -476,58 +491,87 @@ class Setts(_Integers):
 
 @dataclass(frozen=True, slots=True)
 class Intersection:
-    """The common elements of two sets, not listed: each question is answered from the two sets.
+    """The common elements of two or more sets, not listed: each question is answered from the sets.
+
+    Only `setts` and the operators ``| - ^ ~`` list pieces.
 
     Attributes
     ----------
-    left, right : Setts
-        The two sets.
+    operands : tuple of Setts
+        The sets.
 
     Examples
     --------
     >>> both = Sett(Stripe(50001, 50002)) & Sett(Stripe(50009, 50010))
     >>> both.count() == 50001 * 50009, both.find(75000)
     (True, 100019)
+    >>> both <= Sett(Stripe(50001, 50002)), (both & Stripe(1, 1)).is_empty
+    (True, False)
     """
 
-    left: Setts
-    right: Setts
+    operands: tuple[Setts, ...]
+
+    @property
+    def _conjunctions(self) -> tuple[tuple[Nest, ...], ...]:
+        """Disjoint conjunctions of nests, one for each choice of a member of each operand."""
+        nests.check_pieces(prod(len(s.members) for s in self.operands), "intersection of unions")
+        return tuple(product(*(s._nests for s in self.operands)))
 
     @property
     def is_empty(self) -> bool:
         """Whether the sets share no integer."""
-        return self.left.isdisjoint(self.right)
+        return all(map(conjunction.is_disjoint, self._conjunctions))
 
     @property
     def period(self) -> int:
-        """The least common period of both sets."""
-        return lcm(self.left.period, self.right.period)
+        """The least common period of all sets."""
+        return lcm(*(s.period for s in self.operands))
 
     def __contains__(self, z: int) -> bool:
-        return z in self.left and z in self.right
+        return all(z in s for s in self.operands)
 
     def find(self, start: int) -> int | None:
         """Return the smallest common element >= start, or None."""
-        return self.left.first_common(self.right, start)
+        return self.first(start)
 
     def first(self, start: int, stop: int | None = None) -> int | None:
         """Return the smallest common element >= start (and < stop, if given), or None."""
-        return self.left.first_common(self.right, start, stop)
+        start = as_int(start, "first: start")
+        best = None if stop is None else as_int(stop, "first: stop")
+        found: int | None = None
+        for each in self._conjunctions:
+            z = conjunction.first(each, start, best)
+            if z is not None:
+                found = best = z
+        return found
 
     def count(self, start: int | None = None, stop: int | None = None) -> int:
-        """Return how many common elements lie in [start, stop), or in one common period."""
-        return self.left.count_common(self.right, start, stop)
+        """Return how many common elements lie in [start, stop), or in one common period.
+
+        Examples
+        --------
+        >>> halves = [Sett(Stripe(n // 2, n - n // 2)) for n in (7, 11, 13, 17, 19, 23, 29)]
+        >>> both = halves[0]
+        >>> for half in halves[1:]:
+        ...     both = both & half
+        >>> both.count(0, 10**9)
+        4627341
+        """
+        lo, hi = (0, self.period) if start is None and stop is None else _bounds(start, stop, "count")
+        return sum(conjunction.count(each, lo, hi) for each in self._conjunctions)
 
     def elements(self, start: int, stop: int) -> Int64Array:
         """Return the common elements in [start, stop) in ascending order, as int64."""
-        few, many = sorted((self.left, self.right), key=lambda s: s.count(start, stop))
+        few, *rest = sorted(self.operands, key=lambda s: s.count(start, stop))
         if few.count(start, stop) > WALK_ABOVE:
             return np.fromiter(self._walk(start, stop), np.int64)
         z = few.elements(start, stop)
-        keep = np.zeros(len(z), bool)
-        for s in many._nests:
-            keep |= nests.contains_each(s, z)
-        return z[keep]
+        for many in rest:
+            keep = np.zeros(len(z), bool)
+            for s in many._nests:
+                keep |= nests.contains_each(s, z)
+            z = z[keep]
+        return z
 
     def _walk(self, start: int, stop: int) -> Iterator[int]:
         z = self.first(start, stop)
@@ -543,25 +587,36 @@ class Intersection:
         TooManyPieces
             If more than 10,000 pieces are needed.
         """
-        return Setts._of(_meet(self.left._nests, self.right._nests, within))
+        met = self.operands[0]._nests
+        for operand in self.operands[1:]:
+            met = tuple(_meet(met, operand._nests, within))
+        return Setts._of(met)
 
     def isdisjoint(self, other: Integers, within: Window | None = None) -> bool:
         """Return whether no common element is in `other`."""
-        return self.setts(within).isdisjoint(other, within)
+        lo, hi = _window(within, "isdisjoint")
+        return all(conjunction.is_disjoint(each, lo, hi) for each in (self & other)._conjunctions)
 
     def issubset(self, other: Integers, within: Window | None = None) -> bool:
-        """Return whether every common element is in `other`."""
-        return self.setts(within).issubset(other, within)
+        """Return whether every common element is in `other`; written ``a <= b`` for the whole line."""
+        if isinstance(other, Intersection):
+            return all(self.issubset(operand, within) for operand in other.operands)
+        lo, hi = _window(within, "issubset")
+        theirs = _nests_of(other)
+        return all(_is_covered(each, theirs, lo, hi) for each in self._conjunctions)
 
     def same_points(self, other: Integers, within: Window | None = None) -> bool:
         """Return whether the common elements are those of `other`."""
-        return self.setts(within).same_points(other, within)
+        return self.issubset(other, within) and _lazy(other).issubset(self, within)
 
     def __le__(self, other: Integers) -> bool:
         return self.issubset(other)
 
+    def __ge__(self, other: Integers) -> bool:
+        return _lazy(other).issubset(self)
+
     def __and__(self, other: Integers) -> Intersection:
-        return Intersection(self.setts(), _as_setts(other))
+        return Intersection((*self.operands, *_operands(other)))
 
     def __or__(self, other: Integers) -> Setts:
         return self.setts().union(other)
@@ -591,6 +646,14 @@ def _as_setts(x: object) -> Setts:
     raise TypeError(f"a set of integers is a Stripe, Sett, Setts or Intersection, not {type(x).__name__}")
 
 
+def _lazy(x: object) -> Setts | Intersection:
+    return x if isinstance(x, Intersection) else _as_setts(x)
+
+
+def _operands(x: object) -> tuple[Setts, ...]:
+    return x.operands if isinstance(x, Intersection) else (_as_setts(x),)
+
+
 def _nests_of(x: object) -> tuple[Nest, ...]:
     match x:
         case Sett() | Setts():
@@ -600,16 +663,27 @@ def _nests_of(x: object) -> tuple[Nest, ...]:
     return _as_setts(x)._nests
 
 
-def _is_covered(s: Nest, theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
-    """Return whether the elements of one nest are all in a disjoint union."""
-    if any(nests.is_subset(s, t, lo, hi) for t in theirs):
+def _is_covered(each: tuple[Nest, ...], theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
+    """Return whether the common elements of nests are all in a disjoint union."""
+    if _one_is_covered(each, theirs, lo, hi):
         return True
     if len(theirs) == 1:
-        return False
+        outside = nests.complement(theirs[0]) if len(each) > 1 else []
+        return bool(outside) and all(conjunction.is_disjoint((*each, c), lo, hi) for c in outside)
     if lo is None or hi is None:
-        lo, hi = 0, lcm(nests.period(s), *(nests.period(t) for t in theirs))
+        lo, hi = 0, lcm(conjunction.period(each), *(nests.period(t) for t in theirs))
     # the members are disjoint, so that all is covered if the common elements add up
-    return sum(nests.count_common(s, t, lo, hi) for t in theirs) == nests.count(s, lo, hi)
+    return sum(conjunction.count((*each, t), lo, hi) for t in theirs) == conjunction.count(each, lo, hi)
+
+
+def _one_is_covered(each: tuple[Nest, ...], theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
+    """Return whether one of the nests alone is in one member, as far as that is answered."""
+    for s in each:
+        for t in theirs:
+            with suppress(TooHard) if len(each) > 1 else nullcontext():
+                if nests.is_subset(s, t, lo, hi):
+                    return True
+    return False
 
 
 def _meet(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None) -> list[Nest]:

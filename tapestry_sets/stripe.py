@@ -181,6 +181,11 @@ class Stripe:
     def elements(self, start: int, stop: int) -> Int64Array:
         """Return the elements in [start, stop) in ascending order, as int64.
 
+        Raises
+        ------
+        OverflowError
+            If an element does not fit int64.
+
         Examples
         --------
         >>> Stripe(1, 3, 1).elements(0, 10).tolist()
@@ -188,15 +193,58 @@ class Stripe:
         """
         start, stop = as_int(start, "Stripe.elements: start"), as_int(stop, "Stripe.elements: stop")
         first = self.find(start)
-        if first is None:
+        if first is None or first >= stop:
             return np.empty(0, np.int64)
-        within = (first - self.phase) % self.period  # the place of the first element in its block
-        block, at = np.divmod(np.arange(self.count(start, stop), dtype=np.int64) + within, self.on)
-        return block * self.period + at + (first - within)
+        beyond = (stop - 1 - self.phase) % self.period - (self.on - 1)  # how far the last element is behind stop - 1
+        return elements_between((self.level,), first, stop - 1 - max(0, beyond))
 
     def shift(self, k: int) -> Stripe:
         """Return {z + k : z in self}."""
         return Stripe(self.on, self.off, self.phase + as_int(k, "Stripe.shift: k"))
+
+
+def elements_between(levels: tuple[Level, ...], first: int, last: int) -> Int64Array:
+    """Return the elements of nested stripes from one element to another, both included, as int64.
+
+    Raises
+    ------
+    OverflowError
+        If one of the two does not fit int64.
+    """
+    if first < -(1 << 63) or last >= 1 << 63:
+        raise OverflowError(f"elements: {first} to {last} do not fit int64; ask for a part of them, or for find or nth")
+    if last - first < (1 << 63) - 1:
+        return _places(_shifted(levels, first), last + 1 - first) + first
+    half = (last - first) // 2 + 1  # places relative to the first may not fit
+    low = _places(_shifted(levels, first), half) + first
+    high = _places(_shifted(levels, first + half), last + 1 - first - half) + (first + half)
+    return np.concatenate([low, high])
+
+
+def _shifted(levels: tuple[Level, ...], origin: int) -> tuple[Level, ...]:
+    return ((*levels[0][:2], levels[0][2] - origin), *levels[1:]) if levels else ()
+
+
+def _places(levels: tuple[Level, ...], n: int) -> Int64Array:
+    """Return the elements of nested stripes in [0, n), for n <= 2**63; periods may be longer."""
+    if n <= 0:
+        return np.empty(0, np.int64)
+    if not levels:
+        return np.arange(n, dtype=np.int64)
+    (on, period, phase), inside = levels[0], levels[1:]
+    into = -phase % period  # 0 is this far into its period
+    first = _places(_shifted(inside, into), min(on - into, n))
+    start = period - into  # of the first whole period
+    whole, rest = divmod(max(0, n - start), period)
+    if n <= start:
+        return first
+    parts = [first]
+    if whole:
+        starts = np.arange(whole, dtype=np.int64) * period + start
+        parts.append((starts[:, None] + _places(inside, on)).ravel())
+    if rest:
+        parts.append(_places(inside, min(on, rest)) + (start + whole * period))
+    return np.concatenate(parts)
 
 
 def stripe_count(s: Level, start: int, stop: int) -> int:

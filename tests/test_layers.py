@@ -76,8 +76,13 @@ def test_importing_the_packages_loads_nothing_heavy(heavy: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_only_one_file_imports_each_foreign_world() -> None:
-    homes = {"onnx": "onnx_import.py", "islpy": "isl.py", "cupy": "on_cupy.py", "dask": "on_dask.py"}
+def test_few_files_import_each_foreign_world() -> None:
+    homes = {
+        "onnx": ("onnx_import.py", "networks.py"),
+        "islpy": ("isl.py",),
+        "cupy": ("on_cupy.py",),
+        "dask": ("on_dask.py",),
+    }
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             names = []
@@ -87,4 +92,4 @@ def test_only_one_file_imports_each_foreign_world() -> None:
                 names = [node.module or ""]
             for name in names:
                 home = homes.get(name.split(".")[0])
-                assert home is None or path.name == home, f"{path.name} imports {name}; only {home} may"
+                assert home is None or path.name in home, f"{path.name} imports {name}; only {home} may"

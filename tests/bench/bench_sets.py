@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import date
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tapestry_sets import Region, Sett, Stripe, allocate, isl, overlaps
 
 RESULTS = Path(__file__).parent / "results" / "bench_sets.md"
-SIZES = (10, 10**3, 10**6, 10**9, 10**12)
+SIZES = (10, 11, 10**3, 10**3 + 1, 10**6, 10**6 + 1, 10**9, 10**9 + 1, 10**12, 10**12 + 1)
 
 
 class Row(NamedTuple):
@@ -45,9 +45,9 @@ def seconds(query: Callable[[], object], rounds: int = 25) -> float:
     start = time.perf_counter()
     query()
     once = max(time.perf_counter() - start, 1e-8)
-    calls = max(1, int(1e-3 / once))
+    calls = max(1, int(5e-4 / once))
     best = once
-    for _ in range(rounds if once < 1e-2 else 3):
+    for _ in range(rounds if once < 1e-2 else min(rounds, 3)):
         start = time.perf_counter()
         for _ in range(calls):
             query()
@@ -92,14 +92,20 @@ def huge_coprime_periods() -> Iterable[Row]:
 
 
 def random_nest(source: random.Random, depth: int) -> Sett:
-    """Return nested stripes whose blocks are up to 64 elements long, each inside half of the one around it."""
-    stripes = []
-    longest = 64
-    for _ in range(depth):
-        on = source.randint(max(1, longest // 2), longest)
-        off = source.randint(1, longest)
-        stripes.append(Stripe(on, off, source.randint(0, on + off - 1)))
-        longest = max(2, on // 2)
+    """Return nested stripes from on = 64 inwards, each of a period up to twice the block around it.
+
+    At each level the period is 2 + r mod max(2, on), then on = 1 + r mod period, off = period - on (1 where
+    that is 0) and phase = r mod period, r being drawn anew each time, until `depth` or on < 2.
+    """
+
+    def r() -> int:
+        return source.getrandbits(32)
+
+    on, stripes = 64, []
+    while len(stripes) < depth and on >= 2:
+        period = 2 + r() % max(2, on)
+        on = 1 + r() % period
+        stripes.append(Stripe(on, period - on or 1, r() % period))
     return Sett(*stripes)
 
 
@@ -107,11 +113,11 @@ def random_nests() -> Iterable[Row]:
     """Disjointness and explicit intersection of random nested setts, depth 1 to 4."""
     for depth in (1, 2, 3, 4):
         source = random.Random(depth)
-        setts = [random_nest(source, depth) for _ in range(60)]
-        pairs = list(zip(setts, setts[1:] + setts[:1], strict=True))
-        ours = [seconds(lambda s=s, t=t: s.isdisjoint(t), 5) for s, t in pairs]
+        setts = [random_nest(source, depth) for _ in range(200)]
+        pairs = list(pairwise(setts))
+        ours = [seconds(lambda s=s, t=t: s.isdisjoint(t), 1) for s, t in pairs]
         sets = [(isl.to_isl(s), isl.to_isl(t)) for s, t in pairs]
-        peer = [seconds(lambda a=a, b=b: (a & b).is_empty(), 5) for a, b in sets]
+        peer = [seconds(lambda a=a, b=b: (a & b).is_empty(), 1) for a, b in sets]
         for (s, t), (a, b) in zip(pairs, sets, strict=True):
             assert s.isdisjoint(t) == (a & b).is_empty()
         note = f"mean {statistics.mean(ours) * 1e6:.1f} us against {statistics.mean(peer) * 1e6:.0f} us"
@@ -122,9 +128,10 @@ def random_nests() -> Iterable[Row]:
             "isl",
             note,
         )
-        pieces = statistics.mean(len((s & t).setts()) for s, t in pairs)
-        explicit = statistics.median(seconds(lambda s=s, t=t: (s & t).setts(), 5) for s, t in pairs)
-        listed = statistics.median(seconds(lambda a=a, b=b: (a & b).coalesce(), 5) for a, b in sets)
+        met = [(s & t).setts() for s, t in pairs]
+        pieces = statistics.mean(map(len, met))
+        explicit = statistics.median(seconds(lambda s=s, t=t: (s & t).setts(), 1) for s, t in pairs)
+        listed = statistics.median(seconds(lambda a=a, b=b: (a & b).coalesce(), 1) for a, b in sets)
         yield Row(
             f"random nests of depth {depth}, explicit intersection (median)",
             explicit,
@@ -203,6 +210,73 @@ def strides_that_numpy_gives_up_on() -> Iterable[Row]:
     )
 
 
+def strides_that_cannot_reach_a_byte() -> Iterable[Row]:
+    """Five strides, 10,000 steps of each, whose sums come close to a byte and cannot reach it."""
+    strides, byte = (12223, 12224, 36674, 61119, 85569), 89643481
+    counts = [min(10_000, byte // step + 1) for step in strides]  # more steps go past it, and beyond NumPy's sizes
+    memory = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), (10**10,), (1,))  # addresses alone are read
+    x = np.lib.stride_tricks.as_strided(memory, counts, strides)
+    y = memory[byte : byte + 1]
+
+    def numpy_gives_up() -> None:
+        try:
+            np.shares_memory(x, y, max_work=10**6)
+        except np.exceptions.TooHardError:
+            return
+        raise AssertionError("NumPy decided the case within a million steps")
+
+    assert not overlaps(x, y)
+    yield Row(
+        "strides 12223, 12224, 36674, 61119, 85569 against one byte",
+        seconds(lambda: overlaps(x, y)),
+        seconds(numpy_gives_up),
+        "np.shares_memory",
+        "NumPy gives up after 10^6 steps; it needs more than 25 s",
+    )
+
+
+def half_columns_of_reshaped_rows() -> Iterable[Row]:
+    """The left half of (n, n + 1), read again as (n + 1, n), against the left half there."""
+    n = 1024
+    base = allocate((n, n + 1))
+    half = base[:, : n // 2]
+    left = base.reshape((n + 1, n))[:, : n // 2]
+    s, t = Sett(Stripe(n // 2, n + 1 - n // 2)), Sett(Stripe(n // 2, n // 2))
+    window = islpy.Set(f"{{ [z] : 0 <= z < {n * (n + 1)} }}")
+    a, b = isl.to_isl(s) & window, isl.to_isl(t) & window
+    region = Region.from_bounds((n, n + 1), (0, 0), (n, n // 2))
+    assert overlaps(half, left)
+    yield Row(
+        "half columns of (n, n + 1) against those of (n + 1, n), views overlap?",
+        seconds(lambda: overlaps(half, left)),
+        None,
+        "none",
+    )
+    yield Row(
+        "the same as setts, first common in the box",
+        seconds(lambda: s.first_common(t, 0, n * (n + 1))),
+        seconds(lambda: (a & b).is_empty()),
+        "isl",
+    )
+    yield Row("the same, how many common", seconds(lambda: s.count_common(t, 0, n * (n + 1))), None, "isl: none")
+    pieces = len(region.reshape((n + 1, n)).members)
+    yield Row(
+        "a half-column slice reshaped (n, n + 1) to (n + 1, n), listed",
+        seconds(lambda: region.reshape((n + 1, n)), 3),
+        None,
+        "none",
+        f"{pieces} regions",
+    )
+
+
+def seven_half_on_stripes() -> Iterable[Row]:
+    """Seven half-on stripes of coprime periods: how many common elements in 10^9 integers."""
+    every = Sett() & Sett()
+    for n in (7, 11, 13, 17, 19, 23, 29):
+        every = every & Stripe(n // 2, n - n // 2)
+    yield Row("seven half-on stripes, how many below 10^9", seconds(lambda: every.count(0, 10**9)), None, "isl: > 20 s")
+
+
 def document_example() -> Iterable[Row]:
     """A[27] as 3 x 3 x 3, its block [:2, :2, :2] against A[2::5]: built and asked."""
 
@@ -239,14 +313,35 @@ def tiled_example(sizes: Iterable[int] = (24, 24_000, 24 * 10**9)) -> Iterable[R
 
 
 def one_size(n: int) -> Iterable[Row]:
-    """Queries at one size: the answers differ, the cost should not."""
-    s, t = Sett(Stripe(6, 1), Stripe(2, 1)).scale(n), Sett(Stripe(1, 4, 2)).scale(n)
-    half = Region.from_bounds((n, 4, n), (0, 1, 0), (n, 3, n // 2))
-    yield Row(f"size {n:.0e}: disjoint?", seconds(lambda: s.isdisjoint(t)), None, "")
-    yield Row(f"size {n:.0e}: first common", seconds(lambda: s.first_common(t, 0)), None, "")
-    yield Row(f"size {n:.0e}: count common", seconds(lambda: s.count_common(t, 0, 100 * n)), None, "")
-    yield Row(f"size {n:.0e}: nth", seconds(lambda: s.nth(4 * n)), None, "")
-    yield Row(f"size {n:.0e}: region reshape", seconds(lambda: half.reshape((4 * n, n))), None, "")
+    """Queries on the same stripes and views in a window of n integers: the cost should not grow with it."""
+    nested, fifths, odd = Sett(Stripe(6, 1), Stripe(2, 1)), Sett(Stripe(1, 4, 2)), Sett(Stripe(1, 13, 5))
+    other = Sett(Stripe(1, 6, 6), Stripe(1, 0))
+    window = (0, n)
+    base, square = allocate((n,)), allocate((n, n))
+    array = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), (n, 3), (3, 1))  # addresses alone are read
+    thirds = base[::3], base[1::3]
+    evens = base[::2], base[1::2]
+    columns = square[:, ::2], square[:, 1::2]
+    turned = square[::2, 1:].T, square[1:, ::2].T
+    queries: tuple[tuple[str, Callable[[], object], object], ...] = (
+        ("disjoint stripes, in the window", lambda: nested.isdisjoint(other, within=window), True),
+        ("first common of disjoint stripes", lambda: nested.first_common(other, 0, n), None),
+        ("first common", lambda: nested.first_common(fifths, 0, n), 7),
+        ("first common in the last of the window", lambda: odd.first_common(fifths, n - 10, n) is not None, None),
+        ("how many common", lambda: nested.count_common(fifths, 0, n), None),
+        ("listed &", lambda: len((nested & fifths).setts(within=window)), None),
+        ("listed & of disjoint stripes", lambda: (nested & other).setts(within=window).is_empty, True),
+        ("listed -", lambda: len(nested.difference(fifths, within=window)), None),
+        ("views A[::3], A[1::3] overlap?", lambda: overlaps(*thirds), False),
+        ("views A[::2], A[1::2] overlap?", lambda: overlaps(*evens), False),
+        ("views A[:, ::2], A[:, 1::2] of n x n overlap?", lambda: overlaps(*columns), False),
+        ("views A[::2, 1:].T, A[1:, ::2].T of n x n overlap?", lambda: overlaps(*turned), True),
+        ("arrays a[:, 0], a[:, 1] of n x 3 overlap?", lambda: overlaps(array[:, 0], array[:, 1]), False),
+    )
+    for name, query, wanted in queries:
+        found = query()
+        assert wanted is None or found == wanted, (name, n, found)
+        yield Row(f"{n:.0e}: {name}", seconds(query, 5), None, "")
 
 
 CASES = (
@@ -256,6 +351,9 @@ CASES = (
     slices_of_one_array,
     slices_of_one_tensor,
     strides_that_numpy_gives_up_on,
+    strides_that_cannot_reach_a_byte,
+    half_columns_of_reshaped_rows,
+    seven_half_on_stripes,
     document_example,
     tiled_example,
 )
@@ -287,15 +385,21 @@ def peer_table(rows: Iterable[Row]) -> list[str]:
 
 
 def size_table() -> list[str]:
-    """Return the cost of each query at each size as Markdown; the last column is largest over smallest."""
+    """Return the cost of each query in windows of each size as Markdown; the last column is largest over smallest."""
     columns = [list(one_size(n)) for n in SIZES]
-    lines = ["| query | " + " | ".join(f"{n:.0e}" for n in SIZES) + " | last / first |"]
+    lines = ["| query | " + " | ".join(map(power, SIZES)) + " | largest / smallest |"]
     lines.append("|---" * (len(SIZES) + 2) + "|")
     for rows in zip(*columns, strict=True):
-        name = rows[0].case.split(": ")[1]
-        costs = " | ".join(shown(row.ours) for row in rows)
-        lines.append(f"| {name} | {costs} | {rows[-1].ours / rows[0].ours:.2f} |")
+        name = rows[0].case.split(": ", 1)[1]
+        costs = [row.ours for row in rows]
+        lines.append(f"| {name} | {' | '.join(map(shown, costs))} | {max(costs) / min(costs):.1f} |")
     return lines
+
+
+def power(n: int) -> str:
+    """Return 10^k or 10^k + 1 as text."""
+    even = n - n % 2
+    return f"10^{len(str(even)) - 1}{' + 1' if n % 2 else ''}"
 
 
 def main() -> None:

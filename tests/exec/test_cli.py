@@ -274,7 +274,26 @@ def test_a_plan_of_another_model(file: Path, tmp_path: Path) -> None:
     model = network()
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((4, 3, 3, 3), np.float32), "w"))
     onnx.save(model, file)
-    refused(call("run", file, "--plan", tmp_path / "plan.json"), "'w' has other values")
+    refused(call("run", file, "--plan", tmp_path / "plan.json"), "another model", "'w'")
+
+
+def test_a_plan_runs_no_model_but_its_own(file: Path, tmp_path: Path) -> None:
+    made = tmp_path / "p.json"
+    made.write_text(call("plan", file, "--mesh", "2", "--json").stdout)
+    other = tmp_path / "other.onnx"
+    onnx.save(network(op="Sigmoid"), other)
+    refused(call("run", other, "--plan", made), "another model", "relu", "sigmoid")
+    heavier = network()
+    heavier.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w"))
+    onnx.save(heavier, other)
+    refused(call("run", other, "--plan", made), "another model", "'w'", "SHA-256")
+
+
+@pytest.mark.parametrize("option", ["--save", "--trace"])
+def test_targets_are_checked_before_the_work(file: Path, tmp_path: Path, option: str) -> None:
+    refused(call("run", file, option, tmp_path / "missing" / "out"), "folder does not exist")
+    refused(call("run", file, option, tmp_path), "is a folder")
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_memory_that_is_too_small(file: Path) -> None:

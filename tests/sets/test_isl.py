@@ -61,8 +61,14 @@ def test_regions_are_their_isl_sets(two: tuple[Region, Region]) -> None:
 def test_the_last_rung_answers_as_listed(one: list[Stripe], two: list[Stripe], window: tuple[int, int]) -> None:
     s, t = Sett(*one).nest, Sett(*two).nest
     a, b = listed(one, window), listed(two, window)
-    assert isl.nests_first_common(s, t, *window) == min(a & b, default=None)
-    assert isl.nest_is_subset(s, t, *window) == (a <= b)
+    assert isl.nests_first_common((s, t), *window) == min(a & b, default=None)
+
+
+def test_the_last_rung_stops_when_its_operations_are_used_up() -> None:
+    s, t = ((370121, 5920770, 3845551), (1, 5, 0)), ((1454776, 5657284, 4771152), (1, 25, 0))
+    with pytest.raises(isl.OutOfOperations, match=r"first common element of .* in \[-3008300, 304871740\)"):
+        isl.nests_first_common((s, t), -3008300, 304871740, operations=10)
+    assert isl.nests_first_common((s, t), -3008300, 304871740) == 39370181  # the limit does not stay
 
 
 def test_empty_unions_are_empty_isl_sets() -> None:

@@ -236,6 +236,36 @@ def test_too_hard_is_said_and_names_the_way_out() -> None:
         nest.count_common(s, t, 0, 10**17)
 
 
+@pytest.mark.parametrize("n", [10, 10**3, 10**6 + 1, 10**9, 10**12, 10**12 + 1, 10**18])
+def test_fixed_stripes_take_the_same_steps_in_any_window(n: int) -> None:
+    thirds, nested = ((1, 3, 0),), ((3, 6, 0), (1, 2, 0))  # nested: 0 and 2 modulo 6
+    with mock.patch.object(nest, "stripes_first_common", wraps=nest.stripes_first_common) as steps:
+        for other in (((1, 3, 1),), ((1, 6, 1),), ((5, 12, 1), (1, 4, 0))):  # all disjoint from both
+            for s in (thirds, nested):
+                assert nest.first_common(s, other, 0, n) is None
+                assert nest.first_common(other, s, 0, n) is None
+                assert nest.count_common(s, other, 0, n) == 0
+                assert nest.meet_within(s, other, 0, n) == []
+        left = nest.subtract_within(thirds, ((1, 2, 1),), 0, n)
+        met = nest.meet_within(nested, ((1, 5, 2),), 0, n)
+        assert steps.call_count < 400
+    assert sum(nest.count(piece, 0, n) for piece in left) == len(range(0, n, 6))
+    # 0 or 2 modulo 6 and 2 modulo 5: 12 or 2 modulo 30
+    assert sum(nest.count(piece, 0, n) for piece in met) == len(range(2, n, 30)) + len(range(12, n, 30))
+
+
+def test_a_search_goes_on_by_itself_where_isl_gives_up() -> None:
+    s = nest.canonical([(10**9, 2 * 10**9 + 11, 0), (1, 9_999_991, 7)])
+    t = nest.canonical([(10**9 + 5, 2 * 10**9 + 33, 3), (1, 10_000_019, 5)])
+    with mock.patch.object(isl, "nests_first_common", side_effect=isl.OutOfOperations):
+        with mock.patch.object(nest, "STEP_LIMIT", 2000), pytest.raises(TooHard, match="shorter range"):
+            nest.first_common(s, t, 0, 10**16)
+        with mock.patch.object(nest, "ISL_AFTER", 0):
+            s, t = ((7, 2003, 0), (1, 2, 0)), ((5, 3001, 1), (1, 2, 1))
+            wanted = next(z for z in range(100, 10**6) if z % 2003 in (0, 2, 4, 6) and (z - 1) % 3001 in (1, 3))
+            assert nest.first_common(s, t, 100, 10**9) == wanted
+
+
 def test_isl_takes_over_where_the_search_ends() -> None:
     s = ((370121, 5920770, 3845551), (1, 5, 0))
     t = ((1454776, 5657284, 4771152), (1, 25, 0))

@@ -101,6 +101,40 @@ def test_grids_are_the_elements_of_each_axis_in_order(one: tuple[Region]) -> Non
         assert r.is_empty or elements == sorted({point[axis] for point in listed_points(r)})
 
 
+@pytest.mark.parametrize("n", [10, 10**3 + 1, 10**6, 10**9 + 1, 10**12, 10**20])
+def test_slices_of_boxes_of_any_extent(n: int) -> None:
+    box = (n, 4)
+    evens, odds = (Region.from_slices(box, (slice(k, None, 2), slice(None))) for k in (0, 1))
+    thirds = Region.from_slices(box, (slice(None, None, 3), slice(1, 3)))
+    assert evens.isdisjoint(odds)
+    assert (evens & odds).is_empty
+    assert evens.first_common(odds) is None
+    assert evens.size == 4 * -(-n // 2)
+    assert odds.first_common(thirds) == (3, 1)
+    assert odds.count_common(thirds) == (odds & thirds).size == 2 * ((n - 4) // 6 + 1)
+    seen = thirds.slice((slice(None, None, -3), slice(None)))
+    assert seen.shape == (-(-n // 3), 4)
+    assert seen.size == (thirds.size if n % 3 == 1 else 0)
+
+
+def test_one_extent_of_a_shape_may_be_left_open() -> None:
+    r = Region((3, 4), [Sett(), Stripe(1, 1)])
+    assert r.reshape((-1, 2)).same_points(r.reshape((6, 2)))
+    with pytest.raises(ValueError, match=r"shape \(-1, 5\) may hold one -1"):
+        r.reshape((-1, 5))
+    with pytest.raises(ValueError, match=r"shape \(-1, -1\) may hold one -1"):
+        r.reshape((-1, -1))
+    with pytest.raises(ValueError, match=r"shape \(-1, 0\) may hold one -1"):
+        Region.full((0, 4)).reshape((-1, 0))
+
+
+def test_what_is_no_sequence_is_refused() -> None:
+    with pytest.raises(TypeError, match="Region: shape must be a sequence of integers, one for each axis, not 3"):
+        Region.full(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="Region: point must be a sequence of integers, one for each axis, not 1"):
+        1 in Region.full((3,))  # type: ignore[operator]  # noqa: B015
+
+
 # -------------------------------------------------------------------------------------------- against NumPy
 
 

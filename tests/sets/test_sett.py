@@ -157,8 +157,15 @@ def test_the_lazy_intersection_answers_as_a_set(
         assert both.elements(*window).tolist() == sorted(points)
     assert both.count(*window) == len(points)
     assert both.first(*window) == min(points, default=None)
-    assert both.isdisjoint(Sett(*three), within=window) == (not points & other)
-    assert both.issubset(Sett(*three), within=window) == (points <= other)
+    for third in (Sett(*three), Sett(*three) & Sett(), Sett(*three) | Sett.empty()):
+        assert both.isdisjoint(third, within=window) == (not points & other)
+        assert both.issubset(third, within=window) == (points <= other)
+        assert both.same_points(third, within=window) == (points == other)
+        assert third.issubset(both, within=window) == (other <= points)
+        assert third.isdisjoint(both, within=window) == (not points & other)
+        assert (both & third).count(*window) == len(points & other)
+        assert (both & third).first(*window) == min(points & other, default=None)
+        assert (both & third).elements(*window).tolist() == sorted(points & other)
     common = listed(one, period(one, two)) & listed(two, period(one, two))
     assert both.is_empty == (not common)
     assert members(both - Sett(*three), (0, 50)) == {
@@ -281,9 +288,56 @@ def test_half_on_stripes_of_coprime_periods() -> None:
     s, t = Sett(Stripe(50001, 50002)), Sett(Stripe(50009, 50010))
     assert not s.isdisjoint(t)
     assert (s & t).count() == 50001 * 50009
-    assert (s & t).count(0, 10**15) == sum(s.count_common(t, lo, lo + 10**14) for lo in range(0, 10**15, 10**14))
+    period, lo, rest = 100003 * 100019, 12345, 7 * 10**9 + 1
+    ends = np.arange(-1, rest // 100003 + 2)[:, None] * 100003 + [0, 50001]  # blocks of s, clipped to the rest
+    lows, highs = np.clip(ends, lo, lo + rest).T
+    below = [z // 100019 * 50009 + np.minimum(z % 100019, 50009) for z in (lows, highs)]  # elements of t in [0, z)
+    listed_rest = int((below[1] - below[0]).sum())
+    assert (s & t).count(lo, lo + 10**5 * period + rest) == 10**5 * 50001 * 50009 + listed_rest
     with pytest.raises(TooManyPieces, match="count_common"):
         (s & t).setts()
+
+
+def test_an_intersection_of_any_length_is_asked_without_listing_it() -> None:
+    s, t, odd = Sett(Stripe(50001, 50002)), Sett(Stripe(50009, 50010)), Sett(Stripe(1, 1, 1))
+    both = s & t
+    assert both <= s
+    assert not both <= odd
+    assert s >= both
+    assert not both.isdisjoint(odd)
+    assert not odd.isdisjoint(both)
+    assert both.isdisjoint(~s)
+    assert both.same_points(t & s)
+    assert (both & odd).count() == 50001 * 50009
+    assert odd.count_common(both) == 50001 * 50009
+    z = odd.first_common(both, 10**15)
+    assert z is not None
+    assert z % 2
+    assert z % 100003 < 50001
+    assert z % 100019 < 50009
+    with pytest.raises(TooManyPieces, match="count_common"):
+        both - odd
+
+
+def test_seven_half_on_stripes_are_counted_in_a_range() -> None:
+    periods = (7, 11, 13, 17, 19, 23, 29)
+    every = Sett() & Sett()
+    for n in periods:
+        every = every & Stripe(n // 2, n - n // 2)
+    assert every.count() == 3 * 5 * 6 * 8 * 9 * 11 * 14
+    count = every.count(0, 10**9)
+    one, two = (np.ones(m, bool) for m in (7 * 11 * 13 * 17, 19 * 23 * 29))
+    for cells, group in ((one, periods[:4]), (two, periods[4:])):
+        for n in group:
+            cells &= np.arange(len(cells)) % n < n // 2
+    # modulo the first four, z is one of 17017 residues; its further residues run through those of the others
+    places = np.flatnonzero(one)
+    order = np.arange(10**9 // len(one) + 1) * len(one)
+    seen = 0
+    for x in places.tolist():
+        z = order + x
+        seen += int(two[z[z < 10**9] % len(two)].sum())
+    assert count == seen
 
 
 def test_half_columns_through_a_reshape_of_coprime_extents() -> None:
@@ -325,6 +379,26 @@ def test_what_is_no_set_is_refused() -> None:
         0.5 in s  # noqa: B015
     with pytest.raises(TypeError, match="member 0 must be a Sett"):
         Setts([Stripe(1, 1)])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_what_is_no_window_is_refused(both: bool) -> None:
+    s = Sett() & Sett() if both else Sett()
+    with pytest.raises(TypeError, match=r"isdisjoint: within must be a pair \(start, stop\), not 5"):
+        s.isdisjoint(Stripe(1, 1), within=5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"not 3 values: \(1, 2, 3\)"):
+        s.issubset(Stripe(1, 1), within=(1, 2, 3))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"issubset: within\[1\] must be an integer"):
+        s.issubset(Stripe(1, 1), within=(1, 2.5))  # type: ignore[arg-type]
+
+
+def test_elements_inside_periods_beyond_int64() -> None:
+    assert Sett(Stripe(2**70, 5, -3), Stripe(1, 2)).elements(0, 10).tolist() == [0, 3, 6, 9]
+    assert (Sett(Stripe(1, 4)) & Stripe(2**70, 5)).elements(0, 20).tolist() == [0, 5, 10, 15]
+    ends = Sett(Stripe(1, 2**62)).elements(-(2**63), 2**63)
+    assert ends.tolist() == [-(2**62) - 1, 0, 2**62 + 1]
+    with pytest.raises(OverflowError, match="do not fit int64"):
+        Sett(Stripe(1, 4)).elements(2**63 - 3, 2**63 + 3)
 
 
 def test_half_a_range_is_refused() -> None:

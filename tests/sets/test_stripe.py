@@ -50,6 +50,21 @@ def test_verbs_are_those_of_the_listed_integers(s: Stripe, window: tuple[int, in
     assert s.find(window[0]) == min(after, default=None)
 
 
+@given(huge_levels, st.integers(-(2**63), 2**63 - 200), st.integers(0, 200))
+def test_elements_of_huge_stripes_are_listed_near_any_place(s: Level, lo: int, n: int) -> None:
+    on, period, phase = s
+    for scale in (1, 2**40):
+        stripe = Stripe(on * scale, (period - on) * scale, phase * scale)
+        wanted = [z for z in range(lo, lo + n) if (z - phase * scale) % (period * scale) < on * scale]
+        assert stripe.elements(lo, lo + n).tolist() == wanted
+
+
+def test_elements_do_not_depend_on_the_length_of_the_period() -> None:
+    assert Stripe(2**70, 5, 10).elements(0, 20).tolist() == [0, 1, 2, 3, 4, *range(10, 20)]
+    with pytest.raises(OverflowError, match="do not fit int64"):
+        Stripe(1, 0).elements(2**63 - 1, 2**63 + 1)
+
+
 @given(stripes(12, 1), st.integers(-40, 40))
 def test_nth_counts_from_zero_both_ways(s: Stripe, k: int) -> None:
     span = 60 * s.period
