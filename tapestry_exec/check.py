@@ -93,7 +93,7 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
     """
     if not isinstance(plan, ShardPlan):
         raise TypeError(f"check_plan: the plan is {type(plan).__name__}; it must be a ShardPlan")
-    wrong = misfit(plan, ShardPlan, "plan") or _wrong_length(plan)
+    wrong = misfit(plan, ShardPlan, "plan") or _wrong_length(plan) or _wrong_tensor(plan.graph)
     if wrong is not None:
         raise InvalidPlan(f"{wrong}; make the plan again")
     follow = _Follow(plan)
@@ -164,6 +164,10 @@ class _Follow:
             self._fail(f"{where}: {b.nbytes} bytes for shape {b.shape} of {b.dtype}, {prod(b.shape) * itemsize} needed")
         if b.offset < 0 or b.offset % itemsize:
             self._fail(f"{where}: offset {b.offset} must be >= 0 and a multiple of {itemsize}")
+        if b.fill is not None and dtype.kind in "biu":
+            low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            if not low <= b.fill <= high or b.fill != int(b.fill):
+                self._fail(f"{where}: fill {b.fill} is no value of {b.dtype}")
         if b.tensor in self.graph.stored or b.tensor in self.graph.selections:
             tensor = self._source(b.tensor)
             if len(tensor.shape) != len(b.shape):
@@ -527,6 +531,18 @@ def _wrong_length(plan: ShardPlan) -> str | None:
     for name, entries in lists:
         if len(entries) != size:
             return f"{name} has {len(entries)} entries; the mesh has {size} devices"
+    return None
+
+
+def _wrong_tensor(graph: Graph) -> str | None:
+    """Which stored tensor of a graph is of no known kind, or has a path or digest that is no text."""
+    for name, tensor in graph.stored.items():
+        where = f"plan.graph.stored[{name!r}]"
+        if tensor.kind not in ("input", "constant", "result"):
+            return f"{where}.kind is {_shown(tensor.kind)}; it must be input, constant or result"
+        wrong = misfit(tensor.path, str | None, f"{where}.path") or misfit(tensor.sha256, str | None, f"{where}.sha256")
+        if wrong is not None:
+            return wrong
     return None
 
 

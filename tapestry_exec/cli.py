@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,13 +14,22 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_exec.evaluate import DIFFERENCE_BOUND, difference, evaluate
+from tapestry_exec.evaluate import DIFFERENCE_BOUND, difference, evaluate, read_array
 from tapestry_exec.expression import parse_views
-from tapestry_exec.run import ResultMismatch, Run, StepFailed, TransferMismatch, run
+from tapestry_exec.run import (
+    ResultMismatch,
+    Run,
+    StepFailed,
+    TransferMismatch,
+    check_target,
+    replacing,
+    run,
+)
 from tapestry_plan import (
     Graph,
     Mesh,
     ShardPlan,
+    Stored,
     before_softmax,
     demo_model,
     load_onnx,
@@ -126,14 +133,20 @@ def parse_nbytes(text: str | None) -> int | None:
 
 def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
     """Seeded inputs for a graph: standard normal floats, small integers, booleans."""
-    out = {}
-    for k, (name, tensor) in enumerate((n, t) for n, t in graph.stored.items() if t.kind == "input"):
-        rng = np.random.default_rng((seed, k))
+    inputs = [tensor for tensor in graph.stored.values() if tensor.kind == "input"]
+    return {tensor.name: _random_input(tensor, np.random.default_rng((seed, k))) for k, tensor in enumerate(inputs)}
+
+
+def _random_input(tensor: Stored, rng: np.random.Generator) -> Array:
+    try:
         if np.dtype(tensor.dtype).kind in "fc":
-            out[name] = rng.standard_normal(tensor.shape).astype(tensor.dtype)
-        else:
-            out[name] = rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
-    return out
+            return rng.standard_normal(tensor.shape).astype(tensor.dtype)
+        return rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
+    except (MemoryError, ValueError, OverflowError):  # NumPy has several ways to say that an array is too large
+        raise MemoryError(
+            f"input {tensor.name!r} of shape {tensor.shape} does not fit into this machine's memory; "
+            "give it smaller extents"
+        ) from None
 
 
 def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Array]:
@@ -146,9 +159,9 @@ def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Arra
         if name not in out:
             raise click.UsageError(f"--input {item!r}: the model has no input {name!r}; it has {sorted(out)}")
         try:
-            out[name] = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise click.UsageError(f"--input {item!r}: {file} cannot be read as a .npy array: {error}") from None
+            out[name] = read_array(file)
+        except (OSError, ValueError) as error:
+            raise click.UsageError(f"--input {item!r} cannot be read: {error}") from None
     return out
 
 
@@ -182,7 +195,7 @@ def _plain_lines(label: str) -> Callable[[int, int, str], None]:
 
 
 @contextmanager
-def stage(label: str) -> Iterator[None]:
+def timed(label: str) -> Iterator[None]:
     """Say what is being done, and how long it took: a spinner on a terminal, a plain line elsewhere."""
     begin = perf_counter()
     if sys.stderr.isatty():
@@ -217,13 +230,13 @@ def print_operators(p: ShardPlan, title: str) -> None:
     """For each operator its sharding, what it pulls from other devices, and what its shards share."""
     rows = [
         (
-            stage_.node,
-            stage_.op,
-            " ".join(f"{axis}:{parts}" for axis, parts in stage_.sharding.items() if parts > 1) or "whole",
-            f"{sum(stage_.nbytes_received):,}",
-            f"{stage_.nbytes_shared:,}",
+            one.node,
+            one.op,
+            " ".join(f"{axis}:{parts}" for axis, parts in one.sharding.items() if parts > 1) or "whole",
+            f"{sum(one.nbytes_received):,}",
+            f"{one.nbytes_shared:,}",
         )
-        for stage_ in p.stages
+        for one in p.stages
     ]
     print_table(title, ("operator", "type", "sharding", "B pulled", "B shared"), rows, (3, 4))
 
@@ -260,11 +273,11 @@ def print_totals(p: ShardPlan) -> None:
 @seed_option
 def demo(mesh: Mesh, seed: int) -> None:
     """Plan SqueezeNet for a mesh, run the plan, and compare with the network run whole."""
-    with stage("reading SqueezeNet from the onnx package, with seeded weights"):
+    with timed("reading SqueezeNet from the onnx package, with seeded weights"):
         model = demo_model(seed)
         # softmax flattens differences, so compare what goes into it
         graph = load_onnx(model, outputs=before_softmax(model))
-    with stage(f"planning for {mesh.size} devices"):
+    with timed(f"planning for {mesh.size} devices"):
         p = plan(graph, mesh, seed=seed)
     inputs = random_inputs(graph, seed)
     with progress_bar("running") as progress:
@@ -314,7 +327,7 @@ def plan_command(
     """Plan an ONNX model for a mesh and print what moves."""
     nbytes = parse_nbytes(memory)
     graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
-    with stage(f"planning {model.name} for {mesh.size} devices"):
+    with timed(f"planning {model.name} for {mesh.size} devices"):
         p = plan(graph, mesh, memory=nbytes, seed=seed)
     if as_json:
         click.echo(p.to_json())
@@ -354,16 +367,20 @@ def run_command(
     """Plan an ONNX model, or take a plan from a file, and run it."""
     if mesh is not None and plan_file is not None:
         raise click.UsageError("--mesh and --plan cannot both be given: the plan names its mesh")
+    if save is not None:
+        save = _npz_target(save)
+    if trace is not None:
+        check_target(trace, "--trace")
     nbytes = parse_nbytes(memory)
-    for option, target in (("--trace", trace), ("--save", save)):
-        _check_target(option, target)
     p = ShardPlan.from_json(_file(plan_file).read_bytes()) if plan_file is not None else None
     graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
     if p is not None:
-        _check_same_model(p.graph, graph, model, plan_file)
-    if p is None:
+        apart = first_difference(p.graph, graph)
+        if apart is not None:
+            raise click.UsageError(f"{plan_file} was made for another model than {model}: {apart}; make the plan again")
+    else:
         mesh = mesh or Mesh.parse("4")
-        with stage(f"planning {model.name} for {mesh.size} devices"):
+        with timed(f"planning {model.name} for {mesh.size} devices"):
             p = plan(graph, mesh, memory=nbytes, seed=seed)
     named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
     constants = {name: graph.stored[name].data for name in named if name in graph.stored}
@@ -372,53 +389,62 @@ def run_command(
         r = run(p, inputs, verify=verify, progress=progress, trace=trace, memory=nbytes, constants=constants)
     print_devices(p, r)
     for name, value in r.outputs.items():
-        apart = f", difference from the unsharded run {r.difference[name]:.3g}" if r.difference is not None else ""
-        click.echo(f"output {name}: {value.dtype}{list(value.shape)}{apart}")
+        found = f", difference from the unsharded run {r.difference[name]:.3g}" if r.difference is not None else ""
+        click.echo(f"output {name}: {value.dtype}{list(value.shape)}{found}")
     click.echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal; {r.seconds:.3f} s")
     if save is not None:
-        partial = save.with_name(save.name + ".partial")
-        with open(partial, "wb") as file:
+        with replacing(save) as file:
             np.savez(file, allow_pickle=False, **r.outputs)
-        os.replace(partial, save)
 
 
-def _check_target(option: str, target: Path | None) -> None:
-    """A file that is written at the end must be possible from the beginning."""
-    if target is None:
-        return
-    if target.is_dir():
-        raise click.UsageError(f"{option} {str(target)!r} is a folder; give the name of a file")
-    if not target.resolve().parent.is_dir():
-        raise click.UsageError(f"{option} {str(target)!r}: its folder does not exist; make it first")
+def _npz_target(path: Path) -> Path:
+    target = check_target(path, "--save")
+    if path.suffix != ".npz":
+        raise click.UsageError(f"--save: {str(path)!r} does not end in .npz, as files of several arrays do; rename it")
+    return target
 
 
-def _check_same_model(planned: Graph, loaded: Graph, model: Path, plan_file: Path | None) -> None:
-    """A plan runs the very graph that it was made for: same tensors, operators and weights."""
-    mine, theirs = planned.to_dict(), loaded.to_dict()
-    for tensor in (*mine["tensors"], *theirs["tensors"]):
-        tensor.pop("path", None)
-    for part in ("tensors", "order"):
-        for a, b in zip_longest(mine[part], theirs[part]):
-            if a != b:
-                raise click.UsageError(
-                    f"plan {str(plan_file)!r} was made for another model than {str(model)!r}: the plan has "
-                    f"{_brief(a)}, the model {_brief(b)}; give the plan's own model, or plan again"
+def first_difference(planned: Graph, loaded: Graph) -> str | None:
+    """The first thing in which the graph of a plan and that of a model differ, None when they are the same.
+
+    Tensors with the SHA-256 of constants, operators with their attributes, selections and outputs are
+    compared by name; where the constants lie does not matter.
+
+    Examples
+    --------
+    >>> g, h = Graph(), Graph()
+    >>> _ = g.output(g.input("x", (2, 3))), h.output(h.input("x", (2, 4)))
+    >>> first_difference(g, g), first_difference(g, h)
+    (None, "tensor 'x' has shape [2, 3] in the plan, [2, 4] in the model")
+    """
+    ours, theirs = planned.to_dict(), loaded.to_dict()
+    found = [_entries_apart("tensor", *({one["name"]: one for one in d["tensors"]} for d in (ours, theirs)))]
+    for kind, key in (("operator", "node"), ("selection", "select")):
+        found.append(_entries_apart(kind, *({e[key]: e for e in d["order"] if key in e} for d in (ours, theirs))))
+    found.append(
+        _entries_apart("output", *({k: {"tensor": v} for k, v in d["outputs"].items()} for d in (ours, theirs)))
+    )
+    return next((one for one in found if one is not None), None)
+
+
+def _entries_apart(
+    kind: str, ours: Mapping[str, Mapping[str, Any]], theirs: Mapping[str, Mapping[str, Any]]
+) -> str | None:
+    for name in [*ours, *theirs]:
+        if name not in ours or name not in theirs:
+            return f"{kind} {name!r} is only in the {'plan' if name in ours else 'model'}"
+        for key in [*ours[name], *theirs[name]]:
+            one, other = ours[name].get(key), theirs[name].get(key)
+            if key == "path" or one == other:
+                continue
+            if key == "sha256" and one and other:
+                return (
+                    f"constant {name!r} has other values: SHA-256 {one[:12]}… in the plan, {other[:12]}… in the model"
                 )
-    if mine["outputs"] != theirs["outputs"]:
-        raise click.UsageError(
-            f"plan {str(plan_file)!r} was made for another model than {str(model)!r}: the plan gives "
-            f"{list(mine['outputs'])}, the model {list(theirs['outputs'])}"
-        )
-
-
-def _brief(entry: dict[str, Any] | None) -> str:
-    """A tensor, selection or operator of a graph document in a few words."""
-    if entry is None:
-        return "no more"
-    if "kind" in entry:
-        digest = f" with SHA-256 {entry['sha256'][:12]}…" if "sha256" in entry else ""
-        return f"{entry['kind']} {entry['name']!r} of {entry['dtype']}{entry['shape']}{digest}"
-    return f"{entry.get('op') or entry.get('label')} {entry.get('node') or entry.get('select')!r} of {entry['inputs']}"
+            if key == "pieces":
+                return f"{kind} {name!r} selects other cells"
+            return f"{kind} {name!r} has {key} {one} in the plan, {other} in the model"
+    return None
 
 
 def _file(path: Path) -> Path:

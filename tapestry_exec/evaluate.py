@@ -209,7 +209,7 @@ def read_array(file: str | Path) -> Array:
             raise ValueError(f"{file} is no .npy file; write the array with numpy.save")
     try:
         array: Array = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError, MemoryError) as error:
+    except Exception as error:  # NumPy reads the header as Python text, and raises whatever that raises
         if "allow_pickle" in str(error):
             raise ValueError(f"{file} holds Python objects; save an array of numbers or booleans") from None
         raise ValueError(f"{file} is damaged or truncated: {error}; write the array again") from None

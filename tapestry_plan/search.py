@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tapestry_plan.cost import (
+    MAX_STAGE_SECONDS,
     TICKS_PER_SECOND,
     Held,
     Int,
@@ -311,6 +312,12 @@ class Problem:
             seconds[row] = max(
                 compute_seconds(per_point * (box.size if box else 0), int(nbytes[row, device]), self.mesh)
                 for device, box in enumerate(option.boxes)
+            )
+        if seconds.size and seconds.max() > MAX_STAGE_SECONDS:
+            raise ValueError(
+                f"operator {node.name!r} ({node.op}) with index space {self.graph.signature(node.name).index_shape} is "
+                f"modelled to take {seconds.max():.3g} s, more than the {MAX_STAGE_SECONDS:.0f} s that are counted "
+                "exactly; give smaller extents or higher rates of the mesh"
             )
         return to_ticks(seconds)
 

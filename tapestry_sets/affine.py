@@ -7,11 +7,11 @@ products is an `ImplicitRegion`, decided by isl.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,11 @@ from tapestry_sets.progression import (
 )
 from tapestry_sets.region import Region, Regions
 from tapestry_sets.stripe import Int64Array, as_int
+
+T = TypeVar("T")
+
+LIST_LIMIT = 1 << 15
+"""Images that are no small union of products are listed where the selection has at most so many blocks' cells."""
 
 
 def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:
@@ -192,7 +197,11 @@ def as_box(within: Box | Sequence[int] | None, default: Box) -> Box:
     """Return a Box from a box, a shape, or None (the default)."""
     if within is None:
         return default
-    return within if isinstance(within, Box) else Box.of(tuple(within))
+    if isinstance(within, Box):
+        return within
+    if not isinstance(within, Iterable):
+        raise TypeError(f"within: {within!r} is neither a Box nor a shape; give one extent for each axis")
+    return Box.of(tuple(within))
 
 
 def _same_rank(what: str, got: int, want: int) -> None:
@@ -423,6 +432,8 @@ class ImplicitRegion:
         The set in isl's notation.
     known_size : int, optional
         The number of points where it is known without counting.
+    known_points : int64 array of shape (n, rank), optional
+        The points in row-major order, where they are few and were listed.
 
     Examples
     --------
@@ -436,6 +447,7 @@ class ImplicitRegion:
     shape: tuple[int, ...]
     text: str
     known_size: int | None = field(default=None, compare=False, repr=False)
+    known_points: Int64Array | None = field(default=None, compare=False, repr=False)
 
     @property
     def rank(self) -> int:
@@ -445,7 +457,10 @@ class ImplicitRegion:
     @property
     def is_empty(self) -> bool:
         """Whether there is no point."""
-        return bool(self.to_isl().is_empty())
+        if self.known_points is not None:
+            return not len(self.known_points)
+        points = self.to_isl()
+        return bool(self._ask("is_empty", points.is_empty))
 
     @property
     def size(self) -> int:
@@ -456,9 +471,12 @@ class ImplicitRegion:
         TooHard
             If the points would have to be counted one by one and may be more than `COUNT_LIMIT`.
         """
+        if self.known_points is not None:
+            return len(self.known_points)
         if self.known_size is not None:
             return self.known_size
-        count = isl.count_points(self.to_isl(), COUNT_LIMIT)
+        points = self.to_isl()
+        count = self._ask("size", lambda: isl.count_points(points, COUNT_LIMIT), isl.COUNT_OPERATIONS)
         if count is None:
             raise TooHard(
                 f"ImplicitRegion.size: counting needs a scan of up to {prod(self.shape)} points of the box "
@@ -470,33 +488,84 @@ class ImplicitRegion:
         """Return the set as an islpy.Set."""
         return isl.read_set(self.text)
 
+    def _ask(self, what: str, question: Callable[[], T], operations: int = isl.MAX_OPERATIONS) -> T:
+        """What isl answers within its limit."""
+        refusal = TooHard(
+            f"ImplicitRegion.{what}: isl needs more than {operations} operations for a set in the box {self.start} + "
+            f"{self.shape}; ask about the image of a smaller selection"
+        )
+        return isl.bounded(question, refusal, operations)
+
     def __contains__(self, point: Sequence[int]) -> bool:
         at = as_ints(point, "ImplicitRegion: point")
         _same_rank(f"ImplicitRegion: point {at}", len(at), self.rank)
-        return not self.to_isl().intersect(isl.point_set(at)).is_empty()
+        if self.known_points is not None:
+            return bool((self.known_points == np.array(at, object)).all(axis=1).any())
+        points = self.to_isl().intersect(isl.point_set(at))
+        return not self._ask("__contains__", points.is_empty)
+
+    def _held_by(self, other: ImplicitRegion | Region | Regions | Box) -> list[bool] | None:
+        """Say for each point whether it is in `other`; None if the points are not listed."""
+        if self.known_points is None:
+            return None
+        points = map(tuple, self.known_points.tolist())
+        if not isinstance(other, ImplicitRegion):
+            return [point in other for point in points]
+        if other.known_points is None:
+            return None
+        theirs = set(map(tuple, other.known_points.tolist()))
+        return [point in theirs for point in points]
 
     def __and__(self, other: ImplicitRegion | Region | Regions | Box) -> ImplicitRegion:
-        return ImplicitRegion(self.start, self.shape, str(self.to_isl().intersect(_isl_of(other))))
+        text = str(self.to_isl().intersect(_isl_of(other)))
+        held = self._held_by(other)
+        points = None if held is None or self.known_points is None else self.known_points[np.array(held, bool)]
+        return ImplicitRegion(self.start, self.shape, text, known_points=points)
 
     def __le__(self, other: ImplicitRegion | Region | Regions | Box) -> bool:
-        return bool(self.to_isl().is_subset(_isl_of(other)))
+        held = self._held_by(other)
+        if held is not None:
+            return all(held)
+        mine, theirs = self.to_isl(), _isl_of(other)
+        return bool(self._ask("__le__", lambda: mine.is_subset(theirs)))
 
     def isdisjoint(self, other: ImplicitRegion | Region | Regions | Box) -> bool:
         """Return whether no point is common."""
-        return bool(self.to_isl().is_disjoint(_isl_of(other)))
+        held = self._held_by(other)
+        if held is not None:
+            return not any(held)
+        mine, theirs = self.to_isl(), _isl_of(other)
+        return bool(self._ask("isdisjoint", lambda: mine.is_disjoint(theirs)))
 
     def same_points(self, other: ImplicitRegion | Region | Regions | Box) -> bool:
         """Return whether both hold the same points."""
-        return bool(self.to_isl().is_equal(_isl_of(other)))
+        held = self._held_by(other)
+        if held is not None:
+            return all(held) and len(held) == other.size
+        mine, theirs = self.to_isl(), _isl_of(other)
+        return bool(self._ask("same_points", lambda: mine.is_equal(theirs)))
 
     def points(self) -> Int64Array:
         """Return the points in row-major order, int64 of shape (size, rank)."""
+        if self.known_points is not None:
+            return self.known_points.copy()
         self.size  # noqa: B018  refuses what is too large to list
-        return np.array(isl.list_points(self.to_isl()), np.int64).reshape(-1, self.rank)
+        points = self.to_isl()
+        listed = self._ask("points", lambda: isl.list_points(points), isl.LIST_OPERATIONS)
+        return np.array(listed, np.int64).reshape(-1, self.rank)
 
     def bounds(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """Return the tight bounds (low, one past high), or None if the set is empty."""
-        return isl.bounds_of(self.to_isl())
+        if self.known_points is not None:
+            return _bounds_of_points(self.known_points)
+        points = self.to_isl()
+        return self._ask("bounds", lambda: isl.bounds_of(points))
+
+
+def _bounds_of_points(points: Int64Array) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    if not len(points):
+        return None
+    return tuple(points.min(axis=0).tolist()), tuple((points.max(axis=0) + 1).tolist())
 
 
 def _isl_of(x: ImplicitRegion | Region | Regions | Box) -> Any:
@@ -665,15 +734,21 @@ class IndexProjection:
         >>> difference.image(Box.of((4, 4))).bounds()
         ((-3,), (4,))
         """
+        if within is not None:
+            within = as_box(within, Box((), ()))
+            _same_rank("IndexProjection.image: within", within.rank, self.map.out_rank)
         if isinstance(selection, Box) and self.is_separable and not self._cuts:
             out = [] if selection.is_empty else [self._project_box(selection)]
         else:
             grids = self._column_grids(selection)
+            if not grids:
+                nowhere = within or Box.of((0,) * self.map.out_rank)
+                return Regions(nowhere.shape, (), nowhere.start)
             if not self.is_separable and self._entangled(grids):
                 hull = grid_hull(map(self._project, grids))
                 return self._implicit_image(selection, hull, within, self._injective_size(grids))
             out = [self._project(grid) for grid in grids]
-        frame = grid_hull(out) if within is None else as_box(within, Box((), ()))
+        frame = grid_hull(out) if within is None else within
         if frame is None:
             return Regions((0,) * self.map.out_rank, ())
         try:
@@ -691,10 +766,18 @@ class IndexProjection:
         """
         if box.is_empty:
             raise ValueError(f"IndexProjection.bounding_box: {box} is empty, so its image has no bounds")
+        if any(cut.is_extra for cut in self._cuts):
+            return self._bounding_box_of_splits(box)
         grids = [self._project_box(box)] if not self._cuts else map(self._project, self._column_grids(box))
         hull = grid_hull(grids)
         assert hull is not None, "a box that is not empty has an image"
         return hull
+
+    def _bounding_box_of_splits(self, box: Box) -> Box:
+        """The bounding box where one axis is split twice: its parts are not independent, so isl or a list decides."""
+        bounds = self.image(box).bounds()
+        assert bounds is not None, "a box that is not empty has an image"
+        return Box.from_bounds(*bounds)
 
     def shared(self, one: Box, other: Box, within: Box | Sequence[int] | None = None) -> Regions | ImplicitRegion:
         """Return the cells that both index boxes touch.
@@ -747,14 +830,30 @@ class IndexProjection:
         self,
         selection: Box | Region | Regions,
         hull: Box | None,
-        within: Box | Sequence[int] | None,
+        within: Box | None,
         size: int | None,
     ) -> ImplicitRegion:
         """The image by its constraints; `size` is that of the whole image, where known."""
         assert hull is not None, "an empty selection has an explicit image"
-        frame = as_box(within, hull)
+        frame = within or hull
         image = _isl_of(selection).apply(self._isl_map()).intersect(isl.box_set(frame.start, frame.stop))
-        return ImplicitRegion(frame.start, frame.shape, str(image), size if frame.contains(hull) else None)
+        points = self._listed_image(selection, hull, frame)
+        return ImplicitRegion(frame.start, frame.shape, str(image), size if frame.contains(hull) else None, points)
+
+    def _listed_image(self, selection: Box | Region | Regions, hull: Box, frame: Box) -> Int64Array | None:
+        """The image's points in row-major order, None where they are too many to list or exceed 64 bits."""
+        far = max(map(abs, (*hull.start, *hull.stop, *frame.start, *frame.stop)), default=0)
+        if selection.size * prod(self.shape) > LIST_LIMIT or far * (1 + len(self.shape)) >= 2**62 or hull.size >= 2**62:
+            return None
+        starts = np.array([self(point).start for point in _points_of(selection)], np.int64)
+        inner = np.indices(self.shape, np.int64).reshape(len(self.shape), prod(self.shape)).T
+        cells = (starts[:, None, :] + inner).reshape(-1, len(self.shape))
+        held = (cells >= frame.start).all(axis=1) & (cells < frame.stop).all(axis=1)
+        numbers = np.zeros(len(cells), np.int64)
+        for x, low, n in zip(cells.T, hull.start, hull.shape, strict=True):
+            numbers = numbers * n + (x - low)
+        _, first = np.unique(numbers[held], return_index=True)
+        return cells[held][first]
 
     def _injective_size(self, grids: list[Grid]) -> int | None:
         """The image's size if every index point and every offset in the block gives a cell of its own."""
@@ -885,6 +984,10 @@ class IndexProjection:
             )
         moved = AffineMap(other.map.matrix, bounds.start, other.map.in_rank)
         return IndexProjection(self.map.then(moved), bounds.shape, self.splits)
+
+
+def _points_of(selection: Box | Region | Regions) -> Iterable[tuple[int, ...]]:
+    return selection.points() if isinstance(selection, Box) else map(tuple, selection.points().tolist())
 
 
 def _product_size(grids: list[Grid]) -> int | None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapestry_sets import isl
-from tapestry_sets.affine import AffineMap, Box, grid_of
+from tapestry_sets.affine import AffineMap, Box
 from tapestry_sets.maps import (
     INT64_MAX,
     IndexMap,
@@ -31,7 +31,7 @@ from tapestry_sets.maps import (
     stays_injective,
 )
 from tapestry_sets.nest import TooHard, TooManyPieces, contains_each, merge_nests
-from tapestry_sets.progression import Progression, combine, explicit_setts
+from tapestry_sets.progression import Progression, combine, explicit_setts, interval
 from tapestry_sets.region import Regions, unflatten
 from tapestry_sets.sett import Setts
 from tapestry_sets.stripe import Int64Array
@@ -78,7 +78,8 @@ class Cells:
         numbers = self.listed(LIST_LIMIT)
         if numbers is not None:
             return not len(numbers)
-        return bool(self._ask("whether a view reads anything", lambda: self.to_isl().is_empty()))
+        points = self.to_isl()
+        return bool(self._ask("whether a view reads anything", points.is_empty))
 
     @property
     def size(self) -> int:
@@ -88,28 +89,40 @@ class Cells:
         if len(self.pieces) == 1 and not self.pieces[0].guards and stays_injective(self.pieces[0], Box.of(self.shape)):
             return prod(self.shape)
         numbers = self.listed(COUNT_LIMIT)
-        return len(numbers) if numbers is not None else _counted(self.to_isl, f"the cells that {self._name} reads")
+        if numbers is not None:
+            return len(numbers)
+        return self._counted(self.to_isl(), f"the cells that {self._name} reads")
+
+    def _counted(self, points: Any, what: str) -> int:
+        refusal = TooHard(
+            f"counting {what} needs a scan of more than {COUNT_LIMIT} candidates; overlaps() and the witness do not"
+        )
+        operations = isl.COUNT_OPERATIONS * len(self.pieces)
+        count = isl.bounded(lambda: isl.count_points(points, COUNT_LIMIT), refusal, operations)
+        if count is None:
+            raise refusal
+        return count
 
     @property
     def _name(self) -> str:
         return f"a view of shape {self.shape}"
 
     def _ask(self, what: str, question: Callable[[], T], operations: int = isl.MAX_OPERATIONS) -> T:
-        """What isl answers within its limit."""
+        """What isl answers within its limit for each of the pieces."""
         refusal = TooHard(
             f"{what}: the cells that {self._name} reads of an allocation of shape {self.home} are no few setts, they "
             f"are too many to list, and isl needs more than {operations} operations; ask about a part of the view"
         )
-        return isl.bounded(question, refusal, operations)
+        return isl.bounded(question, refusal, operations * len(self.pieces))
 
     def listed(self, limit: int) -> Int64Array | None:
-        """Return the different row-major numbers in ascending order, from one by one.
+        """Return the different row-major numbers, ascending; None if the view has more than `limit` cells.
 
-        None if the view has more than `limit` cells, or numbers that exceed 64 bits.
+        Also None where a number may exceed 64 bits.
         """
         if prod(self.shape) > limit:
             return None
-        points = np.indices(self.shape, np.int64).reshape(len(self.shape), -1).T
+        points = np.indices(self.shape, np.int64).reshape(len(self.shape), prod(self.shape)).T
         try:
             each = [_numbers(read_points(piece, points), self.home) for piece in self.pieces]
         except OverflowError:
@@ -134,6 +147,9 @@ class Cells:
         """Return the row-major numbers as an islpy.Set."""
         if self.setts is not None:
             return isl.to_isl(self.setts).intersect(isl.box_set((0,), (self.extent,)))
+        return self._ask("the cells as isl's set", self._isl_numbers, isl.BUILD_OPERATIONS)
+
+    def _isl_numbers(self) -> Any:
         found = image_to_isl(self.pieces, Box.of(self.shape))
         return found.apply(isl.relinearize_map(self.home, (self.extent,)))
 
@@ -159,7 +175,8 @@ class Cells:
         common = self._listed_common(other, LIST_LIMIT)
         if common is not None:
             return len(common) > 0
-        return not self._ask("whether two views overlap", lambda: self.to_isl().is_disjoint(other.to_isl()))
+        mine, theirs = self.to_isl(), other.to_isl()
+        return not self._ask("whether two views overlap", lambda: mine.is_disjoint(theirs))
 
     def issubset(self, other: Cells) -> bool:
         """Return whether every cell is in `other`."""
@@ -168,7 +185,8 @@ class Cells:
         common = self._listed_common(other, LIST_LIMIT)
         if common is not None:
             return len(common) == self.size
-        return bool(self._ask("whether a view contains another", lambda: self.to_isl().is_subset(other.to_isl())))
+        mine, theirs = self.to_isl(), other.to_isl()
+        return bool(self._ask("whether a view contains another", lambda: mine.is_subset(theirs)))
 
     def count_common(self, other: Cells) -> int:
         """Return how many cells are in both; TooHard if they are too many to count one by one."""
@@ -177,7 +195,7 @@ class Cells:
         common = self._listed_common(other, COUNT_LIMIT)
         if common is not None:
             return len(common)
-        return _counted(lambda: self.to_isl().intersect(other.to_isl()), "the cells that two views share")
+        return self._counted(self.to_isl().intersect(other.to_isl()), "the cells that two views share")
 
     def common_regions(self, other: Cells) -> Regions:
         """Return the cells in both, in the allocation's coordinates."""
@@ -191,8 +209,9 @@ class Cells:
         elif (common := self._listed_common(other, LIST_LIMIT)) is not None:
             z = int(common[0]) if len(common) else None
         else:
-            both = self._ask("a common cell", lambda: isl.a_point(self.to_isl().intersect(other.to_isl())))
-            z = None if both is None else both[0]
+            both = self.to_isl().intersect(other.to_isl())
+            point = self._ask("a common cell", lambda: isl.a_point(both))
+            z = None if point is None else point[0]
         return None if z is None else Relinearize((self.extent,), self.home).apply((z,))
 
     # -- the view's side ------------------------------------------------------------------------------
@@ -208,12 +227,12 @@ class Cells:
         z = self.listed(COUNT_LIMIT)
         if z is not None:
             return not len(z) or int(z[-1]) - int(z[0]) + 1 == len(z)
-        return self._ask("whether a view is contiguous", self._isl_is_run, isl.COUNT_OPERATIONS)
-
-    def _isl_is_run(self) -> bool:
+        what = "whether a view is contiguous"
         numbers = self.to_isl()
-        bounds = isl.bounds_of(numbers)
-        return bounds is None or bool(isl.box_set(*bounds).is_subset(numbers))
+        bounds = self._ask(what, lambda: isl.bounds_of(numbers))
+        if bounds is None:
+            return True
+        return bool(self._ask(what, lambda: isl.box_set(*bounds).is_subset(numbers), isl.COUNT_OPERATIONS))
 
     def _corners(self) -> list[int]:
         """The numbers read at the view's corners, where it has not too many."""
@@ -230,15 +249,12 @@ class Cells:
             guess = _invert(piece.map, cell)
             if guess is not None and _reads(piece, guess, cell, self.shape):
                 return guess
-        for piece in self.pieces:
-            found = self._ask("an index that reads a cell", lambda piece=piece: self._isl_index(piece, cell))  # type: ignore[misc]
-            if found is not None:
-                return found
-        return None
+        return self._ask("an index that reads a cell", lambda: self._isl_index(cell), isl.BUILD_OPERATIONS)
 
-    def _isl_index(self, piece: Piece, cell: tuple[int, ...]) -> tuple[int, ...] | None:
-        box = isl.box_set((0,) * len(self.shape), self.shape)
-        return isl.a_point(isl.point_set(cell).apply(piece_to_isl(piece).reverse()).intersect(box))
+    def _isl_index(self, cell: tuple[int, ...]) -> tuple[int, ...] | None:
+        box, target = isl.box_set((0,) * len(self.shape), self.shape), isl.point_set(cell)
+        found = (isl.a_point(target.apply(piece_to_isl(piece).reverse()).intersect(box)) for piece in self.pieces)
+        return next((index for index in found if index is not None), None)
 
 
 def read_cells(pieces: Iterable[Piece], source: int, shape: Sequence[int], home: Sequence[int], extent: int) -> Cells:
@@ -268,6 +284,8 @@ def _flat_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[i
     total: Setts | None = None
     for piece in pieces:
         runs, apart = _flat_runs(piece, shape, home)
+        if len(runs) == len(pieces) == 1:  # a plain chain
+            return explicit_setts(runs[0], extent)
         parts = [explicit_setts(run, extent) for run in dict.fromkeys(runs)]
         if apart and len(parts) > 1:
             parts = [Setts._of(merge_nests(member.nest for part in parts for member in part.members))]
@@ -279,7 +297,8 @@ def _flat_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[i
 def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> tuple[list[Progression], bool]:
     """The row-major numbers of the cells that one piece reads, and whether no number is in two progressions."""
     steps = piece.map.steps
-    stop, last_guard = len(steps), max((g.prefix for g in piece.guards), default=0)
+    grid = tuple([interval(0, n) for n in shape])
+    stop, last_guard = len(steps), max([g.prefix for g in piece.guards], default=0)
     if stop > last_guard:
         last = steps[-1]
         if isinstance(last, Relinearize) and last.to_shape[1:] == home[1:]:
@@ -287,9 +306,9 @@ def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> t
             stop, home = stop - 1, last.from_shape
     form = steps[stop - 1] if stop > last_guard else None
     if not isinstance(form, AffineMap):
-        grids, apart = push(piece, [grid_of(Box.of(shape))], stop)
+        grids, apart = push(piece, [grid], stop)
         return [flatten_grid(grid, home) for grid in grids], apart
-    grids, apart = push(piece, [grid_of(Box.of(shape))], stop - 1)
+    grids, apart = push(piece, [grid], stop - 1)
     # the numbers are one linear form of the coordinates, also where these share axes
     offset, terms = flatten_affine(form, home)
     runs = [combine(offset, [(c, grid[k]) for k, c in terms]) for grid in grids]
@@ -298,22 +317,14 @@ def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> t
 
 def _numbers(cells: Int64Array, home: tuple[int, ...]) -> Int64Array:
     """The row-major numbers of cells of an allocation."""
-    if len(home) > 1 and prod(home) > INT64_MAX:
+    if len(home) == 1:
+        return cells[:, 0]
+    if prod(home) > INT64_MAX:
         raise OverflowError(f"an allocation of shape {home} has more cells than int64 can number")
     numbers = np.zeros(len(cells), np.int64)
     for n, x in zip(home, cells.T, strict=True):
-        numbers = x if len(home) == 1 else numbers * n + x
+        numbers = numbers * n + x
     return numbers
-
-
-def _counted(points: Callable[[], Any], what: str) -> int:
-    refusal = TooHard(
-        f"counting {what} needs a scan of more than {COUNT_LIMIT} candidates; overlaps() and the witness do not"
-    )
-    count = isl.bounded(lambda: isl.count_points(points(), COUNT_LIMIT), refusal, isl.COUNT_OPERATIONS)
-    if count is None:
-        raise refusal
-    return count
 
 
 def _invert(chain: IndexMap, cell: tuple[int, ...]) -> tuple[int, ...] | None:

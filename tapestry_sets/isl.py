@@ -15,11 +15,14 @@ from typing import Any, TypeVar
 Levels = Sequence[tuple[int, int, int]]
 T = TypeVar("T")
 
+BUILD_OPERATIONS = 10**7
+"""How many of its basic operations isl may take to read and compose sets and maps: a second or two."""
 MAX_OPERATIONS = 50_000
-"""How many of its basic operations isl may take for a question about chains of maps; where it needs more, each
-takes the longer."""
+"""How many it may take for a question about one chain of maps; where it needs more, each takes the longer."""
 COUNT_OPERATIONS = 10_000
-"""The same where points are counted or listed."""
+"""The same where points are counted."""
+LIST_OPERATIONS = 10**6
+"""The same where points that have been counted are listed."""
 
 
 def _islpy() -> ModuleType:
@@ -77,9 +80,7 @@ class OutOfOperations(Exception):
     """isl did not answer within the operations it was given."""
 
 
-def nests_first_common(
-    nests: Sequence[Levels], lo: int, hi: int, operations: int = NEST_OPERATIONS
-) -> int | None:
+def nests_first_common(nests: Sequence[Levels], lo: int, hi: int, operations: int = NEST_OPERATIONS) -> int | None:
     """Return the smallest common element in [lo, hi) of nests, or None, as isl finds it.
 
     Raises
@@ -124,7 +125,7 @@ def bounded(question: Callable[[], T], refusal: Exception, operations: int = MAX
     except islpy.Error as error:
         if STOPPED not in str(error):
             raise
-        raise refusal from error
+        raise refusal from None
     finally:
         context.set_max_operations(0)  # no limit
         context.reset_operations()

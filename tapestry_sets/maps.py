@@ -88,6 +88,14 @@ class Relinearize:
         object.__setattr__(self, "from_shape", old)
         object.__setattr__(self, "to_shape", new)
 
+    @classmethod
+    def _of(cls, from_shape: tuple[int, ...], to_shape: tuple[int, ...]) -> Relinearize:
+        """Wrap shapes that are known to be plain integers >= 0 and of equal size."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "from_shape", from_shape)
+        object.__setattr__(made, "to_shape", to_shape)
+        return made
+
     @property
     def in_rank(self) -> int:
         """Number of input axes."""
@@ -229,9 +237,7 @@ class IndexMap:
                 steps.append(step)
             if _is_identity(steps[-1]):
                 steps.pop()
-        if len(steps) < len(self.steps):
-            return IndexMap._of(tuple(steps), self.in_rank).simplify()
-        return self
+        return IndexMap._of(tuple(steps), self.in_rank) if len(steps) < len(self.steps) else self
 
     def to_dict(self) -> dict[str, Any]:
         """Return the map as plain lists and integers."""
@@ -248,7 +254,7 @@ def _merge(first: Step, second: Step) -> Step | None:
     if isinstance(first, AffineMap) and isinstance(second, AffineMap):
         return first.then(second)
     if isinstance(first, Relinearize) and isinstance(second, Relinearize) and first.to_shape == second.from_shape:
-        return Relinearize(first.from_shape, second.to_shape)
+        return Relinearize._of(first.from_shape, second.to_shape)
     return None
 
 

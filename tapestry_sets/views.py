@@ -75,7 +75,7 @@ def _only(shapes: Shapes, what: str) -> Shape:
 
 
 def _one(steps: Sequence[Step], rank: int, source: int = 0, guards: tuple[Guard, ...] = ()) -> Piece:
-    return Piece(source, guards, IndexMap(tuple(steps), rank))
+    return Piece(source, guards, IndexMap._of(tuple(steps), rank))
 
 
 def _count(start: int, stop: int, step: int) -> int:
@@ -320,7 +320,7 @@ class Reshape:
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         new = self.out_shape(shapes)
-        return (_one([Relinearize(new, shapes[0])], len(new)),)
+        return (_one([Relinearize._of(new, shapes[0])], len(new)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +337,8 @@ class Broadcast:
     def out_shape(self, shapes: Shapes) -> Shape:
         old = _only(shapes, "broadcast_to")
         extra = len(self.shape) - len(old)
+        if any(n < 0 for n in self.shape):
+            raise ValueError(f"broadcast_to: extents of shape {self.shape} must be >= 0")
         if extra < 0 or any(n not in (1, m) for n, m in zip(old, self.shape[max(extra, 0) :], strict=False)):
             raise ValueError(
                 f"broadcast_to: shape {old} cannot become {self.shape}; aligned at the right, "
@@ -765,6 +767,8 @@ class View:
             raise TypeError("len() of a view of rank 0")
         return self.shape[0]
 
+    __contains__ = None  # a view has places, not values: `3 in view` has no meaning
+
     def __repr__(self) -> str:
         names = ", ".join(a.name or f"{a.shape}" for a in self.allocations)
         return f"View({self.shape} of {names})"
@@ -787,10 +791,7 @@ class View:
             return (self,), (identity_piece(self.rank),)
         done = self._cache.get("composed")
         if done is None:
-            if all(v.kind is None or "composed" in v._cache for v in self.sources):
-                done = self._cache["composed"] = _compose(self)
-                return done
-            for view in _in_order(self):
+            for view in _chain(self) or _in_order(self):
                 view._cache["composed"] = _compose(view)
             done = self._cache["composed"]
         return done  # type: ignore[return-value]
@@ -841,11 +842,15 @@ class View:
         >>> A[::2].contains(A[2::4]), A[2::4].contains(A[::2])
         (True, False)
         """
+        if not isinstance(other, View):
+            raise TypeError(_no_view("View.contains: the other", other))
         mine = self.cells
         return all(a in mine and c.issubset(mine[a]) for a, c in other.cells.items())
 
     def same_elements(self, other: View) -> bool:
         """Return whether both views read the same cells of memory, in whatever order and number."""
+        if not isinstance(other, View):
+            raise TypeError(_no_view("View.same_elements: the other", other))
         return self.contains(other) and other.contains(self)
 
     def has_internal_overlap(self) -> bool:
@@ -885,6 +890,9 @@ class View:
         (5,)
         """
         sources = (self, *others)
+        for k, source in enumerate(others, 1):
+            if not isinstance(source, View):
+                raise TypeError(_no_view(f"{type(kind).__name__}: source {k}", source))
         return View(kind.out_shape(tuple(s.shape for s in sources)), kind, sources)
 
     def __getitem__(self, key: Key | tuple[Key, ...]) -> View:
@@ -949,7 +957,7 @@ class View:
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> View:
         """Return the cells with x[axis2] - x[axis1] = offset as the last axis."""
-        return self.apply(Diagonal(offset, axis1, axis2))
+        return self.apply(Diagonal(as_int(offset, "diagonal: offset"), axis1, axis2))
 
     def sliding_windows(
         self,
@@ -1032,6 +1040,17 @@ def allocate(
     return Allocation(extents, None, (), name or "", cell or 1)
 
 
+def _chain(view: View) -> list[View]:
+    """As `_in_order` where each of these views has one source, the usual case; empty where one has more."""
+    order = [view]
+    while len(view.sources) == 1:
+        (view,) = view.sources
+        if view.kind is None or "composed" in view._cache:
+            return order[::-1]
+        order.append(view)
+    return []
+
+
 def _in_order(view: View) -> list[View]:
     """The views below and including `view` that are not composed yet, sources before what reads them."""
     order: list[View] = []
@@ -1053,11 +1072,11 @@ def _compose(view: View) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
     assert view.kind is not None, "only an allocation has no kind"
     if len(view.sources) == 1:
         (source,) = view.sources
-        allocations, pieces = source._composed()
-        if source.kind is None and 0 not in view.shape:  # the kind's own pieces already read the allocation
+        if isinstance(source, Allocation) and 0 not in view.shape:
             own = view.kind.pieces((source.shape,))
-            if not any(piece.guards for piece in own):
-                return allocations, own
+            if not any(piece.guards for piece in own):  # they read the allocation as they are
+                return (source,), own
+        allocations, pieces = source._composed()
         return allocations, compose_pieces(view.kind.pieces((source.shape,)), (pieces,), view.shape)
     number: dict[Allocation, int] = {}
     inner: dict[int, Sequence[Piece]] = {}
@@ -1074,6 +1093,13 @@ def _renumbered(piece: Piece, to: Mapping[int, int]) -> Piece:
 
 
 # -------------------------------------------------------------------------------------------- reading arguments
+
+
+def _no_view(what: str, x: object) -> str:
+    return (
+        f"{what} is a {type(x).__name__}, not a View; as_view makes an array one, and the functions overlaps, "
+        "contains and same_elements take both"
+    )
 
 
 def _shape_of(args: Sequence[int | Sequence[int]], what: str) -> Shape:
@@ -1120,7 +1146,7 @@ def parse_index(key: Key | tuple[Key, ...], shape: Shape) -> list[ViewKind]:
             slices.append(_slice_triple(key, len(slices)))
             out_axis += 1
         else:
-            at.append((len(slices), as_int(key, f"index of axis {len(slices)}")))
+            at.append((len(slices), _position(key, len(slices))))
             slices.append((None, None, None))
     while slices and slices[-1] == (None, None, None):
         slices.pop()
@@ -1145,6 +1171,15 @@ def _without_ellipsis(keys: tuple[Key, ...], shape: Shape) -> tuple[Key, ...]:
         return keys
     full = (slice(None),) * (len(shape) - used)
     return keys[: dots[0]] + full + keys[dots[0] + 1 :]
+
+
+def _position(key: object, axis: int) -> int:
+    if isinstance(key, (list, np.ndarray)) and np.shape(key):
+        raise TypeError(
+            f"index of axis {axis} is a {type(key).__name__} of shape {np.shape(key)}; a view takes integers, slices, "
+            "Ellipsis and None, no arrays or masks"
+        )
+    return as_int(key, f"index of axis {axis}")
 
 
 def _slice_triple(key: slice, axis: int) -> tuple[int | None, int | None, int | None]:
@@ -1235,4 +1270,6 @@ def roll(view: View, shift: int | Sequence[int], axis: int | Sequence[int] | Non
 def _many(kind: ViewKind, views: Sequence[View], what: str) -> View:
     if not views:
         raise ValueError(f"{what}: needs at least one view")
+    if not isinstance(views[0], View):
+        raise TypeError(_no_view(f"{what}: source 0", views[0]))
     return views[0].apply(kind, *views[1:])

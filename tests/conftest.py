@@ -49,9 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--all"):
         return
     dropped = [
-        item
-        for item in items
-        if item.get_closest_marker("heavy") and zlib.crc32(item.nodeid.encode()) % HEAVY_SAMPLE
+        item for item in items if item.get_closest_marker("heavy") and zlib.crc32(item.nodeid.encode()) % HEAVY_SAMPLE
     ]
     if dropped:
         config.hook.pytest_deselected(items=dropped)

@@ -4,25 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from math import prod
 
 import numpy as np
 
-from tapestry_sets import Allocation, Piece, Region, Regions, Setts, Stripe, View
+from tapestry_sets import AffineMap, Allocation, Piece, Region, Regions, Relinearize, Setts, Stripe, View
 
 # ------------------------------------------------------------------------------------------------------ views
 
 
+def after_step(step: AffineMap | Relinearize, at: Sequence[int]) -> tuple[int, ...]:
+    """Take one point through one step of a chain, as the step's definition reads."""
+    if isinstance(step, AffineMap):
+        rows = zip(step.matrix, step.offset, strict=True)
+        return tuple(b + sum(c * x for c, x in zip(row, at, strict=True)) for row, b in rows)
+    number = sum(x * prod(step.from_shape[k + 1 :]) for k, x in enumerate(at))
+    weights = [prod(step.to_shape[k + 1 :]) for k in range(len(step.to_shape))]
+    inner = [number // w % n for w, n in zip(weights[1:], step.to_shape[1:], strict=True)]
+    return (number // weights[0], *inner) if weights else ()
+
+
+def in_region(region: Region, at: Sequence[int]) -> bool:
+    """Say whether a point is in a region, axis by axis and level by level."""
+    axes = zip(region.setts, region.start, region.shape, at, strict=True)
+    return all(lo <= x < lo + n and in_nesting(sett.stripes, x) for sett, lo, n, x in axes)
+
+
+def cell_read(piece: Piece, point: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Say which cell of its source a piece reads for a view cell, None where a guard does not hold."""
+    at = point
+    for prefix in range(len(piece.map.steps) + 1):
+        if not all(in_region(g.region, at) for g in piece.guards if g.prefix == prefix):
+            return None
+        if prefix < len(piece.map.steps):
+            at = after_step(piece.map.steps[prefix], at)
+    return at
+
+
 def readers(piece: Piece, points: Sequence[tuple[int, ...]]) -> list[bool]:
-    """Say for each view cell whether all guards of a piece hold, one step and one point at a time."""
-    answers = []
-    for point in points:
-        at, holds = point, True
-        for prefix in range(len(piece.map.steps) + 1):
-            holds = holds and all(at in g.region for g in piece.guards if g.prefix == prefix)
-            if holds and prefix < len(piece.map.steps):
-                at = piece.map.steps[prefix].apply(at)
-        answers.append(holds)
-    return answers
+    """Say for each view cell whether all guards of a piece hold."""
+    return [cell_read(piece, point) is not None for point in points]
 
 
 def read_view(view: View, memory: Mapping[Allocation, np.ndarray]) -> np.ndarray:
@@ -31,11 +52,12 @@ def read_view(view: View, memory: Mapping[Allocation, np.ndarray]) -> np.ndarray
     out = np.full(view.shape, np.nan)
     count = np.zeros(view.shape, int)
     for piece in view.pieces:
-        for point, holds in zip(points, readers(piece, points), strict=True):
-            if holds:
+        for point in points:
+            cell = cell_read(piece, point)
+            if cell is not None:
                 count[point] += 1
                 source = None if piece.source < 0 else memory[view.allocations[piece.source]]
-                out[point] = piece.fill if source is None else source[piece.map.apply(point)]
+                out[point] = piece.fill if source is None else source[cell]
     assert (count == 1).all(), f"cells with {sorted(set(count.ravel().tolist()))} readers in {view.pieces}"
     return out
 
@@ -82,7 +104,7 @@ def listed_points(region: Region | Regions) -> set[tuple[int, ...]]:
             sorted(listed(sett.stripes, (lo, lo + n)))
             for sett, lo, n in zip(one.setts, one.start, one.shape, strict=True)
         ]
-        every += [] if one.is_empty else product(*axes)
+        every += product(*axes)
     assert len(every) == len(set(every)), f"members of {region!r} share a point"
     return set(every)
 

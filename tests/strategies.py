@@ -108,17 +108,14 @@ def along_an_axis(draw: st.DrawFn, view: View, array: np.ndarray, axis: int) -> 
     if choice == "pad":
         mode = draw(st.sampled_from(["constant", "edge", "reflect", "symmetric", "wrap"]))
         widths = [
-            (draw(st.integers(0, 3)), draw(st.integers(0, 3))) if a == axis % rank else (0, 0)
-            for a in range(rank)
+            (draw(st.integers(0, 3)), draw(st.integers(0, 3))) if a == axis % rank else (0, 0) for a in range(rank)
         ]
         return pad(view, widths, mode), np.pad(array, widths, mode)
     if choice == "windows":
         size = draw(st.integers(1, min(n, 3)))
         dilation = draw(st.integers(1, (n - 1) // (size - 1) if size > 1 else 2))
         step = draw(st.integers(1, 3))
-        windows = np.lib.stride_tricks.sliding_window_view(array, (size - 1) * dilation + 1, axis)[
-            ..., ::dilation
-        ]
+        windows = np.lib.stride_tricks.sliding_window_view(array, (size - 1) * dilation + 1, axis)[..., ::dilation]
         pick = tuple(slice(None, None, step) if a == axis % rank else slice(None) for a in range(rank))
         return view.sliding_windows(size, step, dilation, axis), windows[pick]
     if choice == "diagonal" and rank > 1:
@@ -127,23 +124,18 @@ def along_an_axis(draw: st.DrawFn, view: View, array: np.ndarray, axis: int) -> 
         return view.diagonal(offset, a, b), np.diagonal(array, offset, a, b)
     cut = draw(st.integers(0, n))
     pick = [
-        tuple(s if a == axis % rank else slice(None) for a in range(rank))
-        for s in (slice(cut, None), slice(0, cut))
+        tuple(s if a == axis % rank else slice(None) for a in range(rank)) for s in (slice(cut, None), slice(0, cut))
     ]
     if choice == "split":
         return concatenate([view[k] for k in pick], axis), np.concatenate([array[k] for k in pick], axis)
     k = draw(st.integers(1, 3))
-    parts = [
-        tuple(slice(s, None, k) if a == axis % rank else slice(None) for a in range(rank)) for s in range(k)
-    ]
+    parts = [tuple(slice(s, None, k) if a == axis % rank else slice(None) for a in range(rank)) for s in range(k)]
     dealt = interleave([view[p] for p in parts], axis)
     return dealt, array
 
 
 @st.composite
-def chains(
-    draw: st.DrawFn, base: View, array: np.ndarray, length: int, cells: int
-) -> tuple[View, np.ndarray]:
+def chains(draw: st.DrawFn, base: View, array: np.ndarray, length: int, cells: int) -> tuple[View, np.ndarray]:
     """A chain of random view kinds over a view, and the same chain by NumPy over an array of its values."""
     view = base
     for _ in range(length - draw(st.integers(0, length))):
@@ -194,9 +186,7 @@ def windows(low: int = -30, longest: int = 80) -> st.SearchStrategy[tuple[int, i
 
 
 @st.composite
-def regions_in_one_box(
-    draw: st.DrawFn, count: int, max_rank: int = 3, at_zero: bool = False
-) -> tuple[Region, ...]:
+def regions_in_one_box(draw: st.DrawFn, count: int, max_rank: int = 3, at_zero: bool = False) -> tuple[Region, ...]:
     """Regions of nested setts and intervals in one box, which may have empty axes or none."""
     shape = tuple(draw(st.lists(st.integers(0, 7) | st.integers(1, 7), max_size=max_rank)))
     start = tuple(0 if at_zero else draw(st.integers(-3, 3)) for _ in shape)

@@ -93,9 +93,7 @@ def sum_of_squares(channels_first: bool = True) -> Op:
     def signature(shapes: Sequence[tuple[int, ...]], attrs: Any) -> Signature:
         ((c, k),) = shapes
         axes = (Axis("c", c), Axis("k", k, "reduction"))
-        return Signature(
-            axes, (Operand(project(axes, [{"c": 1}, {"k": 1}])),), (Operand(project(axes, [{"c": 1}])),)
-        )
+        return Signature(axes, (Operand(project(axes, [{"c": 1}, {"k": 1}])),), (Operand(project(axes, [{"c": 1}])),))
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Any) -> None:
         xp.einsum("ck,ck->c", inputs[0], inputs[0], out=outputs[0])

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import hashlib
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -11,8 +15,10 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tapestry_exec import InvalidPlan, TransferMismatch, check_plan, run
+from tapestry_exec import InvalidPlan, ResultMismatch, TransferMismatch, check_plan, run
 from tapestry_exec.check import _CHECKED, checked
 from tapestry_plan import (
     HOST,
@@ -23,9 +29,11 @@ from tapestry_plan import (
     Free,
     Graph,
     Mesh,
+    PlanVersionError,
     Reduce,
     ShardPlan,
     Step,
+    UnsupportedOp,
     concat,
     conv,
     matmul,
@@ -178,6 +186,9 @@ def changed_buffer(p: ShardPlan, number: int, **fields: Any) -> ShardPlan:
         ({"nbytes": 4}, "4 bytes for shape"),
         ({"offset": -4}, "offset -4 must be >= 0"),
         ({"offset": 2}, "offset 2 must be >= 0 and a multiple of 4"),
+        ({"offset": 2**62}, "it ends at byte 4611686018427387968, device 0 holds .* at most"),
+        ({"dtype": "object"}, "'object' is no dtype of numbers or booleans"),
+        ({"dtype": "(2,"}, "is no dtype of NumPy"),
         ({"start": (0, 0)}, "make no box"),
         ({"start": (0, 0), "shape": (2, 2)}, "another rank than the tensor's"),
         ({"dtype": "int32"}, "dtype int32 where the tensor has float32"),
@@ -212,6 +223,8 @@ def find(p: ShardPlan, kind: type) -> tuple[int, Any]:
     [
         ({"node": "c9"}, "the graph has no operator 'c9'"),
         ({"start": (0, 0, 0, 90, 0, 0, 0)}, "outside the index space"),
+        ({"start": (0, 0)}, r"start \(0, 0\) and shape .* make no index box"),
+        ({"shape": (1, 4, 4, 6, 3, 3, -3)}, "make no index box"),
         ({"shape": (1, 4, 0, 6, 3, 3, 3)}, "is empty or outside the index space"),
         ({"inputs": (0, 1)}, "2 inputs and 1 outputs are no operands"),
         ({"inputs": (None, 1, 2)}, "is read by this part"),
@@ -239,6 +252,24 @@ def test_merging_all_parts_once_and_in_order() -> None:
         check_plan(with_step(p, k, msgspec.structs.replace(step, monoid="max")))
 
 
+def test_only_results_have_parts() -> None:
+    p, _ = made(1)
+    step = find(p, Reduce)[1]
+    weight = next(at for at, s in enumerate(p.steps) if isinstance(s, Copy) and s.src == HOST)
+    into = msgspec.structs.replace(step, output=p.steps[weight].dst)
+    with pytest.raises(InvalidPlan, match="is no operator's result; only results have parts to merge"):
+        check_plan(with_step(p, weight, into))
+
+
+def test_copies_are_into_tensors_of_the_graph() -> None:
+    p, _ = made(0)
+    work = next(b for b in p.buffers if b.tensor not in p.graph.stored and b.tensor not in p.graph.selections)
+    k = next(k for k, s in enumerate(p.steps) if s == Alloc(work.id))
+    wrong = Copy("c1", work.tensor, HOST, work.id, (Region.full((4,)),))
+    with pytest.raises(InvalidPlan, match=f"the graph has no tensor {re.escape(repr(work.tensor))}"):
+        check_plan(replace(p, steps=(*p.steps[: k + 1], wrong, *p.steps[k + 1 :])))
+
+
 def test_padding_must_be_the_operators() -> None:
     p, _ = made(0)
     padded = next(b for b in p.buffers if b.fill is not None)
@@ -257,6 +288,30 @@ def test_outputs_must_be_covered() -> None:
         check_plan(replace(p, outputs=()))
     with pytest.raises(InvalidPlan, match="output 'y' is float64"):
         check_plan(replace(p, outputs=(msgspec.structs.replace(out, dtype="float64"),)))
+
+
+def test_replicas_of_outputs_are_read_like_their_blocks() -> None:
+    g = Graph()
+    g.output(relu(g.input("x", (6,)), name="r"), "y")
+    p = plan(g, Mesh(4), layout={"y": {0: 2}}, fix={"r": {"i0": 4}})
+    (out,) = p.outputs
+    assert out.replicas and sum(region.size for _, region in out.blocks) == 6
+    assert sum(region.size for _, region in out.replicas) == 6  # 2 parts on 4 devices
+    check_plan(p)
+    without = replace(p, outputs=(msgspec.structs.replace(out, replicas=()),))
+    with pytest.raises(InvalidPlan, match=r"copies cells of .* that no later step reads"):
+        check_plan(without)
+    number, region = out.replicas[0]
+    buffer = next(b for b in p.buffers if b.id == number)
+    outside = next(r for _, r in out.blocks if not buffer.box.contains(Box.from_bounds(*r.bounds())))
+    for replica, message in (
+        ((number, outside), "lies outside buffer"),
+        ((999, region), "buffer 999 does not exist"),
+        ((number, Region.full((7,))), "the tensor is"),
+    ):
+        changed = msgspec.structs.replace(out, replicas=(*out.replicas, replica))
+        with pytest.raises(InvalidPlan, match=message):
+            check_plan(replace(p, outputs=(changed,)))
 
 
 def test_a_piece_of_another_view_is_found() -> None:
@@ -332,3 +387,106 @@ def test_a_plan_is_checked_once() -> None:
     del p
     gc.collect()
     assert number not in _CHECKED
+
+
+# -- types and lengths -----------------------------------------------------------------------------------
+
+
+def test_the_plan_must_be_a_plan() -> None:
+    for thing in (Graph(), None, {}):
+        with pytest.raises(TypeError, match=f"the plan is {type(thing).__name__}; it must be a ShardPlan"):
+            check_plan(thing)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nbytes_received": (0,)}, r"plan\.nbytes_received has 1 entries; the mesh has 2 devices"),
+        ({"peak_nbytes": ()}, r"plan\.peak_nbytes has 0 entries; the mesh has 2 devices"),
+        ({"nbytes_placed": [16, 0]}, r"plan\.nbytes_placed is \[16, 0\]; it must be a tuple"),
+        ({"nbytes_by_link": {(0, 1, 2): 8}}, r"a key of plan\.nbytes_by_link has 3 items; it must have 2"),
+        ({"nbytes_by_link": ((0, 1), 8)}, r"plan\.nbytes_by_link is .*; it must be a dict"),
+        ({"seconds": "soon"}, r"plan\.seconds is 'soon'; it must be a number"),
+        ({"seconds": True}, r"plan\.seconds is True; it must be a number"),
+        ({"mesh": 2}, r"plan\.mesh is 2; it must be Mesh"),
+        ({"steps": (Alloc("0"),)}, r"plan\.steps\[0\]\.buffer is '0'; it must be an integer"),  # type: ignore[arg-type]
+        ({"steps": ("alloc",)}, r"plan\.steps\[0\] is 'alloc'; it must be Alloc or Copy or"),
+        ({"sharding": {"r": {"i0": "2"}}}, r"plan\.sharding\['r'\]\['i0'\] is '2'; it must be an integer"),
+    ],
+)
+def test_wrong_types_and_lengths_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidPlan, match=message):
+        check_plan(replace(hand_written(), **changes))
+
+
+def test_lists_of_the_stages_have_an_entry_for_each_device() -> None:
+    p = hand_written()
+    stages = (msgspec.structs.replace(p.stages[0], flop=(1.0,)),)
+    with pytest.raises(InvalidPlan, match=r"plan\.stages\[0\]\.flop has 1 entries; the mesh has 2 devices"):
+        check_plan(replace(p, stages=stages))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "spare"}, "kind is 'spare'; it must be input, constant or result"),
+        ({"sha256": 7}, "sha256 is 7; it must be a text or None"),
+        ({"path": ["m.onnx"]}, r"path is \['m.onnx'\]; it must be a text or None"),
+    ],
+)
+def test_wrong_tensors_of_the_graph_are_named(changes: dict[str, Any], message: str) -> None:
+    p = hand_written()
+    p.graph.stored["x"] = replace(p.graph.stored["x"], **changes)
+    with pytest.raises(InvalidPlan, match=rf"plan\.graph\.stored\['x'\]\.{message}"):
+        check_plan(p)
+
+
+@pytest.mark.parametrize("fill", [-1.0, 256.0, 0.5, float("inf"), float("nan")])
+def test_what_fills_a_buffer_is_a_value_of_its_dtype(fill: float) -> None:
+    p, _ = made(0)
+    work = next(b for b in p.buffers if b.dtype == "uint8")
+    with pytest.raises(InvalidPlan, match=f"fill {fill} is no value of uint8"):
+        check_plan(changed_buffer(p, work.id, fill=fill))
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value in plain data."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from places(item, (*path, key))
+
+
+@lru_cache(maxsize=1)
+def a_document() -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    document = json.loads(made(1)[0].to_json())
+    del document["sha256"]
+    return document, list(places(document))
+
+
+WRONG = ("x", None, -1, [], {}, 2**62, 1.5, [[1]], True)
+
+
+@given(st.integers(0, 2**16), st.sampled_from(WRONG))
+def test_a_document_with_any_value_wrong_is_refused_or_right(at: int, value: Any) -> None:
+    """Its SHA-256 made anew, so that only what the document says can be noticed."""
+    document, paths = a_document()
+    changed = copy.deepcopy(document)
+    *above, last = paths[at % len(paths)]
+    inner: Any = changed
+    for key in above:
+        inner = inner[key]
+    inner[last] = value
+    body = msgspec.json.encode(changed, order="sorted")
+    text = msgspec.json.encode({**changed, "sha256": hashlib.sha256(body).hexdigest()})
+    p, inputs = made(1)
+    constants = {name: tensor.data for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
+    try:
+        found = run(ShardPlan.from_json(text), inputs, constants=constants, verify=True)
+    except (PlanVersionError, InvalidPlan, UnsupportedOp, TransferMismatch, ResultMismatch) as error:
+        assert str(error)
+    except ValueError as error:  # the document asks for other inputs or constants than are given
+        assert re.match(r"(inputs:|constants:|input '|constant ')", str(error)), error
+    else:
+        np.testing.assert_array_equal(found.outputs["y"], run(p, inputs).outputs["y"])

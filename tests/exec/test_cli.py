@@ -15,8 +15,9 @@ from click.testing import CliRunner, Result
 from onnx import TensorProto, helper, numpy_helper
 
 from tapestry_exec import cli
-from tapestry_exec.cli import main, parse_nbytes, parse_shapes
-from tapestry_plan import ShardPlan
+from tapestry_exec.cli import first_difference, main, parse_nbytes, parse_shapes
+from tapestry_plan import Graph, ShardPlan
+from tapestry_sets import Concat
 
 
 def call(*args: object) -> Result:
@@ -213,6 +214,20 @@ def test_shapes_that_cannot_be_read(file: Path, shape: str) -> None:
     refused(call("plan", file, f"--shape={shape}"), "--shape", "name=1,3,224,224")
 
 
+@pytest.mark.parametrize("extent", ["9" * 30, str(2**63), "9" * 5000])
+def test_absurd_shapes(tmp_path: Path, extent: str) -> None:
+    onnx.save(network("N"), tmp_path / "m.onnx")
+    refused(call("plan", tmp_path / "m.onnx", "--shape", f"x={extent},3,8,8"), "x")
+
+
+def test_inputs_that_no_machine_holds(tmp_path: Path) -> None:
+    """A plan may be made for other machines; what is run here has to fit."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2**38]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=8), tmp_path / "m.onnx")
+    refused(call("run", tmp_path / "m.onnx"), "input 'x' of shape (274877906944,) does not fit")
+
+
 @pytest.mark.parametrize("shape", ["q=1,3,8,8", "x=1,3,8", "x=2,4,8,8", "x=0,3,8,8"])
 def test_shapes_that_do_not_fit(file: Path, shape: str) -> None:
     refused(call("plan", file, "--shape", shape))
@@ -239,12 +254,33 @@ def test_external_data_that_is_missing_or_outside(tmp_path: Path) -> None:
     [
         (np.zeros((1, 3, 8, 8), np.float32), "shape (2, 3, 8, 8) is needed"),
         (np.zeros((2, 3, 8, 8)), "float32 is needed"),
-        (np.array([{}]), "cannot be read"),
+        (np.array([{}]), "holds Python objects; save an array of numbers"),
     ],
 )
 def test_inputs_that_do_not_fit(file: Path, tmp_path: Path, array: np.ndarray, part: str) -> None:
     np.save(tmp_path / "x.npy", array)
     refused(call("run", file, "--input", f"x={tmp_path / 'x.npy'}"), "x", part)
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"junk", "is no .npy file; write the array with numpy.save"),
+        (b"", "is no .npy file"),
+        (b"PK\x03\x04", "is no .npy file"),
+        (b"\x80\x04\x95 pickled", "is no .npy file"),
+        (b"\x93NUMPY", "is damaged or truncated"),
+        (b"\x93NUMPY\x01\x00\x05\x00{'a':", "is damaged or truncated"),
+        (None, "is damaged or truncated"),
+    ],
+)
+def test_files_that_are_no_arrays(file: Path, tmp_path: Path, content: bytes | None, part: str) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 3, 8, 8), np.float32))
+    whole = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(whole[:-5] if content is None else content)
+    result = call("run", file, "--input", f"x={tmp_path / 'x.npy'}")
+    refused(result, "--input 'x=", "x.npy", part)
+    assert "pickle" not in result.stderr.replace("allow_pickle", "")
 
 
 @pytest.mark.parametrize("given", ["x", "x=", "=f.npy", "q=f.npy", "x=missing.npy"])
@@ -287,13 +323,59 @@ def test_a_plan_runs_no_model_but_its_own(file: Path, tmp_path: Path) -> None:
     heavier.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w"))
     onnx.save(heavier, other)
     refused(call("run", other, "--plan", made), "another model", "'w'", "SHA-256")
+    onnx.save(network(batch=3), other)
+    refused(call("run", other, "--plan", made), "tensor 'x' has shape [2, 3, 8, 8] in the plan, [3, 3, 8, 8] in")
+    attributes = network()
+    attributes.graph.node[0].attribute[0].ints[:] = [0, 2, 0, 2]
+    attributes.graph.node[0].attribute.append(helper.make_attribute("dilations", [1, 1]))
+    attributes.graph.node[0].attribute[0].ints[:] = [2, 1, 0, 1]
+    onnx.save(attributes, other)
+    refused(call("run", other, "--plan", made), "operator 'conv' has attrs", "[1, 1, 1, 1]", "[2, 1, 0, 1]")
+    renamed = network()
+    renamed.graph.node[1].output[0] = renamed.graph.output[0].name = "z"
+    onnx.save(renamed, other)
+    refused(call("run", other, "--plan", made), "output 'y' is only in the plan")
+    longer = network()
+    longer.graph.node.append(helper.make_node("Flatten", ["y"], ["flat"], "flatten"))
+    longer.graph.output[0].CopyFrom(helper.make_tensor_value_info("flat", TensorProto.FLOAT, [2, 256]))
+    onnx.save(longer, other)
+    refused(call("run", other, "--plan", made), "selection 'flatten' is only in the model")
+    moved = tmp_path / "elsewhere" / "m.onnx"
+    moved.parent.mkdir()
+    onnx.save(network(), moved)
+    assert call("run", moved, "--plan", made, "--verify").exit_code == 0
+
+
+def test_views_between_operators_are_compared_too() -> None:
+    """However a graph was written down, it is the same; other cells are not."""
+
+    def graph(start: int) -> Graph:
+        g = Graph()
+        x = g.input("x", (8,))
+        a = g.op("relu", x, name="a")
+        g.output(g.op("add", a, x[start : start + 4].view(Concat(0), x[:4]), name="b"), "y")
+        return g
+
+    known = Graph.from_dict(graph(2).to_dict())
+    assert first_difference(known, graph(2)) is None
+    assert first_difference(known, Graph.from_dict(known.to_dict())) is None
+    assert first_difference(known, graph(3)) == "selection 'slice' selects other cells"
 
 
 @pytest.mark.parametrize("option", ["--save", "--trace"])
 def test_targets_are_checked_before_the_work(file: Path, tmp_path: Path, option: str) -> None:
-    refused(call("run", file, option, tmp_path / "missing" / "out"), "folder does not exist")
+    refused(call("run", file, option, tmp_path / "missing" / "out"), option, "the folder of", "does not exist")
     refused(call("run", file, option, tmp_path), "is a folder")
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_outputs_are_saved_under_the_suffix_that_says_so(file: Path, tmp_path: Path) -> None:
+    refused(call("run", file, "--save", tmp_path / "a.npy"), "--save", "a.npy", "does not end in .npz")
+    assert list(tmp_path.iterdir()) == [file]
+    (tmp_path / "a.npz").write_bytes(b"before")
+    assert call("run", file, "--mesh", 2, "--save", tmp_path / "a.npz").exit_code == 0
+    assert np.load(tmp_path / "a.npz")["y"].shape == (2, 4, 8, 8)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "m.onnx"]
 
 
 def test_memory_that_is_too_small(file: Path) -> None:
@@ -329,6 +411,13 @@ def test_a_trace_that_cannot_be_written(file: Path, tmp_path: Path) -> None:
         ("A[4]; A.flip(None, 1, 2); A", "flip"),
         ("A[2]; B[3]; concatenate([A, B], 1); A", "axis 1"),
         ("A[4]; A[-'x']; A", "needs a number"),
+        ("A[4]; concatenate([A, 1]); A", "concatenate: item 1 of the list is 1; every item must be a view"),
+        ("A[4]; stack([[A]]); A", "stack: item 0 of the list is ["),
+        ("A[4]; concatenate(A); A", "concatenate needs a list of views first"),
+        ("A[4]; interleave([]); A", "interleave needs a list of views first"),
+        ("A[4]; concat(); A", "concat needs a list of views first"),
+        ("A[4]; roll(1, A); A", "roll needs a view first, 1 is given"),
+        ("A[4]; tile(); A", "tile needs a view first, nothing is given"),
         ("A[4]; A.flip(**A); A", "** means nothing"),
         ("(" * 5000, "overlap"),
     ],

@@ -193,3 +193,12 @@ def test_a_constant_from_an_array_file(tmp_path: Path) -> None:
 )
 def test_difference(found: np.ndarray, reference: np.ndarray, expected: float) -> None:
     assert difference(found, reference) == pytest.approx(expected)
+
+
+def test_arguments_of_wrong_types_are_named() -> None:
+    g = Graph()
+    g.output(g.input("x", (2,)), "y")
+    with pytest.raises(TypeError, match="evaluate: graph is dict; it must be a Graph"):
+        evaluate({}, {"x": np.ones(2, np.float32)})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="inputs is list; it must map names to arrays"):
+        evaluate(g, [np.ones(2, np.float32)])  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_exec import NumpyBackend, ResultMismatch, StepFailed, TransferMismatch, run
-from tapestry_exec.run import _backend
+from tapestry_exec.run import _backend, replacing
 from tapestry_plan import Copy, Graph, Mesh, ShardPlan, concat, conv, linear, max_pool, plan, relu
 
 
@@ -248,6 +249,28 @@ def test_too_little_memory_is_found_before_the_run() -> None:
     run(p, inputs, memory=max(p.peak_nbytes))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shard_plan": Graph()}, "run: shard_plan is Graph; it must be a ShardPlan"),
+        ({"shard_plan": "plan.json"}, "run: shard_plan is str; it must be a ShardPlan"),
+        ({"inputs": [np.ones(3)]}, "inputs is list; it must map names to arrays"),
+        ({"inputs": None}, "inputs is NoneType; it must map names"),
+        ({"constants": [1]}, "constants is list; it must map names to arrays"),
+        ({"backend": 3}, r"run: backend is int; it must be a Backend or one of the names \['numpy'\]"),
+        ({"progress": True}, "run: progress is bool; it must be a function"),
+        ({"memory": "16GB"}, "run: memory is str; it must be a number of bytes"),
+        ({"memory": True}, "run: memory is bool; it must be a number of bytes"),
+        ({"trace": 3}, "trace is int; it must be the path of a file"),
+        ({"ops": {"relu": len}}, "run: ops must map names to operators"),
+    ],
+)
+def test_arguments_of_wrong_types_are_named(arguments: dict[str, Any], message: str) -> None:
+    p, inputs = moving_plan()
+    with pytest.raises(TypeError, match=message):
+        run(**{"shard_plan": p, "inputs": inputs, **arguments})
+
+
 def test_unknown_backend() -> None:
     p, inputs = moving_plan()
     with pytest.raises(ValueError, match="no backend 'abacus'; known are \\['numpy'\\]"):
@@ -329,6 +352,42 @@ def test_the_trace_is_read_by_chrome(tmp_path: Path) -> None:
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in spans)
     with pytest.raises(ValueError, match=r"trace: the folder of .* does not exist"):
         run(p, inputs, trace=tmp_path / "no" / "trace.json")
+
+
+def test_targets_that_cannot_be_written_are_found_before_the_run(tmp_path: Path) -> None:
+    p, inputs = moving_plan()
+
+    class Never(NumpyBackend):
+        def open(self, nbytes: Any) -> Any:
+            raise AssertionError("the run has begun")
+
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for target, message in (
+        (tmp_path, "is a folder; give the name of a file"),
+        (tmp_path / "pipe", "is no ordinary file"),
+        (tmp_path / "no" / "t.json", "does not exist; make it first"),
+        (tmp_path / ("x" * 300), "is no path that can be written"),
+        ("a\0b", "is no path that can be written"),
+        (tmp_path / "loop", "is no path that can be written"),
+    ):
+        with pytest.raises(ValueError, match=f"trace: .* {message}"):
+            run(p, inputs, backend=Never(), trace=target)
+
+
+def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
+    target = tmp_path / "t.json"
+    target.write_text("before")
+    with pytest.raises(KeyboardInterrupt), replacing(target) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert target.read_text() == "before" and list(tmp_path.iterdir()) == [target]
+    link = tmp_path / "link.json"
+    link.symlink_to(target)
+    p, inputs = moving_plan()
+    run(p, inputs, trace=link)
+    assert link.is_symlink() and json.loads(target.read_text())["traceEvents"]
+    assert sorted(tmp_path.iterdir()) == [link, target]
 
 
 def test_integers_are_compared_exactly() -> None:

@@ -425,6 +425,13 @@ def test_many_consumers_of_one_tensor(consumers: int) -> None:
     assert kept.seconds <= p.seconds or kept.gap == 0
 
 
+def test_work_beyond_the_count_names_its_operator() -> None:
+    g = Graph()
+    g.output(relu(g.input("x", (2**25, 2**25)), name="y"))
+    with pytest.raises(ValueError, match=r"operator 'y' \(relu\) with index space \(33554432, 33554432\)"):
+        plan(g, Mesh((2,)))
+
+
 def test_too_little_memory_is_infeasible() -> None:
     with pytest.raises(InfeasiblePlan, match="bytes in the fastest plan"):
         plan(_one(), Mesh((2,)), memory=64)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from sympy import floor, symbols
 
 from tapestry_sets import AffineMap, Box, ImplicitRegion, IndexProjection, Region, Regions, TooHard
 
@@ -48,8 +49,10 @@ def projections(draw: st.DrawFn, separable: bool | None = None) -> IndexProjecti
     """Random projections; where `separable`, each index axis belongs to at most one coordinate."""
     rank, out = draw(st.integers(0, 3)), draw(st.integers(0, 3))
     splits = tuple(
-        (draw(st.integers(0, rank - 1)), draw(st.integers(1, 4))) for _ in range(draw(st.integers(0, 1)) if rank else 0)
+        (draw(st.integers(0, rank - 1)), draw(st.integers(1, 4))) for _ in range(draw(st.integers(0, 2)) if rank else 0)
     )
+    if separable:  # two splits of one axis are not independent of each other
+        splits = splits[:1]
     width = rank + 2 * len(splits)
     matrix = [[draw(SMALL | st.just(0)) for _ in range(width)] for _ in range(out)]
     if separable:
@@ -370,6 +373,14 @@ def test_projection_errors() -> None:
         IndexProjection(AffineMap(((0, 1, 0),), (0,)), (1,), ((0, 4),)).marginal(0)
 
 
+def test_within_must_be_a_box_or_a_shape_of_the_images_rank() -> None:
+    p = IndexProjection(AffineMap(((1,),), (0,)), (1,))
+    with pytest.raises(TypeError, match="within: 5 is neither a Box nor a shape"):
+        p.image(Box.of((2,)), 5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="within: rank 3 where rank 1 is needed"):
+        p.image(Box.of((2,)), (1, 2, 3))
+
+
 def test_interleaved_strides_are_counted_and_decided() -> None:
     """Strides 36674, 61119, 85569 over 30³: isl and barvinok need more than 20 s for the number of elements."""
     strides = (36674, 61119, 85569)
@@ -383,3 +394,47 @@ def test_interleaved_strides_are_counted_and_decided() -> None:
         outside += 1
     assert (inside,) in image and (outside,) not in image
     assert image.bounds() == ((0,), (max(sums) + 1,))
+
+
+def test_an_empty_selection_has_an_empty_image() -> None:
+    """floor(i / 4) + i mod 2: two splits of one axis, of no points at all."""
+    p = IndexProjection(AffineMap(((0, 1, 0, 0, 1),), (0,)), (1,), ((0, 4), (0, 2)))
+    for none in (Box((0,), (0,)), Region.empty((3,)), Regions((3,))):
+        assert p.image(none).is_empty and p.image(none, (5,)).shape == (5,)
+
+
+@pytest.mark.parametrize("n", [8, 10**5, 10**9])
+def test_two_splits_of_one_axis_are_not_independent(n: int) -> None:
+    """2·floor(i / 4) - floor(i / 2) is 0 or -1, however far i goes."""
+    i = symbols("i", integer=True)
+    p = IndexProjection.from_exprs([i], start=[floor(i / 4) * 2 - floor(i / 2)], shape=[1])
+    assert p.bounding_box(Box((0,), (n,))) == Box((-1,), (2,))
+    assert p.bounding_box(Box((2,), (2,))) == Box((-1,), (1,))
+    assert points_of(p.image(Box((0,), (n,)))) == {(-1,), (0,)}
+
+
+def test_small_images_are_listed() -> None:
+    """Four index points a row, two splits, 96 cells of blocks: isl needs seconds to list them."""
+    p = IndexProjection(AffineMap(((1, 1, 2, 0, 0, 1), (1, -1, 0, 1, 2, 0)), (0, 3), 6), (2, 2), ((0, 3), (1, 3)))
+    box = Box((1, 5), (4, 6))
+    image = p.image(box)
+    assert isinstance(image, ImplicitRegion)
+    expected: Points = set().union(*(touched(p, x) for x in box_points(box)))
+    assert points_of(image) == expected and image.size == len(expected)
+    low, high = np.min(list(expected), axis=0), np.max(list(expected), axis=0) + 1
+    assert image.bounds() == (tuple(low.tolist()), tuple(high.tolist()))
+    assert p.bounding_box(box) == Box.from_bounds(*image.bounds())
+    half = Box(tuple(low.tolist()), (int(high[0] - low[0]), 4))
+    assert points_of(image & half) == expected & box_points(half)
+    assert not image.isdisjoint(half) and (image <= half) == (expected <= box_points(half))
+    assert image.same_points(image) and not image.same_points(half)
+    assert all(point in image for point in expected) and tuple(high.tolist()) not in image
+
+
+def test_large_skewed_images_answer_or_are_refused_within_a_limit() -> None:
+    p = IndexProjection(AffineMap(((36674, 61119, 85569), (1, 1, 1)), (0, 0)), (1, 1))
+    image = p.image(Box.of((10**6,) * 3))
+    assert isinstance(image, ImplicitRegion)
+    assert (0, 0) in image and (36674, 1) in image and (1, 1) not in image
+    with pytest.raises(TooHard, match=r"ImplicitRegion\.size"):
+        _ = IndexProjection(AffineMap(((3, 5, 7), (1, 1, 1)), (0, 0)), (1, 1)).image(Box.of((10**6,) * 3)).size

@@ -67,8 +67,11 @@ def test_one_view(pair: tuple[View, np.ndarray]) -> None:
     reads = cells(values)
     assert has_internal_overlap(view) == (int((values != 0).sum()) > len(reads))
     assert is_contiguous(view) == (not reads or max(reads) - min(reads) + 1 == len(reads))
+    (home,) = view.allocations
     found = origins(view)
-    assert {a.size and sum(r.size for r in found.values()) for a in view.allocations} <= {len(reads), 0}
+    assert set(found) == ({home} if reads else set())
+    points = {tuple(p) for region in found.values() for p in region.points().tolist()}
+    assert points == {tuple(int(x) for x in np.unravel_index(z, home.shape)) for z in reads}
 
 
 @given(views(), views())
@@ -96,10 +99,12 @@ def test_views_of_several_allocations(left: Pair, right: Pair) -> None:
         assert values[0][at.a] == values[1][at.b] == memory[found.allocations[0]][at.cell]
 
 
-@given(st.lists(views(length=2), min_size=1, max_size=4))
-def test_matrix_is_all_pairs(pairs: list[tuple[View, np.ndarray]]) -> None:
-    made = [view for view, _ in pairs] + [pairs[0][0]]
-    expected = [[overlaps(a, b) for b in made] for a in made]
+@given(st.lists(view_pairs(length=2), min_size=1, max_size=2))
+def test_matrix_is_all_pairs(pairs: list[Pair]) -> None:
+    """Both views of a pair read one allocation, views of different pairs never share a cell."""
+    made = [view for a, _, b, _, _ in pairs for view in (a, b)]
+    reads = [{(k, z) for z in cells(values)} for k, (_, x, _, y, _) in enumerate(pairs) for values in (x, y)]
+    expected = [[bool(one & other) for other in reads] for one in reads]
     np.testing.assert_array_equal(overlap_matrix(made), expected)
 
 

@@ -13,6 +13,7 @@ from tapestry_sets.alias import (
     contains,
     has_internal_overlap,
     is_contiguous,
+    origins,
     overlap,
     overlap_matrix,
     overlaps,
@@ -96,6 +97,13 @@ def test_negative_and_zero_strides() -> None:
     wide = np.broadcast_to(a[0], (10**6, 6))
     assert overlap(wide, a).nbytes == 24 and has_internal_overlap(wide)
     assert not overlaps(a[:, ::2], a[:, 1::2])
+
+
+def test_the_bytes_of_an_array_can_be_listed() -> None:
+    """The address space has 2⁶⁴ cells; the few that an array reads are listed all the same."""
+    a = np.zeros((3, 4), np.int32)[:, ::2]
+    found = origins(a)[MEMORY]
+    assert {z for (z,) in found.points().tolist()} == addresses(a)
 
 
 def test_arrays_and_views_mix() -> None:

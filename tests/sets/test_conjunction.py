@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from math import lcm
+from math import lcm, prod
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,11 @@ from tests.oracles import in_nesting, listed
 from tests.strategies import nestings, windows
 
 Levels = list[Stripe]
-several = st.lists(nestings(8, 2), min_size=3, max_size=4)
+gapped = st.integers(2, 12).flatmap(lambda n: st.builds(Stripe, st.integers(n // 3 + 1, n), st.integers(1, n)))
+"""Stripes with gaps that are neither all nor nothing, so that several of them are a conjunction."""
+several = st.lists(
+    st.tuples(gapped, gapped).map(list) | gapped.map(lambda s: [s]) | nestings(8, 2), min_size=3, max_size=4
+)
 RUNGS = {
     "as it is": {},
     "isl": {"LEAPS": 0},
@@ -64,6 +69,24 @@ def test_the_whole_line_of_a_conjunction(rung: str, every: list[Levels], lo: int
         assert conjunction.count(raw(every), lo, lo + 10**9 * common + 5) == 10**9 * len(points) + sum(
             all(in_nesting(levels, z) for levels in every) for z in range(lo, lo + 5)
         )
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_periods_that_all_share_a_factor_are_counted(rung: str) -> None:
+    every = [((1200, 2372, 1866), (1, 2, 0)), ((900, 4336, 3212),), ((700, 1452, 1272), (2, 3, 0))]
+    lo = 25951
+    z = np.arange(4336 * 2372 // 4, dtype=np.int64) + lo
+    first, second, third = ((z - phase) % period for period, phase in ((2372, 1866), (4336, 3212), (1452, 1272)))
+    held = (first < 1200) & (first % 2 == 0) & (second < 900) & (third < 700) & (third % 3 < 2)
+    with only(rung):
+        assert conjunction.count(every, lo, lo + len(z)) == int(held.sum())
+    few = [((5, 6, 0), (2, 3, 0)), ((3, 4, 0), (2, 3, 0)), ((7, 8, 0), (3, 5, 0))]
+    with only(rung):
+        assert conjunction.count(few, 0, 48) == 2 * sum(all(nest.contains(s, z) for s in few) for z in range(24))
+    some = [((5, 2 * 1009, 3),), ((7, 2 * 1013, 0),), ((9, 2 * 1019, 1),)]  # modulo 2 and three primes
+    halves = [[sum((z + phase) % 2 == r for z in range(n)) for r in (0, 1)] for n, phase in ((5, 3), (7, 0), (9, 1))]
+    with only(rung):
+        assert conjunction.count(some, 0, 2 * 1009 * 1013 * 1019) == sum(map(prod, zip(*halves, strict=True)))
 
 
 def test_coprime_periods_of_any_length_meet_and_multiply() -> None:

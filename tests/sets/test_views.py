@@ -261,6 +261,7 @@ def test_errors_are_of_numpys_types(ours: Callable[[View], Any], numpys: Callabl
         (lambda v: allocate((3, -1)), r"extent -1 of axis 1 in shape \(3, -1\)"),
         (lambda v: allocate(3, dtype="float32", itemsize=8), "has 4 bytes but itemsize is 8"),
         (lambda v: allocate(3, itemsize=0), "itemsize 0 must be >= 1"),
+        (lambda v: v[:1, :1].broadcast_to((-2, 1)), r"extents of shape \(-2, 1\) must be >= 0"),
     ],
 )
 def test_errors_name_value_place_and_mend(make: Callable[[View], Any], message: str) -> None:
@@ -278,6 +279,31 @@ def test_booleans_and_floats_are_no_integers() -> None:
     ):
         with pytest.raises(TypeError):
             make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda v: concatenate([v, np.zeros((4, 6))]), "Concat: source 1 is a ndarray, not a View"),
+        (lambda v: concatenate([np.zeros((4, 6)), v]), "concatenate: source 0 is a ndarray, not a View"),
+        (lambda v: stack([v, 3]), "Stack: source 1 is a int, not a View"),
+        (lambda v: v.contains(np.zeros(3)), "the other is a ndarray, not a View; as_view"),
+        (lambda v: v.same_elements(np.zeros(3)), "the other is a ndarray, not a View; as_view"),
+        (lambda v: v.diagonal(0.5), "diagonal: offset"),
+        (lambda v: v[np.zeros((4, 6), bool)], r"index of axis 0 is a ndarray of shape \(4, 6\); a view takes"),
+        (lambda v: v[0, [1, 2]], r"index of axis 1 is a list of shape \(2,\); a view takes"),
+        (lambda v: 3 in v, "View|Allocation"),
+    ],
+)
+def test_what_is_of_no_use_is_refused(make: Callable[[View], Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        make(allocate((4, 6)))
+
+
+def test_a_view_is_walked_by_rows_and_indexed_by_integers_of_any_type() -> None:
+    view = allocate((3, 2))
+    assert [row.shape for row in view] == [(2,)] * 3
+    assert view[np.int64(1), np.array(0)].cells[view].index_of((1, 0)) == ()
 
 
 # ---------------------------------------------------------------------------------------- a kind from outside
