@@ -15,6 +15,7 @@ from tapestry_sets.alias import (
 )
 from tapestry_sets.arrays import as_view
 from tapestry_sets.draw import svg, text, views_svg, views_text
+from tapestry_sets.limits import Limits, TooHard, TooManyPieces, limits
 from tapestry_sets.maps import (
     Guard,
     IndexMap,
@@ -27,7 +28,7 @@ from tapestry_sets.maps import (
     region_from_dict,
     region_to_dict,
 )
-from tapestry_sets.nest import Run, TooHard, TooManyPieces
+from tapestry_sets.nest import Run
 from tapestry_sets.region import Region, Regions, unflatten
 from tapestry_sets.sett import Intersection, Sett, Setts, progression_set
 from tapestry_sets.stripe import Stripe
@@ -79,6 +80,7 @@ __all__ = [
     "IndexProjection",
     "Interleave",
     "Intersection",
+    "Limits",
     "Overlap",
     "Pad",
     "Permute",
@@ -112,6 +114,7 @@ __all__ = [
     "identity_piece",
     "interleave",
     "is_contiguous",
+    "limits",
     "origins",
     "overlap",
     "overlap_matrix",

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapestry_sets import isl
-from tapestry_sets.nest import TooHard, TooManyPieces
+from tapestry_sets.limits import TooHard, TooManyPieces
 from tapestry_sets.progression import (
     COUNT_LIMIT,
     Grid,

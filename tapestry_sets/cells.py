@@ -16,6 +16,8 @@ import numpy as np
 
 from tapestry_sets import isl
 from tapestry_sets.affine import AffineMap, Box
+from tapestry_sets.explicit import merge_nests
+from tapestry_sets.limits import TooHard, TooManyPieces
 from tapestry_sets.maps import (
     INT64_MAX,
     IndexMap,
@@ -30,7 +32,7 @@ from tapestry_sets.maps import (
     read_points,
     stays_injective,
 )
-from tapestry_sets.nest import TooHard, TooManyPieces, contains_each, merge_nests
+from tapestry_sets.nest import contains_each
 from tapestry_sets.progression import Progression, combine, explicit_setts, interval
 from tapestry_sets.region import Regions, unflatten
 from tapestry_sets.sett import Setts

@@ -16,9 +16,10 @@ from math import gcd, lcm
 
 import numpy as np
 
-from tapestry_sets import isl
+from tapestry_sets import explicit, isl, pairs
 from tapestry_sets import nest as nests
-from tapestry_sets.nest import EMPTY, Nest, TooHard
+from tapestry_sets.limits import TooHard
+from tapestry_sets.nest import EMPTY, Nest
 from tapestry_sets.stripe import Int64Array
 
 LEAPS = 500
@@ -94,7 +95,7 @@ def is_disjoint(conjunction: Iterable[Nest], lo: int | None = None, hi: int | No
 
 def _is_empty(group: tuple[Nest, ...]) -> bool:
     """Return whether nests that are not empty share no integer."""
-    if any(nests.is_disjoint(s, t) for s, t in combinations(group, 2)):
+    if any(pairs.is_disjoint(s, t) for s, t in combinations(group, 2)):
         return True
     return len(group) > 2 and _search(group, 0, period(group)) is None
 
@@ -119,7 +120,7 @@ def first(conjunction: Iterable[Nest], lo: int, hi: int | None = None) -> int | 
         z = nests.find(every[0], lo) if every else lo
         return z if hi is None or z < hi else None
     if len(every) == 2:
-        return nests.first_common(*every, lo, hi)
+        return pairs.first_common(*every, lo, hi)
     if hi is None and is_disjoint(every):
         return None
     end = lo + period(every)
@@ -137,7 +138,7 @@ def _search(every: tuple[Nest, ...], lo: int, hi: int) -> int | None:
             return None
         if z == start:
             return z
-    if any(nests.surely_disjoint(s, 0, t, 0) for s, t in combinations(every, 2)):
+    if any(pairs.surely_disjoint(s, 0, t, 0) for s, t in combinations(every, 2)):
         return None
     if isl.available():
         with suppress(isl.OutOfOperations):
@@ -159,7 +160,7 @@ def _one_fewer(every: tuple[Nest, ...], what: str) -> list[tuple[Nest, ...]]:
             f"{what} of {len(every)} sets of periods {[nests.period(u) for u in every]}: needs more than {PIECES} "
             "pieces; ask within a shorter range"
         )
-    return [(met, *rest) for met in nests.meet(s, t)]
+    return [(met, *rest) for met in explicit.meet(s, t)]
 
 
 def _pieces(s: Nest, t: Nest) -> int:
@@ -189,7 +190,7 @@ def count(conjunction: Iterable[Nest], lo: int, hi: int) -> int:
     if len(every) < 2:
         return nests.count(every[0], lo, hi) if every else hi - lo
     if len(every) == 2:
-        return nests.count_common(*every, lo, hi)
+        return pairs.count_common(*every, lo, hi)
     common = period(every)
     whole, rest = divmod(hi - lo, common)
     total = whole

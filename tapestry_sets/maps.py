@@ -29,7 +29,8 @@ from tapestry_sets.affine import (
     matrix_rank,
     regions_of,
 )
-from tapestry_sets.nest import TooManyPieces, contains_each
+from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.nest import contains_each
 from tapestry_sets.progression import (
     MAX_GRIDS,
     Grid,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import gcd, prod
 
-from tapestry_sets.nest import TooManyPieces
+from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.sett import Sett, Setts, progression_set
 
 Levels = tuple[tuple[int, int], ...]

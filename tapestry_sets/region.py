@@ -16,8 +16,9 @@ from types import EllipsisType
 
 import numpy as np
 
-from tapestry_sets import draw
+from tapestry_sets import draw, explicit, pairs
 from tapestry_sets import nest as nests
+from tapestry_sets.limits import check_pieces
 from tapestry_sets.nest import EMPTY, Item, Nest, Run
 from tapestry_sets.sett import Sett, Setts
 from tapestry_sets.stripe import Int64Array, Stripe, as_int
@@ -196,7 +197,7 @@ class _Points(ABC):
         for r in self.regions:
             for s in other.regions:
                 _meet(r, s, found)
-            nests.check_pieces(len(found), "intersection of regions")
+            check_pieces(len(found), "intersection of regions")
         return Regions._of(self.shape, found, self.start)
 
     def __sub__(self, other: _Points) -> Regions:
@@ -243,7 +244,7 @@ class _Points(ABC):
         Setts([Sett(Stripe(14, 13), Stripe(5, 4), Stripe(2, 1))])
         """
         self._from_zero("flatten")
-        return Setts._of(nests.merge_nests(_flat(r) for r in self.regions))
+        return Setts._of(explicit.merge_nests(_flat(r) for r in self.regions))
 
     def reshape(self, shape: Sequence[int]) -> Regions:
         """Return the points renumbered in row-major order in a box of another shape.
@@ -621,8 +622,8 @@ class Region(_Points):
             return Regions._of(shape, (), zeros)
         axes: list[list[Nest]] = []
         for s, r, lo, n in zip(self.nests, ranges, self.start, self.shape, strict=True):
-            inside = nests.meet_within(s, (), lo, lo + n)
-            axes.append([t for one in inside for t in nests.strided(one, lo + r.start, r.step)])
+            inside = explicit.meet_within(s, (), lo, lo + n)
+            axes.append([t for one in inside for t in explicit.strided(one, lo + r.start, r.step)])
         found = (Region._of(shape, raw, zeros) for raw in product(*axes))
         return Regions._of(shape, found, zeros)
 
@@ -868,7 +869,7 @@ def _disjoint(r: Region, s: Region) -> bool:
         if u is not None and v is not None:
             if u[1] <= v[0] or v[1] <= u[0]:
                 return True
-        elif nests.is_disjoint(x, y, lo, lo + n):
+        elif pairs.is_disjoint(x, y, lo, lo + n):
             return True
     return False
 
@@ -883,7 +884,7 @@ def _count_common(r: Region, s: Region) -> int:
         elif v is not None:
             common = nests.count(x, *v)
         else:
-            common = nests.count_common(x, y, lo, lo + n)
+            common = pairs.count_common(x, y, lo, lo + n)
         if common <= 0:
             return 0
         total *= common
@@ -893,7 +894,7 @@ def _count_common(r: Region, s: Region) -> int:
 def _first_common(r: Region, s: Region) -> Ints | None:
     found = []
     for x, y, lo, n in zip(r.nests, s.nests, r.start, r.shape, strict=True):
-        z = nests.first_common(x, y, lo, lo + n)
+        z = pairs.first_common(x, y, lo, lo + n)
         if z is None:
             return None
         found.append(z)
@@ -924,7 +925,7 @@ def _meet(r: Region, s: Region, out: list[Region]) -> None:
 
 @lru_cache(maxsize=1 << 12)
 def _meet_axis_cached(x: Nest, y: Nest, lo: int, hi: int) -> tuple[Nest, ...]:
-    return tuple(nests.meet_within(x, y, lo, hi))
+    return tuple(explicit.meet_within(x, y, lo, hi))
 
 
 def _meet_axis(x: Nest, y: Nest, lo: int, hi: int) -> list[Nest]:
@@ -939,7 +940,7 @@ def _subtract(left: Iterable[Region], right: Iterable[Region]) -> list[Region]:
     kept = list(left)
     for s in right:
         kept = [piece for r in kept for piece in _subtract_one(r, s)]
-        nests.check_pieces(len(kept), "difference of regions")
+        check_pieces(len(kept), "difference of regions")
     return kept
 
 
@@ -954,7 +955,7 @@ def _subtract_one(r: Region, s: Region) -> list[Region]:
     out: list[Region] = []
     common: list[list[Nest]] = []
     for axis, (x, y, lo, n) in enumerate(zip(r.nests, s.nests, r.start, r.shape, strict=True)):
-        for missing in nests.subtract_within(x, y, lo, lo + n) if x != y else []:
+        for missing in explicit.subtract_within(x, y, lo, lo + n) if x != y else []:
             tail = (missing, *r.nests[axis + 1 :])
             out += [Region._of(r.shape, (*head, *tail), r.start) for head in product(*common)]
         common.append(_meet_axis(x, y, lo, lo + n))
@@ -1010,7 +1011,7 @@ def _merge_axis(group: list[Region], axis: int) -> list[Region]:
     lo = like.start[axis]
     hi = lo + like.shape[axis]
     items = [item for r in group if (item := nests.clip(r.nests[axis], lo, hi)) is not None]
-    merged = nests.from_items(nests.merge(items), lo, hi)
+    merged = explicit.from_items(explicit.merge(items), lo, hi)
     if len(merged) >= len(group):
         return group
     before, after = like.nests[:axis], like.nests[axis + 1 :]
@@ -1074,7 +1075,7 @@ def _unflatten(s: Nest, shape: Ints) -> list[Region]:
     for n in reversed(shape):
         size //= n
         pieces = [(rows, (columns, *rest)) for flat, rest in pieces for rows, columns in _split(flat, n, size)]
-        nests.check_pieces(len(pieces), f"reshape to {shape}")
+        check_pieces(len(pieces), f"reshape to {shape}")
     zeros = (0,) * len(shape)
     return [Region._of(shape, axes, zeros) for rows, axes in pieces if nests.contains(rows, 0)]
 
@@ -1093,10 +1094,10 @@ def _split(s: Nest, n: int, rows: int) -> list[tuple[Nest, Nest]]:
     elif n < P:
         for start in _block_starts(a, P, p, rows * n, n // g):
             found += _split_block(a, lcm(P, n), start, s[1:], n)
-            nests.check_pieces(len(found), f"rows of {n}")
+            check_pieces(len(found), f"rows of {n}")
     else:
         distinct = min(rows, P // g)
-        nests.check_pieces(distinct, f"rows of {n}")
+        check_pieces(distinct, f"rows of {n}")
         for row in range(distinct):
             item = nests.clip(s, row * n, row * n + n)
             if item is not None:
@@ -1112,7 +1113,7 @@ def _block_starts(a: int, P: int, p: int, end: int, in_common: int) -> range:
 
 
 def _column(item: Item, offset: int, n: int) -> Nest:
-    return nests.from_items([item._replace(start=item.start - offset)], 0, n)[0]
+    return explicit.from_items([item._replace(start=item.start - offset)], 0, n)[0]
 
 
 def _split_block(a: int, P: int, p: int, tail: Nest, n: int) -> list[tuple[Nest, Nest]]:
@@ -1139,4 +1140,4 @@ def _join_rows(found: list[tuple[Nest, Nest]]) -> list[tuple[Nest, Nest]]:
     for rows, columns in found:
         if rows != EMPTY:
             by_columns.setdefault(columns, []).append(rows)
-    return [(rows, columns) for columns, group in by_columns.items() for rows in nests.merge_nests(group)]
+    return [(rows, columns) for columns, group in by_columns.items() for rows in explicit.merge_nests(group)]

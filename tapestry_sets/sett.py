@@ -19,9 +19,10 @@ from math import lcm, prod
 
 import numpy as np
 
-from tapestry_sets import conjunction, draw
+from tapestry_sets import conjunction, draw, explicit, pairs
 from tapestry_sets import nest as nests
-from tapestry_sets.nest import EMPTY, Item, Nest, Run, TooHard, TooManyPieces
+from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, current
+from tapestry_sets.nest import EMPTY, Item, Nest, Run
 from tapestry_sets.stripe import Int64Array, Stripe, as_int
 
 Window = tuple[int, int]
@@ -152,7 +153,7 @@ class _Integers(ABC):
         if isinstance(other, Intersection):
             return other.isdisjoint(self, within)
         lo, hi = _window(within, "isdisjoint")
-        return all(nests.is_disjoint(s, t, lo, hi) for s in self._nests for t in _nests_of(other))
+        return all(pairs.is_disjoint(s, t, lo, hi) for s in self._nests for t in _nests_of(other))
 
     def first_common(self, other: Integers, start: int, stop: int | None = None) -> int | None:
         """Return the smallest common element >= start (and < stop, if given), or None.
@@ -169,7 +170,7 @@ class _Integers(ABC):
         found: int | None = None
         for s in self._nests:
             for t in _nests_of(other):
-                z = nests.first_common(s, t, start, best)
+                z = pairs.first_common(s, t, start, best)
                 if z is not None:
                     found = best = z
         return found
@@ -189,7 +190,7 @@ class _Integers(ABC):
             lo, hi = 0, lcm(self.period, *(nests.period(t) for t in theirs))
         else:
             lo, hi = _bounds(start, stop, "count_common")
-        return sum(nests.count_common(s, t, lo, hi) for s in self._nests for t in theirs)
+        return sum(pairs.count_common(s, t, lo, hi) for s in self._nests for t in theirs)
 
     def issubset(self, other: Integers, within: Window | None = None) -> bool:
         """Return whether every element is in `other`; written ``a <= b`` for the whole line."""
@@ -229,7 +230,7 @@ class _Integers(ABC):
     def __xor__(self, other: Integers) -> Setts:
         theirs = _as_setts(other)
         both = (*(self - theirs)._nests, *(theirs - self)._nests)
-        return Setts._of(nests.merge_nests(both))
+        return Setts._of(explicit.merge_nests(both))
 
     def __invert__(self) -> Setts:
         return Sett().difference(self)
@@ -429,7 +430,7 @@ class Sett(_Integers):
         first, step = as_int(first, "strided: first"), as_int(step, "strided: step")
         if step == 0:
             raise ValueError("strided: step must not be 0")
-        return Setts._of(nests.strided(self.nest, first, step))
+        return Setts._of(explicit.strided(self.nest, first, step))
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -514,7 +515,7 @@ class Intersection:
     @property
     def _conjunctions(self) -> tuple[tuple[Nest, ...], ...]:
         """Disjoint conjunctions of nests, one for each choice of a member of each operand."""
-        nests.check_pieces(prod(len(s.members) for s in self.operands), "intersection of unions")
+        check_pieces(prod(len(s.members) for s in self.operands), "intersection of unions")
         return tuple(product(*(s._nests for s in self.operands)))
 
     @property
@@ -681,7 +682,7 @@ def _one_is_covered(each: tuple[Nest, ...], theirs: Sequence[Nest], lo: int | No
     for s in each:
         for t in theirs:
             with suppress(TooHard) if len(each) > 1 else nullcontext():
-                if nests.is_subset(s, t, lo, hi):
+                if pairs.is_subset(s, t, lo, hi):
                     return True
     return False
 
@@ -691,9 +692,9 @@ def _meet(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None) -> list
     out: list[Nest] = []
     for x in xs:
         for y in ys:
-            out += nests.meet(x, y) if lo is None or hi is None else nests.meet_within(x, y, lo, hi)
-            nests.check_pieces(len(out), "intersection")
-    return nests.merge_nests(out)
+            out += explicit.meet(x, y) if lo is None or hi is None else explicit.meet_within(x, y, lo, hi)
+            check_pieces(len(out), "intersection")
+    return explicit.merge_nests(out)
 
 
 def _subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None) -> list[Nest]:
@@ -701,24 +702,24 @@ def _subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None) -> 
     if lo is None or hi is None:
         left = list(xs)
     else:
-        left = [t for x in xs for t in nests.meet_within(x, (), lo, hi)]
+        left = [t for x in xs for t in explicit.meet_within(x, (), lo, hi)]
     for y in ys:
         if lo is None or hi is None:
-            left = [z for x in left for z in nests.subtract(x, y)]
+            left = [z for x in left for z in explicit.subtract(x, y)]
         else:
-            left = [z for x in left for z in nests.subtract_within(x, y, lo, hi)]
-        nests.check_pieces(len(left), "difference")
-    return nests.merge_nests(left)
+            left = [z for x in left for z in explicit.subtract_within(x, y, lo, hi)]
+        check_pieces(len(left), "difference")
+    return explicit.merge_nests(left)
 
 
 def _union(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None) -> list[Nest]:
     """Return the shorter of xs + (ys - xs) and ys + (xs - ys), merged."""
     if within is not None:
         xs, ys = _subtract(xs, (), within), _subtract(ys, (), within)
-    one = nests.merge_nests([*xs, *_subtract(ys, xs, within)])
+    one = explicit.merge_nests([*xs, *_subtract(ys, xs, within)])
     if len(one) < 2:
         return one
-    two = nests.merge_nests([*ys, *_subtract(xs, ys, within)])
+    two = explicit.merge_nests([*ys, *_subtract(xs, ys, within)])
     return min(one, two, key=len)
 
 
@@ -787,7 +788,7 @@ def progression_set(first: int, levels: Sequence[tuple[int, int]], width: int = 
     steps.sort()
     items = _sum_of_steps(Item(0, width, ()), steps, span)
     moved = [Item(first + item.start, item.length, item.tail) for item in items]
-    return Setts._of(nests.from_items(moved, first, first + extent))
+    return Setts._of(explicit.from_items(moved, first, first + extent))
 
 
 def _sum_of_steps(item: Item, steps: list[tuple[int, int]], span: int) -> list[Item]:
@@ -824,16 +825,16 @@ def _overlapping(item: Item, steps: list[tuple[int, int]], span: int) -> list[It
                 more = min(done, n - done)
                 mask |= mask << (more * step)
                 done += more
-        return nests.from_bits(mask)
+        return explicit.from_bits(mask)
     copies = [0]
     for step, n in steps:
-        nests.check_pieces(len(copies) * n, "progression_set")
+        check_pieces(len(copies) * n, "progression_set")
         copies = [at + j * step for at in copies for j in range(n)]
-    one = nests.from_items([item], 0, span)
+    one = explicit.from_items([item], 0, span)
     union: list[Nest] = []
     for at in sorted(set(copies)):
         union = _union(union, [nests.shift(one[0], at)], (0, span))
-        if len(union) > nests.MAX_PIECES:
-            raise TooManyPieces(f"progression_set: more than {nests.MAX_PIECES} pieces for steps {steps}")
+        if len(union) > current().max_pieces:
+            raise TooManyPieces(f"progression_set: more than {current().max_pieces} pieces for steps {steps}")
     clipped = (nests.clip(s, 0, span) for s in union)
     return [piece for piece in clipped if piece is not None]

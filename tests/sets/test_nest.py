@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import Stripe, TooHard, TooManyPieces, isl, nest
+from tapestry_sets import Stripe, TooHard, TooManyPieces, explicit, isl, limits, nest, pairs
 from tapestry_sets.nest import EMPTY, Nest
 from tests.oracles import in_nesting, listed
 from tests.strategies import nestings, windows
@@ -34,9 +34,9 @@ def scaled(s: Nest, factor: int = BIG) -> Nest:
 
 
 @contextmanager
-def without_shortcuts(isl_after: int = nest.ISL_AFTER) -> Iterator[None]:
+def without_shortcuts(isl_after: int = pairs.ISL_AFTER) -> Iterator[None]:
     """Let every branch of the recursions work, also where one AND of two masks would do."""
-    with mock.patch.object(nest, "MASK_BITS", 0), mock.patch.object(nest, "ISL_AFTER", isl_after):
+    with mock.patch.object(pairs, "MASK_BITS", 0), mock.patch.object(pairs, "ISL_AFTER", isl_after):
         yield
 
 
@@ -96,7 +96,7 @@ def test_the_form_in_a_window_is_right_there(levels: Levels, window: tuple[int, 
 def test_items_of_a_mask_hold_its_bits(mask: int) -> None:
     found = [
         z
-        for item in nest.from_bits(mask)
+        for item in explicit.from_bits(mask)
         for z in range(item.start, item.start + item.length)
         if nest.contains(item.tail, z - item.start)
     ]
@@ -107,15 +107,15 @@ def test_items_of_a_mask_hold_its_bits(mask: int) -> None:
 def test_two_nests_in_a_window(one: Levels, two: Levels, window: tuple[int, int]) -> None:
     s, t, (lo, hi) = canonical(one), canonical(two), window
     both = listed(one, window) & listed(two, window)
-    for isl_after in (nest.ISL_AFTER, 0):  # 0: all but the plainest cases go to isl
+    for isl_after in (pairs.ISL_AFTER, 0):  # 0: all but the plainest cases go to isl
         with without_shortcuts(isl_after):
-            assert nest.first_common(s, t, lo, hi) == min(both, default=None)
-            assert nest.is_disjoint(s, t, lo, hi) == (not both)
-            assert nest.is_subset(s, t, lo, hi) == (listed(one, window) <= listed(two, window))
+            assert pairs.first_common(s, t, lo, hi) == min(both, default=None)
+            assert pairs.is_disjoint(s, t, lo, hi) == (not both)
+            assert pairs.is_subset(s, t, lo, hi) == (listed(one, window) <= listed(two, window))
     with without_shortcuts():
-        assert nest.count_common(s, t, lo, hi) == len(both)
-    assert nest.count_common(s, t, lo, hi) == len(both)
-    assert nest.first_common(s, t, lo, hi) == min(both, default=None)
+        assert pairs.count_common(s, t, lo, hi) == len(both)
+    assert pairs.count_common(s, t, lo, hi) == len(both)
+    assert pairs.first_common(s, t, lo, hi) == min(both, default=None)
 
 
 @given(nestings(), nestings(), st.integers(-40, 40))
@@ -124,13 +124,13 @@ def test_two_nests_on_the_line(one: Levels, two: Levels, lo: int) -> None:
     s, t = canonical(one), canonical(two)
     common = lcm(nest.period(s), nest.period(t))
     both = [z for z in range(lo, lo + common) if in_nesting(one, z) and in_nesting(two, z)]
-    for isl_after in (nest.ISL_AFTER, 0):
+    for isl_after in (pairs.ISL_AFTER, 0):
         with without_shortcuts(isl_after):
-            assert nest.is_disjoint(s, t) == (not both)
-            assert nest.first_common(s, t, lo) == min(both, default=None)
+            assert pairs.is_disjoint(s, t) == (not both)
+            assert pairs.first_common(s, t, lo) == min(both, default=None)
     with without_shortcuts():
-        assert nest.count_common(s, t, lo, lo + common) == len(both)
-        assert nest.count_common(s, t, lo, lo + 5 * common + 3) == 5 * len(both) + sum(z < lo + 3 for z in both) + sum(
+        assert pairs.count_common(s, t, lo, lo + common) == len(both)
+        assert pairs.count_common(s, t, lo, lo + 5 * common + 3) == 5 * len(both) + sum(z < lo + 3 for z in both) + sum(
             in_nesting(one, z) and in_nesting(two, z) for z in range(lo + common, lo + 3)
         )
 
@@ -139,7 +139,7 @@ def test_two_nests_on_the_line(one: Levels, two: Levels, lo: int) -> None:
 def test_explicit_answers_hold_what_they_should_once(one: Levels, two: Levels) -> None:
     s, t = canonical(one), canonical(two)
     period = range(lcm(nest.period(s), nest.period(t)))
-    for answer, wanted in ((nest.meet(s, t), True), (nest.subtract(s, t), False)):
+    for answer, wanted in ((explicit.meet(s, t), True), (explicit.subtract(s, t), False)):
         times = [sum(nest.contains(piece, z) for piece in answer) for z in period]
         assert times == [int(in_nesting(one, z) and in_nesting(two, z) == wanted) for z in period]
         assert all(nest.canonical(piece) == piece for piece in answer)
@@ -148,7 +148,10 @@ def test_explicit_answers_hold_what_they_should_once(one: Levels, two: Levels) -
 @given(nestings(), nestings(), windows(longest=200))
 def test_explicit_answers_in_a_window(one: Levels, two: Levels, window: tuple[int, int]) -> None:
     s, t = canonical(one), canonical(two)
-    for answer, wanted in ((nest.meet_within(s, t, *window), True), (nest.subtract_within(s, t, *window), False)):
+    for answer, wanted in (
+        (explicit.meet_within(s, t, *window), True),
+        (explicit.subtract_within(s, t, *window), False),
+    ):
         times = [sum(nest.contains(piece, z) for piece in answer) for z in range(*window)]
         assert times == [int(in_nesting(one, z) and in_nesting(two, z) == wanted) for z in range(*window)]
 
@@ -159,11 +162,11 @@ def test_scaled_nests_have_scaled_answers_without_isl(one: Levels, two: Levels, 
     big_s, big_t = scaled(s), scaled(t)
     both = listed(one, window) & listed(two, window)
     with mock.patch.object(isl, "available", lambda: False):
-        first = nest.first_common(big_s, big_t, BIG * lo, BIG * hi)
+        first = pairs.first_common(big_s, big_t, BIG * lo, BIG * hi)
         assert first == (BIG * min(both) if both else None)
-        assert nest.is_disjoint(big_s, big_t) == nest.is_disjoint(s, t)
-        assert nest.count_common(big_s, big_t, BIG * lo, BIG * hi) == BIG * len(both)
-        assert nest.is_subset(big_s, big_t, BIG * lo, BIG * hi) == (listed(one, window) <= listed(two, window))
+        assert pairs.is_disjoint(big_s, big_t) == pairs.is_disjoint(s, t)
+        assert pairs.count_common(big_s, big_t, BIG * lo, BIG * hi) == BIG * len(both)
+        assert pairs.is_subset(big_s, big_t, BIG * lo, BIG * hi) == (listed(one, window) <= listed(two, window))
     # near an edge of a huge block a window is short, though the block is not
     edge = BIG * lo
     near = [z for z in range(edge - 4, edge + 4) if in_nesting(one, z // BIG)]
@@ -186,26 +189,26 @@ def huge_nests(draw: st.DrawFn) -> Nest:
 def test_huge_nests_meet_where_isl_says_so(s: Nest, t: Nest, lo: int) -> None:
     hi = lo + 2 * 10**7
     both = islpy.Set(f"{{ [z] : {lo} <= z < {hi} }}") & isl.nest_set(s) & isl.nest_set(t)
-    assert nest.is_disjoint(s, t, lo, hi) == both.is_empty()
-    assert nest.is_disjoint(s, t) == (isl.nest_set(s) & isl.nest_set(t)).is_empty()
-    z = nest.first_common(s, t, lo, hi)
+    assert pairs.is_disjoint(s, t, lo, hi) == both.is_empty()
+    assert pairs.is_disjoint(s, t) == (isl.nest_set(s) & isl.nest_set(t)).is_empty()
+    z = pairs.first_common(s, t, lo, hi)
     if z is not None:
         assert lo <= z < hi
         assert nest.contains(s, z)
         assert nest.contains(t, z)
-        assert nest.count_common(s, t, lo, z) == 0
+        assert pairs.count_common(s, t, lo, z) == 0
 
 
 def test_a_coprime_period_is_counted_as_a_product() -> None:
     s, t = ((50001, 100003, 0), (1, 2, 0)), ((50009, 100019, 0), (2, 3, 0))
-    count = nest.count_common(s, t, 0, 100003 * 100019)
+    count = pairs.count_common(s, t, 0, 100003 * 100019)
     assert count == nest.count(s, 0, 100003) * nest.count(t, 0, 100019)
 
 
 def test_a_period_with_a_common_factor_is_counted_residue_by_residue() -> None:
     s, t = ((7, 10, 1), (1, 3, 0)), ((11, 14, 3), (2, 3, 1))
     listed_count = sum(nest.contains(s, z) and nest.contains(t, z) for z in range(70))
-    assert nest.count_common(s, t, 5, 5 + 70 * 10**12) == listed_count * 10**12
+    assert pairs.count_common(s, t, 5, 5 + 70 * 10**12) == listed_count * 10**12
 
 
 @pytest.mark.parametrize("n", [10, 10**3, 10**6, 10**9])
@@ -215,7 +218,7 @@ def test_a_block_of_a_cube_is_counted_against_a_stride(n: int, step: int) -> Non
     block = nest.canonical([(n * n * (n // 2), n**3, 0), (n * (n // 2), n * n, 0), (n // 2, n, 3)])
     window = (17, n**3 - 5)
     residues = range(step) if step < 100 else (0, 1, step - 1)
-    counts = [nest.count_common(block, ((1, step, r),), *window) for r in residues]
+    counts = [pairs.count_common(block, ((1, step, r),), *window) for r in residues]
     if step < 100:
         assert sum(counts) == nest.count(block, *window)
     if n == 10:
@@ -228,26 +231,26 @@ def test_too_hard_is_said_and_names_the_way_out() -> None:
     t = nest.canonical([(10**9 + 5, 2 * 10**9 + 33, 3), (1, 10_000_019, 5)])
     with (
         mock.patch.object(isl, "available", lambda: False),
-        mock.patch.object(nest, "STEP_LIMIT", 2000),
+        limits(budget=2000),
         pytest.raises(TooHard, match="install islpy"),
     ):
-        nest.first_common(s, t, 0, 10**16)
+        pairs.first_common(s, t, 0, 10**16)
     with pytest.raises(TooHard, match="shorter range"):
-        nest.count_common(s, t, 0, 10**17)
+        pairs.count_common(s, t, 0, 10**17)
 
 
 @pytest.mark.parametrize("n", [10, 10**3, 10**6 + 1, 10**9, 10**12, 10**12 + 1, 10**18])
 def test_fixed_stripes_take_the_same_steps_in_any_window(n: int) -> None:
     thirds, nested = ((1, 3, 0),), ((3, 6, 0), (1, 2, 0))  # nested: 0 and 2 modulo 6
-    with mock.patch.object(nest, "stripes_first_common", wraps=nest.stripes_first_common) as steps:
+    with mock.patch.object(pairs, "stripes_first_common", wraps=pairs.stripes_first_common) as steps:
         for other in (((1, 3, 1),), ((1, 6, 1),), ((5, 12, 1), (1, 4, 0))):  # all disjoint from both
             for s in (thirds, nested):
-                assert nest.first_common(s, other, 0, n) is None
-                assert nest.first_common(other, s, 0, n) is None
-                assert nest.count_common(s, other, 0, n) == 0
-                assert nest.meet_within(s, other, 0, n) == []
-        left = nest.subtract_within(thirds, ((1, 2, 1),), 0, n)
-        met = nest.meet_within(nested, ((1, 5, 2),), 0, n)
+                assert pairs.first_common(s, other, 0, n) is None
+                assert pairs.first_common(other, s, 0, n) is None
+                assert pairs.count_common(s, other, 0, n) == 0
+                assert explicit.meet_within(s, other, 0, n) == []
+        left = explicit.subtract_within(thirds, ((1, 2, 1),), 0, n)
+        met = explicit.meet_within(nested, ((1, 5, 2),), 0, n)
         assert steps.call_count < 400
     assert sum(nest.count(piece, 0, n) for piece in left) == len(range(0, n, 6))
     # 0 or 2 modulo 6 and 2 modulo 5: 12 or 2 modulo 30
@@ -258,19 +261,19 @@ def test_a_search_goes_on_by_itself_where_isl_gives_up() -> None:
     s = nest.canonical([(10**9, 2 * 10**9 + 11, 0), (1, 9_999_991, 7)])
     t = nest.canonical([(10**9 + 5, 2 * 10**9 + 33, 3), (1, 10_000_019, 5)])
     with mock.patch.object(isl, "nests_first_common", side_effect=isl.OutOfOperations):
-        with mock.patch.object(nest, "STEP_LIMIT", 2000), pytest.raises(TooHard, match="shorter range"):
-            nest.first_common(s, t, 0, 10**16)
-        with mock.patch.object(nest, "ISL_AFTER", 0):
+        with limits(budget=2000), pytest.raises(TooHard, match="shorter range"):
+            pairs.first_common(s, t, 0, 10**16)
+        with mock.patch.object(pairs, "ISL_AFTER", 0):
             s, t = ((7, 2003, 0), (1, 2, 0)), ((5, 3001, 1), (1, 2, 1))
             wanted = next(z for z in range(100, 10**6) if z % 2003 in (0, 2, 4, 6) and (z - 1) % 3001 in (1, 3))
-            assert nest.first_common(s, t, 100, 10**9) == wanted
+            assert pairs.first_common(s, t, 100, 10**9) == wanted
 
 
 def test_isl_takes_over_where_the_search_ends() -> None:
     s = ((370121, 5920770, 3845551), (1, 5, 0))
     t = ((1454776, 5657284, 4771152), (1, 25, 0))
-    with mock.patch.object(nest, "ISL_AFTER", 0), mock.patch.object(nest, "MASK_BITS", 0):
-        z = nest.first_common(s, t, -3008300, 304871740)
+    with mock.patch.object(pairs, "ISL_AFTER", 0), mock.patch.object(pairs, "MASK_BITS", 0):
+        z = pairs.first_common(s, t, -3008300, 304871740)
     assert z == 39370181
     assert nest.contains(s, z)
     assert nest.contains(t, z)
@@ -279,6 +282,6 @@ def test_isl_takes_over_where_the_search_ends() -> None:
 def test_too_many_pieces_is_said_and_names_the_query_that_needs_none() -> None:
     s, t = ((50001, 100003, 0),), ((50009, 100019, 0),)
     with pytest.raises(TooManyPieces, match=r"count_common, first_common and isdisjoint need none"):
-        nest.meet(s, t)
+        explicit.meet(s, t)
     with pytest.raises(TooManyPieces, match="elements"):
         nest.runs(((7, 10, 0), (2, 3, 0)), 0, 10**6)

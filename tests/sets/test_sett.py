@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import Intersection, Sett, Setts, Stripe, TooManyPieces, nest, progression_set, sett
+from tapestry_sets import Intersection, Limits, Sett, Setts, Stripe, TooManyPieces, progression_set, sett
 from tests.oracles import in_nesting, listed, members
 from tests.strategies import nestings, stripes, windows
 
@@ -415,4 +415,4 @@ def test_half_a_range_is_refused() -> None:
 
 
 def test_the_default_limit_of_pieces_is_the_documented_one() -> None:
-    assert nest.MAX_PIECES == 10_000
+    assert Limits().max_pieces == 10_000
