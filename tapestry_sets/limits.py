@@ -64,7 +64,7 @@ def limits(*, max_pieces: int | None = None, budget: int | None = None) -> Itera
     >>> from tapestry_sets import Sett, Stripe, TooManyPieces
     >>> both = Sett(Stripe(50001, 50002)) & Stripe(50009, 50010)
     >>> with limits(max_pieces=20):
-    ...     both.setts()
+    ...     both.setts()  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     tapestry_sets.limits.TooManyPieces: ...
