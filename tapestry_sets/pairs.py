@@ -10,7 +10,7 @@ from math import gcd, lcm
 
 from tapestry_sets import isl
 from tapestry_sets.limits import TooHard, current
-from tapestry_sets.nest import EMPTY, MASK_BITS, Nest, bits, complement, count, find, period, shift
+from tapestry_sets.nest import EMPTY, MASK_BITS, Nest, bits, complement, count, find, shift
 from tapestry_sets.stripe import Level, stripes_count_common, stripes_disjoint, stripes_first_common
 
 ISL_AFTER = 500
@@ -93,16 +93,34 @@ class _Search:
 
     def first(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> int | None:
         """Return the first element in the window of both s + si and t + tj."""
-        pair = descend(s, si, t, tj, lo, hi)
-        if pair is None:
-            return None
-        s, si, t, tj, lo, hi = pair
-        if not s or not t:
-            z = find(t, lo - tj) + tj if not s else find(s, lo - si) + si
-            return z if z < hi else None
-        if len(s) == 1 == len(t):
-            return lo
-        return self._branch(s, si, t, tj, lo, hi)
+        while True:
+            if lo >= hi:
+                return None
+            if not s or not t:
+                z = find(s, lo - si) + si if s else find(t, lo - tj) + tj
+                return z if z < hi else None
+            (a, P, p), (b, Q, q) = s[0], t[0]
+            p += si
+            q += tj
+            if len(s) == 1 == len(t):
+                common = stripes_first_common((a, P, p), (b, Q, q), lo)
+                return common if common is not None and common < hi else None
+            into = (lo - p) % P
+            if into >= a:
+                lo += P - into
+                into = 0
+            if hi <= lo - into + P:  # up to the next block: what lies behind this one holds nothing
+                s, si = s[1:], lo - into
+                hi = min(hi, si + a)
+                continue
+            into = (lo - q) % Q
+            if into >= b:
+                lo += Q - into
+                into = 0
+            if hi > lo - into + Q:
+                return self._branch(s, si, t, tj, lo, hi)
+            t, tj = t[1:], lo - into
+            hi = min(hi, tj + b)
 
     def _branch(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> int | None:
         """Return what `first` does, where the window spans several blocks of both."""
@@ -134,6 +152,7 @@ class _Search:
         # blocks that hold a period of the other nest, or whose other side has no inside, are entered alone
         only_t = len(s) == 1 or (b >= P and len(t) > 1)
         only_s = not only_t and (len(t) == 1 or a >= Q)
+        s_tail, t_tail = s[1:], t[1:]
         while True:
             z = stripes_first_common(x, y, lo)
             if z is None or z >= hi:
@@ -142,13 +161,17 @@ class _Search:
                 raise _StepLimit
             self.left -= 1
             u, v = z - (z - p - si) % P, z - (z - q - tj) % Q
-            end = min(hi, v + b if only_t else u + a if only_s else min(u + a, v + b))
-            at_s = (s, si) if only_t else (s[1:], u)
-            at_t = (t, tj) if only_s else (t[1:], v)
-            found = self.first(*at_s, *at_t, z, end)
+            if only_t:
+                lo = min(hi, v + b)
+                found = self.first(s, si, t_tail, v, z, lo)
+            elif only_s:
+                lo = min(hi, u + a)
+                found = self.first(s_tail, u, t, tj, z, lo)
+            else:
+                lo = min(hi, u + a, v + b)
+                found = self.first(s_tail, u, t_tail, v, z, lo)
             if found is not None:
                 return found
-            lo = end
 
 
 def first_common(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | None:
@@ -157,22 +180,30 @@ def first_common(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | None
     Raises
     ------
     TooHard
-        If the closed forms need more than the budget of branches, and isl more operations than it is given or is
-        not installed.
+        If the closed forms need more than the budget of branches, and isl more operations than it is given or
+        is not installed.
     """
     if s == EMPTY or t == EMPTY:
         return None
     if len(s) == 1 == len(t):
         z = stripes_first_common(s[0], t[0], lo)
         return z if z is None or hi is None or z < hi else None
-    if hi is None:
-        if is_disjoint(s, t):
-            return None
-        hi = lo + lcm(period(s), period(t))
-    try:
+    if not s or not t:
+        z = find(s or t, lo)
+        return z if hi is None or z < hi else None
+    common = lcm(s[0][1], t[0][1])
+    whole = hi is None or hi - lo >= common
+    if hi is None or whole:
+        hi = lo + common
+    return _first_in(s, t, lo, hi, whole)
+
+
+def _first_in(s: Nest, t: Nest, lo: int, hi: int, whole: bool) -> int | None:
+    """Return what `first_common` does, by one way after another; `whole` if the window is a common period."""
+    with suppress(_StepLimit):
         return _Search(ISL_AFTER).first(s, 0, t, 0, lo, hi)
-    except _StepLimit:
-        pass
+    if whole and is_disjoint(s, t):
+        return None
     if isl.available():
         with suppress(isl.OutOfOperations):
             return isl.nests_first_common((s, t), lo, hi)
@@ -180,9 +211,16 @@ def first_common(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | None
         return _Search(current().budget).first(s, 0, t, 0, lo, hi)
     except _StepLimit:
         raise TooHard(
-            f"first common element of {s} and {t} in [{lo}, {hi}): more than {current().budget} pairs of blocks; "
+            f"first common element of {s} and {t} in [{lo}, {hi}): about {_pairs_between(s, t, lo, hi)} pairs of "
+            f"blocks, more than the budget of {current().budget}; "
             + ("ask within a shorter range" if isl.available() else "install islpy, which decides such cases")
         ) from None
+
+
+def _pairs_between(s: Nest, t: Nest, lo: int, hi: int) -> int:
+    """Return about how many pairs of blocks overlap in the window."""
+    (a, P, _), (b, Q, _) = s[0], t[0]
+    return (hi - lo) * (a + b - 1) // (P * Q) + 1
 
 
 def is_disjoint(s: Nest, t: Nest, lo: int | None = None, hi: int | None = None) -> bool:
@@ -210,7 +248,7 @@ def is_disjoint(s: Nest, t: Nest, lo: int | None = None, hi: int | None = None) 
     if a <= g and b <= g:  # they meet if and only if they meet modulo g
         s = ((a, g, p % g), *s[1:])
         t = ((b, g, q % g), *t[1:])
-    return first_common(s, t, 0, lcm(s[0][1], t[0][1])) is None
+    return _first_in(s, t, 0, lcm(s[0][1], t[0][1]), whole=False) is None
 
 
 def is_subset(s: Nest, t: Nest, lo: int | None = None, hi: int | None = None) -> bool:
