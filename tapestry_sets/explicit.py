@@ -5,7 +5,8 @@ A window is a pair ``lo, hi``: the integers ``lo <= z < hi``. Nests are canonica
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import pairwise
 from math import gcd, lcm
 
 from tapestry_sets.limits import check_pieces, current
@@ -16,15 +17,26 @@ from tapestry_sets.nest import (
     Nest,
     bits,
     canonical,
-    clip,
     complement,
     count,
+    cut,
     repeat,
     reverse,
     shift,
     solid_items,
 )
-from tapestry_sets.pairs import descend, surely_disjoint
+from tapestry_sets.pairs import surely_disjoint
+from tapestry_sets.stripe import Level, stripes_first_common
+
+Block = tuple[int, int, Nest]
+"""One bounded piece as a plain tuple: (start, length, tail); see `nest.Item`."""
+Joined = tuple[int, int, Nest, int]
+"""The same with a period of its own, or 0."""
+
+MANY = 8
+"""Blocks of a window that are tried before a proof of disjointness is sought."""
+SPREAD = 64
+"""How many blocks nests of several periods may have in a common one, for these to be merged there."""
 
 
 def strided(s: Nest, first: int, step: int) -> list[Nest]:
@@ -63,27 +75,6 @@ def meet(s: Nest, t: Nest) -> list[Nest]:
     return _Meet(s, t).whole(s, t)
 
 
-def _cells(s: Nest, t: Nest) -> Iterator[tuple[Nest, int, Nest, int, int, int]]:
-    """Yield the windows whose contents make up one common period: the fewest of three ways to cut it."""
-    (a, P, p), (b, Q, q) = s[0], t[0]
-    g = gcd(P, Q)
-    blocks_s, blocks_t, shifts = Q // g, P // g, (a + b - 1) // g
-    check_pieces(min(blocks_s, blocks_t, shifts), f"intersection of {s} and {t}")
-    if shifts < blocks_s and shifts < blocks_t:
-        common, inverse = P // g * Q, pow(P // g, -1, Q // g)
-        for d in range(1 - b + (q - p + b - 1) % g, a, g):
-            block = (p + P * ((q - p - d) // g * inverse % blocks_s)) % common
-            yield s[1:], block, t[1:], block + d, block + max(0, d), block + min(a, d + b)
-    elif blocks_s <= blocks_t:
-        for k in range(blocks_s):
-            block = p + k * P
-            yield s[1:], block, t, 0, block, block + a
-    else:
-        for k in range(blocks_t):
-            block = q + k * Q
-            yield s, 0, t[1:], block, block, block + b
-
-
 class _Meet:
     """The common elements of two nests, listed block by block within a budget of steps."""
 
@@ -94,161 +85,254 @@ class _Meet:
         self.t = t
         self.left = 2 * current().max_pieces
 
-    def spend(self, steps: int) -> None:
-        """Take steps from the budget, or raise `TooManyPieces`."""
-        self.left -= steps
-        if self.left < 0:
-            check_pieces(current().max_pieces + 1, f"intersection of {self.s} and {self.t}")
-
     def whole(self, s: Nest, t: Nest) -> list[Nest]:
         """Return the common elements on the whole line."""
         if s == EMPTY or t == EMPTY:
             return []
         if not s or not t:
             return [s or t]
-        found: list[Item] = []
-        for x, si, y, tj, lo, hi in _cells(s, t):
-            self.collect(x, si, y, tj, lo, hi, found)
-        return _with_period(found, lcm(s[0][1], t[0][1]))
+        found: list[Block] = []
+        common = self.period(s, t, found)
+        apart = len(s) == 1 == len(t)  # what two stripes share lies in different blocks of one of them
+        joined = _merged(found, common, apart)
+        return [repeat(length, d or common, start, tail) for start, length, tail, d in joined]
 
-    def collect(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Item]) -> None:
-        """Append the common elements of s + si and t + tj in the window to `out`, as items."""
-        self.spend(1)
-        pair = descend(s, si, t, tj, lo, hi)
-        if pair is None:
-            return
-        s, si, t, tj, lo, hi = pair
-        if s and t:
-            self.blocks(s, si, t, tj, lo, hi, out)
-            return
-        item = clip(t, lo - tj, hi - tj) if not s else clip(s, lo - si, hi - si)
-        if item is not None:
-            out.append(item._replace(start=item.start + (si if s else tj)))
-
-    def blocks(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Item]) -> None:
-        """Append the items of a window that spans several blocks of both."""
-        if surely_disjoint(s, si, t, tj):
-            return
+    def period(self, s: Nest, t: Nest, out: list[Block]) -> int:
+        """Append the common elements of one common period, cut in the fewest of three ways; return the period."""
         (a, P, p), (b, Q, q) = s[0], t[0]
+        g = gcd(P, Q)
+        blocks_s, blocks_t, shifts = Q // g, P // g, (a + b - 1) // g
+        few = min(blocks_s, blocks_t, shifts)
+        if few > self.left:
+            check_pieces(few, f"intersection of {self.s} and {self.t}")
+        self.left -= few
+        if shifts < blocks_s and shifts < blocks_t:
+            self.pairs(s[1:], s[0], t[1:], t[0], g, out)
+        elif blocks_s <= blocks_t:
+            self.each(s[1:], t, range(p, p + blocks_s * P, P), a, out)
+        else:
+            self.each(t[1:], s, range(q, q + blocks_t * Q, Q), b, out)
+        return P // g * Q
+
+    def each(self, tail: Nest, t: Nest, blocks: range, a: int, out: list[Block]) -> None:
+        """Append the elements that t shares with blocks of length a that have `tail` inside."""
+        if tail:
+            for block in blocks:
+                self.collect(tail, block, t, 0, block, block + a, out)
+            return
+        for block in blocks:
+            item = cut(t, block, block + a)
+            if item is not None:
+                out.append(item)
+
+    def pairs(self, tail: Nest, x: Level, uail: Nest, y: Level, g: int, out: list[Block]) -> None:
+        """Append the overlaps of pairs of blocks, one pair for each distance that occurs between two."""
+        (a, P, p), (b, Q, q) = x, y
+        n = Q // g
+        inverse = pow(P // g, -1, n)
+        lowest = 1 - b + (q - p + b - 1) % g  # the smallest distance > -b that occurs
+        i = (q - p - lowest) // g * inverse % n
+        for d in range(lowest, a, g):
+            block = p + P * i
+            i = (i - inverse) % n
+            first, end = max(0, d), min(a, d + b)
+            if tail or uail:
+                self.collect(tail, block, uail, block + d, block + first, block + end, out)
+            else:
+                out.append((block + first, end - first, ()))
+
+    def collect(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Block]) -> None:
+        """Append the common elements of s + si and t + tj in the window to `out`."""
+        while s and t:
+            (a, P, p), (b, Q, q) = s[0], t[0]
+            p += si
+            q += tj
+            into_s = (lo - p) % P
+            if into_s >= a:
+                lo += P - into_s
+                into_s = 0
+            into_t = (lo - q) % Q
+            if into_t >= b:
+                lo += Q - into_t
+                into_s, into_t = (lo - p) % P, 0
+                if into_s >= a:
+                    first = stripes_first_common((a, P, p), (b, Q, q), lo)
+                    if first is None:
+                        return
+                    lo = first
+                    into_s, into_t = (lo - p) % P, (lo - q) % Q
+            if lo >= hi:
+                return
+            if hi <= lo - into_s + P:  # up to the next block: what lies behind this one holds nothing
+                s, si = s[1:], lo - into_s
+                hi = min(hi, si + a)
+            elif hi <= lo - into_t + Q:
+                t, tj = t[1:], lo - into_t
+                hi = min(hi, tj + b)
+            else:
+                self.blocks(s, si, t, tj, lo, hi, out)
+                return
+        item = cut(s, lo - si, hi - si) if s else cut(t, lo - tj, hi - tj)
+        if item is not None:
+            out.append((item[0] + (si if s else tj), item[1], item[2]))
+
+    def blocks(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Block]) -> None:
+        """Append the elements of a window that spans several blocks of both."""
+        P, Q = s[0][1], t[0][1]
         if hi - lo >= 2 * lcm(P, Q):  # the whole line's answer, clipped, is shorter than block by block
             for nest in self.whole(shift(s, si - lo), shift(t, tj - lo)):
-                item = clip(nest, 0, hi - lo)
+                item = cut(nest, 0, hi - lo)
                 if item is not None:
-                    out.append(item._replace(start=item.start + lo))
+                    out.append((item[0] + lo, item[1], item[2]))
             return
-        found: list[Item] = []
-        self.spend((hi - lo) // max(P, Q))
-        if P >= Q:
-            for block in range(lo - (lo - p - si) % P, hi, P):
-                self.collect(s[1:], block, t, tj, max(lo, block), min(hi, block + a), found)
-        else:
-            for block in range(lo - (lo - q - tj) % Q, hi, Q):
-                self.collect(s, si, t[1:], block, max(lo, block), min(hi, block + b), found)
-        out += merge(found)
+        if P < Q:
+            s, si, t, tj = t, tj, s, si
+        a, P, p = s[0]
+        steps = (hi - lo) // P
+        if steps > MANY:
+            if steps > self.left:
+                check_pieces(current().max_pieces + steps, f"intersection of {self.s} and {self.t}")
+            if surely_disjoint(s, si, t, tj):
+                return
+        self.left -= steps
+        tail, found = s[1:], list[Block]()
+        for block in range(lo - (lo - p - si) % P, hi, P):
+            self.collect(tail, block, t, tj, max(lo, block), min(hi, block + a), found)
+        out += _run_together(_join_touching(found, 0), 0) if len(found) > 1 else found
 
 
-def merge(items: list[Item]) -> list[Item]:
+# ------------------------------------------------------------------ merging
+
+
+def merge(items: Iterable[Block]) -> list[Item]:
     """Return fewer items: touching intervals are one, and so are equal items at equal distances."""
+    return [Item(*item) for item in _run_together(_join_touching(list(items), 0), 0)]
+
+
+def _run_together(items: list[Block], common: int, done: list[Joined] | None = None) -> list[Block]:
+    """Join equal items at equal distances until none are left; with a `common` period they repeat with it.
+
+    A run that fills the common period is one item of a shorter period, and goes to `done`.
+    """
     while len(items) > 1:
-        joined = _join_equidistant(_join_touching(items), 0)
-        fewer = [Item(start, length, tail) for start, length, tail, _ in joined]
+        fewer = _join_equidistant(items, common, done)
         if len(fewer) == len(items):
-            return fewer
+            break
         items = fewer
     return items
 
 
-def _join_touching(items: list[Item]) -> list[Item]:
-    solid = sorted(item for item in items if not item.tail)
-    out = [item for item in items if item.tail]
-    for item in solid:
-        if out and not out[-1].tail and out[-1].start + out[-1].length == item.start:
-            out[-1] = Item(out[-1].start, out[-1].length + item.length, ())
+def _merged(items: list[Block], common: int, apart: bool = False) -> list[Joined]:
+    """Return items that repeat with period `common`, joined; each with its period if that is a shorter one.
+
+    No two items touch if they are `apart`.
+    """
+    done: list[Joined] = []
+    if len(items) > 1:
+        items = [(start % common, length, tail) for start, length, tail in items]
+        items = _run_together(items if apart else _join_touching(items, common), common, done)
+    return [*done, *((start, length, tail, 0) for start, length, tail in items)]
+
+
+def _join_touching(items: list[Block], common: int) -> list[Block]:
+    """Join solid items where one ends at the next one's start."""
+    ends = {start + length for start, length, tail in items if not tail}
+    if common:
+        ends |= {end - common for end in ends}
+    if not any(item[0] in ends for item in items if not item[2]):
+        return items
+    solid = sorted(item for item in items if not item[2])
+    out = [solid[0]]
+    for item in solid[1:]:
+        start, length, _ = out[-1]
+        if start + length == item[0]:
+            out[-1] = (start, length + item[1], ())
         else:
             out.append(item)
-    return out
+    start, length, _ = out[-1]
+    if common and len(out) > 1 and start + length == out[0][0] + common:  # around the end of the period
+        out[-1] = (start, length + out[0][1], ())
+        del out[0]
+    return [*out, *(item for item in items if item[2])]
 
 
-def _join_equidistant(items: list[Item], common: int) -> list[tuple[int, int, Nest, int]]:
-    """Return (start, length, tail, period) for runs of equal items; period 0 where the item does not repeat.
-
-    With a `common` period the items repeat with it, and a run that fills it becomes one item of a shorter
-    period.
-    """
+def _join_equidistant(items: list[Block], common: int, done: list[Joined] | None) -> list[Block]:
+    """Join runs of equal items at equal distances."""
     groups: dict[tuple[int, Nest], list[int]] = {}
     for start, length, tail in items:
-        groups.setdefault((length, tail), []).append(start)
-    out: list[tuple[int, int, Nest, int]] = []
+        key = length, tail
+        if key in groups:
+            groups[key].append(start)
+        else:
+            groups[key] = [start]
+    if len(groups) == len(items):
+        return items
+    out: list[Block] = []
     for (length, tail), starts in groups.items():
+        if len(starts) == 1:
+            out.append((starts[0], length, tail))
+            continue
         starts.sort()
-        i = 0
-        while i < len(starts):
-            n, d = _equidistant(starts, i, length, common)
-            if n == 1:
-                out.append((starts[i], length, tail, 0))
-            elif n * d == common:
-                out.append((starts[i], length, tail, d))
-            else:
-                out.append((starts[i], (n - 1) * d + length, repeat(length, d, 0, tail), 0))
-            i += n
+        if common:
+            gaps = [two - one for one, two in pairwise(starts)]
+            gaps.append(starts[0] + common - starts[-1])
+            longest = max(gaps)
+            if min(gaps) == longest >= length and done is not None:
+                done.append((starts[0], length, tail, longest))
+                continue
+            at = gaps.index(longest) + 1  # turned so that no run crosses the end of the period
+            starts = starts[at:] + [start + common for start in starts[:at]]
+        out += _runs_of(starts, length, tail, common)
     return out
 
 
-def _equidistant(starts: list[int], i: int, length: int, common: int) -> tuple[int, int]:
-    """Return how many items from number i on are joined, and their distance."""
-    if i + 1 == len(starts):
-        return 1, 0
-    d = starts[i + 1] - starts[i]
-    if d < length:  # interleaved with itself: no nest
-        return 1, 0
-    n = 2
-    while i + n < len(starts) and starts[i + n] - starts[i + n - 1] == d:
-        n += 1
-    if n == 2 and i + 3 < len(starts) and starts[i + 3] - starts[i + 2] == starts[i + 2] - starts[i + 1]:
-        return 1, 0  # leave the start of a longer run alone
-    if common and n * d != common and (n - 1) * d + length > common:
-        return 1, 0
-    return n, d
-
-
-def _with_period(items: list[Item], common: int) -> list[Nest]:
-    """Return items that repeat with period `common` as nests, merged."""
-    items = [Item(start % common, length, tail) for start, length, tail in items]
-    out = []
-    for start, length, tail, shorter in _merge_periodic(items, common):
-        out.append(repeat(length, shorter or common, start, tail))
+def _runs_of(starts: list[int], length: int, tail: Nest, common: int) -> list[Block]:
+    """Join equal items at ascending starts into runs of one distance each."""
+    if len(starts) == 2 and starts[1] - starts[0] >= length:
+        d = starts[1] - starts[0]
+        return [(starts[0] % common if common else starts[0], d + length, repeat(length, d, 0, tail))]
+    out: list[Block] = []
+    i, n = 0, len(starts)
+    while i < n:
+        start, last = starts[i], i
+        d = starts[i + 1] - start if i + 1 < n else 0
+        if d >= length:  # else it is the last, or interleaved with the next: no nest
+            last = i + 1
+            while last + 1 < n and starts[last + 1] - starts[last] == d:
+                last += 1
+            if last == i + 1 and last + 2 < n and starts[i + 3] - starts[i + 2] == starts[i + 2] - starts[i + 1]:
+                last = i  # leave the start of a longer run alone
+        if common:
+            start %= common
+        if last == i:
+            out.append((start, length, tail))
+        else:
+            out.append((start, (last - i) * d + length, repeat(length, d, 0, tail)))
+        i = last + 1
     return out
 
 
-def _merge_periodic(items: list[Item], common: int) -> list[tuple[int, int, Nest, int]]:
-    done: list[tuple[int, int, Nest, int]] = []
-    while True:
-        joined = _join_equidistant(_join_touching(items), common)
-        done += [j for j in joined if j[3]]
-        fewer = [Item(start, length, tail) for start, length, tail, shorter in joined if not shorter]
-        if len(joined) == len(items):
-            return done + [(*item, 0) for item in fewer]
-        items = fewer
+# ------------------------------------------------------------------ in a window, and other operations
 
 
 def meet_within(s: Nest, t: Nest, lo: int, hi: int) -> list[Nest]:
     """Return the intersection in a window as nests that are right there, and disjoint there."""
-    items: list[Item] = []
+    items: list[Block] = []
     if s != EMPTY and t != EMPTY:
         _Meet(s, t).collect(s, 0, t, 0, lo, hi, items)
-    return from_items(merge(items), lo, hi)
+    return from_items(_run_together(_join_touching(items, 0), 0), lo, hi)
 
 
 def subtract_within(s: Nest, t: Nest, lo: int, hi: int) -> list[Nest]:
     """Return the difference in a window as nests that are right there, and disjoint there."""
-    items: list[Item] = []
+    items: list[Block] = []
     if s != EMPTY:
         for c in complement(t):
             _Meet(s, t).collect(s, 0, c, 0, lo, hi, items)
-    return from_items(merge(items), lo, hi)
+    return from_items(_run_together(_join_touching(items, 0), 0), lo, hi)
 
 
-def from_items(items: Iterable[Item], lo: int, hi: int) -> list[Nest]:
+def from_items(items: Iterable[Block], lo: int, hi: int) -> list[Nest]:
     """Return items in a window as nests whose period is the window's length."""
     return [repeat(length, hi - lo, start, tail) for start, length, tail in items]
 
@@ -267,14 +351,15 @@ def merge_nests(nests: Iterable[Nest]) -> list[Nest]:
     if len(current) < 2:
         return current
     common = lcm(*(s[0][1] for s in current))
-    if sum(count(s, 0, common) for s in current) == common:
+    if sum(count(s, 0, s[0][1]) * (common // s[0][1]) for s in current) == common:
         return [()]
+    if sum(common // s[0][1] for s in current) <= SPREAD:  # of several periods: all of them in the common one
+        current = min(current, _with_period(_spread(current, common), common), key=len)
     if common <= MASK_BITS:  # short: begin again from the blocks, and take the shorter answer
         mask = 0
         for s in current:
             mask |= bits(s, 0, common)
-        solid = _join_around(solid_items(mask), common)
-        again = _merge_alike(_with_period(solid, common))
+        again = _merge_alike(_with_period(solid_items(mask), common))
         current = min(current, again, key=len)
     return current
 
@@ -282,24 +367,26 @@ def merge_nests(nests: Iterable[Nest]) -> list[Nest]:
 def _merge_alike(current: list[Nest]) -> list[Nest]:
     """Join nests of equal period and inside, until none are left."""
     while len(current) > 1:
-        by_period: dict[int, list[Item]] = {}
+        by_period: dict[int, list[Block]] = {}
         for s in current:
             a, P, p = s[0]
-            by_period.setdefault(P, []).append(Item(p, a, s[1:]))
+            by_period.setdefault(P, []).append((p, a, s[1:]))
+        if len(by_period) == len(current):
+            return current
         fewer: list[Nest] = []
         for common, items in by_period.items():
-            fewer += _with_period(_join_around(items, common), common)
+            fewer += _with_period(items, common)
         if len(fewer) == len(current):
             return fewer
         current = fewer
     return current
 
 
-def _join_around(items: list[Item], common: int) -> list[Item]:
-    """Join a solid item that ends at the common period's end with one that starts at its beginning."""
-    solid = sorted(item for item in _join_touching(items) if not item.tail)
-    if len(solid) < 2 or (solid[-1].start + solid[-1].length) % common != solid[0].start:
-        return items
-    rest = [item for item in items if item.tail]
-    last = Item(solid[-1].start, solid[-1].length + solid[0].length, ())
-    return [*rest, *solid[1:-1], last]
+def _with_period(items: Iterable[Block], common: int) -> list[Nest]:
+    """Return items that repeat with period `common` as nests, joined."""
+    return [repeat(length, d or common, start, tail) for start, length, tail, d in _merged(list(items), common)]
+
+
+def _spread(nests: Iterable[Nest], common: int) -> list[Block]:
+    """Return the blocks of nests in one common period."""
+    return [(start, s[0][0], s[1:]) for s in nests for start in range(s[0][2], s[0][2] + common, s[0][1])]

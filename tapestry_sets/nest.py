@@ -129,10 +129,18 @@ def repeat(a: int, P: int, p: int, tail: Nest) -> Nest:
 
 def clip(s: Nest, lo: int, hi: int) -> Item | None:
     """Return the elements in the window as one tight item, or None if there are none."""
+    item = cut(s, lo, hi)
+    return None if item is None else Item(*item)
+
+
+def cut(s: Nest, lo: int, hi: int) -> tuple[int, int, Nest] | None:
+    """Return what `clip` does, as a plain tuple (start, length, tail)."""
     if s == EMPTY or lo >= hi:
         return None
     if not s:
-        return Item(lo, hi - lo, ())
+        return lo, hi - lo, ()
+    if len(s) == 1:
+        return _cut_stripe(s, lo, hi)
     first = find(s, lo)
     if first >= hi:
         return None
@@ -144,7 +152,22 @@ def clip(s: Nest, lo: int, hi: int) -> Item | None:
         if block + a < length:
             break
         tail = shift(tail[1:], block)
-    return Item(first, length, tail)
+    return first, length, tail
+
+
+def _cut_stripe(s: Nest, lo: int, hi: int) -> tuple[int, int, Nest] | None:
+    a, P, p = s[0]
+    into = (lo - p) % P
+    first = block = lo - into
+    if into >= a:
+        first = block = block + P
+    elif into:
+        first = lo
+    if first >= hi:
+        return None
+    beyond = (hi - 1 - p) % P + 1 - a  # how far the window's end is behind the last element
+    end = hi - beyond if beyond > 0 else hi
+    return first, end - first, () if end <= block + a else ((a, P, (p - first) % P),)
 
 
 def in_window(s: Nest, lo: int, hi: int) -> Nest:
