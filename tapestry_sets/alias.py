@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tapestry_sets import pairs
 from tapestry_sets.arrays import as_view
 from tapestry_sets.cells import Cells
 from tapestry_sets.region import Regions
@@ -47,7 +48,11 @@ def overlaps(a: object, b: object) -> bool:
     ----------
     Tapestry's document on nested striding, "Alias analysis"; numpy.shares_memory.
     """
-    return any(x.meets(y) for _, x, y in _pairs(as_view(a), as_view(b)))
+    x, y = as_view(a), as_view(b)
+    one, two = x.as_nest(), y.as_nest()
+    if one is not None and two is not None:
+        return one[0] is two[0] and not pairs.is_disjoint(one[1], two[1], 0, one[0].size)
+    return any(mine.meets(theirs) for _, mine, theirs in _pairs(x, y))
 
 
 def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:

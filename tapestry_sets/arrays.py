@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapestry_sets import strided
 from tapestry_sets.affine import AffineMap
 from tapestry_sets.maps import IndexMap, Piece
 from tapestry_sets.views import Allocation, Shape, Shapes, View, allocate
@@ -43,6 +44,11 @@ class Strided:
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         """Return the one affine map from indices to addresses."""
         return (Piece(0, (), IndexMap((AffineMap(((*self.strides, 1),), (self.address,)),))),)
+
+    def strided(self, shapes: Shapes, source: strided.Strided) -> strided.Strided:
+        """Return the address and the strides."""
+        axes = [((n, by),) for n, by in zip(self.shape, self.strides, strict=True)]
+        return self.address, (*axes, ((self.itemsize, 1),))
 
 
 def as_view(x: object) -> View:

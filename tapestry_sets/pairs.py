@@ -200,8 +200,10 @@ def first_common(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | None
 
 def _first_in(s: Nest, t: Nest, lo: int, hi: int, whole: bool) -> int | None:
     """Return what `first_common` does, by one way after another; `whole` if the window is a common period."""
-    with suppress(_StepLimit):
+    try:
         return _Search(ISL_AFTER).first(s, 0, t, 0, lo, hi)
+    except _StepLimit:
+        pass
     if whole and is_disjoint(s, t):
         return None
     if isl.available():

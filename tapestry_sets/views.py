@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from types import EllipsisType
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,18 +29,25 @@ from tapestry_sets.maps import (
     identity_piece,
     piece_domain,
 )
+from tapestry_sets.nest import EMPTY, Nest
 from tapestry_sets.region import Region, Regions
+from tapestry_sets.strided import Levels, Strided, at_index, contiguous, cut_axis, flip_axis, nest_of, renumber
 from tapestry_sets.stripe import as_int
 
 Shape = tuple[int, ...]
 Shapes = tuple[Shape, ...]
 PadMode = Literal["constant", "edge", "reflect", "symmetric", "wrap"]
+Triple = tuple[int | None, int | None, int | None]
 Key = int | slice | EllipsisType | None
 
 
 @runtime_checkable
 class ViewKind(Protocol):
-    """A way to make a view of one or more sources. Any class with these two methods is one."""
+    """A way to make a view of one or more sources. Any class with these two methods is one.
+
+    A kind of one source may also have ``strided(shapes, source)``, which takes the source's strided form to its own
+    or returns None (see `tapestry_sets.strided`): a short way to the same answers.
+    """
 
     def out_shape(self, shapes: Shapes) -> Shape:
         """Return the view's shape from its sources' shapes, or raise a ValueError that says what is wrong."""
@@ -131,7 +138,7 @@ class Slice:
     NumPy basic indexing; ONNX Slice.
     """
 
-    slices: tuple[tuple[int | None, int | None, int | None], ...]
+    slices: tuple[Triple, ...]
 
     def out_shape(self, shapes: Shapes) -> Shape:
         shape = _only(shapes, "slice")
@@ -148,6 +155,24 @@ class Slice:
             terms.append((axis, step))
             offset.append(start)
         return (_one([AffineMap.select(len(shape), terms, offset)], len(shape)),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        offset, axes = source
+        out = list(axes)
+        for axis, s in enumerate(self.slices):
+            start, stop, step = slice(*s).indices(shapes[0][axis])
+            count, levels = -((start - stop) // step), axes[axis]
+            if len(levels) == 1:  # the usual case of `cut_axis`
+                by = levels[0][1]
+                offset += start * by
+                out[axis] = ((count, step * by),)
+                continue
+            found = cut_axis(levels, start, count, step)
+            if found is None:
+                return None
+            offset += found[0]
+            out[axis] = found[1]
+        return offset, tuple(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +208,11 @@ class Index:
         rank = len(shapes[0]) - len(places)
         return (_one([AffineMap.select(rank, terms, offset)], rank),)
 
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        places = self._places(shapes[0])
+        offset = source[0] + sum([at_index(source[1][axis], i) for axis, i in places.items()])
+        return offset, tuple([levels for axis, levels in enumerate(source[1]) if axis not in places])
+
 
 @dataclass(frozen=True, slots=True)
 class ExpandDims:
@@ -207,6 +237,12 @@ class ExpandDims:
         new = _axes(self.axes, rank, "expand_dims")
         kept: list[tuple[int, int] | None] = [(a, 1) for a in range(rank) if a not in new]
         return (_one([AffineMap.select(rank, kept)], rank),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        rank = len(shapes[0]) + len(self.axes)
+        new = _axes(self.axes, rank, "expand_dims")
+        old = iter(source[1])
+        return source[0], tuple([((1, 0),) if axis in new else next(old) for axis in range(rank)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +279,10 @@ class Squeeze:
         rank = len(shapes[0]) - len(gone)
         return (_one([AffineMap.select(rank, terms)], rank),)
 
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        gone = self._gone(shapes[0])
+        return source[0], tuple([levels for axis, levels in enumerate(source[1]) if axis not in gone])
+
 
 @dataclass(frozen=True, slots=True)
 class Permute:
@@ -269,6 +309,9 @@ class Permute:
         order = self._order(shapes[0])
         return (_one([AffineMap.permutation([order.index(a) for a in range(len(order))])], len(order)),)
 
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        return source[0], tuple([source[1][a] for a in self._order(shapes[0])])
+
 
 @dataclass(frozen=True, slots=True)
 class Flip:
@@ -293,6 +336,13 @@ class Flip:
         offset = [n - 1 if a in axes else 0 for a, n in enumerate(shape)]
         return (_one([AffineMap.select(len(shape), terms, offset)], len(shape)),)
 
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        offset, out = source[0], list(source[1])
+        for axis in _axes(self.axes, len(shapes[0]), "flip"):
+            more, out[axis] = flip_axis(out[axis])
+            offset += more
+        return offset, tuple(out)
+
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
@@ -307,7 +357,10 @@ class Reshape:
 
     def out_shape(self, shapes: Shapes) -> Shape:
         old = _only(shapes, "reshape")
-        size, known = prod(old), prod(n for n in self.shape if n != -1)
+        size = prod(old)
+        if prod(self.shape) == size and (not self.shape or min(self.shape) >= 0):
+            return self.shape
+        known = prod(n for n in self.shape if n != -1)
         free = self.shape.count(-1)
         if free > 1 or any(n < -1 for n in self.shape):
             raise ValueError(f"reshape: shape {self.shape} may hold one -1, and otherwise extents >= 0")
@@ -321,6 +374,11 @@ class Reshape:
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         new = self.out_shape(shapes)
         return (_one([Relinearize._of(new, shapes[0])], len(new)),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        shape = self.out_shape(shapes) if -1 in self.shape else self.shape
+        axes = renumber(source[1], shape)
+        return None if axes is None else (source[0], axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +409,11 @@ class Broadcast:
         extra = rank - len(old)
         terms = [None if n == 1 and self.shape[extra + a] != 1 else (extra + a, 1) for a, n in enumerate(old)]
         return (_one([AffineMap.select(rank, terms)], rank),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        old = (1,) * (len(self.shape) - len(shapes[0])) + shapes[0]
+        axes: tuple[Levels, ...] = (((1, 0),),) * (len(self.shape) - len(shapes[0])) + source[1]
+        return source[0], tuple([a if n == m else ((m, 0),) for a, n, m in zip(axes, old, self.shape, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +448,15 @@ class Diagonal:
         offset = [0] * len(shape)
         offset[a], offset[b] = max(0, -self.offset), max(0, self.offset)
         return (_one([AffineMap.select(rank, terms, offset)], rank),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        a, b, n = self._plan(shapes[0])
+        one, two = source[1][a], source[1][b]
+        if len(one) > 1 or len(two) > 1:
+            return None
+        offset = source[0] + max(0, -self.offset) * one[0][1] + max(0, self.offset) * two[0][1]
+        kept = [levels for axis, levels in enumerate(source[1]) if axis not in (a, b)]
+        return offset, (*kept, ((n, one[0][1] + two[0][1]),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,6 +514,17 @@ class Window:
             rows[axis][axis] = step
             rows[axis][len(shape) + k] = dilation
         return (_one([AffineMap(tuple(map(tuple, rows)), (0,) * len(shape), rank)], rank),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        plan = self._plan(shapes[0])
+        out = list(source[1])
+        for axis, (size, step, dilation, n) in plan.items():
+            if len(source[1][axis]) > 1:
+                return None
+            by = source[1][axis][0][1]
+            out[axis] = ((n, step * by),)
+            out.append(((size, dilation * by),))
+        return source[0], tuple(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -729,7 +812,7 @@ class Interleave:
 # ----------------------------------------------------------------------------------------------------- the view
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class View:
     """A shape over cells of memory: a view kind over other views. Compared and hashed by identity.
 
@@ -745,7 +828,13 @@ class View:
     shape: tuple[int, ...]
     kind: ViewKind | None
     sources: tuple[View, ...]
-    _cache: dict[str, object] = field(init=False, repr=False, default_factory=dict)
+    _cache: dict[str, object] = field(repr=False)
+
+    def __init__(self, shape: Shape, kind: ViewKind | None, sources: tuple[View, ...]) -> None:
+        _set_shape(self, shape)
+        _set_kind(self, kind)
+        _set_sources(self, sources)
+        _set_cache(self, {})
 
     @property
     def rank(self) -> int:
@@ -797,6 +886,32 @@ class View:
         return done  # type: ignore[return-value]
 
     # -- memory ---------------------------------------------------------------------------------------
+
+    def as_nest(self) -> tuple[Allocation, Nest] | None:
+        """Return the one allocation that the view reads and its cells there as one nest, where that is quickly had.
+
+        The nest holds the row-major numbers of the cells in [0, the allocation's size); it repeats with that period.
+        None where the view has several sources, or reads cells that are not one nest: `cells` has them then.
+
+        Examples
+        --------
+        >>> A = allocate((27,))
+        >>> A.reshape(3, 3, 3)[:2, :2, :2].as_nest()[1]
+        ((14, 27, 0), (5, 9, 0), (2, 3, 0))
+        """
+        found = self._cache.get("nest", False)
+        if found is not False:
+            return found  # type: ignore[return-value]
+        strided = _strided(self)
+        if strided is None:
+            nested = None
+        else:
+            home, form = strided
+            nest = EMPTY if 0 in home.shape else nest_of(form, prod(home.shape))
+            nested = None if nest is None else (home, nest)
+        if self.kind is not None:  # an allocation would hold itself
+            self._cache["nest"] = nested
+        return nested
 
     @property
     def cells(self) -> Mapping[Allocation, Cells]:
@@ -889,6 +1004,8 @@ class View:
         >>> a.apply(Concat(0), b).shape
         (5,)
         """
+        if not others:
+            return View(kind.out_shape((self.shape,)), kind, (self,))
         sources = (self, *others)
         for k, source in enumerate(others, 1):
             if not isinstance(source, View):
@@ -897,6 +1014,9 @@ class View:
 
     def __getitem__(self, key: Key | tuple[Key, ...]) -> View:
         """Return the view under integers, slices, Ellipsis and None, with NumPy's meaning."""
+        plain = _plain_slices(key if isinstance(key, tuple) else (key,), self.shape)
+        if plain is not None:
+            return View(plain[0], Slice(plain[1]), (self,))
         view = self
         for kind in parse_index(key, self.shape):
             view = view.apply(kind)
@@ -979,7 +1099,13 @@ class View:
         return self.apply(Window(each[0], each[1], each[2], axes))
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+# a frozen class sets its own slots through their descriptors: several times as fast as object.__setattr__
+_slots: Any = View
+_set_shape, _set_kind = _slots.shape.__set__, _slots.kind.__set__
+_set_sources, _set_cache = _slots.sources.__set__, _slots._cache.__set__
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, init=False)
 class Allocation(View):
     """A variable: a view of memory of its own. Make one with `allocate`.
 
@@ -993,11 +1119,27 @@ class Allocation(View):
         Bytes of a cell.
     """
 
-    name: str = ""
-    itemsize: int = 1
+    name: str
+    itemsize: int
+
+    def __init__(
+        self,
+        shape: Shape,
+        kind: ViewKind | None = None,
+        sources: tuple[View, ...] = (),
+        name: str = "",
+        itemsize: int = 1,
+    ) -> None:
+        View.__init__(self, shape, kind, sources)
+        _set_name(self, name)
+        _set_itemsize(self, itemsize)
 
     def __repr__(self) -> str:
         return f"Allocation({self.shape}, name={self.name!r}, itemsize={self.itemsize})"
+
+
+_slots = Allocation
+_set_name, _set_itemsize = _slots.name.__set__, _slots.itemsize.__set__
 
 
 def allocate(
@@ -1038,6 +1180,29 @@ def allocate(
     if cell is not None and cell < 1:
         raise ValueError(f"allocate: itemsize {cell} must be >= 1 byte")
     return Allocation(extents, None, (), name or "", cell or 1)
+
+
+def _strided(view: View) -> tuple[Allocation, Strided] | None:
+    """The allocation and the strided form, where a view has one source after the other and keeps that form."""
+    chain: list[View] = []
+    done: object = False
+    while view.kind is not None:
+        done = view._cache.get("strided", False)
+        if done is not False:
+            break
+        chain.append(view)
+        if len(view.sources) != 1 or 0 in view.shape:
+            done = None
+            break
+        view = view.sources[0]
+    found: Any = (view, contiguous(view.shape)) if done is False else done
+    for view in reversed(chain):
+        if found is not None:
+            step = getattr(view.kind, "strided", None)
+            form = step((view.sources[0].shape,), found[1]) if step is not None else None
+            found = None if form is None else (found[0], form)
+        view._cache["strided"] = found
+    return found  # type: ignore[no-any-return]
 
 
 def _chain(view: View) -> list[View]:
@@ -1104,7 +1269,7 @@ def _no_view(what: str, x: object) -> str:
 
 def _shape_of(args: Sequence[int | Sequence[int]], what: str) -> Shape:
     """A shape given as one sequence, one integer, or several integers."""
-    if len(args) == 1 and isinstance(args[0], (Sequence, np.ndarray)):
+    if len(args) == 1 and isinstance(args[0], (tuple, Sequence, np.ndarray)):
         return as_ints(args[0], what)
     return as_ints(args, what)
 
@@ -1118,6 +1283,32 @@ def _per_axis(value: int | Sequence[int], n: int, what: str) -> Shape:
     if len(values) != n:
         raise ValueError(f"sliding_windows: {what} {values} has {len(values)} values for {n} axes")
     return values
+
+
+_PLAIN = (int, type(None))
+
+
+def _plain_slices(keys: tuple[Key, ...], shape: Shape) -> tuple[Shape, tuple[Triple, ...]] | None:
+    """The shape and the triples of a `Slice`, where a subscript is nothing else and drops nothing; a short way."""
+    if len(keys) > len(shape):
+        return None
+    counts, triples = [], []
+    for key, n in zip(keys, shape, strict=False):
+        if type(key) is not slice:
+            return None
+        start, stop, step = triple = key.start, key.stop, key.step
+        if type(start) not in _PLAIN or type(stop) not in _PLAIN or type(step) not in _PLAIN or step == 0:
+            return None
+        if start is None and stop is None and step is None:
+            counts.append(n)
+        else:
+            start, stop, step = key.indices(n)
+            count = -((start - stop) // step)
+            counts.append(count if count > 0 else 0)
+        triples.append(triple)
+    if not triples or triples[-1] == (None, None, None):
+        return None
+    return (*counts, *shape[len(counts) :]), tuple(triples)
 
 
 def parse_index(key: Key | tuple[Key, ...], shape: Shape) -> list[ViewKind]:
