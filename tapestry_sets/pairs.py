@@ -8,16 +8,31 @@ from __future__ import annotations
 from contextlib import suppress
 from math import gcd, lcm
 
+import numpy as np
+import numpy.typing as npt
+
 from tapestry_sets import isl
 from tapestry_sets.limits import TooHard, current
 from tapestry_sets.nest import EMPTY, MASK_BITS, Nest, bits, complement, count, find, shift
-from tapestry_sets.stripe import Level, stripes_count_common, stripes_disjoint, stripes_first_common
+from tapestry_sets.stripe import Int64Array, Level, stripes_count_common, stripes_disjoint, stripes_first_common
 
 ISL_AFTER = 500
 """How many pairs of blocks a search may try before isl takes over."""
 
-COUNT_SHARE = 10
+COUNT_SHARE = 2
 """A block of a count is taken for this many branches of the budget."""
+
+SHORT = 8192
+"""Windows up to this length are counted by one AND of two bit masks."""
+
+BITS_A_STEP = 1 << 14
+"""Bits of a mask that cost about as much as one block that is counted by itself."""
+
+TABLE = 1 << 24
+"""Blocks up to this length may be listed as arrays, to count at once what they share at all distances."""
+
+MANY_SHIFTS = 256
+"""Fewer distances between two blocks are counted one by one."""
 
 RESIDUES = 64
 """A whole common period is counted residue by residue where the gcd of the periods is at most this."""
@@ -273,12 +288,17 @@ def count_common(s: Nest, t: Nest, lo: int, hi: int) -> int:
         return 0
     if len(s) == 1 == len(t):
         return stripes_count_common(s[0], t[0], lo, hi)
-    total = 0
-    if s and t:
-        whole, rest = divmod(hi - lo, lcm(s[0][1], t[0][1]))
-        if whole and gcd(s[0][1], t[0][1]) <= RESIDUES:
-            total, hi = whole * _count_period(s, t), lo + rest
-    return total + _Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, lo, hi)
+    if not s or not t:
+        return count(s or t, lo, hi)
+    common = lcm(s[0][1], t[0][1])
+    whole, rest = divmod(hi - lo, common)
+    if not whole:
+        return _Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, lo, hi)
+    if common <= SHORT:
+        mask = bits(s, lo, lo + common) & bits(t, lo, lo + common)
+        return whole * mask.bit_count() + (mask & ((1 << rest) - 1)).bit_count()
+    total = whole * _count_period(s, t)
+    return total + (_Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, lo, lo + rest) if rest else 0)
 
 
 def _count_period(s: Nest, t: Nest) -> int:
@@ -291,8 +311,52 @@ def _count_period(s: Nest, t: Nest) -> int:
     g = gcd(P, Q)
     if g == 1:
         return count(s, 0, P) * count(t, 0, Q)
-    pairs = zip(_residue_counts(s, 0, P, g), _residue_counts(t, 0, Q, g), strict=True)
-    return sum(m * n for m, n in pairs)
+    if g <= RESIDUES:
+        pairs = zip(_residue_counts(s, 0, P, g), _residue_counts(t, 0, Q, g), strict=True)
+        return sum(m * n for m, n in pairs)
+    if s[0][0] + t[0][0] > RESIDUES * g and max(P, Q) <= TABLE:  # more distances between blocks than residues
+        return int(np.dot(_residue_table(s, P, g), _residue_table(t, Q, g)))
+    return _Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, 0, P // g * Q)
+
+
+def _multiples(i: int, by: int, n: int, steps: int) -> Int64Array:
+    """Return (i - k*by) mod n for 0 <= k < steps, as int64; n < 2**61."""
+    if steps * by < 1 << 62:
+        multiples: Int64Array = (i - np.arange(steps, dtype=np.int64) * by) % n
+        return multiples
+    return np.array([(i - k * by) % n for k in range(steps)], np.int64)
+
+
+def _correlated(
+    tail: Nest, a: int, uail: Nest, b: int, d: Int64Array, starts: Int64Array, common: int, lo: int, hi: int
+) -> int:
+    """Sum over shifts d of blocks of lengths a and b: (pairs in the window) * (their overlap).
+
+    All overlaps come from one correlation by Fourier transforms. They are integers of at most 2**24, which
+    floating point misses by far less than a half, so that rounding gives them exactly.
+    """
+    x, y = _listed(bits(tail, 0, a), a), _listed(bits(uail, 0, b), b)
+    n = 1 << (a + b - 1).bit_length()
+    spectrum = np.fft.rfft(x, n) * np.conj(np.fft.rfft(y, n))
+    overlaps = np.rint(np.fft.irfft(spectrum, n)).astype(np.int64)[d % n]
+    first, end = np.maximum(0, d), np.minimum(a, d + b)
+    pairs = np.maximum((hi - starts - end) // common + (starts + first - lo) // common + 1, 0)
+    if int(pairs.max()) * int(overlaps.max()) * len(pairs) < 1 << 62:
+        return int(np.dot(pairs, overlaps))
+    return sum(m * k for m, k in zip(pairs.tolist(), overlaps.tolist(), strict=True))
+
+
+def _residue_table(s: Nest, P: int, g: int) -> Int64Array:
+    """Return what `_residue_counts` does for one period, of at most `TABLE` integers, of which g is a divisor."""
+    counts: Int64Array = _listed(bits(s, 0, P), P).reshape(P // g, g).sum(axis=0, dtype=np.int64)
+    return counts
+
+
+def _listed(mask: int, n: int) -> npt.NDArray[np.uint8]:
+    """Return the n lowest bits of a mask as an array of 0 and 1."""
+    packed = np.frombuffer(mask.to_bytes(-(-n // 8), "little"), np.uint8)
+    listed: npt.NDArray[np.uint8] = np.unpackbits(packed, count=n, bitorder="little")
+    return listed
 
 
 def _residue_counts(s: Nest, lo: int, hi: int, g: int) -> list[int]:
@@ -355,7 +419,7 @@ class _Count:
         y: Level = (t[0][0], t[0][1], t[0][2] + tj)
         if len(s) == 1 == len(t):
             return stripes_count_common(x, y, lo, hi)
-        if hi - lo <= 8 * MASK_BITS:
+        if hi - lo <= SHORT:
             return (bits(s, lo - si, hi - si) & bits(t, lo - tj, hi - tj)).bit_count()
         return self._branch(s, x, t, y, lo, hi)
 
@@ -366,12 +430,23 @@ class _Count:
         blocks_s = min(Q // g, (hi - lo) // P + 2)
         blocks_t = min(P // g, (hi - lo) // Q + 2)
         shifts = (a + b - 1) // g + 1
-        easy = 16 if a + b <= 8 * MASK_BITS else 1  # shifts of short blocks are counted by masks
+        easy = 16 if a + b <= SHORT else 1  # shifts of short blocks are counted by masks
+        if self._correlates(a + b, shifts, P // g * Q):
+            shifts = min(shifts, (a + b) // 64)
+        steps = min(blocks_s, blocks_t, shifts // easy)
+        if hi - lo <= min(TABLE, steps * BITS_A_STEP):
+            s, t = (x, *s[1:]), (y, *t[1:])
+            return (bits(s, lo, hi) & bits(t, lo, hi)).bit_count()
         if shifts <= easy * min(blocks_s, blocks_t):
             return self._pairs(s[1:], x, t[1:], y, lo, hi)
         if blocks_s <= blocks_t:
             return self._blocks(s[1:], x, shift(t, y[2] - t[0][2]), lo, hi)
         return self._blocks(t[1:], y, shift(s, x[2] - s[0][2]), lo, hi)
+
+    @staticmethod
+    def _correlates(length: int, shifts: int, common: int) -> bool:
+        """Return whether all shifts of two blocks are counted at once, by a correlation of the listed blocks."""
+        return shifts > MANY_SHIFTS and SHORT < length <= TABLE and common < 1 << 61
 
     def _blocks(self, tail: Nest, x: Level, t: Nest, lo: int, hi: int) -> int:
         """Sum over the blocks of the stripe x with `tail` inside; their places in t repeat with its period."""
@@ -412,8 +487,11 @@ class _Count:
         inverse = pow(P // g, -1, n)
         lowest = 1 - b + (q - p + b - 1) % g  # the smallest d > -b that occurs
         i = (q - p - lowest) // g * inverse % n
-        small = a + b <= 8 * MASK_BITS
         steps = len(range(lowest, a, g))
+        if self._correlates(a + b, steps, common) and max(abs(p), abs(lo), abs(hi)) < 1 << 61:
+            starts = p + P * _multiples(i, inverse, n, steps)
+            return _correlated(tail, a, uail, b, np.arange(lowest, a, g), starts, common, lo, hi)
+        small = a + b <= SHORT
         self.spend(steps // 16 if small else steps, (x, *tail), (y, *uail))
         mask_s, mask_t = (bits(tail, 0, a), bits(uail, 0, b)) if small else (0, 0)
         total = 0

@@ -199,6 +199,20 @@ def test_huge_nests_meet_where_isl_says_so(s: Nest, t: Nest, lo: int) -> None:
         assert pairs.count_common(s, t, lo, z) == 0
 
 
+@given(nestings(40), nestings(40), windows(longest=2000), st.sampled_from([1, 7, 60]))
+def test_every_way_to_count_gives_the_listed_number(one: Levels, two: Levels, window: tuple[int, int], by: int) -> None:
+    s, t = scaled(canonical(one), by), scaled(canonical(two), by)
+    lo, hi = window[0] * by, window[1] * by
+    both = sum(in_nesting(one, z) and in_nesting(two, z) for z in range(*window)) * by
+    assert pairs.count_common(s, t, lo, hi) == both
+    with mock.patch.multiple(pairs, SHORT=0, MANY_SHIFTS=0, BITS_A_STEP=0):  # by correlation
+        assert pairs.count_common(s, t, lo, hi) == both
+    with mock.patch.multiple(pairs, SHORT=0, MANY_SHIFTS=0, BITS_A_STEP=0, RESIDUES=0):  # by tables of residues
+        assert pairs.count_common(s, t, lo, hi) == both
+    with mock.patch.multiple(pairs, SHORT=0, MANY_SHIFTS=1 << 60, BITS_A_STEP=0, RESIDUES=0, TABLE=0):  # block by block
+        assert pairs.count_common(s, t, lo, hi) == both
+
+
 def test_a_coprime_period_is_counted_as_a_product() -> None:
     s, t = ((50001, 100003, 0), (1, 2, 0)), ((50009, 100019, 0), (2, 3, 0))
     count = pairs.count_common(s, t, 0, 100003 * 100019)
