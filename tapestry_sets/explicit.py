@@ -20,6 +20,7 @@ from tapestry_sets.nest import (
     complement,
     count,
     cut,
+    cut_stripe,
     repeat,
     reverse,
     shift,
@@ -94,8 +95,10 @@ class _Meet:
         found: list[Block] = []
         common = self.period(s, t, found)
         apart = len(s) == 1 == len(t)  # what two stripes share lies in different blocks of one of them
-        joined = _merged(found, common, apart)
-        return [repeat(length, d or common, start, tail) for start, length, tail, d in joined]
+        return [
+            repeat(length, d or common, start, tail) if tail or d else ((length, common, start % common),)
+            for start, length, tail, d in _merged(found, common, apart)
+        ]
 
     def period(self, s: Nest, t: Nest, out: list[Block]) -> int:
         """Append the common elements of one common period, cut in the fewest of three ways; return the period."""
@@ -120,8 +123,9 @@ class _Meet:
             for block in blocks:
                 self.collect(tail, block, t, 0, block, block + a, out)
             return
+        part = cut_stripe if len(t) == 1 else cut
         for block in blocks:
-            item = cut(t, block, block + a)
+            item = part(t, block, block + a)
             if item is not None:
                 out.append(item)
 
@@ -136,10 +140,14 @@ class _Meet:
             block = p + P * i
             i = (i - inverse) % n
             first, end = max(0, d), min(a, d + b)
-            if tail or uail:
-                self.collect(tail, block, uail, block + d, block + first, block + end, out)
-            else:
+            if not tail and not uail:
                 out.append((block + first, end - first, ()))
+            elif not tail:
+                _append(uail, block + d, block + first, block + end, out)
+            elif not uail:
+                _append(tail, block, block + first, block + end, out)
+            else:
+                self.collect(tail, block, uail, block + d, block + first, block + end, out)
 
     def collect(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Block]) -> None:
         """Append the common elements of s + si and t + tj in the window to `out`."""
@@ -172,9 +180,10 @@ class _Meet:
             else:
                 self.blocks(s, si, t, tj, lo, hi, out)
                 return
-        item = cut(s, lo - si, hi - si) if s else cut(t, lo - tj, hi - tj)
-        if item is not None:
-            out.append((item[0] + (si if s else tj), item[1], item[2]))
+        if s:
+            _append(s, si, lo, hi, out)
+        else:
+            _append(t, tj, lo, hi, out)
 
     def blocks(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Block]) -> None:
         """Append the elements of a window that spans several blocks of both."""
@@ -197,8 +206,22 @@ class _Meet:
         self.left -= steps
         tail, found = s[1:], list[Block]()
         for block in range(lo - (lo - p - si) % P, hi, P):
-            self.collect(tail, block, t, tj, max(lo, block), min(hi, block + a), found)
-        out += _run_together(_join_touching(found, 0), 0) if len(found) > 1 else found
+            first, end = block if block > lo else lo, block + a if block + a < hi else hi
+            if tail:
+                self.collect(tail, block, t, tj, first, end, found)
+            else:
+                _append(t, tj, first, end, found)
+        if len(found) == 2:
+            out += _join_two(*found)
+        elif found:
+            out += _run_together(_join_touching(found, 0), 0)
+
+
+def _append(s: Nest, si: int, lo: int, hi: int, out: list[Block]) -> None:
+    """Append the elements of s + si in the window, as one item."""
+    item = cut_stripe(s, lo - si, hi - si) if len(s) == 1 and lo < hi else cut(s, lo - si, hi - si)
+    if item is not None:
+        out.append((item[0] + si, item[1], item[2]))
 
 
 # ------------------------------------------------------------------ merging
@@ -254,6 +277,16 @@ def _join_touching(items: list[Block], common: int) -> list[Block]:
         out[-1] = (start, length + out[0][1], ())
         del out[0]
     return [*out, *(item for item in items if item[2])]
+
+
+def _join_two(one: Block, two: Block) -> list[Block]:
+    """Return what `_run_together` does for two items, the second behind the first."""
+    if one[1] == two[1] and one[2] == two[2]:
+        d = two[0] - one[0]
+        return [(one[0], d + one[1], repeat(one[1], d, 0, one[2]))]
+    if one[2] or two[2] or one[0] + one[1] != two[0]:
+        return [one, two]
+    return [(one[0], one[1] + two[1], ())]
 
 
 def _join_equidistant(items: list[Block], common: int, done: list[Joined] | None) -> list[Block]:

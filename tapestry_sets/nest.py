@@ -140,7 +140,7 @@ def cut(s: Nest, lo: int, hi: int) -> tuple[int, int, Nest] | None:
     if not s:
         return lo, hi - lo, ()
     if len(s) == 1:
-        return _cut_stripe(s, lo, hi)
+        return cut_stripe(s, lo, hi)
     first = find(s, lo)
     if first >= hi:
         return None
@@ -155,7 +155,8 @@ def cut(s: Nest, lo: int, hi: int) -> tuple[int, int, Nest] | None:
     return first, length, tail
 
 
-def _cut_stripe(s: Nest, lo: int, hi: int) -> tuple[int, int, Nest] | None:
+def cut_stripe(s: Nest, lo: int, hi: int) -> tuple[int, int, Nest] | None:
+    """Return what `cut` does, of a nest of one level that is not empty in a window that is not."""
     a, P, p = s[0]
     into = (lo - p) % P
     first = block = lo - into
