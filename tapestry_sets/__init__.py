@@ -14,7 +14,7 @@ from tapestry_sets.alias import (
     same_elements,
 )
 from tapestry_sets.arrays import as_view
-from tapestry_sets.draw import svg, text, views_svg, views_text
+from tapestry_sets.draw import Picture, levels_svg, levels_text, show, show_levels, svg, text, views_svg, views_text
 from tapestry_sets.limits import Limits, TooHard, TooManyPieces, limits
 from tapestry_sets.maps import (
     Guard,
@@ -84,6 +84,7 @@ __all__ = [
     "Overlap",
     "Pad",
     "Permute",
+    "Picture",
     "Piece",
     "Region",
     "Regions",
@@ -114,6 +115,8 @@ __all__ = [
     "identity_piece",
     "interleave",
     "is_contiguous",
+    "levels_svg",
+    "levels_text",
     "limits",
     "origins",
     "overlap",
@@ -129,6 +132,8 @@ __all__ = [
     "repeat",
     "roll",
     "same_elements",
+    "show",
+    "show_levels",
     "stack",
     "svg",
     "text",

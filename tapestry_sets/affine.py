@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapestry_sets import isl
+from tapestry_sets import draw, isl
 from tapestry_sets.limits import TooHard, TooManyPieces
 from tapestry_sets.progression import (
     COUNT_LIMIT,
@@ -448,6 +448,12 @@ class ImplicitRegion:
     text: str
     known_size: int | None = field(default=None, compare=False, repr=False)
     known_points: Int64Array | None = field(default=None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return draw.summary(self)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return draw.mimebundle(self)
 
     @property
     def rank(self) -> int:

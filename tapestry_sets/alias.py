@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets import pairs
+from tapestry_sets import draw, pairs
 from tapestry_sets.arrays import as_view
 from tapestry_sets.cells import Cells
 from tapestry_sets.region import Regions
@@ -96,6 +96,9 @@ class Overlap:
 
     def __bool__(self) -> bool:
         return bool(self.shared)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return draw.views_mimebundle(self.a, self.b, title=repr(self))
 
     @property
     def allocations(self) -> tuple[Allocation, ...]:

@@ -279,8 +279,10 @@ def elements(s: Nest, lo: int, hi: int) -> Int64Array:
 def contains_each(s: Nest, z: Int64Array) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     """Return, for each integer of an array, whether it is an element."""
     keep = np.ones(z.shape, bool)
+    if not z.size:
+        return keep
     # a phase is less than its period: int64 holds all differences unless one of them is very long
-    wide = z.size and max(int(z.max()), -int(z.min()), *(P for _, P, _ in s), 0) >= 1 << 62
+    wide = max(int(z.max()), -int(z.min()), *(P for _, P, _ in s), 0) >= 1 << 62
     rest = z.astype(object) if wide else z
     for a, P, p in s:
         rest = (rest - p) % P

@@ -13,6 +13,8 @@ from operator import index
 import numpy as np
 import numpy.typing as npt
 
+from tapestry_sets import draw
+
 Level = tuple[int, int, int]
 """A stripe as plain integers: (on, period, phase)."""
 
@@ -129,6 +131,12 @@ class Stripe:
     def __repr__(self) -> str:
         tail = f", phase={self.phase}" if self.phase else ""
         return f"Stripe({self.on}, {self.off}{tail})"
+
+    def __str__(self) -> str:
+        return draw.summary(self)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return draw.mimebundle(self)
 
     def __contains__(self, z: int) -> bool:
         return (as_int(z, "Stripe: element") - self.phase) % (self.on + self.off) < self.on

@@ -1,16 +1,119 @@
-"""Pictures against pictures drawn by hand and against the sets' own points."""
+"""Pictures are read back and must be the sets that enumeration finds; and they can be read at all."""
 
 from __future__ import annotations
 
+import re
+import time
 import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from tapestry_sets import Region, Sett, Stripe, draw
-from tests.oracles import listed, listed_points
-from tests.strategies import nestings, regions_in_one_box, windows
+from tapestry_sets import Region, Regions, Sett, Setts, Stripe, TooHard, View, allocate, concatenate, draw
+from tests.oracles import in_nesting, listed, listed_points, memory_for, read_view
+from tests.strategies import nestings, regions_in_one_box, view_pairs, windows
+
+# ------------------------------------------------------------------------------------------ reading a drawing back
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@dataclass(frozen=True)
+class Square:
+    """A cell of a drawing: its corner, its sides, its place and the sets that hold it."""
+
+    x: float
+    y: float
+    wide: float
+    tall: float
+    at: str | None
+    held: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words of a drawing, and the rectangle that they cover at 6 pixels for each 10 of their size."""
+
+    words: str
+    left: float
+    right: float
+    top: float
+    bottom: float
+    is_mark: bool
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a drawing shows."""
+
+    width: float
+    height: float
+    squares: list[Square]
+    words: list[Words]
+    bars: list[tuple[int, int, int]]
+
+
+def read(svg: str) -> Drawing:
+    """Parse a drawing as XML and add up the translations of its groups."""
+    root = ElementTree.fromstring(svg)
+    found = Drawing(float(root.attrib["width"]), float(root.attrib["height"]), [], [], [])
+
+    def visit(element: ElementTree.Element, x: float, y: float, group: dict[str, str]) -> None:
+        own = element.attrib
+        if element.tag == f"{SVG}g":
+            moved = re.fullmatch(r"translate\((.+),(.+)\)", own.get("transform", "translate(0,0)"))
+            assert moved is not None
+            x, y, group = x + float(moved[1]), y + float(moved[2]), group | own
+        elif element.tag == f"{SVG}rect":
+            held = frozenset(map(int, group["data-in"].split()))
+            sides = (x + float(own["x"]), y + float(own["y"]), float(own["width"]), float(own["height"]))
+            found.squares.append(Square(*sides, own.get("data-at"), held))
+        elif element.tag == f"{SVG}text":
+            found.words.append(placed(element, x, y, group | own))
+        elif "data-level" in own:
+            found.bars.append((int(own["data-level"]), int(own["data-lo"]), int(own["data-hi"])))
+        for child in element:
+            visit(child, x, y, group)
+
+    visit(root, 0, 0, {})
+    return found
+
+
+def placed(element: ElementTree.Element, x: float, y: float, style: dict[str, str]) -> Words:
+    size, words = float(style["font-size"]), element.text or ""
+    length = 0.6 * size * len(words)
+    left = x + float(element.attrib["x"]) - length * {"start": 0, "middle": 0.5, "end": 1}[style["text-anchor"]]
+    base = y + float(element.attrib["y"])
+    return Words(words, left, left + length, base - 0.75 * size, base, "font-size" not in element.attrib)
+
+
+def assert_legible(drawing: Drawing) -> None:
+    """Nothing is cut off at the edge, no words run into others, and no two squares share a corner."""
+    for w in drawing.words:
+        assert w.left >= 0 and w.right <= drawing.width and w.top >= 0 and w.bottom <= drawing.height, w
+    for s in drawing.squares:
+        assert s.x >= 0 and s.x + s.wide <= drawing.width and s.y >= 0 and s.y + s.tall <= drawing.height, s
+    for a, b in combinations(drawing.words, 2):
+        apart = a.right <= b.left or b.right <= a.left or a.bottom <= b.top or b.bottom <= a.top
+        assert apart, f"{a} runs into {b}"
+    assert len({(s.x, s.y) for s in drawing.squares}) == len(drawing.squares)
+
+
+def holders(drawing: Drawing) -> dict[str, frozenset[int]]:
+    """The sets that hold each place that some set holds."""
+    return {s.at: s.held for s in drawing.squares if s.at is not None}
+
+
+def name_of(point: tuple[int, ...]) -> str:
+    return ",".join(map(str, point))
+
+
+# ---------------------------------------------------------------------------------------------------------- text
 
 
 @given(nestings(), windows())
@@ -25,6 +128,23 @@ def test_text_marks_overlaps(one: list[Stripe], two: list[Stripe], window: tuple
     a, b = listed(one, window), listed(two, window)
     picture = draw.text(Sett(*one), Sett(*two), start=window[0], stop=window[1])
     assert picture == "".join(".12X"[(z in a) + 2 * (z in b)] for z in range(*window))
+
+
+@given(nestings(), windows(), st.integers(1, 90))
+def test_text_with_axes_reads_back(levels: list[Stripe], window: tuple[int, int], wrap: int) -> None:
+    picture = draw.text(Sett(*levels), start=window[0], stop=window[1], axes=True, wrap=wrap)
+    if window[0] == window[1]:
+        assert picture == ""
+        return
+    ruler, *lines = picture.split("\n")
+    folded = window[1] - window[0] > wrap
+    margin = max(len(re.match(r" *-?\d+ ", line)[0]) for line in lines) if folded else 0  # type: ignore[index]
+    heads = [int(line[:margin]) for line in lines] if folded else [window[0]]
+    marks = {head + k: mark for head, line in zip(heads, lines, strict=True) for k, mark in enumerate(line[margin:])}
+    assert sorted(marks) == list(range(*window))
+    assert {z for z, mark in marks.items() if mark == "1"} == listed(levels, window)
+    for label in re.finditer(r"\S+", ruler):
+        assert int(label[0]) == label.start() - margin + (0 if folded else window[0])
 
 
 @given(regions_in_one_box(2))
@@ -45,12 +165,216 @@ def test_pictures_of_each_rank() -> None:
     assert draw.text(Region.from_bounds((2, 2, 3), (1, 0, 0), (2, 1, 2))) == "...\n...\n\n11.\n..."
 
 
-def test_svg_is_xml_with_a_square_for_each_cell() -> None:
-    root = ElementTree.fromstring(draw.svg(Stripe(2, 3), Stripe(1, 1), stop=10))
-    squares = list(root)
-    assert len(squares) == 10
-    colours = [square.attrib["fill"] for square in squares]
-    assert colours == [draw.COLOURS[(z % 5 < 2) + 2 * (z % 2 == 0)] for z in range(10)]
+def test_text_with_axes_of_each_rank() -> None:
+    assert draw.text(Region.full(()), axes=True) == "1"
+    assert draw.text(Region.full((2, 3), (8, 4)), axes=True) == "\n".join(
+        ["axis 0 down, axis 1 across", "  4 6", "8 111", "9 111"]
+    )
+    assert draw.text(Region.full((2, 1, 2), (-1, 10, 0)), axes=True) == "\n".join(
+        ["[-1, :, :]", "   0", "10 11", "", "[0, :, :]", "   0", "10 11"]
+    )
+
+
+def test_thirty_two_sets_have_marks_of_their_own() -> None:
+    sets = [Stripe(1, 31, k) for k in range(32)]
+    assert draw.text(*sets) == draw.MARKS
+    with pytest.raises(ValueError, match="33 sets are more than 32"):
+        draw.text(*sets, Stripe(1, 1))
+
+
+# ------------------------------------------------------------------------------------------------------- drawings
+
+
+@given(nestings(), nestings(), windows(), st.integers(1, 90))
+def test_a_drawing_of_setts_reads_back(
+    one: list[Stripe], two: list[Stripe], window: tuple[int, int], wrap: int
+) -> None:
+    a, b = listed(one, window), listed(two, window)
+    drawing = read(draw.svg(Sett(*one), Sett(*two), start=window[0], stop=window[1], wrap=wrap, names=["a", "b"]))
+    assert_legible(drawing)
+    assert len(drawing.squares) == window[1] - window[0]
+    assert holders(drawing) == {str(z): frozenset([1] * (z in a) + [2] * (z in b)) for z in a | b}
+    for square in drawing.squares:
+        if square.at is not None:  # where it is drawn is where it says it is
+            left, top = min(s.x for s in drawing.squares), min(s.y for s in drawing.squares)
+            row, column = (square.y - top) / square.tall, (square.x - left) / square.wide
+            assert int(square.at) == window[0] + row * wrap + column
+    legend = [w.words for w in drawing.words if " of " in w.words]
+    n = window[1] - window[0]
+    both = f"in two or more: {len(a & b)} of {n} cells"
+    assert legend == [f"a: {len(a)} of {n} cells", f"b: {len(b)} of {n} cells", both]
+
+
+@given(st.lists(nestings(), min_size=3, max_size=9), windows(longest=40))
+def test_a_drawing_of_many_sets_reads_back(nests: list[list[Stripe]], window: tuple[int, int]) -> None:
+    names = [f"set {k}" for k in range(len(nests))]
+    picture = draw.show(*(Sett(*levels) for levels in nests), start=window[0], stop=window[1], names=names)
+    drawing = read(picture.svg)
+    assert_legible(drawing)
+    held = {z: frozenset(k for k, levels in enumerate(nests, 1) if in_nesting(levels, z)) for z in range(*window)}
+    assert holders(drawing) == {str(z): sets for z, sets in held.items() if sets}
+    both = sum(len(sets) > 1 for sets in held.values())
+    each = [sum(k in sets for sets in held.values()) for k in range(1, len(nests) + 1)]
+    expected = [f"set {k}: {n} of {len(held)} cells" for k, n in enumerate(each)]
+    expected.append(f"in two or more: {both} of {len(held)} cells")
+    assert [w.words for w in drawing.words if " of " in w.words] == expected
+    assert [line[3:] for line in picture.text.split("\n") if " of " in line] == expected
+
+
+@given(regions_in_one_box(2))
+def test_a_drawing_of_regions_reads_back(two: tuple[Region, Region]) -> None:
+    drawing = read(draw.svg(*two, names=["a", "b"], title="Two regions"))
+    assert_legible(drawing)
+    a, b = map(listed_points, two)
+    assert len(drawing.squares) == prod(two[0].shape)
+    assert holders(drawing) == {name_of(p): frozenset([1] * (p in a) + [2] * (p in b)) for p in a | b}
+
+
+@given(regions_in_one_box(1))
+def test_the_order_of_drawn_cells_is_that_of_the_points(one: tuple[Region]) -> None:
+    squares = [s for s in read(draw.svg(*one)).squares if s.at is not None]
+    if one[0].rank == 2:
+        squares.sort(key=lambda s: (s.y, s.x))
+        assert [s.at for s in squares] == [name_of(p) for p in sorted(listed_points(one[0]))]
+    elif one[0].rank == 3:  # planes do not fold here, so that they stand from left to right
+        width = one[0].shape[2] * 14
+        planes = {s.at.split(",")[0] for s in squares if s.at}
+        for plane in planes:
+            inside = [s for s in squares if s.at and s.at.split(",")[0] == plane]
+            assert max(s.x for s in inside) - min(s.x for s in inside) < width
+            inside.sort(key=lambda s: (s.y, s.x))
+            own = sorted(p for p in listed_points(one[0]) if p[0] == int(plane))
+            assert [s.at for s in inside] == [name_of(p) for p in own]
+
+
+@given(st.integers(-(10**20), 10**20), st.integers(1, 60))
+def test_coordinates_stand_above_their_cells(start: int, length: int) -> None:
+    drawing = read(draw.svg(Region.full((length,), (start % 10**18,)), names=["full"]))
+    assert_legible(drawing)
+    centres = {s.x + s.wide / 2: s.at for s in drawing.squares}
+    labels = [w for w in drawing.words if re.fullmatch(r"-?\d+", w.words)]
+    assert labels
+    for label in labels:
+        assert centres[(label.left + label.right) / 2] == label.words
+
+
+@given(st.text(max_size=12), st.text(max_size=12))
+def test_any_name_and_title_is_well_formed(name: str, title: str) -> None:
+    drawing = read(draw.svg(Stripe(1, 1), names=[name], title=title))
+    assert any(w.words.endswith(": 1 of 2 cells") for w in drawing.words)
+
+
+def test_white_marks_are_legible_on_each_colour() -> None:
+    def luminance(colour: str) -> float:
+        channels = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for colour in draw.COLOURS[1:]:  # at least 3 to 1, what WCAG 2.1 asks of graphics, and of bold signs
+        assert 1.05 / (luminance(colour) + 0.05) >= 3
+    for tint in draw.TINTS:  # dark words on light bars: 4.5 to 1
+        assert (luminance(tint) + 0.05) / (luminance(draw.INK) + 0.05) >= 4.5
+
+
+def test_a_drawing_has_paper_of_its_own_and_a_title() -> None:
+    root = ElementTree.fromstring(draw.svg(Stripe(1, 1), title="Even numbers"))
+    paper = next(root.iter(f"{SVG}path")).attrib
+    assert paper["fill"] == "#ffffff" and paper["d"] == f"M0 0H{root.attrib['width']}V{root.attrib['height']}H0Z"
+    assert root.findtext(f"{SVG}title") == "Even numbers"
+
+
+def test_cells_are_as_large_as_asked_for() -> None:
+    assert {s.wide for s in read(draw.svg(Stripe(1, 1), cell=20)).squares} == {20}
+    assert {s.wide for s in read(draw.svg(Region.full((2, 300)))).squares} == {3}
+
+
+# --------------------------------------------------------------------------------------------------- nested levels
+
+
+def offset_in_block(stripes: list[Stripe], z: int) -> int | None:
+    """How far z is into its block of the innermost of nested stripes, None if it is in none: the definition."""
+    for stripe in stripes:
+        z = (z - stripe.phase) % (stripe.on + stripe.off)
+        if z >= stripe.on:
+            return None
+    return z
+
+
+def expected_row(stripes: list[Stripe], z: int) -> str:
+    at = offset_in_block(stripes, z)
+    if at is None:
+        return "."
+    begins, ends = at == 0, at == stripes[-1].on - 1
+    return "|" if begins and ends else "[" if begins else "]" if ends else "="
+
+
+@given(nestings(), windows())
+def test_levels_are_written_as_the_definition_reads(levels: list[Stripe], window: tuple[int, int]) -> None:
+    _, *rows, elements = draw.levels_text(levels, *window).split("\n")
+    n = window[1] - window[0]
+    assert len(rows) == len(levels)
+    for k, row in enumerate(rows, 1):
+        assert row.startswith(f"{k}: on {levels[k - 1].on}, off {levels[k - 1].off}, phase {levels[k - 1].phase}")
+        if n:
+            assert row[-n:] == "".join(expected_row(levels[:k], z) for z in range(*window))
+    if n:
+        assert elements[-n:] == "".join(".1"[in_nesting(levels, z)] for z in range(*window))
+
+
+@given(nestings(), windows())
+def test_levels_are_drawn_as_the_definition_reads(levels: list[Stripe], window: tuple[int, int]) -> None:
+    drawing = read(draw.levels_svg(levels, *window, title="Levels"))
+    assert_legible(drawing)
+    assert len(drawing.squares) == window[1] - window[0]
+    assert set(holders(drawing)) == {str(z) for z in listed(levels, window)}
+    for k in range(1, len(levels) + 1):
+        inside = [z for level, lo, hi in drawing.bars if level == k for z in range(lo, hi)]
+        assert sorted(inside) == sorted(listed(levels[:k], window))
+
+
+@given(nestings(), windows())
+def test_the_levels_of_a_sett_end_in_its_elements(levels: list[Stripe], window: tuple[int, int]) -> None:
+    shown = set(holders(read(draw.levels_svg(Sett(*levels), *window))))
+    assert shown == {str(z) for z in listed(levels, window)}
+
+
+def test_levels_of_what_has_none() -> None:
+    assert draw.levels_text(Sett(), 0, 5).split("\n")[-1] == "elements  11111"
+    assert draw.levels_text(Sett.empty(), 0, 5).split("\n")[-1].split() == ["elements", "....."]
+    assert draw.levels_text(Stripe(2, 1)).split("\n")[1].split() == ["1:", "on", "2,", "off", "1,", "phase", "0", "[]."]
+
+
+@given(nestings(), st.integers(-(10**20), 10**20), st.integers(0, 70))
+def test_levels_are_legible_far_away(levels: list[Stripe], start: int, length: int) -> None:
+    drawing = read(draw.levels_svg(levels, start, start + length))
+    assert_legible(drawing)
+    assert set(holders(drawing)) == {str(z) for z in listed(levels, (start, start + length))}
+    columns = sorted(s.x + s.wide / 2 for s in drawing.squares)
+    for w in drawing.words:
+        if re.fullmatch(r"-?\d+", w.words) and w.bottom < 20:  # a coordinate, above the bars
+            assert int(w.words) == start + columns.index((w.left + w.right) / 2)
+
+
+def test_levels_far_away_and_long_ones() -> None:
+    far = 10**18
+    shown = read(draw.levels_svg([Stripe(6, 4), Stripe(2, 1)], far, far + 20))
+    assert_legible(shown)
+    assert sorted(holders(shown)) == [str(far + z) for z in (0, 1, 3, 4, 10, 11, 13, 14)]
+    assert_legible(read(draw.levels_svg([Stripe(300, 120, 5), Stripe(30, 11), Stripe(4, 3)], 0, 1024)))
+
+
+def test_what_has_no_levels_is_refused() -> None:
+    with pytest.raises(TypeError, match="draw one of its members"):
+        draw.levels_text(Setts([Sett(Stripe(1, 1))]))
+    with pytest.raises(TypeError, match="not 3 at level 1"):
+        draw.levels_svg([Stripe(1, 1), 3])
+    with pytest.raises(ValueError, match="more than 1024; give start and stop"):
+        draw.levels_svg(Sett(Stripe(1, 2000)))
+    with pytest.raises(ValueError, match="cells of 40 levels are more than 16384"):
+        draw.levels_text([Stripe(1, 0)] * 40, 0, 1000)
+
+
+# -------------------------------------------------------------------------------------------------------- reprs
 
 
 def test_str_is_the_picture_and_repr_is_not() -> None:
@@ -58,6 +382,7 @@ def test_str_is_the_picture_and_repr_is_not() -> None:
     assert str(s) == "11.11.."
     assert repr(s) == "Sett(Stripe(5, 2), Stripe(2, 1))"
     assert str(Sett(Stripe(1, 99))) == "1" + 63 * "." + "... (period 100)"
+    assert str(Sett(Stripe(2, 98, 70))) == "from 70: 11" + 62 * "." + "... (period 100)"
     assert str(Region.full((10**6, 2))) == repr(Region.full((10**6, 2)))
     assert str(~Region.from_bounds((2, 3), (0, 0), (1, 2))) == "..1\n111"
 
@@ -65,18 +390,189 @@ def test_str_is_the_picture_and_repr_is_not() -> None:
 def test_notebooks_get_text_and_a_drawing() -> None:
     bundle = Sett(Stripe(2, 1))._repr_mimebundle_()
     assert bundle["text/plain"] == "Sett(Stripe(2, 1))\n11."
-    assert bundle["image/svg+xml"].startswith("<svg")
+    drawing = read(bundle["image/svg+xml"])
+    assert_legible(drawing)
+    assert set(holders(drawing)) == {str(z) for z in range(24) if z % 3 < 2}
     small, large = Region.full((2, 2)), Region.full((10**6, 2))
     assert set(small._repr_mimebundle_()) == {"text/plain", "image/svg+xml"}
     assert large._repr_mimebundle_() == {"text/plain": repr(large)}
 
 
+def test_notebooks_draw_the_levels_of_a_nest() -> None:
+    drawing = read(Sett(Stripe(6, 1), Stripe(2, 1))._repr_mimebundle_()["image/svg+xml"])
+    assert_legible(drawing)
+    assert {level for level, *_ in drawing.bars} == {1, 2}
+    assert set(holders(drawing)) == {str(z) for z in range(28) if z % 7 in (0, 1, 3, 4)}
+
+
+def large_setts() -> st.SearchStrategy[Sett]:
+    size = st.integers(0, 10**19) | st.integers(0, 10**4) | st.integers(0, 9)
+    level = st.tuples(size, size, st.integers(-(10**19), 10**19)).filter(lambda level: level[0] + level[1] > 0)
+    return st.lists(level, max_size=4).map(lambda levels: Sett(*(Stripe(*level) for level in levels)))
+
+
+@given(large_setts(), large_setts())
+def test_pictures_without_being_asked_are_bounded_and_true(s: Sett, t: Sett) -> None:
+    for shown in (s, s & t, s.fill(t), s.sample(t)):
+        bundle = shown._repr_mimebundle_()
+        assert len(bundle["text/plain"]) < len(repr(shown)) + 200
+        if "image/svg+xml" in bundle:
+            drawing = read(bundle["image/svg+xml"])
+            assert_legible(drawing)
+            assert len(drawing.squares) <= 64 and len(bundle["image/svg+xml"]) < 60_000
+            assert all(int(z) in shown for z in holders(drawing))
+
+
+class TooLong:
+    """A set that cannot list its elements."""
+
+    period = 12
+
+    def elements(self, start: int, stop: int) -> np.ndarray:
+        raise TooHard(f"elements: [{start}, {stop}) is too long")
+
+    def __repr__(self) -> str:
+        return "TooLong()"
+
+
+def test_a_set_too_hard_to_list_is_shown_by_its_name_and_not_drawn() -> None:
+    assert draw.summary(TooLong()) == "TooLong()"
+    assert draw.mimebundle(TooLong()) == {"text/plain": "TooLong()"}
+    with pytest.raises(TooHard, match="too long"):
+        draw.svg(TooLong())
+
+
+@pytest.mark.parametrize(
+    "shape", [(64, 64, 64), (10**9, 10**9), (0, 5), (64, 64), (4097,), (2,) * 12, (16, 16, 16), (1, 10**6), ()]
+)
+def test_boxes_of_any_shape_have_a_repr_for_notebooks(shape: tuple[int, ...]) -> None:
+    began = time.perf_counter()
+    bundle = Region.full(shape)._repr_mimebundle_()
+    assert time.perf_counter() - began < 5
+    drawn = len(shape) <= 3 and prod(shape) in range(1, 4097) and all(n <= 64 for n in shape)
+    assert ("image/svg+xml" in bundle) == drawn
+    if drawn:
+        assert len(read(bundle["image/svg+xml"]).squares) == prod(shape)
+        assert len(bundle["image/svg+xml"]) < 500_000
+
+
+def test_the_repr_of_a_period_that_python_cannot_write() -> None:
+    primes = [p for p in range(2, 40_000) if all(p % d for d in range(2, int(p**0.5) + 1))]
+    long = Sett(Stripe(1, prod(primes[:2000]) - 1))
+    assert "over 2**" in draw.summary(long)
+
+
+def test_an_intersection_is_drawn_by_its_elements() -> None:
+    both = Sett(Stripe(2, 2)) & Stripe(1, 2)
+    assert draw.summary(both) == "1........1.."
+    shown = holders(read(draw.mimebundle(both)["image/svg+xml"]))
+    assert set(shown) == {str(z) for z in range(24) if z % 4 < 2 and z % 3 == 0}
+
+
+# -------------------------------------------------------------------------------------------------------- views
+
+
+@given(view_pairs())
+def test_views_are_drawn_where_they_read(pair: tuple[View, np.ndarray, View, np.ndarray, View]) -> None:
+    views = (pair[0], pair[2])
+    memory = memory_for(views)
+    rasters = draw.view_rasters(*views)
+    cells_read = [set(read_view(view, memory).ravel().tolist()) for view in views]
+    for allocation, array in memory.items():
+        held = [np.isin(array, sorted(values)) for values in cells_read]
+        shown = (
+            rasters[allocation].reshape(allocation.shape) if allocation in rasters else np.zeros(allocation.shape, int)
+        )
+        assert np.array_equal(shown, held[0] + 2 * held[1].astype(int))
+
+
+def test_views_of_several_allocations_share_a_picture() -> None:
+    a, b, c = allocate((5,), name="A"), allocate((2, 3), name="B"), allocate((2, 2, 2, 2), name="C")
+    picture = draw.show(concatenate([a[::2], b[1], c[1].reshape(8)]), b[:, 0], names=["one", "two"], title="Homes")
+    drawing = read(picture.svg)
+    assert_legible(drawing)
+    assert len(drawing.squares) == 5 + 6 + 16
+    assert [w.words for w in drawing.words if w.words.startswith("in two")] == [
+        f"in two or more: {n} of {size} cells" for n, size in ((0, 5), (1, 6), (0, 16))
+    ]
+    assert "1.1.1" in picture.text and "0 2.." in picture.text and "1 X11" in picture.text
+    assert "........11111111" in picture.text
+    assert picture.text.split("\n")[0] == "Homes"
+
+
+def test_views_in_notebooks() -> None:
+    a = allocate((4, 6), name="A")
+    bundle = draw.views_mimebundle(a[1], a[:, 2], title="Two slices")
+    assert bundle["text/plain"].endswith("A\n..2...\n11X111\n..2...\n..2...")
+    assert read(bundle["image/svg+xml"]).words[0].words == "Two slices"
+    large = allocate((10**6,), name="L")[::3]
+    assert draw.views_mimebundle(large) == {"text/plain": repr(large)}
+    empty = allocate((0, 3))
+    assert draw.views_mimebundle(empty) == {"text/plain": repr(empty)}
+
+
+def test_views_that_cannot_be_drawn_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one view"):
+        draw.views_text()
+    with pytest.raises(TypeError, match="argument 0 must be a view, not Stripe"):
+        draw.views_text(Stripe(1, 1))
+    with pytest.raises(ValueError, match=r"1000000 cells of .*name='L'"):
+        draw.views_svg(allocate((10**6,), name="L"))
+    with pytest.raises(ValueError, match="slice the views instead"):
+        draw.show(allocate((4,)), stop=3)
+
+
+# -------------------------------------------------------------------------------------------------- pictures, errors
+
+
+def test_a_picture_shows_and_prints() -> None:
+    picture = draw.show(Stripe(1, 1), stop=6, title="Even", names=["even"])
+    assert str(picture) == repr(picture) == picture.text == "Even\n0 2 4\n1.1.1.\n1  even: 3 of 6 cells"
+    assert picture._repr_mimebundle_() == {"text/plain": picture.text, "image/svg+xml": picture.svg}
+    levels = draw.show_levels(Sett(Stripe(5, 2), Stripe(2, 1)), stop=14, title="Levels")
+    assert levels.text == "Levels\n" + draw.levels_text(Sett(Stripe(5, 2), Stripe(2, 1)), 0, 14)
+
+
 def test_what_cannot_be_drawn_is_refused() -> None:
-    with pytest.raises(ValueError, match="more than 16384"):
+    with pytest.raises(ValueError, match="more than 16384; give start and stop"):
         draw.text(Sett(Stripe(1, 10**9)))
-    with pytest.raises(ValueError, match="rank 4"):
+    with pytest.raises(ValueError, match="rank 4; slice it"):
         draw.text(Region.full((2, 2, 2, 2)))
     with pytest.raises(ValueError, match="in one box"):
         draw.text(Region.full((2,)), Region.full((3,)))
+    with pytest.raises(ValueError, match="more than 16384; slice it"):
+        draw.svg(Regions((10**9, 10**9), [Region.full((10**9, 10**9))]))
     with pytest.raises(ValueError, match="at least one set"):
         draw.text()
+    with pytest.raises(ValueError, match="slice a region instead"):
+        draw.text(Region.full((4,)), stop=2)
+    with pytest.raises(TypeError, match=r"argument 1 must be a Stripe.*not 7"):
+        draw.text(Stripe(1, 1), 7)
+    with pytest.raises(TypeError, match="both be sets of integers or both regions"):
+        draw.text(Stripe(1, 1), Region.full((2,)))
+    with pytest.raises(TypeError, match="views_text"):
+        draw.text(allocate((3,)))
+
+
+@pytest.mark.parametrize("bad", [1.0, True, "3", None])
+def test_windows_and_sizes_are_integers(bad: object) -> None:
+    with pytest.raises(TypeError, match="start must be an integer"):
+        draw.text(Stripe(1, 1), start=bad)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="wrap must be an integer"):
+        draw.text(Stripe(1, 1), axes=True, wrap=bad)  # type: ignore[arg-type]
+    if bad is not None:
+        with pytest.raises(TypeError, match="stop must be an integer"):
+            draw.levels_text(Stripe(1, 1), stop=bad)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="cell must be an integer"):
+            draw.svg(Stripe(1, 1), cell=bad)  # type: ignore[arg-type]
+
+
+def test_sizes_and_names_fit() -> None:
+    with pytest.raises(ValueError, match="cell must be at least 1, not 0"):
+        draw.svg(Stripe(1, 1), cell=0)
+    with pytest.raises(ValueError, match="wrap must be at least 1, not -2"):
+        draw.show(Stripe(1, 1), wrap=-2)
+    with pytest.raises(ValueError, match="sequence of 2 strings"):
+        draw.svg(Stripe(1, 1), Stripe(1, 2), names=["one"])
+    with pytest.raises(ValueError, match="sequence of 2 strings"):
+        draw.show(Stripe(1, 1), Stripe(1, 2), names="ab")

@@ -8,6 +8,7 @@ from math import lcm
 from unittest import mock
 
 import islpy
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -211,6 +212,10 @@ def test_every_way_to_count_gives_the_listed_number(one: Levels, two: Levels, wi
         assert pairs.count_common(s, t, lo, hi) == both
     with mock.patch.multiple(pairs, SHORT=0, MANY_SHIFTS=1 << 60, BITS_A_STEP=0, RESIDUES=0, TABLE=0):  # block by block
         assert pairs.count_common(s, t, lo, hi) == both
+
+
+def test_no_integers_are_looked_at_whatever_the_period() -> None:
+    assert nest.contains_each(((1, 1 << 63, 0),), np.empty(0, np.int64)).tolist() == []
 
 
 def test_a_coprime_period_is_counted_as_a_product() -> None:
