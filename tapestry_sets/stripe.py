@@ -55,6 +55,15 @@ def as_int(value: object, what: str) -> int:
         raise TypeError(f"{what} must be an integer, not {value!r} of type {type(value).__name__}") from None
 
 
+def _range(start: object, stop: object, verb: str) -> tuple[int, int]:
+    first, end = as_int(start, f"{verb}: start"), as_int(stop, f"{verb}: stop")
+    if end < first:
+        raise ValueError(
+            f"{verb}: stop must be >= start, not start={first}, stop={end}; an empty range has start == stop"
+        )
+    return first, end
+
+
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Stripe:
     """The periodic set {z : (z - phase) mod (on + off) < on}.
@@ -149,7 +158,7 @@ class Stripe:
         >>> Stripe(2, 1).count(1, 10**12)
         666666666666
         """
-        start, stop = as_int(start, "Stripe.count: start"), as_int(stop, "Stripe.count: stop")
+        start, stop = _range(start, stop, "Stripe.count")
         return stripe_count(self.level, start, stop)
 
     def find(self, start: int) -> int | None:
@@ -199,7 +208,7 @@ class Stripe:
         >>> Stripe(1, 3, 1).elements(0, 10).tolist()
         [1, 5, 9]
         """
-        start, stop = as_int(start, "Stripe.elements: start"), as_int(stop, "Stripe.elements: stop")
+        start, stop = _range(start, stop, "Stripe.elements")
         first = self.find(start)
         if first is None or first >= stop:
             return np.empty(0, np.int64)

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import Intersection, Limits, Sett, Setts, Stripe, TooManyPieces, progression_set, sett
+from tapestry_sets.sett import Integers
 from tests.oracles import in_nesting, listed, members
 from tests.strategies import nestings, stripes, windows
 
@@ -61,6 +62,77 @@ def test_shift_reverse_and_scale(levels: Levels, k: int, window: tuple[int, int]
     assert members(s.shift(k), window) == {z for z in range(*window) if in_nesting(levels, z - k)}
     assert members(s.reverse(k), window) == {z for z in range(*window) if in_nesting(levels, k - 1 - z)}
     assert members(s.scale(factor), window) == {z for z in range(*window) if in_nesting(levels, z // factor)}
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@given(data=st.data(), k=st.integers(-99, 99), j=st.integers(-99, 99), f=st.integers(1, 5))
+def test_laws_of_shift_reverse_and_scale(depth: int, data: st.DataObject, k: int, j: int, f: int) -> None:
+    s = Sett(*data.draw(st.lists(stripes(9, 1), min_size=depth, max_size=depth)))
+    assert s.shift(k).shift(j) == s.shift(k + j)
+    assert s.shift(k).shift(-k) == s.setts()
+    assert s.reverse(k).reverse(k).same_points(s)
+    assert s.reverse(k).reverse(j).same_points(s.shift(j - k))
+    assert s.shift(j).reverse(k).same_points(s.reverse(k).shift(-j))
+    assert s.scale(f).scale(2).same_points(s.scale(2 * f))
+    assert s.shift(k).scale(f).same_points(s.scale(f).shift(f * k))
+    assert s.reverse(k).scale(f).same_points(s.scale(f).reverse(f * k))
+    assert s.scale(f).count(0, f * 99) == f * s.count(0, 99)
+
+
+@given(nestings(), nestings(), st.integers(-25, 25))
+def test_rank_is_the_number_of_an_element(one: Levels, two: Levels, z: int) -> None:
+    s = Sett(*one) | Sett(*two)
+    points = listed(one, (-25, 25)) | listed(two, (-25, 25))
+    assert s.rank(z) == sum(0 <= x < z for x in points) - sum(z <= x < 0 for x in points)
+    if z in s:
+        assert s.nth(s.rank(z)) == z
+
+
+@given(nestings(), nestings(), nestings(6), windows())
+def test_named_operators_take_a_window(one: Levels, two: Levels, three: Levels, window: tuple[int, int]) -> None:
+    a, b = listed(one, window), listed(two, window) & listed(three, window)
+    for s, t in ((Sett(*one), Sett(*two) & Sett(*three)), (Sett(*one) | Sett.empty(), Sett(*three) & Sett(*two))):
+        assert members(s.intersection(t, within=window), window) == a & b
+        assert members(t.union(s, within=window), window) == a | b
+        assert members(t.difference(s, within=window), window) == b - a
+        assert members(s.symmetric_difference(t, within=window), window) == a ^ b
+        assert members(t.complement(within=window), window) == set(range(*window)) - b
+        assert members(t.setts(within=window), window) == b
+
+
+@given(stripes(), nestings(), windows())
+def test_operators_take_a_stripe_on_their_left(one: Stripe, two: Levels, window: tuple[int, int]) -> None:
+    s, a, b = Sett(*two), listed([one], window), listed(two, window)
+    assert set((one & s).elements(*window).tolist()) == a & b
+    assert members(one | s, window) == a | b
+    assert members(one - s, window) == a - b
+    assert members(one ^ s, window) == a ^ b
+    assert (one <= s) == (Sett(one) <= s)
+    assert (one >= s) == (Sett(one) >= s)
+
+
+@given(nestings(6, 2), nestings(5, 2), st.integers(-12, 12))
+def test_nth_and_find_of_intersections(one: Levels, two: Levels, k: int) -> None:
+    both, span = Sett(*one) & Sett(*two), 14 * 30
+    points = sorted(listed(one, (-span, span)) & listed(two, (-span, span)))
+    if not points:
+        with pytest.raises(IndexError, match="empty"):
+            both.nth(k)
+        return
+    assert both.nth(k) == points[sum(z < 0 for z in points) + k]
+    assert both.find(k) == next(z for z in points if z >= k)
+
+
+@given(nestings(6, 2), nestings(5, 2), st.integers(-30, 30), windows())
+def test_intersections_shift_reverse_and_scale(one: Levels, two: Levels, k: int, window: tuple[int, int]) -> None:
+    both, f = Sett(*one) & Sett(*two), abs(k) % 3 + 1
+
+    def inside(z: int) -> bool:
+        return in_nesting(one, z) and in_nesting(two, z)
+
+    assert set(both.shift(k).elements(*window).tolist()) == {z for z in range(*window) if inside(z - k)}
+    assert set(both.reverse(k).elements(*window).tolist()) == {z for z in range(*window) if inside(k - 1 - z)}
+    assert set(both.scale(f).elements(*window).tolist()) == {z for z in range(*window) if inside(z // f)}
 
 
 @given(nestings(), st.integers(-9, 9), st.integers(-5, 5).filter(bool), windows())
@@ -412,6 +484,45 @@ def test_half_a_range_is_refused() -> None:
         Sett().strided(0, 0)
     with pytest.raises(IndexError, match="empty"):
         Sett.empty().nth(0)
+
+
+REVERSED = {
+    "count": lambda s: s.count(5, 3),
+    "elements": lambda s: s.elements(5, 3),
+    "first": lambda s: s.first(5, 3),
+    "first_common": lambda s: s.first_common(Sett(), 5, 3),
+    "count_common": lambda s: s.count_common(Sett(), 5, 3),
+    "isdisjoint": lambda s: s.isdisjoint(Sett(), within=(5, 3)),
+    "issubset": lambda s: s.issubset(Sett(), within=(5, 3)),
+    "setts": lambda s: s.setts(within=(5, 3)),
+    "intersection": lambda s: s.intersection(Sett(), within=(5, 3)),
+    "union": lambda s: s.union(Sett(), within=(5, 3)),
+    "difference": lambda s: s.difference(Sett(), within=(5, 3)),
+    "symmetric_difference": lambda s: s.symmetric_difference(Sett(), within=(5, 3)),
+    "complement": lambda s: s.complement(within=(5, 3)),
+}
+
+
+@pytest.mark.parametrize("verb", REVERSED)
+@pytest.mark.parametrize(
+    "s",
+    [Sett(), Sett.empty(), Sett() | Sett(), Sett() & Sett(), Sett().fill(Sett()), Sett().sample(Sett())],
+    ids=lambda s: type(s).__name__,
+)
+def test_reversed_ranges_are_refused_by_name_and_value(verb: str, s: Integers) -> None:
+    with pytest.raises(ValueError, match=rf"^{verb}: .*start.*(5.*3|\(5, 3\))"):
+        REVERSED[verb](s)
+
+
+@given(nestings(), nestings(), st.integers(-9, 9))
+def test_empty_ranges_hold_nothing(one: Levels, two: Levels, at: int) -> None:
+    s, t = Sett(*one), Sett(*two)
+    for x in (s, s | t, s & t, s.fill(t), s.sample(t)):
+        assert x.count(at, at) == x.count_common(t, at, at) == 0
+        assert x.elements(at, at).tolist() == []
+        assert x.first(at, at) is x.first_common(t, at, at) is None
+        assert x.isdisjoint(t, within=(at, at))
+        assert x.issubset(t, within=(at, at))
 
 
 def test_the_default_limit_of_pieces_is_the_documented_one() -> None:
