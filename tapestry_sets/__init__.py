@@ -14,6 +14,7 @@ from tapestry_sets.alias import (
     same_elements,
 )
 from tapestry_sets.arrays import as_view
+from tapestry_sets.batch import BoxArray, FirstCommon, RegionArray, StripeArray
 from tapestry_sets.draw import Picture, levels_svg, levels_text, show, show_levels, svg, text, views_svg, views_text
 from tapestry_sets.limits import Limits, TooHard, TooManyPieces, limits
 from tapestry_sets.maps import (
@@ -29,8 +30,19 @@ from tapestry_sets.maps import (
     region_to_dict,
 )
 from tapestry_sets.nest import Run
-from tapestry_sets.region import Region, Regions, unflatten
-from tapestry_sets.sett import Intersection, Sett, Setts, progression_set
+from tapestry_sets.region import Region, Regions, Reshaped, unflatten
+from tapestry_sets.sett import (
+    Filled,
+    Integers,
+    Intersection,
+    Sampled,
+    Sett,
+    Setts,
+    count_common_all,
+    first_common_all,
+    isdisjoint_all,
+    progression_set,
+)
 from tapestry_sets.stripe import Stripe
 from tapestry_sets.views import (
     Allocation,
@@ -68,16 +80,20 @@ __all__ = [
     "AffineMap",
     "Allocation",
     "Box",
+    "BoxArray",
     "Broadcast",
     "Concat",
     "Diagonal",
     "ExpandDims",
+    "Filled",
+    "FirstCommon",
     "Flip",
     "Guard",
     "ImplicitRegion",
     "Index",
     "IndexMap",
     "IndexProjection",
+    "Integers",
     "Interleave",
     "Intersection",
     "Limits",
@@ -87,18 +103,22 @@ __all__ = [
     "Picture",
     "Piece",
     "Region",
+    "RegionArray",
     "Regions",
     "Relinearize",
     "Repeat",
     "Reshape",
+    "Reshaped",
     "Roll",
     "Run",
+    "Sampled",
     "Sett",
     "Setts",
     "Slice",
     "Squeeze",
     "Stack",
     "Stripe",
+    "StripeArray",
     "Tile",
     "TooHard",
     "TooManyPieces",
@@ -111,10 +131,13 @@ __all__ = [
     "compose_pieces",
     "concatenate",
     "contains",
+    "count_common_all",
+    "first_common_all",
     "has_internal_overlap",
     "identity_piece",
     "interleave",
     "is_contiguous",
+    "isdisjoint_all",
     "levels_svg",
     "levels_text",
     "limits",

@@ -1,4 +1,4 @@
-"""Regions, products of setts in a box of integer points, and their disjoint unions.
+"""Regions, products of setts in a box of integer points, their disjoint unions, and both reshaped.
 
 A region lives in a box: the points ``start <= point < start + shape``. Coordinates are absolute. Two
 regions can be combined only in the same box.
@@ -9,58 +9,39 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import combinations, product
-from math import gcd, lcm, prod
-from types import EllipsisType
+from math import prod
+from typing import Self, TypeVar, overload
 
 import numpy as np
 
-from tapestry_sets import draw, explicit, pairs
+from tapestry_sets import draw, explicit, inner, pairs, rowmajor
 from tapestry_sets import nest as nests
-from tapestry_sets.limits import check_pieces
-from tapestry_sets.nest import EMPTY, Item, Nest, Run
-from tapestry_sets.sett import Sett, Setts
-from tapestry_sets.stripe import Int64Array, Stripe, as_int
+from tapestry_sets.axis import Axis, Progression, Span, common_progression, interval, meet_axis, normal, stepping
+from tapestry_sets.limits import TooManyPieces, check_pieces
+from tapestry_sets.nest import EMPTY, Nest, Run
+from tapestry_sets.rowmajor import Terms
+from tapestry_sets.sett import Integers, Intersection, Sett, Setts
+from tapestry_sets.shapes import (
+    Ints,
+    Key,
+    checked_box,
+    chosen_axes,
+    ints,
+    lead_of_broadcast,
+    length,
+    per_axis,
+    permutation,
+    reshaped,
+    selected,
+)
+from tapestry_sets.stripe import Int64Array, Stripe
 
-Ints = tuple[int, ...]
-Spans = tuple[tuple[int, int] | None, ...]
-"""For each axis the interval (lo, hi) that its elements are, or None if they are no interval."""
-
-
-def _ints(values: Iterable[object], what: str) -> Ints:
-    try:
-        values = tuple(values)
-    except TypeError:
-        raise TypeError(f"{what} must be a sequence of integers, one for each axis, not {values!r}") from None
-    for v in values:
-        if type(v) is not int:
-            return tuple(as_int(v, f"{what}[{axis}]") for axis, v in enumerate(values))
-    return values  # type: ignore[return-value]
-
-
-@lru_cache(maxsize=1 << 14)
-def _box(shape: Iterable[int], start: Iterable[int] | None) -> tuple[Ints, Ints]:
-    shape = _ints(shape, "Region: shape")
-    for axis, n in enumerate(shape):
-        if n < 0:
-            raise ValueError(f"Region: extents must be >= 0, not {n} on axis {axis} of shape {shape}")
-    if start is None:
-        return shape, (0,) * len(shape)
-    start = _ints(start, "Region: start")
-    if len(start) != len(shape):
-        raise ValueError(f"Region: start {start} must have one entry for each axis of shape {shape}")
-    return shape, start
-
-
-def _checked_box(shape: Iterable[int], start: Iterable[int] | None) -> tuple[Ints, Ints]:
-    # as tuples of ints, since 2 and 2.0 or True and 1 are the same key to a cache
-    shape = _ints(shape, "Region: shape")
-    return _box(shape, None if start is None else _ints(start, "Region: start"))
+T = TypeVar("T")
 
 
 class _Points(ABC):
-    """The verbs that regions and unions of regions share, written once over disjoint regions in one box."""
+    """The verbs of all sets of points in one box."""
 
     __slots__ = ()
 
@@ -71,6 +52,48 @@ class _Points(ABC):
     @abstractmethod
     def regions(self) -> tuple[Region, ...]:
         """Disjoint regions, none of them empty, that make up the set."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many points the set has."""
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether the set has no points."""
+
+    @abstractmethod
+    def _holds(self, point: Ints) -> bool:
+        """Return whether a point of the right rank is in the set."""
+
+    @abstractmethod
+    def points(self) -> Int64Array:
+        """Return the points in row-major order, as an int64 array of shape (size, rank)."""
+
+    @abstractmethod
+    def bounds(self) -> tuple[Ints, Ints] | None:
+        """Return the smallest box that holds all points, as (lo, hi) with hi exclusive; None without points."""
+
+    @abstractmethod
+    def isdisjoint(self, other: _Points) -> bool:
+        """Return whether the sets share no point."""
+
+    @abstractmethod
+    def count_common(self, other: _Points) -> int:
+        """Return how many points both sets hold, without listing them."""
+
+    @abstractmethod
+    def first_common(self, other: _Points) -> Ints | None:
+        """Return the first common point in row-major order, or None."""
+
+    @abstractmethod
+    def issubset(self, other: _Points) -> bool:
+        """Return whether every point is in `other`; also written ``a <= b``."""
+
+    @abstractmethod
+    def _numbered(self) -> Reshaped:
+        """Return the same points, held by their row-major numbers."""
 
     def __str__(self) -> str:
         return draw.summary(self)
@@ -84,15 +107,122 @@ class _Points(ABC):
         return len(self.shape)
 
     @property
+    def is_full(self) -> bool:
+        """Whether the set holds every point of its box."""
+        return self.size == prod(self.shape)
+
+    def __contains__(self, point: Sequence[int]) -> bool:
+        at = ints(point, "Region: point")
+        if len(at) != self.rank:
+            raise ValueError(f"Region: point {at} must have one entry for each axis of shape {self.shape}")
+        return self._holds(at)
+
+    def same_points(self, other: _Points) -> bool:
+        """Return whether both sets hold the same points, whatever their form.
+
+        Raises
+        ------
+        ValueError
+            If the boxes differ.
+        """
+        self._same_box(other, "same_points")
+        return self.size == other.size and self.issubset(other)
+
+    def __le__(self, other: _Points) -> bool:
+        return self.issubset(other)
+
+    def __ge__(self, other: _Points) -> bool:
+        return self._same_box(other, ">=").issubset(self)
+
+    def flatten(self) -> Setts:
+        """Return the row-major indices of the points, as setts in [0, product of the shape).
+
+        Raises
+        ------
+        ValueError
+            If the box does not start at zero.
+        TooManyPieces
+            If more than 10,000 setts are needed, which can be so for a reshaped set only.
+
+        Examples
+        --------
+        >>> Region.from_slices((3, 3, 3), (slice(2),) * 3).flatten()
+        Setts([Sett(Stripe(14, 13), Stripe(5, 4), Stripe(2, 1))])
+        """
+        self._from_zero("flatten")
+        return Setts._of(self._numbers())
+
+    @abstractmethod
+    def _numbers(self) -> list[Nest]:
+        """Return the row-major numbers in a box from zero as disjoint nests."""
+
+    def reshape(self, shape: Sequence[int]) -> Reshaped:
+        """Return the points renumbered in row-major order in a box of another shape.
+
+        Nothing is expanded: what is asked of a reshaped set is asked of the row-major numbers.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            One extent may be -1: it is what the others leave.
+
+        Returns
+        -------
+        Reshaped
+            Its `members` are the regions in the new box, listed when they are asked for.
+
+        Raises
+        ------
+        ValueError
+            If the box does not start at zero or the sizes differ.
+
+        Examples
+        --------
+        >>> there = Region((3, 4), [Sett(), Stripe(1, 1)]).reshape((4, 3))
+        >>> print(there)
+        1.1
+        .1.
+        1.1
+        .1.
+        >>> len(there.members)
+        2
+        """
+        self._from_zero("reshape")
+        return Reshaped._of(reshaped(shape, self.shape), self._numbered().terms)
+
+    def _from_zero(self, verb: str) -> None:
+        if any(self.start):
+            raise ValueError(f"{verb}: the box must start at zero, not {self.start}; shift the region first")
+
+    def _same_box(self, other: object, verb: str) -> _Points:
+        if not isinstance(other, _Points):
+            raise TypeError(f"{verb}: takes a Region, Regions or Reshaped, not {type(other).__name__}")
+        if self.shape != other.shape or self.start != other.start:
+            raise ValueError(
+                f"{verb}: both regions must be in one box, not shape {self.shape} from {self.start} "
+                f"and shape {other.shape} from {other.start}"
+            )
+        return other
+
+
+class _Products(_Points):
+    """The verbs that regions and unions of regions share, written once over disjoint regions in one box."""
+
+    __slots__ = ()
+
+    @property
     def size(self) -> int:
         """How many points the set has."""
         return sum(r._count() for r in self.regions)
 
-    def __contains__(self, point: Sequence[int]) -> bool:
-        at = _ints(point, "Region: point")
-        if len(at) != self.rank:
-            raise ValueError(f"Region: point {at} must have one entry for each axis of shape {self.shape}")
-        return any(r._holds(at) for r in self.regions)
+    def _holds(self, point: Ints) -> bool:
+        return any(r._has(point) for r in self.regions)
+
+    def _numbered(self) -> Reshaped:
+        return Reshaped._of(self.shape, rowmajor.terms_of(self._numbers(), prod(self.shape)))
+
+    def _numbers(self) -> list[Nest]:
+        return explicit.merge_nests(rowmajor.flat(r.nests, r.shape) for r in self.regions)
 
     def points(self) -> Int64Array:
         """Return the points in row-major order, as an int64 array of shape (size, rank).
@@ -131,6 +261,8 @@ class _Points(ABC):
             If the boxes differ.
         """
         self._same_box(other, "isdisjoint")
+        if isinstance(other, Reshaped):
+            return other.isdisjoint(self)
         return all(_disjoint(r, s) for r in self.regions for s in other.regions)
 
     def count_common(self, other: _Points) -> int:
@@ -150,6 +282,8 @@ class _Points(ABC):
         166667000000
         """
         self._same_box(other, "count_common")
+        if isinstance(other, Reshaped):
+            return other.count_common(self)
         return sum(_count_common(r, s) for r in self.regions for s in other.regions)
 
     def first_common(self, other: _Points) -> Ints | None:
@@ -161,6 +295,8 @@ class _Points(ABC):
             If the boxes differ.
         """
         self._same_box(other, "first_common")
+        if isinstance(other, Reshaped):
+            return other.first_common(self)
         found = [_first_common(r, s) for r in self.regions for s in other.regions]
         return min((point for point in found if point is not None), default=None)
 
@@ -172,117 +308,181 @@ class _Points(ABC):
         ValueError
             If the boxes differ.
         """
+        self._same_box(other, "issubset")
+        if isinstance(other, Reshaped):
+            return self._numbered().issubset(other)
         # the members of a union are disjoint, so that all is covered if the common points add up
         return self.count_common(other) == self.size
 
-    def same_points(self, other: _Points) -> bool:
-        """Return whether both sets hold the same points, whatever their form.
-
-        Raises
-        ------
-        ValueError
-            If the boxes differ.
-        """
-        return self.size == other.size and self.issubset(other)
-
-    def __le__(self, other: _Points) -> bool:
-        return self.issubset(other)
-
-    def __ge__(self, other: _Points) -> bool:
-        return self._same_box(other, ">=").issubset(self)
-
-    def __and__(self, other: _Points) -> Regions:
+    @overload
+    def __and__(self, other: Region | Regions) -> Regions: ...
+    @overload
+    def __and__(self, other: Reshaped) -> Reshaped: ...
+    def __and__(self, other: Region | Regions | Reshaped) -> Regions | Reshaped:
         self._same_box(other, "&")
+        if isinstance(other, Reshaped):
+            return other & self
         found: list[Region] = []
         for r in self.regions:
             for s in other.regions:
                 _meet(r, s, found)
             check_pieces(len(found), "intersection of regions")
-        return Regions._of(self.shape, found, self.start)
+        one = len(found) < 2 or (len(self.regions) == len(other.regions) == 1)
+        return Regions._of(self.shape, found if one else _merge(found), self.start)
 
-    def __sub__(self, other: _Points) -> Regions:
+    @overload
+    def __sub__(self, other: Region | Regions) -> Regions: ...
+    @overload
+    def __sub__(self, other: Reshaped) -> Reshaped: ...
+    def __sub__(self, other: Region | Regions | Reshaped) -> Regions | Reshaped:
         self._same_box(other, "-")
+        if isinstance(other, Reshaped):
+            return self._numbered() - other
         found = _subtract(self.regions, other.regions)
         few = len(found) < 2 or (len(self.regions) == len(other.regions) == 1 and found[0].is_box)
         # the parts of one box outside another differ on several axes, or lie on both sides of it
         return Regions._of(self.shape, found if few else _merge(found), self.start)
 
-    def __or__(self, other: _Points) -> Regions:
+    @overload
+    def __or__(self, other: Region | Regions) -> Regions: ...
+    @overload
+    def __or__(self, other: Reshaped) -> Reshaped: ...
+    def __or__(self, other: Region | Regions | Reshaped) -> Regions | Reshaped:
         self._same_box(other, "|")
+        if isinstance(other, Reshaped):
+            return self._numbered() | other
         found = [*self.regions, *_subtract(other.regions, self.regions)]
         return Regions._of(self.shape, _merge(found), self.start)
 
-    def __xor__(self, other: _Points) -> Regions:
+    @overload
+    def __xor__(self, other: Region | Regions) -> Regions: ...
+    @overload
+    def __xor__(self, other: Reshaped) -> Reshaped: ...
+    def __xor__(self, other: Region | Regions | Reshaped) -> Regions | Reshaped:
         self._same_box(other, "^")
+        if isinstance(other, Reshaped):
+            return self._numbered() ^ other
         found = _subtract(self.regions, other.regions) + _subtract(other.regions, self.regions)
         return Regions._of(self.shape, _merge(found), self.start)
 
     def __invert__(self) -> Regions:
         return Region.full(self.shape, self.start) - Regions._of(self.shape, self.regions, self.start)
 
-    def _same_box(self, other: object, verb: str) -> _Points:
-        if not isinstance(other, _Points):
-            raise TypeError(f"{verb}: takes a Region or Regions, not {type(other).__name__}")
-        if self.shape != other.shape or self.start != other.start:
-            raise ValueError(
-                f"{verb}: both regions must be in one box, not shape {self.shape} from {self.start} "
-                f"and shape {other.shape} from {other.start}"
-            )
-        return other
+    def sample(self, at: Region | Regions) -> Regions:
+        """Return the set in the coordinates of the points of `at`: a slice by nested strides.
 
-    def flatten(self) -> Setts:
-        """Return the row-major indices of the points, as setts in [0, product of the shape).
-
-        Raises
-        ------
-        ValueError
-            If the box does not start at zero.
-
-        Examples
-        --------
-        >>> Region.from_slices((3, 3, 3), (slice(2),) * 3).flatten()
-        Setts([Sett(Stripe(14, 13), Stripe(5, 4), Stripe(2, 1))])
-        """
-        self._from_zero("flatten")
-        return Setts._of(explicit.merge_nests(_flat(r) for r in self.regions))
-
-    def reshape(self, shape: Sequence[int]) -> Regions:
-        """Return the points renumbered in row-major order in a box of another shape.
+        Each axis of `at` is numbered from zero by its elements inside the box. So a slice is a sample at
+        ``Region.from_slices``, up to the order of its elements.
 
         Parameters
         ----------
-        shape : sequence of int
-            One extent may be -1: it is what the others leave.
+        at : Region or Regions
+            A product: a region, or a union of one member.
+
+        Returns
+        -------
+        Regions
+            In the box of shape ``at.counts`` from zero.
 
         Raises
         ------
         ValueError
-            If the box does not start at zero or the sizes differ.
+            If the boxes differ, or `at` is no product.
         TooManyPieces
-            If more than 10,000 regions are needed.
+            If an axis needs more than 10,000 pieces.
 
         Examples
         --------
-        >>> Region((3, 4), [Sett(), Stripe(1, 1)]).reshape((4, 3))
-        Regions((4, 3), [Region((4, 3), [Sett(Stripe(1, 1)), Sett(Stripe(1, 1))]),
-                         Region((4, 3), [Sett(Stripe(1, 1, phase=1)), Sett(Stripe(1, 2, phase=1))])])
-        """
-        self._from_zero("reshape")
-        new, _ = _checked_box(_with_extent(_ints(shape, "reshape: shape"), self.shape), None)
-        if prod(new) != prod(self.shape):
-            raise ValueError(
-                f"reshape: cannot view shape {self.shape} [{prod(self.shape)} points] as {new} [{prod(new)}]"
-            )
-        found = [region for r in self.regions for region in _unflatten(_flat(r), new)]
-        return Regions._of(new, _merge(found), (0,) * len(new))
+        >>> block = Region.from_bounds((4, 7), (0, 1), (3, 5))
+        >>> print(block)
+        .1111..
+        .1111..
+        .1111..
+        .......
+        >>> print(block.sample(Region((4, 7), [Stripe(1, 1), Stripe(1, 1)])))
+        .11.
+        .11.
 
-    def _from_zero(self, verb: str) -> None:
-        if any(self.start):
-            raise ValueError(f"{verb}: the box must start at zero, not {self.start}; shift the region first")
+        References
+        ----------
+        poprithms, memory/nest/region.hpp, ``settSample``; `fill` is its inverse.
+        """
+        self._same_box(at, "sample")
+        where = _product(at, "sample: at")
+        shape = where.counts
+        found = [t for r in self.regions for t in _sampled(r, where, shape)]
+        return Regions._of(shape, found if len(self.regions) < 2 else _merge(found), (0,) * len(shape))
+
+    @overload
+    def fill(self, ink: Region | Regions) -> Regions: ...
+    @overload
+    def fill(self, ink: Reshaped) -> Reshaped: ...
+    def fill(self, ink: Region | Regions | Reshaped) -> Regions | Reshaped:
+        """Return those points of a product whose ranks along the axes are in `ink`.
+
+        Parameters
+        ----------
+        ink : Region, Regions or Reshaped
+            In the box of shape ``self.counts`` from zero.
+
+        Returns
+        -------
+        Regions or Reshaped
+            In the box of this region; reshaped if `ink` is.
+
+        Raises
+        ------
+        ValueError
+            If `ink` is in another box, or this union is no product.
+        TooManyPieces
+            If an axis needs more than 10,000 pieces.
+
+        Examples
+        --------
+        >>> scaffold = Region((3, 7), [Stripe(1, 1), Sett(Stripe(5, 2, phase=2), Stripe(2, 1))])
+        >>> print(scaffold)
+        ..11.11
+        .......
+        ..11.11
+        >>> print(scaffold.fill(Region.from_slices((2, 4), (slice(None), slice(None, None, 2)))))
+        ..1..1.
+        .......
+        ..1..1.
+
+        References
+        ----------
+        poprithms, memory/nest/region.hpp, ``settFillWith``; `fill_into` has the roles exchanged.
+        """
+        where = _product(self, "fill: the region")
+        if not isinstance(ink, _Points):
+            raise TypeError(f"fill: ink must be a Region, Regions or Reshaped, not {type(ink).__name__}")
+        if ink.shape != where.counts or any(ink.start):
+            raise ValueError(
+                f"fill: ink must be in the box of shape {where.counts} from zero, the region's elements along each "
+                f"axis, not in {ink.shape} from {ink.start}"
+            )
+        if isinstance(ink, Reshaped):
+            return ink.fill_into(where)
+        found = [t for r in ink.regions for t in _filled(where, r)]
+        return Regions._of(self.shape, found if len(ink.regions) < 2 else _merge(found), self.start)
+
+    def fill_into(self, scaffold: Region | Regions) -> Regions:
+        """Return the points of `scaffold` whose ranks along the axes are in this set: ``scaffold.fill(self)``.
+
+        Raises
+        ------
+        ValueError
+            As `fill` does.
+
+        References
+        ----------
+        poprithms, memory/nest/region.hpp, ``settFillInto``.
+        """
+        return _product(scaffold, "fill_into: scaffold").fill(Regions._of(self.shape, self.regions, self.start))
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Region(_Points):
+class Region(_Products):
     """A product of setts in the box ``start + [0, shape)``, in absolute coordinates.
 
     Each axis is kept in a normal form of its elements inside the box: an interval is one stripe whose
@@ -301,6 +501,12 @@ class Region(_Points):
     ----------
     nests : tuple of nests
         The setts as plain integers.
+    is_empty : bool
+        Whether the region has no points.
+    spans : tuple of (lo, hi) or None
+        For each axis the interval that its elements are, or None if they are no interval.
+    progressions : tuple of (first, last, step) or None
+        For each axis its elements if they are at equal distances, or None.
 
     Raises
     ------
@@ -327,41 +533,44 @@ class Region(_Points):
     nests: tuple[Nest, ...]
     start: Ints
     is_empty: bool
-    spans: Spans = field(compare=False)
+    spans: tuple[Span | None, ...] = field(compare=False)
+    progressions: tuple[Progression | None, ...] = field(compare=False)
 
     def __init__(
         self, shape: Sequence[int], setts: Sequence[Sett | Stripe], start: Sequence[int] | None = None
     ) -> None:
-        box, origin = _checked_box(shape, start)
-        if len(setts) != len(box):
-            raise ValueError(f"Region: {len(setts)} setts for shape {box}; give one sett for each axis")
-        for axis, s in enumerate(setts):
+        box, origin = checked_box(shape, start)
+        given = _iterated(setts, "Region: setts")
+        if len(given) != len(box):
+            raise ValueError(f"Region: {len(given)} setts for shape {box}; give one sett for each axis")
+        for axis, s in enumerate(given):
             if not isinstance(s, (Sett, Stripe)):
                 raise TypeError(f"Region: axis {axis} takes a Sett or a Stripe, not {s!r}")
-        raw = [s.nest if isinstance(s, Sett) else Sett(s).nest for s in setts]
-        _fill(self, box, raw, origin)
+        raw = [s.nest if isinstance(s, Sett) else Sett(s).nest for s in given]
+        _set_fields(self, box, raw, origin)
 
     @classmethod
     def _of(cls, shape: Ints, raw: Sequence[Nest], start: Ints) -> Region:
         region = object.__new__(cls)
-        _fill(region, shape, raw, start)
+        _set_fields(region, shape, raw, start)
         return region
 
     @classmethod
-    def _spanning(cls, shape: Ints, spans: tuple[tuple[int, int], ...], start: Ints) -> Region:
+    def _spanning(cls, shape: Ints, spans: tuple[Span, ...], start: Ints) -> Region:
         """Return the box of the intervals, which must not be empty and lie inside shape and start."""
         region = object.__new__(cls)
         _set(region, "shape", shape)
-        _set(region, "nests", tuple(map(_interval, spans, shape)))
+        _set(region, "nests", tuple(map(interval, spans, shape)))
         _set(region, "start", start)
         _set(region, "is_empty", False)
         _set(region, "spans", spans)
+        _set(region, "progressions", tuple([(lo, hi - 1, 1) for lo, hi in spans]))
         return region
 
     @classmethod
     def full(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Region:
         """Return the region of all points of the box."""
-        box, origin = _checked_box(shape, start)
+        box, origin = checked_box(shape, start)
         return cls._of(box, ((),) * len(box), origin)
 
     @classmethod
@@ -373,7 +582,7 @@ class Region(_Points):
         >>> Region.empty(()).size, Region.full(()).size
         (0, 1)
         """
-        box, origin = _checked_box(shape, start)
+        box, origin = checked_box(shape, start)
         region = object.__new__(cls)
         _clear(region, box, origin)
         return region
@@ -394,8 +603,8 @@ class Region(_Points):
         >>> Region.from_bounds((8, 8), (2, 0), (4, 8)).size
         16
         """
-        box, origin = _checked_box(shape, start)
-        low, high = _ints(lo, "Region.from_bounds: lo"), _ints(hi, "Region.from_bounds: hi")
+        box, origin = checked_box(shape, start)
+        low, high = ints(lo, "Region.from_bounds: lo"), ints(hi, "Region.from_bounds: hi")
         if len(low) != len(box) or len(high) != len(box):
             raise ValueError(f"Region.from_bounds: lo {low} and hi {high} need one entry for each axis of {box}")
         for axis, (u, v, n, s) in enumerate(zip(low, high, box, origin, strict=True)):
@@ -412,7 +621,7 @@ class Region(_Points):
     def from_slices(
         cls,
         shape: Sequence[int],
-        slices: slice | int | EllipsisType | tuple[slice | int | EllipsisType, ...],
+        slices: Key,
         start: Sequence[int] | None = None,
     ) -> Region:
         """Return the points that NumPy's basic index `slices` selects from an array of this shape.
@@ -434,16 +643,15 @@ class Region(_Points):
         >>> Region.from_slices((10,), slice(8, 2, -2)) == Region.from_slices((10,), slice(4, 10, 2))
         True
         """
-        box, origin = _checked_box(shape, start)
-        ranges = _ranges(box, slices)
-        if not all(map(_length, ranges)):
+        box, origin = checked_box(shape, start)
+        ranges = selected(box, slices)
+        if not all(map(length, ranges)):
             return cls.empty(box, origin)
         raw: list[Nest] = []
         for r, s, n in zip(ranges, origin, box, strict=True):
             low, step = s + min(r[0], r[-1]), abs(r.step)
-            span = (_length(r) - 1) * step + 1
-            inner = () if step == 1 else ((1, step, 0),)
-            raw.append(nests.canonical([(span, n, low), *inner]))
+            span = (length(r) - 1) * step + 1
+            raw.append(nests.canonical([(span, n, low), (1, step, 0)]))
         return cls._of(box, raw, origin)
 
     @property
@@ -461,6 +669,26 @@ class Region(_Points):
         """Whether the points on each axis are an interval."""
         return None not in self.spans
 
+    @property
+    def counts(self) -> Ints:
+        """How many elements each axis has; their product is `size`.
+
+        Examples
+        --------
+        >>> Region.from_slices((6, 9), (slice(1, 3), slice(None, None, 2))).counts
+        (2, 5)
+        """
+        if self.is_empty:
+            return (0,) * self.rank
+        axes = zip(self.nests, self.spans, self.start, self.shape, strict=True)
+        return tuple([span[1] - span[0] if span else nests.count(s, lo, lo + n) for s, span, lo, n in axes])
+
+    def isdisjoint(self, other: _Points) -> bool:
+        """Return whether the sets share no point; see `Regions.isdisjoint`."""
+        if type(other) is Region and other.shape == self.shape and other.start == self.start:
+            return self.is_empty or other.is_empty or _disjoint(self, other)
+        return _Products.isdisjoint(self, other)
+
     def __repr__(self) -> str:
         tail = f", start={self.start}" if any(self.start) else ""
         if self.is_empty:
@@ -468,14 +696,9 @@ class Region(_Points):
         return f"Region({self.shape}, {list(self.setts)}{tail})"
 
     def _count(self) -> int:
-        if self.is_empty:
-            return 0
-        total = 1
-        for s, span, lo, n in zip(self.nests, self.spans, self.start, self.shape, strict=True):
-            total *= span[1] - span[0] if span else nests.count(s, lo, lo + n)
-        return total
+        return 0 if self.is_empty else prod(self.counts)
 
-    def _holds(self, point: Ints) -> bool:
+    def _has(self, point: Ints) -> bool:
         return not self.is_empty and all(
             lo <= z < lo + n and nests.contains(s, z)
             for z, s, lo, n in zip(point, self.nests, self.start, self.shape, strict=True)
@@ -514,7 +737,7 @@ class Region(_Points):
 
     def shift(self, offset: Sequence[int]) -> Region:
         """Return the region moved by `offset` together with its box."""
-        by = _per_axis(offset, self.shape, "shift: offset")
+        by = per_axis(offset, self.shape, "shift: offset")
         start = tuple(s + k for s, k in zip(self.start, by, strict=True))
         if self.is_empty:
             return Region.empty(self.shape, start)
@@ -528,7 +751,7 @@ class Region(_Points):
         ValueError
             If `perm` is no permutation of the axes.
         """
-        order = _permutation(perm, self.rank)
+        order = permutation(perm, self.rank)
         shape, start = tuple(self.shape[i] for i in order), tuple(self.start[i] for i in order)
         if self.is_empty:
             return Region.empty(shape, start)
@@ -542,7 +765,7 @@ class Region(_Points):
         ValueError
             If an axis is out of range.
         """
-        chosen = _axes(axes, self.rank, "flip")
+        chosen = chosen_axes(axes, self.rank, "flip")
         raw = [
             nests.canonical(nests.reverse(s, 2 * lo + n)) if axis in chosen else s
             for axis, (s, lo, n) in enumerate(zip(self.nests, self.start, self.shape, strict=True))
@@ -562,11 +785,8 @@ class Region(_Points):
         >>> Region.from_slices((3, 1), (slice(1, 3), slice(None))).broadcast_to((2, 3, 4)).size
         16
         """
-        new, _ = _checked_box(shape, None)
-        lead = len(new) - self.rank
-        fits = lead >= 0 and all(n in (1, m) for n, m in zip(self.shape, new[max(lead, 0) :], strict=False))
-        if not fits:
-            raise ValueError(f"broadcast_to: shape {self.shape} does not broadcast to {new}")
+        new, _ = checked_box(shape, None)
+        lead = lead_of_broadcast(self.shape, new, f"broadcast_to: shape {self.shape} does not broadcast to {new}")
         start = (0,) * lead + self.start
         if self.is_empty:
             return Region.empty(new, start)
@@ -587,17 +807,15 @@ class Region(_Points):
         >>> Region.from_bounds((2, 3, 4), (0, 1, 0), (1, 3, 2)).reduce_to((3, 1)).size
         2
         """
-        new, _ = _checked_box(shape, None)
-        lead = self.rank - len(new)
-        if lead < 0 or any(m not in (1, n) for m, n in zip(new, self.shape[max(lead, 0) :], strict=False)):
-            raise ValueError(f"reduce_to: shape {new} does not broadcast to {self.shape}")
+        new, _ = checked_box(shape, None)
+        lead = lead_of_broadcast(new, self.shape, f"reduce_to: shape {new} does not broadcast to {self.shape}")
         start = self.start[lead:]
         if self.is_empty:
             return Region.empty(new, start)
         raw = [s if m == n else () for s, m, n in zip(self.nests[lead:], new, self.shape[lead:], strict=True)]
         return Region._of(new, raw, start)
 
-    def slice(self, slices: slice | int | EllipsisType | tuple[slice | int | EllipsisType, ...]) -> Regions:
+    def slice(self, slices: Key) -> Regions:
         """Return the region as a NumPy view of the box sees it, in the view's own coordinates from zero.
 
         Parameters
@@ -615,26 +833,19 @@ class Region(_Points):
         >>> Region.from_bounds((10,), (3,), (8,)).slice(slice(None, None, -2)).points().tolist()
         [[1], [2], [3]]
         """
-        ranges = _ranges(self.shape, slices)
-        shape = tuple(map(_length, ranges))
-        zeros = (0,) * len(shape)
-        if self.is_empty or not all(shape):
-            return Regions._of(shape, (), zeros)
+        return Regions._of(self.shape, self.regions, self.start).slice(slices)
+
+    def _seen(self, ranges: tuple[range, ...], shape: Ints) -> list[Region]:
+        """Return the region in the coordinates of the positions in `ranges`, counted from the box's start."""
         axes: list[list[Nest]] = []
         for s, r, lo, n in zip(self.nests, ranges, self.start, self.shape, strict=True):
             inside = explicit.meet_within(s, (), lo, lo + n)
             axes.append([t for one in inside for t in explicit.strided(one, lo + r.start, r.step)])
-        found = (Region._of(shape, raw, zeros) for raw in product(*axes))
-        return Regions._of(shape, found, zeros)
+        zeros = (0,) * len(shape)
+        return [Region._of(shape, raw, zeros) for raw in product(*axes)]
 
 
 _set = object.__setattr__
-
-
-@lru_cache(maxsize=1 << 16)
-def _interval(span: tuple[int, int], extent: int) -> Nest:
-    lo, hi = span
-    return ((hi - lo, extent, lo % extent),) if hi - lo < extent else ()
 
 
 def _clear(region: Region, shape: Ints, start: Ints) -> None:
@@ -642,111 +853,36 @@ def _clear(region: Region, shape: Ints, start: Ints) -> None:
     _set(region, "nests", (EMPTY,) * len(shape))
     _set(region, "start", start)
     _set(region, "is_empty", True)
-    _set(region, "spans", tuple((s, s) for s in start))
+    _set(region, "spans", tuple([(s, s) for s in start]))
+    _set(region, "progressions", (None,) * len(shape))
 
 
-def _fill(region: Region, shape: Ints, raw: Sequence[Nest], start: Ints) -> None:
+def _set_fields(region: Region, shape: Ints, raw: Sequence[Nest], start: Ints) -> None:
     """Set the fields of a region from nests, each brought into its normal form in the box."""
-    normal: list[Nest] = []
-    spans: list[tuple[int, int] | None] = []
+    axes: list[Axis] = []
     for s, n, lo in zip(raw, shape, start, strict=True):
-        inside, span = _normal(s, lo, lo + n)
-        if inside == EMPTY:
+        one = normal(s, lo, lo + n)
+        if one[0] == EMPTY:
             _clear(region, shape, start)
             return
-        normal.append(inside)
-        spans.append(span)
+        axes.append(one)
     _set(region, "shape", shape)
-    _set(region, "nests", tuple(normal))
+    _set(region, "nests", tuple([s for s, _, _ in axes]))
     _set(region, "start", start)
     _set(region, "is_empty", False)
-    _set(region, "spans", tuple(spans))
+    _set(region, "spans", tuple([span for _, span, _ in axes]))
+    _set(region, "progressions", tuple([progression for _, _, progression in axes]))
 
 
-@lru_cache(maxsize=1 << 14)
-def _normal(s: Nest, lo: int, hi: int) -> tuple[Nest, tuple[int, int] | None]:
-    """Return the normal form of a nest in a window, and the interval that it is there, if any."""
-    inside = nests.in_window(s, lo, hi)
-    if inside == EMPTY:
-        return EMPTY, (lo, lo)
-    if not inside:
-        return (), (lo, hi)
-    on, period, phase = inside[0]
-    if len(inside) > 1 or period != hi - lo:
-        return inside, None
-    first = lo + (phase - lo) % period  # the one block that starts in the window
-    return inside, ((first, first + on) if first + on <= hi else None)
-
-
-def _with_extent(shape: Ints, old: Ints) -> Ints:
-    """Return the shape with -1 replaced by what the other extents leave of the old shape's size."""
-    if -1 not in shape:
-        return shape
-    size, known = prod(old), prod(n for n in shape if n != -1)
-    if shape.count(-1) > 1 or known < 1 or size % known:
-        raise ValueError(
-            f"reshape: shape {shape} may hold one -1, which the other extents [product {known}] must leave "
-            f"of the {size} points of shape {old}"
-        )
-    return tuple(size // known if n == -1 else n for n in shape)
-
-
-def _per_axis(values: Sequence[int], shape: Ints, what: str) -> Ints:
-    out = _ints(values, what)
-    if len(out) != len(shape):
-        raise ValueError(f"{what} {out} must have one entry for each axis of shape {shape}")
-    return out
-
-
-def _permutation(perm: Sequence[int] | None, rank: int) -> Ints:
-    if perm is None:
-        return tuple(reversed(range(rank)))
-    order = _ints(perm, "transpose: perm")
-    if sorted(order) != list(range(rank)):
-        raise ValueError(f"transpose: perm {order} must hold each of 0 to {rank - 1} once")
-    return order
-
-
-def _axes(axes: Sequence[int] | int | None, rank: int, verb: str) -> set[int]:
-    if axes is None:
-        return set(range(rank))
-    given = _ints((axes,) if isinstance(axes, int) else axes, f"{verb}: axes")
-    for axis in given:
-        if not -rank <= axis < rank:
-            raise ValueError(f"{verb}: axis {axis} is out of range for rank {rank}")
-    return {axis % rank for axis in given}
-
-
-def _ranges(
-    shape: Ints, slices: slice | int | EllipsisType | tuple[slice | int | EllipsisType, ...]
-) -> tuple[range, ...]:
-    """Return for each axis the positions that a NumPy basic index selects."""
-    key = slices if isinstance(slices, tuple) else (slices,)
-    given = sum(k is not Ellipsis for k in key)
-    if given > len(shape) or len(key) - given > 1:
-        raise IndexError(f"index {key} has too many entries for shape {shape}")
-    fill = (slice(None),) * (len(shape) - given)
-    at = next((i for i, k in enumerate(key) if k is Ellipsis), len(key))
-    full = [*key[:at], *fill, *key[at + 1 :]]
-    return tuple(_range(k, n, axis) for axis, (k, n) in enumerate(zip(full, shape, strict=True)))
-
-
-def _length(r: range) -> int:
-    """Return how many positions a range has; len() stops at the machine's word."""
-    return max(0, (r.stop - r.start + r.step - (1 if r.step > 0 else -1)) // r.step)
-
-
-def _range(k: object, n: int, axis: int) -> range:
-    if isinstance(k, slice):
-        return range(*k.indices(n))
-    i = as_int(k, f"index on axis {axis}")
-    if not -n <= i < n:
-        raise IndexError(f"index {i} is out of range for axis {axis} of extent {n}")
-    return range(i % n, i % n + 1)
+def _iterated(values: Iterable[T], what: str) -> tuple[T, ...]:
+    try:
+        return tuple(values)
+    except TypeError:
+        raise TypeError(f"{what} must be a sequence, not {values!r}") from None
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Regions(_Points):
+class Regions(_Products):
     """A union of regions that share no point, in one box.
 
     Parameters
@@ -778,8 +914,8 @@ class Regions(_Points):
     def __init__(
         self, shape: Sequence[int], members: Iterable[Region] = (), start: Sequence[int] | None = None
     ) -> None:
-        box, origin = _checked_box(shape, start)
-        kept = tuple(members)
+        box, origin = checked_box(shape, start)
+        kept = _iterated(members, "Regions: members")
         for at, member in enumerate(kept):
             if not isinstance(member, Region):
                 raise TypeError(f"Regions: member {at} must be a Region, not {type(member).__name__}")
@@ -799,11 +935,37 @@ class Regions(_Points):
         _set(self, "start", start)
 
     @classmethod
-    def _of(cls, shape: Ints, members: Iterable[Region], start: Ints) -> Regions:
+    def _of(cls, shape: Ints, members: Iterable[Region], start: Ints) -> Self:
         """Wrap regions that are known to be disjoint and in this box."""
         regions = object.__new__(cls)
         regions._fill(shape, members, start)
         return regions
+
+    @classmethod
+    def full(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Self:
+        """Return the union of all points of the box."""
+        return cls._whole(Region.full(shape, start))
+
+    @classmethod
+    def empty(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Self:
+        """Return the union without points in the box."""
+        return cls._whole(Region.empty(shape, start))
+
+    @classmethod
+    def from_bounds(
+        cls, shape: Sequence[int], lo: Sequence[int], hi: Sequence[int], start: Sequence[int] | None = None
+    ) -> Self:
+        """Return the box ``lo <= point < hi`` as a union; see `Region.from_bounds`."""
+        return cls._whole(Region.from_bounds(shape, lo, hi, start))
+
+    @classmethod
+    def from_slices(cls, shape: Sequence[int], slices: Key, start: Sequence[int] | None = None) -> Self:
+        """Return the points that a basic index selects as a union; see `Region.from_slices`."""
+        return cls._whole(Region.from_slices(shape, slices, start))
+
+    @classmethod
+    def _whole(cls, region: Region) -> Self:
+        return cls._of(region.shape, (region,), region.start)
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -826,6 +988,39 @@ class Regions(_Points):
     def __repr__(self) -> str:
         tail = f", start={self.start}" if any(self.start) else ""
         return f"Regions({self.shape}, {list(self.members)}{tail})"
+
+    def insert(self, region: Region | Regions) -> Regions:
+        """Return the union with one more region, which must share no point with it.
+
+        Unlike ``|``, which joins what it can, this keeps the members as they are.
+
+        Raises
+        ------
+        ValueError
+            If `region` is in another box or shares a point with the union; the message names the point.
+
+        Examples
+        --------
+        >>> row = Region.from_bounds((4, 4), (0, 0), (1, 4))
+        >>> len(Regions((4, 4)).insert(row).insert(row.flip(0)))
+        2
+        """
+        _check_apart(self, region)
+        return Regions._of(self.shape, (*self.members, *region.regions), self.start)
+
+    def merge(self) -> Regions:
+        """Return the same points with members joined that differ along one axis only, until none can be.
+
+        Results of ``& | - ^ ~`` are merged already; but one box less another is left as boxes, which may lie at equal
+        distances.
+
+        Examples
+        --------
+        >>> row = Region.from_bounds((2, 4), (0, 0), (1, 4))
+        >>> Regions((2, 4), [row, row.flip(0)]).merge() == Regions.full((2, 4))
+        True
+        """
+        return Regions._of(self.shape, _merge(self.members), self.start)
 
     def _moved(self, change: Callable[[Region], Region]) -> Regions:
         like = change(Region.empty(self.shape, self.start))
@@ -855,19 +1050,376 @@ class Regions(_Points):
             found = found | member.reduce_to(shape)
         return found
 
-    def slice(self, slices: slice | int | EllipsisType | tuple[slice | int | EllipsisType, ...]) -> Regions:
+    def slice(self, slices: Key) -> Regions:
         """Return the union as a NumPy view of the box sees it; see `Region.slice`."""
-        like = Region.empty(self.shape, self.start).slice(slices)
-        return Regions._of(like.shape, [t for r in self.members for t in r.slice(slices).members], like.start)
+        return self._seen(selected(self.shape, slices))
+
+    def _seen(self, ranges: tuple[range, ...]) -> Regions:
+        shape = tuple(map(length, ranges))
+        members = self.members if all(shape) else ()
+        return Regions._of(shape, [t for r in members for t in r._seen(ranges, shape)], (0,) * len(shape))
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Reshaped(_Points):
+    """Points of a box from zero that are held by their row-major numbers, not listed.
+
+    `Region.reshape` makes it. The algebra stays in this form and lists nothing; questions are answered from the
+    numbers, in closed form. What goes along an axis (`slice`, `transpose`, `flip`, `broadcast_to`, `reduce_to`,
+    `shift`) goes through `explicit`, which lists the regions.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        The extents of the box.
+    parts : iterable of Stripe, Sett, Setts or Intersection
+        Sets of row-major numbers; only those in [0, product of the shape) count, and there no two parts may
+        share one.
+
+    Attributes
+    ----------
+    terms : tuple of tuples of nests
+        A disjoint union of conjunctions: a number is held if all nests of one term hold it.
+
+    Raises
+    ------
+    ValueError
+        If an extent is negative or two parts share a number; the message names its point.
+
+    Examples
+    --------
+    >>> n = 10**9
+    >>> half = Region.from_slices((n, n + 1), (slice(None), slice(n // 2))).reshape((n + 1, n))
+    >>> left = Region.from_slices((n + 1, n), (slice(None), slice(n // 2)))
+    >>> half.size == left.size - n // 2, half.isdisjoint(left), half.count_common(left) == (n // 2) ** 2
+    (True, False, True)
+    >>> (half - left).first_common(~left)
+    (1, 500000000)
+    """
+
+    shape: Ints
+    terms: Terms
+    start: Ints = field(repr=False)
+    _found: Regions | None = field(compare=False)
+
+    def __init__(self, shape: Sequence[int], parts: Iterable[Integers] = ()) -> None:
+        box, _ = checked_box(shape, None)
+        size = prod(box)
+        terms: Terms = ()
+        for at, part in enumerate(_iterated(parts, "Reshaped: parts")):
+            more = rowmajor.tidy(_conjunctions(part, f"Reshaped: part {at}"), size)
+            shared = rowmajor.first(rowmajor.meet(terms, more, size), 0, size)
+            if shared is not None:
+                point = rowmajor.point_of(shared, box)
+                raise ValueError(f"Reshaped: part {at} shares number {shared}, the point {point}, with those before it")
+            terms += more
+        self._fill(box, terms)
+
+    def _fill(self, shape: Ints, terms: Terms) -> None:
+        _set(self, "shape", shape)
+        _set(self, "terms", terms)
+        _set(self, "start", (0,) * len(shape))
+        _set(self, "_found", None)
+
+    @classmethod
+    def _of(cls, shape: Ints, terms: Terms) -> Reshaped:
+        """Wrap terms that are known to be disjoint."""
+        one = object.__new__(cls)
+        one._fill(shape, terms)
+        return one
+
+    def _with(self, terms: Terms) -> Reshaped:
+        return Reshaped._of(self.shape, terms)
+
+    def __repr__(self) -> str:
+        parts = [" & ".join(repr(Sett._of(s)) for s in term or ((),)) for term in self.terms]
+        return f"Reshaped({self.shape}, [{', '.join(parts)}])"
+
+    @property
+    def _room(self) -> int:
+        """How many points the box has."""
+        return prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many points the set has."""
+        return rowmajor.count(self.terms, self._room)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the set has no points."""
+        return rowmajor.first(self.terms, 0, self._room) is None
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the points are all that lie in their bounds."""
+        bounds = self.bounds()
+        return bounds is None or prod(v - u for u, v in zip(*bounds, strict=True)) == self.size
+
+    def explicit(self) -> Regions:
+        """Return the points as regions, which are listed once and kept.
+
+        Raises
+        ------
+        TooManyPieces
+            If more than 10,000 regions are needed.
+
+        Examples
+        --------
+        >>> Region((3, 4), [Sett(), Stripe(1, 1)]).reshape((4, 3)).explicit()
+        Regions((4, 3), [Region((4, 3), [Sett(Stripe(1, 1)), Sett(Stripe(1, 1))]),
+                         Region((4, 3), [Sett(Stripe(1, 1, phase=1)), Sett(Stripe(1, 2, phase=1))])])
+        """
+        if self._found is None:
+            try:
+                found = [axes for s in self._numbers() for axes in rowmajor.products(s, self.shape)]
+                regions = [Region._of(self.shape, axes, self.start) for axes in found]
+            except TooManyPieces:
+                if all(len(term) < 2 for term in self.terms):
+                    raise
+                regions = [r for term in self.terms for r in _listed(term, self.shape)]
+            _set(self, "_found", Regions._of(self.shape, _merge(regions), self.start))
+        assert self._found is not None
+        check_pieces(len(self._found), f"reshape to {self.shape}", rowmajor.NEEDS_NONE)
+        return self._found
+
+    @property
+    def members(self) -> tuple[Region, ...]:
+        """The points as disjoint regions; see `explicit`."""
+        return self.explicit().members
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The members."""
+        return self.members
+
+    def _holds(self, point: Ints) -> bool:
+        inside = all(0 <= x < n for x, n in zip(point, self.shape, strict=True))
+        return inside and rowmajor.contains(self.terms, rowmajor.number_of(point, self.shape))
+
+    def _numbered(self) -> Reshaped:
+        return self
+
+    def _numbers(self) -> list[Nest]:
+        return rowmajor.listed(self.terms, self._room)
+
+    def points(self) -> Int64Array:
+        """Return the points in row-major order, as an int64 array of shape (size, rank)."""
+        return rowmajor.points_of(rowmajor.elements(self.terms, self._room), self.shape)
+
+    def bounds(self) -> tuple[Ints, Ints] | None:
+        """Return the smallest box that holds all points, as (lo, hi) with hi exclusive; None without points."""
+        return rowmajor.bounds(self.terms, self.shape)
+
+    def isdisjoint(self, other: _Points) -> bool:
+        """Return whether the sets share no point.
+
+        Raises
+        ------
+        ValueError
+            If the boxes differ.
+        """
+        return rowmajor.is_disjoint(self.terms, self._terms_of(other, "isdisjoint"), self._room)
+
+    def count_common(self, other: _Points) -> int:
+        """Return how many points both sets hold, without listing them.
+
+        Raises
+        ------
+        ValueError
+            If the boxes differ.
+        """
+        return rowmajor.count_common(self.terms, self._terms_of(other, "count_common"), self._room)
+
+    def first_common(self, other: _Points) -> Ints | None:
+        """Return the first common point in row-major order, or None.
+
+        Raises
+        ------
+        ValueError
+            If the boxes differ.
+        """
+        both = rowmajor.meet(self.terms, self._terms_of(other, "first_common"), self._room)
+        z = rowmajor.first(both, 0, self._room)
+        return None if z is None else rowmajor.point_of(z, self.shape)
+
+    def issubset(self, other: _Points) -> bool:
+        """Return whether every point is in `other`; also written ``a <= b``.
+
+        Raises
+        ------
+        ValueError
+            If the boxes differ.
+        """
+        return rowmajor.is_subset(self.terms, self._terms_of(other, "issubset"), self._room)
+
+    def _terms_of(self, other: object, verb: str) -> Terms:
+        return self._same_box(other, verb)._numbered().terms
+
+    def __and__(self, other: _Points) -> Reshaped:
+        return self._with(rowmajor.meet(self.terms, self._terms_of(other, "&"), self._room))
+
+    def __sub__(self, other: _Points) -> Reshaped:
+        return self._with(rowmajor.subtract(self.terms, self._terms_of(other, "-"), self._room))
+
+    def __or__(self, other: _Points) -> Reshaped:
+        theirs = self._terms_of(other, "|")
+        return self._with(self.terms + rowmajor.subtract(theirs, self.terms, self._room))
+
+    def __xor__(self, other: _Points) -> Reshaped:
+        theirs = self._terms_of(other, "^")
+        mine = rowmajor.subtract(self.terms, theirs, self._room)
+        return self._with(mine + rowmajor.subtract(theirs, self.terms, self._room))
+
+    def __invert__(self) -> Reshaped:
+        return Region.full(self.shape)._numbered() - self
+
+    def sample(self, at: Region | Regions) -> Reshaped:
+        """Return the set in the coordinates of the points of `at`; see `Region.sample`.
+
+        Raises
+        ------
+        TooManyPieces
+            If the numbers at `at` are more than 10,000 pieces.
+        """
+        self._same_box(at, "sample")
+        where = _product(at, "sample: at")
+        shape, size = where.counts, self._room
+        if where.is_empty:
+            return Reshaped._of(shape, ())
+        there = rowmajor.flat(where.nests, where.shape)
+        return Reshaped._of(shape, _along(self.terms, lambda s: inner.sample(s, there, 0, size), prod(shape)))
+
+    def fill_into(self, scaffold: Region | Regions) -> Reshaped:
+        """Return the points of `scaffold` whose ranks along the axes are in this set; see `Region.fill`.
+
+        Raises
+        ------
+        ValueError
+            If this set is in another box than that of shape ``scaffold.counts``, or `scaffold` is no product.
+        TooManyPieces
+            If the numbers in `scaffold` are more than 10,000 pieces.
+
+        Examples
+        --------
+        >>> ink = Region.from_slices((2, 6), (slice(None), slice(3))).reshape((3, 4))
+        >>> print(ink)
+        111.
+        ..11
+        1...
+        >>> print(ink.fill_into(Region((5, 7), [Stripe(1, 1), Stripe(1, 1)])))
+        1.1.1..
+        .......
+        ....1.1
+        .......
+        1......
+        """
+        where = _product(scaffold, "fill_into: scaffold")
+        where._from_zero("fill_into")
+        if self.shape != where.counts:
+            raise ValueError(
+                f"fill_into: a scaffold of {where.counts} elements along its axes takes a set in a box of that "
+                f"shape, not in {self.shape}"
+            )
+        if where.is_empty:
+            return Reshaped._of(where.shape, ())
+        there, size = rowmajor.flat(where.nests, where.shape), prod(where.shape)
+        return Reshaped._of(where.shape, _along(self.terms, lambda s: inner.fill(there, s, 0, size), size))
+
+    def merge(self) -> Regions:
+        """Return the members, no two of which are one along an axis; the same as `explicit`."""
+        return self.explicit()
+
+    def insert(self, region: _Points) -> Reshaped:
+        """Return the set with the points of `region`, which must share none with it; see `Regions.insert`."""
+        _check_apart(self, region)
+        return self | region
+
+    def shift(self, offset: Sequence[int]) -> Regions:
+        """Return the regions moved by `offset` together with their box."""
+        return self.explicit().shift(offset)
+
+    def transpose(self, perm: Sequence[int] | None = None) -> Regions:
+        """Return the regions with their axes permuted; see `Region.transpose`."""
+        return self.explicit().transpose(perm)
+
+    def flip(self, axes: Sequence[int] | int | None = None) -> Regions:
+        """Return the regions mirrored inside their box; see `Region.flip`."""
+        return self.explicit().flip(axes)
+
+    def broadcast_to(self, shape: Sequence[int]) -> Regions:
+        """Return the regions where their box is broadcast; see `Region.broadcast_to`."""
+        return self.explicit().broadcast_to(shape)
+
+    def reduce_to(self, shape: Sequence[int]) -> Regions:
+        """Return what broadcasting sends into the set; see `Region.reduce_to`."""
+        return self.explicit().reduce_to(shape)
+
+    def slice(self, slices: Key) -> Regions:
+        """Return the set as a NumPy view of the box sees it; see `Region.slice`.
+
+        Only what lies between the first and the last row of the slice is listed.
+        """
+        ranges = selected(self.shape, slices)
+        shape = tuple(map(length, ranges))
+        if not shape or not all(shape):
+            return self.explicit().slice(slices) if not shape else Regions._of(shape, (), (0,) * len(shape))
+        lo, hi = sorted((ranges[0][0], ranges[0][-1]))
+        width = prod(self.shape[1:])
+        few = rowmajor.cut(self.terms, lo * width, (hi + 1) * width)
+        part = Reshaped._of((hi + 1 - lo, *self.shape[1:]), few).explicit()
+        first = range(ranges[0].start - lo, ranges[0].stop - lo, ranges[0].step)
+        return part._seen((first, *ranges[1:]))
 
 
 # ------------------------------------------------------------------ two regions
 
 
+def _check_apart(union: _Points, region: _Points) -> None:
+    union._same_box(region, "insert")
+    shared = union.first_common(region)
+    if shared is not None:
+        raise ValueError(f"insert: {region!r} shares the point {shared} with the union; write union | region")
+
+
+def _product(x: object, what: str) -> Region:
+    """Return the one region that a set is, or say that it is no product."""
+    match x:
+        case Region():
+            return x
+        case Regions() if len(x.members) < 2:
+            return x.members[0] if x.members else Region.empty(x.shape, x.start)
+        case Regions():
+            raise ValueError(f"{what} must be a product, a union of one member, not of {len(x.members)}")
+    raise TypeError(f"{what} must be a Region or Regions, not {type(x).__name__}; Reshaped.explicit() lists regions")
+
+
+def _sampled(r: Region, at: Region, shape: Ints) -> list[Region]:
+    """Return r in the coordinates of the elements of `at`, whose counts are `shape`."""
+    if at.is_empty:
+        return []
+    axes = [
+        inner.sample(s, t, lo, lo + n) if s and s != t else [()]
+        for s, t, lo, n in zip(r.nests, at.nests, r.start, r.shape, strict=True)
+    ]
+    return [Region._of(shape, raw, (0,) * len(shape)) for raw in product(*axes)]
+
+
+def _filled(at: Region, ink: Region) -> list[Region]:
+    """Return the points of `at` whose ranks are in `ink`."""
+    if at.is_empty:
+        return []
+    axes = [
+        inner.fill(t, s, lo, lo + n) if s else [t]
+        for s, t, lo, n in zip(ink.nests, at.nests, at.start, at.shape, strict=True)
+    ]
+    return [Region._of(at.shape, raw, at.start) for raw in product(*axes)]
+
+
 def _disjoint(r: Region, s: Region) -> bool:
-    for u, v, x, y, lo, n in zip(r.spans, s.spans, r.nests, s.nests, r.start, r.shape, strict=True):
-        if u is not None and v is not None:
-            if u[1] <= v[0] or v[1] <= u[0]:
+    for p, q, x, y, lo, n in zip(r.progressions, s.progressions, r.nests, s.nests, r.start, r.shape, strict=True):
+        if p is not None and q is not None:
+            if common_progression(p, q) is None:
                 return True
         elif pairs.is_disjoint(x, y, lo, lo + n):
             return True
@@ -876,15 +1428,16 @@ def _disjoint(r: Region, s: Region) -> bool:
 
 def _count_common(r: Region, s: Region) -> int:
     total = 1
-    for u, v, x, y, lo, n in zip(r.spans, s.spans, r.nests, s.nests, r.start, r.shape, strict=True):
-        if u is not None and v is not None:
-            common = min(u[1], v[1]) - max(u[0], v[0])
-        elif u is not None:
-            common = nests.count(y, *u)
-        elif v is not None:
-            common = nests.count(x, *v)
+    for axis, (p, q, x, y) in enumerate(zip(r.progressions, s.progressions, r.nests, s.nests, strict=True)):
+        if p is not None and q is not None:
+            both = common_progression(p, q)
+            common = (both[1] - both[0]) // both[2] + 1 if both else 0
+        elif p is not None and p[2] == 1:
+            common = nests.count(y, p[0], p[1] + 1)
+        elif q is not None and q[2] == 1:
+            common = nests.count(x, q[0], q[1] + 1)
         else:
-            common = pairs.count_common(x, y, lo, lo + n)
+            common = pairs.count_common(x, y, r.start[axis], r.start[axis] + r.shape[axis])
         if common <= 0:
             return 0
         total *= common
@@ -893,8 +1446,12 @@ def _count_common(r: Region, s: Region) -> int:
 
 def _first_common(r: Region, s: Region) -> Ints | None:
     found = []
-    for x, y, lo, n in zip(r.nests, s.nests, r.start, r.shape, strict=True):
-        z = pairs.first_common(x, y, lo, lo + n)
+    for p, q, x, y, lo, n in zip(r.progressions, s.progressions, r.nests, s.nests, r.start, r.shape, strict=True):
+        if p is not None and q is not None:
+            both = common_progression(p, q)
+            z = both[0] if both else None
+        else:
+            z = pairs.first_common(x, y, lo, lo + n)
         if z is None:
             return None
         found.append(z)
@@ -916,24 +1473,15 @@ def _meet(r: Region, s: Region, out: list[Region]) -> None:
         out.append(Region._spanning(r.shape, tuple(spans), r.start))
         return
     axes: list[list[Nest]] = []
-    for x, y, lo, n in zip(r.nests, s.nests, r.start, r.shape, strict=True):
-        axes.append(_meet_axis(x, y, lo, lo + n))
+    for p, q, x, y, lo, n in zip(r.progressions, s.progressions, r.nests, s.nests, r.start, r.shape, strict=True):
+        if p is not None and q is not None:
+            both = common_progression(p, q)
+            axes.append([stepping(both, n)] if both else [])
+        else:
+            axes.append(meet_axis(x, y, lo, lo + n))
         if not axes[-1]:
             return
     out += [Region._of(r.shape, raw, r.start) for raw in product(*axes)]
-
-
-@lru_cache(maxsize=1 << 12)
-def _meet_axis_cached(x: Nest, y: Nest, lo: int, hi: int) -> tuple[Nest, ...]:
-    return tuple(explicit.meet_within(x, y, lo, hi))
-
-
-def _meet_axis(x: Nest, y: Nest, lo: int, hi: int) -> list[Nest]:
-    if not x or x == y:
-        return [y]
-    if not y:
-        return [x]
-    return list(_meet_axis_cached(x, y, lo, hi))
 
 
 def _subtract(left: Iterable[Region], right: Iterable[Region]) -> list[Region]:
@@ -958,7 +1506,7 @@ def _subtract_one(r: Region, s: Region) -> list[Region]:
         for missing in explicit.subtract_within(x, y, lo, lo + n) if x != y else []:
             tail = (missing, *r.nests[axis + 1 :])
             out += [Region._of(r.shape, (*head, *tail), r.start) for head in product(*common)]
-        common.append(_meet_axis(x, y, lo, lo + n))
+        common.append(meet_axis(x, y, lo, lo + n))
     return out
 
 
@@ -1021,19 +1569,6 @@ def _merge_axis(group: list[Region], axis: int) -> list[Region]:
 # ------------------------------------------------------------------ row-major order
 
 
-def _flat(r: Region) -> Nest:
-    """Return the row-major indices of a region that starts at zero, as one nest."""
-    if r.is_empty:
-        return EMPTY
-    levels: list[tuple[int, int, int]] = []
-    size = prod(r.shape)
-    for s, n in zip(r.nests, r.shape, strict=True):
-        size //= n
-        # each index along this axis is a block of `size`; the pattern restarts where the axis does
-        levels += [(n * size, n * size, 0), *nests.scale(s, size)]
-    return nests.canonical(levels)
-
-
 def unflatten(setts: Sett | Setts, shape: Sequence[int]) -> Regions:
     """Return the points whose row-major indices are in `setts`, in the box of `shape` from zero.
 
@@ -1060,84 +1595,42 @@ def unflatten(setts: Sett | Setts, shape: Sequence[int]) -> Regions:
     .1..
     1..1
     """
-    box, origin = _checked_box(shape, None)
+    box, origin = checked_box(shape, None)
     members = setts.members if isinstance(setts, Setts) else (setts,)
-    found = [region for s in members for region in _unflatten(s.nest, box)]
-    return Regions._of(box, _merge(found), origin)
+    found = [axes for s in members for axes in rowmajor.products(s.nest, box)]
+    return Regions._of(box, _merge([Region._of(box, axes, origin) for axes in found]), origin)
 
 
-def _unflatten(s: Nest, shape: Ints) -> list[Region]:
-    """Return the region of the indices in a nest, splitting off the last axis first."""
-    size = prod(shape)
-    if not size:
-        return []
-    pieces: list[tuple[Nest, tuple[Nest, ...]]] = [(nests.in_window(s, 0, size), ())]
-    for n in reversed(shape):
-        size //= n
-        pieces = [(rows, (columns, *rest)) for flat, rest in pieces for rows, columns in _split(flat, n, size)]
-        check_pieces(len(pieces), f"reshape to {shape}")
-    zeros = (0,) * len(shape)
-    return [Region._of(shape, axes, zeros) for rows, axes in pieces if nests.contains(rows, 0)]
+def _conjunctions(part: object, what: str) -> list[tuple[Nest, ...]]:
+    """Return a set of integers as conjunctions that share no integer."""
+    match part:
+        case Stripe() | Sett():
+            return [((part if isinstance(part, Sett) else Sett(part)).nest,)]
+        case Setts():
+            return [(s,) for s in part._nests]
+        case Intersection():
+            return list(part._conjunctions)
+        case Integers():
+            return [(s,) for s in part.setts()._nests]
+    raise TypeError(f"{what} must be a Stripe or another set of integers, not {type(part).__name__}")
 
 
-def _split(s: Nest, n: int, rows: int) -> list[tuple[Nest, Nest]]:
-    """Return the elements in [0, rows * n) as a disjoint union of (rows) x (columns) of rows of n."""
-    if s == EMPTY:
-        return []
-    if not s or n % s[0][1] == 0:
-        return [((), s)]
-    a, P, p = s[0]
-    g = gcd(P, n)
-    found: list[tuple[Nest, Nest]] = []
-    if P % n == 0:
-        found = _split_block(a, P, p, s[1:], n)
-    elif n < P:
-        for start in _block_starts(a, P, p, rows * n, n // g):
-            found += _split_block(a, lcm(P, n), start, s[1:], n)
-            check_pieces(len(found), f"rows of {n}")
-    else:
-        distinct = min(rows, P // g)
-        check_pieces(distinct, f"rows of {n}")
-        for row in range(distinct):
-            item = nests.clip(s, row * n, row * n + n)
-            if item is not None:
-                found.append((nests.canonical([(1, P // g, row)]), _column(item, row * n, n)))
-    return _join_rows(found)
+def _along(terms: Terms, change: Callable[[Nest], list[Nest]], size: int) -> Terms:
+    """Return the terms with each nest changed to a union of nests; the change must not join two numbers."""
+    found = (choice for term in terms for choice in product(*(change(s) for s in term or ((),))))
+    return rowmajor.tidy(found, size, inner.VIEWS)
 
 
-def _block_starts(a: int, P: int, p: int, end: int, in_common: int) -> range:
-    """Return the starts of the blocks that meet [0, end), or of one common period if these are fewer."""
-    first = -((p + a - 1) // P)
-    meeting = -(-(end - p) // P) - first
-    return range(p + first * P, p + (first + min(meeting, in_common)) * P, P)
-
-
-def _column(item: Item, offset: int, n: int) -> Nest:
-    return explicit.from_items([item._replace(start=item.start - offset)], 0, n)[0]
-
-
-def _split_block(a: int, P: int, p: int, tail: Nest, n: int) -> list[tuple[Nest, Nest]]:
-    """Split the blocks (a, P, p) with `tail` inside, where n divides P: first row, whole rows, last row."""
-    first, last = p // n, (p + a - 1) // n
-    found: list[tuple[Nest, Nest]] = []
-    whole_from, whole_to = -(-p // n), (p + a) // n
-    if whole_from < whole_to:
-        inside = _split(nests.shift(tail, p - whole_from * n), n, whole_to - whole_from)
-        level = (whole_to - whole_from, P // n, whole_from)
-        found += [(nests.canonical([level, *rows]), columns) for rows, columns in inside]
-    for row in {first, last}:
-        if whole_from <= row < whole_to:
-            continue
-        item = nests.clip(tail, max(0, row * n - p), min(a, row * n + n - p))
-        if item is not None:
-            found.append((nests.canonical([(1, P // n, row)]), _column(item, row * n - p, n)))
+def _listed(term: tuple[Nest, ...], shape: Ints) -> list[Region]:
+    """Return the points of a conjunction of nests as regions: those of each nest, met."""
+    origin = (0,) * len(shape)
+    found: list[Region] = [Region.full(shape)]
+    for s in term:
+        more = [Region._of(shape, axes, origin) for axes in rowmajor.products(s, shape)]
+        met: list[Region] = []
+        for r in found:
+            for t in more:
+                _meet(r, t, met)
+            check_pieces(len(met), f"reshape to {shape}", rowmajor.NEEDS_NONE)
+        found = met
     return found
-
-
-def _join_rows(found: list[tuple[Nest, Nest]]) -> list[tuple[Nest, Nest]]:
-    """Join pieces with the same columns."""
-    by_columns: dict[Nest, list[Nest]] = {}
-    for rows, columns in found:
-        if rows != EMPTY:
-            by_columns.setdefault(columns, []).append(rows)
-    return [(rows, columns) for columns, group in by_columns.items() for rows in explicit.merge_nests(group)]

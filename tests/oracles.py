@@ -99,7 +99,7 @@ def members(integers: Setts, window: tuple[int, int]) -> set[int]:
 def listed_points(region: Region | Regions) -> set[tuple[int, ...]]:
     """List the points of a region or union by its axes' levels, and assert that its members share none."""
     every: list[tuple[int, ...]] = []
-    for one in region.members if isinstance(region, Regions) else (region,):
+    for one in (region,) if isinstance(region, Region) else region.members:
         axes = [
             sorted(listed(sett.stripes, (lo, lo + n)))
             for sett, lo, n in zip(one.setts, one.start, one.shape, strict=True)

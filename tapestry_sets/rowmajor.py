@@ -1,0 +1,313 @@
+"""Row-major numbers: regions as sets of integers, and sets of integers in row-major numbers back as regions.
+
+Points are held by their numbers as *terms*: a disjoint union of conjunctions of nests. A number is held if all
+nests of one term hold it. Terms are closed under ``& - ~`` without listing anything, and what is asked of them
+is asked of nests. All of it is about the numbers in [0, size), the size of the box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from math import gcd, lcm, prod
+
+import numpy as np
+
+from tapestry_sets import conjunction, explicit
+from tapestry_sets import nest as nests
+from tapestry_sets.limits import TooHard, check_pieces, current
+from tapestry_sets.nest import EMPTY, Item, Nest
+from tapestry_sets.pairs import surely_disjoint
+from tapestry_sets.shapes import Ints
+from tapestry_sets.stripe import Int64Array
+
+Term = tuple[Nest, ...]
+"""A conjunction of nests; ``()`` holds every number."""
+Terms = tuple[Term, ...]
+"""Conjunctions that share no number of the box."""
+
+NEEDS_NONE = "size, `in`, isdisjoint, count_common and first_common need none"
+
+
+# ------------------------------------------------------------------ points and their numbers
+
+
+def number_of(point: Ints, shape: Ints) -> int:
+    """Return the row-major number of a point of the box of `shape` from zero."""
+    z = 0
+    for x, n in zip(point, shape, strict=True):
+        z = z * n + x
+    return z
+
+
+def point_of(z: int, shape: Ints) -> Ints:
+    """Return the point of a row-major number.
+
+    Examples
+    --------
+    >>> point_of(7, (2, 5)), number_of((1, 2), (2, 5))
+    ((1, 2), 7)
+    """
+    point = []
+    for n in reversed(shape):
+        z, x = divmod(z, n)
+        point.append(x)
+    return tuple(reversed(point))
+
+
+def points_of(z: Int64Array, shape: Ints) -> Int64Array:
+    """Return the points of an array of row-major numbers, one in each row."""
+    out = np.empty((len(z), len(shape)), np.int64)
+    for axis in reversed(range(len(shape))):
+        z, out[:, axis] = np.divmod(z, shape[axis])
+    return out
+
+
+def flat(axes: Sequence[Nest], shape: Ints) -> Nest:
+    """Return the row-major numbers of a product of nests that is not empty, as one nest."""
+    levels: list[tuple[int, int, int]] = []
+    size = prod(shape)
+    for s, n in zip(axes, shape, strict=True):
+        size //= n
+        # each index along this axis is a block of `size`; the pattern restarts where the axis does
+        levels += [(n * size, n * size, 0), *nests.scale(s, size)]
+    return nests.canonical(levels)
+
+
+# ------------------------------------------------------------------ terms
+
+
+def terms_of(found: Iterable[Nest], size: int) -> Terms:
+    """Return nests that share no number in [0, size) as terms."""
+    return tidy(((s,) for s in found), size)
+
+
+def tidy(terms: Iterable[Term], size: int, instead: str = NEEDS_NONE) -> Terms:
+    """Return the terms without those that are seen to be empty, each nest in its normal form in [0, size)."""
+    out: list[Term] = []
+    for term in terms:
+        kept = conjunction.tidy(nests.in_window(s, 0, size) for s in term)
+        if size and kept != (EMPTY,) and not any(surely_disjoint(s, 0, t, 0) for s, t in combinations(kept, 2)):
+            out.append(kept)
+            check_pieces(len(out), "terms of a reshaped set", instead)
+    return tuple(out)
+
+
+def cut(terms: Terms, lo: int, hi: int) -> Terms:
+    """Return the terms of {z - lo : z in terms, lo <= z < hi}."""
+    return tidy((tuple(nests.shift(nests.in_window(s, lo, hi), -lo) for s in term) for term in terms), hi - lo)
+
+
+def contains(terms: Terms, z: int) -> bool:
+    """Return whether a number is held."""
+    return any(all(nests.contains(s, z) for s in term) for term in terms)
+
+
+def count(terms: Terms, size: int) -> int:
+    """Return how many numbers are held."""
+    return sum(conjunction.count(term, 0, size) for term in terms)
+
+
+def first(terms: Terms, lo: int, size: int) -> int | None:
+    """Return the smallest number >= lo that is held, or None."""
+    found: int | None = None
+    for term in terms:
+        z = conjunction.first(term, lo, size if found is None else found)
+        found = z if z is not None else found
+    return found
+
+
+def elements(terms: Terms, size: int) -> Int64Array:
+    """Return the numbers in ascending order, as int64."""
+    parts = [np.empty(0, np.int64)]
+    for term in terms:
+        few, *rest = sorted(term or ((),), key=lambda s: nests.count(s, 0, size))
+        z = nests.elements(few, 0, size)
+        parts.append(z[conjunction.contains_each(rest, z)])
+    return np.sort(np.concatenate(parts))
+
+
+def meet(xs: Terms, ys: Terms, size: int) -> Terms:
+    """Return the terms of the intersection, each a term of one and a term of the other."""
+    _check_work(len(xs) * len(ys))
+    return tidy((x + y for x in xs for y in ys), size)
+
+
+def subtract(xs: Terms, ys: Terms, size: int) -> Terms:
+    """Return the terms of the difference: for each nest what it lacks, of what the nests before it hold."""
+    for y in ys:
+        missing = [(y[:at], c) for at, s in enumerate(y) for c in nests.complement(s)]
+        _check_work(len(xs) * len(missing))
+        xs = tidy(((*x, *held, c) for x in xs for held, c in missing), size)
+    return xs
+
+
+def is_disjoint(xs: Terms, ys: Terms, size: int) -> bool:
+    """Return whether no number is in both."""
+    _check_work(len(xs) * len(ys))
+    return all(conjunction.is_disjoint(x + y, 0, size) for x in xs for y in ys)
+
+
+def count_common(xs: Terms, ys: Terms, size: int) -> int:
+    """Return how many numbers are in both."""
+    _check_work(len(xs) * len(ys))
+    return sum(conjunction.count(x + y, 0, size) for x in xs for y in ys)
+
+
+def is_subset(xs: Terms, ys: Terms, size: int) -> bool:
+    """Return whether every number of xs is in ys."""
+    _check_work(len(xs) * len(ys))
+    left = [x for x in xs if not any(_is_covered(x, y, size) for y in ys)]
+    # terms share no number, so that all is covered if the common numbers add up
+    return all(conjunction.count(x, 0, size) == count_common((x,), ys, size) for x in left)
+
+
+def _is_covered(x: Term, y: Term, size: int) -> bool:
+    """Return whether every number of x is in y: whether none is in what a nest of y lacks."""
+    return all(conjunction.is_disjoint((*x, c), 0, size) for s in y for c in nests.complement(s))
+
+
+def _check_work(branches: int) -> None:
+    if branches > current().budget:
+        raise TooHard(
+            f"reshaped sets: {branches} pairs of terms, more than {current().budget}; "
+            f"ask about fewer members at a time, or allow them by limits(budget={branches})"
+        )
+
+
+def listed(terms: Terms, size: int) -> list[Nest]:
+    """Return the numbers as nests that are right in [0, size), and disjoint there.
+
+    Raises
+    ------
+    TooManyPieces
+        If more than the pieces allowed are needed.
+    """
+    out: list[Nest] = []
+    for term in terms:
+        found: list[Nest] = [()]
+        for s in sorted(term, key=lambda s: nests.count(s, 0, size)):
+            found = [z for t in found for z in explicit.meet_within(t, s, 0, size)]
+            check_pieces(len(found), "reshaped set, listed", NEEDS_NONE)
+        out += found
+    return explicit.merge_nests(restart(s, size) for s in out)
+
+
+def restart(s: Nest, size: int) -> Nest:
+    """Return a nest that holds in each window of `size` from zero on what `s` holds in the first."""
+    return nests.canonical([(size, size, 0), *s]) if size else EMPTY
+
+
+def bounds(terms: Terms, shape: Ints) -> tuple[Ints, Ints] | None:
+    """Return the tight bounds (lo, hi) of the points that terms hold, or None if they hold none.
+
+    On each axis the first slab from either side that holds a point is sought by halving.
+    """
+    size = prod(shape)
+    if first(terms, 0, size) is None:
+        return None
+    lows, highs = [], []
+    weight = size
+    for n in shape:
+        weight //= n
+        reaches = [0, n - 1]
+        for side in (0, 1):  # how many slabs at this side hold nothing
+            low, high = 0, n - 1
+            while low < high:
+                middle = (low + high) // 2
+                slab = nests.canonical([((middle + 1) * weight, n * weight, side * (n - middle - 1) * weight)])
+                low, high = (low, middle) if not is_disjoint(terms, ((slab,),), size) else (middle + 1, high)
+            reaches[side] = n - 1 - low if side else low
+        lows.append(reaches[0])
+        highs.append(reaches[1] + 1)
+    return tuple(lows), tuple(highs)
+
+
+# ------------------------------------------------------------------ numbers as products
+
+
+def products(s: Nest, shape: Ints) -> list[tuple[Nest, ...]]:
+    """Return the points whose numbers a nest holds as disjoint products, splitting off the last axis first.
+
+    Raises
+    ------
+    TooManyPieces
+        If more than the pieces allowed are needed.
+
+    Examples
+    --------
+    >>> products(((1, 2, 0),), (3, 4))
+    [((), ((1, 2, 0),))]
+    """
+    size = prod(shape)
+    if not size:
+        return []
+    pieces: list[tuple[Nest, tuple[Nest, ...]]] = [(nests.in_window(s, 0, size), ())]
+    for n in reversed(shape):
+        size //= n
+        pieces = [(rows, (columns, *rest)) for flat, rest in pieces for rows, columns in _split(flat, n, size)]
+        check_pieces(len(pieces), f"reshape to {shape}", NEEDS_NONE)
+    return [axes for rows, axes in pieces if nests.contains(rows, 0)]
+
+
+def _split(s: Nest, n: int, rows: int) -> list[tuple[Nest, Nest]]:
+    """Return the elements in [0, rows * n) as a disjoint union of (rows) x (columns) of rows of n."""
+    if s == EMPTY:
+        return []
+    if not s or n % s[0][1] == 0:
+        return [((), s)]
+    a, P, p = s[0]
+    g = gcd(P, n)
+    found: list[tuple[Nest, Nest]] = []
+    if P % n == 0:
+        found = _split_block(a, P, p, s[1:], n)
+    elif n < P:
+        for start in _block_starts(a, P, p, rows * n, n // g):
+            found += _split_block(a, lcm(P, n), start, s[1:], n)
+            check_pieces(len(found), f"reshape to rows of {n}", NEEDS_NONE)
+    else:
+        distinct = min(rows, P // g)
+        check_pieces(distinct, f"reshape to rows of {n}", NEEDS_NONE)
+        for row in range(distinct):
+            item = nests.clip(s, row * n, row * n + n)
+            if item is not None:
+                found.append((nests.canonical([(1, P // g, row)]), _column(item, row * n, n)))
+    return _join_rows(found)
+
+
+def _block_starts(a: int, P: int, p: int, end: int, in_common: int) -> range:
+    """Return the starts of the blocks that meet [0, end), or of one common period if these are fewer."""
+    first = -((p + a - 1) // P)
+    meeting = -(-(end - p) // P) - first
+    return range(p + first * P, p + (first + min(meeting, in_common)) * P, P)
+
+
+def _column(item: Item, offset: int, n: int) -> Nest:
+    return explicit.from_items([item._replace(start=item.start - offset)], 0, n)[0]
+
+
+def _split_block(a: int, P: int, p: int, tail: Nest, n: int) -> list[tuple[Nest, Nest]]:
+    """Split the blocks (a, P, p) with `tail` inside, where n divides P: first row, whole rows, last row."""
+    first, last = p // n, (p + a - 1) // n
+    found: list[tuple[Nest, Nest]] = []
+    whole_from, whole_to = -(-p // n), (p + a) // n
+    if whole_from < whole_to:
+        inside = _split(nests.shift(tail, p - whole_from * n), n, whole_to - whole_from)
+        level = (whole_to - whole_from, P // n, whole_from)
+        found += [(nests.canonical([level, *rows]), columns) for rows, columns in inside]
+    for row in {first, last}:
+        if whole_from <= row < whole_to:
+            continue
+        item = nests.clip(tail, max(0, row * n - p), min(a, row * n + n - p))
+        if item is not None:
+            found.append((nests.canonical([(1, P // n, row)]), _column(item, row * n - p, n)))
+    return found
+
+
+def _join_rows(found: list[tuple[Nest, Nest]]) -> list[tuple[Nest, Nest]]:
+    """Join pieces with the same columns."""
+    by_columns: dict[Nest, list[Nest]] = {}
+    for rows, columns in found:
+        if rows != EMPTY:
+            by_columns.setdefault(columns, []).append(rows)
+    return [(rows, columns) for columns, group in by_columns.items() for rows in explicit.merge_nests(group)]
