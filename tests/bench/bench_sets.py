@@ -10,9 +10,12 @@ import argparse
 import platform
 import random
 import statistics
+import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import date
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -23,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tapestry_sets import Region, Sett, Stripe, allocate, isl, overlaps
+from tapestry_sets import Region, RegionArray, Sett, Stripe, TooHard, allocate, isl, overlaps
 
 RESULTS = Path(__file__).parent / "results" / "bench_sets.md"
 SIZES = (10, 11, 10**3, 10**3 + 1, 10**6, 10**6 + 1, 10**9, 10**9 + 1, 10**12, 10**12 + 1)
@@ -91,17 +94,17 @@ def huge_coprime_periods() -> Iterable[Row]:
     )
 
 
-def random_nest(source: random.Random, depth: int) -> Sett:
-    """Return nested stripes from on = 64 inwards, each of a period up to twice the block around it.
+def random_nest(source: random.Random, depth: int, on: int = 64) -> Sett:
+    """Return nested stripes from a block of `on` inwards, each of a period up to twice the block around it.
 
     At each level the period is 2 + r mod max(2, on), then on = 1 + r mod period, off = period - on (1 where
     that is 0) and phase = r mod period, r being drawn anew each time, until `depth` or on < 2.
     """
 
     def r() -> int:
-        return source.getrandbits(32)
+        return source.getrandbits(64)
 
-    on, stripes = 64, []
+    stripes: list[Stripe] = []
     while len(stripes) < depth and on >= 2:
         period = 2 + r() % max(2, on)
         on = 1 + r() % period
@@ -141,17 +144,18 @@ def random_nests() -> Iterable[Row]:
         )
 
 
+def some_slice(source: random.Random) -> slice:
+    """Return a slice of an axis of 1024 with a step of 1 to 5."""
+    low = source.randint(0, 900)
+    return slice(low, source.randint(low + 1, 1024), source.randint(1, 5))
+
+
 def slices_of_one_tensor() -> Iterable[Row]:
     """601 strided two-dimensional slices of one 1024 x 1024 tensor, all pairs."""
     source = random.Random(0)
     box = (1024, 1024)
     array = np.empty(box, np.int8)
-
-    def some() -> slice:
-        low = source.randint(0, 900)
-        return slice(low, source.randint(low + 1, 1024), source.randint(1, 5))
-
-    keys = [(some(), some()) for _ in range(601)]
+    keys = [(some_slice(source), some_slice(source)) for _ in range(601)]
     regions = [Region.from_slices(box, key) for key in keys]
     pairs = list(combinations(range(601), 2))
     start = time.perf_counter()
@@ -359,6 +363,163 @@ CASES = (
 )
 
 
+# -------------------------------------------------------------------------------------------------------- aims
+
+
+class Aim(NamedTuple):
+    """A figure, what it is to be at most, both in `unit`; `above` if it is to be at least that."""
+
+    case: str
+    figure: float
+    aim: float
+    unit: str = "us"
+    above: bool = False
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the figure is as aimed at."""
+        return self.figure >= self.aim if self.above else self.figure <= self.aim
+
+
+def each_us(queries: Iterable[Callable[[], object]]) -> list[float]:
+    """Return the microseconds of each query, ascending; those that take over a millisecond are asked once."""
+    out = []
+    for query in queries:
+        start = time.perf_counter()
+        with suppress(TooHard):
+            query()
+        once = time.perf_counter() - start
+        out.append(once * 1e6 if once > 1e-3 else seconds(query, 5) * 1e6)
+    return sorted(out)
+
+
+def two_stripes() -> Iterable[Aim]:
+    """200 pairs of random stripes: periods to 10^5, 10^6 and 10^12, blocks of all lengths."""
+    for e in (5, 6, 12):
+        source = random.Random(e)
+
+        def some(source: random.Random = source, e: int = e) -> Sett:
+            period = source.randint(10**e // 2, 10**e)
+            on = max(1, int(period ** source.random()))
+            return Sett(Stripe(on, period - on, source.randrange(period)))
+
+        drawn = [(some(), some()) for _ in range(200)]
+        stop = drawn[0][0].period ** 2  # many blocks, less than a common period for the most part
+        if e != 6:
+            found = each_us(lambda s=s, t=t: s.isdisjoint(t) for s, t in drawn)
+            yield Aim(f"two stripes, periods to 10^{e}: isdisjoint, median", statistics.median(found), 1)
+            found = each_us(lambda s=s, t=t: s.first_common(t, 0) for s, t in drawn)
+            aim = 5 if e == 5 else 15
+            yield Aim(f"two stripes, periods to 10^{e}: first_common, median", statistics.median(found), aim)
+            yield Aim(f"two stripes, periods to 10^{e}: first_common, slowest", found[-1], aim)
+        if e != 5:
+            found = each_us(lambda s=s, t=t, n=stop: s.count_common(t, 0, n) for s, t in drawn)
+            aim = 30 if e == 6 else 100
+            yield Aim(f"two stripes, periods to 10^{e}: count_common in a range, median", statistics.median(found), aim)
+
+
+def nested_pairs() -> Iterable[Aim]:
+    """Random nests: decisions, first common elements, counts below 10^15."""
+    for on, exponent in ((64, ""), (10**6, "10^6"), (10**12, "10^12")):
+        for depth in (1, 2, 3, 4):
+            source = random.Random(depth)
+            setts = [random_nest(source, depth, on) for _ in range(200)]
+            drawn = list(pairwise(setts))
+            name = f"nests of depth {depth}" + (f" from on = {exponent}" if exponent else "")
+            found = each_us(lambda s=s, t=t: s.isdisjoint(t) for s, t in drawn)
+            yield Aim(f"{name}: isdisjoint, median", statistics.median(found), 1)
+            yield Aim(f"{name}: isdisjoint, 9 in 10 below", found[len(found) * 9 // 10], 10)
+            yield Aim(f"{name}: isdisjoint, slowest", found[-1], 10_000)
+            if depth == 3 and on == 64:
+                sets = [(isl.to_isl(s), isl.to_isl(t)) for s, t in drawn]
+                peer = each_us(lambda a=a, b=b: a.is_disjoint(b) for a, b in sets)
+                ratio = statistics.median(peer) / statistics.median(found)
+                yield Aim(f"{name}: isdisjoint, times as fast as isl's is_disjoint, medians", ratio, 100, "x", True)
+            if on == 64:
+                found = each_us(lambda s=s, t=t: s.first_common(t, 0) for s, t in drawn)
+                yield Aim(f"{name}: first_common, median", statistics.median(found), 8)
+            found = each_us(lambda s=s, t=t: s.count_common(t, 0, 10**15) for s, t in drawn)
+            yield Aim(f"{name}: count_common to 10^15, median", statistics.median(found), 8)
+
+
+def listed_pairs() -> Iterable[Aim]:
+    """The explicit intersection of the same nests."""
+    for depth, aim, most in ((1, 15, 9), (2, 30, 8.3), (3, 30, 6.3), (4, 25, 2.6)):
+        source = random.Random(depth)
+        drawn = list(pairwise(random_nest(source, depth) for _ in range(200)))
+        found = each_us(lambda s=s, t=t: (s & t).setts() for s, t in drawn)
+        yield Aim(f"nests of depth {depth}: (a & b).setts(), median", statistics.median(found), aim)
+        pieces = statistics.mean(len((s & t).setts()) for s, t in drawn)
+        yield Aim(f"nests of depth {depth}: (a & b).setts(), mean setts", pieces, most, "setts")
+
+
+def examples_and_batches() -> Iterable[Aim]:
+    """The documents' examples, slices of one tensor all at once, seven stripes, memory, import."""
+    yield Aim("27-element example, built and asked", next(iter(document_example())).ours * 1e6, 15)
+    tiled = [row.ours * 1e6 for row in tiled_example()]
+    yield Aim("tiled example, N = 24 to 2.4e10, built and asked, slowest", max(tiled), 30)
+    yield Aim("tiled example, largest over smallest N", max(tiled) / min(tiled), 1.2, "x")
+    yield Aim("601 strided slices, all pairs", all_pairs_of_slices() * 1e3, 20, "ms")
+    yield Aim("seven coprime stripes, exact count over 10^9", next(iter(seven_half_on_stripes())).ours * 1e3, 1, "ms")
+    yield Aim("memory of a query, most of all sizes", memory_of_queries() / 1e6, 1, "MB")
+    yield Aim("import of tapestry_sets beyond NumPy's", import_seconds() * 1e3, 60, "ms")
+
+
+def all_pairs_of_slices() -> float:
+    """Return the seconds to decide all pairs of 601 strided slices of one 1024 x 1024 tensor."""
+    source = random.Random(0)
+    regions = [Region.from_slices((1024, 1024), (some_slice(source), some_slice(source))) for _ in range(601)]
+    columns = RegionArray.of(regions)
+    meet = columns.overlap_matrix()
+    for i, j in source.sample(list(combinations(range(601), 2)), 500):
+        assert bool(meet[i, j]) != regions[i].isdisjoint(regions[j])
+    return seconds(columns.overlap_matrix)
+
+
+def memory_of_queries() -> float:
+    """Return the most bytes that a query of the table by size holds at once, at any size."""
+    most = 0
+    for n in (10**3, 10**12):
+        nested, fifths = Sett(Stripe(6, 1), Stripe(2, 1)), Sett(Stripe(1, 4, 2))
+        A = allocate((n, n))
+        queries = (
+            lambda s=nested, t=fifths, n=n: (s.isdisjoint(t), s.first_common(t, 0), s.count_common(t, 0, n)),
+            lambda s=nested, t=fifths, n=n: (s & t).setts(within=(0, n)),
+            lambda A=A: overlaps(A[:, ::2].reshape(-1), A.T[1::3]),
+        )
+        for query in queries:
+            query()
+            tracemalloc.start()
+            query()
+            most = max(most, tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    return most
+
+
+def import_seconds() -> float:
+    """Return the seconds that ``import tapestry_sets`` takes where NumPy is imported."""
+    timed = "import time, numpy; t = time.perf_counter(); import tapestry_sets; print(time.perf_counter() - t)"
+    root = Path(__file__).resolve().parents[2]
+    return min(float(subprocess.check_output([sys.executable, "-c", timed], cwd=root)) for _ in range(10))
+
+
+AIMS = (two_stripes, nested_pairs, listed_pairs, examples_and_batches)
+
+
+def aim_table() -> list[str]:
+    """Return the aims as Markdown."""
+    lines = ["| case | figure | aim | reached |", "|---|---|---|---|"]
+    for group in AIMS:
+        for aim in group():
+            sign = ">=" if aim.above else "<="
+            figure = f"{aim.figure:.3g}" if aim.figure < 1000 else f"{aim.figure:.0f}"
+            lines.append(
+                f"| {aim.case} | {figure} {aim.unit} | {sign} {aim.aim:g} {aim.unit} | "
+                f"{'yes' if aim.is_reached else '**no**'} |"
+            )
+    return lines
+
+
 # ------------------------------------------------------------------------------------------------------ tables
 
 
@@ -408,7 +569,9 @@ def main() -> None:
     write = parser.parse_args().write
     rows = [row for case in CASES for row in case()]
     head = [f"# Set queries, {date.today().isoformat()}", "", machine(), ""]
-    text = "\n".join([*head, *peer_table(rows), "", "Cost by size:", "", *size_table(), ""])
+    aims = ["Against the aims; medians of 200 pairs where not said otherwise:", "", *aim_table(), ""]
+    peers = ["Against peers:", "", *peer_table(rows), ""]
+    text = "\n".join([*head, *aims, *peers, "Cost by size:", "", *size_table(), ""])
     print(text)
     if write:
         RESULTS.parent.mkdir(exist_ok=True)
