@@ -36,6 +36,8 @@ def normal(s: Nest, lo: int, hi: int) -> Axis:
     inside, first, last = nests.in_window(s, lo, hi), item.start, item.start + item.length - 1
     if not item.tail:
         return inside, (first, last + 1), (first, last, 1)
+    if nests.count(item.tail, 0, item.length) == item.length:  # blocks that touch where the pattern restarts
+        return interval((first, last + 1), hi - lo), (first, last + 1), (first, last, 1)
     (on, period, _), *deeper = item.tail
     return inside, None, ((first, last, period) if on == 1 and not deeper else None)
 

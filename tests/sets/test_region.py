@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import Region, Regions, Sett, Stripe, TooManyPieces, unflatten
@@ -80,6 +80,7 @@ def test_bounds_are_tight(two: Pair) -> None:
 
 
 @given(regions_in_one_box(1))
+@example((Region((3,), [Sett(Stripe(3, 0, phase=2), Stripe(1, 1))], start=(1,)),))
 def test_is_box_is_whether_the_bounds_are_full(one: tuple[Region]) -> None:
     (r,) = one
     bounds = r.bounds()
