@@ -16,6 +16,8 @@ from tapestry_sets.alias import (
 from tapestry_sets.arrays import as_view
 from tapestry_sets.batch import BoxArray, FirstCommon, RegionArray, StripeArray
 from tapestry_sets.draw import Picture, levels_svg, levels_text, show, show_levels, svg, text, views_svg, views_text
+from tapestry_sets.from_isl import from_isl
+from tapestry_sets.isl import to_isl
 from tapestry_sets.limits import Limits, TooHard, TooManyPieces, limits
 from tapestry_sets.maps import (
     Guard,
@@ -44,6 +46,14 @@ from tapestry_sets.sett import (
     progression_set,
 )
 from tapestry_sets.stripe import Stripe
+from tapestry_sets.symbolic import (
+    NonAffineSize,
+    SymbolicView,
+    distinct_count,
+    overlap_condition,
+    overlap_count,
+    symbolic_allocate,
+)
 from tapestry_sets.views import (
     Allocation,
     Broadcast,
@@ -97,6 +107,7 @@ __all__ = [
     "Interleave",
     "Intersection",
     "Limits",
+    "NonAffineSize",
     "Overlap",
     "Pad",
     "Permute",
@@ -119,6 +130,7 @@ __all__ = [
     "Stack",
     "Stripe",
     "StripeArray",
+    "SymbolicView",
     "Tile",
     "TooHard",
     "TooManyPieces",
@@ -132,7 +144,9 @@ __all__ = [
     "concatenate",
     "contains",
     "count_common_all",
+    "distinct_count",
     "first_common_all",
+    "from_isl",
     "has_internal_overlap",
     "identity_piece",
     "interleave",
@@ -143,6 +157,8 @@ __all__ = [
     "limits",
     "origins",
     "overlap",
+    "overlap_condition",
+    "overlap_count",
     "overlap_matrix",
     "overlaps",
     "pad",
@@ -159,8 +175,10 @@ __all__ = [
     "show_levels",
     "stack",
     "svg",
+    "symbolic_allocate",
     "text",
     "tile",
+    "to_isl",
     "unflatten",
     "views_svg",
     "views_text",

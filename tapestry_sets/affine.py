@@ -842,7 +842,7 @@ class IndexProjection:
         """The image by its constraints; `size` is that of the whole image, where known."""
         assert hull is not None, "an empty selection has an explicit image"
         frame = within or hull
-        image = _isl_of(selection).apply(self._isl_map()).intersect(isl.box_set(frame.start, frame.stop))
+        image = _isl_of(selection).apply(isl.to_isl(self)).intersect(isl.box_set(frame.start, frame.stop))
         points = self._listed_image(selection, hull, frame)
         return ImplicitRegion(frame.start, frame.shape, str(image), size if frame.contains(hull) else None, points)
 
@@ -874,13 +874,6 @@ class IndexProjection:
             return None
         return prod(prod(n for n, _ in grid[k][1]) for k in varying) * prod(self.shape)
 
-    def _isl_map(self) -> Any:
-        names = [f"x{k}" for k in range(self.index_rank)]
-        for a, q in self.splits:
-            names += [f"floor(x{a}/{q})", f"x{a} mod {q}"]
-        rows = tuple(tuple((names[k], c) for k, c in terms) for terms in self.map.terms())
-        return isl.affine_map(self.index_rank, rows, self.map.offset, self.shape)
-
     # -- the other way, and chains --------------------------------------------------------------------
 
     def preimage(self, region: Box | Region | Regions, index: Box | Sequence[int]) -> Regions | ImplicitRegion:
@@ -909,7 +902,7 @@ class IndexProjection:
             _same_rank("IndexProjection.preimage: region", len(target), self.map.out_rank)
             part = self._preimage_of_grid(target, space)
             if part is None:
-                points = self._isl_map().reverse()
+                points = isl.to_isl(self).reverse()
                 found = _isl_of(region).apply(points).intersect(isl.box_set(space.start, space.stop))
                 return ImplicitRegion(space.start, space.shape, str(found))
             result = result | part

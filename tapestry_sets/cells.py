@@ -27,7 +27,6 @@ from tapestry_sets.maps import (
     flatten_grid,
     image_to_isl,
     is_injective,
-    piece_to_isl,
     push,
     read_points,
     stays_injective,
@@ -255,7 +254,7 @@ class Cells:
 
     def _isl_index(self, cell: tuple[int, ...]) -> tuple[int, ...] | None:
         box, target = isl.box_set((0,) * len(self.shape), self.shape), isl.point_set(cell)
-        found = (isl.a_point(target.apply(piece_to_isl(piece).reverse()).intersect(box)) for piece in self.pieces)
+        found = (isl.a_point(target.apply(isl.to_isl(piece).reverse()).intersect(box)) for piece in self.pieces)
         return next((index for index in found if index is not None), None)
 
 

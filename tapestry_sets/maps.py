@@ -904,31 +904,10 @@ def _pull_guard(steps: list[Step], prefix: int, region: Region, box: Box) -> Reg
 # -------------------------------------------------------------------------------------------------------- isl
 
 
-def piece_to_isl(piece: Piece) -> Any:
-    """Return the relation view cell -> source cell of one piece as an islpy.Map, guards included."""
-    rank = piece.map.in_rank
-    ones = tuple(((f"x{k}", 1),) for k in range(rank))
-    relation = isl.affine_map(rank, ones, (0,) * rank, (1,) * rank)
-    for prefix in range(len(piece.map.steps) + 1):
-        for guard in piece.guards:
-            if guard.prefix == prefix:
-                relation = relation.intersect_range(isl.to_isl(guard.region))
-        if prefix < len(piece.map.steps):
-            relation = relation.apply_range(_step_to_isl(piece.map.steps[prefix]))
-    return relation
-
-
-def _step_to_isl(step: Step) -> Any:
-    if isinstance(step, Relinearize):
-        return isl.relinearize_map(step.from_shape, step.to_shape)
-    rows = tuple(tuple((f"x{j}", c) for j, c in row) for row in step.terms())
-    return isl.affine_map(step.in_rank, rows, step.offset, (1,) * step.out_rank)
-
-
 def image_to_isl(pieces: Iterable[Piece], box: Box) -> Any:
     """Return the cells that a view's cells in `box` read, as an islpy.Set; the pieces, one or more, share a source."""
     cells = isl.box_set(box.start, box.stop)
-    parts = [cells.apply(piece_to_isl(piece)) for piece in pieces]
+    parts = [cells.apply(isl.to_isl(piece)) for piece in pieces]
     total = parts[0]
     for part in parts[1:]:
         total = total.union(part)

@@ -11,6 +11,7 @@ A window is a pair ``lo, hi``: the integers ``lo <= z < hi``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -207,14 +208,11 @@ def find(s: Nest, z: int) -> int:
         return z
     a, P, p = s[0]
     r = (z - p) % P
-    if len(s) == 1:
-        return z if r < a else z + P - r
-    tail = s[1:]
     if r < a:
-        e = find(tail, r)
+        e = find(s[1:], r) if len(s) > 1 else r
         if e < a:
             return z - r + e
-    return z - r + P + find(tail, 0)
+    return z - r + P  # each block begins with an element
 
 
 def rfind(s: Nest, z: int) -> int:
@@ -223,33 +221,41 @@ def rfind(s: Nest, z: int) -> int:
         return z
     a, P, p = s[0]
     r = (z - p) % P
-    if len(s) == 1:
-        return z if r < a else z - r + a - 1
-    tail = s[1:]
     if r >= a:
-        return z - r + rfind(tail, a - 1)
-    e = rfind(tail, r)
-    return z - r + e if e >= 0 else z - r - P + rfind(tail, a - 1)
-
-
-def _rank(s: Nest, x: int) -> int:
-    """Return the elements in [c, x), less those in [x, c), for a c that depends on `s` alone."""
-    if not s:
-        return x
-    a, P, p = s[0]
-    u, r = divmod(x - p, P)
-    if len(s) == 1:
-        return u * a + min(r, a)
-    tail = s[1:]
-    base = _rank(tail, 0)
-    return u * (_rank(tail, a) - base) + _rank(tail, min(r, a)) - base
+        return z - r + a - 1  # each block ends with an element
+    e = rfind(s[1:], r) if len(s) > 1 else r
+    return z - r + e if e >= 0 else z - r - P + a - 1
 
 
 def count(s: Nest, lo: int, hi: int) -> int:
     """Return how many elements lie in the window."""
     if hi <= lo or s == EMPTY:
         return 0
-    return _rank(s, hi) - _rank(s, lo)
+    if not s:
+        return hi - lo
+    sizes = _block_sizes(s[1:], s[0][0]) if len(s) > 1 else ()
+    return _rank(s, sizes, hi) - _rank(s, sizes, lo)
+
+
+@lru_cache(maxsize=1 << 14)
+def _block_sizes(s: Nest, length: int) -> tuple[tuple[int, int], ...]:
+    """Return, for blocks of this length with s inside and for the blocks of each level of s but the last: how many
+    elements a block holds, and the rank of its start (see `_rank`) inside."""
+    inside = _block_sizes(s[1:], s[0][0]) if len(s) > 1 else ()
+    start = _rank(s, inside, 0)
+    return (_rank(s, inside, length) - start, start), *inside
+
+
+def _rank(s: Nest, sizes: tuple[tuple[int, int], ...], x: int) -> int:
+    """Return the elements in [c, x), less those in [x, c), where c is the start of a block of the outermost level."""
+    total = start = 0
+    for (a, P, p), (each, inside) in zip(s, sizes, strict=False):
+        u, r = divmod(x - p, P)
+        total += u * each - start
+        x, start = min(r, a), inside
+    a, P, p = s[-1]
+    u, r = divmod(x - p, P)
+    return total + u * a + min(r, a) - start
 
 
 def nth(s: Nest, k: int) -> int:

@@ -24,11 +24,12 @@ from tapestry_sets import (
     allocate,
     compose_pieces,
     identity_piece,
+    isl,
     pad,
     piece_domain,
     piece_image,
 )
-from tapestry_sets.maps import piece_to_isl, simplify_piece
+from tapestry_sets.maps import simplify_piece
 from tests.oracles import memory_for, read_view, readers
 from tests.strategies import factorisations, views
 
@@ -155,7 +156,7 @@ def test_isl_reads_pieces_alike(pair: tuple[View, np.ndarray]) -> None:
         domain = [p for p, holds in zip(cells(view.shape), readers(piece, cells(view.shape)), strict=True) if holds]
         names = ", ".join(f"x{k}" for k in range(view.rank))
         bounds = " and ".join(["true", *(f"0 <= x{k} < {n}" for k, n in enumerate(view.shape))])
-        relation = piece_to_isl(piece).intersect_domain(islpy.Set(f"{{ [{names}] : {bounds} }}"))
+        relation = isl.to_isl(piece).intersect_domain(islpy.Set(f"{{ [{names}] : {bounds} }}"))
         pairs = "; ".join(f"[{', '.join(map(str, p))}] -> [{', '.join(map(str, piece.map.apply(p)))}]" for p in domain)
         if domain:
             assert relation.is_equal(islpy.Map(f"{{ {pairs} }}"))

@@ -1,0 +1,324 @@
+"""Wrong input is refused by built-in errors that name the argument, its value and what is required.
+
+Each row is a call, the error's type and words that its message must hold, in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapestry_sets import (
+    AffineMap,
+    Box,
+    IndexProjection,
+    Region,
+    Regions,
+    Sett,
+    Setts,
+    Stripe,
+    TooHard,
+    TooManyPieces,
+    allocate,
+    concatenate,
+    limits,
+    progression_set,
+    stack,
+    tile,
+    unflatten,
+)
+
+S = Sett(Stripe(6, 1), Stripe(2, 1))
+T = Sett(Stripe(1, 4))
+U = T | Stripe(1, 6, 2)
+BOTH = S & T
+R = Region((4, 6), [Sett(), Stripe(1, 2)])
+MOVED = Region((4, 6), [Sett(), Stripe(1, 2)], start=(1, 0))
+WINDOWS = IndexProjection(AffineMap(((2,),), (-1,)), (3,))
+A = allocate((4, 6), name="A")
+
+Row = tuple[str, Callable[[], Any], type[Exception] | tuple[type[Exception], ...], tuple[str, ...]]
+
+
+def rows(*every: Row) -> list[Any]:
+    return [pytest.param(*row[1:], id=row[0]) for row in every]
+
+
+# --------------------------------------------------------------------------------------------- stripes and setts
+
+SIZES = rows(
+    ("stripe: negative on", lambda: Stripe(-1, 3), ValueError, ("on=-1", "off=3", ">= 0")),
+    ("stripe: negative off", lambda: Stripe(3, -2), ValueError, ("on=3", "off=-2", ">= 0")),
+    ("stripe: no period", lambda: Stripe(0, 0), ValueError, ("on=0", "off=0", "not both 0")),
+    ("sett: a pair for a stripe", lambda: Sett((2, 1)), TypeError, ("stripe 0", "(2, 1)", "Stripe(on, off)")),
+    ("sett: a sett for a stripe", lambda: Sett(Stripe(2, 1), S), TypeError, ("stripe 1", "Stripe")),
+    ("interval: reversed", lambda: Sett.interval(5, 3, 9), ValueError, ("lo=5", "hi=3", "extent=9")),
+    ("interval: too long", lambda: Sett.interval(0, 10, 9), ValueError, ("lo=0", "hi=10", "extent=9")),
+    ("setts: a stripe for a sett", lambda: Setts([Stripe(1, 1)]), TypeError, ("member 0", "Sett", "Stripe(1, 1)")),
+    ("setts: shared elements", lambda: Setts([S, T]), ValueError, ("share 0", "one | two")),
+    ("scale: by nothing", lambda: S.scale(0), ValueError, ("scale: f", "at least 1", "0")),
+    ("scale: by less", lambda: S.scale(-3), ValueError, ("scale: f", "at least 1", "-3")),
+    ("strided: no step", lambda: S.strided(1, 0), ValueError, ("step", "not be 0")),
+    ("split: no period", lambda: S.split(0), ValueError, ("split: period", "at least 1", "0")),
+    ("nth: of nothing", lambda: Sett.empty().nth(3), IndexError, ("nth", "3", "empty")),
+    ("nth: of no stripe", lambda: Stripe(0, 2).nth(3), IndexError, ("nth", "3", "empty")),
+    ("limits: no pieces", lambda: limits(max_pieces=0).__enter__(), ValueError, ("max_pieces", "at least 1", "0")),
+    ("limits: less budget", lambda: limits(budget=-5).__enter__(), ValueError, ("budget", "at least 1", "-5")),
+    ("progressions: negative count", lambda: progression_set(0, [(-2, 1)]), ValueError, ("count of level 0", "-2")),
+    ("progressions: negative width", lambda: progression_set(0, [], -1), ValueError, ("width", ">= 0", "-1")),
+    ("progressions: short extent", lambda: progression_set(0, [(3, 4)], extent=5), ValueError, ("extent 5", "spans 9")),
+    ("elements: beyond int64", lambda: T.elements(2**63, 2**63 + 9), OverflowError, (str(2**63 + 2), "int64", "find")),
+)
+
+RANGES = rows(
+    ("count: reversed", lambda: S.count(9, 3), ValueError, ("start=9", "stop=3", "stop must be >= start")),
+    ("elements: reversed", lambda: S.elements(9, 3), ValueError, ("start=9", "stop=3")),
+    ("runs: reversed", lambda: S.runs(9, 3), ValueError, ("start=9", "stop=3")),
+    ("first: reversed", lambda: BOTH.first(9, 3), ValueError, ("start=9", "stop=3")),
+    ("count of both: reversed", lambda: BOTH.count(9, 3), ValueError, ("start=9", "stop=3")),
+    ("elements of both: reversed", lambda: BOTH.elements(9, 3), ValueError, ("start=9", "stop=3")),
+    ("count of a union: reversed", lambda: U.count(9, 3), ValueError, ("start=9", "stop=3")),
+    ("first_common: reversed", lambda: S.first_common(T, 9, 3), ValueError, ("start=9", "stop=3")),
+    ("count_common: reversed", lambda: S.count_common(T, 9, 3), ValueError, ("start=9", "stop=3")),
+    ("stripe: count reversed", lambda: Stripe(2, 1).count(9, 3), ValueError, ("start=9", "stop=3")),
+    ("stripe: elements reversed", lambda: Stripe(2, 1).elements(9, 3), ValueError, ("start=9", "stop=3")),
+    ("isdisjoint: reversed", lambda: S.isdisjoint(T, within=(9, 3)), ValueError, ("within", "(9, 3)", "start <= stop")),
+    ("issubset: reversed", lambda: S.issubset(T, within=(9, 3)), ValueError, ("within", "(9, 3)")),
+    ("same_points: reversed", lambda: S.same_points(T, within=(9, 3)), ValueError, ("within", "(9, 3)")),
+    ("union: reversed", lambda: S.union(T, within=(9, 3)), ValueError, ("union", "within", "(9, 3)")),
+    ("difference: reversed", lambda: S.difference(T, within=(9, 3)), ValueError, ("difference", "within", "(9, 3)")),
+    ("setts: reversed", lambda: BOTH.setts(within=(9, 3)), ValueError, ("within", "(9, 3)")),
+    ("both isdisjoint: reversed", lambda: BOTH.isdisjoint(U, within=(9, 3)), ValueError, ("within", "(9, 3)")),
+    ("count: half a range", lambda: S.count(3), ValueError, ("start=3", "stop=None", "both")),
+    ("count_common: half a range", lambda: S.count_common(T, stop=3), ValueError, ("start=None", "stop=3", "both")),
+    ("within: a number", lambda: S.isdisjoint(T, within=5), TypeError, ("within", "(start, stop)", "5")),
+    ("within: one number", lambda: S.union(T, within=(5,)), ValueError, ("within", "(start, stop)", "(5,)")),
+    ("within: three numbers", lambda: S.union(T, within=(1, 2, 3)), ValueError, ("within", "(1, 2, 3)")),
+    ("within: nothing", lambda: S.union(T, within=()), ValueError, ("within", "(start, stop)", "()")),
+    ("within: half a range", lambda: S.issubset(T, within=(1, None)), TypeError, ("within[1]", "None", "integer")),
+)
+
+INTEGERS: list[Any] = []
+for bad in (True, np.True_, 1.0, np.float64(2), "3", None, [4], 2 + 0j):
+    shown = repr(bad)
+    INTEGERS += rows(
+        (f"Stripe on {shown}", lambda b=bad: Stripe(b, 1), TypeError, ("on", shown, "integer")),
+        (f"Stripe off {shown}", lambda b=bad: Stripe(1, b), TypeError, ("off", shown, "integer")),
+        (f"Stripe phase {shown}", lambda b=bad: Stripe(1, 1, b), TypeError, ("phase", shown, "integer")),
+        (f"in {shown}", lambda b=bad: b in S, TypeError, ("element", shown, "integer")),
+        (f"count {shown}", lambda b=bad: S.count(0, b), (TypeError, ValueError), ("stop", shown)),
+        (f"find {shown}", lambda b=bad: S.find(b), TypeError, ("start", shown, "integer")),
+        (f"nth {shown}", lambda b=bad: S.nth(b), TypeError, ("nth: k", shown, "integer")),
+        (f"shift {shown}", lambda b=bad: S.shift(b), TypeError, ("shift: k", shown, "integer")),
+        (f"reverse {shown}", lambda b=bad: S.reverse(b), TypeError, ("pivot", shown, "integer")),
+        (f"scale {shown}", lambda b=bad: S.scale(b), TypeError, ("scale: f", shown, "integer")),
+        (f"within {shown}", lambda b=bad: S.union(T, (0, b)), TypeError, ("within[1]", shown, "integer")),
+        (f"Region shape {shown}", lambda b=bad: Region.full((3, b)), TypeError, ("shape[1]", shown, "integer")),
+        (f"Region start {shown}", lambda b=bad: Region.full((3,), (b,)), TypeError, ("start[0]", shown, "integer")),
+        (f"Box shape {shown}", lambda b=bad: Box((0,), (b,)), TypeError, ("shape[0]", shown, "integer")),
+        (f"AffineMap {shown}", lambda b=bad: AffineMap(((b,),), (0,)), TypeError, ("matrix[0]", shown, "integer")),
+        (f"limits {shown}", lambda b=bad: limits(budget=b).__enter__(), TypeError, ("budget", shown, "integer"))
+        if bad is not None
+        else (f"progressions {shown}", lambda: progression_set(None, []), TypeError, ("first", "None", "integer")),
+    )
+
+OPERANDS: list[Any] = []
+for bad in (3, (0, 5), range(4), {1, 2}, None, "evens", np.arange(3)):
+    kind = type(bad).__name__
+    for one, ours in (("sett", S), ("union", U), ("both", BOTH)):
+        for verb in ("isdisjoint", "issubset", "same_points", "count_common", "union", "difference"):
+            OPERANDS += rows(
+                (f"{one}.{verb} {bad!r}", lambda b=bad, s=ours, v=verb: getattr(s, v)(b), TypeError, ("Sett", kind))
+            )
+        OPERANDS += rows(
+            (f"{one} & {bad!r}", lambda b=bad, s=ours: s & b, TypeError, ("Sett", kind)),
+            (f"{one} | {bad!r}", lambda b=bad, s=ours: s | b, TypeError, ("Sett", kind)),
+            (f"{one} - {bad!r}", lambda b=bad, s=ours: s - b, TypeError, ("Sett", kind)),
+            (f"{one} ^ {bad!r}", lambda b=bad, s=ours: s ^ b, TypeError, ("Sett", kind)),
+            (f"{one} <= {bad!r}", lambda b=bad, s=ours: s <= b, TypeError, ("Sett", kind)),
+            (f"{one} >= {bad!r}", lambda b=bad, s=ours: s >= b, TypeError, ("Sett", kind)),
+        )
+
+# --------------------------------------------------------------------------------------------------- regions
+
+REGIONS = rows(
+    ("negative extent", lambda: Region.full((3, -2)), ValueError, ("-2", "axis 1", ">= 0")),
+    ("setts too few", lambda: Region((3, 2), [Sett()]), ValueError, ("1 setts", "(3, 2)", "each axis")),
+    ("setts too many", lambda: Region((3,), [Sett(), Sett()]), ValueError, ("2 setts", "(3,)")),
+    ("no sett", lambda: Region((3,), [5]), TypeError, ("axis 0", "Sett", "5")),
+    ("start too short", lambda: Region.full((3, 2), (1,)), ValueError, ("start (1,)", "(3, 2)", "each axis")),
+    ("shape no sequence", lambda: Region.full(5), TypeError, ("shape", "5", "sequence")),
+    ("point of another rank", lambda: (1,) in R, ValueError, ("(1,)", "(4, 6)", "each axis")),
+    ("point no sequence", lambda: 5 in R, TypeError, ("point", "5", "sequence")),
+    ("point of floats", lambda: (1, 2.0) in R, TypeError, ("point[1]", "2.0", "integer")),
+    ("bounds outside", lambda: Region.from_bounds((4,), (2,), (5,)), ValueError, ("[2, 5)", "axis 0", "[0, 4)")),
+    ("bounds before", lambda: Region.from_bounds((4,), (-1,), (2,)), ValueError, ("[-1, 2)", "axis 0", "[0, 4)")),
+    ("bounds reversed", lambda: Region.from_bounds((4,), (3,), (2,)), ValueError, ("[3, 2)", "lo <= hi")),
+    ("bounds of another rank", lambda: Region.from_bounds((4,), (0, 0), (1, 1)), ValueError, ("(0, 0)", "(4,)")),
+    ("index out of range", lambda: Region.from_slices((4,), 4), IndexError, ("4", "axis 0", "extent 4")),
+    ("index below range", lambda: Region.from_slices((4,), -5), IndexError, ("-5", "axis 0", "extent 4")),
+    (
+        "too many slices",
+        lambda: Region.from_slices((4,), (slice(1), slice(1))),
+        IndexError,
+        ("slice(None, 1, None)", "(4,)", "too many"),
+    ),
+    (
+        "slice without step",
+        lambda: Region.from_slices((4,), slice(0, 4, 0)),
+        ValueError,
+        ("step", "axis 0", "not be 0"),
+    ),
+    ("slice by floats", lambda: Region.from_slices((4,), (1.5,)), TypeError, ("axis 0", "1.5", "an int")),
+    ("members in another box", lambda: Regions((4, 6), [MOVED]), ValueError, ("member 0", "(1, 0)", "(0, 0)")),
+    ("members that share", lambda: Regions((4, 6), [R, R]), ValueError, ("share the point (0, 0)", "one | two")),
+    ("members that are none", lambda: Regions((4, 6), [S]), TypeError, ("member 0", "Region", "Sett")),
+    ("transpose: no permutation", lambda: R.transpose((0, 0)), ValueError, ("perm (0, 0)", "once")),
+    ("transpose: another rank", lambda: R.transpose((0, 1, 2)), ValueError, ("transpose", "axis 2", "rank 2")),
+    ("flip: no such axis", lambda: R.flip(2), ValueError, ("2", "rank 2")),
+    ("shift: another rank", lambda: R.shift((1,)), ValueError, ("offset", "(1,)", "(4, 6)")),
+    ("broadcast_to: does not fit", lambda: R.broadcast_to((4, 5)), ValueError, ("(4, 6)", "(4, 5)", "broadcast")),
+    ("broadcast_to: fewer axes", lambda: R.broadcast_to((6,)), ValueError, ("(4, 6)", "(6,)", "broadcast")),
+    ("reduce_to: does not fit", lambda: R.reduce_to((2, 6)), ValueError, ("(4, 6)", "(2, 6)", "broadcast")),
+    ("reshape: another size", lambda: R.reshape((5, 5)), ValueError, ("(4, 6)", "24", "(5, 5)", "25")),
+    ("reshape: away from zero", lambda: MOVED.reshape((24,)), ValueError, ("reshape", "(1, 0)", "zero", "shift")),
+    ("flatten: away from zero", lambda: MOVED.flatten(), ValueError, ("flatten", "(1, 0)", "zero", "shift")),
+    ("unflatten: negative extent", lambda: unflatten(S, (4, -1)), ValueError, ("-1", "axis 1", ">= 0")),
+)
+
+BOXES: list[Any] = []
+OTHER = Region.full((4, 5))
+for name, ours, theirs, words in (
+    ("shape", R, OTHER, ("(4, 6)", "(4, 5)", "one box")),
+    ("start", R, MOVED, ("(0, 0)", "(1, 0)", "one box")),
+    ("rank", R, Region.full((4,)), ("(4, 6)", "(4,)", "one box")),
+):
+    for verb in ("isdisjoint", "count_common", "first_common", "issubset", "same_points"):
+        BOXES += rows((f"{verb}: another {name}", lambda v=verb, r=ours, t=theirs: getattr(r, v)(t), ValueError, words))
+    BOXES += rows(
+        (f"&: another {name}", lambda r=ours, t=theirs: r & t, ValueError, words),
+        (f"|: another {name}", lambda r=ours, t=theirs: r | t, ValueError, words),
+        (f"-: another {name}", lambda r=ours, t=theirs: r - t, ValueError, words),
+        (f"^: another {name}", lambda r=ours, t=theirs: r ^ t, ValueError, words),
+        (f"<=: another {name}", lambda r=ours, t=theirs: r <= t, ValueError, words),
+        (f">=: another {name}", lambda r=ours, t=theirs: r >= t, ValueError, words),
+    )
+for bad in (3, S, (0, 1), None):
+    kind = type(bad).__name__
+    for verb in ("isdisjoint", "count_common", "first_common", "issubset", "same_points"):
+        BOXES += rows((f"{verb}: {bad!r}", lambda b=bad, v=verb: getattr(R, v)(b), TypeError, ("Region", kind)))
+    BOXES += rows(
+        (f"& {bad!r}", lambda b=bad: R & b, TypeError, ("Region", kind)),
+        (f"| {bad!r}", lambda b=bad: R | b, TypeError, ("Region", kind)),
+        (f"- {bad!r}", lambda b=bad: R - b, TypeError, ("Region", kind)),
+        (f"^ {bad!r}", lambda b=bad: R ^ b, TypeError, ("Region", kind)),
+    )
+
+# ------------------------------------------------------------------------------------- projections and views
+
+PROJECTIONS = rows(
+    ("box: negative extent", lambda: Box((0,), (-3,)), ValueError, ("-3", "axis 0", ">= 0")),
+    ("box: ranks differ", lambda: Box((0, 0), (3,)), ValueError, ("(0, 0)", "(3,)")),
+    ("box: point of another rank", lambda: (1, 2) in Box.of((3,)), ValueError, ("rank 2", "rank 1")),
+    ("map: rows differ", lambda: AffineMap(((1, 2), (3,)), (0, 0)), ValueError, ("row 1", "1", "2")),
+    ("map: offsets differ", lambda: AffineMap(((1, 2),), (0, 0)), ValueError, ("1 rows", "2 offsets")),
+    ("projection: no extent", lambda: IndexProjection(AffineMap(((1,),), (0,)), (0,)), ValueError, ("0", ">= 1")),
+    ("projection: ranks", lambda: IndexProjection(AffineMap(((1,),), (0,)), (1, 1)), ValueError, ("(1, 1)", "1")),
+    ("projection: point's rank", lambda: WINDOWS((1, 2)), ValueError, ("(1, 2)", "rank 2", "rank 1")),
+    ("projection: index rank", lambda: WINDOWS.image(Box.of((2, 2))), ValueError, ("rank 2", "rank 1")),
+    ("projection: within a number", lambda: WINDOWS.image(Box.of((2,)), 5), TypeError, ("within", "5", "shape")),
+    (
+        "projection: within's rank",
+        lambda: WINDOWS.image(Box.of((2,)), (3, 3)),
+        ValueError,
+        ("within", "rank 2", "rank 1"),
+    ),
+    (
+        "projection: within's rank, shared",
+        lambda: WINDOWS.shared(Box.of((2,)), Box.of((2,)), (3, 3)),
+        ValueError,
+        ("within", "rank 2", "rank 1"),
+    ),
+    (
+        "projection: negative within",
+        lambda: WINDOWS.image(Box.of((2,)), (-3,)),
+        ValueError,
+        ("-3", "axis 0", ">= 0"),
+    ),
+    ("projection: empty box", lambda: WINDOWS.bounding_box(Box.of((0,))), ValueError, ("(0,)", "empty")),
+    ("projection: no such axis", lambda: WINDOWS.marginal(1), ValueError, ("axis 1", "[0, 1)")),
+    ("region: box of another rank", lambda: Box.of((3,)).to_region((3, 3)), ValueError, ("rank 2", "rank 1")),
+)
+
+VIEWS = rows(
+    ("allocate: negative", lambda: allocate((3, -1)), ValueError, ("-1", "(3, -1)")),
+    ("index out of range", lambda: A[4], IndexError, ("4", "axis 0")),
+    ("index by a float", lambda: A[1.5], TypeError, ("1.5",)),
+    ("too many indices", lambda: A[0, 0, 0], IndexError, ("3", "(4, 6)")),
+    ("slice without step", lambda: A[::0], ValueError, ("step", "0")),
+    ("reshape: another size", lambda: A.reshape(5, 5), ValueError, ("(4, 6)", "(5, 5)")),
+    ("reshape: two unknown", lambda: A.reshape(-1, -1), ValueError, ("-1", "(-1, -1)")),
+    ("reshape: nothing fits", lambda: A.reshape(5, -1), ValueError, ("(4, 6)", "(5, -1)")),
+    ("permute: no permutation", lambda: A.permute_dims((0, 0)), ValueError, ("(0, 0)",)),
+    ("flip: no such axis", lambda: A.flip(2), ValueError, ("2", "rank 2")),
+    ("squeeze: not one", lambda: A.squeeze(0), ValueError, ("axis 0", "4")),
+    ("broadcast_to: does not fit", lambda: A.broadcast_to((4, 5)), ValueError, ("(4, 6)", "(4, 5)")),
+    ("concatenate: nothing", lambda: concatenate([]), ValueError, ("concatenate", "at least one")),
+    ("concatenate: shapes", lambda: concatenate([A, A[:, 1:]]), ValueError, ("(4, 6)", "(4, 5)")),
+    ("stack: shapes", lambda: stack([A, A[1:]]), ValueError, ("(4, 6)", "(3, 6)")),
+    ("tile: negative", lambda: tile(A, -2), ValueError, ("-2", ">= 0")),
+    ("windows: too long", lambda: A.sliding_windows(7, axis=1), ValueError, ("7", "6")),
+)
+
+
+def says(message: str, words: tuple[str, ...]) -> list[str]:
+    """Return the words that a message lacks."""
+    return [word for word in words if word not in message]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [*SIZES, *RANGES, *INTEGERS, *OPERANDS, *REGIONS, *BOXES, *PROJECTIONS, *VIEWS],
+)
+def test_wrong_input_is_refused_by_name_value_and_requirement(
+    call: Callable[[], Any], error: type[Exception], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(error) as caught:
+        call()
+    assert not isinstance(caught.value, (TooHard, TooManyPieces, UnicodeError))
+    missing = says(str(caught.value), words)
+    assert not missing, f"{str(caught.value)!r} does not say {missing}"
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64, np.int64, np.intp])
+def test_integers_of_numpy_are_integers(kind: Any) -> None:
+    two, five = kind(2), kind(5)
+    assert Stripe(two, five, two) == Stripe(2, 5, 2)
+    assert all(type(n) is int for n in Stripe(two, five, two).level)
+    assert five in S.shift(two)
+    assert S.count(two, five) == S.count(2, 5)
+    assert S.find(five) == S.find(5)
+    assert S.nth(five) == S.nth(5)
+    assert S.elements(two, five).tolist() == S.elements(2, 5).tolist()
+    assert S.scale(two) == S.scale(2)
+    assert S.reverse(five) == S.reverse(5)
+    assert S.isdisjoint(T, within=(two, five)) == S.isdisjoint(T, within=(2, 5))
+    assert S.first_common(T, two, five) == S.first_common(T, 2, 5)
+    assert Region.full((two, five)).size == 10
+    assert type(Region.full((two, five)).size) is int
+    assert Box((two,), (five,)) == Box((2,), (5,))
+    assert AffineMap(((two,),), (five,)) == AffineMap(((2,),), (5,))
+    assert progression_set(two, [(five, two)]).same_points(progression_set(2, [(5, 2)]))
+
+
+def test_empty_ranges_are_no_error() -> None:
+    assert S.count(4, 4) == 0
+    assert S.elements(4, 4).tolist() == []
+    assert BOTH.first(4, 4) is None
+    assert S.first_common(T, 4, 4) is None
+    assert S.isdisjoint(S, within=(4, 4))
+    assert S.union(T, within=(4, 4)).is_empty
+    assert Stripe(2, 1).count(4, 4) == 0
