@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from math import gcd, lcm
 
-from tapestry_sets.limits import check_pieces, current
+from tapestry_sets.limits import TooManyPieces, current
 from tapestry_sets.nest import (
     EMPTY,
     MASK_BITS,
@@ -34,6 +34,8 @@ Block = tuple[int, int, Nest]
 Joined = tuple[int, int, Nest, int]
 """The same with a period of its own, or 0."""
 
+STEPS_A_PIECE = 4
+"""How many blocks may be tried for each piece allowed."""
 MANY = 8
 """Blocks of a window that are tried before a proof of disjointness is sought."""
 SPREAD = 64
@@ -84,7 +86,17 @@ class _Meet:
     def __init__(self, s: Nest, t: Nest) -> None:
         self.s = s
         self.t = t
-        self.left = 2 * current().max_pieces
+        self.left = STEPS_A_PIECE * current().max_pieces
+
+    def spend(self, steps: int) -> None:
+        """Take steps from the budget, or raise `TooManyPieces`."""
+        self.left -= steps
+        if self.left < 0:
+            most = current().max_pieces
+            raise TooManyPieces(
+                f"intersection of {self.s} and {self.t}: {STEPS_A_PIECE * most} blocks are not enough to list it in "
+                f"{most} pieces; count_common, first_common and isdisjoint need none"
+            )
 
     def whole(self, s: Nest, t: Nest) -> list[Nest]:
         """Return the common elements on the whole line."""
@@ -106,9 +118,7 @@ class _Meet:
         g = gcd(P, Q)
         blocks_s, blocks_t, shifts = Q // g, P // g, (a + b - 1) // g
         few = min(blocks_s, blocks_t, shifts)
-        if few > self.left:
-            check_pieces(few, f"intersection of {self.s} and {self.t}")
-        self.left -= few
+        self.spend(few)
         if shifts < blocks_s and shifts < blocks_t:
             self.pairs(s[1:], s[0], t[1:], t[0], g, out)
         elif blocks_s <= blocks_t:
@@ -198,12 +208,9 @@ class _Meet:
             s, si, t, tj = t, tj, s, si
         a, P, p = s[0]
         steps = (hi - lo) // P
-        if steps > MANY:
-            if steps > self.left:
-                check_pieces(current().max_pieces + steps, f"intersection of {self.s} and {self.t}")
-            if surely_disjoint(s, si, t, tj):
-                return
-        self.left -= steps
+        if steps > MANY and surely_disjoint(s, si, t, tj):
+            return
+        self.spend(steps)
         tail, found = s[1:], list[Block]()
         for block in range(lo - (lo - p - si) % P, hi, P):
             first, end = block if block > lo else lo, block + a if block + a < hi else hi

@@ -377,7 +377,7 @@ def _residue_counts(s: Nest, lo: int, hi: int, g: int) -> list[int]:
     inside = _residue_counts(tail, 0, a, g) if whole else []
     turns = min(whole, g // gcd(P, g))  # the blocks' starts repeat modulo g
     for k in range(turns):
-        _add_turned(out, inside, block + k * P, len(range(k, whole, turns)))
+        _add_turned(out, inside, block + k * P, (whole - 1 - k) // turns + 1)
     block += whole * P
     if block < hi:  # a clipped last block
         _add_turned(out, _residue_counts(tail, 0, min(a, hi - block), g), block, 1)
@@ -461,7 +461,7 @@ class _Count:
         self.spend(places, (x, *tail), t)
         for k in range(places):
             at = block + k * P
-            total += len(range(k, whole, places)) * self.common(tail, at, t, 0, at, at + a)
+            total += ((whole - 1 - k) // places + 1) * self.common(tail, at, t, 0, at, at + a)
         block += whole * P
         return total + self.common(tail, block, t, 0, block, min(hi, block + a))
 
@@ -487,7 +487,7 @@ class _Count:
         inverse = pow(P // g, -1, n)
         lowest = 1 - b + (q - p + b - 1) % g  # the smallest d > -b that occurs
         i = (q - p - lowest) // g * inverse % n
-        steps = len(range(lowest, a, g))
+        steps = max(0, (a - 1 - lowest) // g + 1)
         if self._correlates(a + b, steps, common) and max(abs(p), abs(lo), abs(hi)) < 1 << 61:
             starts = p + P * _multiples(i, inverse, n, steps)
             return _correlated(tail, a, uail, b, np.arange(lowest, a, g), starts, common, lo, hi)
