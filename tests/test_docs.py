@@ -12,12 +12,14 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_example_prints_what_readme_says() -> None:
-    code, printed = re.search(r"```python\n(.*?)```\s*prints\s*```text\n(.*?)```", README, re.S).groups()  # type: ignore[union-attr]
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(compile(code, "README.md", "exec"), {})
-    assert out.getvalue() == printed
+def test_the_examples_print_what_readme_says() -> None:
+    examples = re.findall(r"```python\n(.*?)```\s*prints\s*```text\n(.*?)```", README, re.S)
+    assert len(examples) == README.count("```python")
+    for code, printed in examples:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(code, "README.md", "exec"), {})
+        assert out.getvalue() == printed
 
 
 def test_the_map_of_the_code_is_complete() -> None:
