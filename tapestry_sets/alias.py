@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +52,7 @@ def overlaps(a: object, b: object) -> bool:
     x, y = as_view(a), as_view(b)
     one, two = x.as_nest(), y.as_nest()
     if one is not None and two is not None:
-        return one[0] is two[0] and not pairs.is_disjoint(one[1], two[1], 0, one[0].size)
+        return one[0] is two[0] and pairs.first_common(one[1], two[1], 0, prod(one[0].shape)) is not None
     return any(mine.meets(theirs) for _, mine, theirs in _pairs(x, y))
 
 

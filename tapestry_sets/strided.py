@@ -97,8 +97,19 @@ def renumber(axes: Iterable[Levels], shape: Sequence[int]) -> tuple[Levels, ...]
     todo = _joined(axes)
     out: list[Levels] = []
     for n in reversed(shape):
-        levels: list[tuple[int, int]] = []
-        need = n
+        if n == 1:
+            out.append(((1, 0),))
+            continue
+        count, by = todo.pop()
+        if count % n == 0:  # the usual case of the loop below: one level, or a part of one
+            out.append(((n, by),))
+            if count > n:
+                todo.append((count // n, by * n))
+            continue
+        if n % count:
+            return None
+        levels = [(count, by)]
+        need = n // count
         while need > 1:
             count, by = todo.pop()
             if need % count == 0:
@@ -111,7 +122,7 @@ def renumber(axes: Iterable[Levels], shape: Sequence[int]) -> tuple[Levels, ...]
             else:
                 return None
         levels.reverse()
-        out.append(tuple(levels) or ((1, 0),))
+        out.append(tuple(levels))
     out.reverse()
     return tuple(out)
 

@@ -1269,7 +1269,7 @@ def _no_view(what: str, x: object) -> str:
 
 def _shape_of(args: Sequence[int | Sequence[int]], what: str) -> Shape:
     """A shape given as one sequence, one integer, or several integers."""
-    if len(args) == 1 and isinstance(args[0], (tuple, Sequence, np.ndarray)):
+    if len(args) == 1 and (type(args[0]) is tuple or isinstance(args[0], (Sequence, np.ndarray))):
         return as_ints(args[0], what)
     return as_ints(args, what)
 
@@ -1306,7 +1306,9 @@ def _plain_slices(keys: tuple[Key, ...], shape: Shape) -> tuple[Shape, tuple[Tri
             count = -((start - stop) // step)
             counts.append(count if count > 0 else 0)
         triples.append(triple)
-    if not triples or triples[-1] == (None, None, None):
+    while triples and triples[-1] == (None, None, None):
+        triples.pop()
+    if not triples:
         return None
     return (*counts, *shape[len(counts) :]), tuple(triples)
 
