@@ -10,6 +10,7 @@ from tapestry_sets.alias import (
     origins,
     overlap,
     overlap_matrix,
+    overlap_sizes,
     overlaps,
     same_elements,
 )
@@ -160,6 +161,7 @@ __all__ = [
     "overlap_condition",
     "overlap_count",
     "overlap_matrix",
+    "overlap_sizes",
     "overlaps",
     "pad",
     "parse_index",

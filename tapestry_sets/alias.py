@@ -6,9 +6,10 @@ All of them take views of allocations and real arrays, in any mix.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from tapestry_sets import draw, pairs
 from tapestry_sets.arrays import as_view
 from tapestry_sets.cells import Cells
+from tapestry_sets.limits import TooHard
 from tapestry_sets.region import Regions
 from tapestry_sets.views import Allocation, View
 
@@ -166,6 +168,52 @@ def overlap_matrix(views: Sequence[object]) -> npt.NDArray[np.bool_]:
         for j in range(i + 1):
             matrix[i, j] = matrix[j, i] = overlaps(a, found[j])
     return matrix
+
+
+def overlap_sizes(views: Sequence[object]) -> npt.NDArray[Any]:
+    """Return how many different cells each pair of views shares, as a symmetric matrix.
+
+    The diagonal has each view's own number of different cells.
+
+    Parameters
+    ----------
+    views : sequence of View or array
+        For a pair of real arrays the cells are bytes.
+
+    Returns
+    -------
+    array of int64, or of object
+        Python integers, of dtype object, if one of them does not fit int64.
+
+    Raises
+    ------
+    TooHard
+        If cells would have to be counted one by one and may be too many for that.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> A = allocate((10,))
+    >>> overlap_sizes([A[:4], A[3:6], A[6:]]).tolist()
+    [[4, 1, 0], [1, 3, 0], [0, 0, 4]]
+    >>> overlap_sizes([allocate((10**10, 10**10))]).tolist()
+    [[100000000000000000000]]
+    """
+    found = [as_view(v) for v in views]
+    matrix = np.zeros((len(found), len(found)), object)
+    for i, a in enumerate(found):
+        for j in range(i + 1):
+            matrix[i, j] = matrix[j, i] = _shared_size(a, found[j])
+    fits = all(n <= np.iinfo(np.int64).max for n in matrix.flat)
+    return matrix.astype(np.int64) if fits else matrix
+
+
+def _shared_size(a: View, b: View) -> int:
+    one, two = a.as_nest(), b.as_nest()
+    if one is not None and two is not None:
+        with suppress(TooHard):
+            return pairs.count_common(one[1], two[1], 0, one[0].size) if one[0] is two[0] else 0
+    return sum(mine.count_common(theirs) for _, mine, theirs in _pairs(a, b))
 
 
 def origins(view: object) -> dict[Allocation, Regions]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import gcd
 
-from tapestry_sets import explicit
+from tapestry_sets import explicit, ranks
 from tapestry_sets import nest as nests
 from tapestry_sets.nest import EMPTY, Nest
 
@@ -16,6 +16,8 @@ Span = tuple[int, int]
 """The interval ``lo <= z < hi``."""
 Progression = tuple[int, int, int]
 """Elements at equal distances: (first, last, step)."""
+VIEWS = "views (allocate(shape)[...].reshape(...)[...]) hold it unlisted"
+
 Axis = tuple[Nest, Span | None, Progression | None]
 """The elements of an axis: a nest, and the interval and the progression that they are, if any."""
 
@@ -84,3 +86,13 @@ def meet_axis(x: Nest, y: Nest, lo: int, hi: int) -> list[Nest]:
     if not y:
         return [x]
     return list(_meet_cached(x, y, lo, hi))
+
+
+def sample_axis(s: Nest, at: Nest, lo: int, hi: int, many: int) -> list[Nest]:
+    """Return the numbers, counted from the window's first, of the `many` elements of `at` in it that are in s."""
+    return ranks.sample_within([s], [at], lo, hi, 0, many, VIEWS)
+
+
+def fill_axis(at: Nest, ink: Nest, lo: int, hi: int) -> list[Nest]:
+    """Return the elements of `at` in a window whose numbers, counted from the window's first, are in the ink."""
+    return ranks.fill_within([at], 0, [ink], lo, hi, VIEWS)

@@ -77,8 +77,8 @@ def _window_set(lo: int, hi: int) -> Any:
     return _islpy().Set(f"{{ [z] : {lo} <= z < {hi} }}")
 
 
-NEST_OPERATIONS = 10**7
-"""How many of isl's operations one question about nests may take: a second or two."""
+NEST_OPERATIONS = 15_000
+"""How many of isl's operations one question about nests may take: a second or less; long numbers take longest."""
 
 
 class OutOfOperations(Exception):
@@ -93,11 +93,15 @@ def nests_first_common(nests: Sequence[Levels], lo: int, hi: int, operations: in
     OutOfOperations
         If isl needs more than `operations`.
     """
-    common = _window_set(lo, hi)
-    for levels in nests:
-        common = common & nest_set(levels)
     refusal = OutOfOperations(f"first common element of {nests} in [{lo}, {hi}): more than {operations} operations")
-    return bounded(lambda: None if common.is_empty() else _integer(common.dim_min_val(0)), refusal, operations)
+
+    def first() -> int | None:
+        common = _window_set(lo, hi)
+        for levels in nests:
+            common = common & nest_set(levels)
+        return None if common.is_empty() else _integer(common.dim_min_val(0))
+
+    return bounded(first, refusal, operations)
 
 
 def bounded(question: Callable[[], T], refusal: Exception, operations: int = MAX_OPERATIONS) -> T:

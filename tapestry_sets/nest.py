@@ -296,6 +296,40 @@ def contains_each(s: Nest, z: Int64Array) -> np.ndarray[tuple[int, ...], np.dtyp
     return keep
 
 
+def nth_each(s: Nest, k: Int64Array) -> Int64Array:
+    """Return the elements of some numbers, of a nest that is not empty; see `nth`.
+
+    Raises
+    ------
+    OverflowError
+        If an element does not fit int64.
+    """
+    if not len(k):
+        return k
+    ends = nth(s, int(k.min())), nth(s, int(k.max()))
+    if period(s) >> 60 or max(map(abs, ends)) >> 61:  # int64 may not hold what is on the way
+        return np.array([nth(s, i) for i in k.tolist()], np.int64)
+    total = np.zeros(len(k), np.int64)
+    for depth, (a, P, p) in enumerate(s):
+        block, k = np.divmod(k - count(s[depth:], 0, p), count(s[depth + 1 :], 0, a))
+        total += p + block * P
+    return total + k
+
+
+def rank_each(s: Nest, z: Int64Array) -> Int64Array:
+    """Return the numbers of some elements of a nest that is not empty, as `nth` has them."""
+    if not len(z):
+        return z
+    if period(s) >> 60 or max(int(z.max()), -int(z.min())) >> 61:
+        signed = ((i, 1) if i >= 0 else (i, -1) for i in z.tolist())
+        return np.array([sign * count(s, min(0, i), max(0, i)) for i, sign in signed], np.int64)
+    total = np.zeros(len(z), np.int64)
+    for depth, (a, P, p) in enumerate(s):
+        block, z = np.divmod(z - p, P)
+        total += count(s[depth:], 0, p) + block * count(s[depth + 1 :], 0, a)
+    return total + z
+
+
 def scale(s: Nest, f: int) -> Nest:
     """Return the nest in which every element becomes a block of f integers."""
     return s if s == EMPTY else tuple((a * f, P * f, p * f) for a, P, p in s)

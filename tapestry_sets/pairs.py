@@ -93,11 +93,11 @@ def descend(s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> Pair | None
     return (s, si, t, tj, lo, hi) if lo < hi else None
 
 
-class _StepLimit(Exception):
+class StepLimit(Exception):
     """The search tried more pairs of blocks than allowed."""
 
 
-class _Search:
+class Search:
     """The first common element of two nests, by descent into overlapping pairs of blocks."""
 
     __slots__ = ("left", "missed")
@@ -173,7 +173,7 @@ class _Search:
             if z is None or z >= hi:
                 return None
             if not self.left:
-                raise _StepLimit
+                raise StepLimit
             self.left -= 1
             u, v = z - (z - p - si) % P, z - (z - q - tj) % Q
             if only_t:
@@ -216,8 +216,8 @@ def first_common(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | None
 def _first_in(s: Nest, t: Nest, lo: int, hi: int, whole: bool) -> int | None:
     """Return what `first_common` does, by one way after another; `whole` if the window is a common period."""
     try:
-        return _Search(ISL_AFTER).first(s, 0, t, 0, lo, hi)
-    except _StepLimit:
+        return Search(ISL_AFTER).first(s, 0, t, 0, lo, hi)
+    except StepLimit:
         pass
     if whole and is_disjoint(s, t):
         return None
@@ -225,8 +225,8 @@ def _first_in(s: Nest, t: Nest, lo: int, hi: int, whole: bool) -> int | None:
         with suppress(isl.OutOfOperations):
             return isl.nests_first_common((s, t), lo, hi)
     try:
-        return _Search(current().budget).first(s, 0, t, 0, lo, hi)
-    except _StepLimit:
+        return Search(current().budget).first(s, 0, t, 0, lo, hi)
+    except StepLimit:
         raise TooHard(
             f"first common element of {s} and {t} in [{lo}, {hi}): about {_pairs_between(s, t, lo, hi)} pairs of "
             f"blocks, more than the budget of {current().budget}; "
@@ -293,12 +293,12 @@ def count_common(s: Nest, t: Nest, lo: int, hi: int) -> int:
     common = lcm(s[0][1], t[0][1])
     whole, rest = divmod(hi - lo, common)
     if not whole:
-        return _Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, lo, hi)
+        return Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, lo, hi)
     if common <= SHORT:
         mask = bits(s, lo, lo + common) & bits(t, lo, lo + common)
         return whole * mask.bit_count() + (mask & ((1 << rest) - 1)).bit_count()
     total = whole * _count_period(s, t)
-    return total + (_Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, lo, lo + rest) if rest else 0)
+    return total + (Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, lo, lo + rest) if rest else 0)
 
 
 def _count_period(s: Nest, t: Nest) -> int:
@@ -316,7 +316,7 @@ def _count_period(s: Nest, t: Nest) -> int:
         return sum(m * n for m, n in pairs)
     if s[0][0] + t[0][0] > RESIDUES * g and max(P, Q) <= TABLE:  # more distances between blocks than residues
         return int(np.dot(_residue_table(s, P, g), _residue_table(t, Q, g)))
-    return _Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, 0, P // g * Q)
+    return Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, 0, P // g * Q)
 
 
 def _multiples(i: int, by: int, n: int, steps: int) -> Int64Array:
@@ -390,7 +390,7 @@ def _add_turned(out: list[int], counts: list[int], by: int, times: int) -> None:
         out[(r + by) % g] += n * times
 
 
-class _Count:
+class Count:
     """The number of common elements of two nests, summed over the relative shifts of their blocks."""
 
     __slots__ = ("left",)

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import combinations, pairwise
+from itertools import pairwise
 from math import gcd, lcm
 
 from tapestry_sets import explicit
 from tapestry_sets.limits import TooHard, check_pieces, current
 from tapestry_sets.nest import (
     EMPTY,
-    MASK_BITS,
     Item,
     Nest,
-    bits,
     canonical,
     clip,
     count,
@@ -33,7 +31,6 @@ from tapestry_sets.nest import (
     repeat,
     scale,
     shift,
-    solid_items,
 )
 from tapestry_sets.pairs import descend, is_subset, surely_disjoint
 
@@ -135,7 +132,7 @@ class _Fill(_Steps):
         """Append the items of a window of numbers that spans several blocks of both."""
         (_, P, p), (b, R, q) = s[0], t[0]
         n, first = _numbering(s)
-        if hi - lo >= 2 * lcm(n, R):  # the whole line's answer, clipped, is shorter than block by block
+        if hi - lo > lcm(n, R):  # the whole line's answer, clipped, is shorter than block by block
             z = nth(s, lo - k0)
             last = nth(s, hi - 1 - k0)
             nests = self.whole(shift(s, -z), shift(t, tj - lo))
@@ -198,12 +195,19 @@ def fill(outer: Sequence[Nest], ink: Sequence[Nest]) -> list[Nest]:
     return explicit.merge_nests(out)
 
 
-def fill_within(outer: Sequence[Nest], first: int, ink: Sequence[Nest], lo: int, hi: int) -> list[Nest]:
+def fill_within(
+    outer: Sequence[Nest], first: int, ink: Sequence[Nest], lo: int, hi: int, instead: str = FILL_INSTEAD
+) -> list[Nest]:
     """Return what `fill` does as nests that are right in a window, whose first element has the number `first`.
 
-    The nests need to be right in the window, and in its numbers, alone.
+    The nests need to be right in the window, and in its numbers, alone. `instead` is what an error names to ask.
+
+    Examples
+    --------
+    >>> fill_within([((1, 2, 0),)], 0, [((1, 3, 0),)], 4, 16)  # 4, 10: the elements 0 and 3 of those from 4 on
+    [((1, 6, 4),)]
     """
-    steps = _Fill(f"setts of a filled set in [{lo}, {hi})", FILL_INSTEAD)
+    steps = _Fill(f"setts of a filled set in [{lo}, {hi})", instead)
     found: list[Item] = []
     for item, k, many in _in_order(outer, lo, hi, first, steps):
         for t in ink:
@@ -264,7 +268,7 @@ class _Sample(_Steps):
         if surely_disjoint(s, si, at, aj):
             return
         (a, P, p), (b, Q, q) = s[0], at[0]
-        if hi - lo >= 2 * lcm(P, Q):  # the whole line's answer, clipped, is shorter than block by block
+        if hi - lo > lcm(P, Q):  # the whole line's answer, clipped, is shorter than block by block
             nests = self.whole(shift(s, si - lo), shift(at, aj - lo))
             out += _clipped(nests, count(at, lo - aj, hi - aj), k)
             return
@@ -309,12 +313,19 @@ def sample(inner: Sequence[Nest], at: Sequence[Nest]) -> list[Nest]:
     return explicit.merge_nests(out)
 
 
-def sample_within(inner: Sequence[Nest], at: Sequence[Nest], lo: int, hi: int, first: int, last: int) -> list[Nest]:
+def sample_within(
+    inner: Sequence[Nest], at: Sequence[Nest], lo: int, hi: int, first: int, last: int, instead: str = SAMPLE_INSTEAD
+) -> list[Nest]:
     """Return what `sample` does as nests that are right for the numbers [first, last), whose elements are in [lo, hi).
 
-    The nests need to be right in the window [lo, hi) alone.
+    The nests need to be right in the window [lo, hi) alone. `instead` is what an error names to ask.
+
+    Examples
+    --------
+    >>> sample_within([((1, 3, 0),)], [((1, 2, 0),)], 0, 12, 0, 6)  # multiples of three among the even numbers
+    [((1, 3, 0),)]
     """
-    steps = _Sample(f"setts of a sampled set in [{first}, {last})", SAMPLE_INSTEAD)
+    steps = _Sample(f"setts of a sampled set in [{first}, {last})", instead)
     found: list[Item] = []
     for item, k, _ in _in_order(at, lo, hi, first, steps):
         for s in inner:
@@ -359,7 +370,7 @@ def _blocks(item: Item, steps: _Steps) -> Iterator[Item]:
         return
     a, P, p = item.tail[0]
     blocks = range(p - P if p else 0, item.length, P)
-    steps.spend(len(blocks))
+    steps.spend(max(0, -((blocks.start - item.length) // P)))  # len() of a range stops at the machine's word
     for z in blocks:
         block = clip(item.tail, max(0, z), min(item.length, z + a))
         if block is not None:
@@ -372,7 +383,10 @@ Pairs = list[tuple[Nest, Nest]]
 """A disjoint union of (rows) x (columns)."""
 
 
-def split(s: Nest, n: int, rows: int | None = None) -> Pairs:
+SPLIT_INSTEAD = "divmod of elements, and sample, need none"
+
+
+def split(s: Nest, n: int, rows: int | None = None, instead: str = SPLIT_INSTEAD) -> Pairs:
     """Return s as a disjoint union of {n*y + x : y in rows, x in columns, 0 <= x < n}.
 
     Parameters
@@ -381,7 +395,9 @@ def split(s: Nest, n: int, rows: int | None = None) -> Pairs:
     n : int
         The length of a row, >= 1.
     rows : int, optional
-        Only rows 0 to this count; by default the whole line.
+        Only rows 0 to this count; by default the whole line. The rows returned are right among these alone.
+    instead : str, optional
+        What an error names to ask.
 
     Raises
     ------
@@ -401,12 +417,14 @@ def split(s: Nest, n: int, rows: int | None = None) -> Pairs:
     g = gcd(P, n)
     found: Pairs = []
     if n <= P:
-        for start in _starts(a, P, p, None if rows is None else rows * n, n // g):
-            found += _split_block(a, P // g * n, start, s[1:], n)
-            check_pieces(len(found), f"split into rows of {n}", "divmod of elements, and sample, need none")
+        starts = _starts(a, P, p, None if rows is None else rows * n, n // g)
+        check_pieces((starts.stop - starts.start) // P, f"split into rows of {n}", instead)
+        for start in starts:
+            found += _split_block(a, P // g * n, start, s[1:], n, instead)
+            check_pieces(len(found), f"split into rows of {n}", instead)
     else:
         distinct = P // g if rows is None else min(rows, P // g)
-        check_pieces(distinct, f"split into rows of {n}", "divmod of elements, and sample, need none")
+        check_pieces(distinct, f"split into rows of {n}", instead)
         for row in range(distinct):
             found += _row(s, row * n, n, (1, P // g, row))
     return join_rows(found)
@@ -416,7 +434,6 @@ def _starts(a: int, P: int, p: int, end: int | None, in_common: int) -> range:
     """Return the starts of the blocks that meet [0, end), or of one common period if these are fewer."""
     first = -((p + a - 1) // P) if end is not None else 0
     blocks = in_common if end is None else min(-(-(end - p) // P) - first, in_common)
-    check_pieces(blocks, "split into rows", "divmod of elements, and sample, need none")
     return range(p + first * P, p + (first + blocks) * P, P)
 
 
@@ -429,13 +446,13 @@ def _row(s: Nest, at: int, n: int, level: tuple[int, int, int], lo: int = 0, hi:
     return [(canonical([level]), column)]
 
 
-def _split_block(a: int, P: int, p: int, tail: Nest, n: int) -> Pairs:
+def _split_block(a: int, P: int, p: int, tail: Nest, n: int, instead: str) -> Pairs:
     """Split the blocks (a, P, p) with `tail` inside, where n divides P: first row, whole rows, last row."""
     found: Pairs = []
     whole_from, whole_to = -(-p // n), (p + a) // n
     if whole_from < whole_to:
         level = (whole_to - whole_from, P // n, whole_from)
-        inside = split(shift(tail, p - whole_from * n), n, whole_to - whole_from)
+        inside = split(shift(tail, p - whole_from * n), n, whole_to - whole_from, instead)
         found += [(canonical([level, *rows]), columns) for rows, columns in inside]
     for row in sorted({p // n, (p + a - 1) // n}):
         if not whole_from <= row < whole_to:
@@ -445,6 +462,8 @@ def _split_block(a: int, P: int, p: int, tail: Nest, n: int) -> Pairs:
 
 def join_rows(found: Pairs) -> Pairs:
     """Return fewer pairs: those of the same columns are joined, then those of the same rows."""
+    if len(found) < 2:
+        return [pair for pair in found if pair[0] != EMPTY]
     by_columns: dict[Nest, list[Nest]] = {}
     for rows, columns in found:
         if rows != EMPTY:
@@ -584,57 +603,3 @@ def _holds(s: Nest, item: Item) -> bool:
     with suppress(TooHard):
         return is_subset(shift(item.tail, item.start), s, item.start, _end(item))
     return False
-
-
-def reduced(every: Iterable[Nest]) -> list[Nest]:
-    """Return disjoint nests no two of which `explicit.merge_nests` makes one.
-
-    Examples
-    --------
-    >>> reduced([((1, 6, 0),), ((1, 7, 3),), ((1, 6, 3),)])
-    [((1, 3, 0),), ((1, 7, 3),)]
-    """
-    left = [s for s in every if s != EMPTY]
-    while True:
-        two = next(((s, t, alike) for s, t in _likely(left) if len(alike := explicit.merge_nests([s, t])) == 1), None)
-        if two is None:
-            return left
-        s, t, alike = two
-        left = [alike[0] if u == s else u for u in left if u != t]
-
-
-def _likely(every: list[Nest]) -> Iterator[tuple[Nest, Nest]]:
-    """Yield the pairs that may make one nest: all others have blocks of different lengths that do not touch."""
-    if len(every) < 3:
-        yield from combinations(every, 2)
-        return
-    alike: dict[tuple[int, int, Nest], list[Nest]] = {}
-    solid: dict[tuple[int, int], Nest] = {}
-    for s in every:
-        a, P, p = s[0]
-        alike.setdefault((a, P, s[1:]), []).append(s)
-        if len(s) == 1:
-            solid[P, p] = s
-    for group in alike.values():
-        yield from combinations(group, 2)
-    for (P, p), s in solid.items():
-        t = solid.get((P, (p + s[0][0]) % P))
-        if t is not None:
-            yield s, t
-    short = [s for s in every if period(s) <= MASK_BITS]
-    lengths = {s: _run_lengths(s) for s in short} if len(short) > 1 else {}
-    for s, t in combinations(short, 2):
-        common = lcm(period(s), period(t))
-        if common <= MASK_BITS and (len(lengths[s] | lengths[t]) == 1 or _touch(s, t, common)):
-            yield s, t
-
-
-def _run_lengths(s: Nest) -> frozenset[int]:
-    return frozenset(item.length for item in solid_items(bits(shift(s, -s[0][2]), 0, period(s))))
-
-
-def _touch(s: Nest, t: Nest, common: int) -> bool:
-    """Return whether an element of one nest is next to one of the other."""
-    one, two = bits(s, 0, common), bits(t, 0, common)
-    beside = one << 1 | one >> 1 | one >> common - 1 | (one & 1) << common - 1
-    return bool(beside & two)

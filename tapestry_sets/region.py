@@ -15,9 +15,20 @@ from typing import Self, TypeVar, overload
 
 import numpy as np
 
-from tapestry_sets import draw, explicit, inner, pairs, rowmajor
+from tapestry_sets import draw, explicit, pairs, rowmajor
 from tapestry_sets import nest as nests
-from tapestry_sets.axis import Axis, Progression, Span, common_progression, interval, meet_axis, normal, stepping
+from tapestry_sets.axis import (
+    Axis,
+    Progression,
+    Span,
+    common_progression,
+    fill_axis,
+    interval,
+    meet_axis,
+    normal,
+    sample_axis,
+    stepping,
+)
 from tapestry_sets.limits import TooManyPieces, check_pieces
 from tapestry_sets.nest import EMPTY, Nest, Run
 from tapestry_sets.rowmajor import Terms
@@ -76,24 +87,13 @@ class _Points(ABC):
         """Return the smallest box that holds all points, as (lo, hi) with hi exclusive; None without points."""
 
     @abstractmethod
-    def isdisjoint(self, other: _Points) -> bool:
-        """Return whether the sets share no point."""
-
-    @abstractmethod
-    def count_common(self, other: _Points) -> int:
-        """Return how many points both sets hold, without listing them."""
-
-    @abstractmethod
-    def first_common(self, other: _Points) -> Ints | None:
-        """Return the first common point in row-major order, or None."""
-
-    @abstractmethod
-    def issubset(self, other: _Points) -> bool:
-        """Return whether every point is in `other`; also written ``a <= b``."""
-
-    @abstractmethod
     def _numbered(self) -> Reshaped:
         """Return the same points, held by their row-major numbers."""
+
+    @property
+    def _terms(self) -> Terms:
+        """The row-major numbers as terms."""
+        return self._numbered().terms
 
     def __str__(self) -> str:
         return draw.summary(self)
@@ -116,6 +116,53 @@ class _Points(ABC):
         if len(at) != self.rank:
             raise ValueError(f"Region: point {at} must have one entry for each axis of shape {self.shape}")
         return self._holds(at)
+
+    def isdisjoint(self, other: _Points) -> bool:
+        """Return whether the sets share no point.
+
+        Raises
+        ------
+        ValueError
+            If the boxes differ.
+        TooHard
+            If one is reshaped and the question takes more than the budget; see `limits`.
+        """
+        self._same_box(other, "isdisjoint")
+        if isinstance(self, Reshaped) or isinstance(other, Reshaped):
+            return rowmajor.is_disjoint(self._terms, other._terms, prod(self.shape))
+        return all(_disjoint(r, s) for r in self.regions for s in other.regions)
+
+    def count_common(self, other: _Points) -> int:
+        """Return how many points both sets hold, without listing them; raises as `isdisjoint` does.
+
+        Examples
+        --------
+        >>> box = (10**6, 10**6)
+        >>> evens = Region.from_slices(box, (slice(0, None, 2), slice(None)))
+        >>> thirds = Region.from_slices(box, (slice(0, None, 3), slice(None)))
+        >>> evens.count_common(thirds)
+        166667000000
+        """
+        self._same_box(other, "count_common")
+        if isinstance(self, Reshaped) or isinstance(other, Reshaped):
+            return rowmajor.count_common(self._terms, other._terms, prod(self.shape))
+        return sum(_count_common(r, s) for r in self.regions for s in other.regions)
+
+    def first_common(self, other: _Points) -> Ints | None:
+        """Return the first common point in row-major order, or None; raises as `isdisjoint` does."""
+        self._same_box(other, "first_common")
+        if isinstance(self, Reshaped) or isinstance(other, Reshaped):
+            return rowmajor.first_common(self._terms, other._terms, self.shape)
+        found = [_first_common(r, s) for r in self.regions for s in other.regions]
+        return min((point for point in found if point is not None), default=None)
+
+    def issubset(self, other: _Points) -> bool:
+        """Return whether every point is in `other`; also written ``a <= b``; raises as `isdisjoint` does."""
+        self._same_box(other, "issubset")
+        if isinstance(self, Reshaped) or isinstance(other, Reshaped):
+            return rowmajor.is_subset(self._terms, other._terms, prod(self.shape))
+        # the members of a union are disjoint, so that all is covered if the common points add up
+        return self.count_common(other) == self.size
 
     def same_points(self, other: _Points) -> bool:
         """Return whether both sets hold the same points, whatever their form.
@@ -188,7 +235,7 @@ class _Points(ABC):
         2
         """
         self._from_zero("reshape")
-        return Reshaped._of(reshaped(shape, self.shape), self._numbered().terms)
+        return Reshaped._of(reshaped(shape, self.shape), self._terms)
 
     def _from_zero(self, verb: str) -> None:
         if any(self.start):
@@ -252,76 +299,10 @@ class _Products(_Points):
         lo = tuple(min(b[0][axis] for b in each) for axis in range(self.rank))
         return lo, tuple(max(b[1][axis] for b in each) for axis in range(self.rank))
 
-    def isdisjoint(self, other: _Points) -> bool:
-        """Return whether the sets share no point.
-
-        Raises
-        ------
-        ValueError
-            If the boxes differ.
-        """
-        self._same_box(other, "isdisjoint")
+    def __and__(self, other: Region | Regions) -> Regions:
         if isinstance(other, Reshaped):
-            return other.isdisjoint(self)
-        return all(_disjoint(r, s) for r in self.regions for s in other.regions)
-
-    def count_common(self, other: _Points) -> int:
-        """Return how many points both sets hold, without listing them.
-
-        Raises
-        ------
-        ValueError
-            If the boxes differ.
-
-        Examples
-        --------
-        >>> box = (10**6, 10**6)
-        >>> evens = Region.from_slices(box, (slice(0, None, 2), slice(None)))
-        >>> thirds = Region.from_slices(box, (slice(0, None, 3), slice(None)))
-        >>> evens.count_common(thirds)
-        166667000000
-        """
-        self._same_box(other, "count_common")
-        if isinstance(other, Reshaped):
-            return other.count_common(self)
-        return sum(_count_common(r, s) for r in self.regions for s in other.regions)
-
-    def first_common(self, other: _Points) -> Ints | None:
-        """Return the first common point in row-major order, or None.
-
-        Raises
-        ------
-        ValueError
-            If the boxes differ.
-        """
-        self._same_box(other, "first_common")
-        if isinstance(other, Reshaped):
-            return other.first_common(self)
-        found = [_first_common(r, s) for r in self.regions for s in other.regions]
-        return min((point for point in found if point is not None), default=None)
-
-    def issubset(self, other: _Points) -> bool:
-        """Return whether every point is in `other`; also written ``a <= b``.
-
-        Raises
-        ------
-        ValueError
-            If the boxes differ.
-        """
-        self._same_box(other, "issubset")
-        if isinstance(other, Reshaped):
-            return self._numbered().issubset(other)
-        # the members of a union are disjoint, so that all is covered if the common points add up
-        return self.count_common(other) == self.size
-
-    @overload
-    def __and__(self, other: Region | Regions) -> Regions: ...
-    @overload
-    def __and__(self, other: Reshaped) -> Reshaped: ...
-    def __and__(self, other: Region | Regions | Reshaped) -> Regions | Reshaped:
+            return NotImplemented  # Reshaped.__rand__ answers
         self._same_box(other, "&")
-        if isinstance(other, Reshaped):
-            return other & self
         found: list[Region] = []
         for r in self.regions:
             for s in other.regions:
@@ -330,38 +311,26 @@ class _Products(_Points):
         one = len(found) < 2 or (len(self.regions) == len(other.regions) == 1)
         return Regions._of(self.shape, found if one else _merge(found), self.start)
 
-    @overload
-    def __sub__(self, other: Region | Regions) -> Regions: ...
-    @overload
-    def __sub__(self, other: Reshaped) -> Reshaped: ...
-    def __sub__(self, other: Region | Regions | Reshaped) -> Regions | Reshaped:
-        self._same_box(other, "-")
+    def __sub__(self, other: Region | Regions) -> Regions:
         if isinstance(other, Reshaped):
-            return self._numbered() - other
+            return NotImplemented  # Reshaped.__rsub__ answers
+        self._same_box(other, "-")
         found = _subtract(self.regions, other.regions)
         few = len(found) < 2 or (len(self.regions) == len(other.regions) == 1 and found[0].is_box)
         # the parts of one box outside another differ on several axes, or lie on both sides of it
         return Regions._of(self.shape, found if few else _merge(found), self.start)
 
-    @overload
-    def __or__(self, other: Region | Regions) -> Regions: ...
-    @overload
-    def __or__(self, other: Reshaped) -> Reshaped: ...
-    def __or__(self, other: Region | Regions | Reshaped) -> Regions | Reshaped:
-        self._same_box(other, "|")
+    def __or__(self, other: Region | Regions) -> Regions:
         if isinstance(other, Reshaped):
-            return self._numbered() | other
+            return NotImplemented  # Reshaped.__ror__ answers
+        self._same_box(other, "|")
         found = [*self.regions, *_subtract(other.regions, self.regions)]
         return Regions._of(self.shape, _merge(found), self.start)
 
-    @overload
-    def __xor__(self, other: Region | Regions) -> Regions: ...
-    @overload
-    def __xor__(self, other: Reshaped) -> Reshaped: ...
-    def __xor__(self, other: Region | Regions | Reshaped) -> Regions | Reshaped:
-        self._same_box(other, "^")
+    def __xor__(self, other: Region | Regions) -> Regions:
         if isinstance(other, Reshaped):
-            return self._numbered() ^ other
+            return NotImplemented  # Reshaped.__rxor__ answers
+        self._same_box(other, "^")
         found = _subtract(self.regions, other.regions) + _subtract(other.regions, self.regions)
         return Regions._of(self.shape, _merge(found), self.start)
 
@@ -1211,50 +1180,8 @@ class Reshaped(_Points):
         """Return the smallest box that holds all points, as (lo, hi) with hi exclusive; None without points."""
         return rowmajor.bounds(self.terms, self.shape)
 
-    def isdisjoint(self, other: _Points) -> bool:
-        """Return whether the sets share no point.
-
-        Raises
-        ------
-        ValueError
-            If the boxes differ.
-        """
-        return rowmajor.is_disjoint(self.terms, self._terms_of(other, "isdisjoint"), self._room)
-
-    def count_common(self, other: _Points) -> int:
-        """Return how many points both sets hold, without listing them.
-
-        Raises
-        ------
-        ValueError
-            If the boxes differ.
-        """
-        return rowmajor.count_common(self.terms, self._terms_of(other, "count_common"), self._room)
-
-    def first_common(self, other: _Points) -> Ints | None:
-        """Return the first common point in row-major order, or None.
-
-        Raises
-        ------
-        ValueError
-            If the boxes differ.
-        """
-        both = rowmajor.meet(self.terms, self._terms_of(other, "first_common"), self._room)
-        z = rowmajor.first(both, 0, self._room)
-        return None if z is None else rowmajor.point_of(z, self.shape)
-
-    def issubset(self, other: _Points) -> bool:
-        """Return whether every point is in `other`; also written ``a <= b``.
-
-        Raises
-        ------
-        ValueError
-            If the boxes differ.
-        """
-        return rowmajor.is_subset(self.terms, self._terms_of(other, "issubset"), self._room)
-
     def _terms_of(self, other: object, verb: str) -> Terms:
-        return self._same_box(other, verb)._numbered().terms
+        return self._same_box(other, verb)._terms
 
     def __and__(self, other: _Points) -> Reshaped:
         return self._with(rowmajor.meet(self.terms, self._terms_of(other, "&"), self._room))
@@ -1270,6 +1197,23 @@ class Reshaped(_Points):
         theirs = self._terms_of(other, "^")
         mine = rowmajor.subtract(self.terms, theirs, self._room)
         return self._with(mine + rowmajor.subtract(theirs, self.terms, self._room))
+
+    def _left(self, other: Region | Regions, verb: str) -> Reshaped:
+        """Return the operand on the left, held by its numbers, if it is in this box."""
+        other._same_box(self, verb)
+        return other._numbered()
+
+    def __rand__(self, other: Region | Regions) -> Reshaped:
+        return self._left(other, "&") & self
+
+    def __rsub__(self, other: Region | Regions) -> Reshaped:
+        return self._left(other, "-") - self
+
+    def __ror__(self, other: Region | Regions) -> Reshaped:
+        return self._left(other, "|") | self
+
+    def __rxor__(self, other: Region | Regions) -> Reshaped:
+        return self._left(other, "^") ^ self
 
     def __invert__(self) -> Reshaped:
         return Region.full(self.shape)._numbered() - self
@@ -1287,8 +1231,8 @@ class Reshaped(_Points):
         shape, size = where.counts, self._room
         if where.is_empty:
             return Reshaped._of(shape, ())
-        there = rowmajor.flat(where.nests, where.shape)
-        return Reshaped._of(shape, _along(self.terms, lambda s: inner.sample(s, there, 0, size), prod(shape)))
+        there, many = rowmajor.flat(where.nests, where.shape), prod(shape)
+        return Reshaped._of(shape, rowmajor.changed(self.terms, lambda s: sample_axis(s, there, 0, size, many), many))
 
     def fill_into(self, scaffold: Region | Regions) -> Reshaped:
         """Return the points of `scaffold` whose ranks along the axes are in this set; see `Region.fill`.
@@ -1324,7 +1268,7 @@ class Reshaped(_Points):
         if where.is_empty:
             return Reshaped._of(where.shape, ())
         there, size = rowmajor.flat(where.nests, where.shape), prod(where.shape)
-        return Reshaped._of(where.shape, _along(self.terms, lambda s: inner.fill(there, s, 0, size), size))
+        return Reshaped._of(where.shape, rowmajor.changed(self.terms, lambda s: fill_axis(there, s, 0, size), size))
 
     def merge(self) -> Regions:
         """Return the members, no two of which are one along an axis; the same as `explicit`."""
@@ -1399,8 +1343,8 @@ def _sampled(r: Region, at: Region, shape: Ints) -> list[Region]:
     if at.is_empty:
         return []
     axes = [
-        inner.sample(s, t, lo, lo + n) if s and s != t else [()]
-        for s, t, lo, n in zip(r.nests, at.nests, r.start, r.shape, strict=True)
+        sample_axis(s, t, lo, lo + n, many) if s and s != t else [()]
+        for s, t, lo, n, many in zip(r.nests, at.nests, r.start, r.shape, shape, strict=True)
     ]
     return [Region._of(shape, raw, (0,) * len(shape)) for raw in product(*axes)]
 
@@ -1410,7 +1354,7 @@ def _filled(at: Region, ink: Region) -> list[Region]:
     if at.is_empty:
         return []
     axes = [
-        inner.fill(t, s, lo, lo + n) if s else [t]
+        fill_axis(t, s, lo, lo + n) if s else [t]
         for s, t, lo, n in zip(ink.nests, at.nests, at.start, at.shape, strict=True)
     ]
     return [Region._of(at.shape, raw, at.start) for raw in product(*axes)]
@@ -1613,12 +1557,6 @@ def _conjunctions(part: object, what: str) -> list[tuple[Nest, ...]]:
         case Integers():
             return [(s,) for s in part.setts()._nests]
     raise TypeError(f"{what} must be a Stripe or another set of integers, not {type(part).__name__}")
-
-
-def _along(terms: Terms, change: Callable[[Nest], list[Nest]], size: int) -> Terms:
-    """Return the terms with each nest changed to a union of nests; the change must not join two numbers."""
-    found = (choice for term in terms for choice in product(*(change(s) for s in term or ((),))))
-    return rowmajor.tidy(found, size, inner.VIEWS)
 
 
 def _listed(term: tuple[Nest, ...], shape: Ints) -> list[Region]:

@@ -2,21 +2,24 @@
 
 Points are held by their numbers as *terms*: a disjoint union of conjunctions of nests. A number is held if all
 nests of one term hold it. Terms are closed under ``& - ~`` without listing anything, and what is asked of them
-is asked of nests. All of it is about the numbers in [0, size), the size of the box.
+is asked of nests. All of it is about the numbers in [0, size), the size of the box. Whatever is asked has
+one budget for all terms together; see `conjunction.question`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import combinations
-from math import gcd, lcm, prod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import combinations, product
+from math import prod
 
 import numpy as np
 
-from tapestry_sets import conjunction, explicit
+from tapestry_sets import conjunction, explicit, ranks
 from tapestry_sets import nest as nests
-from tapestry_sets.limits import TooHard, check_pieces, current
-from tapestry_sets.nest import EMPTY, Item, Nest
+from tapestry_sets.axis import VIEWS
+from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, current, limits
+from tapestry_sets.nest import EMPTY, Nest
 from tapestry_sets.pairs import surely_disjoint
 from tapestry_sets.shapes import Ints
 from tapestry_sets.stripe import Int64Array
@@ -25,6 +28,15 @@ Term = tuple[Nest, ...]
 """A conjunction of nests; ``()`` holds every number."""
 Terms = tuple[Term, ...]
 """Conjunctions that share no number of the box."""
+
+SMALL = conjunction.MASK_SPAN
+"""In boxes up to this size counting is quick."""
+
+FEW = 256
+"""How many terms of a difference are looked at for an element, before elements are counted."""
+
+ATTEMPT = 4
+"""The part of a budget, one of so many, that an attempt may take before another way is gone."""
 
 NEEDS_NONE = "size, `in`, isdisjoint, count_common and first_common need none"
 
@@ -85,12 +97,25 @@ def terms_of(found: Iterable[Nest], size: int) -> Terms:
 def tidy(terms: Iterable[Term], size: int, instead: str = NEEDS_NONE) -> Terms:
     """Return the terms without those that are seen to be empty, each nest in its normal form in [0, size)."""
     out: list[Term] = []
-    for term in terms:
-        kept = conjunction.tidy(nests.in_window(s, 0, size) for s in term)
-        if size and kept != (EMPTY,) and not any(surely_disjoint(s, 0, t, 0) for s, t in combinations(kept, 2)):
-            out.append(kept)
-            check_pieces(len(out), "terms of a reshaped set", instead)
+    with conjunction.question() as work:
+        for term in terms:
+            work.left -= len(term) ** 2 // 4  # the nests are compared two by two
+            if work.left < 0:
+                raise TooHard(
+                    f"reshaped set: its terms take more than the budget of {work.most} comparisons; combine "
+                    f"fewer members at a time, or allow more by limits(budget={4 * work.most})"
+                )
+            kept = conjunction.tidy(nests.in_window(s, 0, size) for s in term)
+            if size and kept != (EMPTY,) and not any(surely_disjoint(s, 0, t, 0) for s, t in combinations(kept, 2)):
+                out.append(kept)
+                check_pieces(len(out), "terms of a reshaped set", instead)
     return tuple(out)
+
+
+def changed(terms: Terms, change: Callable[[Nest], list[Nest]], size: int) -> Terms:
+    """Return the terms with each nest changed to a union of nests; the change must not join two numbers."""
+    found = (choice for term in terms for choice in product(*(change(s) for s in term or ((),))))
+    return tidy(found, size, VIEWS)
 
 
 def cut(terms: Terms, lo: int, hi: int) -> Terms:
@@ -105,15 +130,17 @@ def contains(terms: Terms, z: int) -> bool:
 
 def count(terms: Terms, size: int) -> int:
     """Return how many numbers are held."""
-    return sum(conjunction.count(term, 0, size) for term in terms)
+    with conjunction.question():
+        return sum(conjunction.count(term, 0, size) for term in terms)
 
 
 def first(terms: Terms, lo: int, size: int) -> int | None:
     """Return the smallest number >= lo that is held, or None."""
     found: int | None = None
-    for term in terms:
-        z = conjunction.first(term, lo, size if found is None else found)
-        found = z if z is not None else found
+    with conjunction.question():
+        for term in terms:
+            z = conjunction.first(term, lo, size if found is None else found)
+            found = z if z is not None else found
     return found
 
 
@@ -135,31 +162,58 @@ def meet(xs: Terms, ys: Terms, size: int) -> Terms:
 
 def subtract(xs: Terms, ys: Terms, size: int) -> Terms:
     """Return the terms of the difference: for each nest what it lacks, of what the nests before it hold."""
-    for y in ys:
-        missing = [(y[:at], c) for at, s in enumerate(y) for c in nests.complement(s)]
-        _check_work(len(xs) * len(missing))
-        xs = tidy(((*x, *held, c) for x in xs for held, c in missing), size)
+    with conjunction.question():
+        for y in ys:
+            missing = [(y[:at], c) for at, s in enumerate(y) for c in nests.complement(s)]
+            _check_work(len(xs) * len(missing))
+            xs = tidy(((*x, *held, c) for x in xs for held, c in missing), size)
     return xs
 
 
 def is_disjoint(xs: Terms, ys: Terms, size: int) -> bool:
     """Return whether no number is in both."""
     _check_work(len(xs) * len(ys))
-    return all(conjunction.is_disjoint(x + y, 0, size) for x in xs for y in ys)
+    with conjunction.question():
+        return all(conjunction.is_disjoint(x + y, 0, size) for x in xs for y in ys)
 
 
 def count_common(xs: Terms, ys: Terms, size: int) -> int:
     """Return how many numbers are in both."""
     _check_work(len(xs) * len(ys))
-    return sum(conjunction.count(x + y, 0, size) for x in xs for y in ys)
+    with conjunction.question():
+        return sum(conjunction.count(x + y, 0, size) for x in xs for y in ys)
+
+
+def first_common(xs: Terms, ys: Terms, shape: Ints) -> Ints | None:
+    """Return the first point of a box from zero whose number is in both, or None."""
+    size = prod(shape)
+    with conjunction.question():
+        z = first(meet(xs, ys, size), 0, size)
+    return None if z is None else point_of(z, shape)
 
 
 def is_subset(xs: Terms, ys: Terms, size: int) -> bool:
     """Return whether every number of xs is in ys."""
     _check_work(len(xs) * len(ys))
-    left = [x for x in xs if not any(_is_covered(x, y, size) for y in ys)]
-    # terms share no number, so that all is covered if the common numbers add up
-    return all(conjunction.count(x, 0, size) == count_common((x,), ys, size) for x in left)
+    with conjunction.question() as work:
+        left = tuple(x for x in xs if not any(_is_covered(x, y, size) for y in ys))
+        if left and size > SMALL:
+            with suppress(TooHard, TooManyPieces), limits(max_pieces=FEW), _part_of(work):
+                # what is missing is mostly soon found, and few terms are soon seen to be empty
+                return first(subtract(left, ys, size), 0, size) is None
+        # terms share no number, so that all is covered if the common numbers add up
+        return all(conjunction.count(x, 0, size) == count_common((x,), ys, size) for x in left)
+
+
+@contextmanager
+def _part_of(work: conjunction.Work) -> Iterator[None]:
+    """Allow a part of what is left of a budget, and give back what was not needed of it."""
+    part = work.left // ATTEMPT
+    kept, work.left = work.left - part, part
+    try:
+        yield
+    finally:
+        work.left = max(work.left, 0) + kept
 
 
 def _is_covered(x: Term, y: Term, size: int) -> bool:
@@ -199,28 +253,28 @@ def restart(s: Nest, size: int) -> Nest:
 
 
 def bounds(terms: Terms, shape: Ints) -> tuple[Ints, Ints] | None:
-    """Return the tight bounds (lo, hi) of the points that terms hold, or None if they hold none.
-
-    On each axis the first slab from either side that holds a point is sought by halving.
-    """
+    """Return the tight bounds (lo, hi) of the points that terms hold, or None if they hold none."""
     size = prod(shape)
-    if first(terms, 0, size) is None:
-        return None
-    lows, highs = [], []
-    weight = size
-    for n in shape:
-        weight //= n
-        reaches = [0, n - 1]
-        for side in (0, 1):  # how many slabs at this side hold nothing
-            low, high = 0, n - 1
-            while low < high:
-                middle = (low + high) // 2
-                slab = nests.canonical([((middle + 1) * weight, n * weight, side * (n - middle - 1) * weight)])
-                low, high = (low, middle) if not is_disjoint(terms, ((slab,),), size) else (middle + 1, high)
-            reaches[side] = n - 1 - low if side else low
-        lows.append(reaches[0])
-        highs.append(reaches[1] + 1)
+    with conjunction.question():
+        if first(terms, 0, size) is None:
+            return None
+        lows, highs = [], []
+        weight = size
+        for n in shape:
+            weight //= n
+            lows.append(_empty_slabs(terms, n, weight, size, False))
+            highs.append(n - _empty_slabs(terms, n, weight, size, True))
     return tuple(lows), tuple(highs)
+
+
+def _empty_slabs(terms: Terms, n: int, weight: int, size: int, at_end: bool) -> int:
+    """Return how many indices at one end of an axis hold no point, of n of this weight, by halving."""
+    low, high = 0, n - 1
+    while low < high:
+        many = (low + high) // 2 + 1
+        slab = nests.canonical([(many * weight, n * weight, (n - many) * weight if at_end else 0)])
+        low, high = (many, high) if is_disjoint(terms, ((slab,),), size) else (low, many - 1)
+    return low
 
 
 # ------------------------------------------------------------------ numbers as products
@@ -245,69 +299,7 @@ def products(s: Nest, shape: Ints) -> list[tuple[Nest, ...]]:
     pieces: list[tuple[Nest, tuple[Nest, ...]]] = [(nests.in_window(s, 0, size), ())]
     for n in reversed(shape):
         size //= n
-        pieces = [(rows, (columns, *rest)) for flat, rest in pieces for rows, columns in _split(flat, n, size)]
+        parted = [(pair, rest) for numbers, rest in pieces for pair in ranks.split(numbers, n, size, NEEDS_NONE)]
+        pieces = [(rows, (columns, *rest)) for (rows, columns), rest in parted]
         check_pieces(len(pieces), f"reshape to {shape}", NEEDS_NONE)
     return [axes for rows, axes in pieces if nests.contains(rows, 0)]
-
-
-def _split(s: Nest, n: int, rows: int) -> list[tuple[Nest, Nest]]:
-    """Return the elements in [0, rows * n) as a disjoint union of (rows) x (columns) of rows of n."""
-    if s == EMPTY:
-        return []
-    if not s or n % s[0][1] == 0:
-        return [((), s)]
-    a, P, p = s[0]
-    g = gcd(P, n)
-    found: list[tuple[Nest, Nest]] = []
-    if P % n == 0:
-        found = _split_block(a, P, p, s[1:], n)
-    elif n < P:
-        for start in _block_starts(a, P, p, rows * n, n // g):
-            found += _split_block(a, lcm(P, n), start, s[1:], n)
-            check_pieces(len(found), f"reshape to rows of {n}", NEEDS_NONE)
-    else:
-        distinct = min(rows, P // g)
-        check_pieces(distinct, f"reshape to rows of {n}", NEEDS_NONE)
-        for row in range(distinct):
-            item = nests.clip(s, row * n, row * n + n)
-            if item is not None:
-                found.append((nests.canonical([(1, P // g, row)]), _column(item, row * n, n)))
-    return _join_rows(found)
-
-
-def _block_starts(a: int, P: int, p: int, end: int, in_common: int) -> range:
-    """Return the starts of the blocks that meet [0, end), or of one common period if these are fewer."""
-    first = -((p + a - 1) // P)
-    meeting = -(-(end - p) // P) - first
-    return range(p + first * P, p + (first + min(meeting, in_common)) * P, P)
-
-
-def _column(item: Item, offset: int, n: int) -> Nest:
-    return explicit.from_items([item._replace(start=item.start - offset)], 0, n)[0]
-
-
-def _split_block(a: int, P: int, p: int, tail: Nest, n: int) -> list[tuple[Nest, Nest]]:
-    """Split the blocks (a, P, p) with `tail` inside, where n divides P: first row, whole rows, last row."""
-    first, last = p // n, (p + a - 1) // n
-    found: list[tuple[Nest, Nest]] = []
-    whole_from, whole_to = -(-p // n), (p + a) // n
-    if whole_from < whole_to:
-        inside = _split(nests.shift(tail, p - whole_from * n), n, whole_to - whole_from)
-        level = (whole_to - whole_from, P // n, whole_from)
-        found += [(nests.canonical([level, *rows]), columns) for rows, columns in inside]
-    for row in {first, last}:
-        if whole_from <= row < whole_to:
-            continue
-        item = nests.clip(tail, max(0, row * n - p), min(a, row * n + n - p))
-        if item is not None:
-            found.append((nests.canonical([(1, P // n, row)]), _column(item, row * n - p, n)))
-    return found
-
-
-def _join_rows(found: list[tuple[Nest, Nest]]) -> list[tuple[Nest, Nest]]:
-    """Join pieces with the same columns."""
-    by_columns: dict[Nest, list[Nest]] = {}
-    for rows, columns in found:
-        if rows != EMPTY:
-            by_columns.setdefault(columns, []).append(rows)
-    return [(rows, columns) for columns, group in by_columns.items() for rows in explicit.merge_nests(group)]

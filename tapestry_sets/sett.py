@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import gcd, lcm, prod
+from typing import cast
 
 import numpy as np
 
-from tapestry_sets import conjunction, draw, explicit, pairs, ranks
+from tapestry_sets import conjunction, draw, explicit, pairs, ranks, unions
 from tapestry_sets import nest as nests
 from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, current, limits
 from tapestry_sets.nest import EMPTY, Item, Nest, Run
@@ -32,13 +33,19 @@ WALK_ABOVE = 1 << 22
 """Common elements are filtered from the smaller set up to this many, and sought one by one above it."""
 
 LEAPS = 500
-"""How many times a search goes from lazy set to lazy set before these are listed."""
+"""How many times a search goes from set to set before lazy ones are listed, and unions taken apart."""
+
+LEAPS_OF_MEMBERS = 20_000
+"""How many members may be asked on the way."""
 
 PIECES = 500
 """How many setts a lazy set may become where a question about several is answered by listing it."""
 
 LISTED = 1 << 22
 """How many elements of each set may be listed to answer a question about lazy sets."""
+
+FEW = 8
+"""So many elements are taken one after the other where an element is sought by its number."""
 
 NONE = np.empty(0, np.int64)
 
@@ -168,6 +175,8 @@ class Integers(ABC):
         [-2, -1, 0, 1, 2]
         """
         z = as_int(z, "rank: z")
+        if not z:
+            return 0  # no need to count, which would ask each set of a chain twice
         return self._count(0, z) if z >= 0 else -self._count(z, 0)
 
     def first(self, start: int, stop: int | None = None) -> int | None:
@@ -204,22 +213,59 @@ class Integers(ABC):
         return self._nth(k)
 
     def _nth(self, k: int) -> int:
-        """Return element k of a set that is not empty, by halving ranges that are counted."""
-        if k < 0:
-            lo, hi = -1, 0  # the largest z with at least -k elements in [z, 0)
-            while self._count(lo, 0) < -k:
-                lo, hi = 2 * lo, lo
-            while lo < hi - 1:
-                middle = (lo + hi) // 2
-                lo, hi = (lo, middle) if self._count(middle, 0) < -k else (middle, hi)
-            return lo
-        lo, hi = 0, 1  # the smallest z with more than k elements in [0, z]
-        while self._count(0, hi) <= k:
-            lo, hi = hi, 2 * hi
-        while lo < hi - 1:
-            middle = (lo + hi) // 2
-            lo, hi = (lo, middle) if self._count(0, middle) > k else (middle, hi)
-        return lo
+        """Return element k of a set that is not empty: from where it is if all are spread evenly."""
+        with conjunction.question():
+            n, span = self._density()
+            guess = k * span // n
+            return self._nth_from(guess, k - self._rank(guess), max(1, span // n))
+
+    def _rank(self, z: int) -> int:
+        return self._count(0, z) if z >= 0 else -self._count(z, 0)
+
+    def _density(self) -> tuple[int, int]:
+        """Return (n, span), such that about n in each span integers are elements; n is positive."""
+        return self._count(0, self.period) or 1, self.period
+
+    def _nth_from(self, z: int, k: int, step: int) -> int:
+        """Return the element of number k from z on; `step` is about how far it is from one element to the next.
+
+        What is counted lies between z and where the answer is looked for, and between ever closer bounds then.
+        """
+        step *= abs(k) + 1 if k < 0 else k + 1
+        if k < 0:  # down to bounds [z, hi) with element k of those from z on
+            hi, n = z, 0
+            while k < 0:
+                hi, z = z, z - step
+                n = self._count(z, hi)
+                k, step = k + n, 2 * step
+        else:
+            hi, n = z + step, self._count(z, z + step)
+            while k >= n:
+                z, k, step = hi, k - n, 2 * step
+                hi = z + step
+                n = self._count(z, hi)
+        return self._nth_between(z, hi, k, n)
+
+    def _nth_between(self, lo: int, hi: int, k: int, n: int) -> int:
+        """Return the element of number k of the n that lie in [lo, hi)."""
+        halve = False
+        while n > FEW and hi - lo > 1:
+            length = hi - lo
+            middle = (lo + hi) // 2 if halve else lo + min(max((2 * k + 1) * length // (2 * n), 1), length - 1)
+            below = self._count(lo, middle) if middle - lo <= hi - middle else n - self._count(middle, hi)
+            if k < below:
+                hi, n = middle, below
+            else:
+                lo, k, n = middle, k - below, n - below
+            halve = 2 * (hi - lo) > length
+        z = lo - 1
+        for _ in range(k + 1):
+            z = cast(int, self._first(z + 1, hi))
+        return z
+
+    def _nth_each(self, k: Int64Array) -> Int64Array:
+        """Return the elements of some numbers, of a set that is not empty."""
+        return _array(map(self._nth, k.tolist()))
 
     def elements(self, start: int, stop: int) -> Int64Array:
         """Return the elements in [start, stop) in ascending order, as int64.
@@ -317,6 +363,8 @@ class Integers(ABC):
         return self.issubset(other, within) and _set(other).issubset(self, within)
 
     def __and__(self, other: Operand) -> Intersection:
+        if type(self) is type(other) is Sett:  # asked most often
+            return Intersection((self, other))
         return Intersection((*map(_operand, self._factors), *map(_operand, _set(other)._factors)))
 
     def __or__(self, other: Operand) -> Setts:
@@ -362,7 +410,7 @@ class Integers(ABC):
         return Setts._reduced((self & other)._listed(within))
 
     def union(self, other: Operand, within: Window | None = None) -> Setts:
-        """Return the union as disjoint setts, no two of which `Sett.merge`; see `intersection` for `within`.
+        """Return the union as disjoint setts, no two of which make one; see `Setts`, and `intersection` for `within`.
 
         Raises
         ------
@@ -375,7 +423,7 @@ class Integers(ABC):
         Setts([Sett(Stripe(2, 2))])
         """
         _window(within, "union")
-        return Setts._reduced(_union(self._listed(within), _set(other)._listed(within), within))
+        return Setts._reduced(unions.union(self._listed(within), _set(other)._listed(within), within))
 
     def difference(self, other: Operand, within: Window | None = None) -> Setts:
         """Return the elements that are not in `other`, as disjoint setts; see `intersection` for `within`.
@@ -391,7 +439,7 @@ class Integers(ABC):
         Setts([Sett(Stripe(3, 1), Stripe(3, 1, phase=2))])
         """
         _window(within, "difference")
-        return Setts._reduced(_subtract(self._listed(within), _set(other)._listed(within), within))
+        return Setts._reduced(unions.subtract(self._listed(within), _set(other)._listed(within), within))
 
     def symmetric_difference(self, other: Operand, within: Window | None = None) -> Setts:
         """Return the elements of exactly one of both sets, as disjoint setts; see `intersection` for `within`.
@@ -408,7 +456,7 @@ class Integers(ABC):
         """
         _window(within, "symmetric_difference")
         mine, theirs = self._listed(within), _set(other)._listed(within)
-        either = (*_subtract(mine, theirs, within), *_subtract(theirs, mine, within))
+        either = (*unions.subtract(mine, theirs, within), *unions.subtract(theirs, mine, within))
         return Setts._reduced(explicit.merge_nests(either))
 
     def complement(self, within: Window | None = None) -> Setts:
@@ -425,7 +473,7 @@ class Integers(ABC):
         Setts([Sett(Stripe(1, 2, phase=2))])
         """
         _window(within, "complement")
-        return Setts._reduced(_subtract([()], self._listed(within), within))
+        return Setts._reduced(unions.subtract([()], self._listed(within), within))
 
     # ---------------------------------------------------------------------------- sets seen by their numbers
 
@@ -545,6 +593,11 @@ class _Explicit(Integers):
         block, rest = divmod(k, self._count(0, self.period))
         return block * self.period + Integers._nth(self, rest)
 
+    def _nth_each(self, k: Int64Array) -> Int64Array:
+        if len(self._nests) == 1:
+            return nests.nth_each(self._nests[0], k)
+        return Integers._nth_each(self, k)
+
     def _elements(self, lo: int, hi: int) -> Int64Array:
         parts = [nests.elements(s, lo, hi) for s in self._nests]
         return parts[0] if len(parts) == 1 else np.sort(np.concatenate([NONE, *parts]))
@@ -563,7 +616,7 @@ class _Explicit(Integers):
         lo, hi = _window(within, "setts")
         if lo is None or hi is None:
             return Setts._of(self._nests)
-        return Setts._reduced(_subtract(self._nests, (), (lo, hi)))
+        return Setts._reduced(unions.subtract(self._nests, (), (lo, hi)))
 
     def shift(self, k: int) -> Setts:
         """Return {z + k : z in self}."""
@@ -812,10 +865,10 @@ class Setts(_Explicit):
     Parameters
     ----------
     members : iterable of Sett
-        Disjoint on the whole line. Empty ones are dropped, and pairs that make one sett are merged: two of one
-        period that touch, that are equal blocks at any distance but not interleaved, that are everything
-        together, or that are seen to be equal blocks, nested, in a common period of at most 1,024. No two
-        members of a result of ``& | - ^ ~`` merge in this way.
+        Disjoint on the whole line. Empty ones are dropped, and pairs that make one sett are merged: two that are
+        everything together, and two whose outermost blocks, brought to one common period where these are at most
+        64 together, are one sett, because they touch or because equal ones are at equal distances. No two members
+        of a result of ``& | - ^ ~`` with up to 64 members merge in this way.
 
     Raises
     ------
@@ -854,7 +907,7 @@ class Setts(_Explicit):
     @classmethod
     def _reduced(cls, found: Iterable[Nest]) -> Setts:
         """Wrap canonical nests that are known to be disjoint, merging pairs of them until none merge."""
-        return cls._of(ranks.reduced(found))
+        return cls._of(unions.reduced(found))
 
     @classmethod
     def from_split(cls, pairs: Iterable[tuple[Sett | Stripe, Sett | Stripe]], period: int) -> Setts:
@@ -880,7 +933,7 @@ class Setts(_Explicit):
         found: list[Nest] = []
         for outer, inner in pairs:
             rows, columns = (_one_nest(x, "Setts.from_split: outer and inner") for x in (outer, inner))
-            found += _subtract([ranks.unsplit(rows, columns, n)], found, None)
+            found += unions.subtract([ranks.unsplit(rows, columns, n)], found, None)
         return cls._reduced(explicit.merge_nests(found))
 
     @property
@@ -902,7 +955,7 @@ class Intersection(Integers):
 
     Attributes
     ----------
-    operands : tuple of Setts, Filled and Sampled
+    operands : tuple of Sett, Setts, Filled and Sampled
         The sets.
 
     Examples
@@ -958,10 +1011,36 @@ class Intersection(Integers):
             return _array(_walk(self, lo, hi))
         return _filtered(few._elements(lo, hi), rest)
 
+    def _density(self) -> tuple[int, int]:
+        n = span = 1
+        for s in self.operands:
+            some, of = s._density()
+            n, span = n * some, span * of
+        return n, span
+
+    def setts(self, within: Window | None = None) -> Setts:
+        """Return the common elements as a list of disjoint setts; within a window they are right there alone.
+
+        Raises
+        ------
+        TooManyPieces
+            If more pieces are needed than are allowed, 10,000 by default; see `limits`.
+
+        Examples
+        --------
+        >>> (Sett(Stripe(6, 1)) & Stripe(2, 1)).setts(within=(0, 7))
+        Setts([Sett(Stripe(5, 2), Stripe(2, 1))])
+        """
+        if within is None and len(self.operands) == 2:
+            s, t = self.operands
+            if type(s) is type(t) is Sett:
+                return Setts._of(unions.settled(explicit.meet(s.nest, t.nest)))
+        return Integers.setts(self, within)
+
     def _listed(self, within: Window | None) -> tuple[Nest, ...]:
         met, *rest = (s._listed(within) for s in self.operands)
         for theirs in rest:
-            met = tuple(_meet(met, theirs, within))
+            met = tuple(unions.meet(met, theirs, within))
         return met
 
     def shift(self, k: int) -> Intersection:
@@ -1022,13 +1101,15 @@ class Filled(Integers):
         return self.ink._count(self.outer.rank(lo), self.outer.rank(hi))
 
     def _first(self, lo: int, hi: int | None) -> int | None:
-        if self.outer.is_empty:
-            return None
-        k = self.ink._first(self.outer.rank(lo), None if hi is None else self.outer.rank(hi))
-        return None if k is None else self.outer._nth(k)
+        with conjunction.question():
+            if self.outer.is_empty:
+                return None
+            k = self.ink._first(self.outer.rank(lo), None if hi is None else self.outer.rank(hi))
+            return None if k is None else self.outer._nth(k)
 
     def _nth(self, k: int) -> int:
-        return self.outer._nth(self.ink._nth(k))
+        with conjunction.question():
+            return self.outer._nth(self.ink._nth(k))
 
     def _elements(self, lo: int, hi: int) -> Int64Array:
         first, last = self.outer.rank(lo), self.outer.rank(hi)
@@ -1038,7 +1119,14 @@ class Filled(Integers):
         k = self.ink._elements(first, last)
         if last - first <= min(16 * many + 1024, WALK_ABOVE):
             return self.outer._elements(lo, hi)[k - first]
-        return _array(map(self.outer._nth, k.tolist()))
+        return self.outer._nth_each(k)
+
+    def _nth_each(self, k: Int64Array) -> Int64Array:
+        return self.outer._nth_each(self.ink._nth_each(k))
+
+    def _density(self) -> tuple[int, int]:
+        (n, span), (m, numbers) = self.outer._density(), self.ink._density()
+        return n * m, span * numbers
 
     def _listed(self, within: Window | None) -> tuple[Nest, ...]:
         if within is None:
@@ -1105,6 +1193,9 @@ class Sampled(Integers):
     def __contains__(self, k: int) -> bool:
         k = as_int(k, "Sampled: element")
         return not self.at.is_empty and self.at._nth(k) in self.inner
+
+    def _density(self) -> tuple[int, int]:
+        return self.inner._density()
 
     def _count(self, lo: int, hi: int) -> int:
         return 0 if self.at.is_empty else _count(self._both, self.at._nth(lo), self.at._nth(hi))
@@ -1173,8 +1264,8 @@ def _set(x: object) -> Integers:
 
 
 def _operand(x: Integers) -> Integers:
-    """Return a factor in the form in which an intersection keeps it."""
-    return Setts._of(x._nests) if isinstance(x, Sett) else x
+    """Return a factor in the form in which an intersection keeps it: a union of one sett as the sett."""
+    return x.members[0] if isinstance(x, Setts) and len(x.members) == 1 else x
 
 
 def _one_nest(x: object, what: str) -> Nest:
@@ -1196,8 +1287,11 @@ def _array(values: Iterable[int]) -> Int64Array:
 
 
 def _walk(s: Integers, lo: int, hi: int) -> Iterator[int]:
+    work = conjunction.current_work()  # none if elements are listed for their own sake
     z = s._first(lo, hi)
     while z is not None:
+        if work is not None:
+            work.spend(2, "elements", ())
         yield z
         z = s._first(z + 1, hi)
 
@@ -1312,12 +1406,33 @@ def _first(factors: Sequence[Integers], lo: int, hi: int | None) -> int | None:
         return factors[0]._first(lo, hi)
     if not _are_explicit(factors):
         return _first_lazy(_grouped(factors), lo, hi)
-    found: int | None = None
-    for each in _conjunctions(factors):
-        z = conjunction.first(each, lo, hi)
-        if z is not None:
-            found = hi = z
-    return found
+    if len(factors) == 2 and type(factors[0]) is type(factors[1]) is Sett:
+        return conjunction.first((factors[0].nest, factors[1].nest), lo, hi)
+    with conjunction.question() as work:
+        answered, z = _leap(factors, lo, hi)
+        if answered or z is None:
+            return z
+        lo, best = z, None
+        for each in _conjunctions(factors):
+            work.spend(1, "first common element", each)
+            z = conjunction.first(each, lo, hi)
+            if z is not None:
+                best = hi = z
+        return best
+
+
+def _leap(factors: Sequence[Integers], lo: int, hi: int | None) -> tuple[bool, int | None]:
+    """Go from set to set; return whether the answer was found, and it (or None), else from where to go on."""
+    for _ in range(min(LEAPS, LEAPS_OF_MEMBERS // sum(len(s._listed(None)) + 1 for s in factors))):
+        start = lo
+        for s in factors:
+            z = s._first(lo, hi)
+            if z is None:
+                return True, None
+            lo = z
+        if lo == start:
+            return True, lo
+    return False, lo
 
 
 def _count(factors: Sequence[Integers], lo: int, hi: int) -> int:
@@ -1326,16 +1441,27 @@ def _count(factors: Sequence[Integers], lo: int, hi: int) -> int:
         return factors[0]._count(lo, hi)
     if not _are_explicit(factors):
         return _count_lazy(_grouped(factors), lo, hi)
-    return sum(conjunction.count(each, lo, hi) for each in _conjunctions(factors))
+    with conjunction.question() as work:
+        total = 0
+        for each in _conjunctions(factors):
+            work.spend(1, "count of common elements", each)
+            total += conjunction.count(each, lo, hi)
+        return total
 
 
 def _disjoint(factors: Sequence[Integers], lo: int | None, hi: int | None) -> bool:
     """Return whether no integer (in the window) is in all sets."""
-    if _are_explicit(factors):
-        return all(conjunction.is_disjoint(each, lo, hi) for each in _conjunctions(factors))
     if lo is not None and hi is not None:
         return lo == hi or _first(factors, lo, hi) is None
-    return any(_is_empty(group) for group in _coprime(_grouped(factors)))
+    if _are_explicit(factors):
+        with conjunction.question() as work:
+            for each in _conjunctions(factors):
+                work.spend(1, "common element", each)
+                if not conjunction.is_disjoint(each):
+                    return False
+            return True
+    with conjunction.question():
+        return any(_is_empty(group) for group in _coprime(_grouped(factors)))
 
 
 # ---------------------------------------------------------------------------------- questions about lazy sets
@@ -1385,16 +1511,23 @@ def _first_lazy(factors: tuple[Integers, ...], lo: int, hi: int | None) -> int |
         return factors[0]._first(lo, hi)
     end = lo + _period(factors)
     hi = end if hi is None else min(hi, end)
+    with conjunction.question():
+        return _first_leaping(factors, lo, hi)
+
+
+def _first_leaping(factors: tuple[Integers, ...], lo: int, hi: int) -> int | None:
     z = lo
-    for _ in range(LEAPS):
-        start = z
-        for s in factors:
-            at = s._first(z, hi)
-            if at is None:
-                return None
-            z = at
-        if z == start:
-            return z
+    with suppress(TooHard), conjunction.question(attempt=True) as work:
+        for _ in range(LEAPS):
+            start = z
+            for s in factors:
+                work.spend(1, "first common element", ())
+                at = s._first(z, hi)
+                if at is None:
+                    return None
+                z = at
+            if z == start:
+                return z
     around = tuple(each for s in factors for each in _around(s))
     if len(around) > 1:
         whole = hi - lo >= _period(around)
@@ -1412,6 +1545,11 @@ def _count_lazy(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
         return 0
     if len(factors) == 1:
         return factors[0]._count(lo, hi)
+    with conjunction.question():
+        return _count_in_groups(factors, lo, hi)
+
+
+def _count_in_groups(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
     whole, rest = divmod(hi - lo, _period(factors))
     groups = _coprime(factors) if whole else []
     if len(groups) > 1:
@@ -1462,7 +1600,7 @@ def _listings(factors: tuple[Integers, ...], lo: int, hi: int) -> Iterator[_List
             seen = [_in_few_setts(_seen(t, s.outer), first, last) for t in rest]
             if all(t is not None for t in seen):
                 yield _Listing(_flat([s.ink, *seen]), first, last, s.outer, None)
-    with suppress(TooHard, OverflowError):
+    with suppress(TooHard, OverflowError), conjunction.question(attempt=True):
         common = _in_few_elements(factors, lo, hi)
         if common is not None:
             yield _Listing((), lo, hi, None, common)
@@ -1476,7 +1614,8 @@ def _in_few_setts(s: Integers, lo: int, hi: int) -> Integers | None:
     """Return a set that is right in the window, listed if it is lazy; None if that needs too many setts."""
     if _are_explicit(s._factors):
         return s
-    with suppress(TooManyPieces, TooHard), limits(max_pieces=min(PIECES, current().max_pieces)):
+    few = min(PIECES, current().max_pieces)
+    with suppress(TooManyPieces, TooHard), limits(max_pieces=few), conjunction.question(attempt=True):
         return Setts._of(s._listed((lo, hi)))
     return None
 
@@ -1536,9 +1675,10 @@ def _is_subset(factors: Sequence[Integers], other: Integers, lo: int | None, hi:
         ends = (None, None) if lo is None or hi is None else (other.at._nth(lo), other.at._nth(hi))
         return _is_subset((Filled(other.at, _together(factors)),), other.inner, *ends)
     theirs = other._listed(None)
-    if _are_explicit(factors):
-        return all(_is_covered(each, theirs, lo, hi) for each in _conjunctions(factors))
-    return _is_covered_lazy(factors, theirs, lo, hi)
+    with conjunction.question():
+        if _are_explicit(factors):
+            return all(_is_covered(each, theirs, lo, hi) for each in _conjunctions(factors))
+        return _is_covered_lazy(factors, theirs, lo, hi)
 
 
 def _is_part(s: Integers, other: Integers) -> bool:
@@ -1566,10 +1706,10 @@ def _together(factors: Sequence[Integers]) -> Integers:
 def _is_covered_lazy(factors: Sequence[Integers], theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
     """Return whether the common elements of sets, of which one is lazy, are all in a disjoint union."""
     around = tuple(each for s in factors for each in _around(s))
-    with suppress(TooHard, TooManyPieces):
+    with suppress(TooHard, TooManyPieces), conjunction.question(attempt=True):
         if around and all(_is_covered(each, theirs, lo, hi) for each in _conjunctions(around)):
             return True
-    outside = _subtract([()], theirs, None)
+    outside = unions.subtract([()], theirs, None)
     return all(_disjoint((*factors, Sett._of(c)), lo, hi) for c in outside)
 
 
@@ -1588,48 +1728,15 @@ def _is_covered(each: tuple[Nest, ...], theirs: Sequence[Nest], lo: int | None, 
 
 def _one_is_covered(each: tuple[Nest, ...], theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
     """Return whether one of the nests alone is in one member, as far as that is answered."""
+    if len(each) == 1 == len(theirs):
+        return pairs.is_subset(each[0], theirs[0], lo, hi)
     for s in each:
         for t in theirs:
-            with suppress(TooHard) if len(each) > 1 else nullcontext():
-                if pairs.is_subset(s, t, lo, hi):
+            with suppress(TooHard), conjunction.question(attempt=True) as work:
+                work.spend(1, "subset", (s, t))
+                if all(conjunction.is_disjoint((s, c), lo, hi) for c in nests.complement(t)):
                     return True
     return False
-
-
-def _meet(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None) -> list[Nest]:
-    out: list[Nest] = []
-    for x in xs:
-        for y in ys:
-            out += explicit.meet(x, y) if within is None else explicit.meet_within(x, y, *within)
-            check_pieces(len(out), "intersection")
-    if len(xs) == 1 == len(ys) and lcm(nests.period(xs[0]), nests.period(ys[0])) > nests.MASK_BITS:
-        return out  # merged already
-    return explicit.merge_nests(out)
-
-
-def _subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None) -> list[Nest]:
-    if within is None:
-        left = list(xs)
-    else:
-        left = [t for x in xs for t in explicit.meet_within(x, (), *within)]
-    for y in ys:
-        if within is None:
-            left = [z for x in left for z in explicit.subtract(x, y)]
-        else:
-            left = [z for x in left for z in explicit.subtract_within(x, y, *within)]
-        check_pieces(len(left), "difference")
-    return explicit.merge_nests(left)
-
-
-def _union(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None) -> list[Nest]:
-    """Return the shorter of xs + (ys - xs) and ys + (xs - ys), merged."""
-    if within is not None:
-        xs, ys = _subtract(xs, (), within), _subtract(ys, (), within)
-    one = explicit.merge_nests([*xs, *_subtract(ys, xs, within)])
-    if len(one) < 2:
-        return one
-    two = explicit.merge_nests([*ys, *_subtract(xs, ys, within)])
-    return min(one, two, key=len)
 
 
 # ------------------------------------------------------------------ sums of progressions
@@ -1742,7 +1849,7 @@ def _overlapping(item: Item, steps: list[tuple[int, int]], span: int) -> list[It
     one = explicit.from_items([item], 0, span)
     union: list[Nest] = []
     for at in sorted(set(copies)):
-        union = _union(union, [nests.shift(one[0], at)], (0, span))
+        union = unions.union(union, [nests.shift(one[0], at)], (0, span))
         if len(union) > current().max_pieces:
             raise TooManyPieces(f"progression_set: more than {current().max_pieces} pieces for steps {steps}")
     clipped = (nests.clip(s, 0, span) for s in union)

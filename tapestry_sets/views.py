@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from types import EllipsisType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from tapestry_sets import draw
 from tapestry_sets.affine import AffineMap, Box, as_ints
-from tapestry_sets.cells import Cells, read_cells
+from tapestry_sets.cells import Cells, local_setts, read_cells
 from tapestry_sets.maps import (
     Guard,
     IndexMap,
@@ -31,6 +31,7 @@ from tapestry_sets.maps import (
 )
 from tapestry_sets.nest import EMPTY, Nest
 from tapestry_sets.region import Region, Regions
+from tapestry_sets.sett import Setts
 from tapestry_sets.strided import Levels, Strided, at_index, contiguous, cut_axis, flip_axis, nest_of, renumber
 from tapestry_sets.stripe import as_int
 
@@ -46,7 +47,9 @@ class ViewKind(Protocol):
     """A way to make a view of one or more sources. Any class with these two methods is one.
 
     A kind of one source may also have ``strided(shapes, source)``, which takes the source's strided form to its own
-    or returns None (see `tapestry_sets.strided`): a short way to the same answers.
+    or returns None (see `tapestry_sets.strided`): a short way to the same answers. From the strided form of a source
+    that lies in memory row by row it also says which of the source's cells the view reads, by their row-major
+    numbers, so that chains which need too many setts are still answered (see `tapestry_sets.cells.filled`).
     """
 
     def out_shape(self, shapes: Shapes) -> Shape:
@@ -919,7 +922,8 @@ class View:
         found = self._cache.get("cells")
         if found is None:
             allocations, pieces = self._composed()
-            each = (read_cells(pieces, k, self.shape, a.shape, a.size) for k, a in enumerate(allocations))
+            chain = _chained(self)
+            each = (read_cells(pieces, k, self.shape, a.shape, a.size, chain) for k, a in enumerate(allocations))
             found = {a: c for a, c in zip(allocations, each, strict=True) if not c.is_empty}
             if self.kind is not None:  # an allocation would hold itself
                 self._cache["cells"] = found
@@ -1203,6 +1207,102 @@ def _strided(view: View) -> tuple[Allocation, Strided] | None:
             found = None if form is None else (found[0], form)
         view._cache["strided"] = found
     return found  # type: ignore[no-any-return]
+
+
+class _Ranked(NamedTuple):
+    """What a view reads, by the row-major numbers of the last of its sources that lists its cells in ascending order.
+
+    Parameters
+    ----------
+    sets : tuple of Setts
+        Each is filled with the next, so that the first holds that source's cells; none if it is the allocation.
+    size : int
+        How many cells that source has.
+    form : Strided or None
+        The view over that source; None if the view's cells are the filled sets, in any order and number.
+    """
+
+    sets: tuple[Setts, ...]
+    size: int
+    form: Strided | None
+
+    @property
+    def cells(self) -> tuple[Setts, ...] | None:
+        """The sets with the view's own as last, if it is not all cells; None if it is not one nest."""
+        nest = () if self.form is None else nest_of(self.form, self.size)
+        return None if nest is None else _longer(self.sets, Setts._of((nest,)))
+
+
+EVERY = Setts._of(((),))
+MAX_CHAIN = 64
+"""Longer chains of filled sets are not held."""
+
+
+def _longer(sets: tuple[Setts, ...], ink: Setts) -> tuple[Setts, ...] | None:
+    if ink == EVERY:
+        return sets
+    return (*sets, ink) if len(sets) < MAX_CHAIN else None
+
+
+def _chained(view: View) -> tuple[Setts, ...]:
+    """The sets each of which is filled with the next, so that the first holds the view's cells; none if not known."""
+    ranked = None if 0 in view.shape else _ranked(view)
+    sets = None if ranked is None else ranked.cells
+    return () if sets is None else sets or (EVERY,)
+
+
+def _ranked(view: View) -> _Ranked | None:
+    above: list[View] = []
+    while view.kind is not None and "ranked" not in view._cache and len(view.sources) == 1 and 0 not in view.shape:
+        above.append(view)
+        view = view.sources[0]
+    if view.kind is None:
+        found: Any = None if 0 in view.shape else _Ranked((), view.size, contiguous(view.shape))
+    else:
+        found = view._cache.get("ranked")
+    for view in reversed(above):
+        if found is not None:
+            found = _ranked_over(view, view.sources[0], found)
+        view._cache["ranked"] = found
+    return found  # type: ignore[no-any-return]
+
+
+def _ranked_over(view: View, source: View, inner: _Ranked) -> _Ranked | None:
+    """The ranked form of a view, made of that of its one source."""
+    step = getattr(view.kind, "strided", None)
+    form = step((source.shape,), inner.form) if step is not None and inner.form is not None else None
+    if form is not None:
+        return inner._replace(form=form)
+    sets, size = inner.cells, source.size
+    if sets is None:
+        return None
+    if inner.form is not None and _ascends(inner.form):
+        form = step((source.shape,), contiguous(source.shape)) if step is not None else None
+        if form is not None:
+            return _Ranked(sets, size, form)
+        own = _local(view, source)
+        longer = None if own is None else _longer(sets, own)
+        return None if longer is None else _Ranked(longer, size, None)
+    # in another order the numbers are lost, but what reads all cells still reads the same
+    own = _local(view, source)
+    return _Ranked(sets, size, None) if own is not None and own.count(0, size) == size else None
+
+
+def _local(view: View, source: View) -> Setts | None:
+    """The row-major numbers of a view's one source that it reads, if they are few setts."""
+    assert view.kind is not None, "only an allocation has no kind"
+    return local_setts(view.kind.pieces((source.shape,)), view.shape, source.shape)
+
+
+def _ascends(form: Strided) -> bool:
+    """Whether a strided view lists its cells in ascending order, none twice."""
+    reach = 0
+    for levels in reversed(form[1]):
+        for count, by in reversed(levels):
+            if count > 1 and by <= reach:
+                return False
+            reach += (count - 1) * by
+    return True
 
 
 def _chain(view: View) -> list[View]:

@@ -9,10 +9,29 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from tapestry_sets import Allocation, TooHard, TooManyPieces, View, allocate, isl, overlap, overlaps
+from tapestry_sets import (
+    Allocation,
+    Sett,
+    Stripe,
+    TooHard,
+    TooManyPieces,
+    View,
+    allocate,
+    isl,
+    limits,
+    overlap,
+    overlaps,
+    pad,
+    roll,
+)
+from tapestry_sets import cells as cells_module
+from tapestry_sets import nest as nest_module
 from tapestry_sets.arrays import MEMORY, Strided
-from tapestry_sets.cells import Cells, read_cells
+from tapestry_sets.cells import Cells, count_common, filled, first_common, is_disjoint, is_subset, read_cells
+from tapestry_sets.sett import Filled, Integers, Setts
+from tapestry_sets.views import _chained
 from tests.oracles import memory_for, read_view
 from tests.strategies import views
 
@@ -47,7 +66,10 @@ def test_index_of_inverts_every_cell(pair: tuple[View, np.ndarray]) -> None:
 def test_isl_answers_alike(pair: tuple[View, np.ndarray]) -> None:
     """Where closed forms end and views are large isl takes over: with the setts taken away, the answers stay."""
     pytest.importorskip("islpy")
-    with patch.object(Cells, "listed", lambda self, limit: None):
+    with (
+        patch.object(Cells, "listed", lambda self, limit: None),
+        patch.object(isl, "COUNT_OPERATIONS", 100 * isl.COUNT_OPERATIONS),  # gaps of some take isl long to see
+    ):
         answers_stay_without_setts(pair[0])
 
 
@@ -76,6 +98,143 @@ def test_counting_what_only_isl_knows_is_refused_when_large() -> None:
     c = replace(A.sliding_windows(3).cells[A], setts=None)
     with pytest.raises(TooHard, match="the witness do not"):
         _ = c.size
+
+
+# ------------------------------------------------------------------------- cells held by filling set into set
+
+
+@st.composite
+def misaligned(draw: st.DrawFn, view: View, array: np.ndarray, length: int = 4) -> tuple[View, np.ndarray]:
+    """Reshape, slice, and now and then turn around: rows as long as they come, which seldom align."""
+    for _ in range(draw(st.integers(1, length))):
+        rows = draw(st.sampled_from([d for d in range(1, array.size + 1) if array.size % d == 0]))
+        view, array = view.reshape(rows, -1), array.reshape(rows, -1)
+        key = []
+        for n in array.shape:
+            start = draw(st.integers(0, n - 1))
+            key.append(slice(start, draw(st.integers(start + 1, n)), draw(st.sampled_from([1, 1, 2, 3]))))
+        view, array = view[tuple(key)], array[tuple(key)]
+        turn = draw(st.sampled_from(["no"] * 8 + ["transpose", "flip", "roll", "pad"]))
+        if turn == "transpose":
+            view, array = view.T, array.T
+        elif turn == "flip":
+            view, array = view.flip(0), np.flip(array, 0)
+        elif turn == "roll":
+            view, array = roll(view, 1, 1), np.roll(array, 1, 1)
+        elif turn == "pad":
+            view, array = pad(view, 1), np.pad(array, 1)
+    return view, array
+
+
+Misaligned = tuple[Allocation, View, np.ndarray, View, np.ndarray]
+
+
+@st.composite
+def misaligned_pairs(draw: st.DrawFn) -> Misaligned:
+    """Two misaligned chains over one allocation of numbers from 1, one often a part of the other's chain."""
+    A = allocate((draw(st.sampled_from([24, 60, 90, 120, 210, 360])),), name="A")
+    base = A, np.arange(1, A.size + 1)
+    one, x = draw(misaligned(*base))
+    two, y = draw(misaligned(*(base if draw(st.booleans()) else (one, x)), 2))
+    return (A, one, x, two, y) if draw(st.booleans()) else (A, two, y, one, x)
+
+
+def numbers_read(values: np.ndarray) -> set[int]:
+    return set((values[values > 0] - 1).tolist())
+
+
+@given(misaligned_pairs())
+def test_filled_sets_are_the_cells_read(pair: Misaligned) -> None:
+    A, one, x, _, _ = pair
+    chain = _chained(one)
+    if chain:
+        assert set(filled(chain).elements(0, A.size).tolist()) == numbers_read(x)
+    assert set(one.cells[A].explicit().elements(0, A.size).tolist()) == numbers_read(x) if numbers_read(x) else True
+
+
+def test_chains_in_ascending_order_are_held_by_filled_sets() -> None:
+    """…and so is what reads all of their cells in another order; what else follows another order is not."""
+    A = allocate((24, 35))
+    half = A.reshape(-1, 7)[:, :4].reshape(-1, 5)[:, 1:4]
+    assert len(_chained(half)) == 2 and len(_chained(half.reshape(-1, 4)[:, 1:])) == 3
+    assert _chained(half.T.reshape(-1)) == _chained(half.T.reshape(-1, 4).flip(0)) == _chained(roll(half, 1, 0))
+    assert not _chained(half.T.reshape(-1, 9)[:, 1:]) and not _chained(half[:0])
+    assert _chained(A.T) == _chained(A.T.reshape(-1)) == _chained(A)
+
+
+@given(misaligned_pairs())
+def test_questions_about_filled_sets_are_answered_as_listed(pair: Misaligned) -> None:
+    A, one, x, two, y = pair
+    ours, theirs = _chained(one), _chained(two)
+    if not ours or not theirs:
+        return
+    mine, other = numbers_read(x), numbers_read(y)
+    for s, t in ((filled(ours), filled(theirs)), (filled(ours), filled(theirs).setts(within=(0, A.size)))):
+        answers_are(s, t, mine, other, A.size)
+        answers_are(t, s, other, mine, A.size)
+
+
+def answers_are(s: Integers, t: Integers, mine: set[int], other: set[int], extent: int) -> None:
+    both = mine & other
+    assert is_disjoint(s, t, 0, extent) == (not both)
+    assert first_common(s, t, 0, extent) == min(both, default=None)
+    assert count_common(s, t, 0, extent) == len(both)
+    assert is_subset(s, t, 0, extent) == (mine <= other)
+
+
+@given(misaligned_pairs())
+def test_they_are_answered_alike_where_listing_is_all_that_is_left(pair: Misaligned) -> None:
+    """Without leaps and without setts by their numbers in the other's outer set."""
+    A, one, x, two, y = pair
+    ours, theirs = _chained(one), _chained(two)
+    if len(ours) < 2 or len(theirs) < 2:
+        return
+    with patch.object(cells_module, "LEAPS", 0), patch.object(cells_module._Pair, "inside", lambda self: None):
+        answers_are(filled(ours), filled(theirs), numbers_read(x), numbers_read(y), A.size)
+
+
+@given(misaligned_pairs())
+def test_blocks_of_a_common_width_are_counted_as_single_cells(pair: Misaligned) -> None:
+    A, one, x, two, y = pair
+    ours, theirs = _chained(one), _chained(two)
+    if not ours or not theirs:
+        return
+    w = 10**9
+    s, t = (filled([Setts._of(m.nest for m in link.scale(w).members) for link in c]) for c in (ours, theirs))
+    mine, other = numbers_read(x), numbers_read(y)
+    assert count_common(s, t, 0, A.size * w) == len(mine & other) * w
+    assert is_subset(s, t, 0, A.size * w) == (mine <= other)
+    first = first_common(s, t, 0, A.size * w)
+    assert first == (min(mine & other) * w if mine & other else None)
+
+
+@given(misaligned_pairs())
+def test_cells_held_by_filled_sets_answer_as_others_do(pair: Misaligned) -> None:
+    A, one, x, two, y = pair
+    mine, other = numbers_read(x), numbers_read(y)
+    if not mine or not other:
+        return
+    held = [replace(v.cells[A], setts=filled(_chained(v) or [v.cells[A].explicit()])) for v in (one, two)]
+    c, d = held
+    assert c.size == len(mine) and not c.is_empty
+    assert c.is_run() == (max(mine) - min(mine) + 1 == len(mine))
+    assert c.meets(d) == bool(mine & other) and c.issubset(d) == (mine <= other)
+    assert c.count_common(d) == len(mine & other)
+    assert {int(z) for (z,) in c.common_regions(d).points()} == mine & other
+    assert {int(z) for (z,) in c.regions().points()} == mine
+    at = c.a_common_cell(d)
+    assert at is None if not mine & other else at is not None and at[0] in mine & other
+
+
+@given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(2, 40), st.integers(2, 40))
+def test_numbers_and_elements_of_arrays_are_those_of_one(at: int, size: int, p: int, q: int) -> None:
+    nest = Sett(Stripe(size // 3 + p + 1, size + 7, phase=at), Stripe(p - 1, q, phase=p), Stripe(1, 2)).nest
+    s = Sett._of(nest)
+    k = np.arange(0, 50) * (p * q)
+    k = k[[s.nth(int(n)) < 2**62 for n in k]]
+    z = nest_module.nth_each(nest, k)
+    assert z.tolist() == [s.nth(int(n)) for n in k] and z.dtype == np.int64
+    assert nest_module.rank_each(nest, z).tolist() == k.tolist()
 
 
 # ----------------------------------------------------------------------------------------------------- hard cases
@@ -107,6 +266,31 @@ def test_a_cascade_is_measured_without_counting(periods: int) -> None:
     assert not view.is_contiguous() and not view.has_internal_overlap()
     assert view.cells[A].size == view.size
     assert overlaps(view, A[3::11]) and not overlaps(view, A[6::7])
+
+
+@pytest.mark.parametrize("periods", [1, 10**12])
+@pytest.mark.parametrize("step", [5, 12, 1001])
+def test_a_cascade_is_counted_against_strides_of_any_step(periods: int, step: int) -> None:
+    A, view = cascade(periods)
+    every = np.flatnonzero(cascade_reads(np.arange(A.size // periods)))
+    P = A.size // periods
+    whole, rest = divmod(periods, step // np.gcd(step, P))  # so many common periods, and periods of the cascade
+    counted = [int(((every + k * P) % step == 3).sum()) for k in range(step // int(np.gcd(step, P)))]
+    assert isinstance(view.cells[A].setts, Filled)
+    assert overlap(view, A[3::step]).size == int(whole) * sum(counted) + sum(counted[: int(rest)])
+
+
+def test_what_is_held_and_too_much_to_list_is_refused() -> None:
+    pytest.importorskip("islpy")
+    A, view = cascade(10**6)
+    other = A[1:]
+    for p, on in [(5, 2), (29, 13), (31, 17)]:
+        other = other.ravel()[: other.size // p * p].reshape(-1, p)[:, 1 : 1 + on]
+    with limits(max_pieces=20), pytest.raises(TooManyPieces, match="too many setts"):
+        view.origins()
+    assert overlaps(view, other)
+    with patch.object(isl, "COUNT_OPERATIONS", 1000), pytest.raises(TooHard, match="needs a scan"):
+        _ = overlap(view, other).size
 
 
 def test_a_cascade_is_listed_where_it_is_counted() -> None:

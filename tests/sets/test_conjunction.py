@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from math import lcm, prod
 from unittest import mock
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import Stripe, TooHard, conjunction, isl, nest
+from tapestry_sets import Stripe, TooHard, conjunction, isl, limits, nest
 from tapestry_sets.nest import Nest
 from tests.oracles import in_nesting, listed
 from tests.strategies import nestings, windows
@@ -107,3 +107,71 @@ def test_what_has_no_answer_in_bounds_is_said() -> None:
     every = [((n // 2, n, 0),) for n in (4294967291, 4294967279, 4294967231)]
     with pytest.raises(TooHard, match=r"periods \[4294967291, 4294967279, 4294967231\].*shorter range"):
         conjunction.count(every, 0, 10**20)
+
+
+@given(every=several, f=st.integers(2, 9), r=st.integers(-9, 9), window=windows())
+def test_a_factor_of_all_lengths_changes_nothing(every: list[Levels], f: int, r: int, window: tuple[int, int]) -> None:
+    points = [z for z in range(*window) if all(in_nesting(levels, (z - r) // f) for levels in every)]
+    blocks = [nest.shift(nest.scale(s, f), r) for s in raw(every)]
+    for some in (blocks, blocks[:2]):
+        held = [z for z in range(*window) if all(in_nesting(s, (z - r) // f) for s in every[: len(some)])]
+        assert conjunction.count(some, *window) == len(held)
+        assert conjunction.first(some, *window) == min(held, default=None)
+        assert conjunction.is_disjoint(some, *window) == (not held)
+    assert conjunction.is_disjoint(blocks) == conjunction.is_disjoint(raw(every))
+    assert conjunction.count(blocks, *window) == len(points)
+
+
+def test_a_question_has_one_budget_whatever_it_asks() -> None:
+    every = [((600, 1501, 7), (2, 3, 0)), ((500, 1205, 0), (3, 5, 1)), ((900, 2003, 1), (5, 7, 2))]
+    with limits(budget=2000), conjunction.question() as work:
+        asked = 0
+        with pytest.raises(TooHard, match=r"the budget is 2000; ask within a shorter range.*limits\(budget="):
+            while True:
+                conjunction.count(every, asked, asked + 10**6)
+                asked += 1
+        assert 1 < asked < 2000
+        assert work.left < 0
+    with limits(budget=2000):
+        alone = conjunction.count(every, 0, 10**6)  # a question of its own
+    z = np.arange(10**6, dtype=np.int64)
+    keep = np.ones(len(z), bool)
+    for levels in every:
+        rest = z
+        for on, period, phase in levels:
+            rest = (rest - phase) % period
+            keep &= rest < on
+    assert alone == int(keep.sum())
+
+
+def test_an_attempt_takes_at_most_half_of_what_is_left() -> None:
+    with limits(budget=1000), conjunction.question() as work:
+        with pytest.raises(TooHard), conjunction.question(attempt=True) as half:
+            half.spend(501, "pairs", [])
+        assert work.left == 500
+
+
+def test_isl_is_asked_once_in_a_question() -> None:
+    asked = []
+
+    def no_answer(*args: object, **_: object) -> None:
+        asked.append(args)
+        raise isl.OutOfOperations
+
+    every = [((10, n, n // 2),) for n in (600011, 600043, 600053, 600071)]
+    with (
+        mock.patch.object(isl, "available", lambda: True),
+        mock.patch.object(isl, "nests_first_common", no_answer),
+        conjunction.question(),
+    ):
+        for lo in (10**6, 10**7):
+            with suppress(TooHard):
+                conjunction.first(every, lo, 10**15)
+    assert len(asked) == 1
+
+
+def test_common_elements_far_beyond_int64_are_counted() -> None:
+    s, t, u = ((1, 2**45, 3),), ((2**40 + 1, 2**45 + 2, 3), (1, 2, 0)), ((2**44, 2**44 + 6, 3), (1, 6, 0))
+    for lo in (0, 2**70, -(2**90)):
+        moved = [nest.shift(every, lo) for every in (s, t, u)]
+        assert conjunction.count(moved, lo, lo + 2**60) == conjunction.count((s, t, u), 0, 2**60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 from math import lcm
 from unittest import mock
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import Sett, Setts, Stripe, TooHard, TooManyPieces, explicit, limits, ranks, sett
+from tapestry_sets import Sett, Setts, Stripe, TooHard, TooManyPieces, limits, ranks, sett, unions
 from tapestry_sets.nest import EMPTY, Nest, canonical, contains
 from tapestry_sets.sett import (
     Filled,
@@ -360,6 +361,28 @@ def test_from_split_is_the_union_of_rows_and_columns(
     }
 
 
+@given(nestings(40, 3), st.integers(1, 14), st.integers(0, 9))
+def test_split_of_some_rows_parts_what_lies_in_these(levels: Levels, n: int, rows: int) -> None:
+    found = [
+        n * q + r
+        for outer, inner in ranks.split(Sett(*levels).nest, n, rows)
+        for q in range(rows)
+        if contains(outer, q)
+        for r in range(n)
+        if contains(inner, r)
+    ]
+    assert sorted(found) == [z for z in range(rows * n) if in_nesting(levels, z)]
+
+
+def test_split_lists_what_meets_its_rows_alone() -> None:
+    shattered = Sett(Stripe(50_001, 50_002)).nest
+    with pytest.raises(TooManyPieces, match="split into rows of 100019"):
+        ranks.split(shattered, 100_019)
+    assert len(ranks.split(shattered, 100_019, 10)) <= 21
+    with pytest.raises(TooManyPieces, match="; ask for less"):
+        ranks.split(shattered, 100_019, 10**40, "ask for less")
+
+
 def test_split_is_flat_in_size_where_the_period_divides() -> None:
     n = 10**9
     assert Sett(Stripe(n // 2 * n, n)).split(n) == ((Sett(Stripe(n // 2, 1)), Sett()),)
@@ -443,16 +466,65 @@ def test_merge_takes_setts_alone() -> None:
         Sett().merge(Stripe(1, 1))  # type: ignore[arg-type]
 
 
+Blocks = list[tuple[int, int, Levels]]
+"""Blocks in one common period, ascending: start, length and what is inside."""
+
+
+def blocks_together(one: Sett, two: Sett) -> tuple[Blocks, int]:
+    """List the outermost blocks of two setts in their common period, those that touch as one."""
+    common = lcm(one.period, two.period)
+    every = sorted(
+        ((s.stripes[0].phase + at) % common, s.stripes[0].on, list(s.stripes[1:]))
+        for s in (one, two)
+        for at in range(0, common, s.period)
+    )
+    out: Blocks = []
+    for start, length, inside in every:
+        if out and not inside and not out[-1][2] and sum(out[-1][:2]) == start:
+            out[-1] = (out[-1][0], out[-1][1] + length, [])
+        else:
+            out.append((start, length, inside))
+    if len(out) > 1 and not out[0][2] and not out[-1][2] and sum(out[-1][:2]) == out[0][0] + common:
+        out[0] = (out[-1][0] - common, out.pop()[1] + out[0][1], [])
+    return out, common
+
+
+def are_one_nest(blocks: Blocks, common: int) -> bool:
+    """Say whether blocks are equal and at equal distances, in the whole period or in one run of it."""
+    if any(block[1:] != blocks[0][1:] for block in blocks):
+        return False
+    starts = sorted(start for start, _, _ in blocks)
+    gaps = [b - a for a, b in pairwise([*starts, starts[0] + common])]
+    turn = gaps.index(max(gaps))
+    run = gaps[turn + 1 :] + gaps[:turn]
+    return len(set(run)) < 2 and min(gaps) >= blocks[0][1]
+
+
 @given(nestings(12, 3), nestings(9, 2), nestings(7, 1))
 @example([Stripe(1, 2)], [Stripe(1, 5, 1)], [Stripe(1, 5, 4)])
+@example([Stripe(4, 6)], [Stripe(6, 14, 4)], [])
 def test_no_two_members_of_a_result_merge(one: Levels, two: Levels, three: Levels) -> None:
     s, t, u = Sett(*one), Sett(*two), Sett(*three)
     for result in (s | t, s - t, s ^ t, ~s, (s & t).setts(), (s | t) - u, s.fill(t).setts(), s.sample(t).setts()):
-        for i, a in enumerate(result.members):
-            for b in result.members[:i]:
-                assert len(explicit.merge_nests([a.nest, b.nest])) == 2
+        for a, b in combinations(result.members, 2) if len(result) <= 64 else ():
+            blocks, common = blocks_together(a, b)
+            assert len(blocks) > 64 or not are_one_nest(blocks, common)
+            assert unions.joined(a.nest, b.nest) is None
         again = Setts(result.members)
         assert again == result
+
+
+@given(nestings(12, 2), nestings(9, 2))
+def test_blocks_that_are_one_nest_are_joined_into_it(one: Levels, two: Levels) -> None:
+    s = Sett(*one)
+    for t in (Sett(*two) - s).members:
+        if not s.is_empty and s.nest and lcm(s.period, t.period) <= 32 * min(s.period, t.period):
+            found = unions.joined(s.nest, t.nest)
+            window = (-5, lcm(s.period, t.period) + 5)
+            assert found is not None or not are_one_nest(*blocks_together(s, t))
+            assert found is None or listed(Sett._of(found).stripes, window) == {
+                z for z in range(*window) if z in s or z in t
+            }
 
 
 def test_the_constructor_merges_members() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from math import prod
 from time import perf_counter
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -25,6 +28,7 @@ from tapestry_sets import (
     TooManyPieces,
     isl,
     limits,
+    rowmajor,
 )
 from tests.oracles import in_nesting, listed_points, marked
 from tests.strategies import factorisations, regions_in_one_box, subscripts
@@ -358,6 +362,55 @@ def kept_by(ink: Region, shapes: list[tuple[int, int]]) -> Reshaped:
     return x
 
 
+@given(reshaped_sets(3), st.integers(1, 60))
+def test_a_small_budget_makes_no_answer_wrong(known: list[Known], budget: int) -> None:
+    (x, a), (y, b), (z, c) = known
+    with limits(budget=budget):
+        try:
+            both, either, rest = x & y, y | z, x - y
+        except TooHard as error:
+            assert f"budget={4 * budget}" in str(error) or "pairs of terms" in str(error)
+            return
+        answers: list[tuple[Callable[[], object], object]] = [
+            (lambda: both <= z, bool((a & b <= c).all())),
+            (lambda: x <= either, bool((a <= (b | c)).all())),
+            (lambda: x <= both | rest, True),
+            (lambda: rest.size, (a & ~b).sum()),
+            (lambda: rest.isdisjoint(z), not (a & ~b & c).any()),
+            (lambda: rest.count_common(z), (a & ~b & c).sum()),
+            (lambda: either.bounds(), (y.explicit() | z.explicit()).bounds()),
+        ]
+        for ask, expected in answers:
+            with suppress(TooHard):
+                assert ask() == expected
+
+
+@given(reshaped_sets(3))
+def test_subsets_are_right_whether_elements_are_sought_or_counted(known: list[Known]) -> None:
+    (x, a), (y, b), (z, c) = known
+    for small in (0, rowmajor.SMALL):
+        with mock.patch.object(rowmajor, "SMALL", small):
+            assert (x & y <= z) == bool((a & b <= c).all())
+            assert (x <= y | z) == bool((a <= (b | c)).all())
+            assert x <= (x & y) | (x - y)
+            assert ((x - y) | (x - z) <= x - (y & z)) and (x - (y & z) <= (x - y) | (x - z))
+
+
+def test_what_is_asked_of_three_large_sets_has_one_budget() -> None:
+    """Of coprime patterns of three boxes, 5 * 4 * 3 numbers of each common period are in all."""
+    size = 11 * 9 * 7 * 10**9
+    x, y, z = (Region.from_slices((size // n, n), (slice(None), slice(n // 2))).reshape((size,)) for n in (11, 9, 7))
+    assert (x & y & z).size == 5 * 4 * 3 * 10**9
+    assert ((x - y) - z).size == 5 * 5 * 4 * 10**9
+    assert (x & y) - z <= x - z
+    many = x
+    for n in (13, 17, 19, 23):  # their product does not divide the size
+        half = Region.from_slices((size,), (slice(None, None, n),)).reshape((size,))
+        many = many - half | half - many
+    with limits(budget=50), pytest.raises(TooHard, match=r"limits\(budget=\d+\)"):
+        _ = many.size
+
+
 def test_terms_too_many_to_try_are_too_hard() -> None:
     x = Region.from_slices((40, 41), (slice(None), slice(None, None, 2))).reshape((41, 40))
     many = Regions((41, 40), [Region.from_bounds((41, 40), (i, i**3 % 37), (i + 1, i**3 % 37 + 1)) for i in range(40)])
@@ -393,7 +446,7 @@ def test_a_reshaped_set_is_made_from_sets_of_numbers() -> None:
     assert third.size == sum(z % 3 < 2 and z % 5 < 3 for z in range(24))
     with pytest.raises(ValueError, match=r"part 1 shares number 5, the point \(1, 1\)"):
         Reshaped((6, 4), [Stripe(1, 4), Stripe(1, 23, 5)])
-    with pytest.raises(TypeError, match="part 0 must be a Stripe, Sett, Setts or Intersection, not int"):
+    with pytest.raises(TypeError, match="part 0 must be a Stripe or another set of integers, not int"):
         Reshaped((6, 4), [3])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="Reshaped: parts must be a sequence"):
         Reshaped((6, 4), 3)  # type: ignore[arg-type]
@@ -435,9 +488,15 @@ def test_other_boxes_and_other_things_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=r"\(4, 3\).*\(3, 4\)"):
             verb(y)
-    for other in (y.isdisjoint, y.count_common, y.first_common, y.issubset, y.__and__, y.__sub__, y.__or__, y.__xor__):
+    for other in (y.isdisjoint, y.count_common, y.first_common, y.issubset):
         with pytest.raises(ValueError, match=r"\(3, 4\).*\(4, 3\)"):
             other(x)
+    for moved in (y, Region.full((4, 3), (1, 0)), Regions.full((4, 3), (1, 0))):
+        for combine in (operator.and_, operator.sub, operator.or_, operator.xor):
+            with pytest.raises(ValueError, match=r"in one box, not .* and shape \(4, 3\) from \(0, 0\)"):
+                combine(moved, x)
+    with pytest.raises(TypeError, match="&: takes a Region, Regions or Reshaped, not int"):
+        y & 3  # type: ignore[operator]
     with pytest.raises(TypeError, match="&: takes a Region, Regions or Reshaped, not int"):
         x & 3  # type: ignore[operator]
     with pytest.raises(ValueError, match=r"cannot view shape \(4, 3\) \[12 points\] as \(5, 5\)"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import Region, Regions, Sett, Stripe, TooManyPieces, inner, limits
+from tapestry_sets import Region, Regions, Sett, Stripe, TooManyPieces, limits, ranks
 from tapestry_sets import nest as nests
 from tests.oracles import in_nesting, listed_points, marked
 from tests.strategies import nestings, regions_in_one_box, windows
@@ -41,9 +41,9 @@ def test_sample_on_an_axis_is_the_ranks_of_what_is_common(
     s: list[Stripe], at: list[Stripe], window: tuple[int, int]
 ) -> None:
     places = [z for z in range(*window) if in_nesting(at, z)]
-    found = inner.sample(Sett(*s).nest, Sett(*at).nest, *window)
-    ranks = [k for piece in found for k in range(len(places)) if in_nesting(Sett._of(piece).stripes, k)]
-    assert sorted(ranks) == [k for k, z in enumerate(places) if in_nesting(s, z)]
+    found = ranks.sample_within([Sett(*s).nest], [Sett(*at).nest], *window, 0, len(places))
+    seen = [k for piece in found for k in range(len(places)) if in_nesting(Sett._of(piece).stripes, k)]
+    assert sorted(seen) == [k for k, z in enumerate(places) if in_nesting(s, z)]
 
 
 @given(nestings(), nestings(), windows(longest=200))
@@ -51,7 +51,7 @@ def test_fill_on_an_axis_is_the_places_of_the_ranks(
     ink: list[Stripe], at: list[Stripe], window: tuple[int, int]
 ) -> None:
     places = [z for z in range(*window) if in_nesting(at, z)]
-    found = inner.fill(Sett(*at).nest, Sett(*ink).nest, *window)
+    found = ranks.fill_within([Sett(*at).nest], 0, [Sett(*ink).nest], *window)
     filled = [z for piece in found for z in range(*window) if in_nesting(Sett._of(piece).stripes, z)]
     assert sorted(filled) == [z for k, z in enumerate(places) if in_nesting(ink, k)]
 
@@ -174,7 +174,15 @@ def test_ink_in_another_box_is_refused_and_both_are_named() -> None:
         Region.full((2, 3)).fill_into(scaffold.reshape((16,)))  # type: ignore[arg-type]
 
 
+def test_a_window_of_two_periods_is_one_piece_where_the_line_is() -> None:
+    odds = [((1, 2, 1),)]
+    assert ranks.sample_within([((6, 10, 7),)], odds, 0, 20, 0, 10) == ranks.sample([((6, 10, 7),)], odds)
+    assert ranks.fill_within(odds, 0, [((3, 5, 3),)], 0, 20) == ranks.fill(odds, [((3, 5, 3),)])
+
+
 def test_an_axis_without_places_has_no_ranks() -> None:
-    assert inner.sample((), nests.EMPTY, 0, 9) == []
-    assert inner.fill(nests.EMPTY, (), 0, 9) == []
-    assert inner.sample(((1, 2, 0),), ((1, 2, 1),), 0, 9) == []
+    assert ranks.sample_within([()], [nests.EMPTY], 0, 9, 0, 0) == []
+    assert ranks.sample_within([nests.EMPTY], [()], 0, 9, 0, 9) == []
+    assert ranks.sample_within([((1, 2, 0),)], [((1, 2, 1),)], 0, 9, 0, 4) == []
+    assert ranks.fill_within([nests.EMPTY], 0, [()], 0, 9) == []
+    assert ranks.fill_within([()], 0, [nests.EMPTY], 0, 9) == []

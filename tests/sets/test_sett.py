@@ -123,6 +123,46 @@ def test_nth_and_find_of_intersections(one: Levels, two: Levels, k: int) -> None
     assert both.find(k) == next(z for z in points if z >= k)
 
 
+@given(nestings(8, 2), nestings(9, 2), nestings(5, 1), st.integers(-(10**25), 10**25), st.sampled_from([0, 8]))
+def test_far_elements_of_intersections_and_unions_by_number(
+    one: Levels, two: Levels, three: Levels, k: int, few: int
+) -> None:
+    both, either = Sett(*one) & Sett(*two), Sett(*one) | Sett(*two)
+    n = lcm(*(levels[0].period for levels in (one, two, three) if levels))
+    a, b, c = (listed(levels, (0, n)) for levels in (one, two, three))
+    with mock.patch.object(sett, "FEW", few):
+        for s, held in ((both, a & b), (either, a | b), (both & Sett(*three), a & b & c), (either & both, a & b)):
+            if held:
+                block, rest = divmod(k, len(held))
+                assert s.nth(k) == block * n + sorted(held)[rest]
+
+
+def test_far_elements_of_an_intersection_are_found_by_few_counts() -> None:
+    s, sparse = Sett(Stripe(10**9, 10**9 + 7), Stripe(2, 1)), Sett(Stripe(1, 10006))
+    both, k = s & sparse, 10**14
+    with mock.patch.object(Intersection, "_count", autospec=True, side_effect=Intersection._count) as counted:
+        z = both.nth(k)
+    assert 0 < counted.call_count < 20
+    assert z % (2 * 10**9 + 7) < 10**9
+    assert z % (2 * 10**9 + 7) % 3 < 2
+    assert z % 10007 == 0
+    assert both.rank(z) == k
+
+
+@given(nestings(8, 3), nestings(6, 2), windows())
+def test_elements_of_thin_fills_are_those_of_the_numbers(one: Levels, two: Levels, window: tuple[int, int]) -> None:
+    outer, ink = Sett(*one), Sett(*two)
+    points = sorted(listed(one, (window[0] - 400, window[1] + 400)))
+    numbers = {z: i - sum(x < 0 for x in points) for i, z in enumerate(points)}
+    held = [z for z in range(*window) if z in numbers and in_nesting(two, numbers[z])]
+    far = 3 * 10**18  # where int64 does not hold what is on the way
+    with mock.patch.object(sett, "WALK_ABOVE", 0):
+        assert outer.fill(ink).elements(*window).tolist() == held
+        assert (outer | outer).fill(ink).elements(*window).tolist() == held
+        moved = outer.shift(far).fill(ink.shift(-outer.rank(-far)))
+        assert moved.elements(window[0] + far, window[1] + far).tolist() == [z + far for z in held]
+
+
 @given(nestings(6, 2), nestings(5, 2), st.integers(-30, 30), windows())
 def test_intersections_shift_reverse_and_scale(one: Levels, two: Levels, k: int, window: tuple[int, int]) -> None:
     both, f = Sett(*one) & Sett(*two), abs(k) % 3 + 1
