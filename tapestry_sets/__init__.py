@@ -33,6 +33,7 @@ from tapestry_sets.maps import (
     region_to_dict,
 )
 from tapestry_sets.nest import Run
+from tapestry_sets.progression import progression_set
 from tapestry_sets.region import Region, Regions, Reshaped, unflatten
 from tapestry_sets.sett import (
     Filled,
@@ -44,7 +45,6 @@ from tapestry_sets.sett import (
     count_common_all,
     first_common_all,
     isdisjoint_all,
-    progression_set,
 )
 from tapestry_sets.stripe import Stripe
 from tapestry_sets.symbolic import (

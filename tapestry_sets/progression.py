@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import gcd, prod
 
-from tapestry_sets.limits import TooManyPieces
-from tapestry_sets.sett import Sett, Setts, progression_set
+from tapestry_sets import explicit, unions
+from tapestry_sets import nest as nests
+from tapestry_sets.limits import TooManyPieces, check_pieces, current
+from tapestry_sets.nest import Item, Nest
+from tapestry_sets.sett import Sett, Setts
+from tapestry_sets.stripe import as_int
 
 Levels = tuple[tuple[int, int], ...]
 Progression = tuple[int, Levels]
@@ -306,3 +310,118 @@ def axis_setts(p: Progression, start: int, extent: int) -> tuple[Sett, ...]:
         return ()
     # the period must span both the box and what sticks out of it, else the repetition would show in the box
     return tuple(explicit_setts(p, max(last + 1, stop) - min(first, start)).members)
+
+
+def progression_set(first: int, levels: Sequence[tuple[int, int]], width: int = 1, extent: int | None = None) -> Setts:
+    """Return {first + sum(j * step) + t : 0 <= j < count for each level, 0 <= t < width}, exactly.
+
+    The set is bounded; the setts returned repeat it with period `extent`, so they hold it in any window of
+    `extent` integers that contains it.
+
+    Parameters
+    ----------
+    first : int
+        The element of j = 0, t = 0.
+    levels : sequence of (count, step)
+        In any order; steps may be negative or 0, counts are >= 0.
+    width : int
+        The length of each block, >= 0.
+    extent : int, optional
+        The period, at least the distance from the smallest element to past the largest; by default one more.
+
+    Raises
+    ------
+    ValueError
+        If a count or the width is negative, or `extent` is too short.
+    TooManyPieces
+        If more than 10,000 pieces are needed.
+
+    Examples
+    --------
+    >>> progression_set(0, [(8, 2)], width=3, extent=32)  # windows of a convolution overlap
+    Setts([Sett(Stripe(17, 15))])
+    >>> progression_set(1, [(4, 10), (2, 3)], extent=64)
+    Setts([Sett(Stripe(34, 30, phase=1), Stripe(4, 6), Stripe(1, 2))])
+    >>> progression_set(3, [(4, -1), (4, 1)], extent=16).elements(0, 16).tolist()
+    [0, 1, 2, 3, 4, 5, 6]
+
+    References
+    ----------
+    The image of a box under one row of an index projection, in Tapestry's documents on index projections.
+    """
+    first, width = as_int(first, "progression_set: first"), as_int(width, "progression_set: width")
+    if width < 0:
+        raise ValueError(f"progression_set: width must be >= 0, not {width}")
+    steps: list[tuple[int, int]] = []
+    empty = width == 0
+    for at, (n, step) in enumerate(levels):
+        if type(n) is not int or type(step) is not int:
+            n = as_int(n, f"progression_set: count of level {at}")
+            step = as_int(step, f"progression_set: step of level {at}")
+        if n < 0:
+            raise ValueError(f"progression_set: count of level {at} must be >= 0, not {n}")
+        empty = empty or n == 0
+        if step < 0:
+            first, step = first + (n - 1) * step, -step
+        if n > 1 and step:
+            steps.append((step, n))
+    if empty:
+        return Setts()
+    span = width + sum([step * (n - 1) for step, n in steps])
+    extent = span + 1 if extent is None else as_int(extent, "progression_set: extent")
+    if extent < span:
+        raise ValueError(f"progression_set: extent {extent} is shorter than the set, which spans {span}")
+    steps.sort()
+    items = _sum_of_steps(Item(0, width, ()), steps, span)
+    moved = [Item(first + item.start, item.length, item.tail) for item in items]
+    return Setts._of(explicit.from_items(moved, first, first + extent))
+
+
+def _sum_of_steps(item: Item, steps: list[tuple[int, int]], span: int) -> list[Item]:
+    """Return the item moved by every sum of steps; the steps ascend."""
+    for at, (step, n) in enumerate(steps):
+        _, length, tail = item
+        reach = (n - 1) * step
+        if step >= length and not (step == length and not tail):
+            item = Item(0, reach + length, nests.repeat(length, step, 0, tail))
+        elif not tail or _goes_on(length, tail, step):
+            item = Item(0, reach + length, tail)
+        else:
+            return _overlapping(item, steps[at:], span)
+    return [item]
+
+
+def _goes_on(length: int, tail: Nest, step: int) -> bool:
+    """Return whether copies of the item at this step only lengthen it."""
+    block, distance, _ = tail[0]
+    return step % distance == 0 and step <= length - block + distance
+
+
+MASK_SPAN = 1 << 22
+"""Sums of progressions up to this long are made as bit masks where their copies interleave."""
+
+
+def _overlapping(item: Item, steps: list[tuple[int, int]], span: int) -> list[Item]:
+    """Return the union of interleaved copies: as a bit mask if short, else copy by copy."""
+    if span <= MASK_SPAN:
+        mask = nests.bits(item.tail, 0, item.length)
+        for step, n in steps:
+            done = 1
+            while done < n:
+                more = min(done, n - done)
+                mask |= mask << (more * step)
+                done += more
+        return explicit.from_bits(mask)
+    copies = [0]
+    for step, n in steps:
+        many = len(copies) * n
+        check_pieces(many * many, f"progression_set: {many} copies of a pattern within each other, compared in pairs")
+        copies = [at + j * step for at in copies for j in range(n)]
+    one = explicit.from_items([item], 0, span)
+    union: list[Nest] = []
+    for at in sorted(set(copies)):
+        union = unions.union(union, [nests.shift(one[0], at)], (0, span))
+        if len(union) > current().max_pieces:
+            raise TooManyPieces(f"progression_set: more than {current().max_pieces} pieces for steps {steps}")
+    clipped = (nests.clip(s, 0, span) for s in union)
+    return [piece for piece in clipped if piece is not None]
