@@ -10,7 +10,7 @@ from math import gcd, prod
 
 from tapestry_sets import explicit, unions
 from tapestry_sets import nest as nests
-from tapestry_sets.limits import TooManyPieces, check_pieces, current
+from tapestry_sets.limits import TooManyPieces, current
 from tapestry_sets.nest import Item, Nest
 from tapestry_sets.sett import Sett, Setts
 from tapestry_sets.stripe import as_int
@@ -415,7 +415,11 @@ def _overlapping(item: Item, steps: list[tuple[int, int]], span: int) -> list[It
     copies = [0]
     for step, n in steps:
         many = len(copies) * n
-        check_pieces(many * many, f"progression_set: {many} copies of a pattern within each other, compared in pairs")
+        if many > MAX_COPIES:
+            raise TooManyPieces(
+                f"progression_set: steps {steps} put {many} copies of a pattern within each other, more than "
+                f"{MAX_COPIES}; overlaps() and isdisjoint() of views and images need no explicit set"
+            )
         copies = [at + j * step for at in copies for j in range(n)]
     one = explicit.from_items([item], 0, span)
     union: list[Nest] = []
