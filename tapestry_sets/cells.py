@@ -118,10 +118,13 @@ class Cells:
 
     def _ask(self, what: str, question: Callable[[], T], operations: int = isl.MAX_OPERATIONS) -> T:
         """What isl answers within its limit for each of the pieces."""
-        refusal = TooHard(
-            f"{what}: the cells that {self._name} reads of an allocation of shape {self.home} are no few setts, they "
-            f"are too many to list, and isl needs more than {operations} operations; ask about a part of the view"
+        why = (
+            f"{what}: the cells that {self._name} reads of an allocation of shape {self.home} are no few setts and too "
+            "many to list"
         )
+        if not isl.available():
+            raise TooHard(f"{why}, and isl, which might decide it, is not installed: pip install islpy")
+        refusal = TooHard(f"{why}, and isl needs more than {operations} operations; ask about a part of the view")
         return isl.bounded(question, refusal, operations * len(self.pieces))
 
     def listed(self, limit: int) -> Int64Array | None:
@@ -154,7 +157,7 @@ class Cells:
 
     def to_isl(self) -> Any:
         """Return the row-major numbers as an islpy.Set."""
-        if isinstance(self.setts, Setts):
+        if isinstance(self.setts, Setts) and isl.available():
             return isl.to_isl(self.setts).intersect(isl.box_set((0,), (self.extent,)))
         return self._ask("the cells as isl's set", self._isl_numbers, isl.BUILD_OPERATIONS)
 

@@ -39,6 +39,9 @@ TABLE_LIMIT = 1 << 24
 HALVES = 64
 """How many ways to halve a conjunction are kept in view while the best is sought."""
 
+RUN_LENGTH = 32
+"""Common elements whose runs are this long on average are counted run by run rather than listed."""
+
 PIECES = 4096
 """How many nests two of a conjunction may become on the last rung."""
 
@@ -67,8 +70,9 @@ class Work:
 
     def too_hard(self, what: str, every: Sequence[Nest], more: int) -> TooHard:
         """Return the error that says how much more was needed."""
+        of = f" of {len(every)} sets of periods {[nests.period(s) for s in every]}" if every else ""
         return TooHard(
-            f"{what} of {len(every)} sets of periods {[nests.period(s) for s in every]}: {more} or more branches on "
+            f"{what}{of}: {more} or more branches on "
             f"top of {self.most - max(self.left, 0)}, and the budget is {self.most}; ask within a shorter range, or "
             f"allow more by limits(budget={2 * (self.most + more)})"
         )
@@ -287,25 +291,35 @@ def _first_of_two(s: Nest, t: Nest, lo: int, hi: int | None, work: Work) -> int 
 
 def _search(every: tuple[Nest, ...], lo: int, hi: int, work: Work) -> int | None:
     """Return the first common element of three or more nests: from nest to nest, by isl, or piece by piece."""
-    z = lo
-    for leap in range(LEAPS):
-        start = z
-        for s in every:
-            z = nests.find(s, z)
-        if z >= hi or z == start:
-            work.spend(1 + leap, "first common element", every)
-            return None if z >= hi else z
-    work.spend(LEAPS, "first common element", every)
+    z, is_found = _leap(every, lo, hi, LEAPS, work)
+    if is_found:
+        return z if z < hi else None
     if any(pairs.surely_disjoint(s, 0, t, 0) for s, t in combinations(every, 2)):
         return None
     if work.may_ask_isl():
         with suppress(isl.OutOfOperations):
             return isl.nests_first_common(every, z, hi)
+    z, is_found = _leap(every, z, hi, work.left // 2, work)
+    if is_found:
+        return z if z < hi else None
     best: int | None = None
     for some in _one_fewer(every, "first common element", work):
         found = first(some, z, hi if best is None else best)
         best = best if found is None else found
     return best
+
+
+def _leap(every: tuple[Nest, ...], z: int, hi: int, most: int, work: Work) -> tuple[int, bool]:
+    """Go from nest to nest; return the place, and whether it is a common element or the window's end."""
+    for leap in range(most):
+        start = z
+        for s in every:
+            z = nests.find(s, z)
+        if z >= hi or z == start:
+            work.spend(1 + leap, "first common element", every)
+            return z, True
+    work.spend(most, "first common element", every)
+    return z, False
 
 
 def _one_fewer(every: tuple[Nest, ...], what: str, work: Work) -> list[tuple[Nest, ...]]:
@@ -314,14 +328,18 @@ def _one_fewer(every: tuple[Nest, ...], what: str, work: Work) -> list[tuple[Nes
     rest = [s for at, s in enumerate(every) if at not in two]
     s, t = every[two[0]], every[two[1]]
     few = _pieces(s, t)
+    refusal = TooHard(
+        f"{what} of {len(every)} sets of periods {[nests.period(u) for u in every]}: any two of them share {few} or "
+        f"more pieces, and {PIECES} are tried at most; ask within a shorter range"
+    )
     if few > PIECES:
-        raise work.too_hard(what, every, few)
+        raise refusal
     work.spend(few, what, every)
     try:
         with limits(max_pieces=PIECES):
             return [(met, *rest) for met in explicit.meet(s, t)]
     except TooManyPieces:
-        raise work.too_hard(what, every, PIECES) from None
+        raise refusal from None
 
 
 def _pieces(s: Nest, t: Nest) -> int:
@@ -412,11 +430,38 @@ def _count_part(every: tuple[Nest, ...], lo: int, hi: int, work: Work) -> int:
         return _count_halves(one, two, lo, hi)
     every, lo, hi = tuple(nests.shift(s, -lo) for s in every), 0, length  # places from the window's start fit int64
     counts = [nests.count(s, lo, hi) for s in every]
+    runs = sum(n // s[-1][0] for n, s in zip(counts, every, strict=True))
+    if runs <= min(work.left, max(counts) // RUN_LENGTH):
+        return _count_runs(every, lo, hi, work)
     if min(counts) <= TABLE_LIMIT // 4 and length < 1 << 62:
         work.spend(1 + min(counts) * sum(map(len, every)) // ELEMENTS_A_BRANCH, what, every)
         few = every[counts.index(min(counts))]
         return int(np.count_nonzero(contains_each(every, nests.elements(few, lo, hi))))
     return sum(count(some, lo, hi) for some in _one_fewer(every, what, work))
+
+
+def _count_runs(every: tuple[Nest, ...], lo: int, hi: int, work: Work) -> int:
+    """Count run by run: from a common element, all integers are common up to where a block of some nest ends."""
+    total, z = 0, lo
+    while z < hi:
+        start = z
+        for s in every:
+            z = nests.find(s, z)
+        work.spend(1, "count of common elements", every)
+        if z == start:
+            end = min(hi, *(_block_end(s, z) for s in every))
+            total += end - z
+            z = end
+    return total
+
+
+def _block_end(s: Nest, z: int) -> int:
+    """Return where the innermost block ends that holds an element."""
+    x, left = z, []
+    for a, P, p in s:
+        x = (x - p) % P
+        left.append(a - x)
+    return z + min(left)
 
 
 def _halves(every: tuple[Nest, ...]) -> tuple[tuple[Nest, ...], tuple[Nest, ...]]:

@@ -181,7 +181,9 @@ def _check_kind(sets: Sequence[Any]) -> bool:
 
 def _window(s: IntegerSet, start: object, stop: object) -> tuple[int, int]:
     first = _integer(start, "start")
-    last = max(first, first + s.period if stop is None else _integer(stop, "stop"))
+    last = first + s.period if stop is None else _integer(stop, "stop")
+    if last < first:
+        raise ValueError(f"draw: stop must be >= start, not start={first}, stop={last}")
     _check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part")
     return first, last
 

@@ -94,8 +94,9 @@ class _Meet:
         if self.left < 0:
             most = current().max_pieces
             raise TooManyPieces(
-                f"intersection of {self.s} and {self.t}: {STEPS_A_PIECE * most} blocks are not enough to list it in "
-                f"{most} pieces; count_common, first_common and isdisjoint need none"
+                f"what {self.s} and {self.t} (on, period, phase) share is not listed in {STEPS_A_PIECE * most} blocks; "
+                "count_common, first_common, isdisjoint and issubset list nothing, within=(start, stop) lists a part, "
+                f"and limits(max_pieces={4 * most}) allows more"
             )
 
     def whole(self, s: Nest, t: Nest) -> list[Nest]:

@@ -31,7 +31,7 @@ class Limits:
     """
 
     max_pieces: int = 10_000
-    budget: int = 200_000
+    budget: int = 100_000
 
 
 _DEFAULT = Limits()

@@ -111,6 +111,9 @@ class _Points(ABC):
         """Whether the set holds every point of its box."""
         return self.size == prod(self.shape)
 
+    def __bool__(self) -> bool:
+        return not self.is_empty
+
     def __contains__(self, point: Sequence[int]) -> bool:
         at = ints(point, "Region: point")
         if len(at) != self.rank:
@@ -1540,6 +1543,8 @@ def unflatten(setts: Sett | Setts, shape: Sequence[int]) -> Regions:
     1..1
     """
     box, origin = checked_box(shape, None)
+    if not isinstance(setts, (Sett, Setts)):
+        raise TypeError(f"unflatten: setts must be a Sett or Setts, not {setts!r} of type {type(setts).__name__}")
     members = setts.members if isinstance(setts, Setts) else (setts,)
     found = [axes for s in members for axes in rowmajor.products(s.nest, box)]
     return Regions._of(box, _merge([Region._of(box, axes, origin) for axes in found]), origin)

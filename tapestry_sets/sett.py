@@ -29,6 +29,15 @@ from tapestry_sets.stripe import Int64Array, Stripe, as_int
 
 Window = tuple[int, int]
 
+CUT_BELOW = 1 << 28
+"""Windows of up to this many elements are cut into shorter ones, and longer ones walked within the budget."""
+
+ONE_BY_ONE = 1 << 16
+"""How many numbers may be taken to elements, or back, one by one."""
+
+MERGED_MEMBERS = 8
+"""Unions of up to this many members are looked through for any two that `Sett.merge` makes one."""
+
 WALK_ABOVE = 1 << 22
 """Common elements are filtered from the smaller set up to this many, and sought one by one above it."""
 
@@ -165,6 +174,9 @@ class Integers(ABC):
         lo, hi = (0, self.period) if start is None and stop is None else _bounds(start, stop, "count")
         return self._count(lo, hi)
 
+    def __bool__(self) -> bool:
+        return not self.is_empty
+
     def rank(self, z: int) -> int:
         """Return how many elements lie in [0, z), or less those in [z, 0) for negative z: the number of z in `nth`.
 
@@ -265,7 +277,11 @@ class Integers(ABC):
 
     def _nth_each(self, k: Int64Array) -> Int64Array:
         """Return the elements of some numbers, of a set that is not empty."""
-        return _array(map(self._nth, k.tolist()))
+        return _array(map(self._nth, _one_by_one(k)))
+
+    def _rank_each(self, z: Int64Array) -> Int64Array:
+        """Return the numbers of some elements."""
+        return _array(map(self.rank, _one_by_one(z)))
 
     def elements(self, start: int, stop: int) -> Int64Array:
         """Return the elements in [start, stop) in ascending order, as int64.
@@ -410,7 +426,7 @@ class Integers(ABC):
         return Setts._reduced((self & other)._listed(within))
 
     def union(self, other: Operand, within: Window | None = None) -> Setts:
-        """Return the union as disjoint setts, no two of which make one; see `Setts`, and `intersection` for `within`.
+        """Return the union as disjoint setts, few of which merge; see `Setts`, and `intersection` for `within`.
 
         Raises
         ------
@@ -423,7 +439,7 @@ class Integers(ABC):
         Setts([Sett(Stripe(2, 2))])
         """
         _window(within, "union")
-        return Setts._reduced(unions.union(self._listed(within), _set(other)._listed(within), within))
+        return Setts._merged(unions.union(self._listed(within), _set(other)._listed(within), within))
 
     def difference(self, other: Operand, within: Window | None = None) -> Setts:
         """Return the elements that are not in `other`, as disjoint setts; see `intersection` for `within`.
@@ -439,7 +455,7 @@ class Integers(ABC):
         Setts([Sett(Stripe(3, 1), Stripe(3, 1, phase=2))])
         """
         _window(within, "difference")
-        return Setts._reduced(unions.subtract(self._listed(within), _set(other)._listed(within), within))
+        return Setts._merged(unions.subtract(self._listed(within), _set(other)._listed(within), within))
 
     def symmetric_difference(self, other: Operand, within: Window | None = None) -> Setts:
         """Return the elements of exactly one of both sets, as disjoint setts; see `intersection` for `within`.
@@ -457,7 +473,7 @@ class Integers(ABC):
         _window(within, "symmetric_difference")
         mine, theirs = self._listed(within), _set(other)._listed(within)
         either = (*unions.subtract(mine, theirs, within), *unions.subtract(theirs, mine, within))
-        return Setts._reduced(explicit.merge_nests(either))
+        return Setts._merged(explicit.merge_nests(either))
 
     def complement(self, within: Window | None = None) -> Setts:
         """Return the integers that are not elements, as disjoint setts; see `intersection` for `within`.
@@ -473,7 +489,7 @@ class Integers(ABC):
         Setts([Sett(Stripe(1, 2, phase=2))])
         """
         _window(within, "complement")
-        return Setts._reduced(unions.subtract([()], self._listed(within), within))
+        return Setts._merged(unions.subtract([()], self._listed(within), within))
 
     # ---------------------------------------------------------------------------- sets seen by their numbers
 
@@ -597,6 +613,11 @@ class _Explicit(Integers):
         if len(self._nests) == 1:
             return nests.nth_each(self._nests[0], k)
         return Integers._nth_each(self, k)
+
+    def _rank_each(self, z: Int64Array) -> Int64Array:
+        if len(self._nests) == 1:
+            return nests.rank_each(self._nests[0], z)
+        return Integers._rank_each(self, z)
 
     def _elements(self, lo: int, hi: int) -> Int64Array:
         parts = [nests.elements(s, lo, hi) for s in self._nests]
@@ -868,7 +889,8 @@ class Setts(_Explicit):
         Disjoint on the whole line. Empty ones are dropped, and pairs that make one sett are merged: two that are
         everything together, and two whose outermost blocks, brought to one common period where these are at most
         64 together, are one sett, because they touch or because equal ones are at equal distances. No two members
-        of a result of ``& | - ^ ~`` with up to 64 members merge in this way.
+        of a result of up to 64 merge in this way; and none of a result of ``| - ^ ~`` with up to 8 members, even in
+        the ways of `Sett.merge`, which also finds what one nest was cut into.
 
     Raises
     ------
@@ -879,16 +901,18 @@ class Setts(_Explicit):
 
     Examples
     --------
-    >>> s = Sett(Stripe(1, 9)) | Stripe(2, 8, phase=4)
-    >>> s
-    Setts([Sett(Stripe(1, 9)), Sett(Stripe(2, 8, phase=4))])
-    >>> s.elements(0, 20).tolist()
-    [0, 4, 5, 10, 14, 15]
+    >>> Sett(Stripe(1, 9)) | Stripe(2, 8, phase=4)  # {0, 4, 5} mod 10 is one sett
+    Setts([Sett(Stripe(6, 4), Stripe(2, 3, phase=4))])
+    >>> s = Sett(Stripe(1, 9)) | Stripe(1, 6, phase=3)
+    >>> len(s), s.elements(0, 20).tolist()
+    (2, [0, 3, 10, 17])
     """
 
     members: tuple[Sett, ...]
 
     def __init__(self, members: Iterable[Sett] = ()) -> None:
+        if isinstance(members, (Stripe, Integers)):
+            raise TypeError(f"Setts: members must be an iterable of setts, not one set, {members!r}; write [it]")
         kept = tuple(members)
         for at, member in enumerate(kept):
             if not isinstance(member, Sett):
@@ -906,8 +930,27 @@ class Setts(_Explicit):
 
     @classmethod
     def _reduced(cls, found: Iterable[Nest]) -> Setts:
-        """Wrap canonical nests that are known to be disjoint, merging pairs of them until none merge."""
+        """Wrap canonical nests that are known to be disjoint, joining pairs of blocks until none join."""
         return cls._of(unions.reduced(found))
+
+    @classmethod
+    def _merged(cls, found: Iterable[Nest]) -> Setts:
+        """Wrap canonical nests that are known to be disjoint, merging pairs until none merge, if they are few."""
+        left = unions.reduced(found)
+        if len(left) > MERGED_MEMBERS:
+            return cls._of(left)
+        kept: list[Nest] = []
+        while left:
+            t = left.pop(0)
+            for i, s in enumerate(kept):
+                one = ranks.join(s, t)
+                if one is not None:
+                    del kept[i]
+                    left.insert(0, one)
+                    break
+            else:
+                kept.append(t)
+        return cls._of(kept)
 
     @classmethod
     def from_split(cls, pairs: Iterable[tuple[Sett | Stripe, Sett | Stripe]], period: int) -> Setts:
@@ -1007,9 +1050,12 @@ class Intersection(Integers):
         if not _are_explicit(self.operands):
             return _elements_by_listing(self, lo, hi)
         few, *rest = sorted(self.operands, key=lambda s: s._count(lo, hi))
-        if few._count(lo, hi) > WALK_ABOVE:
+        many = few._count(lo, hi)
+        if many <= WALK_ABOVE:
+            return _filtered(few._elements(lo, hi), rest)
+        if many > CUT_BELOW:
             return _array(_walk(self, lo, hi))
-        return _filtered(few._elements(lo, hi), rest)
+        return _in_halves(self, lo, hi)
 
     def _density(self) -> tuple[int, int]:
         n = span = 1
@@ -1116,6 +1162,8 @@ class Filled(Integers):
         many = self.ink._count(first, last)
         if not many:
             return NONE
+        if WALK_ABOVE < last - first <= 16 * many:
+            return _in_halves(self, lo, hi)
         k = self.ink._elements(first, last)
         if last - first <= min(16 * many + 1024, WALK_ABOVE):
             return self.outer._elements(lo, hi)[k - first]
@@ -1215,10 +1263,12 @@ class Sampled(Integers):
         first, last = self.at._nth(lo), self.at._nth(hi)
         if max(-first, last) >> 62:
             return _array(_walk(self, lo, hi))
+        if WALK_ABOVE < hi - lo <= CUT_BELOW:
+            return _in_halves(self, lo, hi)
         z = (self.inner & self.at)._elements(first, last)
         if hi - lo <= min(16 * len(z) + 1024, WALK_ABOVE):
             return np.searchsorted(self.at._elements(first, last), z) + lo
-        return _array(map(self.at.rank, z.tolist()))
+        return self.at._rank_each(z)
 
     def _listed(self, within: Window | None) -> tuple[Nest, ...]:
         if self.at.is_empty:
@@ -1287,13 +1337,30 @@ def _array(values: Iterable[int]) -> Int64Array:
 
 
 def _walk(s: Integers, lo: int, hi: int) -> Iterator[int]:
-    work = conjunction.current_work()  # none if elements are listed for their own sake
-    z = s._first(lo, hi)
-    while z is not None:
-        if work is not None:
-            work.spend(2, "elements", ())
-        yield z
-        z = s._first(z + 1, hi)
+    """Yield the elements in the window one by one, within one budget."""
+    with conjunction.question() as work:
+        z = s._first(lo, hi)
+        while z is not None:
+            yield z
+            work.spend(1, f"the elements of a set in [{lo}, {hi}), sought one by one", ())
+            z = s._first(z + 1, hi)
+
+
+def _in_halves(s: Integers, lo: int, hi: int) -> Int64Array:
+    """Return the elements in the window half by half, so that what is listed on the way stays short."""
+    middle = (lo + hi) // 2
+    return np.concatenate([s._elements(lo, middle), s._elements(middle, hi)])
+
+
+def _one_by_one(values: Int64Array) -> list[int]:
+    """Return integers that are to be looked at one by one, if these are not too many."""
+    if len(values) > ONE_BY_ONE:
+        raise TooHard(
+            f"{len(values)} elements of a union or a lazy set would be looked at one by one, more than {ONE_BY_ONE}; "
+            "ask within a shorter range"
+        )
+    found: list[int] = values.tolist()
+    return found
 
 
 # ---------------------------------------------------------------------------------- questions about several sets
@@ -1378,6 +1445,8 @@ def isdisjoint_all(sets: Iterable[Operand], within: Window | None = None) -> boo
 
 
 def _all_factors(sets: Iterable[Operand], verb: str) -> tuple[Integers, ...]:
+    if not isinstance(sets, Iterable):
+        raise TypeError(f"{verb}: takes an iterable of sets, not {sets!r}; write {verb}([a, b])")
     factors = tuple(factor for s in sets for factor in _set(s)._factors)
     if not factors:
         raise ValueError(f"{verb}: needs at least one set; every integer is in all of none, and is Sett()")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 from operator import index
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -149,6 +150,13 @@ class Stripe:
 
     def __contains__(self, z: int) -> bool:
         return (as_int(z, "Stripe: element") - self.phase) % (self.on + self.off) < self.on
+
+    def _no_operator(self, other: object) -> Any:
+        if isinstance(other, Stripe):
+            raise TypeError(f"two stripes are combined as setts: write Sett({self!r}) in front, then the operator")
+        return NotImplemented  # a sett answers
+
+    __and__ = __or__ = __sub__ = __xor__ = __le__ = __ge__ = _no_operator
 
     def count(self, start: int, stop: int) -> int:
         """Return how many elements lie in [start, stop).

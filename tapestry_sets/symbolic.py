@@ -263,6 +263,8 @@ class SymbolicView:
 
     # -- words ----------------------------------------------------------------------------------------
 
+    __iter__ = None  # its extent is not known; without this, Python would count up to the first refused index
+
     def __getitem__(self, key: Key | tuple[Key, ...]) -> SymbolicView:
         """Return the view under integers, slices, Ellipsis and None; starts and stops may be expressions."""
         keys = _all_keys(key if isinstance(key, tuple) else (key,), self.rank)
@@ -819,6 +821,7 @@ def overlap_condition(a: SymbolicView, b: SymbolicView) -> Any:
     >>> overlap_condition(A[::2], A[::-2])
     Eq(Mod(N, 2), 1)
     """
+    _check_views("overlap_condition", a, b)
     if a.base is not b.base:
         return _sympy().false
     return _ask(lambda: _boolean(_cells(a) & _cells(b), _symbols_of(a, b)), "overlap_condition")
@@ -848,6 +851,7 @@ def overlap_count(a: SymbolicView, b: SymbolicView) -> Any:
     >>> overlap_count(A[::3], A[:, ::3])
     N**2
     """
+    _check_views("overlap_count", a, b)
     if a.base is not b.base:
         return _sympy().Integer(0)
     return _ask(lambda: _count(_cells(a) & _cells(b), _symbols_of(a, b)), "overlap_count")
@@ -863,7 +867,17 @@ def distinct_count(view: SymbolicView) -> Any:
     >>> distinct_count(symbolic_allocate((N, 4))[:, :2].broadcast_to((7, N, 2)))
     2*N
     """
+    _check_views("distinct_count", view)
     return overlap_count(view, view)
+
+
+def _check_views(verb: str, *views: object) -> None:
+    for at, view in enumerate(views):
+        if not isinstance(view, SymbolicView):
+            raise TypeError(
+                f"{verb}: argument {at} must be a SymbolicView, not {view!r} of type {type(view).__name__}; make one "
+                "by symbolic_allocate, or ask overlap() about numeric views"
+            )
 
 
 def _ask(question: Callable[[], Any], what: str) -> Any:

@@ -28,7 +28,21 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tapestry_sets import Region, RegionArray, Sett, Stripe, TooHard, allocate, isl, overlaps
+from tapestry_sets import (
+    AffineMap,
+    Box,
+    IndexProjection,
+    Region,
+    RegionArray,
+    Sett,
+    Stripe,
+    TooHard,
+    allocate,
+    concatenate,
+    isl,
+    overlap,
+    overlaps,
+)
 
 RESULTS = Path(__file__).parent / "results" / "bench_sets.md"
 SIZES = (10, 11, 10**3, 10**3 + 1, 10**6, 10**6 + 1, 10**9, 10**9 + 1, 10**12, 10**12 + 1)
@@ -357,6 +371,68 @@ def one_size(n: int) -> Iterable[Row]:
         yield Row(f"{n:.0e}: {name}", seconds(query, 5), None, "")
 
 
+def cascade_of_reshapes() -> Iterable[Row]:
+    """4 of 7 cells, then floor(p / 2) of p for p = 11 to 23, each reshaped from the last."""
+    A = allocate((7 * 11 * 13 * 17 * 19 * 23 * 8,))
+    view = A.reshape((-1, 7))[:, :4]
+    for p in (11, 13, 17, 19, 23):
+        cells = view.size // p * p
+        view = view.reshape((view.size,))[:cells].reshape((-1, p))[:, : p // 2]
+    held = Sett(Stripe(4, 3))
+    for p in (11, 13, 17, 19, 23):
+        held = held.fill(Stripe(p // 2, p - p // 2))
+    part = A[5::12]
+    assert overlaps(view, part)
+    yield Row(
+        "cascade of five reshapes, shares a cell with A[5::12]?", seconds(lambda: overlaps(view, part)), None, "none"
+    )
+    yield Row(
+        "the same, how many", seconds(lambda: overlap(view, part).size, 3), None, "none", "poprithms: 61160 pieces"
+    )
+    yield Row("the cascade as a set, how many below 10^18", seconds(lambda: held.count(0, 10**18)), None, "none")
+
+
+def small_views() -> Iterable[Row]:
+    """A concatenation that is contiguous as a set, the differences of 4 x 4, an image with three strides."""
+    a = allocate((10,))
+    swapped = concatenate([a[5:10], a[0:5]])
+    assert swapped.is_contiguous()
+    yield Row("concatenate(a[5:10], a[0:5]) contiguous?", seconds(swapped.is_contiguous), None, "poprithms says no")
+    differences = IndexProjection(AffineMap(((1, -1),), (0,)), (1,))
+    image = differences.image(Box((0, 0), (4, 4)))
+    assert image.size == 7 and image.bounds() == ((-3,), (4,))
+    yield Row("i - j over 4 x 4", seconds(lambda: differences.image(Box((0, 0), (4, 4))).bounds()), None, "none")
+    memory = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), (30, 30, 30), (36674, 61119, 85569))
+    size = overlap(memory, memory).size
+    assert size == len(
+        np.unique(np.add.outer(np.add.outer(*(np.arange(30) * s for s in (36674, 61119))), np.arange(30) * 85569))
+    )
+    yield Row(
+        "strides 36674, 61119, 85569 over 30^3, how many cells",
+        seconds(lambda: overlap(memory, memory).size, 3),
+        None,
+        "isl, barvinok: > 20 s",
+    )
+
+
+def random_views() -> Iterable[Row]:
+    """Random strided views of one tensor, ranks 2 to 6, against NumPy on the same arrays."""
+    for rank in (2, 4, 6):
+        source = random.Random(rank)
+        shape = (1 << 12 // rank,) * rank
+        array, base = np.empty(shape, np.int8), allocate(shape)
+        keys = [tuple(slice(source.randrange(n // 2), None, source.randint(1, 3)) for n in shape) for _ in range(60)]
+        views, arrays = [base[key] for key in keys], [array[key] for key in keys]
+        pairs = list(pairwise(range(60)))
+        assert [overlaps(views[i], views[j]) for i, j in pairs] == [
+            np.shares_memory(arrays[i], arrays[j]) for i, j in pairs
+        ]
+        asked = [seconds(lambda x=views[i], y=views[j]: overlaps(x, y), 3) for i, j in pairs]
+        peers = [seconds(lambda x=arrays[i], y=arrays[j]: np.shares_memory(x, y), 3) for i, j in pairs]
+        ours, peer = statistics.median(asked), statistics.median(peers)
+        yield Row(f"random strided views of rank {rank}, overlap?", ours, peer, "np.shares_memory")
+
+
 CASES = (
     coprime_stripes,
     huge_coprime_periods,
@@ -369,6 +445,9 @@ CASES = (
     seven_half_on_stripes,
     document_example,
     tiled_example,
+    cascade_of_reshapes,
+    small_views,
+    random_views,
 )
 
 
@@ -391,15 +470,20 @@ class Aim(NamedTuple):
 
 
 def each_us(queries: Iterable[Callable[[], object]]) -> list[float]:
-    """Return the microseconds of each query, ascending; those that take over a millisecond are asked once."""
+    """Return the microseconds of each query, ascending; of those that take over a millisecond, the better of two."""
     out = []
     for query in queries:
-        start = time.perf_counter()
-        with suppress(TooHard):
-            query()
-        once = time.perf_counter() - start
-        out.append(once * 1e6 if once > 1e-3 else seconds(query, 5) * 1e6)
+        best = min(once(query), once(query))
+        out.append(best * 1e6 if best > 1e-3 else seconds(query, 5) * 1e6)
     return sorted(out)
+
+
+def once(query: Callable[[], object]) -> float:
+    """Return the seconds of one call, which may be refused."""
+    start = time.perf_counter()
+    with suppress(TooHard):
+        query()
+    return time.perf_counter() - start
 
 
 def two_stripes() -> Iterable[Aim]:

@@ -175,3 +175,22 @@ def test_common_elements_far_beyond_int64_are_counted() -> None:
     for lo in (0, 2**70, -(2**90)):
         moved = [nest.shift(every, lo) for every in (s, t, u)]
         assert conjunction.count(moved, lo, lo + 2**60) == conjunction.count((s, t, u), 0, 2**60)
+
+
+def test_long_runs_are_counted_one_by_one() -> None:
+    s, t, u = (((p // 2, p, 0),) for p in (100003, 100019, 100043))
+    z = np.arange(10**7)
+    both = (z % 100003 < 50001) & (z % 100019 < 50009) & (z % 100043 < 50021)
+    with mock.patch.object(isl, "available", lambda: False):
+        assert conjunction.count((s, t, u), 0, 10**7) == np.count_nonzero(both)
+        assert conjunction.first((s, t, u), 60000) == int(np.flatnonzero(both[60000:])[0]) + 60000
+        far = conjunction.first((s, t, u), 10**12)
+    assert far is not None and all(nest.contains(v, far) for v in (s, t, u))
+
+
+@given(st.lists(nestings(12, 2), min_size=3, max_size=3), windows())
+def test_runs_add_up_to_the_listed_elements(every: list[list[Stripe]], window: tuple[int, int]) -> None:
+    s = tuple(nest.canonical([stripe.level for stripe in levels]) for levels in every)
+    both = sum(all(in_nesting(levels, z) for levels in every) for z in range(*window))
+    if all(v and v != nest.EMPTY for v in s):
+        assert conjunction._count_runs(s, *window, conjunction.Work()) == both

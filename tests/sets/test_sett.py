@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from itertools import product
+from itertools import combinations, product
 from math import lcm
 from unittest import mock
 
@@ -12,7 +12,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import Intersection, Limits, Sett, Setts, Stripe, TooManyPieces, progression, progression_set, sett
+from tapestry_sets import (
+    Intersection,
+    Limits,
+    Sett,
+    Setts,
+    Stripe,
+    TooHard,
+    TooManyPieces,
+    progression,
+    progression_set,
+    sett,
+)
 from tapestry_sets.sett import Integers
 from tests.oracles import in_nesting, listed, members
 from tests.strategies import nestings, stripes, windows
@@ -156,7 +167,7 @@ def test_elements_of_thin_fills_are_those_of_the_numbers(one: Levels, two: Level
     numbers = {z: i - sum(x < 0 for x in points) for i, z in enumerate(points)}
     held = [z for z in range(*window) if z in numbers and in_nesting(two, numbers[z])]
     far = 3 * 10**18  # where int64 does not hold what is on the way
-    with mock.patch.object(sett, "WALK_ABOVE", 0):
+    with mock.patch.object(sett, "WALK_ABOVE", 1):
         assert outer.fill(ink).elements(*window).tolist() == held
         assert (outer | outer).fill(ink).elements(*window).tolist() == held
         moved = outer.shift(far).fill(ink.shift(-outer.rank(-far)))
@@ -265,8 +276,9 @@ def test_the_lazy_intersection_answers_as_a_set(
     assert isinstance(both, Intersection)
     assert {z for z in range(*window) if z in both} == points
     assert both.elements(*window).tolist() == sorted(points)
-    with mock.patch.object(sett, "WALK_ABOVE", 0):
-        assert both.elements(*window).tolist() == sorted(points)
+    for cut_below in (sett.CUT_BELOW, 0):  # in halves, and one by one
+        with mock.patch.multiple(sett, WALK_ABOVE=1, CUT_BELOW=cut_below):
+            assert both.elements(*window).tolist() == sorted(points)
     assert both.count(*window) == len(points)
     assert both.first(*window) == min(points, default=None)
     for third in (Sett(*three), Sett(*three) & Sett(), Sett(*three) | Sett.empty()):
@@ -567,3 +579,25 @@ def test_empty_ranges_hold_nothing(one: Levels, two: Levels, at: int) -> None:
 
 def test_the_default_limit_of_pieces_is_the_documented_one() -> None:
     assert Limits().max_pieces == 10_000
+
+
+@given(nestings(9, 2), nestings(9, 2), st.sampled_from(["union", "difference", "symmetric_difference"]))
+@example([Stripe(2, 4)], [Stripe(6, 3, phase=1)], "union")
+def test_no_two_members_of_a_short_result_merge(one: list[Stripe], two: list[Stripe], verb: str) -> None:
+    members = getattr(Sett(*one), verb)(Sett(*two)).members
+    if len(members) <= 8:
+        assert all(a.merge(b) is None for a, b in combinations(members, 2))
+
+
+def test_long_lists_of_lazy_sets_are_made_in_parts() -> None:
+    s, t = Sett(Stripe(2, 1)), Sett(Stripe(3, 2))
+    both = np.arange(10**7)
+    both = both[(both % 3 < 2) & (both % 5 < 3)]
+    with mock.patch.object(sett, "WALK_ABOVE", 1 << 16):
+        np.testing.assert_array_equal((s & t).elements(0, 10**7), both)
+        seen = s.sample(t).elements(0, 10**6)
+        filled = s.fill(t).elements(0, 10**6)
+    np.testing.assert_array_equal(seen, np.flatnonzero(np.isin(t.elements(0, 2 * 10**6)[: 10**6] % 3, [0, 1])))
+    np.testing.assert_array_equal(filled, s.elements(0, 10**6)[np.arange(len(s.elements(0, 10**6))) % 5 < 3])
+    with pytest.raises(TooHard, match="shorter range"):
+        (s & t).elements(0, 10**12)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,9 +25,15 @@ from tapestry_sets import (
     TooManyPieces,
     allocate,
     concatenate,
+    count_common_all,
+    isl,
     limits,
+    overlap,
+    overlap_count,
+    pad,
     progression_set,
     stack,
+    text,
     tile,
     unflatten,
 )
@@ -322,3 +329,27 @@ def test_empty_ranges_are_no_error() -> None:
     assert S.isdisjoint(S, within=(4, 4))
     assert S.union(T, within=(4, 4)).is_empty
     assert Stripe(2, 1).count(4, 4) == 0
+
+
+def test_doors_that_take_one_kind_of_thing_say_which() -> None:
+    s, A = Sett(Stripe(1, 1)), allocate((3,))
+    doors = [
+        (lambda: Stripe(1, 1) & Stripe(1, 2), "Sett"),
+        (lambda: unflatten(3, (3,)), "not 3"),
+        (lambda: overlap_count(A, A), "SymbolicView"),
+        (lambda: Setts(s), "iterable of setts"),
+        (lambda: count_common_all(s), "iterable of sets"),
+    ]
+    for door, said in doors:
+        with pytest.raises(TypeError, match=said):
+            door()
+    with pytest.raises(ValueError, match="stop=1"):
+        text(s, start=5, stop=1)
+    assert Stripe(1, 1) & s <= s and Stripe(1, 1) | s == Setts([s])
+
+
+def test_views_that_need_isl_say_so_where_it_is_missing() -> None:
+    A = allocate((10**12 + 39, 10**12 + 39))  # a prime extent
+    diagonal, other = A.diagonal(), A.T[::2, ::3]
+    with mock.patch.object(isl, "available", lambda: False), pytest.raises(TooHard, match="pip install islpy"):
+        _ = overlap(diagonal.reshape((1, -1)).broadcast_to((2, 10**12 + 39)), pad(other, 1, "reflect")).size
