@@ -114,11 +114,12 @@ def subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None = Non
                 steps.spend(1)
                 kept.append(x)
                 continue
+            blocks = sum([_blocks(x, c) for c in complement(y)])
             if within is None:
-                steps.spend(PAIR + sum([_blocks(x, c) for c in complement(y)]))
+                steps.spend(PAIR + blocks)
                 kept += explicit.subtract(x, y)
             else:
-                steps.spend(PAIR + (within[1] - within[0]) // max(_period(x), _period(y)))
+                steps.spend(PAIR + min(blocks, (within[1] - within[0]) // max(_period(x), _period(y))))
                 kept += explicit.subtract_within(x, y, *within)
             check_pieces(len(kept), "difference")
         left = kept

@@ -601,3 +601,13 @@ def test_long_lists_of_lazy_sets_are_made_in_parts() -> None:
     np.testing.assert_array_equal(filled, s.elements(0, 10**6)[np.arange(len(s.elements(0, 10**6))) % 5 < 3])
     with pytest.raises(TooHard, match="shorter range"):
         (s & t).elements(0, 10**12)
+
+
+@pytest.mark.parametrize("n", [10**3 + 1, 10**9 + 1, 10**12, 7 * 10**15])
+def test_a_difference_in_a_long_window_is_that_of_a_common_period(n: int) -> None:
+    nested, fifths = Sett(Stripe(6, 1), Stripe(2, 1)), Sett(Stripe(1, 4, 2))
+    left = nested.difference(fifths, within=(0, n))
+    shared = sum(z % 7 < 5 and z % 7 % 3 < 2 and z % 5 == 2 for z in range(35))
+    part = sum(z % 7 < 5 and z % 7 % 3 < 2 and z % 5 == 2 for z in range(n % 35))
+    assert left.count(0, n) == nested.count(0, n) - (n // 35 * shared + part)
+    assert nested.union(fifths, within=(0, n)).count(0, n) == left.count(0, n) + fifths.count(0, n)
