@@ -837,9 +837,9 @@ class Sett(_Explicit):
         >>> Sett(Stripe(1, 1)).first_common(Sett(Stripe(1, 2)), 1)
         6
         """
-        if type(other) is Sett and type(start) is int:
-            if stop is None or (type(stop) is int and stop >= start):
-                return pairs.first_common(self.nest, other.nest, start, stop)
+        plain = type(start) is int and (stop is None or (type(stop) is int and stop >= start))
+        if plain and type(other) is Sett:
+            return pairs.first_common(self.nest, other.nest, start, stop)
         return Integers.first_common(self, other, start, stop)
 
     def count_common(self, other: Operand, start: int | None = None, stop: int | None = None) -> int:
