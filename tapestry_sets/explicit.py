@@ -288,9 +288,9 @@ def _join_touching(items: list[Block], common: int) -> list[Block]:
 
 
 def _join_two(one: Block, two: Block) -> list[Block]:
-    """Return what `_run_together` does for two items, the second behind the first."""
-    if one[1] == two[1] and one[2] == two[2]:
-        d = two[0] - one[0]
+    """Return what joining does for two items that share no element; their ends may lie within each other."""
+    d = two[0] - one[0]
+    if d >= one[1] == two[1] and one[2] == two[2]:
         return [(one[0], d + one[1], repeat(one[1], d, 0, one[2]))]
     if one[2] or two[2] or one[0] + one[1] != two[0]:
         return [one, two]
