@@ -561,7 +561,8 @@ def examples_and_batches() -> Iterable[Aim]:
     yield Aim("tiled example, largest over smallest N", max(tiled) / min(tiled), 1.2, "x")
     yield Aim("601 strided slices, all pairs", all_pairs_of_slices() * 1e3, 20, "ms")
     yield Aim("seven coprime stripes, exact count over 10^9", next(iter(seven_half_on_stripes())).ours * 1e3, 1, "ms")
-    yield Aim("memory of a query, most of all sizes", memory_of_queries() / 1e6, 1, "MB")
+    yield Aim("memory of a query of the table by size, most of all sizes", memory_of_queries() / 1e6, 1, "MB")
+    yield Aim("memory of a count of nests of depth 2 from on = 10^6, most of 40", memory_of_counts() / 1e6, 1, "MB")
     yield Aim("import of tapestry_sets beyond NumPy's", import_seconds() * 1e3, 60, "ms")
 
 
@@ -593,6 +594,17 @@ def memory_of_queries() -> float:
             query()
             most = max(most, tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
+    return most
+
+
+def memory_of_counts() -> int:
+    """Return the most bytes that a count of two nests of long periods holds: blocks are listed as arrays."""
+    source, most = random.Random(2), 0
+    for s, t in pairwise(random_nest(source, 2, 10**6) for _ in range(41)):
+        tracemalloc.start()
+        each_us([lambda s=s, t=t: s.count_common(t, 0, 10**15)])
+        most = max(most, tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
     return most
 
 
