@@ -17,16 +17,12 @@ from numpy.typing import NDArray
 from tapestry_plan.signature import Signature
 from tapestry_sets import (
     Box,
-    Broadcast,
     Concat,
-    Flip,
-    Permute,
     Piece,
-    Reshape,
+    Viewable,
     ViewKind,
     compose_pieces,
     identity_piece,
-    parse_index,
 )
 
 Shape = tuple[int, ...]
@@ -588,7 +584,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Viewable):
     """A tensor of a graph, stored or viewed; arithmetic adds operators, indexing adds selections."""
 
     graph: Graph = field(repr=False)
@@ -603,11 +599,6 @@ class Tensor:
     def dtype(self) -> str:
         """NumPy's name of the dtype."""
         return self.graph.selections[self.name].dtype if self._viewed else self.graph.stored[self.name].dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
 
     @property
     def _viewed(self) -> bool:
@@ -655,37 +646,13 @@ class Tensor:
     def __matmul__(self, other: Tensor) -> Tensor:
         return self._with("matmul", other)
 
-    def __getitem__(self, key: Any) -> Tensor:
-        tensor = self
-        for kind in parse_index(key, self.shape):
-            tensor = tensor.view(kind)
-        return tensor
+    def apply(self, kind: ViewKind, *others: Tensor) -> Tensor:
+        """This tensor, and others beside it, through a view kind, as a selection."""
+        return self.graph.select(kind, self, *others)
 
     def view(self, kind: ViewKind, *others: Tensor, name: str | None = None) -> Tensor:
-        """This tensor, and others beside it, through a view kind."""
+        """As `apply`, with a name."""
         return self.graph.select(kind, self, *others, name=name)
-
-    def reshape(self, *shape: Any) -> Tensor:
-        """The same cells in row-major order under another shape; one extent may be -1."""
-        wanted = shape[0] if len(shape) == 1 and not hasattr(shape[0], "__index__") else shape
-        return self.view(Reshape(tuple(wanted)))
-
-    def permute_dims(self, axes: Sequence[int]) -> Tensor:
-        """The axes in another order."""
-        return self.view(Permute(tuple(axes)))
-
-    @property
-    def T(self) -> Tensor:
-        """The axes reversed."""
-        return self.permute_dims(tuple(reversed(range(self.ndim))))
-
-    def flip(self, axis: int) -> Tensor:
-        """One axis backwards."""
-        return self.view(Flip((axis,)))
-
-    def broadcast_to(self, shape: Sequence[int]) -> Tensor:
-        """NumPy's broadcasting to a larger shape."""
-        return self.view(Broadcast(tuple(shape)))
 
 
 def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:

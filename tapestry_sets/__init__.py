@@ -19,6 +19,26 @@ from tapestry_sets.batch import BoxArray, FirstCommon, RegionArray, StripeArray
 from tapestry_sets.draw import Picture, levels_svg, levels_text, show, show_levels, svg, text, views_svg, views_text
 from tapestry_sets.from_isl import from_isl
 from tapestry_sets.isl import to_isl
+from tapestry_sets.kinds import (
+    Broadcast,
+    Concat,
+    Diagonal,
+    ExpandDims,
+    Flip,
+    Index,
+    Interleave,
+    Pad,
+    Permute,
+    Repeat,
+    Reshape,
+    Roll,
+    Slice,
+    Squeeze,
+    Stack,
+    Tile,
+    ViewKind,
+    Window,
+)
 from tapestry_sets.limits import Limits, TooHard, TooManyPieces, limits
 from tapestry_sets.maps import (
     Guard,
@@ -55,28 +75,8 @@ from tapestry_sets.symbolic import (
     overlap_count,
     symbolic_allocate,
 )
-from tapestry_sets.views import (
-    Allocation,
-    Broadcast,
-    Concat,
-    Diagonal,
-    ExpandDims,
-    Flip,
-    Index,
-    Interleave,
-    Pad,
-    Permute,
-    Repeat,
-    Reshape,
-    Roll,
-    Slice,
-    Squeeze,
-    Stack,
-    Tile,
-    View,
-    ViewKind,
-    Window,
-    allocate,
+from tapestry_sets.viewable import (
+    Viewable,
     concatenate,
     interleave,
     pad,
@@ -86,6 +86,7 @@ from tapestry_sets.views import (
     stack,
     tile,
 )
+from tapestry_sets.views import Allocation, View, allocate
 
 __all__ = [
     "AffineMap",
@@ -137,6 +138,7 @@ __all__ = [
     "TooManyPieces",
     "View",
     "ViewKind",
+    "Viewable",
     "Window",
     "Witness",
     "allocate",

@@ -9,8 +9,9 @@ import numpy as np
 
 from tapestry_sets import strided
 from tapestry_sets.affine import AffineMap
+from tapestry_sets.kinds import Shape, Shapes
 from tapestry_sets.maps import IndexMap, Piece
-from tapestry_sets.views import Allocation, Shape, Shapes, View, allocate
+from tapestry_sets.views import Allocation, View, allocate
 
 MEMORY: Allocation = allocate((2**64,), name="memory")
 """The host's address space, one cell for each byte."""
