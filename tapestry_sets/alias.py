@@ -54,7 +54,7 @@ def overlaps(a: object, b: object) -> bool:
     x, y = as_view(a), as_view(b)
     one, two = x.as_nest(), y.as_nest()
     if one is not None and two is not None:
-        return one[0] is two[0] and pairs.first_common(one[1], two[1], 0, prod(one[0].shape)) is not None
+        return one[0]._cache is two[0]._cache and pairs.first_common(one[1], two[1], 0, prod(one[0].shape)) is not None
     return any(mine.meets(theirs) for _, mine, theirs in _pairs(x, y))
 
 
@@ -212,7 +212,7 @@ def _shared_size(a: View, b: View) -> int:
     one, two = a.as_nest(), b.as_nest()
     if one is not None and two is not None:
         with suppress(TooHard):
-            return pairs.count_common(one[1], two[1], 0, one[0].size) if one[0] is two[0] else 0
+            return pairs.count_common(one[1], two[1], 0, one[0].size) if one[0]._cache is two[0]._cache else 0
     return sum(mine.count_common(theirs) for _, mine, theirs in _pairs(a, b))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -187,6 +187,57 @@ class View(Viewable):
         found = list(self.cells.values())
         return not found or (len(found) == 1 and found[0].is_run())
 
+    # -- colours and new memory -----------------------------------------------------------------------
+
+    def colors(self) -> frozenset[Hashable]:
+        """Return the colours of the allocations that the view reads.
+
+        Examples
+        --------
+        >>> from tapestry_sets.viewable import concatenate
+        >>> a, b = allocate((3,), color="weights"), allocate((2,), color="input")
+        >>> sorted(concatenate([a, b]).colors()), sorted(concatenate([a, b])[:3].colors())
+        (['input', 'weights'], ['weights'])
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::colors.
+        """
+        read = self.cells
+        return frozenset(a.color for a in _allocations_under(self) if a in read)
+
+    def recolor(self, color: Hashable) -> View:
+        """Return the same view of the same memory, under one colour.
+
+        Examples
+        --------
+        >>> a = allocate((4,), color="old")
+        >>> b = a[1:].recolor("new")
+        >>> sorted(b.colors()), b.same_elements(a[1:])
+        (['new'], True)
+        """
+        return _rebuilt(self, lambda a: a._recolored(color))
+
+    def clone(self, color: Hashable = None) -> View:
+        """Return a view of the same layout over new memory, in one colour or, by default, in the colours of the old.
+
+        Examples
+        --------
+        >>> a = allocate((4, 6), name="a")
+        >>> b = a[:, ::2].clone()
+        >>> b.shape, b.contains(a[:, ::2])
+        ((4, 3), False)
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::clone, CloneColorMethod.
+        """
+
+        def anew(a: Allocation) -> Allocation:
+            return Allocation(a.shape, None, (), a.name, a.itemsize, a.color if color is None else color)
+
+        return _rebuilt(self, anew)
+
     # -- one source -----------------------------------------------------------------------------------
 
     def apply(self, kind: ViewKind, *others: View) -> View:
@@ -233,10 +284,15 @@ class Allocation(View):
         For messages and pictures.
     itemsize : int
         Bytes of a cell.
+    color : hashable
+        A mark of the user's own, such as "constant" or a device's number; `View.colors` tells which a view reads.
+
+    Two allocations are equal if they are the same memory, as are an allocation and what `View.recolor` makes of it.
     """
 
     name: str
     itemsize: int
+    color: Hashable
 
     def __init__(
         self,
@@ -245,21 +301,40 @@ class Allocation(View):
         sources: tuple[View, ...] = (),
         name: str = "",
         itemsize: int = 1,
+        color: Hashable = 0,
     ) -> None:
         View.__init__(self, shape, kind, sources)
         _set_name(self, name)
         _set_itemsize(self, itemsize)
+        _set_color(self, color)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Allocation) and self._cache is other._cache
+
+    def __hash__(self) -> int:
+        return id(self._cache)
 
     def __repr__(self) -> str:
-        return f"Allocation({self.shape}, name={self.name!r}, itemsize={self.itemsize})"
+        color = f", color={self.color!r}" if self.color != 0 else ""
+        return f"Allocation({self.shape}, name={self.name!r}, itemsize={self.itemsize}{color})"
+
+    def _recolored(self, color: Hashable) -> Allocation:
+        """The same memory, which the cache stands for, under another colour."""
+        made = Allocation(self.shape, None, (), self.name, self.itemsize, color)
+        _set_cache(made, self._cache)
+        return made
 
 
 _slots = Allocation
-_set_name, _set_itemsize = _slots.name.__set__, _slots.itemsize.__set__
+_set_name, _set_itemsize, _set_color = _slots.name.__set__, _slots.itemsize.__set__, _slots.color.__set__
 
 
 def allocate(
-    shape: int | Sequence[int], name: str | None = None, dtype: object = None, itemsize: int | None = None
+    shape: int | Sequence[int],
+    name: str | None = None,
+    dtype: object = None,
+    itemsize: int | None = None,
+    color: Hashable = 0,
 ) -> Allocation:
     """Return a variable: a view of memory of its own.
 
@@ -273,6 +348,8 @@ def allocate(
         Gives the bytes of a cell.
     itemsize : int, optional
         Bytes of a cell, 1 by default.
+    color : hashable, optional
+        A mark of the user's own; see `View.colors`.
 
     Raises
     ------
@@ -295,7 +372,36 @@ def allocate(
     cell = bytes_ if itemsize is None else as_int(itemsize, "allocate: itemsize")
     if cell is not None and cell < 1:
         raise ValueError(f"allocate: itemsize {cell} must be >= 1 byte")
-    return Allocation(extents, None, (), name or "", cell or 1)
+    return Allocation(extents, None, (), name or "", cell or 1, color)
+
+
+def _all_under(view: View) -> list[View]:
+    """The views below and including `view`, each once, sources before what reads them."""
+    order: dict[int, View] = {}
+    stack = [(view, False)]
+    while stack:
+        v, ready = stack.pop()
+        if ready:
+            order[id(v)] = v
+        elif id(v) not in order:
+            stack.append((v, True))
+            stack += [(s, False) for s in v.sources]
+    return list(order.values())
+
+
+def _allocations_under(view: View) -> list[Allocation]:
+    return [v for v in _all_under(view) if isinstance(v, Allocation)]
+
+
+def _rebuilt(view: View, anew: Callable[[Allocation], Allocation]) -> View:
+    """The same chain over other allocations."""
+    made: dict[int, View] = {}
+    for v in _all_under(view):
+        if isinstance(v, Allocation):
+            made[id(v)] = anew(v)
+        else:
+            made[id(v)] = View(v.shape, v.kind, tuple(made[id(s)] for s in v.sources))
+    return made[id(view)]
 
 
 def _strided(view: View) -> tuple[Allocation, Strided] | None:
