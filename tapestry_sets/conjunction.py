@@ -12,12 +12,13 @@ A window is a pair ``lo, hi``: the integers ``lo <= z < hi``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from functools import lru_cache
 from itertools import combinations
 from math import gcd, lcm
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from tapestry_sets import nest as nests
 from tapestry_sets.limits import TooHard, TooManyPieces, current, limits
 from tapestry_sets.nest import EMPTY, Nest
 from tapestry_sets.stripe import Int64Array
+
+T = TypeVar("T")
 
 LEAPS = 500
 """How many times a search goes from nest to nest before isl takes over."""
@@ -148,13 +151,19 @@ def contains_each(conjunction: Sequence[Nest], z: Int64Array) -> np.ndarray[tupl
     return keep
 
 
-def _groups(conjunction: Sequence[Nest]) -> list[tuple[Nest, ...]]:
-    """Return the nests in groups, such that nests of different groups have coprime periods."""
-    groups: list[tuple[int, tuple[Nest, ...]]] = []
-    for s in conjunction:
-        P = nests.period(s)
-        together: tuple[Nest, ...] = (s,)
-        apart: list[tuple[int, tuple[Nest, ...]]] = []
+def coprime_groups(items: Iterable[T], period: Callable[[T], int]) -> list[tuple[T, ...]]:
+    """Return periodic things in groups, such that things of different groups have coprime periods.
+
+    Examples
+    --------
+    >>> coprime_groups([6, 35, 4, 11], lambda P: P)
+    [(35,), (6, 4), (11,)]
+    """
+    groups: list[tuple[int, tuple[T, ...]]] = []
+    for item in items:
+        P = period(item)
+        together: tuple[T, ...] = (item,)
+        apart: list[tuple[int, tuple[T, ...]]] = []
         for Q, group in groups:
             if gcd(P, Q) == 1:
                 apart.append((Q, group))
@@ -162,6 +171,10 @@ def _groups(conjunction: Sequence[Nest]) -> list[tuple[Nest, ...]]:
                 P, together = lcm(P, Q), group + together
         groups = [*apart, (P, together)]
     return [group for _, group in groups]
+
+
+def _groups(every: Iterable[Nest]) -> list[tuple[Nest, ...]]:
+    return coprime_groups(every, nests.period)
 
 
 def coarse(every: tuple[Nest, ...]) -> tuple[tuple[Nest, ...], int, int]:

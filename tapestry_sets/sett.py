@@ -1546,20 +1546,8 @@ def _grouped(factors: Sequence[Integers]) -> tuple[Integers, ...]:
     return (*lazy, listed[0] if len(listed) == 1 else Intersection(listed))
 
 
-def _coprime(factors: Sequence[Integers]) -> list[tuple[Integers, ...]]:
-    """Return the sets in groups, such that sets of different groups have coprime periods."""
-    groups: list[tuple[int, tuple[Integers, ...]]] = []
-    for s in factors:
-        P = s.period
-        together: tuple[Integers, ...] = (s,)
-        apart: list[tuple[int, tuple[Integers, ...]]] = []
-        for Q, group in groups:
-            if gcd(P, Q) == 1:
-                apart.append((Q, group))
-            else:
-                P, together = lcm(P, Q), group + together
-        groups = [*apart, (P, together)]
-    return [group for _, group in groups]
+def _coprime(factors: Iterable[Integers]) -> list[tuple[Integers, ...]]:
+    return conjunction.coprime_groups(factors, lambda s: s.period)
 
 
 def _is_empty(group: tuple[Integers, ...]) -> bool:
