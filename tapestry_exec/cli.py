@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,13 +36,13 @@ from tapestry_plan import (
     load_onnx,
     plan,
 )
-from tapestry_sets import Overlap, View, overlap, text
+from tapestry_sets import Overlap, origins_table, overlap, show_views
 
 Array = NDArray[Any]
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-PICTURE_CELLS = 1024
-"""Allocations up to this size are drawn."""
+MOST_DRAWN = 32
+"""The picture of an overlap shows up to so many views."""
 
 
 class _Commands(click.Group):
@@ -455,21 +456,39 @@ def _file(path: Path) -> Path:
 
 @main.command("overlap")
 @click.argument("views")
-def overlap_command(views: str) -> None:
+@click.option("--table", is_flag=True, help="Print what each view reads of each allocation, as a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print the pairs as JSON.")
+@click.option("--svg", "svg_file", type=click.Path(path_type=Path), help="Write the picture to this file, as SVG.")
+def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | None) -> None:
     """Say which views share cells, and where.
 
-    VIEWS is for example 'A[27]; A.reshape(3,3,3)[:2,:2,:2]; A[2::5]': declarations of memory, then views.
+    VIEWS is for example 'A[27]; A.reshape(3,3,3)[:2,:2,:2]; A[2::5]': declarations of memory, then views; with
+    'B = A[::2]; B' a view has a name.
     """
     found = parse_views(views)
     if len(found) < 2:
         raise click.UsageError(
             f"overlap needs two views or more, {len(found)} given; write for example 'A[27]; A[:9]; A[2::5]'"
         )
-    for k, (text_b, b) in enumerate(found):
-        for text_a, a in found[:k]:
-            click.echo(f"{text_a}  and  {text_b}:")
-            click.echo("  " + describe_overlap(overlap(a, b)))
-            click.echo("".join(f"  {line}\n" for line in picture(a, b)), nl=False)
+    names, given = [name for name, _ in found], [view for _, view in found]
+    pairs = [(names[j], names[k], overlap(given[j], given[k])) for k in range(len(found)) for j in range(k)]
+    if svg_file is not None:
+        svg_file.write_text(show_views(*given, names=names).svg)
+    if as_json:
+        click.echo(json.dumps([_pair_dict(*pair) for pair in pairs], indent=1))
+        return
+    for a, b, shared in pairs:
+        click.echo(f"{a}  and  {b}:\n  {describe_overlap(shared)}")
+    if table:
+        click.echo(f"\n{origins_table(*given, names=names)}")
+    if len(found) <= MOST_DRAWN:
+        click.echo(f"\n{show_views(*given, names=names, indices=False).text}")
+
+
+def _pair_dict(a: str, b: str, o: Overlap) -> dict[str, Any]:
+    witness = o.witness
+    where = None if witness is None else {"allocation": o.allocations[0].name, **witness._asdict()}
+    return {"a": a, "b": b, "cells": o.size, "witness": where}
 
 
 def describe_overlap(o: Overlap) -> str:
@@ -493,14 +512,3 @@ def describe_overlap(o: Overlap) -> str:
     cells = "1 cell" if o.size == 1 else f"{o.size:,} cells"
     where = f"cell {at(witness.a)} of the first, {at(witness.b)} of the second"
     return f"aliases at {name}{at(witness.cell)}: {where}; {cells} shared"
-
-
-def picture(a: View, b: View) -> list[str]:
-    """The memory of two views as lines of text, where it is small: 1, 2, and X for both."""
-    lines = []
-    ours, theirs = a.origins(), b.origins()
-    for allocation in ours:
-        small = allocation.size <= PICTURE_CELLS and allocation.rank <= 3 and allocation.shape[-1:] <= (100,)
-        if allocation in theirs and small:
-            lines += [f"{allocation.name}:", *text(ours[allocation], theirs[allocation]).splitlines()]
-    return lines

@@ -6,28 +6,32 @@ The text is parsed with `ast` and only the forms listed here mean something; not
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tapestry_sets import (
+    Sett,
+    Stripe,
     View,
+    Viewable,
     allocate,
     concatenate,
+    hstack,
     interleave,
     pad,
     repeat,
     roll,
     stack,
     tile,
+    vstack,
 )
 
-METHODS = frozenset(
-    {
-        "broadcast_to", "diagonal", "expand_dims", "flatten", "flip", "permute_dims", "ravel", "reshape",
-        "sliding_windows", "squeeze", "transpose",
-    }
-)  # fmt: skip
-FUNCTIONS: dict[str, Callable[..., View]] = {
+WORDS = {name: member for name, member in inspect.getmembers(Viewable) if not name.startswith("_")}
+METHODS = frozenset(name for name, member in WORDS.items() if callable(member)) - {"apply"}
+"""What views have; those that return several views are followed by an index."""
+PROPERTIES = frozenset(WORDS) - METHODS - {"apply", "ndim", "rank", "shape", "size"}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "concatenate": concatenate,
     "concat": concatenate,
     "stack": stack,
@@ -36,10 +40,15 @@ FUNCTIONS: dict[str, Callable[..., View]] = {
     "repeat": repeat,
     "roll": roll,
     "tile": tile,
+    "hstack": hstack,
+    "vstack": vstack,
+    "Sett": Sett,
+    "Stripe": Stripe,
 }
-OF_SEVERAL = frozenset({"concatenate", "concat", "stack", "interleave"})
-"""Functions whose first argument is a list of views; the others begin with one view."""
-PROPERTIES = frozenset({"T"})
+OF_SEVERAL = frozenset({"concatenate", "concat", "stack", "interleave", "hstack", "vstack"})
+"""Functions whose first argument is a list of views."""
+OF_NO_VIEW = frozenset({"Sett", "Stripe"})
+"""Functions that make what ``sample`` takes; all others begin with one view."""
 
 
 def parse_views(text: str) -> list[tuple[str, View]]:
@@ -64,7 +73,7 @@ def parse_views(text: str) -> list[tuple[str, View]]:
     >>> parse_views("A[4]; __import__('os')")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    ValueError: overlap: "__import__('os')": there is no function '__import__'; there are concat, concatenate, ...
+    ValueError: overlap: "__import__('os')": there is no function '__import__'; there are Sett, Stripe, concat, ...
     """
     try:
         module = ast.parse(text.strip())
@@ -141,8 +150,10 @@ class _Reader:
                     self.fail(f"{name!r} is not declared; declare its memory first, for example {name}[27]")
                 return self.names[name]
             case ast.Subscript(value=base, slice=key):
-                view, at = self.view(base), self.value(key)
-                return self._try(lambda: view[at])
+                whole, at = self.value(base), self.value(key)
+                if not isinstance(whole, View | list):  # a list is what `split` makes
+                    self.fail(f"{ast.unparse(base)!r} is no view")
+                return self._try(lambda: whole[at])
             case ast.Attribute(value=base, attr=name) if name in PROPERTIES:
                 return getattr(self.view(base), name)
             case ast.Call():
@@ -178,6 +189,8 @@ class _Reader:
 
     def _check_operand(self, name: str, args: list[Any]) -> None:
         """The first argument of a function is a view, or a list of views."""
+        if name in OF_NO_VIEW:
+            return
         if name not in OF_SEVERAL:
             if not args or not isinstance(args[0], View):
                 self.fail(f"{name} needs a view first, {repr(args[0]) if args else 'nothing'} is given")

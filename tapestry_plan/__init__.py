@@ -18,6 +18,7 @@ from tapestry_plan.graph import (
     sha256_of,
 )
 from tapestry_plan.mesh import ALIGNMENT_NBYTES, Device, Link, Mesh, aligned
+from tapestry_plan.motion import Message, Motion, Reads, motion, reads, replay, selected_view
 from tapestry_plan.networks import before_softmax, demo_model, he_random, light_model
 from tapestry_plan.onnx_import import load_onnx, read_constant
 from tapestry_plan.operation import Operation, ShardRegions, operation, sharing
@@ -52,6 +53,8 @@ from tapestry_plan.ops import (
     tanh,
 )
 from tapestry_plan.search import InfeasiblePlan, plan
+from tapestry_plan.selection import check_pieces, check_selection
+from tapestry_plan.selection_rewrites import Change, Rewrite, move_selection, simplify_selection, simplify_selections
 from tapestry_plan.shard_plan import (
     HOST,
     Alloc,
@@ -79,6 +82,7 @@ __all__ = [
     "Axis",
     "Block",
     "Buffer",
+    "Change",
     "Compute",
     "Copy",
     "Device",
@@ -87,13 +91,17 @@ __all__ = [
     "InfeasiblePlan",
     "Link",
     "Mesh",
+    "Message",
+    "Motion",
     "Op",
     "OpNode",
     "Operand",
     "Operation",
     "Output",
     "PlanVersionError",
+    "Reads",
     "Reduce",
+    "Rewrite",
     "Selection",
     "Shape",
     "Shard",
@@ -111,6 +119,8 @@ __all__ = [
     "average_pool",
     "batch_normalization",
     "before_softmax",
+    "check_pieces",
+    "check_selection",
     "clip",
     "concat",
     "conv",
@@ -130,18 +140,25 @@ __all__ = [
     "lrn",
     "matmul",
     "max_pool",
+    "motion",
+    "move_selection",
     "mul",
     "operation",
     "plan",
     "project",
     "read_constant",
+    "reads",
     "reduce_max",
     "reduce_mean",
     "reduce_sum",
     "relu",
+    "replay",
+    "selected_view",
     "sha256_of",
     "sharing",
     "sigmoid",
+    "simplify_selection",
+    "simplify_selections",
     "softmax",
     "sqrt",
     "sub",

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tapestry_plan.selection import check_pieces
 from tapestry_plan.signature import Signature
 from tapestry_sets import (
     Box,
@@ -276,27 +277,31 @@ class Graph:
     def select(self, kind: ViewKind, *inputs: Tensor, name: str | None = None) -> Tensor:
         """View tensors through a view kind: a slice, a permutation, a concatenation, …
 
+        The selection is labelled by the name of the kind's class, or the kind's own `label`.
+
         Raises
         ------
         ValueError
-            When the kind does not fit the tensors' shapes or their dtypes differ; the graph is unchanged then.
+            When the kind does not fit the tensors' shapes, a cell of its view is not one cell of one tensor (see
+            `check_selection`), or the tensors' dtypes differ; the graph is unchanged then.
         """
         for k, tensor in enumerate(inputs):
             if tensor.graph is not self:
                 raise ValueError(f"select: input {k} ({tensor.name!r}) belongs to another graph")
         shapes = tuple(tensor.shape for tensor in inputs)
         dtypes = {tensor.dtype for tensor in inputs}
-        label = type(kind).__name__.lower()
+        label = getattr(kind, "label", type(kind).__name__.lower())
         if len(dtypes) != 1:
             raise ValueError(f"{label}: the inputs have dtypes {sorted(dtypes)}; cast them to one dtype")
-        shape = kind.out_shape(shapes)
+        shape, pieces = tuple(kind.out_shape(shapes)), tuple(kind.pieces(shapes))
+        check_pieces(pieces, shape, shapes, label)
         selection = Selection(
             self._fresh(name or label, self.stored, self.selections),
             label,
             tuple(tensor.name for tensor in inputs),
-            tuple(shape),
+            shape,
             dtypes.pop(),
-            tuple(kind.pieces(shapes)),
+            pieces,
         )
         self.selections[selection.name] = selection
         return Tensor(self, selection.name)
@@ -358,7 +363,7 @@ class Graph:
         ------
         ValueError
             For references to tensors that are missing or come later, unknown operators, operands that no
-            longer fit, and outputs that do not exist.
+            longer fit, selections of which a cell is not one cell of one tensor, and outputs that do not exist.
         """
         known = {name for name, tensor in self.stored.items() if tensor.kind != "result"}
         for item in self._ordered():
@@ -367,6 +372,7 @@ class Graph:
                 if name not in known:
                     raise ValueError(f"{where} reads {name!r}, which no earlier node makes")
             if isinstance(item, Selection):
+                self._check_selection(item)
                 known.add(item.name)
                 continue
             if item.op not in self.ops:
@@ -511,6 +517,16 @@ class Graph:
         return out
 
     # -- inside ------------------------------------------------------------------------------------------
+
+    def _check_selection(self, selection: Selection) -> None:
+        what = f"selection {selection.name!r} ({selection.label})"
+        below = [self.tensor(name) for name in selection.inputs]
+        if not below:
+            raise ValueError(f"{what}: it reads no tensor; a selection views at least one")
+        dtypes = {tensor.dtype for tensor in below} - {selection.dtype}
+        if dtypes:
+            raise ValueError(f"{what}: it has dtype {selection.dtype}, but it reads {sorted(dtypes)}")
+        check_pieces(selection.pieces, selection.shape, [tensor.shape for tensor in below], what)
 
     def _declare(self, op: str | Op) -> Op:
         if isinstance(op, Op):

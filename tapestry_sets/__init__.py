@@ -2,11 +2,14 @@
 
 from tapestry_sets.affine import AffineMap, Box, ImplicitRegion, IndexProjection
 from tapestry_sets.alias import (
+    Missing,
     Overlap,
     Witness,
     contains,
     has_internal_overlap,
+    internal_overlap,
     is_contiguous,
+    missing,
     origins,
     overlap,
     overlap_matrix,
@@ -14,16 +17,23 @@ from tapestry_sets.alias import (
     overlaps,
     same_elements,
 )
-from tapestry_sets.arrays import as_view
+from tapestry_sets.alias_graph import AliasGraph, AliasOverlap, AliasTensor
+from tapestry_sets.alias_pictures import OriginsTable, origins_table, show_views
+from tapestry_sets.arrays import MEMORY, as_view
 from tapestry_sets.batch import BoxArray, FirstCommon, RegionArray, StripeArray
-from tapestry_sets.draw import Picture, levels_svg, levels_text, show, show_levels, svg, text, views_svg, views_text
+from tapestry_sets.canvas import Picture
+from tapestry_sets.draw import show, svg, text
+from tapestry_sets.draw_levels import levels_svg, levels_text, show_levels
+from tapestry_sets.draw_views import views_svg, views_text
 from tapestry_sets.from_isl import from_isl
 from tapestry_sets.isl import to_isl
 from tapestry_sets.kinds import (
+    Assembled,
     Broadcast,
     Concat,
     Diagonal,
     ExpandDims,
+    Fill,
     Flip,
     Index,
     Interleave,
@@ -32,13 +42,18 @@ from tapestry_sets.kinds import (
     Repeat,
     Reshape,
     Roll,
+    Sample,
     Slice,
     Squeeze,
     Stack,
+    Take,
     Tile,
     ViewKind,
     Window,
+    kind_from_dict,
+    kind_to_dict,
 )
+from tapestry_sets.layout import InternalOverlap
 from tapestry_sets.limits import Limits, TooHard, TooManyPieces, limits
 from tapestry_sets.maps import (
     Guard,
@@ -66,6 +81,7 @@ from tapestry_sets.sett import (
     first_common_all,
     isdisjoint_all,
 )
+from tapestry_sets.storage import SharedGroup, SharedMemory, shared_memory
 from tapestry_sets.stripe import Stripe
 from tapestry_sets.symbolic import (
     NonAffineSize,
@@ -75,9 +91,13 @@ from tapestry_sets.symbolic import (
     overlap_count,
     symbolic_allocate,
 )
+from tapestry_sets.tallies import Tally, tally
 from tapestry_sets.viewable import (
     Viewable,
+    broadcast_arrays,
     concatenate,
+    fill_into,
+    hstack,
     interleave,
     pad,
     parse_index,
@@ -85,18 +105,25 @@ from tapestry_sets.viewable import (
     roll,
     stack,
     tile,
+    vstack,
 )
 from tapestry_sets.views import Allocation, View, allocate
 
 __all__ = [
+    "MEMORY",
     "AffineMap",
+    "AliasGraph",
+    "AliasOverlap",
+    "AliasTensor",
     "Allocation",
+    "Assembled",
     "Box",
     "BoxArray",
     "Broadcast",
     "Concat",
     "Diagonal",
     "ExpandDims",
+    "Fill",
     "Filled",
     "FirstCommon",
     "Flip",
@@ -107,9 +134,12 @@ __all__ = [
     "IndexProjection",
     "Integers",
     "Interleave",
+    "InternalOverlap",
     "Intersection",
     "Limits",
+    "Missing",
     "NonAffineSize",
+    "OriginsTable",
     "Overlap",
     "Pad",
     "Permute",
@@ -124,15 +154,20 @@ __all__ = [
     "Reshaped",
     "Roll",
     "Run",
+    "Sample",
     "Sampled",
     "Sett",
     "Setts",
+    "SharedGroup",
+    "SharedMemory",
     "Slice",
     "Squeeze",
     "Stack",
     "Stripe",
     "StripeArray",
     "SymbolicView",
+    "Take",
+    "Tally",
     "Tile",
     "TooHard",
     "TooManyPieces",
@@ -143,22 +178,30 @@ __all__ = [
     "Witness",
     "allocate",
     "as_view",
+    "broadcast_arrays",
     "compose_pieces",
     "concatenate",
     "contains",
     "count_common_all",
     "distinct_count",
+    "fill_into",
     "first_common_all",
     "from_isl",
     "has_internal_overlap",
+    "hstack",
     "identity_piece",
     "interleave",
+    "internal_overlap",
     "is_contiguous",
     "isdisjoint_all",
+    "kind_from_dict",
+    "kind_to_dict",
     "levels_svg",
     "levels_text",
     "limits",
+    "missing",
     "origins",
+    "origins_table",
     "overlap",
     "overlap_condition",
     "overlap_count",
@@ -175,15 +218,19 @@ __all__ = [
     "repeat",
     "roll",
     "same_elements",
+    "shared_memory",
     "show",
     "show_levels",
+    "show_views",
     "stack",
     "svg",
     "symbolic_allocate",
+    "tally",
     "text",
     "tile",
     "to_isl",
     "unflatten",
     "views_svg",
     "views_text",
+    "vstack",
 ]

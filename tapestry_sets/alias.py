@@ -5,20 +5,21 @@ All of them take views of allocations and real arrays, in any mix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets import draw, pairs
+from tapestry_sets import draw_views
 from tapestry_sets.arrays import as_view
+from tapestry_sets.cell_sets import nests_common
 from tapestry_sets.cells import Cells
-from tapestry_sets.limits import TooHard
+from tapestry_sets.every_pair import meeting, shared_sizes
+from tapestry_sets.layout import InternalOverlap, Order
 from tapestry_sets.region import Regions
+from tapestry_sets.tallies import counted
 from tapestry_sets.views import Allocation, View
 
 
@@ -30,6 +31,42 @@ class Witness(NamedTuple):
     cell: tuple[int, ...]
 
 
+class Missing(NamedTuple):
+    """A cell that one view reads and another does not.
+
+    Attributes
+    ----------
+    at : tuple of int
+        An index of the view that reads it.
+    allocation : Allocation
+    cell : tuple of int
+        In the allocation.
+    """
+
+    at: tuple[int, ...]
+    allocation: Allocation
+    cell: tuple[int, ...]
+
+
+def _read(x: object, where: str) -> View:
+    """A view, or an array as one; errors say which argument it is."""
+    if isinstance(x, View):
+        return x
+    try:
+        return as_view(x)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{where}: {str(error).removeprefix('as_view: ')}") from None
+
+
+def _read_all(views: object, what: str) -> list[View]:
+    if isinstance(views, View) or not isinstance(views, Iterable) or hasattr(views, "dtype"):
+        kind = type(views).__name__
+        raise TypeError(f"{what}: views must be a sequence of views and arrays, not one {kind}; write [a, b]")
+    return [_read(x, f"{what}: views[{k}]") for k, x in enumerate(views)]
+
+
+@counted
 def overlaps(a: object, b: object) -> bool:
     """Return whether two views read a common cell.
 
@@ -37,6 +74,11 @@ def overlaps(a: object, b: object) -> bool:
     ----------
     a, b : View or array
         Views of `allocate`d memory, or real arrays (compared by address, byte for byte).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is neither, or an array whose memory says nothing.
 
     Examples
     --------
@@ -51,10 +93,11 @@ def overlaps(a: object, b: object) -> bool:
     ----------
     Tapestry's document on nested striding, "Alias analysis"; numpy.shares_memory.
     """
-    x, y = as_view(a), as_view(b)
+    x, y = _read(a, "overlaps: a"), _read(b, "overlaps: b")
     one, two = x.as_nest(), y.as_nest()
     if one is not None and two is not None:
-        return one[0]._cache is two[0]._cache and pairs.first_common(one[1], two[1], 0, prod(one[0].shape)) is not None
+        home = one[0]
+        return home._cache is two[0]._cache and nests_common(one[1], two[1], 0, home.size) is not None
     return any(mine.meets(theirs) for _, mine, theirs in _pairs(x, y))
 
 
@@ -63,12 +106,18 @@ def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:
     return [(allocation, cells, y[allocation]) for allocation, cells in x.items() if allocation in y]
 
 
+@counted
 def overlap(a: object, b: object) -> Overlap:
-    """Return what two views share: size, bytes, regions and a witness, each computed when asked for.
+    """Return what two views share: size, bytes, regions and witnesses, each computed when asked for.
 
     Parameters
     ----------
     a, b : View or array
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
 
     Examples
     --------
@@ -78,7 +127,7 @@ def overlap(a: object, b: object) -> Overlap:
     >>> o.size, o.nbytes, o.witness
     (1, 4, Witness(a=(3, 0), b=(3,), cell=(21,)))
     """
-    x, y = as_view(a), as_view(b)
+    x, y = _read(a, "overlap: a"), _read(b, "overlap: b")
     return Overlap(x, y, tuple(pair for pair in _pairs(x, y) if pair[1].meets(pair[2])))
 
 
@@ -101,7 +150,7 @@ class Overlap:
         return bool(self.shared)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return draw.views_mimebundle(self.a, self.b, title=repr(self))
+        return draw_views.views_mimebundle(self.a, self.b, title=repr(self))
 
     @property
     def allocations(self) -> tuple[Allocation, ...]:
@@ -109,6 +158,7 @@ class Overlap:
         return tuple(allocation for allocation, _, _ in self.shared)
 
     @property
+    @counted
     def size(self) -> int:
         """How many different cells both views read.
 
@@ -120,6 +170,7 @@ class Overlap:
         return sum(x.count_common(y) for _, x, y in self.shared)
 
     @property
+    @counted
     def nbytes(self) -> int:
         """How many bytes both views read."""
         return sum(x.count_common(y) * allocation.itemsize for allocation, x, y in self.shared)
@@ -138,22 +189,36 @@ class Overlap:
     @property
     def witness(self) -> Witness | None:
         """Some shared cell: its index in `a`, in `b`, and in the first of `allocations`; None if there is none."""
-        if not self.shared:
-            return None
-        _, x, y = self.shared[0]
-        cell = x.a_common_cell(y)
-        assert cell is not None, "cells that meet have a common one"
-        i, j = x.index_of(cell), y.index_of(cell)
-        assert i is not None and j is not None, "a cell that is read has an index"
-        return Witness(i, j, cell)
+        return _witness(*self.shared[0][1:]) if self.shared else None
+
+    @property
+    def witnesses(self) -> dict[Allocation, Witness]:
+        """A shared cell of each allocation that has some."""
+        return {allocation: _witness(x, y) for allocation, x, y in self.shared}
 
 
-def overlap_matrix(views: Sequence[object]) -> npt.NDArray[np.bool_]:
+@counted
+def _witness(x: Cells, y: Cells) -> Witness:
+    cell = x.a_common_cell(y)
+    assert cell is not None, "cells that meet have a common one"
+    i, j = x.index_of(cell), y.index_of(cell)
+    assert i is not None and j is not None, "a cell that is read has an index"
+    return Witness(i, j, cell)
+
+
+def overlap_matrix(views: Iterable[object]) -> npt.NDArray[np.bool_]:
     """Return which pairs of views read a common cell, as a symmetric matrix.
+
+    Thousands of views are answered at once: see `every_pair`.
 
     Parameters
     ----------
-    views : sequence of View or array
+    views : iterable of View or array
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one of them is neither, or an array whose memory says nothing.
 
     Examples
     --------
@@ -162,22 +227,17 @@ def overlap_matrix(views: Sequence[object]) -> npt.NDArray[np.bool_]:
     >>> overlap_matrix([A[:4], A[3:6], A[6:]]).astype(int).tolist()
     [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     """
-    found = [as_view(v) for v in views]
-    matrix = np.zeros((len(found), len(found)), np.bool_)
-    for i, a in enumerate(found):
-        for j in range(i + 1):
-            matrix[i, j] = matrix[j, i] = overlaps(a, found[j])
-    return matrix
+    return meeting(_read_all(views, "overlap_matrix"))
 
 
-def overlap_sizes(views: Sequence[object]) -> npt.NDArray[Any]:
+def overlap_sizes(views: Iterable[object]) -> npt.NDArray[Any]:
     """Return how many different cells each pair of views shares, as a symmetric matrix.
 
     The diagonal has each view's own number of different cells.
 
     Parameters
     ----------
-    views : sequence of View or array
+    views : iterable of View or array
         For a pair of real arrays the cells are bytes.
 
     Returns
@@ -187,6 +247,8 @@ def overlap_sizes(views: Sequence[object]) -> npt.NDArray[Any]:
 
     Raises
     ------
+    TypeError, ValueError
+        As for `overlap_matrix`.
     TooHard
         If cells would have to be counted one by one and may be too many for that.
 
@@ -199,38 +261,60 @@ def overlap_sizes(views: Sequence[object]) -> npt.NDArray[Any]:
     >>> overlap_sizes([allocate((10**10, 10**10))]).tolist()
     [[100000000000000000000]]
     """
-    found = [as_view(v) for v in views]
-    matrix = np.zeros((len(found), len(found)), object)
-    for i, a in enumerate(found):
-        for j in range(i + 1):
-            matrix[i, j] = matrix[j, i] = _shared_size(a, found[j])
-    fits = all(n <= np.iinfo(np.int64).max for n in matrix.flat)
-    return matrix.astype(np.int64) if fits else matrix
-
-
-def _shared_size(a: View, b: View) -> int:
-    one, two = a.as_nest(), b.as_nest()
-    if one is not None and two is not None:
-        with suppress(TooHard):
-            return pairs.count_common(one[1], two[1], 0, one[0].size) if one[0]._cache is two[0]._cache else 0
-    return sum(mine.count_common(theirs) for _, mine, theirs in _pairs(a, b))
+    return shared_sizes(_read_all(views, "overlap_sizes"))
 
 
 def origins(view: object) -> dict[Allocation, Regions]:
     """Return the cells that a view or an array reads of each allocation; see `View.origins`."""
-    return as_view(view).origins()
+    return _read(view, "origins").origins()
 
 
+@counted
 def contains(a: object, b: object) -> bool:
-    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`."""
-    return as_view(a).contains(as_view(b))
+    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `missing`."""
+    return _read(a, "contains: a").contains(_read(b, "contains: b"))
 
 
+@counted
+def missing(a: object, b: object) -> Missing | None:
+    """Return a cell that `b` reads and `a` does not, and an index of `b` that reads it; None if `a` contains `b`.
+
+    Parameters
+    ----------
+    a, b : View or array
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> A = allocate((4, 6), name="A")
+    >>> missing(A[:, ::2], A[2, :3])
+    Missing(at=(1,), allocation=Allocation((4, 6), name='A', itemsize=1), cell=(2, 1))
+    >>> missing(A[2:], A[2, :3]) is None
+    True
+    """
+    x, y = _read(a, "missing: a"), _read(b, "missing: b")
+    mine = x.cells
+    for allocation, theirs in y.cells.items():
+        cell = theirs.cell_beside(mine.get(allocation))
+        if cell is not None:
+            at = theirs.index_of(cell)
+            assert at is not None, "a cell that is read has an index"
+            return Missing(at, allocation, cell)
+    return None
+
+
+@counted
 def same_elements(a: object, b: object) -> bool:
     """Return whether `a` and `b` read the same cells of memory; see `View.same_elements`."""
-    return as_view(a).same_elements(as_view(b))
+    return _read(a, "same_elements: a").same_elements(_read(b, "same_elements: b"))
 
 
+@counted
 def has_internal_overlap(view: object) -> bool:
     """Return whether a view or an array reads some cell twice; see `View.has_internal_overlap`.
 
@@ -239,15 +323,42 @@ def has_internal_overlap(view: object) -> bool:
     >>> has_internal_overlap(np.broadcast_to(np.zeros(3), (2, 3)))
     True
     """
-    return as_view(view).has_internal_overlap()
+    return _read(view, "has_internal_overlap").has_internal_overlap()
 
 
-def is_contiguous(view: object) -> bool:
-    """Return whether a view or an array reads one gapless run of memory; see `View.is_contiguous`.
+@counted
+def internal_overlap(view: object) -> InternalOverlap | None:
+    """Return a cell that a view or an array reads at two indices, and these, or None; see `View.internal_overlap`.
+
+    Of an array the cell is a byte, and the last number of an index says which byte of the element.
 
     Examples
     --------
-    >>> is_contiguous(np.zeros((4, 4)).T), is_contiguous(np.zeros((4, 4))[:, 1:])
-    (True, False)
+    >>> found = internal_overlap(np.lib.stride_tricks.as_strided(np.zeros(99, "u1"), (4, 5), (6, 2)))
+    >>> found.a, found.b
+    ((0, 3, 0), (1, 0, 0))
     """
-    return as_view(view).is_contiguous()
+    return _read(view, "internal_overlap").internal_overlap()
+
+
+@counted
+def is_contiguous(view: object, order: Order | None = None) -> bool:
+    """Return whether a view or an array reads one gapless run of memory; see `View.is_contiguous`.
+
+    Parameters
+    ----------
+    view : View or array
+    order : "C" or "F", optional
+        Ask for cell after cell in row- or column-major order of the indices, as NumPy's flags do; by default the
+        cells may be read in whatever order and number.
+
+    Examples
+    --------
+    >>> a = np.zeros((4, 4), np.int16)
+    >>> is_contiguous(a.T), is_contiguous(a[:, 1:]), is_contiguous(a.T, "C"), is_contiguous(a.T, "F")
+    (True, False, False, True)
+    """
+    found = _read(view, "is_contiguous")
+    if order == "F" and not isinstance(view, View):  # the bytes of an element, the last axis, come first
+        found = found.permute_dims((found.rank - 1, *range(found.rank - 1)))
+    return found.is_contiguous(order)

@@ -659,6 +659,31 @@ class RegionArray(_Batch):
             raise ValueError("RegionArray.of: no regions, so that no box is known; write RegionArray(shape, …)")
         return _from_regions(items, xp)
 
+    @classmethod
+    def of_stripes(cls, shape: Sequence[int], axes: Sequence[Sequence[tuple[int, int, int, int, int]]]) -> RegionArray:
+        """Return regions of a box from 0, each a product of stripes that are not empty, as a batch of one axis.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            The extents of the box.
+        axes : sequence of sequences of (low, high, on, period, phase)
+            For each region and axis the elements of the stripe in [low, high), at least one; taken as they are.
+
+        Examples
+        --------
+        >>> rows, columns = [(0, 9, 2, 4, 0), (3, 4, 1, 1, 0)], [(1, 7, 1, 3, 1), (0, 9, 1, 1, 0)]
+        >>> batch = RegionArray.of_stripes((9, 9), [rows, columns])
+        >>> batch.count_common(batch[::-1]).tolist()
+        [2, 2]
+        """
+        n, rank = len(axes), len(shape)
+        columns = as_column(axes, "RegionArray.of_stripes: axes") if n and rank else np.zeros((n, rank, 5), np.int64)
+        out = object.__new__(cls)
+        box = Box((0,) * rank, tuple(shape))
+        _tighten(out, box, tuple(columns[..., k] for k in range(5)), np.zeros(n, bool))
+        return out
+
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The shape of the batch: ``(n,)`` for a list of n."""

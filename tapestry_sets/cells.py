@@ -2,22 +2,42 @@
 
 The numbers come straight from the view's pieces, as setts where they are few. Where an explicit set would shatter,
 they are the elements of one set whose numbers are in the next, and so on, as far as a chain of views reads its sources
-in order. What these do not answer is listed for a small view, and for a large one isl decides, within a limit.
+in order; where copies of a pattern lie within each other, they are sums of steps, and linear equations answer. What
+these do not decide isl does, within a limit.
+
+Cells are listed as the last resort alone: decided so where isl has refused or is not installed, and counted so where
+sums of steps or chains of views lie within each other in no order, for which no other counter is known. `tally` tells
+how often.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
-from math import gcd, lcm, prod
-from typing import Any, NamedTuple, TypeVar
+from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tapestry_sets import isl
+from tapestry_sets import equation, isl, unions
+from tapestry_sets import nest as nests
 from tapestry_sets.affine import AffineMap, Box
+from tapestry_sets.bundles import Bundle, Shatters
+from tapestry_sets.cell_sets import (
+    FEW,
+    count_common,
+    ends_of,
+    filled,
+    first_beside,
+    in_few_setts,
+    is_subset,
+    some_common,
+    sums_common,
+    sums_count,
+    sums_of,
+)
 from tapestry_sets.explicit import merge_nests
 from tapestry_sets.limits import TooHard, TooManyPieces, current, limits
 from tapestry_sets.maps import (
@@ -25,34 +45,44 @@ from tapestry_sets.maps import (
     IndexMap,
     Piece,
     Relinearize,
+    _hulls,
     flatten_affine,
     flatten_grid,
     image_to_isl,
     is_injective,
+    piece_domain,
     push,
     read_points,
     stays_injective,
 )
-from tapestry_sets.nest import Nest, contains_each, in_window, nth_each, rank_each
-from tapestry_sets.progression import Progression, combine, explicit_setts, interval
+from tapestry_sets.nest import Nest, contains_each
+from tapestry_sets.patches import read_patches
+from tapestry_sets.progression import Progression, combine, explicit_setts, interleaved_copies, interval, reach
 from tapestry_sets.region import Regions, unflatten
-from tapestry_sets.sett import Filled, Integers, Sett, Setts
+from tapestry_sets.sett import Integers, Sett, Setts
 from tapestry_sets.stripe import Int64Array
+from tapestry_sets.tallies import helped
 
 T = TypeVar("T")
 
 COUNT_LIMIT = 2_000_000
-"""How many cells may be counted one by one, where nothing better answers, before `TooHard` is raised."""
+"""How many cells may be listed or counted one by one, where nothing better answers, before `TooHard` is raised."""
 LIST_LIMIT = 100_000
-"""A view of at most so many cells is listed rather than handed to isl, where its cells are no few setts."""
+"""A view of at most so many cells is listed rather than handed to isl for long."""
+FEW_OPERATIONS = 100_000
+"""How many of isl's operations may make a set of cells that could be listed."""
 MAX_CORNER_RANK = 10
 """Views of a higher rank have too many corners to look at."""
-FEW = 200
-"""How many setts a set may be where it can be held by its chain instead."""
-MOST_LISTED = 8_000_000
-"""How many elements of a filled set may be listed, all at once, where closed forms end."""
-LEAPS = 50
-"""How many times a search goes from set to set before it goes into the chains."""
+MOST_COPIES = 8
+"""Of a pattern whose copies lie within each other, how many are made one set of setts."""
+MOST_PAIRS = 10_000
+"""How many pairs of progressions are compared by equations."""
+TRIED = 256
+"""How many cells are tried for a common one, where a set around those of a view is all that is held."""
+STRIDE = 0x9E3779B97F4A7C15
+"""Steps of this many indices, around the end, come to indices all over a view: 2**64 over the golden ratio."""
+MOST_BUNDLES = 1_000
+"""How many products of indices are looked at for those that read a cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +101,8 @@ class Cells:
         Its number of cells.
     setts : Setts, Filled or None
         The cells' row-major numbers in [0, extent); None where they need too many setts and are no filled sets.
+    sums : progression, optional
+        The same numbers where many copies of a pattern lie within each other, and setts are not made of them.
     """
 
     shape: tuple[int, ...]
@@ -78,36 +110,60 @@ class Cells:
     home: tuple[int, ...]
     extent: int
     setts: Integers | None
+    sums: Progression | None = None
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def is_empty(self) -> bool:
         """Whether no cell is read."""
         if self.setts is not None:
             return self.setts.first(0, self.extent) is None
-        numbers = self.listed(LIST_LIMIT)
-        if numbers is not None:
-            return not len(numbers)
-        points = self.to_isl()
-        return bool(self._ask("whether a view reads anything", points.is_empty))
+        if self.sums is not None or (0 not in self.shape and any(not piece.guards for piece in self.pieces)):
+            return False
+        return self._decided(self._none, lambda numbers: bool(numbers.is_empty()), "whether a view reads anything")
+
+    def _none(self) -> bool | None:
+        numbers = self.listed(COUNT_LIMIT)
+        return None if numbers is None else not len(numbers)
 
     @property
     def size(self) -> int:
         """How many different cells there are; TooHard if they are too many to count one by one."""
-        if self.setts is not None:
-            return self.setts.count(0, self.extent)
-        if len(self.pieces) == 1 and not self.pieces[0].guards and stays_injective(self.pieces[0], Box.of(self.shape)):
-            return prod(self.shape)
+        found = self.closed_size
+        if found is not None:
+            return found
         numbers = self.listed(COUNT_LIMIT)
         if numbers is not None:
             return len(numbers)
-        return self._counted(self.to_isl(), f"the cells that {self._name} reads")
+        mine = self.to_isl()
+        return self._counted(lambda: mine, f"the cells that {self._name} reads")
 
-    def _counted(self, points: Any, what: str) -> int:
+    @property
+    def closed_size(self) -> int | None:
+        """How many different cells there are, None if that is not known without a list."""
+        if self.setts is not None:
+            return self.setts.count(0, self.extent)
+        if self.sums is not None:
+            with suppress(TooHard):
+                if equation.equal_sums(self.sums[1]) is None:
+                    return prod([count for count, _ in self.sums[1]])
+            with suppress(TooManyPieces):
+                return self.explicit().count(0, self.extent)
+        if len(self.pieces) == 1 and not self.pieces[0].guards and stays_injective(self.pieces[0], Box.of(self.shape)):
+            return prod(self.shape)
+        return None
+
+    @property
+    def reads(self) -> int:
+        """How many indices of the view read some cell; TooManyPieces if they shatter into too many products."""
+        return sum([piece_domain(piece, Box.of(self.shape)).size for piece in self.pieces])
+
+    def _counted(self, points: Callable[[], Any], what: str) -> int:
         refusal = TooHard(
             f"counting {what} needs a scan of more than {COUNT_LIMIT} candidates; overlaps() and the witness do not"
         )
         operations = isl.COUNT_OPERATIONS * len(self.pieces)
-        count = isl.bounded(lambda: isl.count_points(points, COUNT_LIMIT), refusal, operations)
+        count = isl.bounded(lambda: isl.count_points(points(), COUNT_LIMIT), refusal, operations)
         if count is None:
             raise refusal
         return count
@@ -116,7 +172,7 @@ class Cells:
     def _name(self) -> str:
         return f"a view of shape {self.shape}"
 
-    def _ask(self, what: str, question: Callable[[], T], operations: int = isl.MAX_OPERATIONS) -> T:
+    def _ask(self, what: str, question: Callable[[], T], operations: int) -> T:
         """What isl answers within its limit for each of the pieces."""
         why = (
             f"{what}: the cells that {self._name} reads of an allocation of shape {self.home} are no few setts and too "
@@ -127,6 +183,18 @@ class Cells:
         refusal = TooHard(f"{why}, and isl needs more than {operations} operations; ask about a part of the view")
         return isl.bounded(question, refusal, operations * len(self.pieces))
 
+    def _decided(self, by_list: Callable[[], T | None], by_isl: Callable[..., T], what: str, *others: Cells) -> T:
+        """What isl answers about the numbers, else a list of them; `by_list` returns None where they are too many."""
+        short = min(prod(cells.shape) for cells in (self, *others)) <= LIST_LIMIT
+        try:
+            numbers = [cells.to_isl(FEW_OPERATIONS if short else isl.BUILD_OPERATIONS) for cells in (self, *others)]
+            return self._ask(what, lambda: by_isl(*numbers), isl.MAX_OPERATIONS)
+        except TooHard:
+            found = by_list()
+            if found is None:
+                raise
+            return found
+
     def listed(self, limit: int) -> Int64Array | None:
         """Return the different row-major numbers, ascending; None if the view has more than `limit` cells.
 
@@ -134,6 +202,7 @@ class Cells:
         """
         if prod(self.shape) > limit:
             return None
+        helped("listed")
         points = np.indices(self.shape, np.int64).reshape(len(self.shape), prod(self.shape)).T
         try:
             each = [_numbers(read_points(piece, points), self.home) for piece in self.pieces]
@@ -141,10 +210,10 @@ class Cells:
             return None
         return np.unique(np.concatenate([np.empty(0, np.int64), *each]))
 
-    def _listed_common(self, other: Cells, limit: int) -> Int64Array | None:
+    def _listed_common(self, other: Cells) -> Int64Array | None:
         """The numbers in both, listed from one whose setts are too many; None if that cannot be done."""
         one, two = (other, self) if isinstance(self.setts, Setts) else (self, other)
-        numbers = one.listed(limit)
+        numbers = one.listed(COUNT_LIMIT)
         if numbers is None:
             return None
         if isinstance(two.setts, Setts):
@@ -152,14 +221,14 @@ class Cells:
             for member in two.setts.members:
                 keep |= contains_each(member.nest, numbers)
             return numbers[keep]
-        others = two.listed(limit)
+        others = two.listed(COUNT_LIMIT)
         return None if others is None else np.intersect1d(numbers, others, assume_unique=True)
 
-    def to_isl(self) -> Any:
-        """Return the row-major numbers as an islpy.Set."""
+    def to_isl(self, operations: int = isl.BUILD_OPERATIONS) -> Any:
+        """Return the row-major numbers as an islpy.Set, made in at most so many of isl's operations."""
         if isinstance(self.setts, Setts) and isl.available():
             return isl.to_isl(self.setts).intersect(isl.box_set((0,), (self.extent,)))
-        return self._ask("the cells as isl's set", self._isl_numbers, isl.BUILD_OPERATIONS)
+        return self._ask("the cells as isl's set", self._isl_numbers, operations)
 
     def _isl_numbers(self) -> Any:
         found = image_to_isl(self.pieces, Box.of(self.shape))
@@ -173,11 +242,33 @@ class Cells:
             with suppress(TooManyPieces):
                 return self.setts.setts(within=(0, self.extent))
             with suppress(TooManyPieces):
-                return _flat_setts(self.pieces, self.shape, self.home, self.extent)
+                found = _flat_cells(self.pieces, self.shape, self.home, self.extent)
+                if isinstance(found, Setts):
+                    return found
+        if self.sums is not None:
+            with suppress(TooManyPieces):
+                return explicit_setts(self.sums, self.extent)
         raise TooManyPieces(
             f"the cells that a view of shape {self.shape} reads need too many setts to be written out; "
             "overlaps() and overlap(…).witness answer without"
         )
+
+    def progressions(self) -> list[Progression]:
+        """Return the row-major numbers as few progressions.
+
+        Those of setts are disjoint, and all sums of their steps differ; those of sums that lie within each other may
+        be equal.
+
+        Raises
+        ------
+        TooManyPieces
+            If they are not few.
+        """
+        if self.sums is not None:
+            return [self.sums]
+        if not isinstance(self.setts, Setts) or len(self.setts.members) > FEW:
+            raise TooManyPieces(f"the cells that {self._name} reads are no few progressions")
+        return [p for member in self.setts.members for p in sums_of(member.nest, 0, self.extent)]
 
     def regions(self) -> Regions:
         """Return the cells in the allocation's coordinates."""
@@ -187,35 +278,136 @@ class Cells:
 
     def meets(self, other: Cells) -> bool:
         """Return whether some cell is in both."""
+        with suppress(TooHard, TooManyPieces):
+            return self._closed_common(other) is not None
+
+        def by_list() -> bool | None:
+            common = self._listed_common(other)
+            return None if common is None else len(common) > 0
+
+        return self._decided(by_list, lambda a, b: not a.is_disjoint(b), "whether two views overlap", other)
+
+    def _closed_common(self, other: Cells) -> int | None:
+        """Some number in both, or None; TooHard or TooManyPieces where that is open."""
         if self.setts is not None and other.setts is not None:
-            with suppress(TooHard, TooManyPieces):
-                return not is_disjoint(self.setts, other.setts, 0, self.extent)
-        common = self._listed_common(other, LIST_LIMIT)
-        if common is not None:
-            return len(common) > 0
-        mine, theirs = self.to_isl(), other.to_isl()
-        return not self._ask("whether two views overlap", lambda: mine.is_disjoint(theirs))
+            return some_common(self.setts, other.setts, 0, self.extent, may_list=False)
+        if self._shatters or other._shatters:
+            return self._tried_common(other)
+        for p, q in self._pairs_with(other):
+            z = sums_common(p, q)
+            if z is not None:
+                return z
+        return None
+
+    def _pairs_with(self, other: Cells) -> Iterable[tuple[Progression, Progression]]:
+        mine, theirs = self.progressions(), other.progressions()
+        if len(mine) * len(theirs) > MOST_PAIRS:
+            raise TooManyPieces(f"two views of {len(mine)} and {len(theirs)} progressions are too many pairs")
+        return product(mine, theirs)
+
+    # -- where the cells are no few setts: what is known of a set around them
+
+    @property
+    def _shatters(self) -> bool:
+        return self.setts is None and self.sums is None
+
+    @property
+    def around(self) -> Integers:
+        """A set that holds the numbers of all cells: they themselves if they are held, else as few more as is known."""
+        if self.setts is not None:
+            return self.setts
+        if "around" not in self._known:
+            self._known["around"] = _around(self.pieces, self.shape, self.home, self.extent)
+        found: Setts = self._known["around"]
+        return found
+
+    def holds(self, number: int) -> bool:
+        """Return whether a row-major number is that of a cell."""
+        if self.setts is not None:
+            return number in self.setts
+        if self.sums is not None:
+            return sums_common(self.sums, (number, ())) is not None
+        return self.index_of(Relinearize((self.extent,), self.home).apply((number,))) is not None
+
+    def _tried_common(self, other: Cells) -> int | None:
+        """A common number among those that the sets around both share here and there; None if these share none."""
+        one, two = self.around, other.around
+        z = some_common(one, two, 0, self.extent, may_list=False)
+        if z is None:
+            return None
+        for cells, other_ in ((self, other), (other, self)):
+            found = next((n for n in cells._some_numbers() if other_.holds(n)), None)
+            if found is not None:
+                return found
+        last = min([ends[1] for s in (one, two) if (ends := ends_of(s, self.extent))])
+        for k in range(TRIED):
+            z = some_common(one, two, z + (last - z) * k // TRIED, last + 1, may_list=False)
+            if z is None:
+                break
+            if self.holds(z) and other.holds(z):
+                return z
+        raise TooHard("no common cell is found among those tried")
+
+    def _tried_subset(self, other: Cells) -> bool:
+        """Whether a set around these cells is in others, or one of some cells is not; TooHard if both are open."""
+        if other.setts is not None and is_subset(self.around, other.setts, 0, self.extent, may_list=False):
+            return True
+        if not all(other.holds(number) for number in self._some_numbers()):
+            return False
+        raise TooHard("no cell outside is found among those tried")
+
+    def _some_numbers(self) -> Iterator[int]:
+        """Yield the numbers of some cells, from all over the view."""
+        size = prod(self.shape)
+        unravel, flatten = Relinearize((size,), self.shape), Relinearize(self.home, (self.extent,))
+        for k in range(min(TRIED, size)):
+            index = unravel.apply((k * STRIDE % size if size > TRIED else k,))
+            found = (cell_read(piece, index) for piece in self.pieces)
+            yield from [flatten.apply(cell)[0] for cell in found if cell is not None]
 
     def issubset(self, other: Cells) -> bool:
         """Return whether every cell is in `other`."""
-        if self.setts is not None and other.setts is not None:
+        with suppress(TooHard, TooManyPieces):
+            if self.setts is not None and other.setts is not None:
+                return is_subset(self.setts, other.setts, 0, self.extent, may_list=False)
+            if self._shatters or other._shatters:
+                return self._tried_subset(other)
+            size = self.closed_size
+            if size is not None:
+                return self._closed_count(other) == size
+
+        def by_list() -> bool | None:
             with suppress(TooHard, TooManyPieces):
-                return is_subset(self.setts, other.setts, 0, self.extent)
-        common = self._listed_common(other, LIST_LIMIT)
-        if common is not None:
-            return len(common) == self.size
-        mine, theirs = self.to_isl(), other.to_isl()
-        return bool(self._ask("whether a view contains another", lambda: mine.is_subset(theirs)))
+                if self.setts is not None and other.setts is not None:
+                    return is_subset(self.setts, other.setts, 0, self.extent)
+            common = self._listed_common(other)
+            return None if common is None else len(common) == self.size
+
+        return self._decided(by_list, lambda a, b: bool(a.is_subset(b)), "whether a view contains another", other)
 
     def count_common(self, other: Cells) -> int:
         """Return how many cells are in both; TooHard if they are too many to count one by one."""
+        with suppress(TooHard, TooManyPieces):
+            return self._closed_count(other)
         if self.setts is not None and other.setts is not None:
             with suppress(TooHard, TooManyPieces):
                 return count_common(self.setts, other.setts, 0, self.extent)
-        common = self._listed_common(other, COUNT_LIMIT)
+        common = self._listed_common(other)
         if common is not None:
             return len(common)
-        return self._counted(self.to_isl().intersect(other.to_isl()), "the cells that two views share")
+        mine, theirs = self.to_isl(), other.to_isl()
+        return self._counted(lambda: mine.intersect(theirs), "the cells that two views share")
+
+    def _closed_count(self, other: Cells) -> int:
+        """How many numbers are in both; TooHard or TooManyPieces where that is open."""
+        if self.setts is not None and other.setts is not None:
+            return count_common(self.setts, other.setts, 0, self.extent, may_list=False)
+        pairs = self._pairs_with(other)
+        for cells in (self, other):
+            if cells.sums is not None and equation.equal_sums(cells.sums[1]) is not None:
+                both = Cells.explicit(self), Cells.explicit(other)
+                return count_common(*both, 0, self.extent, may_list=False)
+        return sum([sums_count(p, q) for p, q in pairs])
 
     def common_regions(self, other: Cells) -> Regions:
         """Return the cells in both, in the allocation's coordinates."""
@@ -247,14 +439,41 @@ class Cells:
         return None if z is None else Relinearize((self.extent,), self.home).apply((z,))
 
     def _common_number(self, other: Cells) -> int | None:
+        with suppress(TooHard, TooManyPieces):
+            return self._closed_common(other)
+
+        def by_isl(mine: Any, theirs: Any) -> tuple[int, ...] | None:
+            return isl.a_point(mine.intersect(theirs))
+
+        def by_list() -> tuple[int, ...] | None:
+            common = self._listed_common(other)
+            return None if common is None or not len(common) else (int(common[0]),)
+
+        point = self._decided(by_list, by_isl, "a common cell", other)
+        return None if point is None else int(point[0])
+
+    def cell_beside(self, other: Cells | None) -> tuple[int, ...] | None:
+        """Return a cell that is not in `other`, None if there is none; without an other, any cell."""
+        z = self._common_number(self) if other is None else self._number_beside(other)
+        return None if z is None else Relinearize((self.extent,), self.home).apply((z,))
+
+    def _number_beside(self, other: Cells) -> int | None:
         if self.setts is not None and other.setts is not None:
             with suppress(TooHard, TooManyPieces):
-                return first_common(self.setts, other.setts, 0, self.extent)
-        common = self._listed_common(other, LIST_LIMIT)
-        if common is not None:
-            return int(common[0]) if len(common) else None
-        both = self.to_isl().intersect(other.to_isl())
-        point = self._ask("a common cell", lambda: isl.a_point(both))
+                return first_beside(self.setts, other.setts, 0, self.extent, may_list=False)
+        if self.issubset(other):
+            return None
+
+        def by_isl(mine: Any, theirs: Any) -> tuple[int, ...] | None:
+            return isl.a_point(mine.subtract(theirs))
+
+        def by_list() -> tuple[int, ...] | None:
+            numbers, common = self.listed(COUNT_LIMIT), self._listed_common(other)
+            if numbers is None or common is None:
+                return None
+            return (int(np.setdiff1d(numbers, common, assume_unique=True)[0]),)
+
+        point = self._decided(by_list, by_isl, "a cell of a view that another does not read", other)
         return None if point is None else int(point[0])
 
     # -- the view's side ------------------------------------------------------------------------------
@@ -262,20 +481,23 @@ class Cells:
     def is_run(self) -> bool:
         """Return whether the cells are one gapless run of the allocation."""
         if self.setts is not None:
-            first, count = self.setts.find(0), self.setts.count(0, self.extent)
-            return first is None or not count or self.setts.nth(count - 1) - first + 1 == count
+            ends = ends_of(self.setts, self.extent)
+            return ends is None or ends[1] - ends[0] + 1 == self.setts.count(0, self.extent)
+        if self.sums is not None:  # the shortest step is above 1, or the next one too long for its digit
+            return False
         corners = self._corners()
         if corners and max(corners) - min(corners) >= prod(self.shape):
             return False  # farther apart than all cells together are long
-        z = self.listed(COUNT_LIMIT)
-        if z is not None:
-            return not len(z) or int(z[-1]) - int(z[0]) + 1 == len(z)
-        what = "whether a view is contiguous"
-        numbers = self.to_isl()
-        bounds = self._ask(what, lambda: isl.bounds_of(numbers))
-        if bounds is None:
-            return True
-        return bool(self._ask(what, lambda: isl.box_set(*bounds).is_subset(numbers), isl.COUNT_OPERATIONS))
+
+        def by_isl(numbers: Any) -> bool:
+            bounds = isl.bounds_of(numbers)
+            return bounds is None or bool(isl.box_set(*bounds).is_subset(numbers))
+
+        def by_list() -> bool | None:
+            z = self.listed(COUNT_LIMIT)
+            return None if z is None else not len(z) or int(z[-1]) - int(z[0]) + 1 == len(z)
+
+        return self._decided(by_list, by_isl, "whether a view is contiguous")
 
     def _corners(self) -> list[int]:
         """The numbers read at the view's corners, where it has not too many."""
@@ -283,7 +505,7 @@ class Cells:
             return []
         flatten = Relinearize(self.home, (self.extent,))
         corners = product(*({0, n - 1} for n in self.shape))
-        read = (_cell_read(piece, at) for at in corners for piece in self.pieces)
+        read = (cell_read(piece, at) for at in corners for piece in self.pieces)
         return [flatten.apply(cell)[0] for cell in read if cell is not None]
 
     def index_of(self, cell: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -292,7 +514,41 @@ class Cells:
             guess = _invert(piece.map, cell)
             if guess is not None and _reads(piece, guess, cell, self.shape):
                 return guess
-        return self._ask("an index that reads a cell", lambda: self._isl_index(cell), isl.BUILD_OPERATIONS)
+        if all(_has_one_inverse(piece) for piece in self.pieces):
+            return None
+        try:
+            bundles = self.bundles()
+        except Shatters:
+            return self._ask("an index that reads a cell", lambda: self._isl_index(cell), isl.BUILD_OPERATIONS)
+        number = Relinearize(self.home, (self.extent,)).apply(cell)[0]
+        for (index, first), digits in bundles:
+            found = equation.solve(number - first, [(count, by) for count, (_, by) in digits])
+            if found is not None:
+                index += sum([x * step for x, (_, (step, _)) in zip(found, digits, strict=True)])
+                return Relinearize((prod(self.shape),), self.shape).apply((index,))
+        return None
+
+    def bundles(self) -> list[Bundle]:
+        """Return what the view reads as bundles of (index, cell), both row-major numbers; see `patches`.
+
+        Raises
+        ------
+        Shatters
+            If they are not few.
+        """
+        if "bundles" not in self._known:
+            found: list[Bundle] | None = []
+            try:
+                if 0 not in self.shape:
+                    each = (read_patches(piece, self.shape, self.home, MOST_BUNDLES) for piece in self.pieces)
+                    found = [bundle for part in each for bundle in part]
+            except Shatters:
+                found = None
+            self._known["bundles"] = found if found is not None and len(found) <= MOST_BUNDLES else None
+        bundles: list[Bundle] | None = self._known["bundles"]
+        if bundles is None:
+            raise Shatters
+        return bundles
 
     def _isl_index(self, cell: tuple[int, ...]) -> tuple[int, ...] | None:
         box, target = isl.box_set((0,) * len(self.shape), self.shape), isl.point_set(cell)
@@ -324,35 +580,71 @@ def read_cells(
     """
     mine = tuple(piece for piece in pieces if piece.source == source)
     setts: Integers | None = None
+    sums: Progression | None = None
     if chain:
-        setts = _in_few_setts(filled(chain), extent)
+        setts = in_few_setts(filled(chain), extent)
     else:
         with suppress(TooManyPieces):
-            setts = _flat_setts(mine, tuple(shape), tuple(home), extent)
-    return Cells(tuple(shape), mine, tuple(home), extent, setts)
+            found = _flat_cells(mine, tuple(shape), tuple(home), extent)
+            if isinstance(found, Setts):
+                setts = found
+            else:
+                sums = found
+    return Cells(tuple(shape), mine, tuple(home), extent, setts, sums)
 
 
 def local_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...]) -> Setts | None:
     """Return the row-major numbers of the cells that a view's pieces read of its one source, None if not few setts."""
     with suppress(TooManyPieces), limits(max_pieces=min(FEW, current().max_pieces)):
-        return _flat_setts(tuple(piece for piece in pieces if piece.source == 0), shape, home, prod(home))
+        found = _flat_cells(tuple(piece for piece in pieces if piece.source == 0), shape, home, prod(home))
+        return found if isinstance(found, Setts) else None
     return None
 
 
-def _flat_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> Setts:
+def _flat_cells(
+    pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...], extent: int
+) -> Setts | Progression:
+    """The row-major numbers of the cells that pieces read, as sums where these lie within each other too often."""
     if 0 in shape or not extent:
         return Setts()
-    total: Setts | None = None
+    parts: list[list[Nest]] = []
     for piece in pieces:
         runs, apart = _flat_runs(piece, shape, home)
         if len(runs) == len(pieces) == 1:  # a plain chain
-            return explicit_setts(runs[0], extent)
-        parts = [explicit_setts(run, extent) for run in dict.fromkeys(runs)]
-        if apart and len(parts) > 1:
-            parts = [Setts._of(merge_nests(member.nest for part in parts for member in part.members))]
-        for part in parts:
-            total = part if total is None else total.union(part, within=(0, extent))
-    return Setts() if total is None else total
+            return runs[0] if interleaved_copies(runs[0][1]) > MOST_COPIES else explicit_setts(runs[0], extent)
+        each = [[m.nest for m in explicit_setts(run, extent).members] for run in dict.fromkeys(runs)]
+        parts += [merge_nests(nest for part in each for nest in part)] if apart and len(each) > 1 else each
+    return Setts._reduced(_union(parts, extent))
+
+
+def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:
+    """The union of disjoint unions: what the larger ones hold already is not looked at again."""
+    sizes = [sum([nests.count(s, 0, extent) for s in part]) for part in parts]
+    total: list[Nest] = []
+    for k in sorted(range(len(parts)), key=lambda k: -sizes[k]):
+        with suppress(TooHard):
+            if is_subset(Setts._of(parts[k]), Setts._of(total), 0, extent, may_list=False):
+                continue
+        total = unions.union(total, parts[k], (0, extent)) if total else parts[k]
+    return total
+
+
+def _around(pieces: Iterable[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> Setts:
+    """A set of numbers that pieces which shatter read at most: what their last steps make of the box before these."""
+    parts = []
+    for piece in pieces:
+        found: list[Setts] = []
+        for k in range(1, len(piece.map.steps)):
+            box = _hulls(piece.map, Box.of(shape), k)[k]
+            shift = AffineMap.select(box.rank, [(axis, 1) for axis in range(box.rank)], list(box.start))
+            rest = Piece(0, (), IndexMap((shift, *piece.map.steps[k:])).simplify())
+            with suppress(TooManyPieces), limits(max_pieces=min(FEW, current().max_pieces)):
+                runs, _ = _flat_runs(rest, box.shape, home)
+                if all(first >= 0 and first + reach(levels) < extent for first, levels in runs):  # else guards cut them
+                    cells = _flat_cells((rest,), box.shape, home, extent)
+                    found += [cells] if isinstance(cells, Setts) and len(cells.members) <= FEW else []
+        parts.append(min(found, key=lambda s: s.count(0, extent), default=Setts._of([()])))
+    return Setts._reduced(_union([[m.nest for m in part.members] for part in parts], extent))
 
 
 def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> tuple[list[Progression], bool]:
@@ -374,239 +666,6 @@ def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> t
     offset, terms = flatten_affine(form, home)
     runs = [combine(offset, [(c, grid[k]) for k, c in terms]) for grid in grids]
     return runs, apart and (len(grids) < 2 or is_injective(form, grids))
-
-
-# ------------------------------------------------------------------------------------------- two filled sets
-
-
-def filled(chain: Sequence[Integers]) -> Integers:
-    """Return the first set filled with the second, that with the third, and so on.
-
-    They are filled from the last on, so that a question goes down the chain once.
-
-    Examples
-    --------
-    >>> from tapestry_sets.stripe import Stripe
-    >>> print(filled([Sett(Stripe(6, 1)), Sett(Stripe(2, 1)), Sett(Stripe(1, 1))]))
-    1..1...
-    """
-    *outers, ink = chain
-    for outer in reversed(outers):
-        ink = outer.fill(ink)
-    return ink
-
-
-def _in_few_setts(s: Integers, extent: int) -> Integers:
-    """Return the set listed, where that is quickly done."""
-    if isinstance(s, Setts):
-        return s
-    with suppress(TooManyPieces), limits(max_pieces=min(FEW, current().max_pieces)):
-        return s.setts(within=(0, extent))
-    return s
-
-
-class _Pair(NamedTuple):
-    """Two sets in the window [lo, hi), by their numbers in an outer set."""
-
-    one: Integers
-    two: Integers
-    lo: int
-    hi: int
-    outer: Integers = Sett()
-
-    @property
-    def is_explicit(self) -> bool:
-        return not isinstance(self.one, Filled) and not isinstance(self.two, Filled)
-
-    def inside(self) -> _Pair | None:
-        """Return the elements of both in the outer set of one, by their numbers there, if these are few setts."""
-        for outer in [s.outer for s in (self.one, self.two) if isinstance(s, Filled)]:
-            one = _numbers_in(outer, self.one)
-            two = None if one is None else _numbers_in(outer, self.two)
-            if one is not None and two is not None:
-                return _Pair(one, two, outer.rank(self.lo), outer.rank(self.hi), outer)
-        return None
-
-    def narrowed(self) -> tuple[_Pair, int]:
-        """Return the pair in which blocks of a width that all lengths share are single integers, and that width."""
-        f = gcd(*_lengths(self.one), *_lengths(self.two), self.lo, self.hi)
-        if f < 2:
-            return self, 1
-        return _Pair(_divided(self.one, f), _divided(self.two, f), self.lo // f, self.hi // f), f
-
-
-def _in_window(s: Integers, lo: int, hi: int) -> Integers:
-    """Return a set that is right in the window, in a shorter period if it is explicit and may have one."""
-    return s if isinstance(s, Filled) else Setts._of(in_window(nest, lo, hi) for nest in _nests(s))
-
-
-def _numbers_in(outer: Integers, s: Integers) -> Integers | None:
-    """Return the numbers, in `outer`, of the elements of s that it holds; None where they are no few setts."""
-    if isinstance(s, Filled):
-        return s.ink if s.outer == outer else None
-    if s == outer:
-        return Sett()
-    with suppress(TooHard, TooManyPieces), limits(max_pieces=min(FEW, current().max_pieces)):
-        return s.sample(outer).setts()
-    return None
-
-
-def _nests(s: Integers) -> tuple[Nest, ...]:
-    assert isinstance(s, (Sett, Setts)), "views hold no other sets"
-    return (s.nest,) if isinstance(s, Sett) else tuple(member.nest for member in s.members)
-
-
-def _lengths(s: Integers) -> Iterator[int]:
-    """Yield all lengths and phases of a set's levels."""
-    if isinstance(s, Filled):
-        yield from _lengths(s.outer)
-        yield from _lengths(s.ink)
-    else:
-        yield from (length for nest in _nests(s) for level in nest for length in level)
-
-
-def _divided(s: Integers, f: int) -> Integers:
-    """Return the set of which s holds each element as a block of f; f divides all lengths."""
-    if isinstance(s, Filled):
-        return Filled(_divided(s.outer, f), _divided(s.ink, f))
-    return Setts._of(tuple((a // f, P // f, p // f) for a, P, p in nest) for nest in _nests(s))
-
-
-# -- their common elements
-
-
-def is_disjoint(one: Integers, two: Integers, lo: int, hi: int) -> bool:
-    """Return whether two sets of a view's cells share no integer in [lo, hi)."""
-    pair = _Pair(one, two, lo, hi)
-    return one.isdisjoint(two, within=(lo, hi)) if pair.is_explicit else _first(pair) is None
-
-
-def first_common(one: Integers, two: Integers, lo: int, hi: int) -> int | None:
-    """Return the smallest integer in [lo, hi) that two sets of a view's cells share, or None."""
-    return _first(_Pair(one, two, lo, hi))
-
-
-def _first(pair: _Pair) -> int | None:
-    if pair.is_explicit:
-        return pair.one.first_common(pair.two, pair.lo, pair.hi)
-    for _ in range(LEAPS):
-        x = pair.one.first(pair.lo, pair.hi)
-        y = None if x is None else pair.two.first(x, pair.hi)
-        if x is None or y is None or x == y:
-            return y
-        pair = pair._replace(lo=y)
-    inner = pair.inside()
-    if inner is None:
-        return _first_apart(pair)
-    k = _first(inner)
-    return None if k is None else inner.outer.nth(k)
-
-
-def _first_apart(pair: _Pair) -> int | None:
-    """Return the first common element of sets neither of which is known by its numbers in the other's outer set."""
-    for one, two in ((pair.one, pair.two), (pair.two, pair.one)):
-        if isinstance(one, Filled) and isinstance(two, Filled):  # what is not even in an outer set is no element
-            z = _first(_Pair(one.outer, two, pair.lo, pair.hi))
-            if z is None:
-                return None
-            pair = pair._replace(lo=z)
-    pair, width = pair.narrowed()
-    common = _common(pair)
-    return int(common[0]) * width if len(common) else None
-
-
-def count_common(one: Integers, two: Integers, lo: int, hi: int) -> int:
-    """Return how many integers in [lo, hi) two sets of a view's cells share."""
-    return _count(_Pair(one, two, lo, hi))
-
-
-def _count(pair: _Pair) -> int:
-    if pair.is_explicit:
-        return pair.one.count_common(pair.two, pair.lo, pair.hi)
-    pair = pair._replace(one=_in_window(pair.one, pair.lo, pair.hi), two=_in_window(pair.two, pair.lo, pair.hi))
-    one, two, lo, hi = pair[:4]
-    P, Q = one.period, two.period
-    whole, rest = divmod(hi - lo, lcm(P, Q))
-    if gcd(P, Q) == 1 and not rest:  # by the Chinese remainder theorem
-        return whole * one.count(0, P) * two.count(0, Q)
-    inner = pair.inside()
-    if inner is not None:
-        return _count(inner)
-    pair, width = pair.narrowed()
-    return width * _count_listed(pair)
-
-
-def _count_listed(pair: _Pair) -> int:
-    """Return how many common elements there are, from lists of those of one common period, or less."""
-    P, Q = pair.one.period, pair.two.period
-    whole, rest = divmod(pair.hi - pair.lo, lcm(P, Q))
-    total = len(_common(pair._replace(hi=pair.lo + rest)))
-    if whole and gcd(P, Q) == 1:
-        total += whole * pair.one.count(0, P) * pair.two.count(0, Q)
-    elif whole:
-        total += whole * len(_common(pair._replace(hi=pair.lo + lcm(P, Q))))
-    return total
-
-
-def is_subset(one: Integers, two: Integers, lo: int, hi: int) -> bool:
-    """Return whether each integer in [lo, hi) of one set of a view's cells is in another."""
-    return _is_subset(_Pair(one, two, lo, hi))
-
-
-def _is_subset(pair: _Pair) -> bool:
-    one, two, lo, hi = pair.one, pair.two, pair.lo, pair.hi
-    if pair.is_explicit:
-        return one.issubset(two, within=(lo, hi))
-    many = one.count(lo, hi)
-    if many > two.count(lo, hi):
-        return False
-    if not _lies_in_outer(pair):
-        return False
-    inner = pair.inside()
-    return _is_subset(inner) if inner is not None else _count(pair) == many
-
-
-def _lies_in_outer(pair: _Pair) -> bool:
-    """Return whether the first set is in the outer set of the second, if that has one."""
-    if not isinstance(pair.two, Filled):
-        return True
-    outer = pair.two.outer
-    return outer in (pair.one, getattr(pair.one, "outer", None)) or _is_subset(pair._replace(two=outer))
-
-
-# -- listed
-
-
-def _common(pair: _Pair) -> Int64Array:
-    """Return the common elements, ascending; TooHard where both sets hold too many, or too large ones."""
-    few, other = sorted((pair.one, pair.two), key=lambda s: s.count(pair.lo, pair.hi))
-    many = few.count(pair.lo, pair.hi)
-    if many > MOST_LISTED or pair.hi >> 62:
-        raise TooHard(f"cells of two views: of {many} cells or more below {pair.hi}, too many would be listed")
-    z = _elements(few, pair.lo, pair.hi)
-    return z[_are_in(other, z)]
-
-
-def _elements(s: Integers, lo: int, hi: int) -> Int64Array:
-    if not isinstance(s, Filled):
-        return s.elements(lo, hi)
-    return nth_each(_only_nest(s.outer), _elements(s.ink, s.outer.rank(lo), s.outer.rank(hi)))
-
-
-def _are_in(s: Integers, z: Int64Array) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    keep = np.zeros(len(z), np.bool_)
-    for nest in _nests(s.outer if isinstance(s, Filled) else s):
-        keep |= contains_each(nest, z)
-    if isinstance(s, Filled):
-        keep[keep] = _are_in(s.ink, rank_each(_only_nest(s.outer), z[keep]))
-    return keep
-
-
-def _only_nest(s: Integers) -> Nest:
-    nests = _nests(s)
-    if len(nests) != 1:
-        raise TooHard(f"cells of a view among those of {len(nests)} setts are not listed")
-    return nests[0]
 
 
 def _numbers(cells: Int64Array, home: tuple[int, ...]) -> Int64Array:
@@ -634,6 +693,17 @@ def _invert(chain: IndexMap, cell: tuple[int, ...]) -> tuple[int, ...] | None:
     return at
 
 
+def _has_one_inverse(piece: Piece) -> bool:
+    """Whether `_invert` finds an index for every cell that the piece reads: no choice is left but a free one."""
+    for k, step in enumerate(piece.map.steps):
+        if isinstance(step, AffineMap):
+            rows = step.terms()
+            used = {j for row in rows for j, _ in row}
+            if any(len(row) > 1 for row in rows) or ((k or piece.guards) and len(used) < step.in_rank):
+                return False
+    return True
+
+
 def _invert_affine(step: AffineMap, target: tuple[int, ...]) -> tuple[int, ...] | None:
     """A point x >= 0 with step(x) = target, found row by row; None if this way finds none."""
     point: dict[int, int] = {}
@@ -650,10 +720,10 @@ def _invert_affine(step: AffineMap, target: tuple[int, ...]) -> tuple[int, ...] 
 
 def _reads(piece: Piece, point: tuple[int, ...], cell: tuple[int, ...], shape: Sequence[int]) -> bool:
     """Whether the view's index `point` reads `cell` through this piece."""
-    return all(0 <= x < n for x, n in zip(point, shape, strict=True)) and _cell_read(piece, point) == cell
+    return all(0 <= x < n for x, n in zip(point, shape, strict=True)) and cell_read(piece, point) == cell
 
 
-def _cell_read(piece: Piece, point: tuple[int, ...]) -> tuple[int, ...] | None:
+def cell_read(piece: Piece, point: tuple[int, ...]) -> tuple[int, ...] | None:
     """The source's cell that a view's index reads through this piece, None if a guard does not hold."""
     at = point
     for prefix in range(len(piece.map.steps) + 1):

@@ -1,7 +1,7 @@
 """To isl and back: the last rung where closed forms end, and the bridge to other polyhedral tools.
 
-islpy is imported when first needed. This module imports no other module of the package: it takes stripes,
-nests, setts and regions by their attributes, so that `nest` can use it.
+islpy is imported when first needed. This module imports no other module of the package but `tallies`: it takes
+stripes, nests, setts and regions by their attributes, so that `nest` can use it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from itertools import combinations
 from math import gcd, lcm, prod
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
+
+from tapestry_sets.tallies import helped
 
 Levels = Sequence[tuple[int, int, int]]
 T = TypeVar("T")
@@ -126,6 +128,7 @@ def bounded(question: Callable[[], T], refusal: Exception, operations: int = MAX
     isl, ``isl_ctx_set_max_operations``.
     """
     islpy = _islpy()
+    helped("isl")
     probe = islpy.Set("{ [x, y] : 2x + 3y >= 7 and 3x - 2y <= 5 and x + y <= 20 }")
     context = islpy.DEFAULT_CONTEXT
     context.reset_operations()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import product
 from math import prod
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets import isl
+from tapestry_sets import nest as nests
 from tapestry_sets.affine import (
     AffineMap,
     Box,
@@ -29,7 +31,7 @@ from tapestry_sets.affine import (
     matrix_rank,
     regions_of,
 )
-from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.limits import TooManyPieces, check_pieces
 from tapestry_sets.nest import contains_each
 from tapestry_sets.progression import (
     MAX_GRIDS,
@@ -37,7 +39,6 @@ from tapestry_sets.progression import (
     Progression,
     clip_progression,
     combine,
-    reach,
     split_progression,
 )
 from tapestry_sets.region import Region, Regions
@@ -240,6 +241,26 @@ class IndexMap:
                 steps.pop()
         return IndexMap._of(tuple(steps), self.in_rank) if len(steps) < len(self.steps) else self
 
+    def inverse(self) -> IndexMap:
+        """Return the map that takes each image back to its point.
+
+        Raises
+        ------
+        ValueError
+            If a step has no inverse in integers: a matrix that is not square, or whose determinant is not 1 or -1.
+
+        Examples
+        --------
+        >>> m = IndexMap((Relinearize((6,), (2, 3)), AffineMap(((0, -1), (1, 0)), (2, 0))))
+        >>> m.inverse().apply(m.apply((4,)))
+        (4,)
+
+        References
+        ----------
+        poprithms, memory/chain: Chain::mirror.
+        """
+        return IndexMap._of(tuple([_inverse(step) for step in reversed(self.steps)]), self.out_rank)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the map as plain lists and integers."""
         return {"in_rank": self.in_rank, "steps": [_step_to_dict(step) for step in self.steps]}
@@ -261,6 +282,32 @@ def _merge(first: Step, second: Step) -> Step | None:
 
 def _is_identity(step: Step) -> bool:
     return step.is_identity if isinstance(step, AffineMap) else step.from_shape == step.to_shape
+
+
+def _inverse(step: Step) -> Step:
+    if isinstance(step, Relinearize):
+        return Relinearize._of(step.to_shape, step.from_shape)
+    rank = step.out_rank
+    why = f"IndexMap.inverse: {step} has no inverse in integers"
+    if step.in_rank != rank:
+        raise ValueError(f"{why}: it takes rank {step.in_rank} to rank {rank}")
+    rows = [[Fraction(c) for c in (*row, *[int(j == k) for j in range(rank)])] for k, row in enumerate(step.matrix)]
+    for column in range(rank):
+        pivot = next((k for k in range(column, rank) if rows[k][column]), None)
+        if pivot is None:
+            raise ValueError(f"{why}: several points have one image")
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        head = [c / rows[column][column] for c in rows[column]]
+        rows = [
+            head if k == column else [a - row[column] * b for a, b in zip(row, head, strict=True)]
+            for k, row in enumerate(rows)
+        ]
+    back = [row[rank:] for row in rows]
+    if any(c.denominator > 1 for row in back for c in row):
+        raise ValueError(f"{why}: some points are no images")
+    matrix = tuple([tuple([int(c) for c in row]) for row in back])
+    offset = tuple([-sum([c * b for c, b in zip(row, step.offset, strict=True)]) for row in matrix])
+    return AffineMap._of(matrix, offset, rank)
 
 
 def _step_array(step: Step, x: Int64Array) -> Int64Array:
@@ -712,19 +759,35 @@ def _hulls(chain: IndexMap, box: Box, prefix: int) -> list[Box]:
 def _hull_after(step: Step, box: Box) -> Box:
     """A box around the image of a box, the tightest for affine maps."""
     if isinstance(step, AffineMap):
-        return IndexProjection(step, (1,) * step.out_rank).bounding_box(box)
+        return _affine_hull(step, box)
     if not step.to_shape:
         return Box((), ())
-    first, levels = flatten_grid(
-        tuple((a, ((n, 1),)) for a, n in zip(box.start, box.shape, strict=True)), step.from_shape
-    )
+    first = reached = 0
+    for low, extent, n in zip(box.start, box.shape, step.from_shape, strict=True):
+        first, reached = first * n + low, reached * n + extent - 1
     row = prod(step.to_shape[1:])
-    top, bottom = first // row, (first + reach(levels)) // row
+    top, bottom = first // row, (first + reached) // row
     if top == bottom and step.out_rank > 1:
-        inner = Relinearize((row,), step.to_shape[1:])
-        rest = _hull_after(inner, Box((first - top * row,), (reach(levels) + 1,)))
+        inner = Relinearize._of((row,), step.to_shape[1:])
+        rest = _hull_after(inner, Box((first - top * row,), (reached + 1,)))
         return Box((top, *rest.start), (1, *rest.shape))
     return Box((top, *(0,) * (step.out_rank - 1)), (bottom - top + 1, *step.to_shape[1:]))
+
+
+def _affine_hull(step: AffineMap, box: Box) -> Box:
+    start, shape = [], []
+    for row, low in zip(step.matrix, step.offset, strict=True):
+        reached = 0
+        for c, a, n in zip(row, box.start, box.shape, strict=True):
+            if c > 0:
+                low += c * a
+                reached += c * (n - 1)
+            elif c:
+                low += c * (a + n - 1)
+                reached -= c * (n - 1)
+        start.append(low)
+        shape.append(reached + 1)
+    return Box(tuple(start), tuple(shape))
 
 
 def _pull(step: Step, inside: list[Grid], box: Box) -> list[Grid]:
@@ -799,25 +862,40 @@ def compose_pieces(
         if len(below) == 1 and not below[0].guards:  # a plain chain
             chain = outer[0].map.then(below[0].map).simplify()
             return (Piece(below[0].source, (), chain, below[0].fill),)
-    composed: list[Piece] = []
-    for piece in outer:
-        if piece.source < 0:
-            composed.append(piece)
-            continue
-        if piece.source not in table:
-            raise ValueError(f"compose_pieces: the outer view reads source {piece.source}; given are {sorted(table)}")
-        depth = len(piece.map.steps)
-        for under in table[piece.source]:
-            if not under.map.steps and not under.guards:  # the inner view is the source itself
-                composed.append(Piece(under.source, piece.guards, piece.map, under.fill))
-                continue
-            guards = piece.guards + tuple(Guard(depth + g.prefix, g.region) for g in under.guards)
-            composed.append(Piece(under.source, guards, piece.map.then(under.map), under.fill))
     if shape is not None and 0 in shape:
         return ()
-    box = None if shape is None or not any(p.guards for p in composed) else Box.of(tuple(shape))
+    box = None if shape is None else Box.of(tuple(shape))
+    composed: list[Piece] = []
+    for piece in outer:
+        if piece.source >= 0 and piece.source not in table:
+            raise ValueError(f"compose_pieces: the outer view reads source {piece.source}; given are {sorted(table)}")
+        composed += _under(piece, table[piece.source], box) if piece.source >= 0 else [piece]
+        check_pieces(len(composed), "composition of views", "ask about a part of the view, or raise max_pieces")
+    if not any(piece.guards for piece in composed):
+        box = None
     simple = (simplify_piece(piece, box) for piece in composed)
     return tuple(piece for piece in simple if piece is not None)
+
+
+def _under(piece: Piece, inner: Sequence[Piece], box: Box | None) -> list[Piece]:
+    """One outer piece over the pieces of the view that it reads, without those that it surely does not meet."""
+    if len(inner) == 1 and not inner[0].map.steps and not inner[0].guards:  # the inner view is the source itself
+        return [Piece(inner[0].source, piece.guards, piece.map, inner[0].fill)]
+    hull = None
+    if box is not None and len(inner) > 1:
+        guards = [[g.region for g in piece.guards if g.prefix == k] for k in range(len(piece.map.steps) + 1)]
+        hulls = _narrowed(piece.map.steps, [*guards, []], box)
+        if hulls is None:
+            return []
+        hull = hulls[-1]
+    depth = len(piece.map.steps)
+    found = []
+    for under in inner:
+        if hull is not None and any(g.prefix == 0 and _meet(g.region, hull) is None for g in under.guards):
+            continue
+        together = piece.guards + tuple(Guard(depth + g.prefix, g.region) for g in under.guards)
+        found.append(Piece(under.source, together, piece.map.then(under.map), under.fill))
+    return found
 
 
 def simplify_piece(piece: Piece, box: Box | None = None) -> Piece | None:
@@ -864,41 +942,94 @@ def simplify_piece(piece: Piece, box: Box | None = None) -> Piece | None:
 
 
 def _settle_guards(steps: list[Step], guards: list[list[Region]], box: Box) -> bool:
-    """Drop guards that always hold and pull the others through affine steps; False if one can never hold."""
-    for prefix in range(len(guards) - 1, -1, -1):
-        hull = box
-        for step in steps[:prefix]:
-            hull = _hull_after(step, hull)
+    """Pull guards through affine steps, drop those that always hold; False if they can never hold together."""
+    hulls = _narrowed(steps, guards, box)
+    if hulls is None:
+        return False
+    for prefix in range(len(steps), 0, -1):
+        step = steps[prefix - 1]
+        if isinstance(step, AffineMap) and guards[prefix]:
+            pulled = [_pull_guard(step, region, hulls[prefix - 1]) for region in guards[prefix]]
+            guards[prefix - 1] += [region for region in pulled if region is not None]
+            kept = zip(guards[prefix], pulled, strict=True)
+            guards[prefix] = [region for region, before in kept if before is None]
+    for prefix, regions in enumerate(guards):
+        if len(regions) > 1:
+            guards[prefix] = _boxes_as_one(regions)
+    return _narrowed(steps, guards, box, drop=True) is not None
+
+
+def _narrowed(steps: Sequence[Step], guards: list[list[Region]], box: Box, drop: bool = False) -> list[Box] | None:
+    """Boxes around the coordinates before the guards at each prefix, narrowed by those before; None if one is empty.
+
+    One list of guards more than prefixes gives the box after all of them. With `drop`, guards go that the narrowed
+    box fulfils.
+    """
+    hulls, hull = [], box
+    for prefix, regions in enumerate(guards):
+        if 0 < prefix <= len(steps):
+            hull = _hull_after(steps[prefix - 1], hull)
+        hulls.append(hull)
         kept = []
-        for region in guards[prefix]:
-            here = hull.intersect(Box(region.start, region.shape))
-            if here is None or region.isdisjoint(here.to_region(Box(region.start, region.shape))):
-                return False
-            bounds = region.bounds()
-            assert bounds is not None, "an empty region meets nothing"
-            if region.is_box and Box.from_bounds(*bounds).contains(hull):
-                continue
-            pulled = _pull_guard(steps, prefix, region, box)
-            if pulled is None:
+        for region in regions:
+            inside = _meet(region, hull)
+            if inside is None:
+                return None
+            if not region.is_box or inside != hull:
                 kept.append(region)
-            else:
-                guards[prefix - 1].append(pulled)
-        guards[prefix] = kept
-    return True
+            hull = inside
+        if drop:
+            guards[prefix] = kept
+    return hulls
 
 
-def _pull_guard(steps: list[Step], prefix: int, region: Region, box: Box) -> Region | None:
+def _meet(region: Region, hull: Box) -> Box | None:
+    """A box around what a region and a box have in common, None if that is nothing."""
+    bounds = region.bounds()
+    if bounds is None:
+        return None
+    start = tuple(map(max, bounds[0], hull.start))
+    stop = tuple(map(min, bounds[1], hull.stop))
+    if any(a >= b for a, b in zip(start, stop, strict=True)):
+        return None
+    if not region.is_box:
+        found = [(nests.find(s, a), nests.rfind(s, b - 1)) for s, a, b in zip(region.nests, start, stop, strict=True)]
+        if any(first is None or last is None or first > last for first, last in found):
+            return None
+    return Box.from_bounds(start, stop)
+
+
+def _pull_guard(step: AffineMap, region: Region, before: Box) -> Region | None:
     """The guard before the affine step that leads to it, if it is one product there."""
-    if prefix == 0:
+    if not region.is_box or any(len(row) - row.count(0) > 1 for row in step.matrix):
+        found = IndexProjection(step, (1,) * step.out_rank).preimage(region, before)
+        return found.members[0] if isinstance(found, Regions) and len(found.members) == 1 else None
+    bounds = region.bounds()
+    assert bounds is not None, "an empty region meets nothing"
+    low, stop = list(before.start), list(before.stop)
+    for terms, b, first, end in zip(step.terms(), step.offset, *bounds, strict=True):
+        for axis, c in terms:
+            least, most = (first - b, end - 1 - b) if c > 0 else (b - end + 1, b - first)
+            low[axis] = max(low[axis], -(-least // abs(c)))
+            stop[axis] = min(stop[axis], most // abs(c) + 1)
+        if not terms and not first <= b < end:
+            return None
+    if any(a >= b for a, b in zip(low, stop, strict=True)):
         return None
-    step = steps[prefix - 1]
-    if not isinstance(step, AffineMap):
-        return None
-    before = box
-    for earlier in steps[: prefix - 1]:
-        before = _hull_after(earlier, before)
-    found = IndexProjection(step, (1,) * step.out_rank).preimage(region, before)
-    return found.members[0] if isinstance(found, Regions) and len(found.members) == 1 else None
+    return Region.from_bounds(before.shape, low, stop, before.start)
+
+
+def _boxes_as_one(regions: list[Region]) -> list[Region]:
+    """Regions at one place of a chain, of which the boxes are one where they have one box around them."""
+    boxes = [region for region in regions if region.is_box]
+    if len(boxes) < 2:
+        return regions
+    low, stop = zip(*[bounds for region in boxes if (bounds := region.bounds()) is not None], strict=True)
+    start, end = tuple(map(max, *low)), tuple(map(min, *stop))
+    if any(a >= b for a, b in zip(start, end, strict=True)):
+        return regions
+    one = Region.from_bounds(tuple(b - a for a, b in zip(start, end, strict=True)), start, end, start)
+    return [one, *[region for region in regions if not region.is_box]]
 
 
 # -------------------------------------------------------------------------------------------------------- isl

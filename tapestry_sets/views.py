@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapestry_sets import draw
-from tapestry_sets.affine import Box
+from tapestry_sets import draw_views, isl, layout
+from tapestry_sets.affine import ImplicitRegion
+from tapestry_sets.assemble import Assembly
+from tapestry_sets.bundles import Shatters
 from tapestry_sets.cells import Cells, local_setts, read_cells
 from tapestry_sets.kinds import Shape, Slice, ViewKind
-from tapestry_sets.maps import Piece, compose_pieces, identity_piece, piece_domain
+from tapestry_sets.layout import InternalOverlap
+from tapestry_sets.limits import TooHard, TooManyPieces
+from tapestry_sets.maps import Piece, Relinearize, compose_pieces, identity_piece
 from tapestry_sets.nest import EMPTY, Nest
-from tapestry_sets.region import Regions
+from tapestry_sets.normal import Opaque, agree, flat_of, flat_over, preimage
+from tapestry_sets.patches import Constant, Flat, strided_patch
+from tapestry_sets.region import Region, Regions
 from tapestry_sets.sett import Setts
-from tapestry_sets.strided import Strided, contiguous, nest_of
+from tapestry_sets.strided import Strided, contiguous, nest_of, renumber
 from tapestry_sets.stripe import as_int
 from tapestry_sets.viewable import Key, Viewable, extents_of, plain_slices
 
@@ -26,15 +33,22 @@ from tapestry_sets.viewable import Key, Viewable, extents_of, plain_slices
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class View(Viewable):
-    """A shape over cells of memory: a view kind over other views. Compared and hashed by identity.
+    """A shape over cells of memory: a view kind over other views.
 
     Make one with `allocate` and its methods; nothing is computed before a question is asked.
+
+    Views are equal if they have one shape and one normal form, however they were made: the same cell, or the same
+    constant, at each index. Where a view is of too many pieces to be spelt out, or isl would have to decide, equal
+    views may be unequal to ``==``; `same_view` answers then too. Views without cells are equal if they are made of the
+    same memory first.
 
     Examples
     --------
     >>> A = allocate((4, 6), name="A")
     >>> A[1:, ::2].reshape(9)
     View((9,) of A)
+    >>> A[1:][1:] == A[2:], A.T.T == A, A.reshape(6, 4).reshape(4, 6) == A, A[1:] == A[:3]
+    (True, True, True, False)
     """
 
     shape: tuple[int, ...]
@@ -50,12 +64,29 @@ class View(Viewable):
 
     __contains__ = None  # a view has places, not values: `3 in view` has no meaning
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, View):
+            return NotImplemented
+        if self is other or self.shape != other.shape:
+            return self is other
+        if 0 in self.shape:
+            return _first(self) == _first(other)
+        return agree(_normal(self), _normal(other)) is True
+
+    def __hash__(self) -> int:
+        home = _first(self)
+        if 0 in self.shape:
+            return hash(home if self.shape == home.shape else (self.shape, home))
+        ends = _ends(self)
+        whole = ((home, 0), (home, home.size - 1))
+        return hash(home if self.shape == home.shape and ends == whole else (self.shape, ends))
+
     def __repr__(self) -> str:
         names = ", ".join(a.name or f"{a.shape}" for a in self.allocations)
         return f"View({self.shape} of {names})"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return draw.views_mimebundle(self)
+        return draw_views.views_mimebundle(self)
 
     @property
     def allocations(self) -> tuple[Allocation, ...]:
@@ -67,13 +98,18 @@ class View(Viewable):
         """The pieces of the whole chain: sources are positions in `allocations`, their domains partition the view."""
         return self._composed()[1]
 
+    def _simplified(self) -> View:
+        """What `simplify` has found."""
+        found = self._cache.get("simple")
+        return self if found is None else found  # type: ignore[return-value]
+
     def _composed(self) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
         if isinstance(self, Allocation):  # not kept: it would hold itself
             return (self,), (identity_piece(self.rank),)
         done = self._cache.get("composed")
         if done is None:
             for view in _chain(self) or _in_order(self):
-                view._cache["composed"] = _compose(view)
+                view._cache["composed"] = _fewer(view, *_compose(view))
             done = self._cache["composed"]
         return done  # type: ignore[return-value]
 
@@ -94,7 +130,7 @@ class View(Viewable):
         found = self._cache.get("nest", False)
         if found is not False:
             return found  # type: ignore[return-value]
-        strided = _strided(self)
+        strided = _strided(self) or _one_run(self)
         if strided is None:
             nested = None
         else:
@@ -161,8 +197,123 @@ class View(Viewable):
             raise TypeError(_no_view("View.same_elements: the other", other))
         return self.contains(other) and other.contains(self)
 
+    def same_view(self, other: View) -> bool:
+        """Return whether both views have one shape and read the same cell, or the same constant, at each index.
+
+        Raises
+        ------
+        TooHard
+            If neither the views' patches nor isl decide.
+
+        Examples
+        --------
+        >>> from tapestry_sets.viewable import concatenate, interleave
+        >>> A = allocate((10,))
+        >>> concatenate([A[:3], A[3:]]).same_view(interleave([A[::2], A[1::2]]))
+        True
+        >>> A[:9].same_view(A[1:]), A.same_elements(A[::-1]), A.same_view(A[::-1])
+        (False, True, False)
+        """
+        if not isinstance(other, View):
+            raise TypeError(_no_view("View.same_view: the other", other))
+        if self is other or self.shape != other.shape or 0 in self.shape:
+            return self.shape == other.shape
+        found = agree(_normal(self), _normal(other))
+        return _same_by_isl(self, other) if found is None else found
+
+    def preimage(self, cells: Region | Regions | Mapping[Allocation, Region | Regions]) -> Regions | ImplicitRegion:
+        """Return the indices of the view that read given cells: `origins` the other way round.
+
+        Parameters
+        ----------
+        cells : Region, Regions, or a mapping of allocations to these
+            Cells in the coordinates of an allocation; without a mapping, of the only one that the view is made of.
+
+        Returns
+        -------
+        Regions
+            Where the indices are few products of the view's axes.
+        ImplicitRegion
+            Otherwise: exact too, decided by isl.
+
+        Raises
+        ------
+        ValueError
+            If cells are given without their allocation and the view is made of several, or in another box.
+
+        Examples
+        --------
+        >>> A = allocate((6, 8), name="A")
+        >>> print(A.T[2::2].preimage(A[1:3, 2:6].origins()))
+        .11...
+        .11...
+        ......
+
+        References
+        ----------
+        poprithms, memory/chain: Chain::mirror.
+        """
+        wanted = _by_allocation(self, cells)
+        if 0 in self.shape:
+            return Regions(self.shape, ())
+        try:
+            return preimage(_normal(self), self.shape, [(a, a.shape, found) for a, found in wanted.items()])
+        except (Shatters, TooManyPieces):
+            return _preimage_by_isl(self, wanted)
+
+    def simplify(self) -> View:
+        """Return the same view as a short chain of kinds over its allocations.
+
+        It is built anew from its patches, which takes at most `Assembly.view`'s number of kinds, however long the
+        chain; where this view, over its sources simplified, has fewer kinds, it stays. So a chain of edits that keeps
+        the view simple stays short, and what is asked of it costs the same.
+
+        Examples
+        --------
+        >>> A = allocate((4, 6), name="A")
+        >>> view = A.T[1:].T.reshape(20).reshape(4, 5).flip(0).flip(0)
+        >>> view.simplify().kind, view.simplify().sources
+        (Slice(slices=((None, None, None), (1, None, None))), (Allocation((4, 6), name='A', itemsize=1),))
+        >>> A.T.T.simplify() is A
+        True
+
+        References
+        ----------
+        poprithms, memory/chain: Chain::canonicalize.
+        """
+        return _simple(self)
+
+    def internal_overlap(self) -> InternalOverlap | None:
+        """Return a cell of memory that the view reads at two of its indices, and these; None if there is none.
+
+        Raises
+        ------
+        TooHard
+            If neither linear equations nor counts decide, nor isl.
+
+        Examples
+        --------
+        >>> A = allocate((10,))
+        >>> found = A.sliding_windows(3).internal_overlap()
+        >>> found.a, found.b, found.cell
+        ((0, 1), (1, 0), (1,))
+        >>> A[::-3].internal_overlap() is None
+        True
+        """
+        if 0 in self.shape:
+            return None
+        strided = _strided(self)
+        if strided is None:
+            return layout.twice(self)
+        home, form = strided
+        found = layout.twice_by_strides(form)
+        if found is None:
+            return None
+        one, two, number = found
+        return InternalOverlap(one, two, home, Relinearize((home.size,), home.shape).apply((number,)))
+
     def has_internal_overlap(self) -> bool:
-        """Return whether the view reads some cell of memory at two of its indices.
+        """Return whether the view reads some cell of memory at two of its indices; see `internal_overlap`.
 
         Examples
         --------
@@ -170,22 +321,46 @@ class View(Viewable):
         >>> A.sliding_windows(3).has_internal_overlap(), A[::-3].has_internal_overlap()
         (True, False)
         """
-        box = Box.of(self.shape)
-        constant = sum(piece_domain(piece, box).size for piece in self.pieces if piece.source < 0)
-        return self.size - constant > sum(c.size for c in self.cells.values())
+        return self.internal_overlap() is not None
 
-    def is_contiguous(self) -> bool:
-        """Return whether the cells that the view reads are one gapless run of one allocation, in whatever order.
+    def is_contiguous(self, order: layout.Order | None = None) -> bool:
+        """Return whether the cells that the view reads are one gapless run of one allocation.
+
+        Parameters
+        ----------
+        order : "C" or "F", optional
+            By default the cells may be read in whatever order and number. "C" asks whether index after index reads
+            the next cell of the run in row-major order of the indices, "F" in column-major order: NumPy's flags, with
+            the allocation's own row-major numbers as addresses.
+
+        Raises
+        ------
+        ValueError
+            If `order` is none of these.
 
         Examples
         --------
         >>> from tapestry_sets.viewable import concatenate
         >>> A = allocate((10,))
-        >>> concatenate([A[5:10], A[0:5]]).is_contiguous(), A[::2].is_contiguous()
-        (True, False)
+        >>> swapped = concatenate([A[5:10], A[0:5]])
+        >>> swapped.is_contiguous(), swapped.is_contiguous("C"), A[::2].is_contiguous()
+        (True, False, False)
+        >>> B = allocate((4, 6)).T
+        >>> B.is_contiguous("C"), B.is_contiguous("F")
+        (False, True)
         """
-        found = list(self.cells.values())
-        return not found or (len(found) == 1 and found[0].is_run())
+        if order not in (None, "C", "F"):
+            raise ValueError(
+                f'is_contiguous: order {order!r} must be None (as a set), "C" (row-major) or "F" (column-major)'
+            )
+        if order is None or 0 in self.shape:
+            read = list(self.cells.values())
+            return not read or (len(read) == 1 and read[0].is_run())
+        strided = _strided(self)
+        if strided is not None:
+            return layout.is_ordered_by_strides(strided[1], order)
+        read = list((self if order == "C" else self.transpose()).cells.values())
+        return len(read) == 1 and layout.is_ordered(read[0])
 
     # -- colours and new memory -----------------------------------------------------------------------
 
@@ -309,7 +484,7 @@ class Allocation(View):
         _set_color(self, color)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Allocation) and self._cache is other._cache
+        return self._cache is other._cache if isinstance(other, Allocation) else View.__eq__(self, other)
 
     def __hash__(self) -> int:
         return id(self._cache)
@@ -405,26 +580,55 @@ def _rebuilt(view: View, anew: Callable[[Allocation], Allocation]) -> View:
 
 
 def _strided(view: View) -> tuple[Allocation, Strided] | None:
-    """The allocation and the strided form, where a view has one source after the other and keeps that form."""
+    """The allocation and the strided form, where a view keeps that form from kind to kind or folds to it."""
     chain: list[View] = []
-    done: object = False
-    while view.kind is not None:
-        done = view._cache.get("strided", False)
-        if done is not False:
+    while view.kind is not None and "strided" not in view._cache:
+        if len(view.sources) != 1:
+            for v in _in_order(view, "strided"):
+                v._cache["strided"] = _strided_over(v)
             break
         chain.append(view)
-        if len(view.sources) != 1 or 0 in view.shape:
-            done = None
-            break
         view = view.sources[0]
-    found: Any = (view, contiguous(view.shape)) if done is False else done
+    found: Any = (view, contiguous(view.shape)) if view.kind is None else view._cache["strided"]
     for view in reversed(chain):
-        if found is not None:
-            step = getattr(view.kind, "strided", None)
-            form = step((view.sources[0].shape,), found[1]) if step is not None else None
-            found = None if form is None else (found[0], form)
-        view._cache["strided"] = found
+        view._cache["strided"] = found = _strided_over(view, found)
     return found  # type: ignore[no-any-return]
+
+
+def _strided_over(view: View, below: tuple[Allocation, Strided] | None = None) -> tuple[Allocation, Strided] | None:
+    """The strided form of a view whose sources have theirs, `below` that of the only one."""
+    if 0 in view.shape:
+        return None
+    if len(view.sources) > 1:
+        return _folded(view)
+    (source,) = view.sources
+    below = _strided(source) if below is None else below
+    if below is None:
+        return None
+    step = getattr(view.kind, "strided", None)
+    form = step((source.shape,), below[1]) if step is not None else None
+    return None if form is None else (below[0], form)
+
+
+MOST_FOLDED = 64
+"""A view of more pieces is not folded for the sake of its strided form."""
+
+
+def _folded(view: View) -> tuple[Allocation, Strided] | None:
+    """The strided form that pieces of one strided allocation fold to, such as slices put together again."""
+    assert view.kind is not None, "only an allocation has no kind"
+    below = [_strided(source) for source in view.sources if 0 not in source.shape]
+    if any(form is None or below[0] is None or form[0] != below[0][0] for form in below):
+        return None
+    pieces = view.kind.pieces(tuple([source.shape for source in view.sources]))
+    if len(pieces) > MOST_FOLDED or any(piece.source < 0 for piece in pieces):
+        return None
+    view._cache["normal"] = flat = _normal_by_patches(view)
+    (one, *more) = flat.patches
+    if more or not isinstance(one.home, Allocation):
+        return None
+    axes = renumber((tuple([(count, step) for count, _, step in one.digits]),), view.shape)
+    return None if axes is None else (one.home, (one.cell, axes))
 
 
 class _Ranked(NamedTuple):
@@ -534,20 +738,247 @@ def _chain(view: View) -> list[View]:
     return []
 
 
-def _in_order(view: View) -> list[View]:
-    """The views below and including `view` that are not composed yet, sources before what reads them."""
+def _in_order(view: View, done: str = "composed") -> list[View]:
+    """The views below and including `view` that have no `done` yet, sources before what reads them."""
     order: list[View] = []
-    seen: set[View] = set()
+    seen: set[int] = set()
     stack = [(view, False)]
     while stack:
         v, ready = stack.pop()
         if ready:
             order.append(v)
-        elif v.kind is not None and v not in seen and "composed" not in v._cache:
-            seen.add(v)
+        elif v.kind is not None and id(v) not in seen and done not in v._cache:
+            seen.add(id(v))
             stack.append((v, True))
             stack += [(s, False) for s in v.sources]
     return order
+
+
+def _one_run(view: View) -> tuple[Allocation, Strided] | None:
+    """The strided form of the flattened view, where its patches are known and are one."""
+    flat = view._cache.get("normal")
+    if not isinstance(flat, Flat) or len(flat.patches) != 1:
+        return None
+    ((_, cell, digits, home),) = flat.patches
+    levels = tuple([(count, step) for count, _, step in digits])
+    return (home, (cell, (levels,))) if isinstance(home, Allocation) else None
+
+
+def _normal(view: View) -> Flat:
+    """What each index of a view reads, by row-major numbers."""
+    if isinstance(view, Allocation):  # not kept: it would hold itself
+        return Flat(0, (), 0) if 0 in view.shape else _whole(view.size, view)
+    found = view._cache.get("normal")
+    if found is None:
+        for v in _in_order(view, "normal"):
+            v._cache["normal"] = found = _normal_over(v)
+    return found  # type: ignore[return-value]
+
+
+def _whole(size: int, home: Hashable) -> Flat:
+    return Flat(size, (strided_patch(0, ((size, 1),), home),), 0)
+
+
+def _normal_over(view: View) -> Flat:
+    """The normal form of a view whose sources have theirs."""
+    assert view.kind is not None, "only an allocation has no kind"
+    if 0 in view.shape:
+        return Flat(0, (), 0)
+    strided = _strided(view)
+    if strided is not None:
+        home, (offset, axes) = strided
+        return Flat(view.size, (strided_patch(offset, tuple([one for axis in axes for one in axis]), home),), 0)
+    return _normal_by_patches(view)
+
+
+def _normal_by_patches(view: View) -> Flat:
+    """The normal form by the patches of the sources: of these, or of the views below them if that takes fewer."""
+    found = view._cache.get("normal")
+    if found is not None:
+        return found  # type: ignore[return-value]
+    with suppress(Shatters):
+        found = _flat_over(view, [_normal(source) for source in view.sources])
+    if found is None or len(found.patches) > 1:
+        again = _normal_over_two(view)
+        found = found if again is None or (found and len(found.patches) < len(again.patches)) else again
+    return _whole(view.size, Opaque(view)) if found is None else found
+
+
+def _flat_over(view: View, sources: Sequence[Flat]) -> Flat:
+    assert view.kind is not None, "only an allocation has no kind"
+    shapes = tuple([source.shape for source in view.sources])
+    return flat_of(view.kind.pieces(shapes), view.shape, list(zip(shapes, sources, strict=True)))
+
+
+def _normal_over_two(view: View) -> Flat | None:
+    """The normal form where two kinds after each other, such as a deal and an interleaving, are one strided view."""
+    below = {id(source if source.kind is None else source.sources[0]) for source in view.sources}
+    if len(below) > 1 or any(len(source.sources) > 1 for source in view.sources):
+        return None
+    base = view.sources[0].sources[0] if view.sources[0].sources else view.sources[0]
+    if 0 in base.shape:
+        return None
+    same = _whole(base.size, Opaque(base))
+    with suppress(Shatters):
+        each = [same if v is base else _flat_over(v, [same]) if v.size else Flat(0, (), 0) for v in view.sources]
+        both = _flat_over(view, each)
+        if len(both.patches) == 1 and both.patches[0].home is same.patches[0].home:
+            return _normal(base) if both == same else flat_over(both.patches[0].bundle, _normal(base))
+    return None
+
+
+def _first(view: View) -> Allocation:
+    """The allocation at the end of a chain that goes to the first source each time."""
+    while view.sources:
+        view = view.sources[0]
+    assert isinstance(view, Allocation), "only an allocation has no sources"
+    return view
+
+
+def _ends(view: View) -> tuple[tuple[Hashable, int], tuple[Hashable, int]]:
+    """What the first and the last index of a view read."""
+    strided = _strided(view)
+    if strided is None:
+        flat = _normal(view)
+        return flat.at(0), flat.at(flat.size - 1)
+    home, (first, axes) = strided
+    return (home, first), (home, first + sum([(n - 1) * by for levels in axes for n, by in levels]))
+
+
+def _same_by_isl(one: View, two: View) -> bool:
+    """Whether two views of one shape read the same at each index, as isl finds it."""
+    if not isl.available():
+        raise TooHard(f"{SAME}, and isl, which might decide it, is not installed: pip install islpy")
+    operations = isl.MAX_OPERATIONS * (len(one.pieces) + len(two.pieces))
+    refusal = TooHard(f"{SAME}, and isl needs more than {operations} operations; ask about parts of the views")
+
+    def same() -> bool:
+        mine, theirs = _relations(one), _relations(two)
+        return mine.keys() == theirs.keys() and all(mine[home].is_equal(theirs[home]) for home in mine)
+
+    return isl.bounded(same, refusal, operations)
+
+
+def _relations(view: View) -> dict[Hashable, Any]:
+    """isl's maps from the view's indices to the cells of each allocation, and to those of rank 0 of each constant."""
+    found: dict[Hashable, Any] = {a: m for a, m in isl.to_isl(view).items() if not m.is_empty()}
+    box = isl.box_set((0,) * view.rank, view.shape)
+    for piece in view.pieces:
+        if piece.fill is not None:
+            value, more = Constant(piece.fill), isl.to_isl(piece).intersect_domain(box)
+            found[value] = found[value].union(more) if value in found else more
+    return {home: m for home, m in found.items() if not m.is_empty()}
+
+
+SAME = "View.same_view: the views are of no few patches"
+
+
+def _by_allocation(
+    view: View, cells: Region | Regions | Mapping[Allocation, Region | Regions]
+) -> dict[Allocation, Regions]:
+    """The cells that are asked for, for each allocation that the view is made of."""
+    if not isinstance(cells, Mapping):
+        homes = view.allocations
+        if len(homes) > 1:
+            names = ", ".join(a.name or f"{a.shape}" for a in homes)
+            raise ValueError(f"View.preimage: the view is made of {names}; give a mapping of allocations to cells")
+        cells = {_first(view): cells}
+    for a, found in cells.items():
+        if not isinstance(found, (Region, Regions)):
+            raise TypeError(f"View.preimage: cells must be a Region or Regions, not {type(found).__name__}")
+        if found.shape != a.shape or any(found.start):
+            raise ValueError(
+                f"View.preimage: cells in a box of shape {found.shape} from {found.start}, where the allocation "
+                f"{a.name!r} has the shape {a.shape}; write Region({a.shape}, …)"
+            )
+    return {a: Regions(a.shape, found.regions) for a, found in cells.items()}
+
+
+def _preimage_by_isl(view: View, cells: Mapping[Allocation, Regions]) -> ImplicitRegion:
+    what = f"View.preimage: the indices of a view of shape {view.shape} that read the cells are no few products"
+    if not isl.available():
+        raise TooManyPieces(f"{what}, and isl, which can hold them, is not installed; overlaps() needs no such set")
+    refusal = TooManyPieces(f"{what}, and isl does not make the set either; overlaps() and its witness need none")
+    operations = isl.BUILD_OPERATIONS * len(view.pieces)
+
+    def made() -> str:
+        maps = isl.to_isl(view)
+        found = isl.box_set((0,) * view.rank, (0,) * view.rank)
+        for a, regions in cells.items():
+            if a in maps:
+                found = found.union(isl.to_isl(regions).apply(maps[a].reverse()))
+        return str(found)
+
+    return ImplicitRegion((0,) * view.rank, view.shape, isl.bounded(made, refusal, operations))
+
+
+def _simple(view: View) -> View:
+    """The shortest of a view built anew, the same kind over simplified sources, and the view itself."""
+    stack = [view]
+    anew: dict[int, View] = {}
+    while stack:
+        v = stack[-1]
+        if v.kind is None or "simple" in v._cache:
+            stack.pop()
+            continue
+        made = anew.get(id(v))
+        if made is None:
+            made = anew[id(v)] = _rebuilt_from_patches(v)
+            if _kinds(made) > SHORT:
+                stack += v.sources
+                continue
+        if _kinds(made) > SHORT or all(source.kind is None for source in v.sources):
+            for other in _others(v):
+                made = other if _kinds(other, _kinds(made)) < _kinds(made) else made
+        if made.kind is not None:
+            made._cache["simple"] = None  # itself
+        if made is not v:
+            v._cache["simple"] = made
+        stack.pop()
+    return view._simplified()
+
+
+SHORT = 2
+"""Of so few kinds a chain can only be longer than the view's own kind over memory."""
+
+
+def _others(view: View) -> Iterator[View]:
+    """Other chains for a view: of a view one or two below it that is the same, over simplified sources, its own."""
+    for source in view.sources:
+        for below in (source, *source.sources):
+            if below.shape == view.shape and below.size and _normal(below) == _normal(view):
+                yield below._simplified()
+    sources = tuple([source._simplified() for source in view.sources])
+    if any(a is not b for a, b in zip(sources, view.sources, strict=True)):
+        yield View(view.shape, view.kind, sources)
+    yield view
+
+
+def _kinds(view: View, most: int | None = None) -> int:
+    """How many kinds a view is made of; no more are counted than `most`."""
+    seen: set[int] = set()
+    stack = [view]
+    while stack and (most is None or len(seen) < most):
+        v = stack.pop()
+        if v.kind is not None and id(v) not in seen:
+            seen.add(id(v))
+            stack += v.sources
+    return len(seen)
+
+
+def _rebuilt_from_patches(view: View) -> View:
+    home = _first(view)
+    if 0 in view.shape:
+        none = home if home.size == 0 else home.reshape(home.size)[:0]
+        return none if none.shape == view.shape else none.reshape(view.shape)
+
+    def leaf(home: Hashable) -> View:
+        found = home.view if isinstance(home, Opaque) else home
+        assert isinstance(found, View), "views read memory, and what is not spelt out"
+        return found
+
+    blank: View = home
+    return Assembly(leaf, blank).view(_normal(view), view.shape)
 
 
 def _compose(view: View) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
@@ -569,6 +1000,26 @@ def _compose(view: View) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
         inner[k] = pieces if all(i == j for i, j in to.items()) else [_renumbered(p, to) for p in pieces]
     outer = view.kind.pieces(tuple(s.shape for s in view.sources))
     return tuple(number), compose_pieces(outer, inner, view.shape)
+
+
+MANY = 32
+"""A view of more pieces is composed anew from its simplified chain, if that has fewer."""
+
+
+def _fewer(
+    view: View, allocations: tuple[Allocation, ...], pieces: tuple[Piece, ...]
+) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
+    """The pieces of a view, or those of its simplified chain if they are fewer."""
+    if len(pieces) <= MANY or 2 * len(_normal(view).patches) > len(pieces):
+        return allocations, pieces
+    simple = _simple(view)
+    if simple is view or isinstance(simple, Allocation):
+        return allocations, pieces
+    homes, others = simple._composed()
+    if len(others) >= len(pieces):
+        return allocations, pieces
+    to = {k: allocations.index(a) for k, a in enumerate(homes)}
+    return allocations, tuple([_renumbered(piece, to) for piece in others])
 
 
 def _renumbered(piece: Piece, to: Mapping[int, int]) -> Piece:

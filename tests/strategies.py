@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,15 @@ from tapestry_sets import (
     View,
     allocate,
     concatenate,
+    fill_into,
     interleave,
     pad,
     repeat,
     roll,
     tile,
 )
+from tapestry_sets.kinds import AsStrided
+from tests.oracles import listed, marked
 
 # ------------------------------------------------------------------------------------------------------ views
 
@@ -46,6 +50,41 @@ def subscripts(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
         key.insert(draw(st.integers(0, len(key))), None)
     if draw(st.integers(0, 3)) == 0:
         key.append(Ellipsis)
+    return tuple(key)
+
+
+@st.composite
+def array_subscripts(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
+    """A NumPy index for a shape with at most one array among integers, slices, Ellipsis and newaxis.
+
+    The array is a list or array of integers of one or two axes, or a mask of one or two axes of the shape.
+    """
+    key = [k for k in draw(subscripts(shape)) if k is not None and k is not Ellipsis]
+    if not key:
+        return tuple(key)
+    extras = draw(st.lists(st.sampled_from([None, None, Ellipsis]), max_size=3))
+    if Ellipsis in extras:
+        extras = [None, Ellipsis]
+        key += [slice(None)] * (len(shape) - len(key))
+    at = draw(st.integers(0, len(key) - 1))
+    n = shape[at]
+    form = draw(st.sampled_from(["list", "array", "table", "mask", "mask of two"]))
+
+    def mask(*extents: int) -> np.ndarray:
+        cells = prod(extents)
+        return np.array(draw(st.lists(st.booleans(), min_size=cells, max_size=cells)), bool).reshape(extents)
+
+    if form == "mask of two" and at + 1 < len(key):
+        key[at : at + 2] = [mask(n, shape[at + 1])]
+    elif form.startswith("mask"):
+        key[at] = mask(n)
+    else:
+        indices = draw(index_lists(n)) if n else []
+        rows = 2 if form == "table" and len(indices) % 2 == 0 else 1
+        array = np.array(indices, int).reshape(rows, len(indices) // rows)
+        key[at] = array if rows == 2 else indices if form == "list" else array[0]
+    for extra in extras:
+        key.insert(draw(st.integers(0, len(key))), extra)
     return tuple(key)
 
 
@@ -95,7 +134,22 @@ def one_more(draw: st.DrawFn, view: View, array: np.ndarray) -> tuple[View, np.n
 def along_an_axis(draw: st.DrawFn, view: View, array: np.ndarray, axis: int) -> tuple[View, np.ndarray]:
     """As `one_more`, among the kinds that work along an axis of a view that is not empty."""
     n, rank = view.shape[axis], view.rank
-    choice = draw(st.sampled_from(["roll", "repeat", "tile", "pad", "windows", "diagonal", "split", "deal"]))
+    old = ["roll", "repeat", "tile", "pad", "windows", "diagonal", "split", "deal"]
+    choice = draw(st.sampled_from([*old, "take", "mask", "repeat_each", "sample", "fill", "strides"]))
+    if choice in ("sample", "fill"):
+        return draw(by_setts(view, array, choice == "fill"))
+    if choice == "take":
+        indices = draw(index_lists(n))
+        return view.take(indices, axis), np.take(array, indices, axis)
+    if choice == "mask":
+        mask = np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+        key = (slice(None),) * (axis % rank) + (mask,)
+        return view[key], array[key]
+    if choice == "strides":
+        return draw(by_strides(view, array))
+    if choice == "repeat_each":
+        counts = draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
+        return repeat(view, counts, axis), np.repeat(array, counts, axis)
     if choice == "roll":
         shift = draw(st.integers(-n - 1, n + 1))
         return roll(view, shift, axis), np.roll(array, shift, axis)
@@ -132,6 +186,47 @@ def along_an_axis(draw: st.DrawFn, view: View, array: np.ndarray, axis: int) -> 
     parts = [tuple(slice(s, None, k) if a == axis % rank else slice(None) for a in range(rank)) for s in range(k)]
     dealt = interleave([view[p] for p in parts], axis)
     return dealt, array
+
+
+def index_lists(n: int, longest: int = 9) -> st.SearchStrategy[list[int]]:
+    """Indices of an axis of extent n >= 1: any, in equal steps, and blocks that come again some places farther."""
+    anywhere = st.lists(st.integers(-n, n - 1), max_size=longest)
+    any_step = st.integers(-n, n)
+    steps = st.builds(lambda a, by, m: [(a + by * k) % n for k in range(m)], any_step, any_step, st.integers(1, 7))
+    block = st.lists(st.integers(0, n - 1), min_size=1, max_size=4)
+    again = st.builds(
+        lambda base, by, m: [(b + by * k) % n for k in range(m) for b in base], block, any_step, st.integers(2, 3)
+    )
+    return anywhere | steps | again
+
+
+@st.composite
+def by_strides(draw: st.DrawFn, view: View, array: np.ndarray) -> tuple[View, np.ndarray]:
+    """Cells of a view that is not empty by strides in its row-major order, as NumPy's as_strided has them of a copy."""
+    shape = tuple(draw(st.lists(st.integers(1, 4), max_size=3)))
+    strides = [draw(st.integers(-3, 3)) for _ in shape]
+    reaches = [(n - 1) * by for n, by in zip(shape, strides, strict=True)]
+    low, high = sum(r for r in reaches if r < 0), sum(r for r in reaches if r > 0)
+    if high - low >= view.size:
+        shape, strides, low, high = (), [], 0, 0
+    offset = draw(st.integers(-low, view.size - 1 - high))
+    flat = np.ascontiguousarray(array).ravel()
+    cells = np.lib.stride_tricks.as_strided(flat[offset:], shape, [by * flat.itemsize for by in strides])
+    return view.apply(AsStrided(shape, tuple(strides), offset)), cells
+
+
+@st.composite
+def by_setts(draw: st.DrawFn, view: View, array: np.ndarray, filled: bool) -> tuple[View, np.ndarray]:
+    """A view at a region of nested setts; or the parts of a view at a region and around it, each put back reversed."""
+    region = Region(view.shape, [Sett(*draw(nestings(7, 2))) for _ in view.shape])
+    if not filled:
+        axes = [sorted(listed(s.stripes, (0, n))) for s, n in zip(region.setts, region.shape, strict=True)]
+        return view.sample(region), array[np.ix_(*axes)]
+    parts = [part for part in (region, *(~region).members) if not part.is_empty]
+    out = np.empty_like(array)
+    for part in parts:
+        out[marked(part)] = array[marked(part)][::-1]  # all axes of the part reversed, in row-major order
+    return fill_into(parts, [view.sample(part).flip() for part in parts]), out
 
 
 @st.composite

@@ -19,6 +19,13 @@ BELOW = {
 FILES = [path for package in PACKAGES for path in sorted((ROOT / package).glob("*.py"))]
 
 
+def exported(package: str) -> set[str]:
+    """The names in a package's ``__all__``, which may be those of modules too."""
+    tree = ast.parse((ROOT / package / "__init__.py").read_text())
+    lists = [n.value for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "__all__"]
+    return {name for found in lists for name in ast.literal_eval(found)}
+
+
 def imports(path: Path) -> list[tuple[str, bool]]:
     """Modules of ours that a file imports, and whether inside a function."""
     found = []
@@ -34,7 +41,7 @@ def imports(path: Path) -> list[tuple[str, bool]]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module]
             if node.module in PACKAGES:
-                modules = {p.stem for p in (ROOT / node.module).glob("*.py")}
+                modules = {p.stem for p in (ROOT / node.module).glob("*.py")} - exported(node.module)
                 names = [f"{node.module}.{a.name}" if a.name in modules else node.module for a in node.names]
         found += [(name, id(node) in top) for name in names if name.split(".")[0] in PACKAGES]
     return found

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import Allocation, Sett, Stripe, View, allocate, concatenate, pad, stack
+from tapestry_sets import Allocation, Sett, Stripe, Tally, View, allocate, concatenate, isl, pad, stack, tally
+from tapestry_sets import alias as alias_module
+from tapestry_sets import cell_sets as cell_sets_module
 from tapestry_sets.alias import (
     contains,
     has_internal_overlap,
+    internal_overlap,
     is_contiguous,
+    missing,
     origins,
     overlap,
     overlap_matrix,
@@ -62,6 +70,47 @@ def test_order_of_cells_does_not_matter(pair: Pair) -> None:
     assert same_elements(a, b) == (cells(x) == cells(y))
 
 
+@given(view_pairs())
+def test_what_one_view_lacks_of_another_is_named(pair: Pair) -> None:
+    a, x, b, y, base = pair
+    found = missing(a, b)
+    assert (found is None) == (cells(y) <= cells(x))
+    if found is not None:
+        assert found.allocation == base
+        number = int(y[found.at]) - 1
+        assert number not in cells(x) and number == int(np.arange(base.size).reshape(base.shape)[found.cell])
+
+
+@given(view_pairs(length=2, cells=60))
+def test_it_is_named_alike_where_sets_are_not_held(pair: Pair) -> None:
+    """With the setts taken away isl names a cell, and without isl a list does."""
+    a, x, b, y, base = pair
+    if not cells(x) or not cells(y):
+        return
+    mine, theirs = (replace(v.cells[base], setts=None) for v in (a, b))
+    numbers = np.arange(base.size).reshape(base.shape)
+    for available in (isl.available(), False):
+        with patch.object(isl, "available", lambda known=available: known):
+            cell = theirs.cell_beside(mine)
+            assert (cell is None) == (cells(y) <= cells(x)) == theirs.issubset(mine)
+            assert cell is None or int(numbers[cell]) in cells(y) - cells(x)
+            assert theirs.meets(mine) == bool(cells(x) & cells(y))
+
+
+@pytest.mark.parametrize("n", [10, 10**3, 10**9, 10**15])
+def test_what_is_missing_is_found_at_any_size(n: int) -> None:
+    A = allocate((n, n + 1), name="A")
+    most = concatenate([A[: n // 2], A[n // 2 + 1 :]])
+    found = missing(most, A.T)
+    assert found is not None and found.cell[0] == n // 2 and found.at == found.cell[::-1]
+    found = missing(A[:, :-1], A)
+    assert found is not None and found.at == found.cell == (0, n)
+    assert missing(A, most) is None and missing(A, allocate((3,))[:0]) is None
+    B = allocate((3,))
+    found = missing(A, concatenate([A.ravel(), B]))
+    assert found is not None and found.allocation == B and found.at == (n * (n + 1),) and found.cell == (0,)
+
+
 @given(views())
 def test_one_view(pair: tuple[View, np.ndarray]) -> None:
     view, values = pair
@@ -96,8 +145,10 @@ def test_views_of_several_allocations(left: Pair, right: Pair) -> None:
         memory = memory_for(joined)
         values = [read_view(v, memory) for v in joined]
         at = found.witness
-        assert at is not None
-        assert values[0][at.a] == values[1][at.b] == memory[found.allocations[0]][at.cell]
+        assert at is not None and at == found.witnesses[found.allocations[0]]
+        assert set(found.witnesses) == set(found.allocations) == set(found.regions)
+        for allocation, at in found.witnesses.items():
+            assert values[0][at.a] == values[1][at.b] == memory[allocation][at.cell]
 
 
 @given(st.lists(view_pairs(length=2), min_size=1, max_size=2))
@@ -270,6 +321,97 @@ def test_constants_are_no_memory() -> None:
     assert not overlaps(padded[:2], A) and padded[:2].cells == {}
     assert not padded.has_internal_overlap() and pad(A, 2, "edge").has_internal_overlap()
     assert padded.is_contiguous() and padded[:2].is_contiguous()
+
+
+# ------------------------------------------------------------------------------------------------ how it was decided
+
+
+def test_a_tally_tells_how_questions_were_decided() -> None:
+    A = allocate((10**6, 10**6), name="A")
+    one, two = A[::2], A.reshape(-1, 10**3)[:, 5]
+    with tally() as decided:
+        assert overlaps(one, two) and contains(A, two) and not is_contiguous(two)
+        assert overlap(one, two).size == 10**6 // 2 * 10**3
+        assert internal_overlap(two) is None
+    assert (decided.closed, decided.isl, decided.listed, decided.total) == (6, 0, 0, 6)
+    with tally() as outer, tally() as inner:
+        overlaps(one, two)
+    assert (outer.total, inner.total) == (0, 1)
+    overlaps(one, two)
+    assert inner.total == 1
+
+
+def test_a_tally_tells_what_isl_and_lists_decided() -> None:
+    pytest.importorskip("islpy")
+    A = allocate((400, 300))
+    one = replace(A[:, ::7].cells[A], setts=None)
+    two = replace(A[3::5].cells[A], setts=None)
+    three = replace(A[:, 1::7].cells[A], setts=None)
+    question = alias_module.counted(lambda a, b: a.meets(b))
+    with tally() as decided:
+        assert question(one, two) and not question(one, three)
+    assert decided.total == 2 and decided.isl >= 1 and not decided.listed
+    with patch.object(isl, "available", lambda: False), tally() as decided:
+        assert not question(one, three)
+    assert decided == Tally(0, 0, 1)
+
+
+def test_chains_are_compared_without_lists_where_closed_forms_end() -> None:
+    """Sets filled into sets, without leaps and without numbers in common: isl decides, lists alone count."""
+    pytest.importorskip("islpy")
+    A = allocate((2310,))
+
+    def chain(start: int) -> View:
+        view: View = A
+        for p in (7, 11, 5):
+            view = view.ravel()[: view.size // p * p].reshape(-1, p)[:, start : p - 2 + start]
+        return view
+
+    one, two = chain(0), chain(2)
+    x = np.arange(1, 2311)
+    reads = []
+    for start in (0, 2):
+        values = x
+        for p in (7, 11, 5):
+            values = values.ravel()[: values.size // p * p].reshape(-1, p)[:, start : p - 2 + start]
+        reads.append(cells(values))
+    both = reads[0] & reads[1]
+    with patch.object(cell_sets_module, "LEAPS", 0), patch.object(cell_sets_module._Pair, "inside", lambda self: None):
+        with patch.object(cell_sets_module, "in_few_setts", lambda s, extent: s), tally() as decided:
+            assert overlaps(one, two) == bool(both) and contains(one, two) == (reads[1] <= reads[0])
+        assert not decided.listed
+        assert overlap(one, two).size == len(both)
+
+
+# ------------------------------------------------------------------------------------------------ wrong arguments
+
+
+@pytest.mark.parametrize(
+    ("ask", "names"),
+    [
+        (overlaps, ("a", "b")),
+        (overlap, ("a", "b")),
+        (contains, ("a", "b")),
+        (missing, ("a", "b")),
+        (same_elements, ("a", "b")),
+    ],
+)
+def test_errors_say_which_argument_is_wrong(ask: Any, names: tuple[str, str]) -> None:
+    A = allocate((3,))
+    for k, name in enumerate(names):
+        wrong: list[Any] = [A, A]
+        wrong[k] = 3
+        with pytest.raises(TypeError, match=f"^{ask.__name__}: {name}: int is neither a View nor an array"):
+            ask(*wrong)
+        wrong[k] = np.zeros(2, object)
+        with pytest.raises(ValueError, match=f"^{ask.__name__}: {name}: .*Python objects"):
+            ask(*wrong)
+
+
+@pytest.mark.parametrize("ask", [origins, has_internal_overlap, internal_overlap, is_contiguous])
+def test_errors_name_the_question(ask: Any) -> None:
+    with pytest.raises(TypeError, match=f"^{ask.__name__}: str is neither a View nor an array"):
+        ask("A")
 
 
 def test_bytes_follow_the_item_size() -> None:

@@ -26,10 +26,11 @@ from tapestry_sets import (
     pad,
     roll,
 )
-from tapestry_sets import cells as cells_module
+from tapestry_sets import cell_sets
 from tapestry_sets import nest as nest_module
 from tapestry_sets.arrays import MEMORY, Strided
-from tapestry_sets.cells import Cells, count_common, filled, first_common, is_disjoint, is_subset, read_cells
+from tapestry_sets.cell_sets import count_common, filled, first_common, is_subset, some_common
+from tapestry_sets.cells import Cells, read_cells
 from tapestry_sets.sett import Filled, Integers, Setts
 from tapestry_sets.views import _chained
 from tests.oracles import memory_for, read_view
@@ -176,7 +177,7 @@ def test_questions_about_filled_sets_are_answered_as_listed(pair: Misaligned) ->
 
 def answers_are(s: Integers, t: Integers, mine: set[int], other: set[int], extent: int) -> None:
     both = mine & other
-    assert is_disjoint(s, t, 0, extent) == (not both)
+    assert (some_common(s, t, 0, extent) is None) == (not both)
     assert first_common(s, t, 0, extent) == min(both, default=None)
     assert count_common(s, t, 0, extent) == len(both)
     assert is_subset(s, t, 0, extent) == (mine <= other)
@@ -189,7 +190,7 @@ def test_they_are_answered_alike_where_listing_is_all_that_is_left(pair: Misalig
     ours, theirs = _chained(one), _chained(two)
     if len(ours) < 2 or len(theirs) < 2:
         return
-    with patch.object(cells_module, "LEAPS", 0), patch.object(cells_module._Pair, "inside", lambda self: None):
+    with patch.object(cell_sets, "LEAPS", 0), patch.object(cell_sets._Pair, "inside", lambda self: None):
         answers_are(filled(ours), filled(theirs), numbers_read(x), numbers_read(y), A.size)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import time
 import xml.etree.ElementTree as ElementTree
-from dataclasses import dataclass
-from itertools import combinations
 from math import prod
 
 import numpy as np
@@ -14,104 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import Region, Regions, Sett, Setts, Stripe, TooHard, View, allocate, concatenate, draw
-from tests.oracles import in_nesting, listed, listed_points, memory_for, read_view
-from tests.strategies import nestings, regions_in_one_box, view_pairs, windows
-
-# ------------------------------------------------------------------------------------------ reading a drawing back
-
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-@dataclass(frozen=True)
-class Square:
-    """A cell of a drawing: its corner, its sides, its place and the sets that hold it."""
-
-    x: float
-    y: float
-    wide: float
-    tall: float
-    at: str | None
-    held: frozenset[int]
-
-
-@dataclass(frozen=True)
-class Words:
-    """Words of a drawing, and the rectangle that they cover at 6 pixels for each 10 of their size."""
-
-    words: str
-    left: float
-    right: float
-    top: float
-    bottom: float
-    is_mark: bool
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """What a drawing shows."""
-
-    width: float
-    height: float
-    squares: list[Square]
-    words: list[Words]
-    bars: list[tuple[int, int, int]]
-
-
-def read(svg: str) -> Drawing:
-    """Parse a drawing as XML and add up the translations of its groups."""
-    root = ElementTree.fromstring(svg)
-    found = Drawing(float(root.attrib["width"]), float(root.attrib["height"]), [], [], [])
-
-    def visit(element: ElementTree.Element, x: float, y: float, group: dict[str, str]) -> None:
-        own = element.attrib
-        if element.tag == f"{SVG}g":
-            moved = re.fullmatch(r"translate\((.+),(.+)\)", own.get("transform", "translate(0,0)"))
-            assert moved is not None
-            x, y, group = x + float(moved[1]), y + float(moved[2]), group | own
-        elif element.tag == f"{SVG}rect":
-            held = frozenset(map(int, group["data-in"].split()))
-            sides = (x + float(own["x"]), y + float(own["y"]), float(own["width"]), float(own["height"]))
-            found.squares.append(Square(*sides, own.get("data-at"), held))
-        elif element.tag == f"{SVG}text":
-            found.words.append(placed(element, x, y, group | own))
-        elif "data-level" in own:
-            found.bars.append((int(own["data-level"]), int(own["data-lo"]), int(own["data-hi"])))
-        for child in element:
-            visit(child, x, y, group)
-
-    visit(root, 0, 0, {})
-    return found
-
-
-def placed(element: ElementTree.Element, x: float, y: float, style: dict[str, str]) -> Words:
-    size, words = float(style["font-size"]), element.text or ""
-    length = 0.6 * size * len(words)
-    left = x + float(element.attrib["x"]) - length * {"start": 0, "middle": 0.5, "end": 1}[style["text-anchor"]]
-    base = y + float(element.attrib["y"])
-    return Words(words, left, left + length, base - 0.75 * size, base, "font-size" not in element.attrib)
-
-
-def assert_legible(drawing: Drawing) -> None:
-    """Nothing is cut off at the edge, no words run into others, and no two squares share a corner."""
-    for w in drawing.words:
-        assert w.left >= 0 and w.right <= drawing.width and w.top >= 0 and w.bottom <= drawing.height, w
-    for s in drawing.squares:
-        assert s.x >= 0 and s.x + s.wide <= drawing.width and s.y >= 0 and s.y + s.tall <= drawing.height, s
-    for a, b in combinations(drawing.words, 2):
-        apart = a.right <= b.left or b.right <= a.left or a.bottom <= b.top or b.bottom <= a.top
-        assert apart, f"{a} runs into {b}"
-    assert len({(s.x, s.y) for s in drawing.squares}) == len(drawing.squares)
-
-
-def holders(drawing: Drawing) -> dict[str, frozenset[int]]:
-    """The sets that hold each place that some set holds."""
-    return {s.at: s.held for s in drawing.squares if s.at is not None}
-
-
-def name_of(point: tuple[int, ...]) -> str:
-    return ",".join(map(str, point))
-
+from tapestry_sets import Region, Regions, Sett, Stripe, TooHard, allocate, canvas, draw, draw_levels
+from tests.drawings import SVG, assert_legible, holders, name_of, read
+from tests.oracles import in_nesting, listed, listed_points
+from tests.strategies import nestings, regions_in_one_box, windows
 
 # ---------------------------------------------------------------------------------------------------------- text
 
@@ -177,7 +81,7 @@ def test_text_with_axes_of_each_rank() -> None:
 
 def test_thirty_two_sets_have_marks_of_their_own() -> None:
     sets = [Stripe(1, 31, k) for k in range(32)]
-    assert draw.text(*sets) == draw.MARKS
+    assert draw.text(*sets) == canvas.MARKS
     with pytest.raises(ValueError, match="33 sets are more than 32"):
         draw.text(*sets, Stripe(1, 1))
 
@@ -270,10 +174,10 @@ def test_white_marks_are_legible_on_each_colour() -> None:
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    for colour in draw.COLOURS[1:]:  # at least 3 to 1, what WCAG 2.1 asks of graphics, and of bold signs
+    for colour in canvas.COLOURS[1:]:  # at least 3 to 1, what WCAG 2.1 asks of graphics, and of bold signs
         assert 1.05 / (luminance(colour) + 0.05) >= 3
-    for tint in draw.TINTS:  # dark words on light bars: 4.5 to 1
-        assert (luminance(tint) + 0.05) / (luminance(draw.INK) + 0.05) >= 4.5
+    for tint in draw_levels.TINTS:  # dark words on light bars: 4.5 to 1
+        assert (luminance(tint) + 0.05) / (luminance(canvas.INK) + 0.05) >= 4.5
 
 
 def test_a_drawing_has_paper_of_its_own_and_a_title() -> None:
@@ -286,92 +190,6 @@ def test_a_drawing_has_paper_of_its_own_and_a_title() -> None:
 def test_cells_are_as_large_as_asked_for() -> None:
     assert {s.wide for s in read(draw.svg(Stripe(1, 1), cell=20)).squares} == {20}
     assert {s.wide for s in read(draw.svg(Region.full((2, 300)))).squares} == {3}
-
-
-# --------------------------------------------------------------------------------------------------- nested levels
-
-
-def offset_in_block(stripes: list[Stripe], z: int) -> int | None:
-    """How far z is into its block of the innermost of nested stripes, None if it is in none: the definition."""
-    for stripe in stripes:
-        z = (z - stripe.phase) % (stripe.on + stripe.off)
-        if z >= stripe.on:
-            return None
-    return z
-
-
-def expected_row(stripes: list[Stripe], z: int) -> str:
-    at = offset_in_block(stripes, z)
-    if at is None:
-        return "."
-    begins, ends = at == 0, at == stripes[-1].on - 1
-    return "|" if begins and ends else "[" if begins else "]" if ends else "="
-
-
-@given(nestings(), windows())
-def test_levels_are_written_as_the_definition_reads(levels: list[Stripe], window: tuple[int, int]) -> None:
-    _, *rows, elements = draw.levels_text(levels, *window).split("\n")
-    n = window[1] - window[0]
-    assert len(rows) == len(levels)
-    for k, row in enumerate(rows, 1):
-        assert row.startswith(f"{k}: on {levels[k - 1].on}, off {levels[k - 1].off}, phase {levels[k - 1].phase}")
-        if n:
-            assert row[-n:] == "".join(expected_row(levels[:k], z) for z in range(*window))
-    if n:
-        assert elements[-n:] == "".join(".1"[in_nesting(levels, z)] for z in range(*window))
-
-
-@given(nestings(), windows())
-def test_levels_are_drawn_as_the_definition_reads(levels: list[Stripe], window: tuple[int, int]) -> None:
-    drawing = read(draw.levels_svg(levels, *window, title="Levels"))
-    assert_legible(drawing)
-    assert len(drawing.squares) == window[1] - window[0]
-    assert set(holders(drawing)) == {str(z) for z in listed(levels, window)}
-    for k in range(1, len(levels) + 1):
-        inside = [z for level, lo, hi in drawing.bars if level == k for z in range(lo, hi)]
-        assert sorted(inside) == sorted(listed(levels[:k], window))
-
-
-@given(nestings(), windows())
-def test_the_levels_of_a_sett_end_in_its_elements(levels: list[Stripe], window: tuple[int, int]) -> None:
-    shown = set(holders(read(draw.levels_svg(Sett(*levels), *window))))
-    assert shown == {str(z) for z in listed(levels, window)}
-
-
-def test_levels_of_what_has_none() -> None:
-    assert draw.levels_text(Sett(), 0, 5).split("\n")[-1] == "elements  11111"
-    assert draw.levels_text(Sett.empty(), 0, 5).split("\n")[-1].split() == ["elements", "....."]
-    assert draw.levels_text(Stripe(2, 1)).split("\n")[1].split() == ["1:", "on", "2,", "off", "1,", "phase", "0", "[]."]
-
-
-@given(nestings(), st.integers(-(10**20), 10**20), st.integers(0, 70))
-def test_levels_are_legible_far_away(levels: list[Stripe], start: int, length: int) -> None:
-    drawing = read(draw.levels_svg(levels, start, start + length))
-    assert_legible(drawing)
-    assert set(holders(drawing)) == {str(z) for z in listed(levels, (start, start + length))}
-    columns = sorted(s.x + s.wide / 2 for s in drawing.squares)
-    for w in drawing.words:
-        if re.fullmatch(r"-?\d+", w.words) and w.bottom < 20:  # a coordinate, above the bars
-            assert int(w.words) == start + columns.index((w.left + w.right) / 2)
-
-
-def test_levels_far_away_and_long_ones() -> None:
-    far = 10**18
-    shown = read(draw.levels_svg([Stripe(6, 4), Stripe(2, 1)], far, far + 20))
-    assert_legible(shown)
-    assert sorted(holders(shown)) == [str(far + z) for z in (0, 1, 3, 4, 10, 11, 13, 14)]
-    assert_legible(read(draw.levels_svg([Stripe(300, 120, 5), Stripe(30, 11), Stripe(4, 3)], 0, 1024)))
-
-
-def test_what_has_no_levels_is_refused() -> None:
-    with pytest.raises(TypeError, match="draw one of its members"):
-        draw.levels_text(Setts([Sett(Stripe(1, 1))]))
-    with pytest.raises(TypeError, match="not 3 at level 1"):
-        draw.levels_svg([Stripe(1, 1), 3])
-    with pytest.raises(ValueError, match="more than 1024; give start and stop"):
-        draw.levels_svg(Sett(Stripe(1, 2000)))
-    with pytest.raises(ValueError, match="cells of 40 levels are more than 16384"):
-        draw.levels_text([Stripe(1, 0)] * 40, 0, 1000)
 
 
 # -------------------------------------------------------------------------------------------------------- reprs
@@ -469,59 +287,6 @@ def test_an_intersection_is_drawn_by_its_elements() -> None:
     assert set(shown) == {str(z) for z in range(24) if z % 4 < 2 and z % 3 == 0}
 
 
-# -------------------------------------------------------------------------------------------------------- views
-
-
-@given(view_pairs())
-def test_views_are_drawn_where_they_read(pair: tuple[View, np.ndarray, View, np.ndarray, View]) -> None:
-    views = (pair[0], pair[2])
-    memory = memory_for(views)
-    rasters = draw.view_rasters(*views)
-    cells_read = [set(read_view(view, memory).ravel().tolist()) for view in views]
-    for allocation, array in memory.items():
-        held = [np.isin(array, sorted(values)) for values in cells_read]
-        shown = (
-            rasters[allocation].reshape(allocation.shape) if allocation in rasters else np.zeros(allocation.shape, int)
-        )
-        assert np.array_equal(shown, held[0] + 2 * held[1].astype(int))
-
-
-def test_views_of_several_allocations_share_a_picture() -> None:
-    a, b, c = allocate((5,), name="A"), allocate((2, 3), name="B"), allocate((2, 2, 2, 2), name="C")
-    picture = draw.show(concatenate([a[::2], b[1], c[1].reshape(8)]), b[:, 0], names=["one", "two"], title="Homes")
-    drawing = read(picture.svg)
-    assert_legible(drawing)
-    assert len(drawing.squares) == 5 + 6 + 16
-    assert [w.words for w in drawing.words if w.words.startswith("in two")] == [
-        f"in two or more: {n} of {size} cells" for n, size in ((0, 5), (1, 6), (0, 16))
-    ]
-    assert "1.1.1" in picture.text and "0 2.." in picture.text and "1 X11" in picture.text
-    assert "........11111111" in picture.text
-    assert picture.text.split("\n")[0] == "Homes"
-
-
-def test_views_in_notebooks() -> None:
-    a = allocate((4, 6), name="A")
-    bundle = draw.views_mimebundle(a[1], a[:, 2], title="Two slices")
-    assert bundle["text/plain"].endswith("A\n..2...\n11X111\n..2...\n..2...")
-    assert read(bundle["image/svg+xml"]).words[0].words == "Two slices"
-    large = allocate((10**6,), name="L")[::3]
-    assert draw.views_mimebundle(large) == {"text/plain": repr(large)}
-    empty = allocate((0, 3))
-    assert draw.views_mimebundle(empty) == {"text/plain": repr(empty)}
-
-
-def test_views_that_cannot_be_drawn_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least one view"):
-        draw.views_text()
-    with pytest.raises(TypeError, match="argument 0 must be a view, not Stripe"):
-        draw.views_text(Stripe(1, 1))
-    with pytest.raises(ValueError, match=r"1000000 cells of .*name='L'"):
-        draw.views_svg(allocate((10**6,), name="L"))
-    with pytest.raises(ValueError, match="slice the views instead"):
-        draw.show(allocate((4,)), stop=3)
-
-
 # -------------------------------------------------------------------------------------------------- pictures, errors
 
 
@@ -529,8 +294,6 @@ def test_a_picture_shows_and_prints() -> None:
     picture = draw.show(Stripe(1, 1), stop=6, title="Even", names=["even"])
     assert str(picture) == repr(picture) == picture.text == "Even\n0 2 4\n1.1.1.\n1  even: 3 of 6 cells"
     assert picture._repr_mimebundle_() == {"text/plain": picture.text, "image/svg+xml": picture.svg}
-    levels = draw.show_levels(Sett(Stripe(5, 2), Stripe(2, 1)), stop=14, title="Levels")
-    assert levels.text == "Levels\n" + draw.levels_text(Sett(Stripe(5, 2), Stripe(2, 1)), 0, 14)
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:
@@ -550,7 +313,7 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         draw.text(Stripe(1, 1), 7)
     with pytest.raises(TypeError, match="both be sets of integers or both regions"):
         draw.text(Stripe(1, 1), Region.full((2,)))
-    with pytest.raises(TypeError, match="views_text"):
+    with pytest.raises(TypeError, match="show_views"):
         draw.text(allocate((3,)))
 
 
@@ -561,8 +324,6 @@ def test_windows_and_sizes_are_integers(bad: object) -> None:
     with pytest.raises(TypeError, match="wrap must be an integer"):
         draw.text(Stripe(1, 1), axes=True, wrap=bad)  # type: ignore[arg-type]
     if bad is not None:
-        with pytest.raises(TypeError, match="stop must be an integer"):
-            draw.levels_text(Stripe(1, 1), stop=bad)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="cell must be an integer"):
             draw.svg(Stripe(1, 1), cell=bad)  # type: ignore[arg-type]
 

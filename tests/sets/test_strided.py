@@ -10,8 +10,9 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import View, ViewKind, allocate, nest, overlaps
-from tapestry_sets.strided import Levels, Strided, cut_axis, nest_of, renumber
+from tapestry_sets import Region, Sett, Stripe, View, ViewKind, allocate, nest, overlaps
+from tapestry_sets.strided import Levels, Strided, contiguous, cut_axis, nest_of, renumber
+from tests.oracles import memory_for, read_view
 from tests.strategies import factorisations, view_pairs, views
 
 
@@ -49,6 +50,22 @@ def test_a_chain_that_keeps_the_form_reads_what_numpy_reads(pair: tuple[View, np
     form = strided_of(view)
     if form is not None:
         np.testing.assert_array_equal(cells_of(form) + 1, values)
+
+
+@given(views(5))
+def test_the_form_that_a_kind_gives_reads_what_its_pieces_read(pair: tuple[View, np.ndarray]) -> None:
+    """Each kind of a chain by itself, over a source that lies in memory row by row."""
+    view: View | None = pair[0]
+    while view is not None and view.kind is not None:
+        step = getattr(view.kind, "strided", None)
+        if step and len(view.sources) == 1 and view.size:
+            shape = view.sources[0].shape
+            form = step((shape,), contiguous(shape))
+            home = allocate(shape)
+            values = read_view(home.apply(view.kind), memory_for([home]))
+            if form is not None:
+                np.testing.assert_array_equal(cells_of(form) + 1, values)
+        view = view.sources[0] if len(view.sources) == 1 else None
 
 
 @given(views())
@@ -102,8 +119,14 @@ def test_the_short_way_and_the_way_by_pieces_agree(pair: Any) -> None:
 
 def test_the_usual_kinds_keep_the_form_and_a_kind_without_it_goes_by_pieces() -> None:
     A = allocate((4, 6, 8))
+    nested = Region((24, 8), [Sett(Stripe(6, 2), Stripe(1, 1)), Sett()])
     kept = [A[1:, ::-2], A[2], A.T, A.flip(), A.reshape(24, 8), A[:, :3].reshape(12, 8), A[None], A[:1].squeeze()]
     kept += [A[:, :1].broadcast_to((5, 4, 6, 8)), A.diagonal(), A.sliding_windows((2, 3))]
+    kept += [A[:, [5, 3, 1]], A[[2]], A.take([1, 1, 1], 0), A[..., [0, 1, 4, 5]], A.reshape(4, 48)[:, [6, 7, 8]]]
+    kept += [
+        A.sample(Region.from_slices(A.shape, (slice(1, 3), slice(None, None, 2)))),
+        A.reshape(24, 8).sample(nested),
+    ]
     assert all(strided_of(view) is not None for view in kept)
     B = allocate((12,))
     assert B[1:].apply(Backwards()).as_nest() is None

@@ -1,0 +1,456 @@
+"""Cells with coordinates, as text and as SVG: what all pictures are made of.
+
+In a drawing every cell is a ``<rect>`` and nothing else is; a cell that a set holds names its place in
+``data-at``, and its group the sets in ``data-in``. So a program can read a drawing back.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from operator import index
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+MAX_CELLS = 1 << 14
+"""A picture of more cells than this is refused: it would be no picture."""
+
+SHOWN_LENGTH = 64
+"""The longest period that is shown whole without being asked, and the cells in a line of a drawing."""
+
+PAGE = 960
+"""The width in pixels that drawings keep to where they can."""
+
+COLOURS = ("#ffffff", "#0072b2", "#d55e00", "#007a5a", "#aa3377", "#7a5c00", "#4b4bb5", "#555555")
+"""Fill of a cell: nothing, first set, second set, and so on, then again from the first. White text is legible on
+each, and they differ to colour-blind readers; a digit in each cell says the same where there are several sets."""
+
+INK, FAINT, PAPER = "#222222", "#999999", "#ffffff"
+
+MARKS = "123456789abcdefghijklmnopqrstuvw"
+"""What stands for each set in text; ``X`` stands for two or more."""
+
+Raster = npt.NDArray[np.int64]
+"""Cells by (plane, row, column); bit i of a cell is set if set number i holds it."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Picture:
+    """A picture in two forms: a notebook shows the drawing, ``print`` the text.
+
+    Parameters
+    ----------
+    text : str
+        With axes, and a legend where there are several sets.
+    svg : str
+        A complete ``<svg>`` element.
+    """
+
+    text: str
+    svg: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/plain": self.text, "image/svg+xml": self.svg}
+
+
+def as_integer(value: object, what: str) -> int:
+    """Return an integer argument; as `stripe.as_int`, which is above this module."""
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"draw: {what} must be an integer, not the truth value {value!r}")
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"draw: {what} must be an integer, not {value!r} of type {type(value).__name__}") from None
+
+
+def as_positive(value: object, what: str) -> int:
+    """Return an integer argument that is at least 1."""
+    n = as_integer(value, what)
+    if n < 1:
+        raise ValueError(f"draw: {what} must be at least 1, not {n}")
+    return n
+
+
+def check_cells(n: int, what: str, mend: str, most: int = MAX_CELLS) -> None:
+    """Refuse a picture of too many cells."""
+    if n > most:
+        raise ValueError(f"draw: {n} {what} are more than {most}; {mend}")
+
+
+# --------------------------------------------------------------------------------- grids: cells with coordinates
+
+
+class Cut(NamedTuple):
+    """On which sides of a plane more cells are, which the picture leaves out."""
+
+    left: bool = False
+    right: bool = False
+    above: bool = False
+    below: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One plane of a picture: cells by (row, column), -1 where there is none, and what labels them.
+
+    `at` says the place of a cell; `plus` is before the labels of columns that count from some place. Rows have either
+    numbers or, where each stands for a set, `heads`; only some numbers are written in a drawing, but all heads.
+    """
+
+    cells: npt.NDArray[np.int64]
+    rows: Sequence[int]
+    columns: Sequence[int]
+    caption: str
+    at: Callable[[int, int], str]
+    plus: str = ""
+    heads: Sequence[str] = ()
+    cut: Cut = field(default=Cut())
+
+
+def line_grid(cells: npt.NDArray[np.int64], start: int, wrap: int) -> Grid:
+    """Return the cells of a line, folded into rows of `wrap`."""
+    n = len(cells)
+    width = max(1, min(wrap, n))
+    rows = max(1, -(-n // width))
+    folded = np.full(rows * width, -1, np.int64)
+    folded[:n] = cells
+
+    def at(row: int, column: int) -> str:
+        return str(start + row * width + column)
+
+    if rows == 1:
+        return Grid(folded[None, :n], (), range(start, start + n), "", at)
+    return Grid(folded.reshape(rows, width), range(start, start + n, width), range(width), "", at, "+")
+
+
+def box_grids(cells: Raster, start: Sequence[int], wrap: int = SHOWN_LENGTH) -> list[Grid]:
+    """Return the planes of a raster of a box that begins at `start`; its rank is that of `start`."""
+    if not start:
+        return [Grid(cells[0], (), (), "", lambda row, column: "")]
+    if len(start) == 1:
+        return [line_grid(cells[0, 0], start[0], wrap)]
+    planes, rows, columns = cells.shape
+    y, x = start[-2:]
+    down, across = range(y, y + rows), range(x, x + columns)
+    if len(start) == 2:
+        label = "axis 0 down, axis 1 across"
+        return [Grid(cells[0], down, across, label, lambda row, column: f"{y + row},{x + column}")]
+    return [
+        Grid(cells[z], down, across, f"[{start[0] + z}, :, :]", _in_plane(start[0] + z, y, x)) for z in range(planes)
+    ]
+
+
+def _in_plane(plane: int, y: int, x: int) -> Callable[[int, int], str]:
+    return lambda row, column: f"{plane},{y + row},{x + column}"
+
+
+def widest(labels: Sequence[int], plus: str = "") -> int:
+    """Return how many characters the longest label has; labels ascend or descend."""
+    return max((len(f"{plus}{label}") for label in (*labels[:1], *labels[-1:])), default=0)
+
+
+def ticks(labels: Sequence[int], room: float) -> list[int]:
+    """Return which positions to label, where a label needs as much room as `room` of them: those of round numbers."""
+    least = max(1, math.ceil(room))
+    if len(labels) > 1 and labels[1] - labels[0] != 1:  # rows of a folded line
+        return list(range(0, len(labels), least))
+    power = 10 ** (len(str(least)) - 1)
+    step = next(s * power for s in (1, 2, 5, 10) if s * power >= least)
+    return [k for k, label in enumerate(labels) if label % step == 0] or [0][: len(labels)]
+
+
+# ---------------------------------------------------------------------------------------------------------- text
+
+
+def text_of(cells: Raster) -> str:
+    """Return a raster as text; see `text`."""
+    planes = ["\n".join("".join(mark_of(int(c)) for c in row) for row in plane) for plane in cells]
+    return "\n\n".join(planes)
+
+
+def mark_of(code: int) -> str:
+    """Return what stands in text for a cell: the sets that hold it are the bits of `code`."""
+    if code <= 0:
+        return "." if code == 0 else " "
+    return MARKS[code.bit_length() - 1] if code & (code - 1) == 0 else "X"
+
+
+def grid_text(grid: Grid) -> str:
+    """Return a plane as text: caption, coordinates above and beside, cells, and ``…`` where more are left out."""
+    labels = list(grid.heads) or [str(row) for row in grid.rows]
+    margin = max(map(len, labels), default=0)
+    pad = " " * (margin + 1) if labels else ""
+    left, right = "…" if grid.cut.left else "", "…" if grid.cut.right else ""
+    lines = [grid.caption] if grid.caption else []
+    if grid.columns:
+        lines.append(pad + " " * len(left) + ruler(grid.columns, grid.plus))
+    lines += [f"{pad}…"] if grid.cut.above else []
+    for at, row in enumerate(grid.cells):
+        head = f"{labels[at]:{'<' if grid.heads else '>'}{margin}} " if labels else ""
+        lines.append(head + left + "".join(mark_of(int(c)) for c in row) + right)
+    lines += [f"{pad}…"] if grid.cut.below else []
+    return "\n".join(line.rstrip(" ") for line in lines)
+
+
+def ruler(labels: Sequence[int], plus: str = "") -> str:
+    """Return coordinates as text, each beginning above its cell."""
+    line = ""
+    for k in ticks(labels, widest(labels, plus) + 1):
+        line = f"{line:<{k}}{plus}{labels[k]}"
+    return line
+
+
+# ---------------------------------------------------------------------------------------------- parts of drawings
+
+
+class Drawing(NamedTuple):
+    """A part of a drawing: elements in the rectangle from (0, 0) to (width, height)."""
+
+    width: int
+    height: int
+    parts: tuple[str, ...]
+
+
+CHARACTER, SMALL, LINE = 6, 10, 16
+"""Pixels: the advance of a small monospaced character, its font size, and the height of a line."""
+
+
+def _clean(words: str) -> str:
+    """Return words as XML text; characters that XML does not know become question marks."""
+    return escape(re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", words))
+
+
+def breadth(words: str) -> int:
+    """Return how many pixels to keep for small words: a little more than their characters, which fonts round up."""
+    return len(words) * CHARACTER + len(words) // 4
+
+
+def as_drawn(words: str) -> Drawing:
+    """Return a line of words as a part of a drawing."""
+    return Drawing(breadth(words), LINE, (written(0, SMALL, words),))
+
+
+def written(x: float, y: float, words: str, anchor: str = "start", size: int = SMALL, fill: str = INK) -> str:
+    """Return words at a place, as an element."""
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size}" fill="{fill}">{_clean(words)}</text>'
+
+
+def shortened(words: str, most: int = 100) -> str:
+    """Return words, cut off where they are too long."""
+    return words if len(words) <= most else words[: most - 1] + "…"
+
+
+def below(drawings: Iterable[Drawing], gap: int = 8) -> Drawing:
+    """Return drawings one below the other."""
+    parts: list[str] = []
+    width = y = 0
+    for drawing in drawings:
+        y += gap if y else 0
+        parts += [f'<g transform="translate(0,{y})">', *drawing.parts, "</g>"]
+        width, y = max(width, drawing.width), y + drawing.height
+    return Drawing(width, y, tuple(parts))
+
+
+def beside(drawings: Sequence[Drawing], gap: int = 12) -> Drawing:
+    """Return drawings side by side, in as many rows as the page's width asks for."""
+    rows: list[Drawing] = []
+    parts: list[str] = []
+    x = height = 0
+    for drawing in drawings:
+        if x and x + drawing.width > PAGE:
+            rows.append(Drawing(x - gap, height, tuple(parts)))
+            parts, x, height = [], 0, 0
+        parts += [f'<g transform="translate({x},0)">', *drawing.parts, "</g>"]
+        x, height = x + drawing.width + gap, max(height, drawing.height)
+    rows.append(Drawing(max(0, x - gap), height, tuple(parts)))
+    return below(rows)
+
+
+def document(drawing: Drawing, title: str, margin: int = 8) -> str:
+    """Return a drawing as a complete element, on paper of its own so that dark pages do not swallow it."""
+    if title:
+        line = shortened(title)
+        words = written(0, 12, line, size=12).replace("<text ", '<text font-weight="bold" ', 1)
+        drawing = below([Drawing(8 * len(line), LINE, (words,)), drawing], 6)
+    width, height = drawing.width + 2 * margin, drawing.height + 2 * margin
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        'role="img" preserveAspectRatio="xMinYMin" style="max-width:100%" '
+        'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace">'
+    )
+    paper = f'<path d="M0 0H{width}V{height}H0Z" fill="{PAPER}"/>'
+    inside = [f'<g transform="translate({margin},{margin})">', *drawing.parts, "</g>"]
+    return "\n".join([head, f"<title>{_clean(shortened(title or 'a set', 500))}</title>", paper, *inside, "</svg>"])
+
+
+DOTS = 12
+"""Pixels beside or above the cells where dots say that more are left out."""
+
+
+def margin_of(grid: Grid) -> int:
+    """Return how many pixels are before the cells of a plane: for labels, and for dots."""
+    longest = max(map(len, grid.heads)) if grid.heads else widest(grid.rows)
+    labels = longest * CHARACTER + 5 if grid.heads or grid.rows else 0
+    return max(labels, widest(grid.columns, grid.plus) * CHARACTER // 2) + DOTS * grid.cut.left
+
+
+def grid_drawing(grid: Grid, cell: int, marks: bool, tall: int | None = None, margin: int = 0) -> Drawing:
+    """Return a plane: caption, coordinates above and beside, and cells of width `cell` and height `tall`.
+
+    Planes that stand below each other are given the same `margin`, at least that of each.
+    """
+    rows, columns = grid.cells.shape
+    side = cell if tall is None else tall
+    wide = widest(grid.columns, grid.plus) * CHARACTER
+    labels = list(grid.heads) or grid.rows
+    left = max(margin, margin_of(grid))
+    top = (LINE if grid.caption else 0) + (SMALL + 4 if grid.columns else 0) + DOTS * grid.cut.above
+    parts = [written(0, SMALL, grid.caption)] if grid.caption else []
+    parts += [
+        written(left + (k + 0.5) * cell, top - 4 - DOTS * grid.cut.above, f"{grid.plus}{grid.columns[k]}", "middle")
+        for k in ticks(grid.columns, (wide + CHARACTER) / cell)
+    ]
+    parts += [
+        written(left - 4 - DOTS * grid.cut.left, top + (k + 0.5) * side + 3.5, str(labels[k]), "end")
+        for k in (range(rows) if grid.heads else ticks(grid.rows, (SMALL + 1) / side))
+    ]
+    parts += _dots(grid.cut, left, top, columns * cell, rows * side)
+    parts += [f'<g transform="translate({left},{top})">', *cells_drawn(grid, cell, side, marks), "</g>"]
+    width = max(left + columns * cell + max(2, wide // 2, DOTS * grid.cut.right), breadth(grid.caption))
+    return Drawing(width, top + rows * side + 2 + DOTS * grid.cut.below, tuple(parts))
+
+
+def _dots(cut: Cut, left: int, top: int, width: int, height: int) -> list[str]:
+    """Return dots on the sides of cells that cover the rectangle of this corner and size."""
+    across, down = left + width / 2, top + height / 2 + 3.5
+    places = ((left - 7, down), (left + width + 7, down), (across, top - 4), (across, top + height + 10))
+    return [written(x, y, "…", "middle") for (x, y), more in zip(places, cut, strict=True) if more]
+
+
+def cells_drawn(grid: Grid, wide: int, tall: int, marks: bool) -> list[str]:
+    """Return the cells, a group for each combination of sets."""
+    parts: list[str] = []
+    for code in np.unique(grid.cells[grid.cells >= 0]).tolist():
+        held = [i for i in range(len(MARKS)) if code >> i & 1]
+        places = np.argwhere(grid.cells == code).tolist()
+        parts += _squares(grid, places, held, wide, tall)
+        if marks and held and wide >= 10:
+            parts.append(f'<g fill="{PAPER}" font-size="{SMALL}" font-weight="bold" text-anchor="middle">')
+            parts += [
+                f'<text x="{(column + 0.5) * wide:g}" y="{(row + 0.5) * tall + 3.5:g}">{mark_of(code)}</text>'
+                for row, column in places
+            ]
+            parts.append("</g>")
+    return parts
+
+
+def _squares(grid: Grid, places: Sequence[list[int]], held: Sequence[int], wide: int, tall: int) -> list[str]:
+    """Return the cells that exactly the sets `held` hold: of their colour, or in bands with a dark outline."""
+    parts: list[str] = []
+    fill, stroke, line = (colour_of(held[0]), FAINT, 0.5) if held else (PAPER, FAINT, 0.5)
+    if len(held) > 1:
+        parts += bands([(column * wide, row * tall) for row, column in places], held, wide, tall)
+        fill, stroke, line = "none", INK, 1.5
+    if wide < 5:
+        line /= 5  # outlines would cover narrow cells
+    sets = " ".join(str(i + 1) for i in held)
+    parts.append(f'<g fill="{fill}" stroke="{stroke}" stroke-width="{line:g}" data-in="{sets}">')
+    for row, column in places:
+        at = f' data-at="{grid.at(row, column)}"' if held else ""
+        parts.append(f'<rect x="{column * wide}" y="{row * tall}" width="{wide}" height="{tall}"{at}/>')
+    parts.append("</g>")
+    return parts
+
+
+def colour_of(number: int) -> str:
+    """Return the fill of a set's cells."""
+    return COLOURS[1 + number % (len(COLOURS) - 1)]
+
+
+def bands(corners: Sequence[tuple[int, int]], held: Sequence[int], width: int, height: int) -> list[str]:
+    """Return squares that are cut into a band for each set."""
+    tall = height / len(held)
+    return [
+        f'<path fill="{colour_of(i)}" d="'
+        + "".join(f"M{x} {y + k * tall:g}h{width}v{tall:g}h-{width}z" for x, y in corners)
+        + '"/>'
+        for k, i in enumerate(held)
+    ]
+
+
+class LegendLine(NamedTuple):
+    """A line of a legend: the sets whose colours it shows, the mark in text, and words."""
+
+    held: tuple[int, ...]
+    mark: str
+    words: str
+
+
+def count_lines(cells: Raster, names: Sequence[str]) -> list[LegendLine]:
+    """Return a line of the legend for each set, and for their overlap."""
+    held = cells[cells >= 0]
+    lines = []
+    for i, name in enumerate(names):
+        n = int((held >> i & 1).sum())
+        lines.append(LegendLine((i,), MARKS[i], f"{shortened(name, 80)}: {n} of {held.size} cells"))
+    if len(names) > 1:
+        n = int((held & (held - 1) != 0).sum())
+        lines.append(LegendLine((0, 1), "X", f"in two or more: {n} of {held.size} cells"))
+    return lines
+
+
+def legend_text(lines: Iterable[LegendLine]) -> list[str]:
+    """Return a legend as lines of text."""
+    return [f"{line.mark}  {line.words}" for line in lines]
+
+
+def legend_drawing(lines: Sequence[LegendLine], marks: bool) -> Drawing:
+    """Return a legend: a square of each line's colours, with its mark if asked for, and its words."""
+    parts: list[str] = []
+    for at, (held, mark, words) in enumerate(lines):
+        y = at * LINE
+        parts += bands([(0, y)], held, 14, 14)
+        if marks:
+            parts.append(written(7, y + 10.5, mark, "middle", fill=PAPER))
+        parts.append(written(20, y + 10.5, words))
+    longest = max((breadth(line.words) for line in lines), default=0)
+    return Drawing(20 + longest, len(lines) * LINE, tuple(parts))
+
+
+def cell_size(cell: int | None, columns: int, page: int = PAGE, least: int = 3) -> int:
+    """Return the side of a square: as asked for, or what fits the page."""
+    return max(least, min(14, page // max(1, columns))) if cell is None else as_positive(cell, "cell")
+
+
+def check_many(things: Sequence[Any], what: str) -> None:
+    """Refuse a picture of nothing, or of more things than there are marks."""
+    if not things:
+        raise ValueError(f"draw: needs at least one {what}")
+    if len(things) > len(MARKS):
+        raise ValueError(f"draw: {len(things)} {what}s are more than {len(MARKS)} in one picture; draw a part of them")
+
+
+def names_of(sets: Sequence[Any], names: Sequence[str] | None) -> list[str]:
+    """Return what a legend calls the sets: the names given, or their reprs."""
+    if names is None:
+        return [shortened(repr(s), 80) for s in sets]
+    if isinstance(names, str) or len(names) != len(sets) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"draw: names must be a sequence of {len(sets)} strings, one for each set, not {names!r}")
+    return list(names)
+
+
+def grids_drawn(grids: Sequence[Grid], cell: int | None, several: bool) -> Drawing:
+    """Return the planes of a box, side by side where there are several."""
+    side = cell_size(cell, max((grid.cells.shape[1] for grid in grids), default=1))
+    if len(grids) == 1:
+        return grid_drawing(grids[0], side, several)
+    caption = as_drawn("planes: axis 0; in each, axis 1 down and axis 2 across")
+    return below([caption, beside([grid_drawing(grid, side, several) for grid in grids])])

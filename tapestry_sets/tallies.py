@@ -1,0 +1,106 @@
+"""Tallies: how many questions closed forms decided, how many isl, and how many the listing of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Tally:
+    """How questions were decided. A matrix is one question for each of its pairs.
+
+    Attributes
+    ----------
+    closed : int
+        By closed forms alone.
+    isl : int
+        With the help of isl, the integer set library, and without a list.
+    listed : int
+        From lists of cells, the last resort.
+    """
+
+    closed: int = 0
+    isl: int = 0
+    listed: int = 0
+    _helped: str = field(default="", repr=False)
+
+    @property
+    def total(self) -> int:
+        """How many questions were asked."""
+        return self.closed + self.isl + self.listed
+
+    def note(self, help_: str) -> None:
+        """Say what helped with the question at hand: "isl", or "listed", which outweighs it."""
+        if self._helped != "listed":
+            self._helped = help_
+
+    def settle_helped(self) -> None:
+        """Count the question at hand if something helped with it."""
+        if self._helped:
+            self.settle()
+
+    def settle(self, questions: int = 1) -> None:
+        """Count the question at hand, or several that were decided alike."""
+        name, self._helped = self._helped or "closed", ""
+        setattr(self, name, getattr(self, name) + questions)
+
+
+_CURRENT: ContextVar[Tally | None] = ContextVar("tally", default=None)
+
+
+def current_tally() -> Tally | None:
+    """Return the tally that is kept, if one is."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def tally() -> Iterator[Tally]:
+    """Count how the alias questions asked inside a ``with`` block are decided.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate, overlap_matrix
+    >>> A = allocate((10**6, 10**6))
+    >>> with tally() as decided:
+    ...     matrix = overlap_matrix([A[::2], A[1::2], A.reshape(-1, 10**3)[:, 5]])
+    >>> decided
+    Tally(closed=6, isl=0, listed=0)
+    """
+    kept = Tally()
+    token = _CURRENT.set(kept)
+    try:
+        yield kept
+    finally:
+        _CURRENT.reset(token)
+
+
+def helped(by: str) -> None:
+    """Note that isl ("isl") or a list of cells ("listed") helps with the question at hand."""
+    kept = _CURRENT.get()
+    if kept is not None:
+        kept.note(by)
+
+
+def counted(question: Callable[P, R]) -> Callable[P, R]:
+    """Make a function count as one question; those that it asks itself are not counted."""
+
+    @wraps(question)
+    def ask(*args: P.args, **kwargs: P.kwargs) -> R:
+        kept = _CURRENT.get()
+        if kept is None:
+            return question(*args, **kwargs)
+        before = kept.total
+        answer = question(*args, **kwargs)
+        if kept.total == before:
+            kept.settle()
+        return answer
+
+    return ask
