@@ -1,6 +1,7 @@
-"""Alias queries: which cells of memory two views share, decided on sets and never by listing cells.
+"""Alias queries: which cells of memory views share, decided on sets.
 
-All of them take views of allocations and real arrays, in any mix.
+All of them take views of allocations and real arrays, in any mix. Cells are listed where closed forms end and isl, too,
+has refused, and there alone: see `cells`. `tally` tells how questions were decided.
 """
 
 from __future__ import annotations

@@ -41,12 +41,12 @@ class Assembly(Generic[V]):
     def view(self, flat: Flat, shape: Ints) -> V:
         """Return a view of `shape`, without empty axes, that reads what `flat` says.
 
-        One patch takes at most 8 kinds: `Reshape`, `Slice`, `Index`, `Window`, `Permute`, `Reshape`, `Broadcast` and
-        `Reshape` (2, `AsStrided` and `Reshape`, where its steps lie on no axes of reshaped memory), and a constant at
-        most 4. A patch may be cut in two where it goes on from row to row. Parts are put together by kinds that take
-        two or more of what is there, of which there are fewer than parts, or by a `Pad` or a `Roll`, which each leave
-        fewer parts than before; then comes a `Reshape` where parts cross rows. So p > 1 patches, those of patches that
-        are not spelt out among them, take at most 18·p kinds.
+        One patch takes at most 4 kinds, a constant as well: of `Reshape`, `Slice`, `Index`, `Window`, `Permute`,
+        `Broadcast` and `Reshape` where so many do, else `AsStrided` and `Reshape`. A patch may be cut in two where it
+        goes on from row to row. Parts are put together by kinds that take two or more of what is there, of which there
+        are fewer than parts, or by a `Pad` or a `Roll`, which each leave fewer parts than before; then comes a
+        `Reshape` where parts cross rows. So p > 1 patches, those of patches that are not spelt out among them, take
+        at most 10·p kinds.
         """
         if len(flat.patches) == 1:
             (one,) = flat.patches
@@ -179,15 +179,16 @@ def _turned(slabs: Sequence[Sequence[_Part]], axis: int, start: Ints, shape: Int
     weights = [size := size // n for n in shape]
     middle = _span(slabs[0], axis)[1]
     first = sum([a * w for a, w in zip(start, weights, strict=True)])
-    moves = [(start[axis] + shape[axis] - middle) * weights[axis], (start[axis] - middle) * weights[axis]]
-    patches = []
+    moves = [(start[axis] + shape[axis] - middle) * weights[axis], (middle - start[axis]) * weights[axis]]
+    patches, turned = [], []
     for slab, move in zip(slabs, moves, strict=True):
         for (origin, digits), home in slab:
-            at = sum([a * w for a, w in zip(origin, weights, strict=False)]) - first + move
+            at = sum([a * w for a, w in zip(origin, weights, strict=False)]) - first
             flat = [(n, (sum([a * w for a, w in zip(s, weights, strict=False)]), s[-1])) for n, s in digits]
             patches.append(patch_of(Bundle((at, origin[-1]), tuple(flat)), home))
-    folded = fold(patches)
-    return Flat(prod(shape), folded, 0) if len(folded) < len(patches) else None
+            turned.append(patches[-1]._replace(at=patches[-1].at + move * (-1 if slab is slabs[1] else 1)))
+    folded = fold(turned)
+    return Flat(prod(shape), folded, 0) if len(folded) < len(fold(patches)) else None
 
 
 def _frame(parts: Sequence[_Part], start: Ints, shape: Ints) -> tuple[Constant, list[_Part], Ints, Ints] | None:
@@ -256,7 +257,7 @@ class _Digit(NamedTuple):
 
 
 def _shortest(home: Ints, cell: int, levels: Levels, shape: Ints) -> _Plan:
-    """The shortest plan for a strided view of memory of a shape; by `AsStrided` where no other is found.
+    """The shortest plan for a strided view of memory of a shape; by `AsStrided` where no other is short.
 
     Examples
     --------
@@ -273,13 +274,18 @@ def _shortest(home: Ints, cell: int, levels: Levels, shape: Ints) -> _Plan:
             for keep in (False, True):
                 plan = _by_axes(_Plan(home), radices, (cell, form), shape, keep)
                 found += [] if plan is None else [plan]
-    if found:
-        return min(found, key=lambda plan: len(plan.words))
+    best = min(found, key=lambda plan: len(plan.words), default=None)
+    if best is not None and len(best.words) <= LONG:
+        return best
     plan = _Plan(home)
     counts, strides = zip(*levels, strict=True)
     plan.say(counts, lambda v: v.apply(AsStrided(counts, strides, cell)))
     plan.reshape(shape)
     return plan
+
+
+LONG = 4
+"""A strided view that takes more kinds is taken by its strides."""
 
 
 def _radices(steps: Sequence[int], size: int) -> Ints:

@@ -12,7 +12,7 @@ how often.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapestry_sets import equation, isl, unions
+from tapestry_sets import equation, isl, pairs, unions
 from tapestry_sets import nest as nests
 from tapestry_sets.affine import AffineMap, Box
 from tapestry_sets.bundles import Bundle, Shatters
@@ -41,7 +41,6 @@ from tapestry_sets.cell_sets import (
 from tapestry_sets.explicit import merge_nests
 from tapestry_sets.limits import TooHard, TooManyPieces, current, limits
 from tapestry_sets.maps import (
-    INT64_MAX,
     IndexMap,
     Piece,
     Relinearize,
@@ -52,16 +51,15 @@ from tapestry_sets.maps import (
     is_injective,
     piece_domain,
     push,
-    read_points,
     stays_injective,
 )
 from tapestry_sets.nest import Nest, contains_each
 from tapestry_sets.patches import read_patches
 from tapestry_sets.progression import Progression, combine, explicit_setts, interleaved_copies, interval, reach
+from tapestry_sets.reading import Bools, are_read, cell_read, has_one_inverse, invert, listed, reads_at, sampled
 from tapestry_sets.region import Regions, unflatten
 from tapestry_sets.sett import Integers, Sett, Setts
 from tapestry_sets.stripe import Int64Array
-from tapestry_sets.tallies import helped
 
 T = TypeVar("T")
 
@@ -77,10 +75,10 @@ MOST_COPIES = 8
 """Of a pattern whose copies lie within each other, how many are made one set of setts."""
 MOST_PAIRS = 10_000
 """How many pairs of progressions are compared by equations."""
-TRIED = 256
-"""How many cells are tried for a common one, where a set around those of a view is all that is held."""
-STRIDE = 0x9E3779B97F4A7C15
-"""Steps of this many indices, around the end, come to indices all over a view: 2**64 over the golden ratio."""
+SAMPLE = 2_000
+"""How many cells are tried for one in another view, where a set around those of a view is all that is held."""
+TRIED = 48
+"""How many common elements of such sets are tried."""
 MOST_BUNDLES = 1_000
 """How many products of indices are looked at for those that read a cell."""
 
@@ -202,27 +200,35 @@ class Cells:
         """
         if prod(self.shape) > limit:
             return None
-        helped("listed")
-        points = np.indices(self.shape, np.int64).reshape(len(self.shape), prod(self.shape)).T
-        try:
-            each = [_numbers(read_points(piece, points), self.home) for piece in self.pieces]
-        except OverflowError:
-            return None
-        return np.unique(np.concatenate([np.empty(0, np.int64), *each]))
+        with suppress(OverflowError):
+            return listed(self.pieces, self.shape, self.home)
+        return None
 
     def _listed_common(self, other: Cells) -> Int64Array | None:
-        """The numbers in both, listed from one whose setts are too many; None if that cannot be done."""
-        one, two = (other, self) if isinstance(self.setts, Setts) else (self, other)
-        numbers = one.listed(COUNT_LIMIT)
-        if numbers is None:
-            return None
-        if isinstance(two.setts, Setts):
-            keep = np.zeros(len(numbers), bool)
-            for member in two.setts.members:
+        """The numbers in both, listed from one of them; None if that cannot be done."""
+        sides = ((self, other), (other, self))
+        for one, two in sorted(sides, key=lambda side: (isinstance(side[0].setts, Setts), prod(side[0].shape))):
+            numbers = one.listed(COUNT_LIMIT)
+            if numbers is None:
+                continue
+            keep = two._hold(numbers)
+            if keep is not None:
+                return numbers[keep]
+            others = two.listed(COUNT_LIMIT)
+            if others is not None:
+                return np.intersect1d(numbers, others, assume_unique=True)
+        return None
+
+    def _hold(self, numbers: Int64Array) -> Bools | None:
+        """Which of some numbers are those of cells; None if that is not known."""
+        if isinstance(self.setts, Setts):
+            keep = np.zeros(len(numbers), np.bool_)
+            for member in self.setts.members:
                 keep |= contains_each(member.nest, numbers)
-            return numbers[keep]
-        others = two.listed(COUNT_LIMIT)
-        return None if others is None else np.intersect1d(numbers, others, assume_unique=True)
+            return keep
+        with suppress(OverflowError):
+            return are_read(self.pieces, self.shape, self.home, numbers)
+        return None
 
     def to_isl(self, operations: int = isl.BUILD_OPERATIONS) -> Any:
         """Return the row-major numbers as an islpy.Set, made in at most so many of isl's operations."""
@@ -282,6 +288,9 @@ class Cells:
             return self._closed_common(other) is not None
 
         def by_list() -> bool | None:
+            with suppress(TooHard, TooManyPieces):
+                if self.setts is not None and other.setts is not None:
+                    return some_common(self.setts, other.setts, 0, self.extent) is not None
             common = self._listed_common(other)
             return None if common is None else len(common) > 0
 
@@ -335,10 +344,11 @@ class Cells:
         z = some_common(one, two, 0, self.extent, may_list=False)
         if z is None:
             return None
-        for cells, other_ in ((self, other), (other, self)):
-            found = next((n for n in cells._some_numbers() if other_.holds(n)), None)
-            if found is not None:
-                return found
+        for cells, others in ((self, other), (other, self)):
+            sample = cells.sample
+            keep = None if sample is None else others._hold(sample)
+            if sample is not None and keep is not None and keep.any():
+                return int(sample[keep][0])
         last = min([ends[1] for s in (one, two) if (ends := ends_of(s, self.extent))])
         for k in range(TRIED):
             z = some_common(one, two, z + (last - z) * k // TRIED, last + 1, may_list=False)
@@ -352,18 +362,21 @@ class Cells:
         """Whether a set around these cells is in others, or one of some cells is not; TooHard if both are open."""
         if other.setts is not None and is_subset(self.around, other.setts, 0, self.extent, may_list=False):
             return True
-        if not all(other.holds(number) for number in self._some_numbers()):
+        sample = self.sample
+        keep = None if sample is None else other._hold(sample)
+        if keep is not None and not keep.all():
             return False
         raise TooHard("no cell outside is found among those tried")
 
-    def _some_numbers(self) -> Iterator[int]:
-        """Yield the numbers of some cells, from all over the view."""
-        size = prod(self.shape)
-        unravel, flatten = Relinearize((size,), self.shape), Relinearize(self.home, (self.extent,))
-        for k in range(min(TRIED, size)):
-            index = unravel.apply((k * STRIDE % size if size > TRIED else k,))
-            found = (cell_read(piece, index) for piece in self.pieces)
-            yield from [flatten.apply(cell)[0] for cell in found if cell is not None]
+    @property
+    def sample(self) -> Int64Array | None:
+        """The numbers of some cells, from all over the view; None where int64 may not hold them."""
+        if "sample" not in self._known:
+            self._known["sample"] = None
+            with suppress(OverflowError):
+                self._known["sample"] = sampled(self.pieces, self.shape, self.home, SAMPLE)
+        found: Int64Array | None = self._known["sample"]
+        return found
 
     def issubset(self, other: Cells) -> bool:
         """Return whether every cell is in `other`."""
@@ -446,6 +459,10 @@ class Cells:
             return isl.a_point(mine.intersect(theirs))
 
         def by_list() -> tuple[int, ...] | None:
+            with suppress(TooHard, TooManyPieces):
+                if self.setts is not None and other.setts is not None:
+                    z = some_common(self.setts, other.setts, 0, self.extent)
+                    return None if z is None else (z,)
             common = self._listed_common(other)
             return None if common is None or not len(common) else (int(common[0]),)
 
@@ -511,10 +528,10 @@ class Cells:
     def index_of(self, cell: tuple[int, ...]) -> tuple[int, ...] | None:
         """Return an index of the view that reads a cell of the allocation, or None."""
         for piece in self.pieces:
-            guess = _invert(piece.map, cell)
-            if guess is not None and _reads(piece, guess, cell, self.shape):
+            guess = invert(piece.map, cell)
+            if guess is not None and reads_at(piece, guess, cell, self.shape):
                 return guess
-        if all(_has_one_inverse(piece) for piece in self.pieces):
+        if all(has_one_inverse(piece) for piece in self.pieces):
             return None
         try:
             bundles = self.bundles()
@@ -618,33 +635,62 @@ def _flat_cells(
 
 
 def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:
-    """The union of disjoint unions: what the larger ones hold already is not looked at again."""
+    """The union of disjoint unions: parts apart from all others are only put beside them."""
     sizes = [sum([nests.count(s, 0, extent) for s in part]) for part in parts]
     total: list[Nest] = []
+    is_merged = True
     for k in sorted(range(len(parts)), key=lambda k: -sizes[k]):
+        if total and _are_apart(total, parts[k], extent):
+            total = [*total, *parts[k]]
+            is_merged = False
+            continue
         with suppress(TooHard):
             if is_subset(Setts._of(parts[k]), Setts._of(total), 0, extent, may_list=False):
                 continue
         total = unions.union(total, parts[k], (0, extent)) if total else parts[k]
-    return total
+        is_merged = True
+    return total if is_merged else merge_nests(total)
+
+
+def _are_apart(xs: Sequence[Nest], ys: Sequence[Nest], extent: int) -> bool:
+    """Whether two unions surely share no number in [0, extent)."""
+    for y in ys:
+        start, stop = _ends(y, extent)
+        for x in xs:
+            low, high = _ends(x, extent)
+            if low < stop and start < high and not _miss(x, y, max(low, start), min(high, stop)):
+                return False
+    return True
+
+
+def _miss(x: Nest, y: Nest, lo: int, hi: int) -> bool:
+    with suppress(TooHard):
+        return pairs.first_common(x, y, lo, hi) is None
+    return False
+
+
+def _ends(s: Nest, extent: int) -> tuple[int, int]:
+    """Bounds of a nest's numbers in [0, extent)."""
+    if not s or s[0][1] != extent or s[0][2] + s[0][0] > extent:
+        return 0, extent
+    return s[0][2], s[0][2] + s[0][0]
 
 
 def _around(pieces: Iterable[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> Setts:
-    """A set of numbers that pieces which shatter read at most: what their last steps make of the box before these."""
-    parts = []
+    """A set of numbers that pieces which shatter read at most: what their last map makes of the box before it."""
+    total: list[Nest] = []
     for piece in pieces:
-        found: list[Setts] = []
-        for k in range(1, len(piece.map.steps)):
-            box = _hulls(piece.map, Box.of(shape), k)[k]
-            shift = AffineMap.select(box.rank, [(axis, 1) for axis in range(box.rank)], list(box.start))
-            rest = Piece(0, (), IndexMap((shift, *piece.map.steps[k:])).simplify())
-            with suppress(TooManyPieces), limits(max_pieces=min(FEW, current().max_pieces)):
-                runs, _ = _flat_runs(rest, box.shape, home)
-                if all(first >= 0 and first + reach(levels) < extent for first, levels in runs):  # else guards cut them
-                    cells = _flat_cells((rest,), box.shape, home, extent)
-                    found += [cells] if isinstance(cells, Setts) and len(cells.members) <= FEW else []
-        parts.append(min(found, key=lambda s: s.count(0, extent), default=Setts._of([()])))
-    return Setts._reduced(_union([[m.nest for m in part.members] for part in parts], extent))
+        last = max((k for k, step in enumerate(piece.map.steps) if isinstance(step, AffineMap)), default=0)
+        box = _hulls(piece.map, Box.of(shape), last)[last]
+        shift = AffineMap.select(box.rank, [(axis, 1) for axis in range(box.rank)], list(box.start))
+        rest = Piece(0, (), IndexMap((shift, *piece.map.steps[last:])).simplify())
+        (run,), _ = _flat_runs(rest, box.shape, home)
+        if run[0] < 0 or run[0] + reach(run[1]) >= extent or interleaved_copies(run[1]) > 1:  # as where guards cut it
+            return Setts._of([()])
+        total = unions.union(total, [m.nest for m in explicit_setts(run, extent).members], (0, extent))
+        if len(total) > FEW:
+            return Setts._of([()])
+    return Setts._of(total)
 
 
 def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> tuple[list[Progression], bool]:
@@ -666,69 +712,3 @@ def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> t
     offset, terms = flatten_affine(form, home)
     runs = [combine(offset, [(c, grid[k]) for k, c in terms]) for grid in grids]
     return runs, apart and (len(grids) < 2 or is_injective(form, grids))
-
-
-def _numbers(cells: Int64Array, home: tuple[int, ...]) -> Int64Array:
-    """The row-major numbers of cells of an allocation."""
-    if len(home) == 1:
-        return cells[:, 0]
-    if prod(home) > INT64_MAX:
-        raise OverflowError(f"an allocation of shape {home} has more cells than int64 can number")
-    numbers = np.zeros(len(cells), np.int64)
-    for n, x in zip(home, cells.T, strict=True):
-        numbers = numbers * n + x
-    return numbers
-
-
-def _invert(chain: IndexMap, cell: tuple[int, ...]) -> tuple[int, ...] | None:
-    """A point that the chain may take to a cell: sure for chains of single terms, for others a guess to check."""
-    at: tuple[int, ...] | None = cell
-    for step in reversed(chain.steps):
-        if at is None:
-            return None
-        if isinstance(step, Relinearize):
-            at = Relinearize(step.to_shape, step.from_shape).apply(at)
-        else:
-            at = _invert_affine(step, at)
-    return at
-
-
-def _has_one_inverse(piece: Piece) -> bool:
-    """Whether `_invert` finds an index for every cell that the piece reads: no choice is left but a free one."""
-    for k, step in enumerate(piece.map.steps):
-        if isinstance(step, AffineMap):
-            rows = step.terms()
-            used = {j for row in rows for j, _ in row}
-            if any(len(row) > 1 for row in rows) or ((k or piece.guards) and len(used) < step.in_rank):
-                return False
-    return True
-
-
-def _invert_affine(step: AffineMap, target: tuple[int, ...]) -> tuple[int, ...] | None:
-    """A point x >= 0 with step(x) = target, found row by row; None if this way finds none."""
-    point: dict[int, int] = {}
-    for row, b, y in zip(step.terms(), step.offset, target, strict=True):
-        rest = y - b - sum(c * point[j] for j, c in row if j in point)
-        free = [(j, c) for j, c in row if j not in point]
-        for j, c in sorted(free, key=lambda term: -abs(term[1])):  # the large steps first, the small ones fill up
-            point[j] = max(0, rest // c)
-            rest -= c * point[j]
-        if rest:
-            return None
-    return tuple(point.get(j, 0) for j in range(step.in_rank))
-
-
-def _reads(piece: Piece, point: tuple[int, ...], cell: tuple[int, ...], shape: Sequence[int]) -> bool:
-    """Whether the view's index `point` reads `cell` through this piece."""
-    return all(0 <= x < n for x, n in zip(point, shape, strict=True)) and cell_read(piece, point) == cell
-
-
-def cell_read(piece: Piece, point: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The source's cell that a view's index reads through this piece, None if a guard does not hold."""
-    at = point
-    for prefix in range(len(piece.map.steps) + 1):
-        if any(g.prefix == prefix and at not in g.region for g in piece.guards):
-            return None
-        if prefix < len(piece.map.steps):
-            at = piece.map.steps[prefix].apply(at)
-    return at

@@ -48,8 +48,8 @@ def solve(total: int, terms: Terms) -> tuple[int, ...] | None:
 
     Examples
     --------
-    >>> solve(21, [(4, 6), (3, 1), (9, -7)])  # 6·x + y - 7·z = 21
-    (3, 3...)
+    >>> solve(8, [(4, 6), (3, 1), (9, -7)])  # 6·x + y - 7·z = 8
+    (1, 2, 0)
     """
     plain, rest = _positive(total, terms)
     merged = _merged(plain)
@@ -298,8 +298,8 @@ def equal_sums(terms: Terms) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
     Examples
     --------
-    >>> equal_sums([(3, 2), (4, 3)])
-    ((0, 2), (3, 0))...
+    >>> equal_sums([(4, 2), (3, 3)])  # 3·2 = 2·3
+    ((0, 2), (3, 0))
     >>> equal_sums([(10**9, 10), (9, 1)]) is None
     True
     """
@@ -320,7 +320,7 @@ def equal_sums(terms: Terms) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 
 def _difference(terms: Terms, k: int, others: Sequence[int]) -> tuple[int, ...] | None:
-    """Differences of digits with sum 0, only those of k and `others` not 0, that of k above 0; None if there are none."""
+    """Differences of digits with sum 0, that of k above 0, only those of `others` not 0 else; None if there are none."""
     n, step = terms[k]
     total = sum([(terms[j][0] - 1) * terms[j][1] for j in others]) - step
     found = solve(total, [(n - 1, step), *[(2 * terms[j][0] - 1, terms[j][1]) for j in others]])

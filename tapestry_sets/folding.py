@@ -10,7 +10,7 @@ from tapestry_sets.patches import Digit, Flat, Patch, joined, through
 
 
 def as_one(patches: Sequence[Patch]) -> Patch | None:
-    """Return the one patch that holds the same pairs as patches whose indices are [0, size); None if none does.
+    """Return the one patch that holds the same pairs as patches of all indices from 0; None if there is none.
 
     It is guessed digit by digit, innermost first: a digit ends where the patches first disagree with the guess.
 
@@ -19,10 +19,11 @@ def as_one(patches: Sequence[Patch]) -> Patch | None:
     >>> as_one([Patch(0, 0, ((4, 5, 5), (3, 1, 1)), "A"), Patch(3, 3, ((4, 5, 5), (2, 1, 1)), "A")])
     Patch(at=0, cell=0, digits=((20, 1, 1),), home='A')
     """
-    home = patches[0].home
+    home, size = patches[0].home, sum([patch.size for patch in patches])
     if any(patch.home != home for patch in patches):
         return None
-    size = sum([patch.size for patch in patches])
+    if min([patch.at for patch in patches]) or max([patch.last for patch in patches]) >= size:
+        return None
     flat = Flat(size, tuple(patches), 0)
     first, by = _cell_at(flat, 0), 1
     digits: tuple[Digit, ...] = ()

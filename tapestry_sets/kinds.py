@@ -69,7 +69,7 @@ def axis_of(axis: int, rank: int, what: str) -> int:
 
 def axes_of(axes: Iterable[int], rank: int, what: str) -> Shape:
     """Return axes counted from the first, of which none may come twice."""
-    if type(axes) is tuple and all([type(a) is int and 0 <= a < rank for a in axes]) and len(set(axes)) == len(axes):
+    if type(axes) is tuple and all(type(a) is int and 0 <= a < rank for a in axes) and len(set(axes)) == len(axes):
         return axes  # the usual case, sooner
     found = tuple(axis_of(a, rank, what) for a in axes)
     if len(set(found)) < len(found):

@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from tapestry_sets import equation, isl
 from tapestry_sets.bundles import Bundle, Shatters
-from tapestry_sets.cells import Cells, cell_read
+from tapestry_sets.cells import Cells
 from tapestry_sets.limits import TooHard
 from tapestry_sets.maps import Relinearize
 from tapestry_sets.patches import strided_patch
+from tapestry_sets.reading import cell_read
 from tapestry_sets.strided import Strided
 
 Order = Literal["C", "F"]

@@ -9,6 +9,7 @@ own mirror.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tapestry_sets.affine import AffineMap
@@ -20,7 +21,8 @@ Digit = tuple[int, int, int]
 """(count, step of the index, step of the cell)."""
 
 
-class Constant(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
     """What a constant's cells are: one value and no memory."""
 
     value: float
@@ -29,9 +31,6 @@ class Constant(NamedTuple):
         if not isinstance(other, Constant):
             return NotImplemented
         return self.value == other.value or (self.value != self.value and other.value != other.value)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
 
     def __hash__(self) -> int:
         return hash(self.value) if self.value == self.value else 0

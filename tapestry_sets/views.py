@@ -296,7 +296,7 @@ class View(Viewable):
         >>> A = allocate((10,))
         >>> found = A.sliding_windows(3).internal_overlap()
         >>> found.a, found.b, found.cell
-        ((0, 1), (1, 0), (1,))
+        ((0, 2), (2, 0), (2,))
         >>> A[::-3].internal_overlap() is None
         True
         """

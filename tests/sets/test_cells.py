@@ -19,6 +19,7 @@ from tapestry_sets import (
     TooManyPieces,
     View,
     allocate,
+    cell_sets,
     isl,
     limits,
     overlap,
@@ -26,7 +27,6 @@ from tapestry_sets import (
     pad,
     roll,
 )
-from tapestry_sets import cell_sets
 from tapestry_sets import nest as nest_module
 from tapestry_sets.arrays import MEMORY, Strided
 from tapestry_sets.cell_sets import count_common, filled, first_common, is_subset, some_common

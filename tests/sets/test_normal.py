@@ -232,7 +232,7 @@ def test_simplified_views_read_the_same_and_are_short(pair: tuple[View, np.ndarr
     assert simple.simplify() is simple
     assert kinds_in(simple) <= kinds_in(view)
     if view.as_nest() is not None:  # one strided view
-        assert kinds_in(simple) <= 8
+        assert kinds_in(simple) <= 4
 
 
 @given(st.data(), views(length=6))
@@ -243,7 +243,7 @@ def test_edits_that_change_nothing_do_not_lengthen_a_view(data: st.DataObject, p
     for _ in range(3):
         edited = data.draw(rewritten(edited))
     np.testing.assert_array_equal(values(edited.simplify(), base_of(view)), expected)
-    assert kinds_in(edited.simplify()) <= max(shortest, 8) or len(view.pieces) > 1
+    assert kinds_in(edited.simplify()) <= max(shortest, 4) or len(view.pieces) > 1
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_edits_that_change_nothing_do_not_lengthen_a_view(data: st.DataObject, p
         (lambda A: pad(pad(A, 1), 2), lambda A: pad(A, 3)),
         (lambda A: pad(A[1:][1:], 1), lambda A: pad(A[2:], 1)),
         (lambda A: pad(A, 3)[2:-2, 2:-2], lambda A: pad(A, 1)),
-        (lambda A: roll(roll(A, 1, 0), 1, 0), lambda A: roll(A, 2, 0)),
+        (lambda A: roll(roll(A, 1, 0), 2, 0), lambda A: roll(A, 3, 0)),
         (lambda A: A.reshape(24).sliding_windows(3)[:, 0], lambda A: A.reshape(24)[:22]),
         (lambda A: roll(roll(A, 1, 0), (2, 3), (0, 1)), lambda A: roll(A, (3, 3), (0, 1))),
     ],
@@ -318,7 +318,7 @@ def test_a_thousand_edits_do_not_grow_a_view() -> None:
 def test_pieces_of_a_chain_of_edits_do_not_grow() -> None:
     r = np.random.default_rng(1)
     view: View = pad(allocate((6, 8, 8), name="A"), ((0, 0), (0, 0), (1, 1)))
-    for _ in range(150):
+    for _ in range(60):
         view = random_edit(view, r)
     assert len(view.pieces) <= 40
 
@@ -449,9 +449,9 @@ def test_views_of_no_few_patches_stand_for_themselves() -> None:
 
 def test_isl_decides_where_patches_do_not() -> None:
     pytest.importorskip("islpy")
-    A = allocate((2003,), name="A")
+    A = allocate((30_011,), name="A")
     one, two = A.apply(Scrambled()), A.apply(Scrambled())
-    assert one != two
+    assert one != two  # not known without isl
     assert one.same_view(two) and not one.same_view(two[::-1])
 
 

@@ -542,8 +542,10 @@ def is_more(word: str, args: tuple[Any, ...]) -> bool:
     """Whether this is what the documentation says that we accept and NumPy does not."""
     if word == "sliding_windows":
         return isinstance(args[0], int)  # one size for all axes
-    if word in ("tile", "pad", "pad value", "broadcast_to"):
-        return args[0] == {} or "1180591620717411303424" in repr(args)  # views may be longer than 64 bits can say
+    if "1180591620717411303424" in repr(args):
+        return True  # sizes may be longer than 64 bits can say
+    if word in ("pad", "roll"):
+        return args[0] == {} or args[1] == ()  # of no axis
     return word == "squeeze" and isinstance(args[0], list)
 
 

@@ -1,0 +1,169 @@
+"""Which indices of a view read which cells, piece by piece: one at a time, and as arrays.
+
+As arrays, cells are their row-major numbers in int64: of all indices of a view, the last resort of `cells`, or of some
+from all over it, with which a common cell may be met by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from tapestry_sets.affine import AffineMap
+from tapestry_sets.maps import INT64_MAX, IndexMap, Piece, Relinearize, read_points
+from tapestry_sets.stripe import Int64Array
+from tapestry_sets.tallies import helped
+
+Bools = npt.NDArray[np.bool_]
+
+STRIDE = 0x9E3779B97F4A7C15
+"""Steps of this many indices, around the end, come to indices all over a view: 2**64 over the golden ratio."""
+
+
+# ------------------------------------------------------------------------------------------------- one at a time
+
+
+def cell_read(piece: Piece, point: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The source's cell that a view's index reads through this piece, None if a guard does not hold."""
+    at = point
+    for prefix in range(len(piece.map.steps) + 1):
+        if any(g.prefix == prefix and at not in g.region for g in piece.guards):
+            return None
+        if prefix < len(piece.map.steps):
+            at = piece.map.steps[prefix].apply(at)
+    return at
+
+
+def invert(chain: IndexMap, cell: tuple[int, ...]) -> tuple[int, ...] | None:
+    """A point that the chain may take to a cell: sure for chains of single terms, for others a guess to check."""
+    at: tuple[int, ...] | None = cell
+    for step in reversed(chain.steps):
+        if at is None:
+            return None
+        if isinstance(step, Relinearize):
+            at = Relinearize(step.to_shape, step.from_shape).apply(at)
+        else:
+            at = _invert_affine(step, at)
+    return at
+
+
+def has_one_inverse(piece: Piece) -> bool:
+    """Whether `invert` finds an index for every cell that the piece reads: no choice is left but a free one."""
+    for k, step in enumerate(piece.map.steps):
+        if isinstance(step, AffineMap):
+            rows = step.terms()
+            used = {j for row in rows for j, _ in row}
+            if any(len(row) > 1 for row in rows) or ((k or piece.guards) and len(used) < step.in_rank):
+                return False
+    return True
+
+
+def _invert_affine(step: AffineMap, target: tuple[int, ...]) -> tuple[int, ...] | None:
+    """A point x >= 0 with step(x) = target, found row by row; None if this way finds none."""
+    point: dict[int, int] = {}
+    for row, b, y in zip(step.terms(), step.offset, target, strict=True):
+        rest = y - b - sum(c * point[j] for j, c in row if j in point)
+        free = [(j, c) for j, c in row if j not in point]
+        for j, c in sorted(free, key=lambda term: -abs(term[1])):  # the large steps first, the small ones fill up
+            point[j] = max(0, rest // c)
+            rest -= c * point[j]
+        if rest:
+            return None
+    return tuple(point.get(j, 0) for j in range(step.in_rank))
+
+
+def reads_at(piece: Piece, point: tuple[int, ...], cell: tuple[int, ...], shape: Sequence[int]) -> bool:
+    """Whether the view's index `point` reads `cell` through this piece."""
+    return all(0 <= x < n for x, n in zip(point, shape, strict=True)) and cell_read(piece, point) == cell
+
+
+# ----------------------------------------------------------------------------------------------------- as arrays
+
+
+def listed(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int]) -> Int64Array:
+    """Return the different row-major numbers of the cells that a view reads, ascending.
+
+    Raises
+    ------
+    OverflowError
+        If a number may exceed 64 bits.
+    """
+    helped("listed")
+    points = np.indices(shape, np.int64).reshape(len(shape), prod(shape)).T
+    return np.unique(_read(pieces, points, home))
+
+
+def sampled(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int], many: int) -> Int64Array:
+    """Return the row-major numbers of the cells that some indices of a view read, from all over it.
+
+    Raises
+    ------
+    OverflowError
+        If a number may exceed 64 bits.
+    """
+    size = prod(shape)
+    if size > INT64_MAX:
+        raise OverflowError(f"a view of shape {shape} has more indices than int64 can number")
+    if size > many:
+        k = np.array([k * STRIDE % size for k in range(many)], np.int64)
+    else:
+        k = np.arange(size)
+    return _read(pieces, _unravelled(k, shape), home)
+
+
+def _read(pieces: Sequence[Piece], points: Int64Array, home: Sequence[int]) -> Int64Array:
+    each = [_numbers(read_points(piece, points), home) for piece in pieces]
+    return np.concatenate([np.empty(0, np.int64), *each])
+
+
+def _numbers(cells: Int64Array, home: Sequence[int]) -> Int64Array:
+    """The row-major numbers of cells of an allocation."""
+    if len(home) == 1:
+        return cells[:, 0]
+    if prod(home) > INT64_MAX:
+        raise OverflowError(f"an allocation of shape {home} has more cells than int64 can number")
+    numbers = np.zeros(len(cells), np.int64)
+    for n, x in zip(home, cells.T, strict=True):
+        numbers = numbers * n + x
+    return numbers
+
+
+def _unravelled(numbers: Int64Array, shape: Sequence[int]) -> Int64Array:
+    return IndexMap((Relinearize((prod(shape),), tuple(shape)),)).apply_array(numbers[:, None])
+
+
+def are_read(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int], numbers: Int64Array) -> Bools | None:
+    """Return which row-major numbers are those of cells that a view reads; None unless each piece has one inverse.
+
+    Raises
+    ------
+    OverflowError
+        If a number may exceed 64 bits.
+    """
+    if not all(map(has_one_inverse, pieces)):
+        return None
+    if prod(home) > INT64_MAX:
+        raise OverflowError(f"an allocation of shape {home} has more cells than int64 can number")
+    found = np.zeros(len(numbers), np.bool_)
+    for piece in pieces:
+        points = _inverted(piece.map, _unravelled(numbers, home))
+        inside = ((points >= 0) & (points < np.array(shape, np.int64))).all(axis=1)
+        found |= np.isin(numbers, _numbers(read_points(piece, points[inside]), home))
+    return found
+
+
+def _inverted(chain: IndexMap, points: Int64Array) -> Int64Array:
+    """What `invert` finds of each of many cells; anything where it finds nothing."""
+    for step in reversed(chain.steps):
+        if isinstance(step, Relinearize):
+            points = IndexMap((Relinearize(step.to_shape, step.from_shape),)).apply_array(points)
+            continue
+        before = np.zeros((len(points), step.in_rank), np.int64)
+        for row, b, y in zip(step.terms(), step.offset, points.T, strict=True):
+            for j, c in row:
+                before[:, j] = (y - b) // c
+        points = before
+    return points
