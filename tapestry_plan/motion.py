@@ -98,10 +98,12 @@ def selected_view(graph: Graph, name: str) -> View:
             stack += missing
             continue
         stack.pop()
+        if at in made:  # it was wanted twice
+            continue
         if selection is None:
             stored = graph.stored[at]
             made[at] = allocate(stored.shape, name=at, dtype=stored.dtype)
-        elif at not in made:
+        else:
             below = [made[n] for n in selection.inputs]
             kind = Selected(selection.label, selection.shape, selection.pieces)
             made[at] = View(selection.shape, kind, tuple(below))

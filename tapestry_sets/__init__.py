@@ -29,6 +29,7 @@ from tapestry_sets.from_isl import from_isl
 from tapestry_sets.isl import to_isl
 from tapestry_sets.kinds import (
     Assembled,
+    AsStrided,
     Broadcast,
     Concat,
     Diagonal,
@@ -53,7 +54,6 @@ from tapestry_sets.kinds import (
     kind_from_dict,
     kind_to_dict,
 )
-from tapestry_sets.layout import InternalOverlap
 from tapestry_sets.limits import Limits, TooHard, TooManyPieces, limits
 from tapestry_sets.maps import (
     Guard,
@@ -68,6 +68,7 @@ from tapestry_sets.maps import (
     region_to_dict,
 )
 from tapestry_sets.nest import Run
+from tapestry_sets.one_view import InternalOverlap
 from tapestry_sets.progression import progression_set
 from tapestry_sets.region import Region, Regions, Reshaped, unflatten
 from tapestry_sets.sett import (
@@ -116,6 +117,7 @@ __all__ = [
     "AliasOverlap",
     "AliasTensor",
     "Allocation",
+    "AsStrided",
     "Assembled",
     "Box",
     "BoxArray",

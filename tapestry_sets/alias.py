@@ -7,6 +7,7 @@ has refused, and there alone: see `cells`. `tally` tells how questions were deci
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ from tapestry_sets.arrays import as_view
 from tapestry_sets.cell_sets import nests_common
 from tapestry_sets.cells import Cells
 from tapestry_sets.every_pair import meeting, shared_sizes
-from tapestry_sets.layout import InternalOverlap, Order
+from tapestry_sets.limits import TooHard
+from tapestry_sets.one_view import InternalOverlap, Order
 from tapestry_sets.region import Regions
 from tapestry_sets.tallies import counted
 from tapestry_sets.views import Allocation, View
@@ -98,7 +100,10 @@ def overlaps(a: object, b: object) -> bool:
     one, two = x.as_nest(), y.as_nest()
     if one is not None and two is not None:
         home = one[0]
-        return home._cache is two[0]._cache and nests_common(one[1], two[1], 0, home.size) is not None
+        if home._cache is not two[0]._cache:
+            return False
+        with suppress(TooHard):
+            return nests_common(one[1], two[1], 0, home.size, by_isl=False) is not None
     return any(mine.meets(theirs) for _, mine, theirs in _pairs(x, y))
 
 

@@ -18,8 +18,8 @@ from tapestry_sets import alias_nodes
 from tapestry_sets.alias import Overlap, Witness, overlap, overlap_matrix, overlaps
 from tapestry_sets.alias_nodes import Node, checked_color, kind_text, view_node
 from tapestry_sets.kinds import Pad, Shape, Slice, ViewKind
-from tapestry_sets.layout import InternalOverlap, Order
 from tapestry_sets.limits import TooHard, TooManyPieces
+from tapestry_sets.one_view import InternalOverlap, Order
 from tapestry_sets.region import Regions
 from tapestry_sets.stripe import as_int
 from tapestry_sets.viewable import Key, Viewable, concatenate, parse_index

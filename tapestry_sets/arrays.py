@@ -158,6 +158,9 @@ def as_view(x: object) -> View:
         found = protocol(x)
         if found is not None:
             return _view(*found, x)
+    inner = getattr(x, "view", None)
+    if isinstance(inner, View):  # as a tensor of an alias graph has one
+        return inner
     raise TypeError(
         f"as_view: {type(x).__name__} is neither a View nor an array: it has no __array_interface__, __dlpack__, "
         "__cuda_array_interface__ or buffer; np.asarray(x) makes an array of it, perhaps with memory of its own"

@@ -53,13 +53,13 @@ COUNTED = 2_000
 # ------------------------------------------------------------------------------------------------- two nests
 
 
-def nests_common(s: Nest, t: Nest, lo: int, hi: int) -> int | None:
+def nests_common(s: Nest, t: Nest, lo: int, hi: int, by_isl: bool = True) -> int | None:
     """Return a common element of two nests in [lo, hi), or None.
 
     Raises
     ------
     TooHard
-        If neither a search nor an equation decides, nor isl.
+        If neither a search nor an equation decides, nor isl, if it is to be asked.
 
     Examples
     --------
@@ -74,10 +74,12 @@ def nests_common(s: Nest, t: Nest, lo: int, hi: int) -> int | None:
         pass
     try:
         for p, q in product(sums_of(s, lo, hi), sums_of(t, lo, hi)):
-            z = sums_common(p, q)
+            z = sums_common(p, q, by_isl)
             if z is not None:
                 return z
     except TooManyPieces:
+        if not by_isl:
+            raise TooHard("two nests of too many runs") from None
         return pairs.first_common(s, t, lo, hi)
     return None
 
@@ -114,12 +116,12 @@ def sums_of(s: Nest, lo: int, hi: int) -> list[Progression]:
         return [(run.first, run.levels) for run in nests.runs(s, lo, hi)]
 
 
-def sums_common(p: Progression, q: Progression) -> int | None:
-    """Return an element of two progressions, or None; TooHard where neither remainders nor isl decide."""
+def sums_common(p: Progression, q: Progression, by_isl: bool = True) -> int | None:
+    """Return an element of two progressions, or None; TooHard where neither remainders decide nor isl, if asked."""
     (a, mine), (b, theirs) = p, q
     if a + reach(mine) < b or b + reach(theirs) < a:
         return None
-    digits = equation.solve(b - a, [*mine, *[(n, -step) for n, step in theirs]])
+    digits = equation.solve(b - a, [*mine, *[(n, -step) for n, step in theirs]], by_isl)
     if digits is None:
         return None
     return a + sum([x * step for x, (_, step) in zip(digits, mine, strict=False)])
@@ -150,15 +152,15 @@ def _spans(members: Iterable[Nest], lo: int, hi: int) -> list[Span]:
     return [(first, rfind(nest, hi - 1), nest) for first, nest in found if first < hi]
 
 
-def spans_common(ours: Sequence[Span], theirs: Sequence[Span]) -> int | None:
-    """Return a common element of two disjoint unions of nests, or None."""
+def spans_common(ours: Sequence[Span], theirs: Sequence[Span], by_isl: bool = True) -> int | None:
+    """Return a common element of two disjoint unions of nests, or None; TooHard as for `nests_common`."""
     if 2 < len(ours) + len(theirs) <= FEW_MEMBERS and ours and theirs:
         met, lo = _leap(ours, theirs)
         if met or lo is None:
             return lo
         ours, theirs = ([(max(lo, first), last, s) for first, last, s in x if last >= lo] for x in (ours, theirs))
     for s, t, lo, hi in _meeting(ours, theirs):
-        z = nests_common(s, t, lo, hi)
+        z = nests_common(s, t, lo, hi, by_isl)
         if z is not None:
             return z
     return None
@@ -343,10 +345,12 @@ def ends_of(s: Integers, hi: int) -> tuple[int, int] | None:
 # -- their common elements
 
 
-def some_common(one: Integers, two: Integers, lo: int, hi: int, may_list: bool = True) -> int | None:
+def some_common(
+    one: Integers, two: Integers, lo: int, hi: int, may_list: bool = True, by_isl: bool = True
+) -> int | None:
     """Return an integer in [lo, hi) that two sets of a view's cells share, or None."""
     pair = _Pair(one, two, lo, hi, may_list=may_list)
-    return spans_common(*pair.spans) if pair.is_explicit else _first(pair)
+    return spans_common(*pair.spans, by_isl) if pair.is_explicit else _first(pair)
 
 
 def first_common(one: Integers, two: Integers, lo: int, hi: int, may_list: bool = True) -> int | None:

@@ -12,7 +12,7 @@ how often.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
@@ -56,7 +56,22 @@ from tapestry_sets.maps import (
 from tapestry_sets.nest import Nest, contains_each
 from tapestry_sets.patches import read_patches
 from tapestry_sets.progression import Progression, combine, explicit_setts, interleaved_copies, interval, reach
-from tapestry_sets.reading import Bools, are_read, cell_read, has_one_inverse, invert, listed, reads_at, sampled
+from tapestry_sets.reading import (
+    Axis,
+    Bools,
+    are_read,
+    cell_read,
+    count_cells,
+    first_within,
+    has_one_inverse,
+    in_coordinates,
+    indices_within,
+    invert,
+    is_skew,
+    listed,
+    reads_at,
+    sampled,
+)
 from tapestry_sets.region import Regions, unflatten
 from tapestry_sets.sett import Integers, Sett, Setts
 from tapestry_sets.stripe import Int64Array
@@ -298,14 +313,63 @@ class Cells:
 
     def _closed_common(self, other: Cells) -> int | None:
         """Some number in both, or None; TooHard or TooManyPieces where that is open."""
-        if self.setts is not None and other.setts is not None:
-            return some_common(self.setts, other.setts, 0, self.extent, may_list=False)
+        both = self.setts is not None and other.setts is not None
+        with suppress(TooHard, TooManyPieces):
+            if both:
+                return some_common(self.around, other.around, 0, self.extent, may_list=False, by_isl=False)
+        with suppress(TooHard, TooManyPieces):
+            return self._common_within(other)
+        if both:
+            return some_common(self.around, other.around, 0, self.extent, may_list=False)
         if self._shatters or other._shatters:
             return self._tried_common(other)
         for p, q in self._pairs_with(other):
             z = sums_common(p, q)
             if z is not None:
                 return z
+        return None
+
+    # -- a diagonal and a product of setts, in the allocation's coordinates
+
+    @property
+    def _diagonal(self) -> tuple[Piece, tuple[int, ...]] | None:
+        """The cells as one skew piece and its shape, if the view is a diagonal or more."""
+        if "diagonal" not in self._known:
+            self._known["diagonal"] = self._found_diagonal()
+        found: tuple[Piece, tuple[int, ...]] | None = self._known["diagonal"]
+        return found
+
+    def _found_diagonal(self) -> tuple[Piece, tuple[int, ...]] | None:
+        if len(self.pieces) == 1 and is_skew(self.pieces[0]):
+            return self.pieces[0], self.shape
+        with suppress(TooManyPieces):
+            runs = self.progressions()
+            found = in_coordinates(runs[0], self.home) if len(runs) == 1 else None
+            return found if found is not None and is_skew(found[0]) else None
+        return None
+
+    def _within(self, other: Cells) -> Iterator[tuple[Piece, list[Axis]]]:
+        """The indices at which the diagonal of one reads within each region of the other.
+
+        Raises
+        ------
+        TooManyPieces
+            If none or both are diagonals, or the regions are not few.
+        """
+        one, two = (self, other) if self._diagonal is not None else (other, self)
+        if one._diagonal is None or two._diagonal is not None:
+            raise TooManyPieces("not one diagonal and one product")
+        piece, shape = one._diagonal
+        with limits(max_pieces=min(FEW, current().max_pieces)):
+            regions = two.regions().members
+            return iter([(piece, indices_within(piece, shape, region)) for region in regions])
+
+    def _common_within(self, other: Cells) -> int | None:
+        """The number of a cell that a diagonal reads within a product, or None; TooManyPieces as for `_within`."""
+        for piece, axes in self._within(other):
+            index = first_within(axes)
+            if index is not None:
+                return Relinearize(self.home, (self.extent,)).apply(piece.map.apply(index))[0]
         return None
 
     def _pairs_with(self, other: Cells) -> Iterable[tuple[Progression, Progression]]:
@@ -413,6 +477,8 @@ class Cells:
 
     def _closed_count(self, other: Cells) -> int:
         """How many numbers are in both; TooHard or TooManyPieces where that is open."""
+        with suppress(TooHard, TooManyPieces):
+            return sum([count_cells(piece, axes) for piece, axes in self._within(other)])
         if self.setts is not None and other.setts is not None:
             return count_common(self.setts, other.setts, 0, self.extent, may_list=False)
         pairs = self._pairs_with(other)

@@ -38,13 +38,20 @@ class OutOfSteps(Exception):
 # ------------------------------------------------------------------------------------------------- some solution
 
 
-def solve(total: int, terms: Terms) -> tuple[int, ...] | None:
+def solve(total: int, terms: Terms, by_isl: bool = True) -> tuple[int, ...] | None:
     """Return the digits of some solution, or None if there is none.
+
+    Parameters
+    ----------
+    total : int
+    terms : sequence of (count, step)
+    by_isl : bool
+        Whether to ask isl where too many remainders are possible.
 
     Raises
     ------
     TooHard
-        If more remainders are possible than are tried, and isl does not decide either or is not installed.
+        If more remainders are possible than are tried, and isl does not decide either, is not asked or not installed.
 
     Examples
     --------
@@ -57,7 +64,7 @@ def solve(total: int, terms: Terms) -> tuple[int, ...] | None:
     try:
         found = _Search(steps, counts, SEARCHED).digits(rest)
     except OutOfSteps:
-        found = _by_isl(rest, steps, counts)
+        found = _by_isl(rest, steps, counts, by_isl)
     return None if found is None else _spread(found, merged, terms)
 
 
@@ -208,10 +215,12 @@ class _Search(_Parts):
         return None
 
 
-def _by_isl(total: int, steps: Sequence[int], counts: Sequence[int]) -> tuple[int, ...] | None:
+def _by_isl(total: int, steps: Sequence[int], counts: Sequence[int], asked: bool) -> tuple[int, ...] | None:
     names = [f"x{k}" for k in range(len(steps))]
     shown = " + ".join(f"{step}*{x}" for step, x in zip(steps, names, strict=True))
     why = f"{shown} = {total} with digits below {tuple(counts)}: more than {SEARCHED} remainders are possible"
+    if not asked:
+        raise TooHard(why)
     if not isl.available():
         raise TooHard(f"{why}, and isl, which might decide it, is not installed: pip install islpy")
     bounds = " and ".join(f"0 <= {x} < {n}" for x, n in zip(names, counts, strict=True))
@@ -320,7 +329,7 @@ def equal_sums(terms: Terms) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 
 def _difference(terms: Terms, k: int, others: Sequence[int]) -> tuple[int, ...] | None:
-    """Differences of digits with sum 0, that of k above 0, only those of `others` not 0 else; None if there are none."""
+    """Differences of digits with sum 0, that of k above 0 and those not of `others` 0; None if there are none."""
     n, step = terms[k]
     total = sum([(terms[j][0] - 1) * terms[j][1] for j in others]) - step
     found = solve(total, [(n - 1, step), *[(2 * terms[j][0] - 1, terms[j][1]) for j in others]])

@@ -382,7 +382,7 @@ def _meet(one: Row, two: Row) -> bool:
     a, b = one.spans, two.spans
     if a is not None and b is not None:
         with suppress(TooHard):
-            return spans_common(a, b) is not None
+            return spans_common(a, b, by_isl=False) is not None
     return one.cells.meets(two.cells)
 
 

@@ -793,11 +793,18 @@ def _affine_hull(step: AffineMap, box: Box) -> Box:
 def _pull(step: Step, inside: list[Grid], box: Box) -> list[Grid]:
     """The points of `box` that a step takes into the given disjoint grids."""
     if isinstance(step, Relinearize):
-        return [g for grid in inside for g in unflatten_grid(flatten_grid(grid, step.to_shape), step.from_shape)]
+        numbers = [flatten_grid(grid, step.to_shape) for grid in inside]
+        # a renumbering may hold more than arrives: the last round of a deal may be partial
+        return [cut for p in numbers for grid in unflatten_grid(p, step.from_shape) for cut in _clipped(grid, box)]
     hull = grid_hull(inside)
     if hull is None:
         return []
     return _pull_affine(IndexProjection(step, (1,) * step.out_rank), regions_of(inside, hull), box)
+
+
+def _clipped(grid: Grid, box: Box) -> Iterable[Grid]:
+    """The part of a grid in a box, as disjoint grids."""
+    return product(*[clip_progression(p, a, a + n) for p, a, n in zip(grid, box.start, box.shape, strict=True)])
 
 
 def _pull_affine(projection: IndexProjection, inside: Regions, box: Box) -> list[Grid]:

@@ -6,7 +6,7 @@ from all over it, with which a common cell may be met by chance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -14,6 +14,9 @@ import numpy.typing as npt
 
 from tapestry_sets.affine import AffineMap
 from tapestry_sets.maps import INT64_MAX, IndexMap, Piece, Relinearize, read_points
+from tapestry_sets.progression import Progression
+from tapestry_sets.region import Region
+from tapestry_sets.sett import Sett, Setts, count_common_all, first_common_all
 from tapestry_sets.stripe import Int64Array
 from tapestry_sets.tallies import helped
 
@@ -78,6 +81,101 @@ def _invert_affine(step: AffineMap, target: tuple[int, ...]) -> tuple[int, ...] 
 def reads_at(piece: Piece, point: tuple[int, ...], cell: tuple[int, ...], shape: Sequence[int]) -> bool:
     """Whether the view's index `point` reads `cell` through this piece."""
     return all(0 <= x < n for x, n in zip(point, shape, strict=True)) and cell_read(piece, point) == cell
+
+
+# ------------------------------------------------------------------------------------- of a region, axis by axis
+
+Axis = tuple[list[Setts], int, int]
+"""What is common to some sets in [start, stop)."""
+
+
+def is_skew(piece: Piece) -> bool:
+    """Return whether each coordinate of a piece's cells is one of its indices, and two are the same one: a diagonal."""
+    if (
+        len(piece.map.steps) != 1
+        or not isinstance(piece.map.steps[0], AffineMap)
+        or any(g.prefix for g in piece.guards)
+    ):
+        return False
+    rows = piece.map.steps[0].terms()
+    used = [j for row in rows for j, _ in row]
+    return all(len(row) < 2 for row in rows) and len(set(used)) < len(used)
+
+
+def in_coordinates(p: Progression, home: Sequence[int]) -> tuple[Piece, tuple[int, ...]] | None:
+    """Return the numbers of a progression as one map to an allocation's coordinates, and its digits' counts.
+
+    None if a sum of steps leaves its row, so that the coordinates are not linear in the digits.
+
+    Examples
+    --------
+    >>> piece, shape = in_coordinates((1, ((3, 21),)), (6, 10))  # two rows down and one column on
+    >>> [piece.map.apply((k,)) for k in range(*shape)]
+    [(0, 1), (2, 2), (4, 3)]
+    """
+    first, levels = p
+    origin, steps = list[int](), [step for _, step in levels]
+    rows: list[list[int]] = []
+    for k in range(len(home) - 1, -1, -1):
+        n = home[k]
+        first, x = divmod(first, n) if k else (0, first)
+        row = [(step + (n - 1) // 2) % n - (n - 1) // 2 if k else step for step in steps]  # the nearest to 0
+        steps = [(step - by) // n for step, by in zip(steps, row, strict=True)]
+        ends = [by * (count - 1) for by, (count, _) in zip(row, levels, strict=True)]
+        if x + sum([min(0, end) for end in ends]) < 0 or x + sum([max(0, end) for end in ends]) >= n:
+            return None
+        origin.append(x)
+        rows.append(row)
+    step = AffineMap(tuple(map(tuple, reversed(rows))), tuple(reversed(origin)), len(levels))
+    return Piece(0, (), IndexMap((step,), len(levels))), tuple([count for count, _ in levels])
+
+
+def indices_within(piece: Piece, shape: Sequence[int], region: Region) -> list[Axis]:
+    """Return the indices at which a skew piece reads within a region: a product, axis by axis of the view.
+
+    Raises
+    ------
+    TooManyPieces
+        If a coordinate's steps meet the region in no few setts.
+    """
+    axes: list[Axis] = [([], 0, n) for n in shape]
+    for k, (b, terms) in enumerate(_coordinates(piece)):
+        sett, span = region.setts[k], region.spans[k]
+        low, high = span if span is not None else (region.start[k], region.start[k] + region.shape[k])
+        if not terms and (b not in sett or not low <= b < high):
+            return [([], 0, 0) for _ in shape]
+        for j, c in terms:
+            sets, lo, hi = axes[j]
+            ends = -((b - low) // c), (high - 1 - b) // c
+            if c < 0:
+                ends = -((high - 1 - b) // -c), (low - b) // c
+            axes[j] = ([*sets, sett.strided(b, c)] if span is None else sets, max(lo, ends[0]), min(hi, ends[1] + 1))
+    for guard in piece.guards:
+        for j, (sett, low, n) in enumerate(
+            zip(guard.region.setts, guard.region.start, guard.region.shape, strict=True)
+        ):
+            sets, lo, hi = axes[j]
+            axes[j] = ([*sets, Setts._of([sett.nest])], max(lo, low), min(hi, low + n))
+    return axes
+
+
+def _coordinates(piece: Piece) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
+    (step,) = piece.map.steps
+    assert isinstance(step, AffineMap), "a skew piece is one map"
+    return zip(step.offset, step.terms(), strict=True)
+
+
+def first_within(axes: Sequence[Axis]) -> tuple[int, ...] | None:
+    """Return the first index of a product, or None."""
+    found = [first_common_all(sets or [Sett()], lo, hi) if lo < hi else None for sets, lo, hi in axes]
+    return None if None in found else tuple(found)  # type: ignore[arg-type]
+
+
+def count_cells(piece: Piece, axes: Sequence[Axis]) -> int:
+    """Return how many cells a skew piece reads at a product of indices: along some axes none moves."""
+    each = [count_common_all(sets or [Sett()], lo, hi) if lo < hi else 0 for sets, lo, hi in axes]
+    moved = {j for _, terms in _coordinates(piece) for j, _ in terms}
+    return prod([n for j, n in enumerate(each) if j in moved]) if all(each) else 0
 
 
 # ----------------------------------------------------------------------------------------------------- as arrays

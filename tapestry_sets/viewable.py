@@ -24,7 +24,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from math import prod
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,14 @@ class Viewable:
     """Something of a shape that view kinds can be applied to: NumPy's words in terms of `apply`."""
 
     __slots__ = ()
+
+    __array_ufunc__ = None  # NumPy's operators leave these alone
+
+    def __array__(self, *args: object, **kwargs: object) -> NoReturn:
+        raise TypeError(
+            f"NumPy is given a {type(self).__name__}, which has places and no values; use the words of tapestry_sets "
+            "(overlaps, concatenate, pad, …) on it, and NumPy on arrays"
+        )
 
     @property
     @abstractmethod

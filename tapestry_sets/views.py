@@ -10,22 +10,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapestry_sets import draw_views, isl, layout
+from tapestry_sets import draw_views, isl, one_view
 from tapestry_sets.affine import ImplicitRegion
 from tapestry_sets.assemble import Assembly
 from tapestry_sets.bundles import Shatters
 from tapestry_sets.cells import Cells, local_setts, read_cells
 from tapestry_sets.kinds import Shape, Slice, ViewKind
-from tapestry_sets.layout import InternalOverlap
 from tapestry_sets.limits import TooHard, TooManyPieces
 from tapestry_sets.maps import Piece, Relinearize, compose_pieces, identity_piece
 from tapestry_sets.nest import EMPTY, Nest
 from tapestry_sets.normal import Opaque, agree, flat_of, flat_over, preimage
+from tapestry_sets.one_view import InternalOverlap
 from tapestry_sets.patches import Constant, Flat, strided_patch
+from tapestry_sets.reading import cell_read
 from tapestry_sets.region import Region, Regions
 from tapestry_sets.sett import Setts
 from tapestry_sets.strided import Strided, contiguous, nest_of, renumber
 from tapestry_sets.stripe import as_int
+from tapestry_sets.tallies import counted
 from tapestry_sets.viewable import Key, Viewable, extents_of, plain_slices
 
 # ----------------------------------------------------------------------------------------------------- the view
@@ -71,7 +73,7 @@ class View(Viewable):
             return self is other
         if 0 in self.shape:
             return _first(self) == _first(other)
-        return agree(_normal(self), _normal(other)) is True
+        return _made_alike(self, other) or agree(_normal(self), _normal(other)) is True
 
     def __hash__(self) -> int:
         home = _first(self)
@@ -82,8 +84,8 @@ class View(Viewable):
         return hash(home if self.shape == home.shape and ends == whole else (self.shape, ends))
 
     def __repr__(self) -> str:
-        names = ", ".join(a.name or f"{a.shape}" for a in self.allocations)
-        return f"View({self.shape} of {names})"
+        names = dict.fromkeys(a.name or f"{a.shape}" for a in _allocations_under(self))
+        return f"View({self.shape} of {', '.join(names)})"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return draw_views.views_mimebundle(self)
@@ -177,6 +179,7 @@ class View(Viewable):
         """
         return {allocation: c.regions() for allocation, c in self.cells.items()}
 
+    @counted
     def contains(self, other: View) -> bool:
         """Return whether this view reads every cell of memory that `other` reads.
 
@@ -191,6 +194,7 @@ class View(Viewable):
         mine = self.cells
         return all(a in mine and c.issubset(mine[a]) for a, c in other.cells.items())
 
+    @counted
     def same_elements(self, other: View) -> bool:
         """Return whether both views read the same cells of memory, in whatever order and number."""
         if not isinstance(other, View):
@@ -283,6 +287,7 @@ class View(Viewable):
         """
         return _simple(self)
 
+    @counted
     def internal_overlap(self) -> InternalOverlap | None:
         """Return a cell of memory that the view reads at two of its indices, and these; None if there is none.
 
@@ -304,14 +309,15 @@ class View(Viewable):
             return None
         strided = _strided(self)
         if strided is None:
-            return layout.twice(self)
+            return one_view.twice(self)
         home, form = strided
-        found = layout.twice_by_strides(form)
+        found = one_view.twice_by_strides(form)
         if found is None:
             return None
         one, two, number = found
         return InternalOverlap(one, two, home, Relinearize((home.size,), home.shape).apply((number,)))
 
+    @counted
     def has_internal_overlap(self) -> bool:
         """Return whether the view reads some cell of memory at two of its indices; see `internal_overlap`.
 
@@ -323,7 +329,8 @@ class View(Viewable):
         """
         return self.internal_overlap() is not None
 
-    def is_contiguous(self, order: layout.Order | None = None) -> bool:
+    @counted
+    def is_contiguous(self, order: one_view.Order | None = None) -> bool:
         """Return whether the cells that the view reads are one gapless run of one allocation.
 
         Parameters
@@ -358,9 +365,9 @@ class View(Viewable):
             return not read or (len(read) == 1 and read[0].is_run())
         strided = _strided(self)
         if strided is not None:
-            return layout.is_ordered_by_strides(strided[1], order)
+            return one_view.is_ordered_by_strides(strided[1], order)
         read = list((self if order == "C" else self.transpose()).cells.values())
-        return len(read) == 1 and layout.is_ordered(read[0])
+        return len(read) == 1 and one_view.is_ordered(read[0])
 
     # -- colours and new memory -----------------------------------------------------------------------
 
@@ -391,6 +398,7 @@ class View(Viewable):
         >>> sorted(b.colors()), b.same_elements(a[1:])
         (['new'], True)
         """
+        _checked_color(color, "recolor")
         return _rebuilt(self, lambda a: a._recolored(color))
 
     def clone(self, color: Hashable = None) -> View:
@@ -407,6 +415,8 @@ class View(Viewable):
         ----------
         poprithms, memory/alias: Graph::clone, CloneColorMethod.
         """
+
+        _checked_color(color, "clone")
 
         def anew(a: Allocation) -> Allocation:
             return Allocation(a.shape, None, (), a.name, a.itemsize, a.color if color is None else color)
@@ -529,7 +539,9 @@ def allocate(
     Raises
     ------
     ValueError
-        If an extent is negative, or `dtype` and `itemsize` disagree.
+        If an extent is negative, `dtype` and `itemsize` disagree, or `dtype` is of objects.
+    TypeError
+        If `color` is not hashable.
 
     Examples
     --------
@@ -541,13 +553,23 @@ def allocate(
     for axis, n in enumerate(extents):
         if n < 0:
             raise ValueError(f"allocate: extent {n} of axis {axis} in shape {extents} must be >= 0")
+    if dtype is not None and np.dtype(dtype).hasobject:  # type: ignore[call-overload]
+        raise ValueError(f"allocate: dtype {dtype!r} holds references to objects, no values; give one of fixed size")
     bytes_ = np.dtype(dtype).itemsize if dtype is not None else None  # type: ignore[call-overload]
     if bytes_ is not None and itemsize not in (None, bytes_):
         raise ValueError(f"allocate: dtype {dtype} has {bytes_} bytes but itemsize is {itemsize}; give one of them")
     cell = bytes_ if itemsize is None else as_int(itemsize, "allocate: itemsize")
     if cell is not None and cell < 1:
         raise ValueError(f"allocate: itemsize {cell} must be >= 1 byte")
-    return Allocation(extents, None, (), name or "", cell or 1, color)
+    return Allocation(extents, None, (), name or "", cell or 1, _checked_color(color, "allocate"))
+
+
+def _checked_color(color: Hashable, what: str) -> Hashable:
+    try:
+        hash(color)
+    except TypeError:
+        raise TypeError(f"{what}: color {color!r} is a {type(color).__name__}; give something hashable") from None
+    return color
 
 
 def _all_under(view: View) -> list[View]:
@@ -562,6 +584,24 @@ def _all_under(view: View) -> list[View]:
             stack.append((v, True))
             stack += [(s, False) for s in v.sources]
     return list(order.values())
+
+
+def _made_alike(one: View, two: View) -> bool:
+    """Whether two views are the same kinds over the same memory, step by step."""
+    seen: set[tuple[int, int]] = set()
+    stack = [(one, two)]
+    while stack:
+        a, b = stack.pop()
+        if a is b or (id(a), id(b)) in seen:
+            continue
+        seen.add((id(a), id(b)))
+        if a.kind is None or b.kind is None:
+            if a.kind is not b.kind or a._cache is not b._cache:
+                return False
+        elif a.shape != b.shape or len(a.sources) != len(b.sources) or a.kind != b.kind:
+            return False
+        stack += zip(a.sources, b.sources, strict=True)
+    return True
 
 
 def _allocations_under(view: View) -> list[Allocation]:
@@ -839,10 +879,26 @@ def _ends(view: View) -> tuple[tuple[Hashable, int], tuple[Hashable, int]]:
     """What the first and the last index of a view read."""
     strided = _strided(view)
     if strided is None:
-        flat = _normal(view)
-        return flat.at(0), flat.at(flat.size - 1)
+        return _read_at(view, (0,) * view.rank), _read_at(view, tuple(n - 1 for n in view.shape))
     home, (first, axes) = strided
     return (home, first), (home, first + sum([(n - 1) * by for levels in axes for n, by in levels]))
+
+
+def _read_at(view: View, index: Shape) -> tuple[Hashable, int]:
+    """The allocation and the row-major number of the cell that an index reads, or a constant and 0."""
+    while view.kind is not None:
+        for piece in view.kind.pieces(tuple(s.shape for s in view.sources)):
+            cell = cell_read(piece, index)
+            if cell is None:
+                continue
+            if piece.fill is not None:
+                return Constant(piece.fill), 0
+            view, index = view.sources[piece.source], cell
+            break
+        else:
+            raise ValueError(f"{view!r}: no piece of {view.kind} reads anything at {index}; pieces partition a view")
+    assert isinstance(view, Allocation), "only an allocation has no kind"
+    return view, Relinearize(view.shape, (view.size,)).apply(index)[0]
 
 
 def _same_by_isl(one: View, two: View) -> bool:

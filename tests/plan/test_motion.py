@@ -515,3 +515,13 @@ def test_cells_outside_a_view_are_refused() -> None:
     for at in [(6, 0), (0, -1), (0,)]:
         with pytest.raises(IndexError, match=re.escape(f"{at} is no cell of a view of shape (6, 4)")):
             found.cell(at)
+
+
+def test_a_tensor_that_is_read_twice_travels_once() -> None:
+    """The tensor itself and a view of it side by side, in either order, are one memory."""
+    for order in (1, -1):
+        g = Graph()
+        a = g.input("a", (2,))
+        both = concatenate([a, a[::-1]][::order])
+        assert motion(g, both.name, {"a": 1}, 2).nbytes == 8
+        assert selected_view(g, both.name).has_internal_overlap()

@@ -361,6 +361,23 @@ def test_a_tally_tells_what_isl_and_lists_decided() -> None:
         assert decided == Tally(0, 0, 2)
 
 
+@pytest.mark.parametrize("n", [10**3, 10**9, 10**15])
+def test_diagonals_and_windows_are_counted_in_closed_form_at_any_size(n: int) -> None:
+    A = allocate((n, n))
+    down = A.diagonal(3)
+    windows = A.sliding_windows((3, 2), (5, 7))
+    with tally() as decided:
+        assert overlap(down, A[::3, 1::4]).size == len(range(6, n - 3, 12))  # 3 | i and i + 3 = 1 modulo 4
+        assert overlap(down, A.T.diagonal(-3)[::2]).size == (n - 3 + 1) // 2
+        assert not overlaps(A.flip(1).diagonal(), A.diagonal())
+        assert overlap(A.ravel()[:: n - 1], A[1::2]).size == n // 2 + 1
+        assert overlap(A.reshape(n // 2, 2 * n).diagonal(), A[::2, ::3]).size == len(range(0, n // 2, 3))
+        assert missing(A[::3, 1::4], down) == ((0,), A, (0, 3))
+        assert not windows.has_internal_overlap() and windows.contains(A[::5, : n - 7 : 7])
+        assert overlap(down, A[::3, 1::4]).witness == ((6,), (2, 2), (6, 9))
+    assert decided.closed == decided.total > 10
+
+
 def test_chains_are_compared_without_lists_where_closed_forms_end() -> None:
     """Sets filled into sets, without leaps and without numbers in common: isl decides, lists alone count."""
     pytest.importorskip("islpy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from itertools import product
 
@@ -23,8 +24,11 @@ from tapestry_sets import (
     View,
     allocate,
     compose_pieces,
+    concatenate,
     identity_piece,
+    interleave,
     isl,
+    limits,
     pad,
     piece_domain,
     piece_image,
@@ -244,3 +248,61 @@ def test_infinite_fill_survives_json() -> None:
     back = [Piece.from_dict(json.loads(json.dumps(p.to_dict(), allow_nan=False))) for p in view.pieces]
     assert tuple(back) == view.pieces
     assert [p.fill for p in back] == [None, float("-inf"), float("-inf")]
+
+
+def test_the_last_round_of_a_deal_may_be_partial() -> None:
+    """Three columns dealt to two sources: the renumbering is of four, and what would lie in the fourth is nowhere."""
+    A = allocate((4, 3))
+    dealt = interleave([A[:, 1:], A[:, :1]], 1)
+    for view in (dealt, dealt.reshape(12), concatenate([dealt.reshape(12), A.ravel()[:2]])[::-1]):
+        assert sum(piece_domain(piece, Box.of(view.shape)).size for piece in view.pieces) == view.size
+
+
+@given(st.permutations(range(3)), st.data())
+def test_inverses_take_images_back(order: list[int], data: st.DataObject) -> None:
+    """Permutations, reversals, shears and renumberings, one after another."""
+    shape = (4, 3, 5)
+    row = data.draw(st.integers(-3, 3))
+    steps = (
+        AffineMap.permutation(order),
+        Relinearize(tuple(shape[a] for a in order), (6, 10)),
+        AffineMap(((1, row), (0, -1)), (0, 9)),
+    )
+    chain = IndexMap(steps)
+    back = chain.inverse()
+    for point in cells(shape):
+        assert back.apply(chain.apply(point)) == point
+    assert back.inverse() == chain
+
+
+def test_what_has_no_inverse_says_why() -> None:
+    for matrix, why in (
+        (((1, 0),), "takes rank 2 to rank 1"),
+        (((1, 1), (1, 1)), "several points have one image"),
+        (((2,),), "some points are no images"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            IndexMap((AffineMap(matrix, (0,) * len(matrix)),)).inverse()
+
+
+@given(views(length=8, cells=300))
+def test_pieces_of_long_chains_read_what_numpy_reads(pair: tuple[View, np.ndarray]) -> None:
+    """Guards that are pulled, joined and dropped on the way change nothing, and no piece is left that never reads."""
+    view, values = pair
+    np.testing.assert_array_equal(read_view(view, memory_for([view])), values)
+    assert len(view.pieces) <= max(1, view.size)
+
+
+def test_many_pieces_are_composed_soon_and_within_limits() -> None:
+    """Pads, tiles and reshapes in turn, each of which cuts what the others left."""
+    A = allocate((5, 5, 8), name="A")
+    view = pad(pad(A, ((0, 0), (8, 5), (0, 0)), "wrap").reshape(8, 5, 18), ((2, 4), (0, 0), (0, 0)), "symmetric")
+    view = pad(view.reshape(5, 18, 14), ((0, 0), (7, 3), (0, 0)), "reflect")
+    start = time.process_time()
+    pieces = view.pieces
+    assert time.process_time() - start < 2
+    assert 10 < len(pieces) < 200
+    again = pad(view.sources[0], ((0, 0), (7, 3), (0, 0)), "reflect")
+    with limits(max_pieces=10), pytest.raises(TooManyPieces, match=r"composition of views: .* more than 10; ask about"):
+        _ = again.pieces
+    assert again.pieces == pieces

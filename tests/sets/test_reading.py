@@ -7,9 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import View, allocate
-from tapestry_sets.reading import are_read, cell_read, has_one_inverse, invert, listed, sampled
-from tests.oracles import memory_for, read_view
+from tapestry_sets import Region, View, allocate
+from tapestry_sets.reading import (
+    are_read,
+    cell_read,
+    count_cells,
+    first_within,
+    has_one_inverse,
+    in_coordinates,
+    indices_within,
+    invert,
+    is_skew,
+    listed,
+    sampled,
+)
+from tests.oracles import listed_points, memory_for, read_view
 from tests.strategies import views
 
 
@@ -65,6 +77,63 @@ def test_an_only_inverse_is_found(pair: tuple[View, np.ndarray]) -> None:
                 assert read[index] == memory[home][cell] == values[index]
                 back = invert(piece.map, cell)
                 assert back is not None and cell_read(piece, back) == cell
+
+
+# ------------------------------------------------------------------------------------------- diagonals and regions
+
+
+@given(st.lists(st.integers(2, 7), min_size=1, max_size=3), st.data())
+def test_steps_are_read_off_as_coordinates(home: list[int], data: st.DataObject) -> None:
+    """Of a map from a box into an allocation; what else is returned is right, too."""
+    size = int(np.prod(home))
+    counts = data.draw(st.lists(st.integers(2, 4), min_size=1, max_size=2))
+    if data.draw(st.booleans()):
+        rows = [[data.draw(st.integers(-2, 2)) for _ in counts] for _ in home]
+        ends = [[c * (n - 1) for c, n in zip(row, counts, strict=True)] for row in rows]
+        origin = [-sum(min(0, e) for e in end) + data.draw(st.integers(0, 2)) for end in ends]
+        inside = all(x + sum(max(0, e) for e in end) < n for x, end, n in zip(origin, ends, home, strict=True))
+        first = int(np.ravel_multi_index(origin, home)) if all(x < n for x, n in zip(origin, home, strict=True)) else 0
+        steps = [
+            sum(c * int(np.prod(home[k + 1 :])) for k, c in enumerate(column)) for column in zip(*rows, strict=True)
+        ]
+        small = all(2 * abs(c) < n for row, n in zip(rows[1:], home[1:], strict=True) for c in row)
+    else:
+        inside, small = False, False
+        first = data.draw(st.integers(0, size - 1))
+        steps = [data.draw(st.integers(-size, size)) for _ in counts]
+    found = in_coordinates((first, tuple(zip(counts, steps, strict=True))), home)
+    if inside and small:
+        assert found is not None
+    if found is not None:
+        piece, shape = found
+        assert shape == tuple(counts)
+        for digits in np.ndindex(*counts):
+            number = first + sum(x * step for x, step in zip(digits, steps, strict=True))
+            assert piece.map.apply(digits) == tuple(np.unravel_index(number, home))
+
+
+@given(st.data())
+def test_a_diagonal_meets_a_region_where_both_do(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(2, 7), min_size=2, max_size=3)))
+    A = allocate(shape)
+    a, b = data.draw(st.permutations(range(len(shape))))[:2]
+    flipped = A.flip(data.draw(st.sets(st.integers(0, len(shape) - 1)).map(tuple)))
+    view = flipped.diagonal(data.draw(st.integers(-1, 1)), a, b)
+    if data.draw(st.booleans()):
+        steps = [data.draw(st.sampled_from([1, 2, -1])) for _ in view.shape]
+        view = view[tuple(slice(None, None, step) for step in steps)]
+    (piece,) = view.pieces
+    lows, highs, steps = (
+        tuple(data.draw(st.integers(lo, hi)) for hi in ends)
+        for lo, ends in ((0, [n - 1 for n in shape]), (1, shape), (1, [3 for _ in shape]))
+    )
+    region = Region.from_slices(shape, tuple(map(slice, lows, highs, steps)))
+    assert is_skew(piece)
+    axes = indices_within(piece, view.shape, region)
+    points = listed_points(region)
+    indices = [at for at in np.ndindex(view.shape) if cell_read(piece, at) in points]
+    assert first_within(axes) == (min(indices) if indices else None)
+    assert count_cells(piece, axes) == len({cell_read(piece, at) for at in indices})
 
 
 def test_numbers_beyond_int64_are_refused() -> None:

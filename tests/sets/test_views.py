@@ -702,3 +702,36 @@ def test_selection_names_one_source_for_each_cell() -> None:
         read_view(view, memory),
         np.pad(np.concatenate([memory[a], memory[b]])[::-1], ((0, 0), (1, 1)), "reflect"),
     )
+
+
+def test_views_made_alike_are_equal_however_many_pieces_they_have() -> None:
+    A = allocate((10**6,))
+
+    def joined(n: int) -> View:
+        return concatenate([A[3 * i : 3 * i + 3] for i in range(n)])
+
+    assert joined(1500) == joined(1500) and hash(joined(1500)) == hash(joined(1500))
+    assert joined(1500) != concatenate([A[3 * i : 3 * i + 3] for i in reversed(range(1500))])
+    assert repr(joined(1500)[::2]) == "View((2250,) of (1000000,))"
+
+
+@pytest.mark.parametrize("use", [np.asarray, lambda v: np.shares_memory(v, np.zeros(3)), lambda v: np.pad(v, 1)])
+def test_numpy_is_told_that_views_have_no_values(use: Callable[[View], object]) -> None:
+    with pytest.raises(TypeError, match="places and no values"):
+        use(allocate((300, 300)))
+
+
+def test_arrays_compare_with_views_as_a_whole() -> None:
+    A = allocate((3,))
+    assert (A == np.zeros(3)) is False and (np.zeros(3) == A) is False  # noqa: SIM300
+
+
+@pytest.mark.parametrize("make", [lambda a: allocate((3,), color=[1]), lambda a: a.recolor([1]), lambda a: a.clone({})])
+def test_colours_are_hashable(make: Callable[[View], View]) -> None:
+    with pytest.raises(TypeError, match="give something hashable"):
+        make(allocate((3,)))
+
+
+def test_memory_of_objects_is_refused() -> None:
+    with pytest.raises(ValueError, match="references to objects"):
+        allocate((3,), dtype=object)
