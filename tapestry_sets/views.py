@@ -838,8 +838,9 @@ def _normal_by_patches(view: View) -> Flat:
         return found  # type: ignore[return-value]
     with suppress(Shatters):
         found = _flat_over(view, [_normal(source) for source in view.sources])
-    if found is None or len(found.patches) > 1:
-        again = _normal_over_two(view)
+    base = None if found is not None and len(found.patches) < 3 else _base_of(view)
+    if base is not None and (found is None or len(found.patches) > len(_normal(base).patches) > 1):
+        again = _normal_over_two(view, base)
         found = found if again is None or (found and len(found.patches) < len(again.patches)) else again
     return _whole(view.size, Opaque(view)) if found is None else found
 
@@ -850,14 +851,17 @@ def _flat_over(view: View, sources: Sequence[Flat]) -> Flat:
     return flat_of(view.kind.pieces(shapes), view.shape, list(zip(shapes, sources, strict=True)))
 
 
-def _normal_over_two(view: View) -> Flat | None:
-    """The normal form where two kinds after each other, such as a deal and an interleaving, are one strided view."""
+def _base_of(view: View) -> View | None:
+    """The one view that all sources of a view are, or are made of by one kind each; None if there is none."""
     below = {id(source if source.kind is None else source.sources[0]) for source in view.sources}
     if len(below) > 1 or any(len(source.sources) > 1 for source in view.sources):
         return None
     base = view.sources[0].sources[0] if view.sources[0].sources else view.sources[0]
-    if 0 in base.shape:
-        return None
+    return None if 0 in base.shape else base
+
+
+def _normal_over_two(view: View, base: View) -> Flat | None:
+    """The normal form where two kinds after each other, such as a deal and an interleaving, are one strided view."""
     same = _whole(base.size, Opaque(base))
     with suppress(Shatters):
         each = [same if v is base else _flat_over(v, [same]) if v.size else Flat(0, (), 0) for v in view.sources]
@@ -1002,7 +1006,7 @@ def _others(view: View) -> Iterator[View]:
     """Other chains for a view: of a view one or two below it that is the same, over simplified sources, its own."""
     for source in view.sources:
         for below in (source, *source.sources):
-            if below.shape == view.shape and below.size and _normal(below) == _normal(view):
+            if below.shape == view.shape and below.size and agree(_normal(below), _normal(view)):
                 yield below._simplified()
     sources = tuple([source._simplified() for source in view.sources])
     if any(a is not b for a, b in zip(sources, view.sources, strict=True)):

@@ -440,7 +440,7 @@ def test_members_over_several_allocations() -> None:
 # ------------------------------------------------------------------------------------------------------ wrong input
 
 
-@pytest.mark.parametrize("nothing", [[], {}, (), iter([])], ids=repr)
+@pytest.mark.parametrize("nothing", [[], {}, (), iter([])], ids=lambda x: type(x).__name__)
 def test_no_arrays(nothing: Any) -> None:
     with pytest.raises(ValueError, match="shared_memory: no arrays; give a mapping of names to arrays or a sequence"):
         shared_memory(nothing)
