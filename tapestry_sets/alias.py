@@ -7,7 +7,6 @@ has refused, and there alone: see `cells`. `tally` tells how questions were deci
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -96,14 +95,17 @@ def overlaps(a: object, b: object) -> bool:
     ----------
     Tapestry's document on nested striding, "Alias analysis"; numpy.shares_memory.
     """
-    x, y = _read(a, "overlaps: a"), _read(b, "overlaps: b")
+    x = a if isinstance(a, View) else _read(a, "overlaps: a")
+    y = b if isinstance(b, View) else _read(b, "overlaps: b")
     one, two = x.as_nest(), y.as_nest()
     if one is not None and two is not None:
-        home = one[0]
-        if home._cache is not two[0]._cache:
+        (home, s), (other, t) = one, two
+        if home._cache is not other._cache:
             return False
-        with suppress(TooHard):
-            return nests_common(one[1], two[1], 0, home.size, by_isl=False) is not None
+        try:
+            return nests_common(s, t, 0, home.shape[0] if len(home.shape) == 1 else home.size, False) is not None
+        except TooHard:
+            pass
     return any(mine.meets(theirs) for _, mine, theirs in _pairs(x, y))
 
 

@@ -751,6 +751,76 @@ class RegionArray(_Batch):
             meet[at] = not r.isdisjoint(s)
         return meet
 
+    def overlap_matrix(self, other: RegionArray | None = None) -> Array:
+        """Return for all pairs whether they share a point; see `StripeArray.overlap_matrix`.
+
+        Along each axis what several regions have in common is compared once.
+        """
+        if other is not None or not self._is_plain("overlap_matrix"):
+            return _Batch.overlap_matrix(self, other)
+        n, tables = len(self), self._axis_tables("overlaps")
+        out = np.empty((n, n), np.bool_)
+        for at in _row_blocks(n):
+            found = np.logical_and.outer(~self.is_empty[at], ~self.is_empty)
+            for table, number in tables:
+                found &= table[number[at]][:, number]
+            out[at] = found
+        return out
+
+    def count_matrix(self) -> Array:
+        """Return for all pairs how many points they share, as a symmetric matrix of integers.
+
+        Raises
+        ------
+        ValueError
+            If the batch has not one axis.
+
+        Examples
+        --------
+        >>> batch = RegionArray((6, 6), [[0, 0], [1, 2]], [[6, 6], [6, 5]], [[1, 2], [2, 1]])
+        >>> batch.count_matrix().tolist()
+        [[18, 6], [6, 9]]
+        """
+        if not self._is_plain("count_matrix"):
+            return self[:, None].count_common(self)
+        tables = self._axis_tables("count_common")
+        filled = ~self.is_empty
+        parts = []
+        for at in _row_blocks(len(self)):
+            factors = [table[number[at]][:, number] for table, number in tables]
+            shape = (len(filled[at]), len(filled))
+            total = _total("count_matrix", factors, shape, np)
+            parts.append(np.where(np.logical_and.outer(filled[at], filled), total, 0))
+        return narrow(np.concatenate([x.astype(object) if any(y.dtype == object for y in parts) else x for x in parts]))
+
+    def _is_plain(self, verb: str) -> bool:
+        """Whether the columns hold int64 of NumPy, some rows of them, and all there is to know of the regions."""
+        self._listed(verb)
+        columns = (getattr(self, name) for name in COLUMNS)
+        return (
+            len(self) > 0
+            and not self.deep.any()
+            and all(type(x) is np.ndarray and x.dtype == np.int64 for x in columns)
+        )
+
+    def _axis_tables(self, query: str) -> list[tuple[Any, Any]]:
+        """For each axis the answers for all pairs of what occurs along it, and which of these each region has."""
+        out = []
+        for axis in range(self.rank):
+            columns = np.stack([getattr(self, name)[:, axis] for name in COLUMNS], axis=1)
+            unique, number = np.unique(columns, axis=0, return_inverse=True)
+            m = len(unique)
+            table: Array = None
+            for at in _row_blocks(m):
+                pair = (*(x[at, None] for x in unique.T), *(x[None, at.start :] for x in unique.T))
+                found = answer_axis(query, pair)[0]
+                if table is None or (found.dtype == object and table.dtype != object):
+                    table = np.zeros((m, m), found.dtype) if table is None else table.astype(object)
+                table[at, at.start :] = found
+                table[at.start :, at] = found.T
+            out.append((table, number.reshape(-1)))
+        return out
+
     def first_common(self, other: RegionArray) -> FirstCommon:
         """Return the first common points in row-major order, of which `value` has shape ``(..., rank)``.
 
@@ -824,6 +894,13 @@ class RegionArray(_Batch):
 
 
 COLUMNS = ("low", "high", "on", "period", "phase")
+
+
+def _row_blocks(n: int) -> Iterator[slice]:
+    """Yield the rows of a matrix of n columns, some at a time."""
+    rows = max(1, 2 * BLOCK // max(1, n))
+    for at in range(0, n, rows):
+        yield slice(at, min(at + rows, n))
 
 
 def _own_index(at: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -69,6 +69,11 @@ def nests_common(s: Nest, t: Nest, lo: int, hi: int, by_isl: bool = True) -> int
     if s == EMPTY or t == EMPTY:
         return None
     try:
+        if s and t and s[0][1] == t[0][1] == hi and not lo:
+            (a, _, i), (b, _, j) = s[0], t[0]
+            if i + a <= hi and j + b <= hi:  # one block of each
+                lo, hi = max(i, j), min(i + a, j + b)
+                return pairs.Search(BLOCKS).first(s[1:], i, t[1:], j, lo, hi) if lo < hi else None
         return pairs.Search(BLOCKS).first(s, 0, t, 0, lo, hi)
     except pairs.StepLimit:
         pass

@@ -49,7 +49,6 @@ from tapestry_sets.maps import (
     flatten_grid,
     image_to_isl,
     is_injective,
-    piece_domain,
     push,
     stays_injective,
 )
@@ -165,11 +164,6 @@ class Cells:
         if len(self.pieces) == 1 and not self.pieces[0].guards and stays_injective(self.pieces[0], Box.of(self.shape)):
             return prod(self.shape)
         return None
-
-    @property
-    def reads(self) -> int:
-        """How many indices of the view read some cell; TooManyPieces if they shatter into too many products."""
-        return sum([piece_domain(piece, Box.of(self.shape)).size for piece in self.pieces])
 
     def _counted(self, points: Callable[[], Any], what: str) -> int:
         refusal = TooHard(

@@ -279,7 +279,7 @@ class _Group:
         matrix: npt.NDArray[Any] = np.zeros((n, n), np.int64)
         at = np.flatnonzero(self.aligned)
         if len(at):
-            found = _count_matrix(self._regions())
+            found = self._regions().count_matrix()
             matrix = matrix.astype(found.dtype)
             matrix[np.ix_(at, at)] = found
         if len(at) == n:
@@ -392,20 +392,6 @@ def _count(one: Row, two: Row) -> int:
         with suppress(TooHard):
             return spans_count(a, b)
     return one.cells.count_common(two.cells)
-
-
-def _count_matrix(regions: RegionArray) -> npt.NDArray[Any]:
-    """How many points each pair of regions shares; each pair is asked once."""
-    n = len(regions)
-    matrix: npt.NDArray[Any] = np.zeros((n, n), np.int64)
-    rows = max(1, 2 * BLOCK // n)
-    for at in range(0, n, rows):
-        end = min(at + rows, n)
-        found = regions[at:end, None].count_common(regions[at:])
-        matrix = matrix.astype(object) if found.dtype == object else matrix
-        matrix[at:end, at:] = found
-        matrix[at:, at:end] = found.T
-    return matrix
 
 
 # ------------------------------------------------------------------------------------------------- the answers

@@ -83,11 +83,11 @@ def fold(patches: Iterable[Patch]) -> tuple[Patch, ...]:
     (Patch(at=0, cell=0, digits=((7, 1, 1),), home='A'),)
     """
     found = _folded(list(patches))
-    if 1 < len(found) <= FEW:
-        apart = [copy for patch in found for copy in _copies(patch)]
-        if len(apart) > len(found):
-            again = _folded(apart)
-            found = again if len(again) < len(found) else found
+    while 1 < len(found) <= FEW:
+        again = _folded([copy for patch in found for copy in _copies(patch)])
+        if len(again) >= len(found):
+            break
+        found = again
     if 1 < len(found) <= MOST_LOOPED:
         whole = as_one(found)
         found = found if whole is None else [whole]

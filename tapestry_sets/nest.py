@@ -391,7 +391,10 @@ def _runs(s: Nest, lo: int, hi: int) -> Iterator[tuple[int, tuple[tuple[int, int
         yield from _offset(_runs(tail, lo - block, min(a, hi - block)), block)
         block += P
     whole = max(0, (hi - a - block) // P + 1)
-    inner = list(_runs(tail, 0, a)) if whole else []
+    inner = []
+    for grid in _runs(tail, 0, a) if whole else ():
+        inner.append(grid)
+        check_pieces(len(inner), f"runs of {s} in [{lo}, {hi})", "elements() needs none")
     if len(inner) == 1 and whole:
         first, levels = inner[0]
         yield block + first, _outer_level(whole, P, levels)

@@ -7,14 +7,16 @@ step through (see `patches`). Cells are not listed.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import reduce
 from math import prod
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from tapestry_sets import equation, isl
+from tapestry_sets.affine import Box
 from tapestry_sets.bundles import Bundle, Shatters
 from tapestry_sets.cells import Cells
 from tapestry_sets.limits import TooHard
-from tapestry_sets.maps import Relinearize
+from tapestry_sets.maps import Piece, Relinearize, piece_domain
 from tapestry_sets.patches import strided_patch
 from tapestry_sets.reading import cell_read
 from tapestry_sets.strided import Strided
@@ -47,6 +49,14 @@ class Reading(Protocol):
     @property
     def shape(self) -> Ints:
         """Extents."""
+
+    @property
+    def allocations(self) -> tuple[Any, ...]:
+        """The allocations that pieces number."""
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The pieces of the whole chain."""
 
     @property
     def cells(self) -> Mapping[Any, Cells]:
@@ -184,7 +194,17 @@ def _twice_in_halves(view: Reading, allocation: Hashable) -> tuple[Ints, Ints, I
 def _lacks_cells(view: Reading, allocation: Hashable) -> bool:
     """Whether a view reads fewer cells of an allocation than it has indices that read some."""
     cells = view.cells.get(allocation)
-    return cells is not None and cells.size < cells.reads
+    return cells is not None and cells.size < _reads(view, allocation)
+
+
+def _reads(view: Reading, allocation: Hashable) -> int:
+    """How many indices read an allocation, from the domains of the fewer pieces: those that do, or the others."""
+    mine, others = list[Piece](), list[Piece]()
+    for piece in view.pieces:
+        (mine if piece.source >= 0 and view.allocations[piece.source] == allocation else others).append(piece)
+    fewer = others if len(others) <= len(mine) else mine
+    many = sum([piece_domain(piece, Box.of(view.shape)).size for piece in fewer])
+    return many if fewer is mine else prod(view.shape) - many
 
 
 # -------------------------------------------------------------------------------------------------------- in order
@@ -222,7 +242,7 @@ def _is_ordered_by_isl(cells: Cells) -> bool:
     )
     origin = (0,) * len(cells.shape)
     first = next((cell for piece in cells.pieces if (cell := cell_read(piece, origin)) is not None), None)
-    if first is None or cells.reads < prod(cells.shape):
+    if first is None:
         return False
     if not isl.available():
         raise refusal
@@ -233,7 +253,9 @@ def _is_ordered_by_isl(cells: Cells) -> bool:
         number = isl.relinearize_map(cells.shape, (prod(cells.shape),))
         flat = isl.relinearize_map(cells.home, (cells.extent,))
         ordered = isl.affine_map(1, ((("x0", 1),),), (start,), (1,))
-        maps = (isl.to_isl(piece).intersect_domain(box) for piece in cells.pieces)
-        return all(m.apply_domain(number).apply_range(flat).is_subset(ordered) for m in maps)
+        maps = [isl.to_isl(piece).intersect_domain(box) for piece in cells.pieces]
+        if not all(m.apply_domain(number).apply_range(flat).is_subset(ordered) for m in maps):
+            return False
+        return bool(reduce(lambda a, b: a.union(b), [m.domain() for m in maps]).is_equal(box))
 
     return isl.bounded(is_ordered, refusal, isl.BUILD_OPERATIONS)

@@ -890,19 +890,29 @@ def _ends(view: View) -> tuple[tuple[Hashable, int], tuple[Hashable, int]]:
 
 def _read_at(view: View, index: Shape) -> tuple[Hashable, int]:
     """The allocation and the row-major number of the cell that an index reads, or a constant and 0."""
+    walked = 0
     while view.kind is not None:
-        for piece in view.kind.pieces(tuple(s.shape for s in view.sources)):
-            cell = cell_read(piece, index)
-            if cell is None:
-                continue
-            if piece.fill is not None:
-                return Constant(piece.fill), 0
-            view, index = view.sources[piece.source], cell
-            break
-        else:
+        if walked == FAR:  # from here on by patches, which cost the same however long the chain is
+            home, number = _normal(view).at(Relinearize(view.shape, (view.size,)).apply(index)[0])
+            if not isinstance(home, Opaque):
+                return home, number
+            assert isinstance(home.view, View), "what is not spelt out is a view"
+            view, walked = home.view, 0
+            index = Relinearize((view.size,), view.shape).apply((number,))
+        assert view.kind is not None, "memory is no view that is not spelt out"
+        pieces = view.kind.pieces(tuple(source.shape for source in view.sources))
+        piece, cell = next(((p, c) for p in pieces if (c := cell_read(p, index)) is not None), (None, ()))
+        if piece is None:
             raise ValueError(f"{view!r}: no piece of {view.kind} reads anything at {index}; pieces partition a view")
+        if piece.fill is not None:
+            return Constant(piece.fill), 0
+        view, index, walked = view.sources[piece.source], cell, walked + 1
     assert isinstance(view, Allocation), "only an allocation has no kind"
     return view, Relinearize(view.shape, (view.size,)).apply(index)[0]
+
+
+FAR = 16
+"""So many kinds of a chain are gone through one by one to see what an index reads."""
 
 
 def _same_by_isl(one: View, two: View) -> bool:

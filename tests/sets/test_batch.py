@@ -248,6 +248,7 @@ def test_strided_regions_in_boxes_of_any_size_as_one_pair_at_a_time(data: st.Dat
     batch = RegionArray.of(regions)
     every = [[(r, s) for s in regions] for r in regions]
     assert whole(batch.overlap_matrix()) == [[not r.isdisjoint(s) for r, s in row] for row in every]
+    assert whole(batch.count_matrix()) == [[r.count_common(s) for r, s in row] for row in every]
     assert whole(batch[:, None].count_common(batch)) == [[r.count_common(s) for r, s in row] for row in every]
     firsts = [[r.first_common(s) for r, s in row] for row in every]
     found, value = batch[:, None].first_common(batch)
@@ -270,6 +271,7 @@ def test_regions_of_long_blocks_as_one_pair_at_a_time(data: st.DataObject, exten
     batch = RegionArray.of(regions)
     every = [[(r, s) for s in regions] for r in regions]
     assert whole(batch.overlap_matrix()) == [[not r.isdisjoint(s) for r, s in row] for row in every]
+    assert whole(batch.count_matrix()) == [[r.count_common(s) for r, s in row] for row in every]
     assert whole(batch[:, None].count_common(batch)) == [[r.count_common(s) for r, s in row] for row in every]
     firsts = [[r.first_common(s) for r, s in row] for row in every]
     assert whole(batch[:, None].first_common(batch).value) == [[list(p or (0, 0)) for p in row] for row in firsts]
@@ -308,7 +310,10 @@ def test_slices_of_one_tensor_are_the_ones_that_share_memory_in_numpy() -> None:
     low = source.integers(0, 900, (601, 2))
     high = source.integers(low + 1, 1025)
     step = source.integers(1, 6, (601, 2))
-    matrix = RegionArray(array.shape, low, high, step).overlap_matrix()
+    batch = RegionArray(array.shape, low, high, step)
+    matrix, counts = batch.overlap_matrix(), batch.count_matrix()
+    assert ((counts > 0) == matrix).all() and counts.dtype == np.int64
+    assert (counts[::40, ::30] == batch[::40, None].count_common(batch[::30])).all()
     views = [
         array[tuple(slice(*ends) for ends in zip(*map(np.ndarray.tolist, row), strict=True))]
         for row in zip(low, high, step, strict=True)

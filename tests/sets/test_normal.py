@@ -676,3 +676,14 @@ def test_simplified_chains_do_the_same_to_memory() -> None:
     other = B[1:6, 1:7].reshape(6, 5).broadcast_to((2, 6, 5)).flip(1).permute_dims((1, 2, 0)).flatten()[::2]
     expected = np.broadcast_to(y[1:6, 1:7].reshape(6, 5), (2, 6, 5))[:, ::-1].transpose(1, 2, 0).reshape(-1)[::2]
     np.testing.assert_array_equal(read_view(other.simplify(), {B: y}), expected)
+
+
+def test_the_hash_of_a_long_chain_is_that_of_the_view_it_is() -> None:
+    """Also where it goes through cells that are not spelt out."""
+    A, B = allocate((6, 8), name="A"), allocate((100_003,), name="B")
+    view: View = pad(A, 1)
+    opaque: View = B.apply(Scrambled())
+    for _ in range(40):
+        view, opaque = view.T.flip(0).flip(0).T, opaque[::-1]
+    assert hash(view) == hash(pad(A, 1)) and view == pad(A, 1)
+    assert hash(opaque) == hash(B.apply(Scrambled()))

@@ -263,7 +263,7 @@ PROJECTIONS = rows(
 VIEWS = rows(
     ("allocate: negative", lambda: allocate((3, -1)), ValueError, ("-1", "(3, -1)")),
     ("index out of range", lambda: A[4], IndexError, ("4", "axis 0")),
-    ("index by a float", lambda: A[1.5], TypeError, ("1.5",)),
+    ("index by a float", lambda: A[1.5], IndexError, ("1.5",)),
     ("too many indices", lambda: A[0, 0, 0], IndexError, ("3", "(4, 6)")),
     ("slice without step", lambda: A[::0], ValueError, ("step", "0")),
     ("reshape: another size", lambda: A.reshape(5, 5), ValueError, ("(4, 6)", "(5, 5)")),
@@ -348,8 +348,10 @@ def test_doors_that_take_one_kind_of_thing_say_which() -> None:
     assert Stripe(1, 1) & s <= s and Stripe(1, 1) | s == Setts([s])
 
 
-def test_views_that_need_isl_say_so_where_it_is_missing() -> None:
-    A = allocate((10**12 + 39, 10**12 + 39))  # a prime extent
-    diagonal, other = A.diagonal(), A.T[::2, ::3]
-    with mock.patch.object(isl, "available", lambda: False), pytest.raises(TooHard, match="pip install islpy"):
-        _ = overlap(diagonal.reshape((1, -1)).broadcast_to((2, 10**12 + 39)), pad(other, 1, "reflect")).size
+def test_a_diagonal_against_a_padded_slice_is_counted_without_isl() -> None:
+    n = 10**12 + 39  # a prime extent
+    A = allocate((n, n))
+    diagonal, other = A.diagonal(), A.T[::2, ::3]  # A[3j, 2i]: on the diagonal the multiples of 6
+    with mock.patch.object(isl, "available", lambda: False):
+        shared = overlap(diagonal.reshape((1, -1)).broadcast_to((2, n)), pad(other, 1, "reflect"))
+        assert shared.size == -(-n // 6)
