@@ -23,7 +23,7 @@ from tapestry_sets.one_view import InternalOverlap, Order
 from tapestry_sets.region import Regions
 from tapestry_sets.stripe import as_int
 from tapestry_sets.viewable import Key, Viewable, concatenate, parse_index
-from tapestry_sets.views import Allocation, View, allocate
+from tapestry_sets.views import Allocation, View, allocate, view_of
 
 TensorRef: TypeAlias = "AliasTensor | int | str"
 """A tensor of a graph, its number or its name."""
@@ -697,7 +697,7 @@ class AliasGraph:
                 self._views[j] = made
                 self._homes[made] = j
             else:
-                self._views[j] = View(node.shape, node.kind, tuple(self._view(k) for k in node.inputs))
+                self._views[j] = view_of(node.shape, node.kind, tuple(self._view(k) for k in node.inputs))
         return self._view(i)
 
 

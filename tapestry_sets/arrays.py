@@ -26,7 +26,7 @@ from tapestry_sets import strided
 from tapestry_sets.affine import AffineMap
 from tapestry_sets.kinds import Shape, Shapes
 from tapestry_sets.maps import IndexMap, Piece
-from tapestry_sets.views import Allocation, View, allocate
+from tapestry_sets.views import Allocation, View, allocate, view_of
 
 ADDRESSES = 1 << 64
 """How many bytes an address space has."""
@@ -183,7 +183,7 @@ def _view(
             f"as_view: shape {shape} with strides {strides} from address {address:#x} reaches from {low} to "
             f"{high + itemsize}, beyond the addresses [0, 2**64); make the view within a buffer"
         )
-    view = View((*shape, itemsize), Strided(address, shape, strides, itemsize, owner), (home,))
+    view = view_of((*shape, itemsize), Strided(address, shape, strides, itemsize, owner), (home,))
     if view.shape and 0 not in view.shape:  # what `Strided.strided` returns
         view._cache["strided"] = home, (address, (*axes, ((itemsize, 1),)))
     return view

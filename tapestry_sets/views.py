@@ -59,10 +59,11 @@ class View(Viewable):
     _cache: dict[str, object] = field(repr=False)
 
     def __init__(self, shape: Shape, kind: ViewKind | None, sources: tuple[View, ...]) -> None:
-        _set_shape(self, shape)
-        _set_kind(self, kind)
-        _set_sources(self, sources)
-        _set_cache(self, {})
+        if kind is not None:
+            given = kind.out_shape(tuple([source.shape for source in sources]))
+            if given != shape:
+                raise ValueError(f"View: shape {shape!r} for a {type(kind).__name__} of its sources, which has {given}")
+        _fill(self, shape, kind, sources)
 
     __contains__ = None  # a view has places, not values: `3 in view` has no meaning
 
@@ -436,18 +437,18 @@ class View(Viewable):
         (5,)
         """
         if not others:
-            return View(kind.out_shape((self.shape,)), kind, (self,))
+            return view_of(kind.out_shape((self.shape,)), kind, (self,))
         sources = (self, *others)
         for k, source in enumerate(others, 1):
             if not isinstance(source, View):
                 raise TypeError(_no_view(f"{type(kind).__name__}: source {k}", source))
-        return View(kind.out_shape(tuple(s.shape for s in sources)), kind, sources)
+        return view_of(kind.out_shape(tuple(s.shape for s in sources)), kind, sources)
 
     def __getitem__(self, key: Key | tuple[Key, ...]) -> View:
         """Return the view under integers, slices, Ellipsis and None, with NumPy's meaning."""
         plain = plain_slices(key if isinstance(key, tuple) else (key,), self.shape)
         if plain is not None:
-            return View(plain[0], Slice(plain[1]), (self,))
+            return view_of(plain[0], Slice(plain[1]), (self,))
         return Viewable.__getitem__(self, key)
 
 
@@ -455,6 +456,26 @@ class View(Viewable):
 _slots: Any = View
 _set_shape, _set_kind = _slots.shape.__set__, _slots.kind.__set__
 _set_sources, _set_cache = _slots.sources.__set__, _slots._cache.__set__
+
+
+def _fill(view: View, shape: Shape, kind: ViewKind | None, sources: tuple[View, ...]) -> None:
+    _set_shape(view, shape)
+    _set_kind(view, kind)
+    _set_sources(view, sources)
+    _set_cache(view, {})
+
+
+def view_of(shape: Shape, kind: ViewKind, sources: tuple[View, ...]) -> View:
+    """The view of a shape that its kind is known to give."""
+    view = _new(View)
+    _set_shape(view, shape)
+    _set_kind(view, kind)
+    _set_sources(view, sources)
+    _set_cache(view, {})
+    return view
+
+
+_new = object.__new__
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, init=False)
@@ -488,7 +509,7 @@ class Allocation(View):
         itemsize: int = 1,
         color: Hashable = 0,
     ) -> None:
-        View.__init__(self, shape, kind, sources)
+        _fill(self, shape, kind, sources)
         _set_name(self, name)
         _set_itemsize(self, itemsize)
         _set_color(self, color)
@@ -615,7 +636,8 @@ def _rebuilt(view: View, anew: Callable[[Allocation], Allocation]) -> View:
         if isinstance(v, Allocation):
             made[id(v)] = anew(v)
         else:
-            made[id(v)] = View(v.shape, v.kind, tuple(made[id(s)] for s in v.sources))
+            assert v.kind is not None, "only an allocation has no kind"
+            made[id(v)] = view_of(v.shape, v.kind, tuple(made[id(s)] for s in v.sources))
     return made[id(view)]
 
 
@@ -1020,7 +1042,8 @@ def _others(view: View) -> Iterator[View]:
                 yield below._simplified()
     sources = tuple([source._simplified() for source in view.sources])
     if any(a is not b for a, b in zip(sources, view.sources, strict=True)):
-        yield View(view.shape, view.kind, sources)
+        assert view.kind is not None, "only an allocation has no kind"
+        yield view_of(view.shape, view.kind, sources)
     yield view
 
 
