@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
@@ -206,6 +207,7 @@ class Graph:
         self.outputs: dict[str, str] = {}
         self._sources: dict[str, Source] = {}
         self._signatures: dict[str, Signature] = {}
+        self._numbered: dict[tuple[str, str], int] = {}
 
     # -- authoring ---------------------------------------------------------------------------------------
 
@@ -241,7 +243,7 @@ class Graph:
             When the operands do not fit the operator; the graph is unchanged then.
         """
         declared = self._declare(op)
-        node_name = self._fresh(name or declared.name, self.nodes)
+        node_name = self._fresh(name or declared.name, "node")
         for k, tensor in enumerate(inputs):
             if tensor is not None and tensor.graph is not self:
                 raise ValueError(f"{node_name}: input {k} ({tensor.name!r}) belongs to another graph")
@@ -262,10 +264,7 @@ class Graph:
         signature.validate([source.shape for source in present], shapes, what)
         if signature.reductions and declared.reduction is None:
             raise ValueError(f"{what}: the signature reduces, but the operator does not say how parts merge")
-        outs = [
-            self._fresh(node_name if len(shapes) == 1 else f"{node_name}.{k}", self.stored, self.selections)
-            for k in range(len(shapes))
-        ]
+        outs = [self._fresh(node_name if len(shapes) == 1 else f"{node_name}.{k}") for k in range(len(shapes))]
         self.ops[declared.name] = declared
         self.nodes[node_name] = OpNode(node_name, declared.name, frozen_attrs, names, tuple(outs))
         self._signatures[node_name] = signature
@@ -296,7 +295,7 @@ class Graph:
         shape, pieces = tuple(kind.out_shape(shapes)), tuple(kind.pieces(shapes))
         check_pieces(pieces, shape, shapes, label)
         selection = Selection(
-            self._fresh(name or label, self.stored, self.selections),
+            self._fresh(name or label),
             label,
             tuple(tensor.name for tensor in inputs),
             shape,
@@ -305,6 +304,19 @@ class Graph:
         )
         self.selections[selection.name] = selection
         return Tensor(self, selection.name)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Take back the selections that were added, if one cannot be."""
+        before = len(self.selections)
+        try:
+            yield
+        except BaseException:
+            while len(self.selections) > before:
+                name, _ = self.selections.popitem()
+                self._sources.pop(name, None)
+            self._numbered.clear()
+            raise
 
     def output(self, tensor: Tensor, name: str | None = None) -> Tensor:
         """Mark a tensor as a result of the graph."""
@@ -591,12 +603,16 @@ class Graph:
             raise ValueError(f"graph {self.name!r} has a tensor {tensor.name!r} already; give another name")
         self.stored[tensor.name] = tensor
 
-    @staticmethod
-    def _fresh(wanted: str, *taken: Mapping[str, Any]) -> str:
-        name, k = wanted, 1
-        while any(name in names for names in taken):
-            name, k = f"{wanted}_{k}", k + 1
-        return name
+    def _fresh(self, wanted: str, what: Literal["node", "tensor"] = "tensor") -> str:
+        """A name that no other node, or tensor, has: the wanted one, or with the first free number after it."""
+        taken = (self.nodes,) if what == "node" else (self.stored, self.selections)
+        if not any(wanted in names for names in taken):
+            return wanted
+        k = self._numbered.get((what, wanted), 1)  # smaller ones were taken, and no name is given back
+        while any(f"{wanted}_{k}" in names for names in taken):
+            k += 1
+        self._numbered[what, wanted] = k
+        return f"{wanted}_{k}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -628,7 +644,7 @@ class Tensor(Viewable):
             number = np.asarray(other, self.dtype)
             if number.dtype.kind != "f" and number != other:
                 raise ValueError(f"{op}: {other!r} is no {self.dtype}; cast the tensor or round the number")
-            other = self.graph.constant(Graph._fresh("number", self.graph.stored, self.graph.selections), number)
+            other = self.graph.constant(self.graph._fresh("number"), number)
         operands = (other, self) if swapped else (self, other)
         return self.graph.op(op, *operands)  # type: ignore[no-any-return]
 
@@ -661,6 +677,9 @@ class Tensor(Viewable):
 
     def __matmul__(self, other: Tensor) -> Tensor:
         return self._with("matmul", other)
+
+    def _all_or_nothing(self) -> AbstractContextManager[None]:
+        return self.graph._all_or_nothing()
 
     def apply(self, kind: ViewKind, *others: Tensor) -> Tensor:
         """This tensor, and others beside it, through a view kind, as a selection."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets import draw_views
-from tapestry_sets.arrays import as_view
+from tapestry_sets.arrays import read_view
 from tapestry_sets.cell_sets import nests_common
 from tapestry_sets.cells import Cells
 from tapestry_sets.every_pair import meeting, shared_sizes
@@ -50,22 +50,11 @@ class Missing(NamedTuple):
     cell: tuple[int, ...]
 
 
-def _read(x: object, where: str) -> View:
-    """A view, or an array as one; errors say which argument it is."""
-    if isinstance(x, View):
-        return x
-    try:
-        return as_view(x)
-    except (TypeError, ValueError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{where}: {str(error).removeprefix('as_view: ')}") from None
-
-
 def _read_all(views: object, what: str) -> list[View]:
     if isinstance(views, View) or not isinstance(views, Iterable) or hasattr(views, "dtype"):
         kind = type(views).__name__
         raise TypeError(f"{what}: views must be a sequence of views and arrays, not one {kind}; write [a, b]")
-    return [_read(x, f"{what}: views[{k}]") for k, x in enumerate(views)]
+    return [read_view(x, f"{what}: views[{k}]") for k, x in enumerate(views)]
 
 
 @counted
@@ -95,8 +84,8 @@ def overlaps(a: object, b: object) -> bool:
     ----------
     Tapestry's document on nested striding, "Alias analysis"; numpy.shares_memory.
     """
-    x = a if isinstance(a, View) else _read(a, "overlaps: a")
-    y = b if isinstance(b, View) else _read(b, "overlaps: b")
+    x = a if isinstance(a, View) else read_view(a, "overlaps: a")
+    y = b if isinstance(b, View) else read_view(b, "overlaps: b")
     one, two = x.as_nest(), y.as_nest()
     if one is not None and two is not None:
         (home, s), (other, t) = one, two
@@ -135,7 +124,7 @@ def overlap(a: object, b: object) -> Overlap:
     >>> o.size, o.nbytes, o.witness
     (1, 4, Witness(a=(3, 0), b=(3,), cell=(21,)))
     """
-    x, y = _read(a, "overlap: a"), _read(b, "overlap: b")
+    x, y = read_view(a, "overlap: a"), read_view(b, "overlap: b")
     return Overlap(x, y, tuple(pair for pair in _pairs(x, y) if pair[1].meets(pair[2])))
 
 
@@ -274,13 +263,13 @@ def overlap_sizes(views: Iterable[object]) -> npt.NDArray[Any]:
 
 def origins(view: object) -> dict[Allocation, Regions]:
     """Return the cells that a view or an array reads of each allocation; see `View.origins`."""
-    return _read(view, "origins").origins()
+    return read_view(view, "origins").origins()
 
 
 @counted
 def contains(a: object, b: object) -> bool:
     """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `missing`."""
-    return _read(a, "contains: a").contains(_read(b, "contains: b"))
+    return read_view(a, "contains: a").contains(read_view(b, "contains: b"))
 
 
 @counted
@@ -305,7 +294,7 @@ def missing(a: object, b: object) -> Missing | None:
     >>> missing(A[2:], A[2, :3]) is None
     True
     """
-    x, y = _read(a, "missing: a"), _read(b, "missing: b")
+    x, y = read_view(a, "missing: a"), read_view(b, "missing: b")
     mine = x.cells
     for allocation, theirs in y.cells.items():
         cell = theirs.cell_beside(mine.get(allocation))
@@ -319,7 +308,7 @@ def missing(a: object, b: object) -> Missing | None:
 @counted
 def same_elements(a: object, b: object) -> bool:
     """Return whether `a` and `b` read the same cells of memory; see `View.same_elements`."""
-    return _read(a, "same_elements: a").same_elements(_read(b, "same_elements: b"))
+    return read_view(a, "same_elements: a").same_elements(read_view(b, "same_elements: b"))
 
 
 @counted
@@ -331,7 +320,7 @@ def has_internal_overlap(view: object) -> bool:
     >>> has_internal_overlap(np.broadcast_to(np.zeros(3), (2, 3)))
     True
     """
-    return _read(view, "has_internal_overlap").has_internal_overlap()
+    return read_view(view, "has_internal_overlap").has_internal_overlap()
 
 
 @counted
@@ -346,7 +335,7 @@ def internal_overlap(view: object) -> InternalOverlap | None:
     >>> found.a, found.b
     ((0, 3, 0), (1, 0, 0))
     """
-    return _read(view, "internal_overlap").internal_overlap()
+    return read_view(view, "internal_overlap").internal_overlap()
 
 
 @counted
@@ -366,7 +355,7 @@ def is_contiguous(view: object, order: Order | None = None) -> bool:
     >>> is_contiguous(a.T), is_contiguous(a[:, 1:]), is_contiguous(a.T, "C"), is_contiguous(a.T, "F")
     (True, False, False, True)
     """
-    found = _read(view, "is_contiguous")
+    found = read_view(view, "is_contiguous")
     if order == "F" and not isinstance(view, View):  # the bytes of an element, the last axis, come first
         found = found.permute_dims((found.rank - 1, *range(found.rank - 1)))
     return found.is_contiguous(order)

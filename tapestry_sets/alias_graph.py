@@ -7,8 +7,9 @@ question is asked and kept until an edit changes what they read.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from html import escape
 from typing import Any, TypeAlias
 
@@ -17,12 +18,12 @@ import numpy as np
 from tapestry_sets import alias_nodes
 from tapestry_sets.alias import Overlap, Witness, overlap, overlap_matrix, overlaps
 from tapestry_sets.alias_nodes import Node, checked_color, kind_text, view_node
-from tapestry_sets.kinds import Pad, Shape, Slice, ViewKind
+from tapestry_sets.kinds import Shape, Slice, ViewKind
 from tapestry_sets.limits import TooHard, TooManyPieces
 from tapestry_sets.one_view import InternalOverlap, Order
 from tapestry_sets.region import Regions
 from tapestry_sets.stripe import as_int
-from tapestry_sets.viewable import Key, Viewable, concatenate, parse_index
+from tapestry_sets.viewable import Viewable, pad
 from tapestry_sets.views import Allocation, View, allocate, view_of
 
 TensorRef: TypeAlias = "AliasTensor | int | str"
@@ -415,7 +416,7 @@ class AliasGraph:
     ) -> AliasTensor:
         """Add memory around a tensor, and return the whole.
 
-        (`pad` of plain views surrounds a tensor with constants or with its own cells, not with memory.)
+        This is `pad` of a tensor with new memory of this graph as `padding`.
 
         Parameters
         ----------
@@ -443,21 +444,17 @@ class AliasGraph:
         poprithms, memory/alias: Graph::pad, BroadcastPadding.
         """
         out = self[tensor]
-        pairs = _pairs(widths, out.shape)
-        itemsize = out.itemsize
-        with self._all_or_nothing():
-            cell = self.allocate((), itemsize=itemsize, color=color) if shared and any(map(any, pairs)) else None
-            for axis, pair in enumerate(pairs):
-                rims = [(*out.shape[:axis], n, *out.shape[axis + 1 :]) for n in pair]
-                before, after = (
-                    [self.allocate(rim, itemsize=itemsize, color=color) if cell is None else cell.broadcast_to(rim)]
-                    if rim[axis]
-                    else []
-                    for rim in rims
-                )
-                if before or after:
-                    out = concatenate([*before, out, *after], axis)
-        return out
+        new = partial(self.allocate, itemsize=out.itemsize, color=color)
+        cells: list[AliasTensor] = []
+
+        def block(shape: Shape) -> AliasTensor:
+            if not shared:
+                return new(shape)
+            if not cells:
+                cells.append(new(()))
+            return cells[0].broadcast_to(shape)
+
+        return pad(out, widths, padding=block)
 
     # -- tables and text ----------------------------------------------------------------------------------
 
@@ -812,13 +809,8 @@ class AliasTensor(Viewable):
         numbers = tuple(self.graph._number(t) for t in (self, *others))
         return self.graph._append(view_node(self.graph._nodes, kind, numbers))
 
-    def __getitem__(self, key: Key | tuple[Key, ...]) -> AliasTensor:
-        """Return the view under integers, slices, Ellipsis and None, with NumPy's meaning."""
-        tensor = self
-        with self.graph._all_or_nothing():
-            for kind in parse_index(key, self.shape):
-                tensor = tensor.apply(kind)
-        return tensor
+    def _all_or_nothing(self) -> AbstractContextManager[None]:
+        return self.graph._all_or_nothing()
 
     def clone(self, color: Hashable = None) -> AliasTensor:
         """Return a tensor of the same layout over new memory; see `AliasGraph.clone`."""
@@ -997,17 +989,6 @@ class AliasOverlap:
 
 
 # -------------------------------------------------------------------------------------------- reading arguments
-
-
-def _pairs(widths: int | Sequence[int] | Sequence[Sequence[int]], shape: Shape) -> tuple[tuple[int, int], ...]:
-    """Widths as NumPy's pad takes them, one pair for each axis."""
-    try:
-        pairs = np.broadcast_to(np.asarray(widths) if shape else 0, (len(shape), 2)).tolist()
-    except ValueError:
-        raise ValueError(f"pad: widths {widths!r} must be an integer, a pair, or {len(shape)} pairs") from None
-    whole = tuple((as_int(a, "pad: width"), as_int(b, "pad: width")) for a, b in pairs)
-    Pad(whole).out_shape((shape,))  # it knows which widths are wrong
-    return whole
 
 
 def _in_order(

@@ -133,6 +133,8 @@ def from_json(text: str | bytes) -> list[Node]:
         For text that is no JSON, another format or version, and nodes that do not hold together; the message names
         the place.
     """
+    if not isinstance(text, (str, bytes, bytearray)):
+        raise TypeError(f"an alias graph's JSON is a {type(text).__name__}; give the text, as of path.read_text()")
     try:
         document = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twins)
     except (ValueError, RecursionError) as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from tapestry_sets.alias import overlaps
-from tapestry_sets.arrays import as_view
+from tapestry_sets.arrays import read_view
 from tapestry_sets.canvas import SHOWN_LENGTH, Picture, names_of, shortened
 from tapestry_sets.cells import Cells
 from tapestry_sets.draw_views import ADDRESSES, numbered, views_picture
@@ -94,13 +94,17 @@ def show_views(
     ----------
     Tapestry's document on nested striding: the figures of "Introduction" and "Alias analysis".
     """
-    found, called, arrays = _as_views(views, names)
+    found, called, arrays = _as_views(views, names, "show_views")
     return views_picture(found, called, mode, wrap, title, arrays, indices)
 
 
-def _as_views(views: Sequence[object], names: Sequence[str] | None) -> tuple[list[View], list[str] | None, list[int]]:
+def _as_views(
+    views: Sequence[object], names: Sequence[str] | None, what: str
+) -> tuple[list[View], list[str] | None, list[int]]:
     """Return arguments as views, with what they are called, and the positions of those that are arrays."""
-    found = [as_view(x) for x in views]
+    if not views:
+        raise ValueError(f"{what}: needs at least one view")
+    found = [read_view(x, f"{what}: argument {k}") for k, x in enumerate(views)]
     arrays = [i for i, (x, view) in enumerate(zip(views, found, strict=True)) if x is not view]
     if names is not None:
         return found, names_of(views, names), arrays
@@ -233,9 +237,7 @@ def origins_table(*views: object, names: Sequence[str] | None = None) -> Origins
     ----------
     poprithms, memory/alias: Graph::appendVerbose.
     """
-    if not views:
-        raise ValueError("origins_table: needs at least one view")
-    found, called, arrays = _as_views(views, names)
+    found, called, arrays = _as_views(views, names, "origins_table")
     if names is None:
         assert called is not None, "a name was made for each"
         called = [v.name if isinstance(v, Allocation) and v.name else f"v{i}" for i, v in enumerate(found)]

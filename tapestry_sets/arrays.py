@@ -189,11 +189,21 @@ def _view(
     return view
 
 
+def read_view(x: object, where: str) -> View:
+    """Return a view, or an array as one; errors say which argument it is."""
+    if isinstance(x, View):
+        return x
+    try:
+        return as_view(x)
+    except Exception as error:  # of whatever class an array raises that is freed, or on another device
+        raise told(error, where) from error
+
+
 def told(error: Exception, where: str) -> Exception:
     """Return an error with a place before its message, of the built-in type that it is or is derived from."""
     builtin = (TypeError, ValueError, BufferError, RuntimeError)
     kind = next((kind for kind in builtin if isinstance(error, kind)), RuntimeError)
-    return kind(f"{where}: {error}")
+    return kind(f"{where}: {str(error).removeprefix('as_view: ')}")
 
 
 def _holds_objects(x: object) -> ValueError:

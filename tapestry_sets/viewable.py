@@ -21,10 +21,12 @@ their own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from itertools import chain, groupby, pairwise
 from math import prod
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -67,8 +69,23 @@ from tapestry_sets.subscript import take_kinds
 
 V = TypeVar("V", bound="Viewable")
 T = TypeVar("T")
+P = ParamSpec("P")
 Product = Region | Regions | Sett | Setts | Stripe | Sequence[Sett | Setts | Stripe]
 """A product of setts: a region, or one sett for each axis; a union will do that has one member."""
+
+
+def _at_once(word: Callable[P, T]) -> Callable[P, T]:
+    """Let a word of several kinds leave nothing behind where one of them is refused."""
+
+    @wraps(word)
+    def said(*args: P.args, **kwargs: P.kwargs) -> T:
+        given = chain(args, kwargs.values())
+        flat = chain.from_iterable(x if isinstance(x, (list, tuple)) else (x,) for x in given)
+        first = next((x for x in flat if isinstance(x, Viewable)), None)
+        with nullcontext() if first is None else first._all_or_nothing():
+            return word(*args, **kwargs)
+
+    return said
 
 
 class Viewable:
@@ -92,6 +109,10 @@ class Viewable:
     @abstractmethod
     def apply(self, kind: ViewKind, *others: Self) -> Self:
         """Return what a view kind makes of this and others."""
+
+    def _all_or_nothing(self) -> AbstractContextManager[None]:
+        """Where `apply` adds something to a whole: what takes it back if an error is raised meanwhile."""
+        return nullcontext()
 
     @property
     def rank(self) -> int:
@@ -134,10 +155,11 @@ class Viewable:
         >>> a[1:, ::-2].shape, a[[3, 0, 0]].shape, a[:, np.arange(6) % 3 < 2].shape
         ((3, 3), (3, 6), (4, 4))
         """
-        view = self
-        for kind in parse_index(key, self.shape):
-            view = view.apply(kind)
-        return view
+        kinds = parse_index(key, self.shape)
+        if len(kinds) == 1:
+            return self.apply(kinds[0])
+        with self._all_or_nothing():
+            return _apply_all(self, kinds)
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """Return the same cells in row-major order under another shape; one extent may be -1.
@@ -286,6 +308,7 @@ class Viewable:
         each = [_per_axis(value, n, what) for what, value in (("size", size), ("step", step), ("dilation", dilation))]
         return self.apply(Window(each[0], each[1], each[2], axes))
 
+    @_at_once
     def take(self, indices: int | Sequence[Any] | npt.NDArray[Any], axis: int | None = None) -> Self:
         """Return the cells at some places along an axis, in the order of the indices; without an axis, flattened.
 
@@ -318,7 +341,7 @@ class Viewable:
         """
         view = self.ravel() if axis is None else self
         at = axis_of(0 if axis is None else axis, view.rank, "take")
-        if isinstance(indices, (list, tuple, range, np.ndarray)) and np.ndim(indices):
+        if isinstance(indices, (list, tuple, range)) or (isinstance(indices, np.ndarray) and indices.ndim):
             return _apply_all(view, take_kinds(indices, at, view.shape))
         return view.apply(Index(((at, as_int(indices, "take: indices")),)))
 
@@ -356,7 +379,7 @@ class Viewable:
                     f"split: axis {at} of shape {self.shape} has extent {self.shape[at]}, which is not divided by "
                     f"{count}; array_split makes parts of nearly equal extents"
                 )
-        return self.array_split(sections, axis)
+        return self._parts(sections, at, "split")
 
     def array_split(self, sections: int | Sequence[int], axis: int = 0) -> list[Self]:
         """Return the view in parts along an axis, the first ones longer by 1 if need be, or cut before indices.
@@ -367,16 +390,18 @@ class Viewable:
         >>> [part.shape for part in allocate((7,)).array_split(3)]
         [(3,), (2,), (2,)]
         """
-        at = axis_of(axis, self.rank, "array_split")
+        return self._parts(sections, axis_of(axis, self.rank, "array_split"), "array_split")
+
+    def _parts(self, sections: int | Sequence[int], at: int, what: str) -> list[Self]:
         n = self.shape[at]
         cuts: list[int | None]
         if isinstance(sections, (Sequence, np.ndarray)):
-            cuts = [0, *ints(sections, "array_split: indices"), None]
+            cuts = [0, *ints(sections, f"{what}: indices"), None]
         else:
-            count = _sections(sections, "array_split")
+            count = _sections(sections, what)
             each, longer = divmod(n, count)
             cuts = [k * each + min(k, longer) for k in range(count + 1)]
-        check_pieces(len(cuts) - 1, "array_split", "slice the view where it is needed")
+        check_pieces(len(cuts) - 1, what, "slice the view where it is needed")
         lead = ((None, None, None),) * at
         return [self.apply(Slice((*lead, (a, b, None)))) for a, b in pairwise(cuts)]
 
@@ -387,6 +412,8 @@ class Viewable:
         ----------
         region : Region, or one Sett for each axis
             In this view's box, which starts at zero; for rank 1 a Sett will do, and a union that has one member.
+            An axis whose sett is empty has extent 0, the others keep theirs; a region without points does not know
+            its axes: it leaves extents of 0 alone.
 
         Raises
         ------
@@ -404,8 +431,18 @@ class Viewable:
         ----------
         poprithms, memory/alias: settsample.
         """
-        return self.apply(Sample(_as_region(region, self.shape)))
+        if isinstance(region, Regions):
+            region = _only(region.members, "Region")
+        if isinstance(region, Region):
+            return self.apply(Sample(region))
+        setts = _setts_of(region, self.shape)
+        empty = [s.first(0, n) is None and n > 0 for s, n in zip(setts, self.shape, strict=True)]
+        if not any(empty):
+            return self.apply(Sample(Region(self.shape, setts)))
+        kept = self.sample([Sett() if none else s for s, none in zip(setts, empty, strict=True)])
+        return kept.apply(Slice(tuple([(None, 0 if none else None, None) for none in empty])))
 
+    @_at_once
     def fill_into(self, region: Region, into: Self) -> Self:
         """Return `into` with this view's cells, in ascending order along each axis, in the places of a region.
 
@@ -429,14 +466,26 @@ class Viewable:
 # -------------------------------------------------------------------------------------------- reading arguments
 
 
-def _as_region(region: Product, shape: Shape) -> Region:
-    """One product of setts in a box, from the ways to write it."""
-    if isinstance(region, Regions):
-        return _only(region.members, "Region")
-    if isinstance(region, Region):
-        return region
+def _setts_of(region: Sett | Setts | Stripe | Sequence[Sett | Setts | Stripe], shape: Shape) -> list[Sett]:
+    """One sett for each axis, from the ways to write them."""
     axes = [region] if isinstance(region, (Sett, Setts, Stripe)) else region
-    return Region(shape, [_only(one.members, "Sett") if isinstance(one, Setts) else one for one in axes])
+    if not isinstance(axes, Sequence):
+        raise TypeError(
+            f"sample: region is a {type(region).__name__}; give a Region of shape {shape}, or one Sett for each axis"
+        )
+    if len(axes) != len(shape):
+        raise ValueError(f"sample: {len(axes)} setts for shape {shape}; give one for each axis")
+    return [_as_sett(one, axis) for axis, one in enumerate(axes)]
+
+
+def _as_sett(one: object, axis: int) -> Sett:
+    if isinstance(one, Setts):
+        return _only(one.members, "Sett") if one.members else Sett(Stripe(0, 1))
+    if isinstance(one, Stripe):
+        return Sett(one)
+    if not isinstance(one, Sett):
+        raise TypeError(f"sample: axis {axis} takes a Sett or a Stripe, not a {type(one).__name__}")
+    return one
 
 
 def _only(members: Sequence[T], what: str) -> T:
@@ -485,11 +534,11 @@ def _per_axis(value: int | Sequence[int], n: int, what: str) -> Shape:
 # ------------------------------------------------------------------------------------------------- free functions
 
 
+@_at_once
 def concatenate(views: Sequence[V], axis: int | None = 0) -> V:
     """Return the views one after the other along an axis; with None, flattened."""
     if axis is None:
-        _check_views(views, "concatenate")
-        return _many(Concat(0), [view.ravel() for view in views], "concatenate")
+        return _many(Concat(0), [view.ravel() for view in _views(views, "concatenate")], "concatenate")
     return _many(Concat(axis), views, "concatenate")
 
 
@@ -539,9 +588,12 @@ def fill_into(regions: Regions | Sequence[Region], views: Sequence[V]) -> V:
     ----------
     poprithms, memory/alias: settfill.
     """
+    if isinstance(regions, Region) or not isinstance(regions, (Regions, Sequence)):
+        raise TypeError(f"fill_into: regions is a {type(regions).__name__}; give Regions, or a list, one for each view")
     return _many(Fill(tuple(regions.members if isinstance(regions, Regions) else regions)), views, "fill_into")
 
 
+@_at_once
 def pad(
     view: V,
     widths: int | Sequence[int] | Sequence[Sequence[int]] | Mapping[int, Any],
@@ -579,13 +631,18 @@ def pad(
     NumPy pad, whose modes that compute new values ("linear_ramp", "mean", …) are no views; poprithms,
     memory/alias: pad, BroadcastPadding.
     """
+    _one_view(view, "pad")
     pairs = _pairs(_by_axis(widths, view.rank), view.rank, "pad: widths", _width)
     values = _pairs(value, view.rank, "pad: value", _number)
+    if mode != "constant" and any(any(pair) for pair in values):
+        raise ValueError(f"pad: mode {mode!r} takes no value, but value is {value!r}; only mode 'constant' has one")
     if padding is not None:
         if mode != "constant" or any(any(pair) for pair in values):
             raise ValueError(
                 f"pad: padding stands in place of constants; mode {mode!r} with value {value!r} is for none"
             )
+        if not isinstance(padding, Viewable) and not callable(padding):
+            raise TypeError(f"pad: padding is a {type(padding).__name__}; give a view of one cell, or a function")
         return _padded(view, Pad(pairs), padding)
     same = len({x for pair in values for x in pair}) < 2
     return view.apply(Pad(pairs, mode, (values[0][0] if values else 0) if same else values))
@@ -611,7 +668,7 @@ def _block(padding: V | Callable[[Shape], V], shape: Shape) -> V:
     if not isinstance(padding, Viewable):
         made = padding(shape)
         if not isinstance(made, Viewable) or made.shape != shape:
-            raise ValueError(f"pad: the padding function gave {made!r} for a block of shape {shape}")
+            raise ValueError(f"pad: the padding function gave {made!r} for a block; it must give a view of {shape}")
         return made
     if padding.size != 1:
         raise ValueError(
@@ -633,6 +690,8 @@ def _by_axis(widths: Any, rank: int) -> Any:
 
 def _pairs(given: Any, rank: int, what: str, read: Callable[[object, str], T]) -> tuple[tuple[T, T], ...]:
     """One (before, after) for each axis from NumPy's ways to write them."""
+    if not rank and isinstance(given, Sequence) and not given:
+        return ()
     try:
         array = np.asarray(given)
         for one in array.ravel().tolist():  # of which none may be broadcast
@@ -658,6 +717,7 @@ def _number(value: object, what: str) -> float:
     raise TypeError(f"{what} {value!r} must be a real number")
 
 
+@_at_once
 def repeat(view: V, count: int | Sequence[int], axis: int | None = None) -> V:
     """Return each cell `count` times in a row along an axis; without an axis, of the flattened view.
 
@@ -675,7 +735,7 @@ def repeat(view: V, count: int | Sequence[int], axis: int | None = None) -> V:
     >>> b.shape, b.contains(a[1])
     ((1000002, 1000000000), False)
     """
-    flat = view.ravel() if axis is None else view
+    flat = _one_view(view, "repeat").ravel() if axis is None else _one_view(view, "repeat")
     at = axis_of(0 if axis is None else axis, flat.rank, "repeat")
     if not isinstance(count, (Sequence, np.ndarray)) or not np.ndim(count):
         return flat.apply(Repeat(as_int(count, "repeat: count"), at))
@@ -703,11 +763,13 @@ def _runs(values: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 def tile(view: V, reps: int | Sequence[int]) -> V:
     """Return the whole view repeated `reps[k]` times along axis k."""
-    return view.apply(Tile(_axis_tuple(reps, "tile: reps")))
+    return _one_view(view, "tile").apply(Tile(_axis_tuple(reps, "tile: reps")))
 
 
+@_at_once
 def roll(view: V, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> V:
     """Return the view's cells moved by `shift` along an axis, around its end; without an axis, flattened."""
+    _one_view(view, "roll")
     shifts = _axis_tuple(shift, "roll: shift")
     if axis is None:
         return view.ravel().apply(Roll(sum(shifts), 0)).reshape(view.shape)
@@ -720,6 +782,7 @@ def roll(view: V, shift: int | Sequence[int], axis: int | Sequence[int] | None =
     return _apply_all(view, [Roll(k, a) for a, k in pairs])
 
 
+@_at_once
 def broadcast_arrays(*views: V) -> tuple[V, ...]:
     """Return the views broadcast against each other.
 
@@ -734,7 +797,7 @@ def broadcast_arrays(*views: V) -> tuple[V, ...]:
     >>> [v.shape for v in broadcast_arrays(allocate((4, 1)), allocate((3,)))]
     [(4, 3), (4, 3)]
     """
-    _check_views(views, "broadcast_arrays")
+    _views(views, "broadcast_arrays")
     rank = max((view.rank for view in views), default=0)
     shape = [1] * rank
     for k, view in enumerate(views):
@@ -748,27 +811,47 @@ def broadcast_arrays(*views: V) -> tuple[V, ...]:
     return tuple(view if view.shape == tuple(shape) else view.broadcast_to(shape) for view in views)
 
 
+@_at_once
 def hstack(views: Sequence[V]) -> V:
     """Return the views side by side: along the second axis, or the only one; scalars are vectors of one cell."""
-    _check_views(views, "hstack")
-    rows = [view if view.rank else view.reshape(1) for view in views]
-    return concatenate(rows, 0 if rows and rows[0].rank == 1 else 1)
+    rows = [view if view.rank else view.reshape(1) for view in _views(views, "hstack")]
+    return _many(Concat(0 if rows[0].rank == 1 else 1), rows, "hstack")
 
 
+@_at_once
 def vstack(views: Sequence[V]) -> V:
     """Return the views one below the other: along the first axis; vectors are rows."""
-    _check_views(views, "vstack")
-    return concatenate([view if view.rank > 1 else view.reshape(1, view.size) for view in views])
+    rows = [view if view.rank > 1 else view.reshape(1, view.size) for view in _views(views, "vstack")]
+    return _many(Concat(0), rows, "vstack")
 
 
 def _many(kind: ViewKind, views: Sequence[V], what: str) -> V:
-    if not views:
+    first, *others = _views(views, what)
+    try:
+        return first.apply(kind, *others)
+    except np.exceptions.AxisError:
+        raise
+    except ValueError as error:
+        if str(error).startswith(what):
+            raise
+        raise type(error)(f"{what}: {error}") from None
+
+
+def _views(views: Iterable[V], what: str) -> list[V]:
+    """Views given as an iterable of them, which is not empty, or as one view: of its places along the first axis."""
+    given: Any = views.unstack() if isinstance(views, Viewable) and views.rank else views
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{what}: takes a sequence of views, not a {type(views).__name__}; write [a, b]")
+    found: list[V] = list(given)
+    if not found:
         raise ValueError(f"{what}: needs at least one view")
-    _check_views(views[:1], what)
-    return views[0].apply(kind, *views[1:])
-
-
-def _check_views(views: Sequence[object], what: str) -> None:
-    for k, view in enumerate(views):
+    for k, view in enumerate(found):
         if not isinstance(view, Viewable):
-            raise TypeError(f"{what}: source {k} is a {type(view).__name__}, not a View; as_view makes an array one")
+            raise TypeError(f"{what}: source {k} is a {type(view).__name__}, not a view; as_view makes an array one")
+    return found
+
+
+def _one_view(view: V, what: str) -> V:
+    if not isinstance(view, Viewable):
+        raise TypeError(f"{what}: takes a view, not a {type(view).__name__}; as_view makes an array one")
+    return view

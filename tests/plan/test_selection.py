@@ -39,6 +39,9 @@ from tapestry_sets import (
     Tile,
     TooHard,
     Window,
+    hstack,
+    pad,
+    repeat,
 )
 from tests.oracles import cell_read
 from tests.strategies import factorisations
@@ -253,6 +256,26 @@ def test_a_kind_from_outside_that_is_a_map_is_taken() -> None:
     view = g.select(Pieces((6, 5), pieces), g.input("a", (6, 5)), g.input("b", (3, 5)))
     assert view.shape == (6, 5)
     g.validate()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        lambda a, b: a.take(99),
+        lambda a, b: a[1:, [0, 9]],
+        lambda a, b: hstack([b, a]),
+        lambda a, b: repeat(a, [1, 2]),
+        lambda a, b: pad(a, 1, padding=lambda shape: b),
+    ],
+)
+def test_a_word_of_several_selections_that_is_refused_leaves_none(word: Any) -> None:
+    g = Graph()
+    a, b = g.input("a", (4, 6)), g.input("b", (3,))
+    before = g.to_json()
+    with pytest.raises((IndexError, ValueError)):
+        word(a, b)
+    assert g.to_json() == before
+    assert a[1:].name == "slice" and a[1:].name == "slice_1" and a[1:].name == "slice_2"
 
 
 def test_views_without_cells_have_nothing_to_check() -> None:

@@ -44,8 +44,10 @@ from tapestry_sets import (
     ViewKind,
     Window,
     alias_graph,
+    broadcast_arrays,
     concatenate,
     fill_into,
+    hstack,
     interleave,
     overlaps,
     pad,
@@ -53,6 +55,7 @@ from tapestry_sets import (
     roll,
     stack,
     tile,
+    vstack,
 )
 
 # --------------------------------------------------------------------------------------------------- the oracle
@@ -678,14 +681,30 @@ REFUSED: list[tuple[Callable[[AliasGraph], object], type[Exception], str]] = [
     (lambda g: g.allocate((3,), color=[]), TypeError, "allocate: color"),  # type: ignore[arg-type]
     (lambda g: g.clone("v", color=[]), TypeError, "clone: color"),  # type: ignore[arg-type]
     (lambda g: g.pad("a", 1, color=[]), TypeError, "allocate: color"),  # type: ignore[arg-type]
-    (lambda g: g.pad("a", -1), ValueError, r"pad: widths \(-1, -1\) of axis 0 must be >= 0"),
-    (lambda g: g.pad("a", ((1, 1),) * 3), ValueError, "must be an integer, a pair, or 2 pairs"),
+    (lambda g: g.pad("a", -1), ValueError, "pad: widths: -1 must be >= 0"),
+    (lambda g: g.pad("a", ((1, 1),) * 3), ValueError, "must be one number, a pair, or 2 pairs"),
     (lambda g: g.pad("a", 1.5), TypeError, "pad: width"),  # type: ignore[arg-type]
     (lambda g: g.allocate((3, -1)), ValueError, r"extent -1 of axis 1"),
     (lambda g: g["a"].overlaps(g["a"].view), TypeError, "AliasTensor.overlaps: the other is a Allocation"),
     (lambda g: g["a"].contains(np.zeros(3)), TypeError, "AliasTensor.contains: the other is a ndarray"),
-    (lambda g: concatenate([g["a"], np.zeros((4, 6))]), TypeError, "source 1 is a ndarray, not an AliasTensor"),
+    (lambda g: concatenate([g["a"], np.zeros((4, 6))]), TypeError, "source 1 is a ndarray, not a view"),
     (lambda g: 3 in g["a"], TypeError, "AliasTensor"),
+    # words of several kinds, of which a later one is refused
+    (lambda g: g["a"].take(99), IndexError, "99 is out of bounds"),
+    (lambda g: g["a"][1:, [0, 9]], IndexError, "index 9, number 1, is out of bounds"),
+    (lambda g: hstack([g["b"], g["a"]]), ValueError, "hstack: .* source 1 has shape"),
+    (lambda g: vstack([g["b"], g["a"]]), ValueError, "vstack: .* source 1 has shape"),
+    (lambda g: repeat(g["a"], [1, 2]), ValueError, "2 counts for axis 0"),
+    (lambda g: broadcast_arrays(g["b"], g["a"]), ValueError, "broadcast_arrays: view 1"),
+    (lambda g: g["b"].fill_into(Region((4, 6), [Stripe(1, 3), Stripe(1, 1)]), g["v"]), ValueError, "box of shape"),
+    (
+        lambda g: g["b"].fill_into(Region((4, 6), [Stripe(1, 3), Stripe(1, 2)]), g["a"]),
+        ValueError,
+        "source 0 has shape",
+    ),
+    (lambda g: pad(g["a"], 1, padding=lambda shape: g.allocate(shape[1:])), ValueError, "must give a view of"),
+    (lambda g: concatenate([g["a"], g["w"]], axis=None), ValueError, "bytes a cell; they must agree"),
+    (lambda g: AliasGraph.from_json(3), TypeError, "JSON is a int"),  # type: ignore[arg-type]
 ]
 
 

@@ -247,6 +247,19 @@ def test_maps_of_views_come_back_as_pieces(pair: tuple[View, np.ndarray]) -> Non
             assert not read or np.ravel_multi_index(read[0], allocation.shape) == value - 1
 
 
+def test_floors_of_floors_come_back_at_once() -> None:
+    """isl took ten minutes to compare this relation with the pieces as a relation."""
+    relation = (
+        "{ [x0 = 0, x1 = 0, x2, x3] -> [y0, y1, y2 = 9x2 + x3 - 6y0 - 3y1] : 0 <= x2 <= 1 and 0 <= x3 <= 8 and "
+        "0 <= y1 <= 1 and -2 + 9x2 + x3 - 6y0 <= 3y1 <= 9x2 + x3 - 6y0 }"
+    )
+    pieces = from_isl(relation)
+    assert isinstance(pieces, tuple)
+    for i, j in np.ndindex(2, 9):
+        cells = [cell for piece in pieces if (cell := cell_read(piece, (0, 0, i, j))) is not None]
+        assert cells == [tuple(map(int, np.unravel_index(9 * i + j, (3, 2, 3))))]
+
+
 TEXTS = [
     "{ [z] : z mod 5 < 2 or z mod 7 < 3 }",
     "{ [z] : exists k, m : 0 <= z - 9k < 5 and z - 9k = 2m }",

@@ -15,17 +15,23 @@ from hypothesis import strategies as st
 from tapestry_sets import (
     AffineMap,
     Box,
+    Concat,
     Guard,
+    Index,
     IndexMap,
     Piece,
     Region,
     Relinearize,
+    Sett,
+    Setts,
+    Stripe,
     TooManyPieces,
     View,
     ViewKind,
     allocate,
     broadcast_arrays,
     concatenate,
+    fill_into,
     hstack,
     interleave,
     pad,
@@ -403,7 +409,10 @@ def test_errors_are_of_numpys_types(ours: Callable[[View], Any], numpys: Callabl
         (lambda v: roll(v, (1, 2, 3), (0, 1)), r"roll: 3 shifts \(1, 2, 3\) for 2 axes \(0, 1\); give as many, or one"),
         (lambda v: pad(v, 1, "edge", padding=v[0, 0]), "constants; mode 'edge' with value 0 is for none"),
         (lambda v: pad(v, 1, padding=v), r"the padding has shape \(4, 6\); give a view of one cell, or a function"),
-        (lambda v: pad(v, 1, padding=lambda shape: v), r"gave View.*|gave Allocation.* for a block of shape \(1, 6\)"),
+        (
+            lambda v: pad(v, 1, padding=lambda shape: v),
+            r"gave .* for a block; it must give a view of \(1, 6\)",
+        ),
         (lambda v: pad(v, ((1, 2), (3, 4), (5, 6))), r"must be one number, a pair, or 2 pairs"),
         (lambda v: pad(v, -2), "pad: widths: -2 must be >= 0; a slice makes a view smaller"),
         (lambda v: broadcast_arrays(v, v[:3]), r"view 1 of shape \(3, 6\) has extent 3 where others have 4"),
@@ -567,9 +576,9 @@ def test_booleans_and_floats_are_no_integers() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda v: concatenate([v, np.zeros((4, 6))]), "Concat: source 1 is a ndarray, not a View"),
-        (lambda v: concatenate([np.zeros((4, 6)), v]), "concatenate: source 0 is a ndarray, not a View"),
-        (lambda v: stack([v, 3]), "Stack: source 1 is a int, not a View"),
+        (lambda v: concatenate([v, np.zeros((4, 6))]), "concatenate: source 1 is a ndarray, not a view"),
+        (lambda v: concatenate([np.zeros((4, 6)), v]), "concatenate: source 0 is a ndarray, not a view"),
+        (lambda v: stack([v, 3]), "stack: source 1 is a int, not a view"),
         (lambda v: v.contains(np.zeros(3)), "the other is a ndarray, not a View; as_view"),
         (lambda v: v.same_elements(np.zeros(3)), "the other is a ndarray, not a View; as_view"),
         (lambda v: v.diagonal(0.5), "diagonal: offset"),
@@ -585,14 +594,56 @@ def test_booleans_and_floats_are_no_integers() -> None:
         (lambda v: v.fill_into([Region.full((4, 6))], v), "fill_into: region must be a Region, not list"),
         (lambda v: v.fill_into(Region.full((4, 6)), np.zeros((4, 6))), "into is a ndarray, not a View; as_view"),
         (lambda v: v.reshape(), r"reshape: takes a shape, .*; write reshape\(\(\)\) for rank 0"),
-        (lambda v: hstack([v, 3]), "hstack: source 1 is a int, not a View"),
-        (lambda v: broadcast_arrays(v, [1]), "broadcast_arrays: source 1 is a list, not a View"),
+        (lambda v: hstack([v, 3]), "hstack: source 1 is a int, not a view"),
+        (lambda v: broadcast_arrays(v, [1]), "broadcast_arrays: source 1 is a list, not a view"),
         (lambda v: 3 in v, "View|Allocation"),
+        (lambda v: concatenate(3), "concatenate: takes a sequence of views, not a int"),
+        (lambda v: hstack(None), "hstack: takes a sequence of views, not a NoneType"),
+        (lambda v: pad(3, 1), "pad: takes a view, not a int"),
+        (lambda v: repeat(3, 1), "repeat: takes a view, not a int"),
+        (lambda v: tile(3, 1), "tile: takes a view, not a int"),
+        (lambda v: roll(3, 1), "roll: takes a view, not a int"),
+        (lambda v: pad(v, 1, padding=3), "pad: padding is a int"),
+        (lambda v: v.sample(None), r"sample: region is a NoneType; give a Region of shape \(4, 6\)"),
+        (lambda v: v.sample([Stripe(1, 1), 3]), "sample: axis 1 takes a Sett or a Stripe, not a int"),
+        (lambda v: fill_into(Region.full((4, 6)), [v]), "fill_into: regions is a Region; give Regions"),
+        (lambda v: v.split([1, "x"]), r"split: indices\[1\] must be an integer"),
+        (lambda v: allocate((3,), name=5), "allocate: name 5 is a int; give a string"),
+        (lambda v: v.apply(Concat(0), 3), "apply: source 1 of Concat is a int"),
     ],
 )
 def test_what_is_of_no_use_is_refused(make: Callable[[View], Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         make(allocate((4, 6)))
+
+
+def test_the_shape_of_a_view_is_its_kind_s() -> None:
+    a = allocate((4, 6), name="a")
+    assert View((6,), Index(((0, 3),)), (a,)) == a[3]
+    with pytest.raises(ValueError, match=r"View: shape \(4,\) for a Index of its sources, which has \(6,\)"):
+        View((4,), Index(((0, 3),)), (a,))
+
+
+def test_a_value_is_for_constants() -> None:
+    with pytest.raises(ValueError, match="pad: mode 'reflect' takes no value, but value is 3"):
+        pad(allocate((4,)), 1, "reflect", value=3)
+
+
+def test_an_empty_sett_leaves_the_other_axes_their_extents() -> None:
+    a = allocate((4, 6))
+    values = np.arange(24).reshape(4, 6)
+    for none in (Setts(), Stripe(0, 1), Sett(Stripe(0, 1)), Stripe(1, 9, phase=7)):
+        assert a.sample([none, Stripe(2, 1)]).shape == values[[]][:, [0, 1, 3, 4]].shape
+        assert a.sample([Stripe(1, 1), none]).shape == values[::2][:, []].shape
+    assert allocate((0, 5)).sample([Stripe(1, 1), Stripe(1, 1)]).shape == (0, 3)
+
+
+def test_a_view_stands_for_its_rows_where_several_are_taken() -> None:
+    a = allocate((3, 4, 5))
+    values = np.arange(60).reshape(3, 4, 5)
+    for ours, theirs in ((concatenate, np.concatenate), (stack, np.stack), (hstack, np.hstack), (vstack, np.vstack)):
+        assert ours(a).shape == theirs(values).shape  # type: ignore[arg-type]
+        assert ours(a) == ours([a[0], a[1], a[2]])  # type: ignore[arg-type]
 
 
 def test_a_view_is_walked_by_rows_and_indexed_by_integers_of_any_type() -> None:
