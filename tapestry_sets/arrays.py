@@ -36,7 +36,7 @@ MEMORY: Allocation = allocate((ADDRESSES,), name="memory")
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Strided:
+class AtAddress:
     """A view of bytes by address, shape and strides; its last axis is the bytes of an element.
 
     Parameters
@@ -88,13 +88,13 @@ class Strided:
 
 
 # a frozen class sets its own slots through their descriptors: faster than object.__setattr__
-_slots: Any = Strided
+_slots: Any = AtAddress
 _set_address, _set_shape, _set_strides = _slots.address.__set__, _slots.shape.__set__, _slots.strides.__set__
 _set_itemsize, _set_owner = _slots.itemsize.__set__, _slots.owner.__set__
 
 
 class Layout(NamedTuple):
-    """Where an array lies: an address space, and the numbers of a `Strided` view of it."""
+    """Where an array lies: an address space, and the numbers of an `AtAddress` view of it."""
 
     home: Allocation
     address: int
@@ -183,8 +183,8 @@ def _view(
             f"as_view: shape {shape} with strides {strides} from address {address:#x} reaches from {low} to "
             f"{high + itemsize}, beyond the addresses [0, 2**64); make the view within a buffer"
         )
-    view = view_of((*shape, itemsize), Strided(address, shape, strides, itemsize, owner), (home,))
-    if view.shape and 0 not in view.shape:  # what `Strided.strided` returns
+    view = view_of((*shape, itemsize), AtAddress(address, shape, strides, itemsize, owner), (home,))
+    if view.shape and 0 not in view.shape:  # what `AtAddress.strided` returns
         view._cache["strided"] = home, (address, (*axes, ((itemsize, 1),)))
     return view
 

@@ -13,7 +13,7 @@ from typing import Any
 from tapestry_sets import isl
 from tapestry_sets.affine import Box, grid_hull, grids_of
 from tapestry_sets.limits import TooHard, TooManyPieces
-from tapestry_sets.maps import Guard, Piece, piece_domain, push
+from tapestry_sets.maps import Guard, Piece, Relinearize, piece_domain, push
 from tapestry_sets.region import Region, Regions
 
 Shape = tuple[int, ...]
@@ -94,6 +94,10 @@ def check_view(pieces: Sequence[Piece], shape: Shape, shapes: Sequence[Shape], w
             )
     if 0 in shape:
         return
+    for k, piece in enumerate(pieces):
+        none = next((step for step in piece.map.steps if isinstance(step, Relinearize) and 0 in step.from_shape), None)
+        if none is not None:
+            raise ValueError(f"{what}: piece {k} renumbers {none.from_shape}, which has no cells; the view has {shape}")
     try:
         domains = [piece_domain(piece, Box.of(shape)) for piece in pieces]
         fault = _partition_fault(domains, shape) or _outside_fault(pieces, shape, shapes)

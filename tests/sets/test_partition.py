@@ -127,6 +127,13 @@ def test_misfits_are_refused() -> None:
     check_view([], (3, 0), [], "v")
 
 
+def test_a_renumbering_without_cells_is_refused() -> None:
+    none = Piece(0, (), IndexMap((Relinearize((0,), (3, 0)),), 1))
+    with pytest.raises(ValueError, match=r"piece 0 renumbers \(0,\), which has no cells; the view has \(2,\)"):
+        check_view([none], (2,), [(3, 0)], "pieces")
+    check_view([none], (0,), [(3, 0)], "pieces")
+
+
 def test_sizes_do_not_matter() -> None:
     n = 10**12
     half = Guard(1, Region.from_slices((n, n + 1), (slice(None), slice(n // 2))))
