@@ -1,5 +1,6 @@
 """Operators, exact costs and the choice of shards."""
 
+from tapestry_plan.generators import bernoulli, dropout, integers, normal, uniform
 from tapestry_plan.graph import (
     BUILTIN_OPS,
     Attrs,
@@ -119,6 +120,7 @@ __all__ = [
     "average_pool",
     "batch_normalization",
     "before_softmax",
+    "bernoulli",
     "check_pieces",
     "check_selection",
     "clip",
@@ -126,11 +128,13 @@ __all__ = [
     "conv",
     "demo_model",
     "div",
+    "dropout",
     "exp",
     "gemm",
     "global_average_pool",
     "global_max_pool",
     "he_random",
+    "integers",
     "layer_normalization",
     "leaky_relu",
     "light_model",
@@ -143,6 +147,7 @@ __all__ = [
     "motion",
     "move_selection",
     "mul",
+    "normal",
     "operation",
     "plan",
     "project",
@@ -164,4 +169,5 @@ __all__ = [
     "sub",
     "sum_n",
     "tanh",
+    "uniform",
 ]

@@ -172,8 +172,10 @@ def _view(
 ) -> View:
     """Return the view, once it is known to lie in its address space."""
     low = high = address
-    axes = [((n, by),) for n, by in zip(shape, strides, strict=True)]
-    for ((n, by),) in axes:
+    axes: list[strided.Levels] = []
+    for level in zip(shape, strides, strict=True):
+        axes.append((level,))
+        n, by = level
         if by < 0:
             low += (n - 1) * by
         else:
@@ -183,9 +185,11 @@ def _view(
             f"as_view: shape {shape} with strides {strides} from address {address:#x} reaches from {low} to "
             f"{high + itemsize}, beyond the addresses [0, 2**64); make the view within a buffer"
         )
-    view = view_of((*shape, itemsize), AtAddress(address, shape, strides, itemsize, owner), (home,))
-    if view.shape and 0 not in view.shape:  # what `AtAddress.strided` returns
-        view._cache["strided"] = home, (address, (*axes, ((itemsize, 1),)))
+    cells = (*shape, itemsize)
+    view = view_of(cells, AtAddress(address, shape, strides, itemsize, owner), (home,))
+    if 0 not in cells:  # what `AtAddress.strided` returns
+        axes.append(((itemsize, 1),))
+        view._cache["strided"] = home, (address, tuple(axes))
     return view
 
 
