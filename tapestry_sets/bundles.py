@@ -21,6 +21,31 @@ class Shatters(Exception):
     """What is asked for needs more products than allowed."""
 
 
+class Tries:
+    """How often something may still be tried before `Shatters` is raised.
+
+    Examples
+    --------
+    >>> tries = Tries(2)
+    >>> tries.take(2)
+    >>> tries.take()
+    Traceback (most recent call last):
+        ...
+    tapestry_sets.bundles.Shatters
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+    def take(self, many: int = 1) -> None:
+        """Note that it is tried once or more often."""
+        self.left -= many
+        if self.left < 0:
+            raise Shatters
+
+
 class Bundle(NamedTuple):
     """Linear forms of common digits: form f is ``origin[f] + sum(digit * steps[f])`` over ``0 <= digit < count``.
 

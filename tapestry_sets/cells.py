@@ -2,8 +2,9 @@
 
 The numbers come straight from the view's pieces, as setts where they are few. Where an explicit set would shatter,
 they are the elements of one set whose numbers are in the next, and so on, as far as a chain of views reads its sources
-in order; where copies of a pattern lie within each other, they are sums of steps, and linear equations answer. What
-these do not decide isl does, within a limit.
+in order; where copies of a pattern lie within each other, they are sums of steps, and linear equations answer. A
+view that is none of these is asked before its last renumbering, where it may be plain (see `preimage`). What these do
+not decide isl does, within a limit.
 
 Cells are listed as the last resort alone: decided so where isl has refused or is not installed, and counted so where
 sums of steps or chains of views lie within each other in no order, for which no other counter is known. `tally` tells
@@ -54,6 +55,7 @@ from tapestry_sets.maps import (
 )
 from tapestry_sets.nest import Nest, contains_each
 from tapestry_sets.patches import read_patches
+from tapestry_sets.preimage import MOST_PRODUCTS, Turn, turned
 from tapestry_sets.progression import Progression, combine, explicit_setts, interleaved_copies, interval, reach
 from tapestry_sets.reading import (
     Axis,
@@ -79,10 +81,6 @@ T = TypeVar("T")
 
 COUNT_LIMIT = 2_000_000
 """How many cells may be listed or counted one by one, where nothing better answers, before `TooHard` is raised."""
-LIST_LIMIT = 100_000
-"""A view of at most so many cells is listed rather than handed to isl for long."""
-FEW_OPERATIONS = 100_000
-"""How many of isl's operations may make a set of cells that could be listed."""
 MAX_CORNER_RANK = 10
 """Views of a higher rank have too many corners to look at."""
 MOST_COPIES = 8
@@ -105,7 +103,7 @@ class Cells:
     ----------
     shape : tuple of int
         Of the view.
-    pieces : tuple of Piece
+    pieces : sequence of Piece
         Those that read the allocation.
     home : tuple of int
         The allocation's shape.
@@ -118,7 +116,7 @@ class Cells:
     """
 
     shape: tuple[int, ...]
-    pieces: tuple[Piece, ...]
+    pieces: Sequence[Piece]
     home: tuple[int, ...]
     extent: int
     setts: Integers | None
@@ -192,9 +190,8 @@ class Cells:
 
     def _decided(self, by_list: Callable[[], T | None], by_isl: Callable[..., T], what: str, *others: Cells) -> T:
         """What isl answers about the numbers, else a list of them; `by_list` returns None where they are too many."""
-        short = min(prod(cells.shape) for cells in (self, *others)) <= LIST_LIMIT
         try:
-            numbers = [cells.to_isl(FEW_OPERATIONS if short else isl.BUILD_OPERATIONS) for cells in (self, *others)]
+            numbers = [cells.to_isl() for cells in (self, *others)]
             return self._ask(what, lambda: by_isl(*numbers), isl.MAX_OPERATIONS)
         except TooHard:
             found = by_list()
@@ -313,6 +310,12 @@ class Cells:
                 return some_common(self.around, other.around, 0, self.extent, may_list=False, by_isl=False)
         with suppress(TooHard, TooManyPieces):
             return self._common_within(other)
+        if self._shatters or other._shatters:
+            z = self._sampled_common(other)
+            if z is not None:
+                return z
+        with suppress(TooHard, TooManyPieces):
+            return self._common_before(other)
         if both:
             return some_common(self.around, other.around, 0, self.extent, may_list=False)
         if self._shatters or other._shatters:
@@ -334,6 +337,8 @@ class Cells:
         return found
 
     def _found_diagonal(self) -> tuple[Piece, tuple[int, ...]] | None:
+        if isinstance(self.setts, Setts) and self.setts.count(0, self.extent) == self.extent:
+            return None  # a product, whatever the pieces
         if len(self.pieces) == 1 and is_skew(self.pieces[0]):
             return self.pieces[0], self.shape
         with suppress(TooManyPieces):
@@ -372,6 +377,75 @@ class Cells:
             raise TooManyPieces(f"two views of {len(mine)} and {len(theirs)} progressions are too many pairs")
         return product(mine, theirs)
 
+    # -- where the cells are no few setts: the same question before the view's last renumbering
+
+    @property
+    def _turned(self) -> tuple[Cells, Turn] | None:
+        """The numbers read before the last renumbering, and the steps from there on; see `preimage`."""
+        if "turned" not in self._known:
+            self._known["turned"] = None
+            parts = turned(self.pieces[0], self.shape, self.home) if len(self.pieces) == 1 else None
+            if parts is not None:
+                piece, turn = parts
+                inner = turn.renumbering.from_shape
+                self._known["turned"] = read_cells((piece,), piece.source, self.shape, inner, turn.extent), turn
+        known: tuple[Cells, Turn] | None = self._known["turned"]
+        return known
+
+    def _before(self, other: Cells) -> tuple[Cells, Cells, Turn]:
+        """These cells and others by their numbers before this view's last turn, and the turn.
+
+        The others' are all numbers that the turn takes to their cells.
+
+        Raises
+        ------
+        TooManyPieces
+            If these are setts, there is no turn, or the others' are not few.
+        """
+        if isinstance(self.setts, Setts) or self._turned is None:
+            raise TooManyPieces(f"{self._name} is not asked before its last renumbering")
+        head, turn = self._turned
+        if other._turned is not None and not isinstance(other.setts, Setts) and other._turned[1].is_like(turn):
+            return head, other._turned[0], turn
+        with limits(max_pieces=min(MOST_PRODUCTS, current().max_pieces)):
+            pulled = Setts._of(turn.pull(other._runs()))
+        return head, Cells((pulled.count(0, turn.extent),), (), head.home, head.extent, pulled), turn
+
+    def _runs(self) -> Iterator[Progression]:
+        """The row-major numbers as disjoint progressions."""
+        if not isinstance(self.setts, Setts):
+            raise TooManyPieces(f"the cells that {self._name} reads are no setts")
+        return (p for member in self.setts.members for p in sums_of(member.nest, 0, self.extent))
+
+    def _common_before(self, other: Cells) -> int | None:
+        """A common number, found before the last turn of one of the views, or None; TooManyPieces as for `_before`."""
+        try:
+            head, others, turn = self._before(other)
+        except TooManyPieces:
+            head, others, turn = other._before(self)
+        z = head._closed_common(others)
+        return None if z is None else turn.apply(z)
+
+    def _is_subset_before(self, other: Cells) -> bool:
+        """Whether others hold all these cells, told before the last turn of one; TooManyPieces as for `_before`."""
+        with suppress(TooManyPieces):
+            head, others, _ = self._before(other)
+            return head._closed_subset(others)
+        head, others, turn = other._before(self)
+        if not turn.is_injective:
+            raise TooManyPieces(f"a cell that {self._name} reads has several numbers")
+        return others.closed_size == self.closed_size and others._closed_subset(head)
+
+    def _count_before(self, other: Cells) -> int:
+        """How many numbers are in both, counted before the last turn of one view; TooManyPieces as for `_before`."""
+        try:
+            head, others, turn = self._before(other)
+        except TooManyPieces:
+            head, others, turn = other._before(self)
+        if not turn.is_injective:
+            raise TooManyPieces(f"a cell that {self._name} reads has several numbers")
+        return head._closed_count(others)
+
     # -- where the cells are no few setts: what is known of a set around them
 
     @property
@@ -396,17 +470,21 @@ class Cells:
             return sums_common(self.sums, (number, ())) is not None
         return self.index_of(Relinearize((self.extent,), self.home).apply((number,))) is not None
 
+    def _sampled_common(self, other: Cells) -> int | None:
+        """A common number among some of each; None where none of these is."""
+        for cells, others in ((self, other), (other, self)):
+            sample = cells.sample
+            keep = None if sample is None else others._hold(sample)
+            if sample is not None and keep is not None and keep.any():
+                return int(sample[keep][0])
+        return None
+
     def _tried_common(self, other: Cells) -> int | None:
         """A common number among those that the sets around both share here and there; None if these share none."""
         one, two = self.around, other.around
         z = some_common(one, two, 0, self.extent, may_list=False)
         if z is None:
             return None
-        for cells, others in ((self, other), (other, self)):
-            sample = cells.sample
-            keep = None if sample is None else others._hold(sample)
-            if sample is not None and keep is not None and keep.any():
-                return int(sample[keep][0])
         last = min([ends[1] for s in (one, two) if (ends := ends_of(s, self.extent))])
         for k in range(TRIED):
             z = some_common(one, two, z + (last - z) * k // TRIED, last + 1, may_list=False)
@@ -439,13 +517,7 @@ class Cells:
     def issubset(self, other: Cells) -> bool:
         """Return whether every cell is in `other`."""
         with suppress(TooHard, TooManyPieces):
-            if self.setts is not None and other.setts is not None:
-                return is_subset(self.setts, other.setts, 0, self.extent, may_list=False)
-            if self._shatters or other._shatters:
-                return self._tried_subset(other)
-            size = self.closed_size
-            if size is not None:
-                return self._closed_count(other) == size
+            return self._closed_subset(other)
 
         def by_list() -> bool | None:
             with suppress(TooHard, TooManyPieces):
@@ -455,6 +527,20 @@ class Cells:
             return None if common is None else len(common) == self.size
 
         return self._decided(by_list, lambda a, b: bool(a.is_subset(b)), "whether a view contains another", other)
+
+    def _closed_subset(self, other: Cells) -> bool:
+        """Whether every cell is in `other`; TooHard or TooManyPieces where that is open."""
+        if self.setts is not None and other.setts is not None:
+            with suppress(TooHard, TooManyPieces):
+                return is_subset(self.setts, other.setts, 0, self.extent, may_list=False)
+        with suppress(TooHard, TooManyPieces):
+            return self._is_subset_before(other)
+        if self._shatters or other._shatters:
+            return self._tried_subset(other)
+        size = self.closed_size
+        if size is None:
+            raise TooHard(f"how many cells {self._name} reads is not known")
+        return self._closed_count(other) == size
 
     def count_common(self, other: Cells) -> int:
         """Return how many cells are in both; TooHard if they are too many to count one by one."""
@@ -473,6 +559,8 @@ class Cells:
         """How many numbers are in both; TooHard or TooManyPieces where that is open."""
         with suppress(TooHard, TooManyPieces):
             return sum([count_cells(piece, axes) for piece, axes in self._within(other)])
+        with suppress(TooHard, TooManyPieces):
+            return self._count_before(other)
         if self.setts is not None and other.setts is not None:
             return count_common(self.setts, other.setts, 0, self.extent, may_list=False)
         pairs = self._pairs_with(other)
@@ -639,7 +727,6 @@ def read_cells(
     shape: Sequence[int],
     home: Sequence[int],
     extent: int,
-    chain: Sequence[Setts] = (),
 ) -> Cells:
     """Return the cells of source number `source`, an allocation of shape `home`, that a view reads.
 
@@ -652,22 +739,33 @@ def read_cells(
         Of the view and of the allocation.
     extent : int
         The allocation's number of cells.
-    chain : sequence of Setts
-        Where they are known, sets each of which is filled with the next, so that the first holds the view's cells.
     """
     mine = tuple(piece for piece in pieces if piece.source == source)
-    setts: Integers | None = None
+    setts: Setts | None = None
     sums: Progression | None = None
-    if chain:
-        setts = in_few_setts(filled(chain), extent)
-    else:
-        with suppress(TooManyPieces):
-            found = _flat_cells(mine, tuple(shape), tuple(home), extent)
-            if isinstance(found, Setts):
-                setts = found
-            else:
-                sums = found
+    with suppress(TooManyPieces):
+        found = _flat_cells(mine, tuple(shape), tuple(home), extent)
+        if isinstance(found, Setts):
+            setts = found
+        else:
+            sums = found
     return Cells(tuple(shape), mine, tuple(home), extent, setts, sums)
+
+
+def filled_cells(chain: Sequence[Setts], pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int]) -> Cells:
+    """Return the cells of an allocation of shape `home` that a view reads, where sets are known.
+
+    Parameters
+    ----------
+    chain : sequence of Setts
+        Each of them is filled with the next, so that the first holds the view's cells.
+    pieces : sequence of Piece
+        Of the view, those that read the allocation; they are not looked at here.
+    shape, home : sequence of int
+        Of the view and of the allocation.
+    """
+    extent = prod(home)
+    return Cells(tuple(shape), pieces, tuple(home), extent, in_few_setts(filled(chain), extent))
 
 
 def local_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...]) -> Setts | None:
@@ -679,7 +777,7 @@ def local_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[i
 
 
 def _flat_cells(
-    pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...], extent: int
+    pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int
 ) -> Setts | Progression:
     """The row-major numbers of the cells that pieces read, as sums where these lie within each other too often."""
     if 0 in shape or not extent:
@@ -697,9 +795,11 @@ def _flat_cells(
 def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:
     """The union of disjoint unions: parts apart from all others are only put beside them."""
     sizes = [sum([nests.count(s, 0, extent) for s in part]) for part in parts]
+    order = sorted(range(len(parts)), key=lambda k: -sizes[k])
+    few = [k for k in order if sizes[k] <= MOST_LISTED] if len(parts) > FEW else []
     total: list[Nest] = []
     is_merged = True
-    for k in sorted(range(len(parts)), key=lambda k: -sizes[k]):
+    for k in order[: len(order) - len(few)]:
         if total and _are_apart(total, parts[k], extent):
             total = [*total, *parts[k]]
             is_merged = False
@@ -709,7 +809,30 @@ def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:
                 continue
         total = unions.union(total, parts[k], (0, extent)) if total else parts[k]
         is_merged = True
-    return total if is_merged else merge_nests(total)
+    if few:
+        total = [*total, *_beside(total, [parts[k] for k in few], extent)]
+    return total if is_merged and not few else merge_nests(total)
+
+
+MOST_LISTED = 16
+"""Of many parts, those of so few numbers are compared by these."""
+
+
+def _beside(total: Sequence[Nest], parts: Sequence[Sequence[Nest]], extent: int) -> list[Nest]:
+    """The numbers of short parts that are neither in a union nor in a part before, as disjoint nests."""
+    found: list[Nest] = []
+    seen: set[int] = set()
+    for part in parts:
+        for nest in part:
+            numbers = [nests.nth(nest, k) for k in range(nests.count(nest, 0, extent))]
+            new = [z for z in numbers if z not in seen and not any(nests.contains(s, z) for s in total)]
+            seen.update(new)
+            found += [nest] if len(new) == len(numbers) else [m for z in new for m in _single(z, extent)]
+    return found
+
+
+def _single(z: int, extent: int) -> list[Nest]:
+    return [m.nest for m in explicit_setts((z, ()), extent).members]
 
 
 def _are_apart(xs: Sequence[Nest], ys: Sequence[Nest], extent: int) -> bool:

@@ -7,12 +7,13 @@ composition, simplification, JSON) looks at pieces only and never at kinds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import product
+from itertools import islice, product
 from math import prod
-from typing import Any
+from operator import sub
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ from tapestry_sets.affine import (
     matrix_rank,
     regions_of,
 )
+from tapestry_sets.bundles import Tries
 from tapestry_sets.limits import TooManyPieces, check_pieces
 from tapestry_sets.nest import contains_each
 from tapestry_sets.progression import (
@@ -45,6 +47,7 @@ from tapestry_sets.region import Region, Regions
 from tapestry_sets.sett import Sett
 from tapestry_sets.stripe import Int64Array, Stripe
 
+T = TypeVar("T")
 INT64_MAX = 2**63 - 1
 
 
@@ -435,6 +438,44 @@ def identity_piece(rank: int, source: int = 0) -> Piece:
     return Piece(source, (), IndexMap((), rank))
 
 
+class _HasPieces(Protocol):
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """Some pieces."""
+
+
+class PiecesOf(Sequence[Piece]):
+    """The pieces of a view that read one source, composed when the first of them is asked for.
+
+    Parameters
+    ----------
+    view : object with `pieces`
+    source : int
+    """
+
+    __slots__ = ("_source", "_view")
+
+    def __init__(self, view: _HasPieces, source: int) -> None:
+        self._view = view
+        self._source = source
+
+    @overload
+    def __getitem__(self, k: int) -> Piece: ...
+    @overload
+    def __getitem__(self, k: slice) -> tuple[Piece, ...]: ...
+    def __getitem__(self, k: int | slice) -> Piece | tuple[Piece, ...]:
+        return self._pieces()[k]
+
+    def __len__(self) -> int:
+        return len(self._pieces())
+
+    def __iter__(self) -> Iterator[Piece]:
+        return iter(self._pieces())
+
+    def _pieces(self) -> tuple[Piece, ...]:
+        return tuple([piece for piece in self._view.pieces if piece.source == self._source])
+
+
 def region_to_dict(region: Region) -> dict[str, Any]:
     """Return a region as plain lists: each axis a list of stripes [on, off, phase].
 
@@ -589,17 +630,22 @@ def push(piece: Piece, grids: list[Grid], stop: int | None = None) -> tuple[list
         step = piece.map.steps[prefix]
         if isinstance(step, AffineMap):
             apart = apart and is_injective(step, grids)
-            grids = [g for grid in grids for g in affine_image(grid, step)]
+            grids = _few(g for grid in grids for g in affine_image(grid, step))
         else:
-            grids = [g for grid in grids for g in renumbered(grid, step)]
-        if len(grids) > MAX_GRIDS:
-            raise TooManyPieces(
-                f"the image needs {len(grids)} products after step {prefix}, more than {MAX_GRIDS}; "
-                "ask overlaps(), which needs no explicit set"
-            )
+            grids = _few(g for grid in grids for g in renumbered(grid, step))
         if not apart:
             grids = list(dict.fromkeys(grids))
     return grids, apart
+
+
+def _few(grids: Iterable[T]) -> list[T]:
+    """The grids, unless they are too many: then no more of them are made."""
+    found = list(islice(grids, MAX_GRIDS + 1))
+    if len(found) > MAX_GRIDS:
+        raise TooManyPieces(
+            f"the image needs more than {MAX_GRIDS} products of progressions; ask overlaps(), which needs no explicit set"
+        )
+    return found
 
 
 def is_injective(m: AffineMap, grids: Sequence[Grid]) -> bool:
@@ -714,7 +760,7 @@ def unflatten_grid(p: Progression, shape: Sequence[int]) -> list[Grid]:
         return [()]
     partial: list[tuple[Progression, Grid]] = [(p, ())]
     for n in shape[:0:-1]:
-        partial = [(high, (low, *done)) for rest, done in partial for high, low in split_progression(rest, n)]
+        partial = _few((high, (low, *done)) for rest, done in partial for high, low in split_progression(rest, n))
     return [(high, *done) for high, done in partial]
 
 
@@ -761,17 +807,33 @@ def _hull_after(step: Step, box: Box) -> Box:
     if isinstance(step, AffineMap):
         return _affine_hull(step, box)
     if not step.to_shape:
-        return Box((), ())
+        return _box((), ())
     first = reached = 0
     for low, extent, n in zip(box.start, box.shape, step.from_shape, strict=True):
         first, reached = first * n + low, reached * n + extent - 1
-    row = prod(step.to_shape[1:])
-    top, bottom = first // row, (first + reached) // row
-    if top == bottom and step.out_rank > 1:
-        inner = Relinearize._of((row,), step.to_shape[1:])
-        rest = _hull_after(inner, Box((first - top * row,), (reached + 1,)))
-        return Box((top, *rest.start), (1, *rest.shape))
-    return Box((top, *(0,) * (step.out_rank - 1)), (bottom - top + 1, *step.to_shape[1:]))
+    start, shape, to = [], [], step.to_shape
+    for k in range(1, len(to)):
+        row = prod(to[k:])
+        top, bottom = first // row, (first + reached) // row
+        start.append(top)
+        shape.append(bottom - top + 1)
+        if top != bottom:
+            return _box((*start, *(0,) * (len(to) - k)), (*shape, *to[k:]))
+        first -= top * row
+    return _box((*start, first), (*shape, reached + 1))
+
+
+_new = object.__new__
+_slots: Any = Box
+_set_start, _set_shape = _slots.start.__set__, _slots.shape.__set__
+
+
+def _box(start: tuple[int, ...], shape: tuple[int, ...]) -> Box:
+    """The box of plain integers that are known to fit."""
+    made = _new(Box)
+    _set_start(made, start)
+    _set_shape(made, shape)
+    return made
 
 
 def _affine_hull(step: AffineMap, box: Box) -> Box:
@@ -787,7 +849,7 @@ def _affine_hull(step: AffineMap, box: Box) -> Box:
                 reached -= c * (n - 1)
         start.append(low)
         shape.append(reached + 1)
-    return Box(tuple(start), tuple(shape))
+    return _box(tuple(start), tuple(shape))
 
 
 def _pull(step: Step, inside: list[Grid], box: Box) -> list[Grid]:
@@ -834,6 +896,7 @@ def compose_pieces(
     outer: Iterable[Piece],
     inner: Mapping[int, Sequence[Piece]] | Sequence[Sequence[Piece]],
     shape: Sequence[int] | None = None,
+    work: Tries | None = None,
 ) -> tuple[Piece, ...]:
     """Return the pieces of a view of views.
 
@@ -845,6 +908,8 @@ def compose_pieces(
         The pieces of each inner view by its number among the outer view's sources; their sources are kept.
     shape : sequence of int, optional
         The outer view's shape. With it, pieces that never apply and guards that always hold are dropped.
+    work : Tries, optional
+        What may still be done: a step or a guard of a composed piece is one try, as are four pieces looked at.
 
     Returns
     -------
@@ -855,6 +920,10 @@ def compose_pieces(
     ------
     ValueError
         If the outer view reads a source that `inner` lacks.
+    TooManyPieces
+        If more pieces are needed than `limits` allow.
+    Shatters
+        If more work is needed.
 
     Examples
     --------
@@ -876,8 +945,12 @@ def compose_pieces(
     for piece in outer:
         if piece.source >= 0 and piece.source not in table:
             raise ValueError(f"compose_pieces: the outer view reads source {piece.source}; given are {sorted(table)}")
-        composed += _under(piece, table[piece.source], box) if piece.source >= 0 else [piece]
+        found = _under(piece, table[piece.source], box) if piece.source >= 0 else [piece]
+        composed += found
         check_pieces(len(composed), "composition of views", "ask about a part of the view, or raise max_pieces")
+        if work is not None:
+            looked = len(table[piece.source]) // 4 if piece.source >= 0 else 0
+            work.take(looked + sum([len(p.guards) + len(p.map.steps) for p in found]))
     if not any(piece.guards for piece in composed):
         box = None
     simple = (simplify_piece(piece, box) for piece in composed)
@@ -997,13 +1070,14 @@ def _meet(region: Region, hull: Box) -> Box | None:
         return None
     start = tuple(map(max, bounds[0], hull.start))
     stop = tuple(map(min, bounds[1], hull.stop))
-    if any(a >= b for a, b in zip(start, stop, strict=True)):
+    shape = tuple(map(sub, stop, start))
+    if shape and min(shape) <= 0:
         return None
     if not region.is_box:
         found = [(nests.find(s, a), nests.rfind(s, b - 1)) for s, a, b in zip(region.nests, start, stop, strict=True)]
         if any(first is None or last is None or first > last for first, last in found):
             return None
-    return Box.from_bounds(start, stop)
+    return _box(start, shape)
 
 
 def _pull_guard(step: AffineMap, region: Region, before: Box) -> Region | None:

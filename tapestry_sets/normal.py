@@ -6,11 +6,13 @@ pair, where these share indices. The other way, a view is built anew from its pa
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from tapestry_sets.affine import Box, regions_of
-from tapestry_sets.bundles import Bundle, Shatters, in_region, unflattened
+from tapestry_sets.bundles import Bundle, Shatters, Tries, in_region, unflattened
 from tapestry_sets.folding import fold
+from tapestry_sets.limits import current
 from tapestry_sets.maps import Piece
 from tapestry_sets.patches import Constant, Flat, Patch, patch_of, read_patches, resolved, through
 from tapestry_sets.progression import Grid, Progression, progression
@@ -33,7 +35,16 @@ class Opaque:
         self.view = view
 
 
-def flat_of(pieces: Iterable[Piece], shape: Sequence[int], sources: Sequence[tuple[tuple[int, ...], Flat]]) -> Flat:
+TRIES = 32
+"""How often a view's products are taken through patches of patches, more than twice for each of them."""
+
+
+def flat_of(
+    pieces: Iterable[Piece],
+    shape: Sequence[int],
+    sources: Sequence[tuple[tuple[int, ...], Flat]],
+    most: int = MAX_PATCHES,
+) -> Flat:
     """Return the normal form of a view without empty axes, from those of its sources.
 
     Parameters
@@ -43,11 +54,13 @@ def flat_of(pieces: Iterable[Piece], shape: Sequence[int], sources: Sequence[tup
     shape : sequence of int
         Of the view.
     sources : sequence of (shape, Flat)
+    most : int
+        How many patches it may have.
 
     Raises
     ------
     Shatters
-        If it would have more than `MAX_PATCHES` patches, or too many stages.
+        If it would have more than `most` patches, or too many stages.
 
     Examples
     --------
@@ -57,15 +70,17 @@ def flat_of(pieces: Iterable[Piece], shape: Sequence[int], sources: Sequence[tup
     (Patch(at=0, cell=3, digits=((2, 1, 1),), home='A'), Patch(at=2, cell=0, digits=((3, 1, 1),), home='A'))
     """
     found: list[Patch] = []
+    tries = Tries(TRIES + 2 * sum([len(flat.patches) for _, flat in sources]))
     for piece in pieces:
         home, flat = sources[piece.source] if piece.source >= 0 else ((), None)
-        for bundle in read_patches(piece, shape, home, MAX_PATCHES):
+        for bundle in read_patches(piece, shape, home, most):
             if flat is None:
                 assert piece.fill is not None, "a constant has a value"
                 found.append(patch_of(bundle, Constant(piece.fill)))
             else:
-                found += resolved(bundle, flat)
-        if len(found) > MAX_PATCHES:
+                tries.left = max(tries.left, 0) + 2
+                found += resolved(bundle, flat, tries)
+        if len(found) > most:
             raise Shatters
     return _flat(found)
 
@@ -77,8 +92,11 @@ def flat_over(bundle: Bundle, flat: Flat) -> Flat:
 
 def _flat(patches: list[Patch]) -> Flat:
     folded = fold(patches)
-    if any(isinstance(patch.home, Flat) for patch in folded):  # folded, some may be spelt out after all
-        folded = fold([one for patch in folded for one in resolved(patch.bundle, patch.home)])
+    longer = {patch for patch in folded if isinstance(patch.home, Flat)}.difference(patches)
+    if longer:  # folded, these may be spelt out after all
+        tries = Tries(TRIES + 2 * len(folded))
+        each = [resolved(p.bundle, p.home, tries) if p in longer else [p] for p in folded]
+        folded = fold([one for part in each for one in part])
     stages = max([patch.home.stages + 1 for patch in folded if isinstance(patch.home, Flat)], default=0)
     if stages > MAX_STAGES:
         raise Shatters
@@ -88,8 +106,15 @@ def _flat(patches: list[Patch]) -> Flat:
 # ------------------------------------------------------------------------------------------------ the same or not
 
 
+COMPARED = 16
+"""Taking a bundle through a patch, to compare what both read, takes as long as so many branches of the budget."""
+
+
 def agree(one: Flat, two: Flat, limit: int = MAX_PATCHES) -> bool | None:
     """Return whether two views of one size read the same cell at each index; None if that is not known.
+
+    Both are gone through in the order of their indices, and patches are compared where they share some: that is
+    given up where it takes more than the budget of `tapestry_sets.limits`.
 
     Examples
     --------
@@ -101,30 +126,35 @@ def agree(one: Flat, two: Flat, limit: int = MAX_PATCHES) -> bool | None:
     """
     if one == two:
         return True
-    theirs = set(two.patches)
+    mine, theirs = set(one.patches), set(two.patches)
+    comparison = _Comparison(limit, Tries(max(current().budget // COMPARED, 1)))
     known: bool | None = True
-    for patch in one.patches:
-        if patch in theirs:
-            continue
-        for other in two.patches:
-            if other.at > patch.last:
-                break
-            if other.last < patch.at:
-                continue
-            same = _agree_on(patch, other, limit)
-            if same is False:
-                return False
-            known = None if same is None else known
+    for patch, other in _sharing(
+        [patch for patch in one.patches if patch not in theirs],
+        [patch for patch in two.patches if patch not in mine],
+    ):
+        same = comparison.patches(patch, other)
+        if same is False:
+            return False
+        known = None if same is None else known
+        if comparison.tries.left < 0:
+            return None
     return known
 
 
-def _agree_on(one: Patch, two: Patch, limit: int) -> bool | None:
-    """Whether two patches read the same at all indices that they share; None if that is not known."""
-    try:
-        common = through(one.bundle.mapped((1, 0)), two, limit)
-        return _all_same([_same_cells(part, one.home, two.home, limit) for part in common])
-    except Shatters:
-        return None
+def _sharing(one: Sequence[Patch], two: Sequence[Patch]) -> Iterator[tuple[Patch, Patch]]:
+    """The pairs of patches, each in the order of first indices, whose ranges of indices meet."""
+    reached: list[tuple[int, Patch]] = []  # by other patches that begin before this one ends: (last index, patch)
+    k = 0
+    for patch in one:
+        last = patch.last
+        while k < len(two) and two[k].at <= last:
+            reached.append((two[k].last, two[k]))
+            k += 1
+        reached = [(end, other) for end, other in reached if end >= patch.at]
+        for _, other in reached:
+            if other.at <= last:
+                yield patch, other
 
 
 def _all_same(answers: Iterable[bool | None]) -> bool | None:
@@ -136,31 +166,46 @@ def _all_same(answers: Iterable[bool | None]) -> bool | None:
     return known
 
 
-def _same_cells(part: Bundle, one: Hashable, two: Hashable, limit: int) -> bool | None:
-    """Whether both forms of a bundle, cells of two homes, are the same cell for all digits."""
-    if one == two:
-        equal = part.origin[0] == part.origin[1] and all(steps[0] == steps[1] for _, steps in part.digits)
-        if equal or not isinstance(one, (Flat, Opaque)):
-            return equal
-    if isinstance(one, Flat):
-        deeper = [(cut, patch.home) for cut, patch in _below(part.mapped((1, 0)), one, limit)]
-        return _all_same([_same_cells(cut, two, home, limit) for cut, home in deeper])
-    if isinstance(two, Flat):
-        deeper = [(cut, patch.home) for cut, patch in _below(part, two, limit)]
-        return _all_same([_same_cells(cut, one, home, limit) for cut, home in deeper])
-    return None if isinstance(one, Opaque) or isinstance(two, Opaque) else False
+class _Comparison(NamedTuple):
+    """What comparing two views may take: parts of a pair of patches, and how often a bundle is taken through one."""
 
+    limit: int
+    tries: Tries
 
-def _below(part: Bundle, flat: Flat, limit: int) -> list[tuple[Bundle, Patch]]:
-    """The parts of a bundle whose second form is an index of `flat`, with its cell in place of the index."""
-    low, high = part.bounds(1)
-    found: list[tuple[Bundle, Patch]] = []
-    for patch in flat.patches:
-        if patch.at <= high and patch.last >= low:
-            found += [(cut, patch) for cut in through(part, patch, limit)]
-        if len(found) > limit:
-            raise Shatters
-    return found
+    def patches(self, one: Patch, two: Patch) -> bool | None:
+        """Whether two patches read the same at all indices that they share; None if that is not known."""
+        try:
+            self.tries.take()
+            common = through(one.bundle.mapped((1, 0)), two, self.limit)
+            return _all_same([self.cells(part, one.home, two.home) for part in common])
+        except Shatters:
+            return None
+
+    def cells(self, part: Bundle, one: Hashable, two: Hashable) -> bool | None:
+        """Whether both forms of a bundle, cells of two homes, are the same cell for all digits."""
+        if one == two:
+            equal = part.origin[0] == part.origin[1] and all(steps[0] == steps[1] for _, steps in part.digits)
+            if equal or not isinstance(one, (Flat, Opaque)):
+                return equal
+        if isinstance(one, Flat):
+            deeper = [(cut, patch.home) for cut, patch in self.below(part.mapped((1, 0)), one)]
+            return _all_same(self.cells(cut, two, home) for cut, home in deeper)
+        if isinstance(two, Flat):
+            deeper = [(cut, patch.home) for cut, patch in self.below(part, two)]
+            return _all_same(self.cells(cut, one, home) for cut, home in deeper)
+        return None if isinstance(one, Opaque) or isinstance(two, Opaque) else False
+
+    def below(self, part: Bundle, flat: Flat) -> list[tuple[Bundle, Patch]]:
+        """The parts of a bundle whose second form is an index of `flat`, with its cell in place of the index."""
+        low, high = part.bounds(1)
+        found: list[tuple[Bundle, Patch]] = []
+        for patch in flat.patches:
+            if patch.at <= high and patch.last >= low:
+                self.tries.take()
+                found += [(cut, patch) for cut in through(part, patch, self.limit)]
+            if len(found) > self.limit:
+                raise Shatters
+        return found
 
 
 # ----------------------------------------------------------------------------------------------------- the mirror

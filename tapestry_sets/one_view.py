@@ -106,7 +106,11 @@ def twice(view: Reading) -> InternalOverlap | None:
     TooHard
         If neither equations nor counts decide.
     """
-    for allocation, cells in view.cells.items():
+    each = view.cells
+    sizes = [cells.closed_size for cells in each.values()]
+    if None not in sizes and sum(filter(None, sizes)) == prod(view.shape):
+        return None  # as many cells as indices
+    for allocation, cells in each.items():
         try:
             found = _twice_in_bundles(cells)
         except (Shatters, TooHard):

@@ -8,11 +8,12 @@ is left is asked pair by pair, in columns where the parts are single stripes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +21,15 @@ import numpy.typing as npt
 from tapestry_sets.cell_sets import ends_of, nests_common
 from tapestry_sets.cells import COUNT_LIMIT, Cells
 from tapestry_sets.columns import answer_axis
+from tapestry_sets.explicit import from_items
 from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, current, limits
 from tapestry_sets.nest import Nest, clip, count, elements, repeat, runs
 from tapestry_sets.progression import Progression, as_interval, explicit_setts, progression, reach, split_progression
 from tapestry_sets.sett import Setts
-from tapestry_sets.tallies import helped
+from tapestry_sets.sieve import Sieve
 from tapestry_sets.views import Allocation, View
+
+T = TypeVar("T")
 
 Columns = npt.NDArray[Any]
 """One axis of int64, or of Python integers where int64 does not hold them."""
@@ -41,9 +45,11 @@ MAX_TURNS = 12
 FIRST_PAIRS, MOST_PAIRS = 1 << 12, 1 << 18
 """How many pairs are looked at in one pass: at first, and at most."""
 FEW_BYTES = 100_000
-"""So many bytes are listed rather than joined as sets, where their parts are no boxes."""
+"""Bytes of so short a span are sieved rather than joined as sets, where their parts are no boxes."""
 MAX_JOINED = 1000
 """How many setts the bytes of several members may be where they are counted by joining sets."""
+FEW_JOINED = 64
+"""How many different parts are joined as sets before they are sieved."""
 INT_EXACT = 1 << 61
 """Addresses that differ by less are told apart in int64."""
 
@@ -372,9 +378,10 @@ class Space:
         root[at] = found
         return min(found) == max(found)
 
-    def sharing(self) -> set[tuple[int, int]]:
-        """Return all pairs of members that share a byte here, the smaller number first."""
-        found: set[tuple[int, int]] = set()
+    def sharing(self) -> npt.NDArray[np.int64]:
+        """Return all pairs of members that share a byte here, the smaller number first, (pairs, 2) and in order."""
+        members = int(self.member.max()) + 1
+        found = [np.empty(0, np.int64)]
         for at in self.tangles(np.arange(len(self.parts))):
             for i, j in self.candidates(at):
                 shallow = self.shallow[i] & self.shallow[j]
@@ -383,8 +390,9 @@ class Space:
                 for k in np.flatnonzero(~shallow).tolist():
                     meet[k] = self.meet(int(i[k]), int(j[k]))
                 a, b = self.member[i[meet]], self.member[j[meet]]
-                found.update(zip(np.minimum(a, b).tolist(), np.maximum(a, b).tolist(), strict=True))
-        return {(a, b) for a, b in found if a != b}
+                apart = a != b
+                found.append((np.minimum(a, b) * members + np.maximum(a, b))[apart])
+        return np.stack(np.divmod(np.unique(np.concatenate(found)), members), 1)
 
 
 # -------------------------------------------------------------------------------------- intervals, arcs and labels
@@ -470,10 +478,10 @@ def _pairs_within(ids: Columns, ends: Columns) -> Iterator[tuple[Columns, Column
 
 
 class Cover:
-    """How many members read each byte of one memory, without listing bytes.
+    """How many members read each byte of one memory.
 
     Where the periods of all parts divide one another, bytes have digits in which parts are boxes; the boxes are swept
-    axis by axis. Else sets are joined one after the other.
+    axis by axis. Else few sets are joined one after the other, and many are sieved; see `sieve`.
 
     Parameters
     ----------
@@ -489,6 +497,7 @@ class Cover:
         periods = {P for part in parts for _, P, _ in part.tail}
         self.radices = tuple(sorted(periods, reverse=True))
         self.boxes = self._boxes()
+        self._sieved_parts: Sieve | None = None
 
     def _boxes(self) -> Columns | None:
         """Return the parts as boxes of digits, (boxes, digits, 2); None where they are no boxes."""
@@ -518,34 +527,20 @@ class Cover:
         return out
 
     def size(self, least: int) -> int:
-        """Return how many bytes at least so many members read; TooHard if too many would have to be listed."""
+        """Return how many bytes one or two members at least read; TooHard if that takes too long."""
         if self.boxes is not None:
             spans = _covered(self.boxes, least)
             return sum(prod(v - u for u, v in lead) * int((high - low).sum()) for lead, low, high in spans)
-        size, span = sum(part.size for part in self.parts), self.stop - self.start
-        if size > FEW_BYTES:
-            with suppress(TooHard, TooManyPieces), limits(max_pieces=min(MAX_JOINED, current().max_pieces)):
-                return self._joined(least, self.start, span).count(0, span)
-        return self._listed(least, size)
-
-    def _listed(self, least: int, size: int) -> int:
-        listed = []
-        for part in self.parts:
-            z = part.listed(self.start, self.extent) if size <= COUNT_LIMIT else None
-            if z is None:
-                raise TooHard(
-                    f"the bytes that at least {least} of several arrays read: their {size} bytes are no few setts, and "
-                    f"more than {COUNT_LIMIT} are not listed; ask for the overlap of two of them"
-                )
-            listed.append(z)
-        helped("listed")
-        _, many = np.unique(np.concatenate(listed), return_counts=True)
-        return int((many >= least).sum())
+        return self._in_turn(lambda: self._joined_size(least), lambda: self._sieve().sizes()[least - 1])
 
     def setts(self, least: int, origin: int, extent: int) -> Setts:
-        """Return the bytes that at least so many members read, from an origin on, with an extent as period."""
+        """Return the bytes that one or two members at least read, from an origin on, with an extent as period."""
         if self.boxes is None:
-            return self._joined(least, origin, extent)
+            ways = partial(self._joined, least, origin, extent), partial(self._sieved, least, origin, extent)
+            try:
+                return self._in_turn(*ways)
+            except TooHard as error:
+                raise TooManyPieces(str(error)) from None
         nests: list[Nest] = []
         for lead, low, high in _covered(self.boxes, least):
             check_pieces(len(nests) + len(low), "the bytes that arrays share", "nbytes and nbytes_shared need none")
@@ -555,6 +550,47 @@ class Cover:
                 p = progression(first, [*((b - a, P) for (a, b), P in sides), (v - u, 1)])
                 nests += [member.nest for member in explicit_setts(p, extent).members]
         return Setts._reduced(nests)
+
+    def _in_turn(self, joined: Callable[[], T], sieved: Callable[[], T]) -> T:
+        """Answer by joining sets or by the sieve: first by what is quick, and by the other if the first refuses."""
+        short = self.stop - self.start <= FEW_BYTES
+        few = len({part[1:4] for part in self.parts}) <= FEW_JOINED
+        if few and not short:
+            with suppress(TooHard, TooManyPieces):
+                return joined()
+            return sieved()
+        try:
+            return sieved()
+        except TooHard:
+            if not few and len(self.parts) > MAX_JOINED:
+                raise
+            return joined()
+
+    def _sieve(self) -> Sieve:
+        if self._sieved_parts is None:
+            bounded = [(part.start - self.start, part.length, part.tail) for part in self.parts if part.cells is None]
+            lists = [self._list(part) for part in self.parts if part.cells is not None]
+            self._sieved_parts = Sieve(bounded, lists)
+        return self._sieved_parts
+
+    def _list(self, part: Part) -> Columns:
+        z = part.listed(self.start, self.extent) if part.cells is None or part.cells.size <= COUNT_LIMIT else None
+        if z is None:
+            raise TooHard(
+                f"the bytes that several arrays read: {part.size} bytes of one are no few setts, and more than "
+                f"{COUNT_LIMIT} are not listed; ask for the overlap of two of them"
+            )
+        return z
+
+    def _sieved(self, least: int, origin: int, extent: int) -> Setts:
+        items = self._sieve().items(least)
+        moved = (item._replace(start=item.start + self.start - origin) for item in items)
+        return Setts._of(from_items(moved, 0, extent))
+
+    def _joined_size(self, least: int) -> int:
+        span = self.stop - self.start
+        with limits(max_pieces=min(MAX_JOINED, current().max_pieces)):
+            return self._joined(least, self.start, span).count(0, span)
 
     def _joined(self, least: int, origin: int, extent: int) -> Setts:
         """Return what `setts` does, joining the members' sets one after the other."""

@@ -9,11 +9,11 @@ own mirror.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tapestry_sets.affine import AffineMap
-from tapestry_sets.bundles import Bundle, Ints, Shatters, clip, in_region, split, unflattened, with_zero
+from tapestry_sets.bundles import Bundle, Ints, Shatters, Tries, clip, in_region, split, unflattened, with_zero
 from tapestry_sets.maps import Piece, Relinearize
 from tapestry_sets.strided import Levels
 
@@ -84,10 +84,11 @@ class Patch(NamedTuple):
         return None if rest else cell
 
 
-class Flat(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Flat:
     """What each index of a view reads, by row-major numbers: patches whose indices partition [0, size).
 
-    Attributes
+    Parameters
     ----------
     size : int
     patches : tuple of Patch
@@ -99,6 +100,19 @@ class Flat(NamedTuple):
     size: int
     patches: tuple[Patch, ...]
     stages: int
+    _hashed: list[int] = field(default_factory=list, init=False, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Flat):
+            return NotImplemented
+        if self is other or hash(self) != hash(other):
+            return self is other
+        return self.size == other.size and self.patches == other.patches
+
+    def __hash__(self) -> int:
+        if not self._hashed:  # once: patches of patches share what lies below them, and it would be met time and again
+            self._hashed.append(hash((self.size, self.patches)))
+        return self._hashed[0]
 
     def at(self, index: int) -> tuple[Hashable, int]:
         """Return the memory, or the constant, and the cell there that an index reads."""
@@ -287,8 +301,15 @@ INLINE = 32
 """A patch of patches is spelt out where that takes at most so many more than twice these."""
 
 
-def resolved(bundle: Bundle, home: Hashable) -> list[Patch]:
+def resolved(bundle: Bundle, home: Hashable, tries: Tries | None = None) -> list[Patch]:
     """Return the patches of a bundle of (index, cell) over a home; of a `Flat`, over its homes if these are few.
+
+    Parameters
+    ----------
+    bundle : Bundle
+    home : hashable
+    tries : Tries, optional
+        How often a bundle may be taken through a patch; as often as need be by default. After that homes stay.
 
     Examples
     --------
@@ -302,22 +323,24 @@ def resolved(bundle: Bundle, home: Hashable) -> list[Patch]:
         return [patch_of(bundle, home)]
     (one, *more) = home.patches
     if not more and one.digits == ((home.size, 1, 1),) and not one.cell:  # the same by another name
-        return resolved(bundle, one.home)
+        return resolved(bundle, one.home, tries)
     try:
-        return _inlined(bundle, home, INLINE + 2 * len(home.patches))
+        return _inlined(bundle, home, INLINE + 2 * len(home.patches), tries)
     except Shatters:
         return [patch_of(bundle, home)]
 
 
-def _inlined(bundle: Bundle, home: Flat, limit: int) -> list[Patch]:
+def _inlined(bundle: Bundle, home: Flat, limit: int, tries: Tries | None) -> list[Patch]:
     low, high = bundle.bounds(1)
     found: list[Patch] = []
     for inner in home.patches:
         if inner.at > high:
             break
         if inner.last >= low:
+            if tries is not None:
+                tries.take()
             for part in through(bundle, inner, limit):
-                found += resolved(part, inner.home)
+                found += resolved(part, inner.home, tries)
             if len(found) > limit:
                 raise Shatters
     return found

@@ -90,7 +90,7 @@ class SharedGroup:
         Raises
         ------
         TooHard
-            If three or more members read bytes that are no few setts, and too many to list.
+            If three or more members read bytes that are no few setts, and too many to count one by one.
         """
         return self._read_by(2)
 
@@ -168,10 +168,10 @@ class SharedGroup:
     @property
     def pairs(self) -> tuple[tuple[Hashable, Hashable], ...]:
         """The pairs of members that share a byte, in order; there may be as many as half the square of the members."""
-        found: set[tuple[int, int]] = set()
-        for home, some in self._parts.items():
-            found |= Space(home, some, self.keys).sharing()
-        return tuple((self.keys[i], self.keys[j]) for i, j in sorted(found))
+        found = [Space(home, some, self.keys).sharing() for home, some in self._parts.items()]
+        pairs = found[0] if len(found) == 1 else np.unique(np.concatenate(found), axis=0)
+        firsts, seconds = ([self.keys[i] for i in side] for side in pairs.T.tolist())
+        return tuple(zip(firsts, seconds, strict=True))
 
     def overlap(self, key: Hashable, other: Hashable) -> Overlap:
         """Return what two members share."""

@@ -436,11 +436,11 @@ class Viewable:
         if isinstance(region, Region):
             return self.apply(Sample(region))
         setts = _setts_of(region, self.shape)
-        empty = [s.first(0, n) is None and n > 0 for s, n in zip(setts, self.shape, strict=True)]
-        if not any(empty):
-            return self.apply(Sample(Region(self.shape, setts)))
-        kept = self.sample([Sett() if none else s for s, none in zip(setts, empty, strict=True)])
-        return kept.apply(Slice(tuple([(None, 0 if none else None, None) for none in empty])))
+        made = Region(self.shape, setts)
+        if not made.is_empty:
+            return self.apply(Sample(made))
+        counts = [s.count(0, n) for s, n in zip(setts, self.shape, strict=True)]
+        return self.apply(Slice(tuple([(0, count, None) for count in counts])))  # of no cells: whichever they are
 
     @_at_once
     def fill_into(self, region: Region, into: Self) -> Self:

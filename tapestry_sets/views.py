@@ -13,11 +13,11 @@ import numpy as np
 from tapestry_sets import draw_views, isl, one_view
 from tapestry_sets.affine import ImplicitRegion
 from tapestry_sets.assemble import Assembly
-from tapestry_sets.bundles import Shatters
-from tapestry_sets.cells import Cells, local_setts, read_cells
+from tapestry_sets.bundles import Shatters, Tries
+from tapestry_sets.cells import Cells, filled_cells, local_setts, read_cells
 from tapestry_sets.kinds import Shape, Slice, ViewKind
-from tapestry_sets.limits import TooHard, TooManyPieces
-from tapestry_sets.maps import Piece, Relinearize, compose_pieces, identity_piece
+from tapestry_sets.limits import TooHard, TooManyPieces, current
+from tapestry_sets.maps import Piece, PiecesOf, Relinearize, compose_pieces, identity_piece
 from tapestry_sets.nest import EMPTY, Nest
 from tapestry_sets.normal import Opaque, agree, flat_of, flat_over, preimage
 from tapestry_sets.one_view import InternalOverlap
@@ -94,11 +94,18 @@ class View(Viewable):
     @property
     def allocations(self) -> tuple[Allocation, ...]:
         """The allocations at the end of the chain, in order of first appearance; pieces number them."""
-        return self._composed()[0]
+        found = self._cache.get("composed") if self.kind is not None else None
+        return _homes(self) if found is None else found[0]  # type: ignore[index]
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """The pieces of the whole chain: sources are positions in `allocations`, their domains partition the view."""
+        """The pieces of the whole chain: sources are positions in `allocations`, their domains partition the view.
+
+        Raises
+        ------
+        TooHard, TooManyPieces
+            If they shatter: they need more steps and guards than the budget of `limits`, or are too many.
+        """
         return self._composed()[1]
 
     def _simplified(self) -> View:
@@ -110,11 +117,7 @@ class View(Viewable):
         if isinstance(self, Allocation):  # not kept: it would hold itself
             return (self,), (identity_piece(self.rank),)
         done = self._cache.get("composed")
-        if done is None:
-            for view in _chain(self) or _in_order(self):
-                view._cache["composed"] = _fewer(view, *_compose(view))
-            done = self._cache["composed"]
-        return done  # type: ignore[return-value]
+        return _composed_within(self, Tries(current().budget)) if done is None else done  # type: ignore[return-value]
 
     # -- memory ---------------------------------------------------------------------------------------
 
@@ -149,10 +152,16 @@ class View(Viewable):
         """The cells that the view reads, for each allocation that it reads at all."""
         found = self._cache.get("cells")
         if found is None:
-            allocations, pieces = self._composed()
             chain = _chained(self)
-            each = (read_cells(pieces, k, self.shape, a.shape, a.size, chain) for k, a in enumerate(allocations))
-            found = {a: c for a, c in zip(allocations, each, strict=True) if not c.is_empty}
+            if chain:  # of one allocation; what is known of the cells needs no pieces
+                home = _first(self)
+                twin = self if self.kind is None else view_of(self.shape, self.kind, self.sources)
+                cells = filled_cells(chain, PiecesOf(twin, 0), self.shape, home.shape)
+                found = {} if cells.is_empty else {home: cells}
+            else:
+                allocations, pieces = self._composed()
+                each = (read_cells(pieces, k, self.shape, a.shape, a.size) for k, a in enumerate(allocations))
+                found = {a: c for a, c in zip(allocations, each, strict=True) if not c.is_empty}
             if self.kind is not None:  # an allocation would hold itself
                 self._cache["cells"] = found
         return found  # type: ignore[return-value]
@@ -224,6 +233,7 @@ class View(Viewable):
         if self is other or self.shape != other.shape or 0 in self.shape:
             return self.shape == other.shape
         found = agree(_normal(self), _normal(other))
+        found = _same_by_pieces(self, other) if found is None else found
         return _same_by_isl(self, other) if found is None else found
 
     def preimage(self, cells: Region | Regions | Mapping[Allocation, Region | Regions]) -> Regions | ImplicitRegion:
@@ -270,8 +280,9 @@ class View(Viewable):
         """Return the same view as a short chain of kinds over its allocations.
 
         It is built anew from its patches, which takes at most `Assembly.view`'s number of kinds, however long the
-        chain; where this view, over its sources simplified, has fewer kinds, it stays. So a chain of edits that keeps
-        the view simple stays short, and what is asked of it costs the same.
+        chain; where this view, over its sources simplified, has fewer kinds, it stays. Of a chain of many kinds the
+        sources on the way are not simplified. So a chain of edits that keeps the view simple stays short, and what is
+        asked of it costs the same.
 
         Examples
         --------
@@ -441,11 +452,11 @@ class View(Viewable):
         sources = (self, *others)
         for k, source in enumerate(others, 1):
             if not isinstance(source, View):
-                raise TypeError(_no_view(f"{type(kind).__name__}: source {k}", source))
+                raise TypeError(_no_view(f"apply: source {k} of {type(kind).__name__}", source))
         return view_of(kind.out_shape(tuple(s.shape for s in sources)), kind, sources)
 
     def __getitem__(self, key: Key | tuple[Key, ...]) -> View:
-        """Return the view under integers, slices, Ellipsis and None, with NumPy's meaning."""
+        """Return the view under integers, slices, Ellipsis, None and one array of indices, with NumPy's meaning."""
         plain = plain_slices(key if isinstance(key, tuple) else (key,), self.shape)
         if plain is not None:
             return view_of(plain[0], Slice(plain[1]), (self,))
@@ -582,6 +593,8 @@ def allocate(
     cell = bytes_ if itemsize is None else as_int(itemsize, "allocate: itemsize")
     if cell is not None and cell < 1:
         raise ValueError(f"allocate: itemsize {cell} must be >= 1 byte")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"allocate: name {name!r} is a {type(name).__name__}; give a string")
     return Allocation(extents, None, (), name or "", cell or 1, _checked_color(color, "allocate"))
 
 
@@ -937,11 +950,27 @@ FAR = 16
 """So many kinds of a chain are gone through one by one to see what an index reads."""
 
 
+def _same_by_pieces(one: View, two: View) -> bool | None:
+    """Whether two views of one shape read the same at each index, by as many patches as pieces may be; None if open."""
+    most = current().max_pieces
+    try:
+        return agree(_spelt_out(one, most), _spelt_out(two, most), most)
+    except Shatters:
+        return None
+
+
+def _spelt_out(view: View, most: int) -> Flat:
+    """The patches of a view of many, straight from its pieces."""
+    allocations, pieces = view._composed()
+    sources = [(a.shape, _normal(a)) for a in allocations]
+    return flat_of(pieces, view.shape, sources, most)
+
+
 def _same_by_isl(one: View, two: View) -> bool:
     """Whether two views of one shape read the same at each index, as isl finds it."""
     if not isl.available():
         raise TooHard(f"{SAME}, and isl, which might decide it, is not installed: pip install islpy")
-    operations = isl.MAX_OPERATIONS * (len(one.pieces) + len(two.pieces))
+    operations = min(isl.MAX_OPERATIONS * (len(one.pieces) + len(two.pieces)), isl.BUILD_OPERATIONS)
     refusal = TooHard(f"{SAME}, and isl needs more than {operations} operations; ask about parts of the views")
 
     def same() -> bool:
@@ -1005,7 +1034,10 @@ def _preimage_by_isl(view: View, cells: Mapping[Allocation, Regions]) -> Implici
 
 
 def _simple(view: View) -> View:
-    """The shortest of a view built anew, the same kind over simplified sources, and the view itself."""
+    """The shortest of a view built anew, the same kind over simplified sources, and the view itself.
+
+    Where a chain is long, only it and what it does not spell out are built anew, not all that is on the way.
+    """
     stack = [view]
     anew: dict[int, View] = {}
     while stack:
@@ -1014,12 +1046,19 @@ def _simple(view: View) -> View:
             stack.pop()
             continue
         made = anew.get(id(v))
+        is_long = _kinds(v, LONG) == LONG
         if made is None:
+            below = [u for u in _opaque_in(_normal(v)) if is_long and u is not v and "simple" not in u._cache]
+            if below:
+                stack += below
+                continue
             made = anew[id(v)] = _rebuilt_from_patches(v)
-            if _kinds(made) > SHORT:
+            if not is_long and _kinds(made) > SHORT:
                 stack += v.sources
                 continue
-        if _kinds(made) > SHORT or all(source.kind is None for source in v.sources):
+        if is_long:
+            made = v if _kinds(made, LONG) == LONG and _kinds(v) <= _kinds(made) else made
+        elif _kinds(made) > SHORT or all(source.kind is None for source in v.sources):
             for other in _others(v):
                 made = other if _kinds(other, _kinds(made)) < _kinds(made) else made
         if made.kind is not None:
@@ -1032,6 +1071,8 @@ def _simple(view: View) -> View:
 
 SHORT = 2
 """Of so few kinds a chain can only be longer than the view's own kind over memory."""
+LONG = 64
+"""A chain of so many kinds is not simplified kind by kind."""
 
 
 def _others(view: View) -> Iterator[View]:
@@ -1068,13 +1109,102 @@ def _rebuilt_from_patches(view: View) -> View:
     def leaf(home: Hashable) -> View:
         found = home.view if isinstance(home, Opaque) else home
         assert isinstance(found, View), "views read memory, and what is not spelt out"
-        return found
+        return found if found is view else found._simplified()
 
     blank: View = home
     return Assembly(leaf, blank).view(_normal(view), view.shape)
 
 
-def _compose(view: View) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
+Composed = tuple[tuple[Allocation, ...], tuple[Piece, ...]]
+
+
+def _homes(view: View) -> tuple[Allocation, ...]:
+    """The allocations at the end of the chain, in order of first appearance."""
+    found: dict[Allocation, None] = {}
+    seen: set[int] = set()
+    stack = [view]
+    while stack:
+        v = stack.pop()
+        if isinstance(v, Allocation):
+            found[v] = None
+        elif id(v) not in seen:
+            seen.add(id(v))
+            stack += v.sources[::-1]
+    return tuple(found)
+
+
+def _composed_within(view: View, work: Tries) -> Composed:
+    """Allocations and pieces of a view.
+
+    Raises
+    ------
+    TooHard
+        If the pieces of all views gone through have more steps and guards together than `work` allows.
+    """
+    if isinstance(view, Allocation):
+        return view._composed()
+    if "composed" in view._cache:
+        return view._cache["composed"]  # type: ignore[return-value]
+    budget = current().budget
+    refused: Any = view._cache.get("refused")
+    if refused is not None and budget <= refused[0]:  # it is asked for in several ways, one after another
+        raise TooHard(refused[1])
+    order = _chain(view) or _in_order(view)
+    anew = _composed_anew(view, order, work) if len(order) > FAR else None
+    if anew is not None:
+        view._cache["composed"] = anew
+        return anew
+    for v in order:
+        try:
+            v._cache["composed"] = _fewer(v, *_compose(v, work), work)
+        except Shatters:
+            why = (
+                f"{view!r}: its pieces, composed through {len(order)} kinds, take more than {budget} guards and "
+                f"steps; ask about a view below it, or allow more by limits(budget={10 * budget})"
+            )
+            view._cache["refused"] = (budget, why)
+            raise TooHard(why) from None
+    return view._cache["composed"]  # type: ignore[return-value]
+
+
+def _composed_anew(view: View, order: Sequence[View], work: Tries) -> Composed | None:
+    """As `_composed_within`, by the view's patches if these take fewer kinds than the views in order; else None."""
+    allocations = _homes(view)
+    if 0 in view.shape:
+        return allocations, ()
+    simple = _rebuilt_from_patches(view)
+    if _kinds(simple, len(order)) >= len(order):
+        return None
+    for below in _opaque_in(_normal(view)):
+        _composed_within(below, work)
+    return _numbered(allocations, _composed_within(simple, work))
+
+
+def _numbered(allocations: tuple[Allocation, ...], composed: Composed) -> Composed:
+    """The same pieces, which number other allocations so far."""
+    homes, pieces = composed
+    to = {k: allocations.index(a) for k, a in enumerate(homes)}
+    return allocations, tuple([_renumbered(piece, to) for piece in pieces])
+
+
+def _opaque_in(flat: Flat) -> list[View]:
+    """The views that the patches of a normal form, and those below these, do not spell out."""
+    found: dict[int, View] = {}
+    seen: set[int] = set()
+    stack = [flat]
+    while stack:
+        for patch in stack.pop().patches:
+            home = patch.home
+            if isinstance(home, Flat) and id(home) not in seen:
+                seen.add(id(home))
+                stack.append(home)
+            elif isinstance(home, Opaque):
+                assert isinstance(home.view, View), "what is not spelt out is a view"
+                found[id(home.view)] = home.view
+    return list(found.values())
+
+
+def _compose(view: View, work: Tries | None = None) -> Composed:
     """Allocations and pieces of a view whose sources are composed."""
     assert view.kind is not None, "only an allocation has no kind"
     if len(view.sources) == 1:
@@ -1084,7 +1214,7 @@ def _compose(view: View) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
             if not any(piece.guards for piece in own):  # they read the allocation as they are
                 return (source,), own
         allocations, pieces = source._composed()
-        return allocations, compose_pieces(view.kind.pieces((source.shape,)), (pieces,), view.shape)
+        return allocations, compose_pieces(view.kind.pieces((source.shape,)), (pieces,), view.shape, work)
     number: dict[Allocation, int] = {}
     inner: dict[int, Sequence[Piece]] = {}
     for k, source in enumerate(view.sources):
@@ -1092,27 +1222,25 @@ def _compose(view: View) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
         to = {i: number.setdefault(a, len(number)) for i, a in enumerate(allocations)}
         inner[k] = pieces if all(i == j for i, j in to.items()) else [_renumbered(p, to) for p in pieces]
     outer = view.kind.pieces(tuple(s.shape for s in view.sources))
-    return tuple(number), compose_pieces(outer, inner, view.shape)
+    return tuple(number), compose_pieces(outer, inner, view.shape, work)
 
 
-MANY = 32
-"""A view of more pieces is composed anew from its simplified chain, if that has fewer."""
+MANY = 12
+"""A view of more pieces is composed anew from its patches, if these are fewer."""
 
 
-def _fewer(
-    view: View, allocations: tuple[Allocation, ...], pieces: tuple[Piece, ...]
-) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
-    """The pieces of a view, or those of its simplified chain if they are fewer."""
-    if len(pieces) <= MANY or 2 * len(_normal(view).patches) > len(pieces):
+def _fewer(view: View, allocations: tuple[Allocation, ...], pieces: tuple[Piece, ...], work: Tries) -> Composed:
+    """The pieces of a view, or those of the same view built anew from its patches if they are fewer."""
+    if len(pieces) <= MANY:
         return allocations, pieces
-    simple = _simple(view)
-    if simple is view or isinstance(simple, Allocation):
+    flat = _normal(view)
+    if flat.stages or 2 * len(flat.patches) > len(pieces) or _opaque_in(flat):
         return allocations, pieces
-    homes, others = simple._composed()
-    if len(others) >= len(pieces):
+    simple = _rebuilt_from_patches(view)
+    if _kinds(simple, len(pieces)) >= len(pieces):
         return allocations, pieces
-    to = {k: allocations.index(a) for k, a in enumerate(homes)}
-    return allocations, tuple([_renumbered(piece, to) for piece in others])
+    others = _composed_within(simple, work)
+    return _numbered(allocations, others) if len(others[1]) < len(pieces) else (allocations, pieces)
 
 
 def _renumbered(piece: Piece, to: Mapping[int, int]) -> Piece:

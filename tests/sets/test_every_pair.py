@@ -27,8 +27,8 @@ from tapestry_sets import (
     roll,
     tally,
 )
-from tapestry_sets.arrays import Strided as Strides
 from tapestry_sets.every_pair import EXACT, Nests, Row, along_axes
+from tapestry_sets.kinds import AsStrided
 from tapestry_sets.strided import Strided
 from tapestry_sets.views import _strided
 from tests.oracles import memory_for, read_view
@@ -149,7 +149,7 @@ def test_real_arrays_of_several_buffers() -> None:
 def test_a_listed_question_of_a_matrix_is_counted_as_such() -> None:
     """Sums of three steps with gaps: which cells they share is decided by equations, how many by lists."""
     A = allocate((36674 * 29 + 61119 * 29 + 85569 * 29 + 1,))
-    made = [A.apply(Strides(k, (30, 30, 20), (36674, 61119, 85569), 1)) for k in (0, 36674)]
+    made = [A.apply(AsStrided((30, 30, 20), (36674, 61119, 85569), k)) for k in (0, 36674)]
     with tally() as decided:
         matrix = overlap_matrix(made)
     assert matrix.all() and decided.total == 3 and not decided.listed
