@@ -643,7 +643,7 @@ def _few(grids: Iterable[T]) -> list[T]:
     found = list(islice(grids, MAX_GRIDS + 1))
     if len(found) > MAX_GRIDS:
         raise TooManyPieces(
-            f"the image needs more than {MAX_GRIDS} products of progressions; ask overlaps(), which needs no explicit set"
+            f"the image needs more than {MAX_GRIDS} products of progressions; ask overlaps(), which needs none of them"
         )
     return found
 

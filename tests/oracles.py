@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -115,3 +117,49 @@ def marked(region: Region | Regions) -> np.ndarray:
     for point in listed_points(region):
         cells[tuple(np.subtract(point, region.start))] = True
     return cells
+
+
+def philox_of_integers(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, ...]:
+    """The ten rounds of Philox4x32 as its paper has them."""
+    x, (k, m) = list(counter), key
+    for _ in range(10):
+        one, two = 0xD2511F53 * x[0], 0xCD9E8D57 * x[2]
+        x = [(two >> 32) ^ x[1] ^ k, two % 2**32, (one >> 32) ^ x[3] ^ m, one % 2**32]
+        k, m = (k + 0x9E3779B9) % 2**32, (m + 0xBB67AE85) % 2**32
+    return tuple(x)
+
+
+def drawn(op: str, attrs: dict[str, Any], operands: Sequence[np.ndarray]) -> np.ndarray:
+    """What a generator makes, number by number."""
+    shape = operands[0].shape if operands else attrs["shape"]
+    dtype = np.dtype(operands[0].dtype if operands else attrs["dtype"])
+    cells = range(int(np.prod(shape)))
+    made = [_drawn(op, attrs, dtype, cell) for cell in cells]
+    if op == "dropout":
+        kept = np.array(made).reshape(shape)
+        return np.where(kept, operands[0] * dtype.type(1 / (1 - attrs["rate"])), dtype.type(0))
+    return np.array(made, dtype).reshape(shape)
+
+
+def _drawn(op: str, attrs: dict[str, Any], dtype: np.dtype, cell: int) -> Any:
+    def words(each: int) -> list[int]:
+        numbers = range(cell * each, (cell + 1) * each)
+        key = attrs["seed"], attrs["stream"]
+        return [philox_of_integers((k // 4 % 2**32, k // 4 >> 32, 0, 0), key)[k % 4] for k in numbers]
+
+    def units(count: int) -> list[float]:
+        if dtype.itemsize == 4:
+            return [(w >> 8) / 2**24 for w in words(count)]
+        ws = words(2 * count)
+        return [((a >> 5) * 2**26 + (b >> 6)) / 2**53 for a, b in zip(ws[::2], ws[1::2], strict=True)]
+
+    if op == "uniform":
+        return attrs["low"] + (attrs["high"] - attrs["low"]) * units(1)[0]
+    if op == "normal":
+        u, v = units(2)
+        return attrs["loc"] + attrs["scale"] * math.sqrt(-2 * math.log(1 - u)) * math.cos(2 * math.pi * v)
+    if op == "integers":
+        high, low = words(2)
+        return attrs["low"] + ((high << 32) + low) * (attrs["high"] - attrs["low"]) // 2**64
+    threshold = round(attrs["p" if op == "bernoulli" else "rate"] * 2**32)
+    return words(1)[0] < threshold if op == "bernoulli" else words(1)[0] >= threshold

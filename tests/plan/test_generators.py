@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tapestry_exec import run
 from tapestry_plan import Graph, Mesh, Tensor, bernoulli, dropout, integers, normal, plan, uniform
 from tapestry_plan.philox import philox, region_words, words
+from tests.oracles import philox_of_integers
 
 WORDS = st.integers(0, 2**32 - 1)
 KNOWN = [
@@ -25,16 +26,6 @@ KNOWN = [
     ),
 ]
 """Random123's kat_vectors of philox4x32-10."""
-
-
-def philox_of_integers(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, ...]:
-    """The ten rounds as the paper has them."""
-    x, (k, m) = list(counter), key
-    for _ in range(10):
-        one, two = 0xD2511F53 * x[0], 0xCD9E8D57 * x[2]
-        x = [(two >> 32) ^ x[1] ^ k, two % 2**32, (one >> 32) ^ x[3] ^ m, one % 2**32]
-        k, m = (k + 0x9E3779B9) % 2**32, (m + 0xBB67AE85) % 2**32
-    return tuple(x)
 
 
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)

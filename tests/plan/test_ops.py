@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import helper
 
-from tapestry_plan import ops
+from tapestry_plan import bernoulli, dropout, integers, normal, ops, uniform
 from tapestry_plan.graph import BUILTIN_OPS, Graph, Op, Shard, Tensor
 from tapestry_plan.signature import Operand, Signature, parts_of
 from tapestry_sets import AffineMap, Box, IndexProjection
+from tests.oracles import drawn
 
 Array = NDArray[Any]
 MERGE: dict[str | None, Any] = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -60,7 +61,7 @@ def run_shard(op: Op, signature: Signature, attrs: dict[str, Any], arrays: Seque
     dtypes = op.dtype([array.dtype.name for array in arrays], attrs)
     outputs = [poisoned(box.shape, np.dtype(d)) for box, d in zip(out_boxes, dtypes, strict=True)]
     shard = Shard(index, signature, attrs, tuple(box for box, _ in blocks), out_boxes, None)
-    nbytes = op.workspace(shard, arrays[0].itemsize)
+    nbytes = op.workspace(shard, outputs[0].itemsize)
     shard = Shard(index, signature, attrs, shard.input_boxes, out_boxes, np.full(nbytes, 0xFF, np.uint8))
     kept = [None if block is None else block.copy() for _, block in blocks]
     op.block(np, [block for _, block in blocks], outputs, shard)
@@ -150,6 +151,7 @@ class Case:
     dtype: str = "float32"
     positive: tuple[int, ...] = ()
     reorder: Callable[[Array], Array] = lambda array: array
+    oracle: Callable[[str, dict[str, Any], Sequence[Array]], Array] | None = None
 
     def arrays(self, seed: int = 0) -> list[Array]:
         rng = np.random.default_rng(seed)
@@ -159,6 +161,8 @@ class Case:
         return [np.abs(a) + 0.5 if k in self.positive else a for k, a in enumerate(arrays)]
 
     def expected(self, arrays: Sequence[Array]) -> Array:
+        if self.oracle is not None:
+            return self.oracle(self.op, self.attrs, arrays)
         extra = [np.asarray(value) for value in self.onnx_extra]
         return self.reorder(ort(self.onnx, [*arrays, *extra], **self.onnx_attrs))
 
@@ -169,6 +173,7 @@ class Case:
 
 
 f32 = np.float32
+KEY = {"seed": 3, "stream": 5}
 CASES = [
     Case("add", ((3, 4, 5), (4, 1)), onnx="Add"),
     Case("add", ((4, 5), (2, 1, 5)), onnx="Add"),
@@ -329,6 +334,13 @@ CASES = [
         "LayerNormalization",
         {"epsilon": 1e-2},
     ),
+    Case("uniform", (), {"shape": (5, 6), "dtype": "float32", **KEY, "low": -1.0, "high": 2.0}, oracle=drawn),
+    Case("uniform", (), {"shape": (7,), "dtype": "float64", **KEY, "low": 0.0, "high": 1.0}, oracle=drawn),
+    Case("normal", (), {"shape": (5, 6), "dtype": "float32", **KEY, "loc": 1.0, "scale": 2.0}, oracle=drawn),
+    Case("normal", (), {"shape": (3, 7), "dtype": "float64", **KEY, "loc": 0.0, "scale": 1.0}, oracle=drawn),
+    Case("bernoulli", (), {"shape": (5, 6), "dtype": "bool", **KEY, "p": 0.4}, oracle=drawn),
+    Case("integers", (), {"shape": (5, 6), "dtype": "int64", **KEY, "low": -9, "high": 2**31}, oracle=drawn),
+    Case("dropout", ((5, 6),), {"rate": 0.3, **KEY}, oracle=drawn),
 ]
 
 
@@ -764,6 +776,11 @@ def test_functions_add_the_operators_of_their_names() -> None:
         "softmax": ops.softmax(x, 1),
         "log_softmax": ops.log_softmax(x),
         "layer_normalization": ops.layer_normalization(square, g.input("u", (9,))),
+        "uniform": uniform(g, (3,), seed=1),
+        "normal": normal(g, (3,), seed=1),
+        "bernoulli": bernoulli(g, (3,), seed=1),
+        "integers": integers(g, (3,), 0, 9, seed=1),
+        "dropout": dropout(x, 0.5, seed=1),
     }
     assert set(made) == set(BUILTIN_OPS)
     makers = {out: node for node in g.nodes.values() for out in node.outputs}
