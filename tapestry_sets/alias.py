@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets import draw_views
-from tapestry_sets.arrays import read_view
+from tapestry_sets.arrays import as_view, read_view
 from tapestry_sets.cell_sets import nests_common
 from tapestry_sets.cells import Cells
 from tapestry_sets.every_pair import meeting, shared_sizes
@@ -84,8 +84,10 @@ def overlaps(a: object, b: object) -> bool:
     ----------
     Tapestry's document on nested striding, "Alias analysis"; numpy.shares_memory.
     """
-    x = a if isinstance(a, View) else read_view(a, "overlaps: a")
-    y = b if isinstance(b, View) else read_view(b, "overlaps: b")
+    try:
+        x, y = as_view(a), as_view(b)
+    except Exception:  # said again with the argument's name
+        x, y = read_view(a, "overlaps: a"), read_view(b, "overlaps: b")
     one, two = x.as_nest(), y.as_nest()
     if one is not None and two is not None:
         (home, s), (other, t) = one, two

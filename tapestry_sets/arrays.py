@@ -148,12 +148,12 @@ def as_view(x: object) -> View:
     ----------
     NumPy, "The array interface protocol", version 3; DLPack 1.1; Numba, "CUDA Array Interface", version 3; PEP 3118.
     """
-    if isinstance(x, View):
-        return x
     if isinstance(x, np.ndarray):
         if x.dtype.hasobject:
             raise _holds_objects(x)
         return _view(MEMORY, x.__array_interface__["data"][0], x.shape, x.strides, x.itemsize, x)
+    if isinstance(x, View):
+        return x
     for protocol in PROTOCOLS:
         found = protocol(x)
         if found is not None:
