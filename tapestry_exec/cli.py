@@ -512,3 +512,7 @@ def describe_overlap(o: Overlap) -> str:
     cells = "1 cell" if o.size == 1 else f"{o.size:,} cells"
     where = f"cell {at(witness.a)} of the first, {at(witness.b)} of the second"
     return f"aliases at {name}{at(witness.cell)}: {where}; {cells} shared"
+
+
+if __name__ == "__main__":
+    main()

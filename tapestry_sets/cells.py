@@ -56,7 +56,15 @@ from tapestry_sets.maps import (
 from tapestry_sets.nest import Nest, contains_each
 from tapestry_sets.patches import read_patches
 from tapestry_sets.preimage import MOST_PRODUCTS, Turn, turned
-from tapestry_sets.progression import Progression, combine, explicit_setts, interleaved_copies, interval, reach
+from tapestry_sets.progression import (
+    Progression,
+    combine,
+    explicit_setts,
+    interleaved_copies,
+    interval,
+    reach,
+    separated,
+)
 from tapestry_sets.reading import (
     Axis,
     Bools,
@@ -533,6 +541,9 @@ class Cells:
         if self.setts is not None and other.setts is not None:
             with suppress(TooHard, TooManyPieces):
                 return is_subset(self.setts, other.setts, 0, self.extent, may_list=False)
+        plain = self._plainly_subset(other)
+        if plain is not None:
+            return plain
         with suppress(TooHard, TooManyPieces):
             return self._is_subset_before(other)
         if self._shatters or other._shatters:
@@ -541,6 +552,29 @@ class Cells:
         if size is None:
             raise TooHard(f"how many cells {self._name} reads is not known")
         return self._closed_count(other) == size
+
+    def _plainly_subset(self, other: Cells) -> bool | None:
+        """What the same sums, the first and the last number, or a single one say of it; None if nothing."""
+        if self is other:
+            return True
+        if self.sums is not None and other.sums is not None and self.sums[0] == other.sums[0]:
+            counts = {step: count for count, step in other.sums[1]}
+            if all(count <= counts.get(step, 0) for count, step in self.sums[1]):
+                return True
+        mine, theirs = self._first_and_last, other._first_and_last
+        if mine is None:
+            return None
+        if theirs is not None and not theirs[0] <= mine[0] <= mine[1] <= theirs[1]:
+            return False
+        ends = [other.holds(z) for z in dict.fromkeys(mine)]
+        return False if not all(ends) else True if len(ends) == 1 else None
+
+    @property
+    def _first_and_last(self) -> tuple[int, int] | None:
+        """The least and the greatest number; None if none is read, or they are not known."""
+        if self.setts is not None:
+            return ends_of(self.setts, self.extent)
+        return None if self.sums is None else (self.sums[0], self.sums[0] + reach(self.sums[1]))
 
     def count_common(self, other: Cells) -> int:
         """Return how many cells are in both; TooHard if they are too many to count one by one."""
@@ -785,6 +819,10 @@ def _flat_cells(
     parts: list[list[Nest]] = []
     for piece in pieces:
         runs, apart = _flat_runs(piece, shape, home)
+        if any(interleaved_copies(run[1]) > MOST_COPIES for run in runs):
+            single = [q for run in runs for q in separated(run)]
+            if not any(interleaved_copies(run[1]) > MOST_COPIES for run in single):
+                runs, apart = single, False
         if len(runs) == len(pieces) == 1:  # a plain chain
             return runs[0] if interleaved_copies(runs[0][1]) > MOST_COPIES else explicit_setts(runs[0], extent)
         each = [[m.nest for m in explicit_setts(run, extent).members] for run in dict.fromkeys(runs)]

@@ -86,6 +86,57 @@ def interleaved_copies(levels: Levels) -> int:
     return 1
 
 
+def separated(p: Progression) -> list[Progression]:
+    """Return progressions of the same elements whose copies do not lie within each other, as far as few of them do.
+
+    Two steps s and d, of n and k elements, make copies within each other, as windows with a step and a dilation do.
+    The copies j and j + s/g of n elements each, with g = gcd(s, d), go on in steps of s and touch if n >= d/g: so
+    min(k, s/g) runs of step s hold the same elements, none twice.
+
+    Examples
+    --------
+    >>> separated((0, ((10**9, 3), (5, 2))))
+    [(0, ((1500000002, 2),)), (3, ((1500000002, 2),))]
+    >>> separated((0, ((4, 10), (3, 2))))
+    [(0, ((4, 10), (3, 2)))]
+    """
+    todo, done = [p], []
+    while todo:
+        one = todo.pop()
+        parts = _separated_once(one)
+        if parts is None:
+            done.append(one)
+        else:
+            todo += parts[::-1]
+        if len(todo) + len(done) > MAX_COPIES:
+            return [p]
+    return done
+
+
+def _separated_once(p: Progression) -> list[Progression] | None:
+    first, levels = p
+    length = 1
+    for at in range(len(levels) - 1, -1, -1):
+        count, step = levels[at]
+        if step < length:
+            rest = (*levels[:at], *levels[at + 2 :])
+            pair = levels[at : at + 2]
+            runs = _runs_of_pair(*pair) or _runs_of_pair(*pair[::-1])
+            return None if runs is None else [progression(first + start, (*rest, run)) for start, run in runs]
+        length += (count - 1) * step
+    return None
+
+
+def _runs_of_pair(copies: tuple[int, int], run: tuple[int, int]) -> list[tuple[int, tuple[int, int]]] | None:
+    """(start, (count, step)) of disjoint runs that copies of a run make up, None if many or they do not touch."""
+    (k, d), (n, s) = copies, run
+    g = gcd(s, d)
+    classes = min(k, s // g)
+    if n < d // g or classes > MAX_COPIES:
+        return None
+    return [(d * j, (n + d // g * ((k - 1 - j) // (s // g)), s)) for j in range(classes)]
+
+
 def as_interval(p: Progression) -> tuple[int, int] | None:
     """Return (start, stop) if the progression is solid, else None."""
     first, levels = p

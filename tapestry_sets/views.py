@@ -77,12 +77,23 @@ class View(Viewable):
         return _made_alike(self, other) or agree(_normal(self), _normal(other)) is True
 
     def __hash__(self) -> int:
-        home = _first(self)
         if 0 in self.shape:
+            home = _first(self)
             return hash(home if self.shape == home.shape else (self.shape, home))
         ends = _ends(self)
-        whole = ((home, 0), (home, home.size - 1))
-        return hash(home if self.shape == home.shape and ends == whole else (self.shape, ends))
+        home = ends[0][0]
+        if isinstance(home, Allocation) and home.shape == self.shape and ends == ((home, 0), (home, home.size - 1)):
+            return hash(home)  # it may equal the allocation
+        return hash((self.shape, ends))
+
+    def __copy__(self) -> View:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        views = _all_under(self)
+        at = {id(view): k for k, view in enumerate(views)}
+        rows = [v if v.kind is None else (v.shape, v.kind, tuple(at[id(s)] for s in v.sources)) for v in views]
+        return _unpickled, (rows,)
 
     def __repr__(self) -> str:
         names = dict.fromkeys(a.name or f"{a.shape}" for a in _allocations_under(self))
@@ -448,12 +459,12 @@ class View(Viewable):
         (5,)
         """
         if not others:
-            return view_of(kind.out_shape((self.shape,)), kind, (self,))
+            return view_of(_checked_shape(kind, (self.shape,)), kind, (self,))
         sources = (self, *others)
         for k, source in enumerate(others, 1):
             if not isinstance(source, View):
                 raise TypeError(_no_view(f"apply: source {k} of {type(kind).__name__}", source))
-        return view_of(kind.out_shape(tuple(s.shape for s in sources)), kind, sources)
+        return view_of(_checked_shape(kind, tuple([s.shape for s in sources])), kind, sources)
 
     def __getitem__(self, key: Key | tuple[Key, ...]) -> View:
         """Return the view under integers, slices, Ellipsis, None and one array of indices, with NumPy's meaning."""
@@ -474,6 +485,19 @@ def _fill(view: View, shape: Shape, kind: ViewKind | None, sources: tuple[View, 
     _set_kind(view, kind)
     _set_sources(view, sources)
     _set_cache(view, {})
+
+
+def _checked_shape(kind: ViewKind, shapes: tuple[Shape, ...]) -> Shape:
+    """The shape that a kind gives, which is of integers if the kind is."""
+    try:
+        out_shape = kind.out_shape
+    except AttributeError:
+        raise TypeError(f"apply: {kind!r} is no view kind, which has the methods out_shape and pieces") from None
+    shape = out_shape(shapes)
+    for n in shape:
+        if type(n) is not int:
+            raise TypeError(f"apply: {kind!r} makes the shape {shape}, of which {n!r} is no int; give integers")
+    return shape
 
 
 def view_of(shape: Shape, kind: ViewKind, sources: tuple[View, ...]) -> View:
@@ -505,6 +529,7 @@ class Allocation(View):
         A mark of the user's own, such as "constant" or a device's number; `View.colors` tells which a view reads.
 
     Two allocations are equal if they are the same memory, as are an allocation and what `View.recolor` makes of it.
+    What is unpickled or copied deeply is other memory, the same for all views that were pickled or copied together.
     """
 
     name: str
@@ -534,6 +559,9 @@ class Allocation(View):
     def __repr__(self) -> str:
         color = f", color={self.color!r}" if self.color != 0 else ""
         return f"Allocation({self.shape}, name={self.name!r}, itemsize={self.itemsize}{color})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Allocation, (self.shape, None, (), self.name, self.itemsize, self.color)
 
     def _recolored(self, color: Hashable) -> Allocation:
         """The same memory, which the cache stands for, under another colour."""
@@ -618,6 +646,14 @@ def _all_under(view: View) -> list[View]:
             stack.append((v, True))
             stack += [(s, False) for s in v.sources]
     return list(order.values())
+
+
+def _unpickled(rows: Sequence[Allocation | tuple[Shape, ViewKind, tuple[int, ...]]]) -> View:
+    """The view that was pickled as rows, each memory or a kind of rows before it."""
+    views: list[View] = []
+    for row in rows:
+        views.append(row if isinstance(row, Allocation) else view_of(row[0], row[1], tuple(views[k] for k in row[2])))
+    return views[-1]
 
 
 def _made_alike(one: View, two: View) -> bool:

@@ -316,6 +316,41 @@ def test_interleaved_strides_are_listed() -> None:
     assert c.size == len(np.unique(sums)) and not c.is_run() and not c.is_empty
 
 
+@pytest.mark.parametrize("n", [200, 201, 10**7, 10**15 + 1])
+@pytest.mark.parametrize(("size", "step", "dilation"), [(5, 3, 2), (3, 2, 3), (7, 5, 4), (4, 6, 9)])
+def test_windows_with_a_step_and_a_dilation(n: int, size: int, step: int, dilation: int) -> None:
+    """A vector longer by so many steps reads as many more of each residue class that windows reach."""
+    A = allocate((n,))
+    short = 200 + (n - 200) % step
+    starts = range((short - (size - 1) * dilation - 1) // step + 1)
+    read = {step * i + dilation * j for i in starts for j in range(size)}
+    more = (n - short) // step * len({dilation * j % step for j in range(size)})
+    view = A.sliding_windows(size, step, dilation)
+    assert view.cells[A].size == overlap(view, A).size == len(read) + more
+    assert view.origins()[A].size == len(read) + more
+
+
+def test_windows_of_images_are_products() -> None:
+    M = allocate((8, 64, 112, 112))
+    w = M.sliding_windows((3, 3), 2, 3, axis=(2, 3))
+    one = np.zeros(112, bool)
+    one[np.arange(53)[:, None] * 2 + np.arange(3) * 3] = True
+    assert w.cells[M].size == overlap(w, M).size == 8 * 64 * int(one.sum()) ** 2
+    assert w.origins()[M].size == 8 * 64 * int(one.sum()) ** 2
+
+
+def test_sums_contain_what_bounds_and_single_cells_say() -> None:
+    """Where neither setts nor isl would decide in time."""
+    steps = (36674, 61119, 85569)
+    A = allocate((10**12,))
+    x = A.apply(AsStrided((1000,) * 3, steps, 5))
+    with patch.object(isl, "available", return_value=False):
+        assert x.contains(x) and x.same_elements(x.flip()) and x.contains(x[:10, :, 0])
+        assert x.contains(A[5:6]) and not x.contains(A[:1]) and not x.contains(A[6:7])
+        assert not x.same_elements(A.apply(AsStrided((1000,) * 3, steps, 6)))
+        assert x.contains(A.apply(AsStrided((1000, 400), steps[:2], 5)))
+
+
 @pytest.mark.parametrize("n", [4, 10, 10**3, 10**15])
 def test_diagonals_are_one_progression(n: int) -> None:
     B = allocate((n, n))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
@@ -19,12 +21,16 @@ from tapestry_sets import (
     Guard,
     Index,
     IndexMap,
+    Pad,
     Piece,
     Region,
     Relinearize,
+    Repeat,
+    Reshape,
     Sett,
     Setts,
     Stripe,
+    Tile,
     TooManyPieces,
     View,
     ViewKind,
@@ -622,6 +628,43 @@ def test_the_shape_of_a_view_is_its_kind_s() -> None:
     assert View((6,), Index(((0, 3),)), (a,)) == a[3]
     with pytest.raises(ValueError, match=r"View: shape \(4,\) for a Index of its sources, which has \(6,\)"):
         View((4,), Index(((0, 3),)), (a,))
+
+
+def test_what_is_equal_has_one_hash_however_it_was_made() -> None:
+    p, q = allocate((4,)), allocate((4,))
+    for view in (
+        concatenate([p, q])[4:],
+        stack([p, q])[1],
+        pad(concatenate([p, q]), 2)[6:10],
+        concatenate([p[:0], q]),
+        concatenate([p, q]).reshape(2, 4)[::-1][0],
+    ):
+        assert view == q and hash(view) == hash(q) and {q: 1}.get(view) == 1
+
+
+def test_views_are_pickled_and_copied_however_long_their_chain() -> None:
+    a = allocate((100,), name="a", itemsize=4, color="red")
+    view = a
+    for _ in range(3000):
+        view = view[::-1]
+    for made in (pickle.loads(pickle.dumps(view)), copy.deepcopy(view)):
+        (home,) = made.allocations
+        assert made.shape == (100,) and (home.name, home.itemsize, home.color) == ("a", 4, "red")
+        assert made.cells[home].index_of((7,)) == (7,) and not overlaps(made, a)
+    assert copy.copy(view) is view
+    one, two = pickle.loads(pickle.dumps((a[::2], concatenate([a[1:], a[:1]]))))
+    assert overlaps(one, two) and one.allocations == two.allocations
+
+
+@pytest.mark.parametrize("kind", [Repeat(1.5, 0), Reshape((24.0,)), Tile((1.5,)), Pad(((1.5, 1), (0, 0)))])  # type: ignore[arg-type]
+def test_kinds_of_no_integers_are_refused(kind: ViewKind) -> None:
+    with pytest.raises(TypeError, match="is no int; give integers"):
+        allocate((4, 6)).apply(kind)
+
+
+def test_what_is_no_kind_is_refused() -> None:
+    with pytest.raises(TypeError, match="apply: 3 is no view kind, which has the methods out_shape and pieces"):
+        allocate((4, 6)).apply(3)  # type: ignore[arg-type]
 
 
 def test_a_value_is_for_constants() -> None:
