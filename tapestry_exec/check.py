@@ -19,6 +19,7 @@ import numpy as np
 
 from tapestry_exec.on_numpy import domain_of
 from tapestry_plan import (
+    ALIGNMENT_NBYTES,
     HOST,
     Alloc,
     Buffer,
@@ -26,6 +27,7 @@ from tapestry_plan import (
     Copy,
     Free,
     Graph,
+    OpNode,
     Output,
     Reduce,
     Shard,
@@ -34,6 +36,7 @@ from tapestry_plan import (
     Source,
     Step,
     aligned,
+    check_partition,
 )
 from tapestry_sets import Box, IndexProjection, Region, Regions, piece_image
 
@@ -74,8 +77,8 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
         For values of wrong types and lists of wrong lengths, buffers outside their arenas or over one
         another, steps that use buffers which are not there, regions outside their buffers, cells that are
         read before they are written or written twice, copies of cells that no step reads, parts merged
-        incompletely, and outputs that are not covered. The message names the step, the operator, the device
-        and the regions.
+        incompletely, outputs that are not covered, and index boxes that do not partition an operator's index
+        space. The message names the step, the operator, the device and the regions.
 
     Examples
     --------
@@ -123,6 +126,7 @@ class _Follow:
         self.places: list[dict[int, tuple[int, int]]] = [{} for _ in range(plan.mesh.size)]
         self.parts: dict[str, dict[int, Box]] = {}
         self.sources: dict[str, Source] = {}
+        self.makers: dict[str, OpNode] = {}
         self.at = -1
         self.shards: dict[int, Shard] = {}
         self.images: dict[tuple[IndexProjection, Box, tuple[int, ...]], Regions] = {}
@@ -135,6 +139,7 @@ class _Follow:
             self._step(step)
         self.at = -1
         self._check_outputs()
+        self._check_shards()
         for held in self.live.values():
             self._check_use(held)
 
@@ -155,15 +160,17 @@ class _Follow:
             dtype = np.dtype(b.dtype)
         except (TypeError, ValueError, SyntaxError):
             self._fail(f"{where}: {b.dtype!r} is no dtype of NumPy")
-        if dtype.kind not in "biufc":
+        is_state = b.part >= 0 and dtype.fields is not None
+        if dtype.kind not in "biufc" and not is_state:
             self._fail(f"{where}: {b.dtype!r} is no dtype of numbers or booleans")
         itemsize = dtype.itemsize
+        alignment = ALIGNMENT_NBYTES if is_state else itemsize
         if len(b.start) != len(b.shape) or any(n < 0 for n in b.shape):
             self._fail(f"{where}: start {b.start} and shape {b.shape} make no box")
         if b.nbytes != prod(b.shape) * itemsize:
             self._fail(f"{where}: {b.nbytes} bytes for shape {b.shape} of {b.dtype}, {prod(b.shape) * itemsize} needed")
-        if b.offset < 0 or b.offset % itemsize:
-            self._fail(f"{where}: offset {b.offset} must be >= 0 and a multiple of {itemsize}")
+        if b.offset < 0 or b.offset % alignment:
+            self._fail(f"{where}: offset {b.offset} must be >= 0 and a multiple of {alignment}")
         if b.fill is not None and dtype.kind in "biu":
             low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
             if not low <= b.fill <= high or b.fill != int(b.fill):
@@ -172,14 +179,27 @@ class _Follow:
             tensor = self._source(b.tensor)
             if len(tensor.shape) != len(b.shape):
                 self._fail(f"{where}: shape {b.shape} has another rank than the tensor's {tensor.shape}")
-            if tensor.dtype != b.dtype:
-                self._fail(f"{where}: dtype {b.dtype} where the tensor has {tensor.dtype}")
+            wanted = tensor.dtype if b.part < 0 else self._written(b.tensor)
+            if wanted != b.dtype:
+                self._fail(f"{where}: dtype {b.dtype} where the tensor has {wanted}")
         most = self.plan.peak_nbytes[b.device]
         if b.offset + aligned(b.nbytes) > most:
             self._fail(
                 f"{where}: it ends at byte {b.offset + aligned(b.nbytes)}, device {b.device} holds {most} at most"
             )
         self.buffers[b.id] = b
+
+    def _maker(self, tensor: str) -> OpNode | None:
+        if not self.makers:
+            self.makers = {out: node for node in self.graph.nodes.values() for out in node.outputs}
+        return self.makers.get(tensor)
+
+    def _written(self, tensor: str) -> str:
+        """The dtype of a tensor's partial results."""
+        maker = self._maker(tensor)
+        if maker is None:
+            self._fail(f"{tensor!r} is no operator's result; only results have parts")
+        return self.graph.written_dtypes(maker.name)[maker.outputs.index(tensor)]
 
     def _source(self, name: str) -> Source:
         found = self.sources.get(name)
@@ -349,7 +369,8 @@ class _Follow:
         declared = shard.signature.inputs[k]
         if not Box.of(view.shape).contains(box) and held.buffer.fill != declared.pad:
             self._fail(f"input {k} ({name!r}) is padded with {declared.pad}, buffer {number} with {held.buffer.fill}")
-        self._read(held, self._image(declared.projection, shard.index, view.shape))
+        for projection in declared.projections:
+            self._read(held, self._image(projection, shard.index, view.shape))
 
     def _image(self, projection: IndexProjection, index: Box, shape: tuple[int, ...]) -> Regions:
         """The exact cells of a tensor that an index box projects to; many shards ask for the same."""
@@ -365,7 +386,8 @@ class _Follow:
     def _result(self, step: Compute, shard: Shard, k: int, name: str) -> None:
         held = self._held(step.outputs[k], step.device)
         b, signature, index = held.buffer, shard.signature, shard.index
-        partial = any(index.shape[a] != signature.index_shape[a] for a in signature.reductions)
+        has_states = self.graph.ops[self.graph.nodes[step.node].op].has_states
+        partial = has_states or any(index.shape[a] != signature.index_shape[a] for a in signature.reductions)
         if b.tensor != name or (b.part >= 0) != partial:
             made = "a partial result" if partial else "complete values"
             self._fail(f"output {k} is {made} of {name!r}; buffer {b.id} is for {b.tensor!r}, part {b.part}")
@@ -392,12 +414,14 @@ class _Follow:
         b = target.buffer
         if b.tensor not in self.graph.stored or b.part != -1:
             self._fail(f"buffer {b.id} takes no complete values of a stored tensor")
-        maker = next((node for node in self.graph.nodes.values() if b.tensor in node.outputs), None)
+        maker = self._maker(b.tensor)
         if maker is None:
             self._fail(f"{b.tensor!r} is no operator's result; only results have parts to merge")
-        monoid = self.graph.ops[maker.op].reduction
-        if step.monoid != monoid:
-            self._fail(f"merges by {step.monoid!r}, the operator {maker.name!r} by {monoid!r}")
+        monoid = self.graph.ops[maker.op].monoid
+        if monoid is None or step.monoid != monoid.name:
+            self._fail(f"merges by {step.monoid!r}, the operator {maker.name!r} by {monoid and monoid.name!r}")
+        if step.fan_in is not None and step.fan_in < 2:
+            self._fail(f"merges {step.fan_in} at a time; 2 or more are needed")
         cells = self._regions(step.regions, self.graph.stored[b.tensor].shape)
         parts = []
         for number in step.inputs:
@@ -420,6 +444,24 @@ class _Follow:
             self._fail(f"merges parts {list(parts)} of {name!r}, which are not the whole reduction of {whole} points")
 
     # -- outputs -----------------------------------------------------------------------------------------
+
+    def _check_shards(self) -> None:
+        """The index boxes that are computed partition each operator's index space, and are where the plan says."""
+        computed: dict[str, dict[int, list[Box]]] = {name: {} for name in self.graph.nodes}
+        for at, shard in self.shards.items():
+            step = self.plan.steps[at]
+            assert isinstance(step, Compute), "only computations have shards"
+            computed[step.node].setdefault(step.device, []).append(shard.index)
+        for name, places in computed.items():
+            boxes = list(dict.fromkeys(box for found in places.values() for box in found))  # replicas count once
+            try:
+                check_partition(boxes, self.graph.signature(name).index, f"the index boxes computed of {name!r}")
+            except ValueError as error:
+                self._fail(str(error))
+            if {device: tuple(found) for device, found in places.items()} != self.plan.placement.get(name):
+                self._fail(
+                    f"computes {places} of {name!r}, by device, but plan.placement is {self.plan.placement.get(name)}"
+                )
 
     def _check_outputs(self) -> None:
         if {(out.name, out.tensor) for out in self.plan.outputs} != set(self.graph.outputs.items()):

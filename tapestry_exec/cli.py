@@ -465,6 +465,8 @@ def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | Non
     VIEWS is for example 'A[27]; A.reshape(3,3,3)[:2,:2,:2]; A[2::5]': declarations of memory, then views; with
     'B = A[::2]; B' a view has a name.
     """
+    if table and as_json:
+        raise click.UsageError("--table is text and --json is not; give one of them")
     found = parse_views(views)
     if len(found) < 2:
         raise click.UsageError(
@@ -473,6 +475,8 @@ def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | Non
     names, given = [name for name, _ in found], [view for _, view in found]
     pairs = [(names[j], names[k], overlap(given[j], given[k])) for k in range(len(found)) for j in range(k)]
     if svg_file is not None:
+        if not svg_file.absolute().parent.is_dir():
+            raise click.UsageError(f"--svg: there is no directory {str(svg_file.absolute().parent)!r}; make it first")
         svg_file.write_text(show_views(*given, names=names).svg)
     if as_json:
         click.echo(json.dumps([_pair_dict(*pair) for pair in pairs], indent=1))

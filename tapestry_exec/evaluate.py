@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_exec.on_numpy import block_of, contiguous, read_view
-from tapestry_plan import Graph, Shard, Stored, read_constant
+from tapestry_plan import Graph, Shard, Stored, components_of, read_constant
 from tapestry_sets import Box
 
 Array = NDArray[Any]
@@ -94,11 +94,15 @@ def _run_node(graph: Graph, name: str, values: Mapping[str, Array]) -> dict[str,
         None if box is None else _block(_read(graph, tensor, values), box, signature.inputs[k].pad)
         for k, (tensor, box) in enumerate(zip(node.inputs, boxes, strict=True))
     ]
-    made = {out: np.empty(graph.stored[out].shape, graph.stored[out].dtype) for out in node.outputs}
+    dtypes = graph.written_dtypes(name)
+    made = {out: np.empty(graph.stored[out].shape, dtype) for out, dtype in zip(node.outputs, dtypes, strict=True)}
     whole = tuple(Box.of(array.shape) for array in made.values())
     shard = Shard(index, signature, node.attrs, boxes, whole, None)
     scratch = np.empty(op.workspace(shard, graph.stored[node.outputs[0]].itemsize), np.uint8)
     op.block(np, blocks, list(made.values()), replace(shard, workspace=scratch))
+    if op.has_states and op.monoid is not None:
+        ((out, states),) = made.items()
+        return {out: op.monoid.unwrap(np, components_of(states), node.attrs).astype(graph.stored[out].dtype)}
     return made
 
 

@@ -7,7 +7,7 @@ renumbers cells across rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_plan import ALIGNMENT_NBYTES, Buffer, Shard, aligned
+from tapestry_plan import ALIGNMENT_NBYTES, Buffer, Monoid, Shard, aligned, components_of, merged
 from tapestry_sets import AffineMap, Box, Piece, Region, Regions, Run, TooManyPieces, piece_domain
 
 Array = NDArray[Any]
@@ -29,8 +29,6 @@ POISON_FLOAT = 0xFF  # all bits set is a NaN in every IEEE format
 POISON_OTHER = 0xA5
 MAX_POINTS = 1 << 20
 """Points whose coordinates are listed at once where a view is no strided copy."""
-
-MERGE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
 class NumpyBackend:
@@ -147,17 +145,41 @@ class NumpyDevice:
         for region in regions:
             read_piece(piece, source, src.box, target, dst.start, region)
 
-    def merge(self, monoid: str, parts: Sequence[Buffer], output: Buffer, regions: Sequence[Region]) -> None:
-        """Merge partial results in the order given."""
+    def merge(
+        self,
+        monoid: Monoid,
+        attrs: Mapping[str, Any],
+        parts: Sequence[Buffer],
+        output: Buffer,
+        regions: Sequence[Region],
+        fan_in: int | None,
+    ) -> None:
+        """Merge partial results in the order given, and unwrap what comes out."""
         target = self._target(output, regions)
+        if monoid.is_plain and (fan_in is None or len(parts) <= 2):
+            self._merge_in_place(getattr(np, monoid.ufunc), parts, target, output.start, regions)
+            return
+        for region in regions:
+            sources = [self._array(part) for part in parts]
+            views = [
+                _aligned_views(target, output.start, source, part.start, region)
+                for source, part in zip(sources, parts, strict=True)
+            ]
+            for pairs in zip(*views, strict=True):
+                state = merged(monoid, np, [components_of(theirs) for _, theirs in pairs], fan_in)
+                pairs[0][0][...] = monoid.unwrap(np, state, attrs)
+
+    def _merge_in_place(
+        self, ufunc: Any, parts: Sequence[Buffer], target: Array, start: Ints, regions: Sequence[Region]
+    ) -> None:
         for region in regions:
             for k, part in enumerate(parts):
                 source = self._array(part)
-                for mine, theirs in _aligned_views(target, output.start, source, part.start, region):
+                for mine, theirs in _aligned_views(target, start, source, part.start, region):
                     if k == 0:
                         mine[...] = theirs
                     else:
-                        MERGE[monoid](mine, theirs, out=mine)
+                        ufunc(mine, theirs, out=mine)
 
     def launch(
         self,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tapestry_exec.check import checked, describe
 from tapestry_exec.evaluate import DIFFERENCE_BOUND, bind, difference, evaluate
 from tapestry_exec.on_numpy import NumpyBackend, read_view, unpack
-from tapestry_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Op, Reduce, Shard, ShardPlan, Step
+from tapestry_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Monoid, Op, Reduce, Shard, ShardPlan, Step
 from tapestry_sets import Box, Piece, Region
 
 Array = NDArray[Any]
@@ -39,7 +39,15 @@ class DeviceMemory(Protocol):
     def unpack(self, payload: Payload, buffer: Buffer, regions: Sequence[Region]) -> None: ...
     def copy(self, src: Buffer, dst: Buffer, regions: Sequence[Region]) -> None: ...
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Sequence[Region]) -> None: ...
-    def merge(self, monoid: str, parts: Sequence[Buffer], output: Buffer, regions: Sequence[Region]) -> None: ...
+    def merge(
+        self,
+        monoid: Monoid,
+        attrs: Mapping[str, Any],
+        parts: Sequence[Buffer],
+        output: Buffer,
+        regions: Sequence[Region],
+        fan_in: int | None,
+    ) -> None: ...
     def launch(
         self,
         block: Callable[..., None],
@@ -287,6 +295,7 @@ class _Interpreter:
     ) -> None:
         self.plan, self.graph, self.backend, self.devices = plan, plan.graph, backend, devices
         self.host, self.ops, self.shards = host, ops, shards
+        self.makers = {out: name for name, node in plan.graph.nodes.items() for out in node.outputs}
         self.buffers = {buffer.id: buffer for buffer in plan.buffers}
         self.links: Counter[tuple[int, int]] = Counter()
         self.placed = [0] * len(devices)
@@ -350,10 +359,7 @@ class _Interpreter:
                 self._compute(step, self.shards[k])
                 return step.node, step.device, 0
             case Reduce():
-                output = self.buffers[step.output]
-                parts = [self.buffers[number] for number in step.inputs]
-                self.devices[output.device].merge(step.monoid, parts, output, step.regions)
-                return step.node, output.device, 0
+                return step.node, self._reduce(step), 0
             case _:
                 assert_never(step)
 
@@ -395,6 +401,16 @@ class _Interpreter:
         workspace = None if step.workspace is None else self.buffers[step.workspace]
         self.devices[step.device].launch(op.block, inputs, outputs, shard, workspace)
         self.flop[step.device] += op.flop_per_point(shard.signature, node.attrs) * shard.index.size
+
+    def _reduce(self, step: Reduce) -> int:
+        """Merge parts by the monoid of the operator that made them; give the device."""
+        output = self.buffers[step.output]
+        parts = [self.buffers[number] for number in step.inputs]
+        maker = self.graph.nodes[self.makers[output.tensor]]
+        monoid = self.ops[maker.op].monoid
+        assert monoid is not None and monoid.name == step.monoid, "checked before the first step"
+        self.devices[output.device].merge(monoid, maker.attrs, parts, output, step.regions, step.fan_in)
+        return output.device
 
     def _outputs(self) -> dict[str, Array]:
         """Bring the outputs' cells to the host, and read viewed outputs through their views there."""

@@ -217,14 +217,17 @@ def _without(table: RegionTable, meet: Sequence[Int], taken: Sequence[Int]) -> I
     return total
 
 
-def transfer_ticks(cells: Int, itemsize: int, mesh: Mesh) -> Int:
-    """Modelled time of one transfer stage, in picoseconds: latency plus the busiest receiver's bytes."""
+def transfer_ticks(cells: Int, itemsize: int | Int, mesh: Mesh) -> Int:
+    """Modelled time of one transfer stage, in picoseconds: latency plus the busiest receiver's bytes.
+
+    The bytes of a cell are one number, or broadcast to the stages.
+    """
     most = cells.max(axis=-1).astype(np.float64) * itemsize
     seconds = np.where(most > 0, mesh.link.latency_seconds + most / mesh.link.nbytes_per_second, 0.0)
     return to_ticks(seconds)
 
 
-def merge_ticks(cells: Int, parts: Int, itemsize: int, mesh: Mesh) -> Int:
+def merge_ticks(cells: Int, parts: Int, itemsize: int | Int, mesh: Mesh) -> Int:
     """Modelled time to merge partial results: every part is read once, at the memory's bandwidth."""
     most = cells.max(axis=-1).astype(np.float64) * itemsize
     seconds = np.where(parts > 1, parts * most / mesh.device.memory_nbytes_per_second, 0.0)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapestry_plan import adjoints
 from tapestry_plan.graph import BUILTIN_OPS, Attrs, Graph, Op, Shape, Shard, Tensor
 from tapestry_plan.philox import region_words
 from tapestry_plan.signature import Axis, Operand, Signature, project
@@ -119,7 +120,15 @@ for _op in (
     Op("normal", _signature, _normal_block, 120.0, dtype=_given_dtype, attributes=(*_MADE, "loc", "scale")),
     Op("bernoulli", _signature, _bernoulli_block, 40.0, dtype=_given_dtype, attributes=(*_MADE, "p")),
     Op("integers", _signature, _integers_block, 80.0, dtype=_given_dtype, attributes=(*_MADE, "low", "high")),
-    Op("dropout", _signature, _dropout_block, 42.0, dtype=_floating, attributes=("rate", *_KEY)),
+    Op(
+        "dropout",
+        _signature,
+        _dropout_block,
+        42.0,
+        dtype=_floating,
+        attributes=("rate", *_KEY),
+        adjoint=adjoints.dropout,
+    ),
 ):
     BUILTIN_OPS[_op.name] = _op
 

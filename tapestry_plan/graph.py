@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from math import isfinite
 from operator import index
-from typing import Any, Literal, Protocol
+from types import ModuleType
+from typing import Any, Literal, NoReturn, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tapestry_plan.boundary import AROUND, Widths, extension, resolve
+from tapestry_plan.monoids import MONOIDS, Monoid
 from tapestry_plan.selection import check_pieces
 from tapestry_plan.signature import Signature
 from tapestry_sets import (
@@ -75,12 +80,53 @@ class Block(Protocol):
     def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None: ...
 
 
+Expansion = Callable[[Sequence["Tensor"], Attrs], Any]
+"""Builds a graph equal to an operator: from its inputs, present ones only, and its attributes to its outputs."""
+
+
 def _first_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (dtypes[0],)
 
 
 def _no_workspace(shard: Shard, itemsize: int) -> int:
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """What an operator's adjoint is given.
+
+    Parameters
+    ----------
+    inputs, outputs : tuple of Tensor
+        Of the node, as the graph has them.
+    grads : tuple of (Tensor or None)
+        The gradient of each output; None for those that the result does not depend on.
+    attrs : mapping
+        The node's attributes.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    grads: tuple[Tensor | None, ...]
+    attrs: Attrs
+
+    @property
+    def grad(self) -> Tensor:
+        """The gradient of the only output."""
+        (grad,) = self.grads
+        assert grad is not None, "an adjoint is asked where some output has a gradient"
+        return grad
+
+    @property
+    def out(self) -> Tensor:
+        """The first output."""
+        return self.outputs[0]
+
+    def op(self, name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
+        """Add an operator to the graph, by name."""
+        made: Tensor = self.inputs[0].graph.op(name, *inputs, **attrs)
+        return made
 
 
 @dataclass(frozen=True)
@@ -98,24 +144,48 @@ class Op:
         namespace `xp`. With a sharded reduction it writes the partial result of its part.
     flop : float or callable
         Floating-point operations for each index point, or ``(signature, attrs) -> float``.
-    reduction : "sum", "prod", "min" or "max", optional
-        How partial results merge; needed for signatures with reduction axes.
+    reduction : Monoid, or the name of one of `MONOIDS`, optional
+        How partial results merge; needed for signatures with reduction axes. Where the monoid's state is not the
+        result itself, the block writes states always, component by component, and the only output is unwrapped from
+        the merged ones.
     dtype : callable
         ``(input dtypes, attrs) -> output dtypes``; the first input's by default.
     workspace : callable
         ``(shard, itemsize) -> nbytes`` of scratch memory that the block wants.
     attributes : tuple of str
         Names of the attributes that it takes; any other is an error.
+    expansions : tuple of callable
+        Functions ``(inputs, attrs) -> tensor``, or a tuple of tensors, that say the operator in other ones and in
+        views, and raise ValueError where they cannot; rewrites know them by their names.
+    adjoint : callable, optional
+        ``(Backward) -> gradients``: for each input the gradient that it receives, or None; a gradient of a larger shape
+        is summed to the input's. Without it, gradients go through the first expansion.
     """
 
     name: str
     signature: Callable[[Sequence[Shape], Attrs], Signature]
     block: Block
     flop: float | Callable[[Signature, Attrs], float] = 1.0
-    reduction: Literal["sum", "prod", "min", "max"] | None = None
+    reduction: str | Monoid | None = None
     dtype: Callable[[Sequence[str], Attrs], tuple[str, ...]] = _first_dtype
     workspace: Callable[[Shard, int], int] = _no_workspace
     attributes: tuple[str, ...] = ()
+    expansions: tuple[Expansion, ...] = ()
+    adjoint: Callable[[Backward], Sequence[Tensor | None]] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.reduction, str) and self.reduction not in MONOIDS:
+            raise ValueError(f"operator {self.name!r}: reduction {self.reduction!r} is none of {sorted(MONOIDS)}")
+
+    @property
+    def monoid(self) -> Monoid | None:
+        """How partial results merge."""
+        return MONOIDS[self.reduction] if isinstance(self.reduction, str) else self.reduction
+
+    @property
+    def has_states(self) -> bool:
+        """Whether the block writes states, which are not results yet."""
+        return self.monoid is not None and not self.monoid.is_plain
 
     def flop_per_point(self, signature: Signature, attrs: Attrs) -> float:
         """Floating-point operations at each index point."""
@@ -123,7 +193,7 @@ class Op:
 
     def check_attributes(self, attrs: Attrs, what: str) -> None:
         """Raise ValueError for an attribute that the operator does not take."""
-        unknown = [name for name in attrs if name not in self.attributes]
+        unknown = [name for name in attrs if name not in self.attributes and name != AROUND]
         if unknown:
             raise ValueError(f"{what}: there is no attribute {unknown[0]!r}; {self.name} takes {list(self.attributes)}")
 
@@ -177,11 +247,12 @@ class Source:
     dtype: str
     stored: tuple[str, ...]
     pieces: tuple[Piece, ...]
+    stored_shapes: tuple[Shape, ...]
 
     @cached_property
     def direct(self) -> bool:
-        """Whether the tensor is the stored one itself."""
-        return len(self.stored) == 1 and self.pieces == (identity_piece(len(self.shape)),)
+        """Whether the tensor is the stored one itself, not just the beginning of it."""
+        return self.stored_shapes == (self.shape,) and self.pieces == (identity_piece(len(self.shape)),)
 
 
 class Graph:
@@ -256,14 +327,18 @@ class Graph:
         what = f"{declared.name} {node_name!r}"
         declared.check_attributes(frozen_attrs, what)
         try:
-            signature = declared.signature([source.shape for source in present], frozen_attrs)
+            signature, around = resolve(declared.signature, [source.shape for source in present], frozen_attrs)
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from None
+        if around:
+            return self._op_extended(declared, inputs, node_name, frozen_attrs, around)
         dtypes = declared.dtype([source.dtype for source in present], frozen_attrs)
         shapes = [_covered(operand.projection.bounding_box(signature.index)) for operand in signature.outputs]
         signature.validate([source.shape for source in present], shapes, what)
         if signature.reductions and declared.reduction is None:
             raise ValueError(f"{what}: the signature reduces, but the operator does not say how parts merge")
+        if declared.has_states and len(shapes) != 1:
+            raise ValueError(f"{what}: states are unwrapped to one output, but the signature has {len(shapes)}")
         outs = [self._fresh(node_name if len(shapes) == 1 else f"{node_name}.{k}") for k in range(len(shapes))]
         self.ops[declared.name] = declared
         self.nodes[node_name] = OpNode(node_name, declared.name, frozen_attrs, names, tuple(outs))
@@ -272,6 +347,19 @@ class Graph:
             self._new_tensor(Stored(out, shape, dtype, "result"))
         tensors = tuple(Tensor(self, out) for out in outs)
         return tensors[0] if len(tensors) == 1 else tensors
+
+    def _op_extended(
+        self, declared: Op, inputs: Sequence[Tensor | None], name: str, attrs: Attrs, around: tuple[Widths, ...]
+    ) -> Any:
+        """Apply an operator whose operands say what is outside their tensors, to views that are wide enough."""
+        present = [tensor for tensor in inputs if tensor is not None]
+        operands = declared.signature([tensor.shape for tensor in present], attrs).inputs
+        with self._all_or_nothing():
+            extended = [
+                tensor.apply(extension(operand, widths)) if widths else tensor
+                for tensor, operand, widths in zip(present, operands, around, strict=True)
+            ]
+            return self.op(declared, *extended, name=name, **{**attrs, AROUND: around})
 
     def select(self, kind: ViewKind, *inputs: Tensor, name: str | None = None) -> Tensor:
         """View tensors through a view kind: a slice, a permutation, a concatenation, …
@@ -307,14 +395,17 @@ class Graph:
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Take back the selections that were added, if one cannot be."""
-        before = len(self.selections)
+        """Take back the tensors and nodes that were added, if one cannot be."""
+        parts: tuple[dict[str, Any], ...] = (self.selections, self.nodes, self.stored, self.outputs, self.ops)
+        before = [len(part) for part in parts]
         try:
             yield
         except BaseException:
-            while len(self.selections) > before:
-                name, _ = self.selections.popitem()
-                self._sources.pop(name, None)
+            for part, size in zip(parts, before, strict=True):
+                while len(part) > size:
+                    name, _ = part.popitem()
+                    self._sources.pop(name, None)
+                    self._signatures.pop(name, None)
             self._numbered.clear()
             raise
 
@@ -349,7 +440,7 @@ class Graph:
         if found is None:
             n = self.nodes[node]
             shapes = [self.source(name).shape for name in n.inputs]
-            found = self._signatures[node] = self.ops[n.op].signature(shapes, n.attrs)
+            found = self._signatures[node] = resolve(self.ops[n.op].signature, shapes, n.attrs)[0]
         return found
 
     def consumers(self) -> dict[str, list[tuple[str, int]]]:
@@ -375,8 +466,10 @@ class Graph:
         ------
         ValueError
             For references to tensors that are missing or come later, unknown operators, operands that no
-            longer fit, selections of which a cell is not one cell of one tensor, and outputs that do not exist.
+            longer fit, results that are made twice or not at all or have another dtype than their operator gives,
+            selections of which a cell is not one cell of one tensor, and outputs that do not exist.
         """
+        self._check_makers()
         known = {name for name, tensor in self.stored.items() if tensor.kind != "result"}
         for item in self._ordered():
             where = f"node {item.name!r}"
@@ -389,10 +482,7 @@ class Graph:
                 continue
             if item.op not in self.ops:
                 raise UnsupportedOp(f"{where}: operator {item.op!r} has no declaration")
-            self.ops[item.op].check_attributes(item.attrs, where)
-            shapes = [self.source(name).shape for name in item.inputs]
-            outs = [self.stored[name].shape for name in item.outputs]
-            self.ops[item.op].signature(shapes, item.attrs).validate(shapes, outs, where)
+            self._check_node(item, where)
             known.update(item.outputs)
         for label, name in self.outputs.items():
             if name not in known:
@@ -486,6 +576,9 @@ class Graph:
         return graph
 
     def _fill(self, document: dict[str, Any]) -> None:
+        _named_once(document["tensors"], "name", "tensors")
+        _named_once(document["order"], "node", "nodes")
+        _named_once(document["order"], "select", "selections")
         for entry in document["tensors"]:
             shape = _shape(entry["shape"], entry["name"])
             self.stored[entry["name"]] = Stored(
@@ -530,6 +623,44 @@ class Graph:
 
     # -- inside ------------------------------------------------------------------------------------------
 
+    def _check_makers(self) -> None:
+        """Each result is made by one operator, each name is one tensor's, and operators write results only."""
+        makers: dict[str, str] = {}
+        for node in self.nodes.values():
+            for name in node.outputs:
+                tensor = self.stored.get(name)
+                if tensor is None or tensor.kind != "result":
+                    found = "no stored tensor" if tensor is None else f"of kind {tensor.kind!r}"
+                    raise ValueError(f"node {node.name!r} writes {name!r}, which is {found}; it must be a result")
+                if name in makers:
+                    raise ValueError(
+                        f"tensor {name!r} is made by the nodes {makers[name]!r} and {node.name!r}; one must make it"
+                    )
+                makers[name] = node.name
+        for name, tensor in self.stored.items():
+            if tensor.kind not in ("input", "constant", "result"):
+                raise ValueError(f"tensor {name!r} is of kind {tensor.kind!r}; it must be input, constant or result")
+            if tensor.kind == "result" and name not in makers:
+                raise ValueError(f"tensor {name!r} is a result, but no operator makes it")
+            if name in self.selections:
+                raise ValueError(f"a stored tensor and a selection are both called {name!r}; rename one")
+
+    def _check_node(self, node: OpNode, where: str) -> None:
+        """An operator takes its operands and attributes, and its outputs are what it gives."""
+        op = self.ops[node.op]
+        op.check_attributes(node.attrs, where)
+        sources = [self.source(name) for name in node.inputs]
+        shapes, outs = [source.shape for source in sources], [self.stored[name] for name in node.outputs]
+        try:
+            signature = resolve(op.signature, shapes, node.attrs)[0]
+            dtypes = tuple(op.dtype([source.dtype for source in sources], node.attrs))
+        except (ValueError, TypeError, LookupError) as error:
+            raise ValueError(f"{where}: {node.op!r} does not take its operands and attributes: {error}") from None
+        signature.validate(shapes, [tensor.shape for tensor in outs], where)
+        for tensor, dtype in zip(outs, dtypes, strict=True):
+            if tensor.dtype != dtype:
+                raise ValueError(f"{where}: its output {tensor.name!r} has dtype {tensor.dtype}; it gives {dtype}")
+
     def _check_selection(self, selection: Selection) -> None:
         what = f"selection {selection.name!r} ({selection.label})"
         below = [self.tensor(name) for name in selection.inputs]
@@ -546,15 +677,25 @@ class Graph:
             if known is not None and known is not op:
                 raise ValueError(f"operator {op.name!r} is declared already, in another way; rename one")
             return op
-        declared = self.ops.get(op) or BUILTIN_OPS.get(op)
+        declared = self.ops.get(op) or BUILTIN_OPS.get(op) or self._derive(op)
         if declared is None:
             raise UnsupportedOp(f"operator {op!r} has no declaration; known are {sorted({*BUILTIN_OPS, *self.ops})}")
         return declared
 
+    def _derive(self, name: str) -> Op | None:
+        """The operator that a name like ``part(linear)`` makes of others; None where it is no such name."""
+        form, bracket, rest = name.partition("(")
+        if form not in DERIVED or not bracket or not rest.endswith(")"):
+            return None
+        depths = accumulate((c == "(") - (c == ")") for c in rest)
+        commas = [k for k, (c, depth) in enumerate(zip(rest, depths, strict=True)) if c == "," and depth == 0]
+        names = [rest[a + 1 : b] for a, b in pairwise([-1, *commas, len(rest) - 1])]
+        return DERIVED[form](*(self._declare(one) for one in names))
+
     def _resolve(self, name: str) -> Source:
         stored = self.stored.get(name)
         if stored is not None:
-            return Source(stored.shape, stored.dtype, (name,), (identity_piece(len(stored.shape)),))
+            return Source(stored.shape, stored.dtype, (name,), (identity_piece(len(stored.shape)),), (stored.shape,))
         if name not in self.selections:
             raise ValueError(f"graph {self.name!r} has no tensor {name!r}")
         selection = self.selections[name]
@@ -568,7 +709,8 @@ class Graph:
             for source in below
         )
         pieces = compose_pieces(selection.pieces, renumbered, selection.shape)
-        return Source(selection.shape, selection.dtype, names, pieces)
+        shapes = tuple(self.stored[n].shape for n in names)
+        return Source(selection.shape, selection.dtype, names, pieces, shapes)
 
     def _ordered(self) -> Iterator[OpNode | Selection]:
         """Nodes and selections, every one after what it reads."""
@@ -593,6 +735,15 @@ class Graph:
                         if (below, True) in stack:
                             raise ValueError(f"node {item.name!r} is part of a cycle through {name!r}")
                         stack.append((below, False))
+
+    def written_dtypes(self, name: str) -> tuple[str, ...]:
+        """The dtypes of what a node's block writes: of its outputs, or of the states that they are unwrapped from."""
+        node = self.nodes[name]
+        op = self.ops[node.op]
+        if not op.has_states:
+            return tuple(self.stored[out].dtype for out in node.outputs)
+        assert op.monoid is not None, "only monoids have states"
+        return (op.monoid.state_dtype(self.source(node.inputs[0]).dtype),)
 
     def order(self) -> list[OpNode]:
         """The operator nodes, every one after those that it depends on."""
@@ -675,6 +826,76 @@ class Tensor(Viewable):
     def __neg__(self) -> Tensor:
         return self.graph.op("neg", self)  # type: ignore[no-any-return]
 
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __abs__(self) -> Tensor:
+        return self.graph.op("abs", self)  # type: ignore[no-any-return]
+
+    def __pow__(self, other: Tensor | float) -> Tensor:
+        return self._with("pow", other)
+
+    def __rpow__(self, other: float) -> Tensor:
+        return self._with("pow", other, swapped=True)
+
+    def __mod__(self, other: Tensor | float) -> Tensor:
+        return self._with("mod", other)
+
+    def __rmod__(self, other: float) -> Tensor:
+        return self._with("mod", other, swapped=True)
+
+    def __lt__(self, other: Tensor | float) -> Tensor:
+        return self._with("less", other)
+
+    def __le__(self, other: Tensor | float) -> Tensor:
+        return self._with("less_equal", other)
+
+    def __gt__(self, other: Tensor | float) -> Tensor:
+        return self._with("greater", other)
+
+    def __ge__(self, other: Tensor | float) -> Tensor:
+        return self._with("greater_equal", other)
+
+    def _bits(self, name: str, other: Tensor | float, swapped: bool = False) -> Tensor:
+        """A word for bits: of truth values the logical one."""
+        return self._with(f"{'logical' if self.dtype == 'bool' else 'bitwise'}_{name}", other, swapped)
+
+    def __and__(self, other: Tensor | float) -> Tensor:
+        return self._bits("and", other)
+
+    def __rand__(self, other: float) -> Tensor:
+        return self._bits("and", other, swapped=True)
+
+    def __or__(self, other: Tensor | float) -> Tensor:
+        return self._bits("or", other)
+
+    def __ror__(self, other: float) -> Tensor:
+        return self._bits("or", other, swapped=True)
+
+    def __xor__(self, other: Tensor | float) -> Tensor:
+        return self._bits("xor", other)
+
+    def __rxor__(self, other: float) -> Tensor:
+        return self._bits("xor", other, swapped=True)
+
+    def __invert__(self) -> Tensor:
+        return self.graph.op("logical_not" if self.dtype == "bool" else "bitwise_not", self)  # type: ignore[no-any-return]
+
+    def __lshift__(self, other: Tensor | float) -> Tensor:
+        return self._with("shift_left", other)
+
+    def __rshift__(self, other: Tensor | float) -> Tensor:
+        return self._with("shift_right", other)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"tensor {self.name!r} has no truth value before a run; compare in the graph, with where()")
+
+    def __array_namespace__(self, api_version: str | None = None) -> ModuleType:
+        """The functions of the array API standard, for tensors of graphs."""
+        if api_version not in (None, "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"__array_namespace__: version {api_version!r} is not known; 2024.12 is")
+        return sys.modules["tapestry_plan.array_api"]
+
     def __matmul__(self, other: Tensor) -> Tensor:
         return self._with("matmul", other)
 
@@ -699,6 +920,9 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 BUILTIN_OPS: dict[str, Op] = {}
 """The declared operators by name; `tapestry_plan.ops` fills it."""
+
+DERIVED: dict[str, Callable[..., Op]] = {}
+"""How operators are made of other ones, by the word before the brackets; `tapestry_plan.derived` fills it."""
 
 
 def sha256_of(array: Any) -> str:
@@ -729,6 +953,16 @@ def _dtype(name: str, what: str) -> str:
     if dtype.hasobject:
         raise ValueError(f"{what}: dtype {name!r} holds objects; give numbers or booleans")
     return dtype.name
+
+
+def _named_once(entries: Sequence[Mapping[str, Any]], key: str, what: str) -> None:
+    """Raise ValueError where two entries of a document have one name."""
+    names = [entry[key] for entry in entries if key in entry]
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"graph document: two {what} are called {name!r}; give each a name of its own")
+        seen.add(name)
 
 
 def _covered(box: Box) -> Shape:

@@ -30,6 +30,8 @@ class Chosen:
     operand_needs: Callable[[OpNode, int, Box], dict[str, Regions]]
     asked_outputs: frozenset[str]
     """Outputs (by stored tensor) whose place the user chose."""
+    fan_in: int | None = None
+    """How many partial results are merged at a time; None for one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class _Lowering:
         if not regions:
             return
         self.steps.append(Copy(node, tensor.name, HOST if src is None else src.id, dst.id, regions))
-        nbytes = cells.size * tensor.itemsize
+        nbytes = cells.size * np.dtype(dst.dtype).itemsize
         if src is None:
             self.placed[dst.device] += nbytes
         elif src.device != dst.device:
@@ -182,11 +184,13 @@ class _Lowering:
             found = self._collect(node, tensor, target.device, part, missing, box)
             inputs.append(found[0])
             landing += found[1]
-        regions = missing.members
-        monoid = self.monoid[tensor.name]
-        self.steps.append(Reduce(node, monoid, tuple(b.id for b in inputs), target.id, regions))
+        self._reduce(node, tensor.name, inputs, target, missing)
         for buffer in landing:
             self.free(buffer)
+
+    def _reduce(self, node: str, tensor: str, parts: Sequence[Buffer], target: Buffer, cells: Regions) -> None:
+        ids = tuple(buffer.id for buffer in parts)
+        self.steps.append(Reduce(node, self.monoid[tensor], ids, target.id, cells.members, self.chosen.fan_in))
 
     def _collect(
         self, node: str, tensor: Stored, device: int, part: int, cells: Regions, box: Box
@@ -195,7 +199,7 @@ class _Lowering:
         holders = [h for h in self._nearest(tensor.name, device) if h.part == part]
         if holders[0].device == device and cells <= holders[0].cells:
             return holders[0].buffer, []
-        landing = self.alloc(device, tensor.name, box, tensor.dtype, part)
+        landing = self.alloc(device, tensor.name, box, holders[0].buffer.dtype, part)
         missing = cells
         for holder in holders:
             some = missing & holder.cells
@@ -334,7 +338,7 @@ class _Lowering:
                     private.append(buffer)
         for device, index in self._shards(node):
             part = layout.number_of(device, signature.reductions) if parts > 1 else -1
-            outputs = self._outputs(node, device, index, part)
+            outputs = self._outputs(node, device, index, part, parts == 1 and op.has_states)
             shard = Shard(
                 index,
                 signature,
@@ -343,7 +347,7 @@ class _Lowering:
                 tuple(buffer.box for buffer in outputs),
                 None,
             )
-            wanted = op.workspace(shard, np.dtype(outputs[0].dtype).itemsize)
+            wanted = op.workspace(shard, self.graph.stored[node.outputs[0]].itemsize)
             work = self.alloc(device, WORKSPACE, Box((0,), (wanted,)), "uint8") if wanted else None
             self.steps.append(
                 Compute(
@@ -360,21 +364,32 @@ class _Lowering:
                 self.free(work)
         for buffer in private:
             self.free(buffer)
-        if parts > 1:
-            assert op.reduction is not None, "checked when the operator was added"
-            self.monoid.update(dict.fromkeys(node.outputs, op.reduction))
+        if op.monoid is not None and (parts > 1 or op.has_states):
+            self.monoid.update(dict.fromkeys(node.outputs, op.monoid.name))
+        if parts == 1 and op.has_states:
+            self._unwrap(node)
 
-    def _outputs(self, node: OpNode, device: int, index: Box, part: int) -> list[Buffer]:
+    def _outputs(self, node: OpNode, device: int, index: Box, part: int, only_part: bool) -> list[Buffer]:
+        """Buffers for what a shard writes: complete values, or states, of which this may be the only part."""
         signature = self.graph.signature(node.name)
         out = []
-        for k, name in enumerate(node.outputs):
+        for k, (name, dtype) in enumerate(zip(node.outputs, self.graph.written_dtypes(node.name), strict=True)):
             box = signature.output_box(k, index)
             assert box is not None, "shards are not empty"
-            tensor = self.graph.stored[name]
-            buffer = self.alloc(device, name, box, tensor.dtype, part)
-            self._hold(name, Holder(device, part, buffer, cells_of(box, tensor.shape)))
+            buffer = self.alloc(device, name, box, dtype, 0 if only_part else part)
+            self._hold(name, Holder(device, buffer.part, buffer, cells_of(box, self.graph.stored[name].shape)))
             out.append(buffer)
         return out
+
+    def _unwrap(self, node: OpNode) -> None:
+        """Make complete values of states that have no other part, where they are."""
+        (name,) = node.outputs
+        for holder in self.holders.pop(name):
+            target = self.alloc(holder.device, name, holder.buffer.box, self.graph.stored[name].dtype)
+            self._reduce(node.name, name, [holder.buffer], target, holder.cells)
+            self._hold(name, Holder(holder.device, -1, target, holder.cells))
+            self.free(holder.buffer)
+        del self.monoid[name]
 
     def free_after(self, position: int, last: Mapping[str, int]) -> None:
         """Free every buffer of the tensors that are read here for the last time."""

@@ -2,13 +2,12 @@
 
 `load_onnx` reads a model in four steps: the file is checked and brought to a current opset; nodes that no
 output needs are left out; nodes whose inputs are all known are evaluated; the others become operators and
-selections, each by one small function of the table `IMPORTERS`.
+selections, each by one small function of the table `IMPORTERS` of `onnx_operators`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_plan import ops
 from tapestry_plan.graph import Graph, Tensor, UnsupportedOp
-from tapestry_sets import Broadcast, Concat, ExpandDims, Pad, Permute, Reshape, Slice, Squeeze
+from tapestry_plan.onnx_nodes import Node, refusal
+from tapestry_plan.onnx_operators import IMPORTERS, NOT_ADDED
 
 Array = NDArray[Any]
 
@@ -35,30 +34,6 @@ RANDOM_OPS = frozenset(
 
 
 # -- nodes of a model ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Node:
-    """One node of a model, its attributes as Python values and missing inputs at the end left out."""
-
-    name: str
-    op_type: str
-    domain: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attrs: Mapping[str, Any]
-    proto: Any = field(repr=False)
-    captured: tuple[str, ...] | None = None
-    """What the graphs inside the node read, None when there are none."""
-
-    def input(self, k: int) -> str:
-        """Name of input k, empty when it is not given."""
-        return self.inputs[k] if k < len(self.inputs) else ""
-
-    @property
-    def where(self) -> str:
-        """How messages name the node."""
-        return f"node {self.name!r} ({self.op_type})"
 
 
 def _nodes(model: Any) -> list[Node]:
@@ -503,6 +478,12 @@ class Importer:
         if of in self._tensors:
             self._tensors[name] = self._tensors[of]
 
+    def dtype(self, code: int) -> str:
+        """NumPy's name of an element type of ONNX."""
+        from onnx import helper
+
+        return str(helper.tensor_dtype_to_np_dtype(code).name)
+
     def view(self, node: Node, kind: Any, *names: str) -> Tensor:
         """A selection over model tensors, called like the node."""
         return self.graph.select(kind, *(self.tensor(name) for name in names), name=node.name)
@@ -523,12 +504,25 @@ class Importer:
         if node.op_type in NOT_ADDED:
             NOT_ADDED[node.op_type].add(self, node)
         elif node.op_type not in ("Identity", "Dropout") and all(map(self.is_known, reads)):
-            for name, array in zip(node.outputs, _evaluate(node, self), strict=False):
-                self.bind(name, array)
+            self._add_known(node)
         else:
             self._add_to_graph(node)
 
+    def _add_known(self, node: Node) -> None:
+        """Evaluate a node, or add it to the graph where the reference implementation does not run it."""
+        try:
+            values = _evaluate(node, self)
+        except ValueError:
+            if node.op_type not in IMPORTERS:
+                raise
+            self._add_to_graph(node)
+            return
+        for name, array in zip(node.outputs, values, strict=False):
+            self.bind(name, array)
+
     def _add_to_graph(self, node: Node) -> None:
+        if node.op_type not in IMPORTERS:  # which was to be evaluated, but reads what could not be
+            raise refusal(self, node, "its operator is not supported, and its inputs are not known in advance")
         try:
             results = IMPORTERS[node.op_type].add(self, node)
         except (ValueError, TypeError, IndexError, KeyError) as error:
@@ -730,346 +724,3 @@ def read_constant(path: str) -> Array:
             _check_values(tensor, file)
             return np.asarray(numpy_helper.to_array(tensor))
     raise ValueError(f"read_constant: {file} has no initializer {name!r}")
-
-
-# -- operators, one function each ------------------------------------------------------------------------
-
-Result = Tensor | list[Tensor] | None
-
-
-def _elementwise(function: Callable[..., Tensor]) -> Callable[[Importer, Node], Result]:
-    return lambda at, node: function(*at.inputs(node), name=node.name)
-
-
-def _alias(at: Importer, node: Node) -> Result:
-    if node.op_type == "Dropout":
-        training = at.constant(node, 2, "training_mode")
-        if training is not None and bool(training):
-            raise UnsupportedOp(
-                f"load_onnx: {at.what}: {node.where}: training mode is not supported; export for inference"
-            )
-        if len(node.outputs) > 1 and node.outputs[1]:
-            # at inference nothing is dropped
-            at.bind(node.outputs[1], np.ones(at.shape(node.inputs[0]), np.bool_))
-    at.alias(node.outputs[0], node.inputs[0])
-    return None
-
-
-def _shape_of(at: Importer, node: Node) -> Result:
-    shape = at.shape(node.inputs[0])
-    at.bind(node.outputs[0], np.array(shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))], np.int64))
-    return None
-
-
-def _size_of(at: Importer, node: Node) -> Result:
-    at.bind(node.outputs[0], np.array(prod(at.shape(node.inputs[0])), np.int64))
-    return None
-
-
-def _cast(at: Importer, node: Node) -> Result:
-    from onnx import helper
-
-    x = at.tensor(node.inputs[0])
-    wanted = helper.tensor_dtype_to_np_dtype(node.attrs["to"]).name
-    if wanted != x.dtype:
-        raise UnsupportedOp(f"load_onnx: {at.what}: {node.where}: casting {x.dtype} to {wanted} is not supported")
-    return x
-
-
-def _windows(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> dict[str, Any]:
-    """Strides, pads and dilations of a convolution or a pool, auto_pad resolved."""
-    rank = len(kernel)
-    strides = tuple(node.attrs.get("strides", (1,) * rank))
-    dilations = tuple(node.attrs.get("dilations", (1,) * rank))
-    pads = tuple(node.attrs.get("pads", (0,) * (2 * rank)))
-    auto = node.attrs.get("auto_pad", "NOTSET")
-    if auto == "VALID":
-        pads = (0,) * (2 * rank)
-    elif auto in ("SAME_UPPER", "SAME_LOWER"):
-        total = [
-            max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
-            for n, s, d, k in zip(extents, strides, dilations, kernel, strict=True)
-        ]
-        small, large = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
-        pads = small + large if auto == "SAME_UPPER" else large + small
-    elif auto != "NOTSET":
-        raise ValueError(f"auto_pad is {auto!r}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are known")
-    return {"strides": strides, "pads": pads, "dilations": dilations}
-
-
-def _conv(at: Importer, node: Node) -> Result:
-    x, w = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
-    bias = at.tensor(node.inputs[2]) if node.input(2) else None
-    window = _windows(node, x.shape[2:], w.shape[2:])
-    return ops.conv(x, w, bias, groups=node.attrs.get("group", 1), name=node.name, **window)
-
-
-def _max_pool(at: Importer, node: Node) -> Result:
-    if len(node.outputs) > 1 and node.outputs[1]:
-        raise UnsupportedOp(f"load_onnx: {at.what}: {node.where}: the output of indices is not supported")
-    x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
-    window = _windows(node, x.shape[2:], kernel)
-    return ops.max_pool(x, kernel, ceil_mode=bool(node.attrs.get("ceil_mode")), name=node.name, **window)
-
-
-def _average_pool(at: Importer, node: Node) -> Result:
-    x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
-    return ops.average_pool(
-        x,
-        kernel,
-        ceil_mode=bool(node.attrs.get("ceil_mode")),
-        count_include_pad=bool(node.attrs.get("count_include_pad")),
-        name=node.name,
-        **_windows(node, x.shape[2:], kernel),
-    )
-
-
-def _batch_normalization(at: Importer, node: Node) -> Result:
-    if node.attrs.get("training_mode"):
-        raise UnsupportedOp(f"load_onnx: {at.what}: {node.where}: training mode is not supported; export for inference")
-    x, scale, bias, mean, variance = at.inputs(node)
-    epsilon = node.attrs.get("epsilon", 1e-5)
-    return ops.batch_normalization(x, scale, bias, mean, variance, epsilon=epsilon, name=node.name)
-
-
-def _layer_normalization(at: Importer, node: Node) -> Result:
-    if any(node.outputs[1:]):
-        raise UnsupportedOp(f"load_onnx: {at.what}: {node.where}: outputs of mean and deviation are not supported")
-    attrs = {"axis": node.attrs.get("axis", -1), "epsilon": node.attrs.get("epsilon", 1e-5)}
-    return ops.layer_normalization(*at.inputs(node), name=node.name, **attrs)
-
-
-def _clip(at: Importer, node: Node) -> Result:
-    low, high = at.constant(node, 1, "min"), at.constant(node, 2, "max")
-    bounds = [None if bound is None else bound.reshape(()).item() for bound in (low, high)]
-    return ops.clip(at.tensor(node.inputs[0]), *bounds, name=node.name)
-
-
-def _leaky_relu(at: Importer, node: Node) -> Result:
-    return ops.leaky_relu(at.tensor(node.inputs[0]), node.attrs.get("alpha", 0.01), name=node.name)
-
-
-def _gemm(at: Importer, node: Node) -> Result:
-    attrs = node.attrs
-    return ops.gemm(
-        *at.inputs(node),
-        alpha=attrs.get("alpha", 1.0),
-        beta=attrs.get("beta", 1.0),
-        trans_a=bool(attrs.get("transA")),
-        trans_b=bool(attrs.get("transB")),
-        name=node.name,
-    )
-
-
-def _matmul(at: Importer, node: Node) -> Result:
-    a, b = at.inputs(node)
-    gone = []
-    if b.ndim == 1:
-        b = b.view(ExpandDims((1,)))
-        gone.append(-1)
-    if a.ndim == 1:
-        a = a.view(ExpandDims((0,)))
-        gone.append(-2)
-    product = ops.matmul(a, b, name=node.name)
-    return product.view(Squeeze(tuple(gone))) if gone else product
-
-
-def _lrn(at: Importer, node: Node) -> Result:
-    a = node.attrs
-    return ops.lrn(
-        at.tensor(node.inputs[0]),
-        a["size"],
-        alpha=a.get("alpha", 1e-4),
-        beta=a.get("beta", 0.75),
-        bias=a.get("bias", 1.0),
-        name=node.name,
-    )
-
-
-def _softmax(function: Callable[..., Tensor]) -> Callable[[Importer, Node], Result]:
-    return lambda at, node: function(at.tensor(node.inputs[0]), node.attrs.get("axis", -1), name=node.name)
-
-
-def _reduce(function: Callable[..., Tensor]) -> Callable[[Importer, Node], Result]:
-    def add(at: Importer, node: Node) -> Result:
-        x, axes = at.tensor(node.inputs[0]), at.ints(node, 1, "axes")
-        if not axes and node.attrs.get("noop_with_empty_axes"):
-            return x
-        return function(x, tuple(axes) if axes else None, keepdims=bool(node.attrs.get("keepdims", 1)), name=node.name)
-
-    return add
-
-
-# -- selections, one function each -----------------------------------------------------------------------
-
-
-def _reshape(at: Importer, node: Node) -> Result:
-    wanted = at.ints(node, 1, "shape") or []
-    old = at.shape(node.inputs[0])
-    if not node.attrs.get("allowzero"):
-        if any(n == 0 and k >= len(old) for k, n in enumerate(wanted)):
-            raise ValueError(f"shape {wanted} copies an axis that the input of shape {old} has not")
-        wanted = [old[k] if n == 0 else n for k, n in enumerate(wanted)]
-    return at.view(node, Reshape(tuple(wanted)), node.inputs[0])
-
-
-def _flatten(at: Importer, node: Node) -> Result:
-    shape = at.shape(node.inputs[0])
-    axis = node.attrs.get("axis", 1)
-    if not -len(shape) <= axis <= len(shape):
-        raise ValueError(f"axis is {axis}; a tensor of shape {shape} is cut at {-len(shape)} to {len(shape)}")
-    return at.view(node, Reshape((prod(shape[:axis]), prod(shape[axis:]))), node.inputs[0])
-
-
-def _squeeze(at: Importer, node: Node) -> Result:
-    axes = at.ints(node, 1, "axes")
-    return at.view(node, Squeeze(None if axes is None else tuple(axes)), node.inputs[0])
-
-
-def _unsqueeze(at: Importer, node: Node) -> Result:
-    return at.view(node, ExpandDims(tuple(at.ints(node, 1, "axes") or ())), node.inputs[0])
-
-
-def _transpose(at: Importer, node: Node) -> Result:
-    rank = len(at.shape(node.inputs[0]))
-    return at.view(node, Permute(tuple(node.attrs.get("perm", range(rank)[::-1]))), node.inputs[0])
-
-
-def _concat(at: Importer, node: Node) -> Result:
-    return at.view(node, Concat(node.attrs["axis"]), *node.inputs)
-
-
-def _expand(at: Importer, node: Node) -> Result:
-    wanted = np.broadcast_shapes(at.shape(node.inputs[0]), tuple(at.ints(node, 1, "shape") or ()))
-    return at.view(node, Broadcast(wanted), node.inputs[0])
-
-
-def _slice(at: Importer, node: Node) -> Result:
-    shape = at.shape(node.inputs[0])
-    starts, ends = at.ints(node, 1, "starts") or [], at.ints(node, 2, "ends") or []
-    axes = at.ints(node, 3, "axes") or list(range(len(starts)))
-    steps = at.ints(node, 4, "steps") or [1] * len(starts)
-    cuts: list[tuple[int | None, int | None, int | None]] = [(None, None, None)] * len(shape)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        if not -len(shape) <= axis < len(shape):
-            raise ValueError(f"axis {axis} is out of range for shape {shape}")
-        cuts[axis] = (start, end, step)
-    return at.view(node, Slice(tuple(cuts)), node.inputs[0])
-
-
-def _split(at: Importer, node: Node) -> Result:
-    shape, axis = at.shape(node.inputs[0]), node.attrs.get("axis", 0)
-    axis += len(shape) if axis < 0 else 0
-    parts = at.ints(node, 1, "split")
-    if parts is None:
-        count = len(node.outputs)
-        size = -(-shape[axis] // count)
-        parts = [min(size, shape[axis] - k * size) for k in range(count)]
-    if sum(parts) != shape[axis] or min(parts) < 0:
-        raise ValueError(f"split into {parts} does not sum up to axis {axis} of shape {shape}")
-    out, begin = [], 0
-    for part in parts:
-        cuts = ((None, None, None),) * axis + ((begin, begin + part, None),)
-        out.append(at.view(node, Slice(cuts), node.inputs[0]))
-        begin += part
-    return out
-
-
-def _pad(at: Importer, node: Node) -> Result:
-    x = at.tensor(node.inputs[0])
-    pads = at.ints(node, 1, "pads") or []
-    axes = [axis % x.ndim for axis in at.ints(node, 3, "axes") or range(x.ndim)]
-    value = at.constant(node, 2, "constant_value")
-    fill = 0 if value is None else value.reshape(()).item()
-    widths = [(0, 0)] * x.ndim
-    for axis, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
-        widths[axis] = (before, after)
-    if any(a < 0 or b < 0 for a, b in widths):  # ONNX crops with negative widths
-        crop = tuple((max(0, -a), n - max(0, -b), None) for n, (a, b) in zip(x.shape, widths, strict=True))
-        x = x.view(Slice(crop))
-    kept = tuple((max(0, a), max(0, b)) for a, b in widths)
-    return x.view(Pad(kept, node.attrs.get("mode", "constant"), fill), name=node.name)
-
-
-@dataclass(frozen=True)
-class Import:
-    """How one operator of ONNX is imported.
-
-    Parameters
-    ----------
-    add : callable
-        ``(importer, node)``: adds what the node becomes to the graph.
-    least, most : int
-        How many inputs the operator takes; the first `least` must be given. With `most` None it takes any
-        number, all given.
-    """
-
-    add: Callable[[Importer, Node], Result]
-    least: int = 1
-    most: int | None = 1
-
-    def check_inputs(self, node: Node, what: str) -> None:
-        """Raise ValueError when a node has too few inputs or too many, or leaves out one that is needed."""
-        count = len(node.inputs)
-        if count < self.least or (self.most is not None and count > self.most):
-            takes = f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
-            raise ValueError(
-                f"load_onnx: {what}: {node.where} has {count} inputs; {node.op_type} takes "
-                f"{self.least if self.least == self.most else takes}: export the model again"
-            )
-        required = node.inputs if self.most is None else node.inputs[: self.least]
-        if "" in required:
-            raise ValueError(
-                f"load_onnx: {what}: {node.where} leaves out its input {required.index('')}, which {node.op_type} "
-                "needs: export the model again"
-            )
-
-
-IMPORTERS: dict[str, Import] = {
-    "Abs": Import(_elementwise(ops.abs)),
-    "Add": Import(_elementwise(ops.add), 2, 2),
-    "AveragePool": Import(_average_pool),
-    "BatchNormalization": Import(_batch_normalization, 5, 5),
-    "Cast": Import(_cast),
-    "Clip": Import(_clip, 1, 3),
-    "Concat": Import(_concat, 1, None),
-    "Conv": Import(_conv, 2, 3),
-    "Div": Import(_elementwise(ops.div), 2, 2),
-    "Dropout": Import(_alias, 1, 3),
-    "Exp": Import(_elementwise(ops.exp)),
-    "Expand": Import(_expand, 2, 2),
-    "Flatten": Import(_flatten),
-    "Gemm": Import(_gemm, 2, 3),
-    "GlobalAveragePool": Import(_elementwise(ops.global_average_pool)),
-    "GlobalMaxPool": Import(_elementwise(ops.global_max_pool)),
-    "Identity": Import(_alias),
-    "LRN": Import(_lrn),
-    "LayerNormalization": Import(_layer_normalization, 2, 3),
-    "LeakyRelu": Import(_leaky_relu),
-    "LogSoftmax": Import(_softmax(ops.log_softmax)),
-    "MatMul": Import(_matmul, 2, 2),
-    "MaxPool": Import(_max_pool),
-    "Mul": Import(_elementwise(ops.mul), 2, 2),
-    "Neg": Import(_elementwise(ops.neg)),
-    "Pad": Import(_pad, 2, 4),
-    "ReduceMax": Import(_reduce(ops.reduce_max), 1, 2),
-    "ReduceMean": Import(_reduce(ops.reduce_mean), 1, 2),
-    "ReduceSum": Import(_reduce(ops.reduce_sum), 1, 2),
-    "Relu": Import(_elementwise(ops.relu)),
-    "Reshape": Import(_reshape, 2, 2),
-    "Sigmoid": Import(_elementwise(ops.sigmoid)),
-    "Slice": Import(_slice, 3, 5),
-    "Softmax": Import(_softmax(ops.softmax)),
-    "Split": Import(_split, 1, 2),
-    "Sqrt": Import(_elementwise(ops.sqrt)),
-    "Squeeze": Import(_squeeze, 1, 2),
-    "Sub": Import(_elementwise(ops.sub), 2, 2),
-    "Sum": Import(_elementwise(ops.sum_n), 1, None),
-    "Tanh": Import(_elementwise(ops.tanh)),
-    "Transpose": Import(_transpose),
-    "Unsqueeze": Import(_unsqueeze, 2, 2),
-}
-"""What each operator of ONNX becomes, and how many inputs it has."""
-
-NOT_ADDED: dict[str, Import] = {"Shape": Import(_shape_of), "Size": Import(_size_of)}
-"""Operators that never come into the graph, since shapes are known."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise, product
 
+from tapestry_plan.cover import check_cover, check_partition
 from tapestry_plan.graph import Graph, OpNode
-from tapestry_plan.signature import Signature, parts_of
+from tapestry_plan.signature import Operand, Signature, parts_of
 from tapestry_sets import Box, Regions
 
 
@@ -56,15 +58,36 @@ class Operation:
 
     def region(self, index: Box) -> ShardRegions:
         """What the index points of a box read and write."""
+        return self._regions([index])[0]
+
+    def _regions(self, boxes: Sequence[Box]) -> tuple[ShardRegions, ...]:
+        """What each of many index boxes reads and writes."""
         signature = self.signature
-        shapes = [self.graph.source(name).shape for name in self.node.inputs]
-        outputs = []
-        for k, name in enumerate(self.node.outputs):
-            image = signature.outputs[k].projection.image(index, within=self.graph.stored[name].shape)
-            assert isinstance(image, Regions), "validated signatures write products"
-            outputs.append(image)
-        inputs = tuple(signature.input_region(k, index, shape) for k, shape in enumerate(shapes))
-        return ShardRegions(index, inputs, tuple(outputs))
+        inputs = [
+            _spread(
+                boxes, self._used(operand), partial(signature.input_regions, k, shape=self.graph.source(name).shape)
+            )
+            for k, (operand, name) in enumerate(zip(signature.inputs, self.node.inputs, strict=True))
+        ]
+        outputs = [
+            _spread(
+                boxes, self._used(operand), partial(signature.output_regions, k, shape=self.graph.stored[name].shape)
+            )
+            for k, (operand, name) in enumerate(zip(signature.outputs, self.node.outputs, strict=True))
+        ]
+        nothing: list[tuple[Regions, ...]] = [()] * len(boxes)
+        return tuple(
+            map(ShardRegions, boxes, *(zip(*found, strict=True) if found else nothing for found in (inputs, outputs)))
+        )
+
+    def _used(self, operand: Operand) -> tuple[int, ...]:
+        """Index axes on which an operand's region depends."""
+        rank = len(self.signature.axes)
+        axes = {self.signature.axis(name) for name in operand.at_start_of}
+        for projection in operand.projections:
+            for row in projection.map.terms():
+                axes |= {k if k < rank else projection.splits[(k - rank) // 2][0] for k, _ in row}
+        return tuple(sorted(axes))
 
     def shard(self, parts: Mapping[str, int]) -> tuple[ShardRegions, ...]:
         """Cut the index space into parts as even as possible, in row-major order of the parts.
@@ -79,7 +102,69 @@ class Operation:
         ValueError
             For an unknown axis, and for less than one part or more parts than index points.
         """
-        return tuple(self.region(box) for box in self._boxes(parts))
+        return self._regions(list(self._boxes(parts)))
+
+    def check_shards(self, shards: Sequence[ShardRegions]) -> None:
+        """Check that shards, however they were made, are this operator's work: all of it, once.
+
+        Raises
+        ------
+        ValueError
+            When there is no shard; when one lists more or fewer operands than the operator has, or regions of another
+            shape than the operand's; when the index boxes do not partition the index space; when what a shard says
+            that it reads or writes is not the projection of its own index; and when the shards' outputs do not cover
+            a tensor exactly.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, linear
+        >>> g = Graph()
+        >>> y = linear(g.input("x", (8, 6)), g.input("w", (6, 4)), name="fc1")
+        >>> op = operation(g, "fc1")
+        >>> op.check_shards(op.shard({"batch": 3}))
+        >>> op.check_shards(op.shard({"batch": 3})[1:])
+        Traceback (most recent call last):
+        ...
+        ValueError: shards of 'fc1': no part has (0, 0, 0); each point must be in exactly one part
+        """
+        what = f"shards of {self.node.name!r}"
+        if not shards:
+            raise ValueError(f"{what}: there is none; the operator needs at least one shard")
+        for k, shard in enumerate(shards):
+            self._check_operands(f"{what}: shard {k}", shard)
+        check_partition([shard.index for shard in shards], self.signature.index, what)
+        for k, (shard, own) in enumerate(zip(shards, self._regions([shard.index for shard in shards]), strict=True)):
+            for role, have, need in (("input", shard.inputs, own.inputs), ("output", shard.outputs, own.outputs)):
+                for number, (cells, image) in enumerate(zip(have, need, strict=True)):
+                    if cells is not image and not cells.same_points(image):
+                        raise ValueError(
+                            f"{what}: shard {k} says that {role} {number} is {cells!r}; the projection of its index "
+                            f"{shard.index} is {image!r}"
+                        )
+        self._check_outputs(shards, what)
+
+    def _check_operands(self, what: str, shard: ShardRegions) -> None:
+        for role, have, names in (
+            ("inputs", shard.inputs, self.node.inputs),
+            ("outputs", shard.outputs, self.node.outputs),
+        ):
+            if len(have) != len(names):
+                raise ValueError(f"{what} lists {len(have)} {role}; the operator has {len(names)}")
+            for cells, name in zip(have, names, strict=True):
+                box = Box.of(self.graph.tensor(name).shape)
+                if (cells.start, cells.shape) != (box.start, box.shape):
+                    raise ValueError(
+                        f"{what} has a region in the box {cells.start} + {cells.shape} of {name!r}, "
+                        f"which is a tensor of shape {box.shape}"
+                    )
+
+    def _check_outputs(self, shards: Sequence[ShardRegions], what: str) -> None:
+        """Each cell of an output is written by one parallel part; the parts of a reduction write it together."""
+        parallel = [k for k, axis in enumerate(self.signature.axes) if axis.kind == "parallel"]
+        firsts = {tuple((s.index.start[k], s.index.shape[k]) for k in parallel): s for s in shards}
+        for number, name in enumerate(self.node.outputs):
+            cells = [shard.outputs[number] for shard in firsts.values()]
+            check_cover(cells, Box.of(self.graph.stored[name].shape), f"{what}: output {number} ({name!r})")
 
     def _boxes(self, parts: Mapping[str, int]) -> Iterator[Box]:
         counts = [1] * len(self.signature.axes)
@@ -93,8 +178,20 @@ class Operation:
                 )
             counts[axis] = count
         cuts = [parts_of(axis.size, n) for axis, n in zip(self.signature.axes, counts, strict=True)]
-        for spans in product(*cuts):
-            yield Box.from_bounds(tuple(lo for lo, _ in spans), tuple(hi for _, hi in spans))
+        pieces = [[(lo, hi - lo) for lo, hi in spans] for spans in cuts]
+        for chosen in product(*pieces):
+            start, shape = zip(*chosen, strict=True) if chosen else ((), ())
+            yield Box(start, shape)
+
+
+def _spread(
+    boxes: Sequence[Box], used: tuple[int, ...], regions: Callable[[Sequence[Box]], list[Regions]]
+) -> list[Regions]:
+    """The regions of many boxes, of which those that are alike along the axes that matter are asked once."""
+    keys = [(box.is_empty, *[(box.start[k], box.shape[k]) for k in used]) for box in boxes]
+    first = dict(zip(keys, boxes, strict=True))
+    known = dict(zip(first, regions(list(first.values())), strict=True))
+    return [known[key] for key in keys]
 
 
 def operation(graph: Graph, name: str) -> Operation:

@@ -82,9 +82,16 @@ class TensorCost:
     table: RegionTable
     producer: int
     held: Held
+    part_itemsize: int
+    """Bytes of a cell of a partial result."""
     uses: list[Use] = field(default_factory=list)
     only_partial: frozenset[int] = frozenset()
     """Consumers (by position) that want the tensor only where it is in partial results: graph outputs."""
+
+    def itemsizes(self, parts: Int) -> Int:
+        """Bytes of a cell that moves, for each number of parts."""
+        sizes: Int = np.where(parts > 1, self.part_itemsize, self.tensor.itemsize)
+        return sizes
 
 
 class Problem:
@@ -227,12 +234,13 @@ class Problem:
             if name in makers:
                 node, k = makers[name]
                 at = self.position["operator", node.name]
-                costs[name] = TensorCost(tensor, self.tables[name], at, self._made(node, k, tensor))
+                written = np.dtype(self.graph.written_dtypes(node.name)[k]).itemsize
+                costs[name] = TensorCost(tensor, self.tables[name], at, self._made(node, k, tensor), written)
             elif ("source", name) in self.position:
                 at = self.position["source", name]
                 numbers = self._tensor_numbers(self.variables[at], tensor)
                 held = Held(numbers, np.ones(len(numbers), np.int64))
-                costs[name] = TensorCost(tensor, self.tables[name], at, held)
+                costs[name] = TensorCost(tensor, self.tables[name], at, held, tensor.itemsize)
         for node in self.order:
             self._add_uses(node)
         for name, tensor in self.graph.stored.items():
@@ -306,7 +314,7 @@ class Problem:
             nbytes += self.tables[name].sizes(use.numbers) * self.graph.stored[name].itemsize
         for name in node.outputs:
             cost = self.tensors[name]
-            nbytes += cost.table.sizes(cost.held.numbers) * cost.tensor.itemsize
+            nbytes += cost.table.sizes(cost.held.numbers) * cost.itemsizes(cost.held.parts)[:, None]
         seconds = np.zeros(len(variable.layouts))
         for row, option in enumerate(variable.layouts):
             seconds[row] = max(
@@ -358,8 +366,8 @@ class Problem:
         if consumers[-1] in cost.only_partial:
             whole = (held.parts == 1).reshape((-1,) + (1,) * (cells.ndim - 1))
             cells, fresh = np.where(whole, 0, cells), np.where(whole, 0, fresh)
-        itemsize = cost.tensor.itemsize
         parts = held.parts.reshape((-1,) + (1,) * (cells.ndim - 2))
+        itemsize = cost.itemsizes(parts)
         ticks = transfer_ticks(cells, itemsize, self.mesh) + merge_ticks(fresh, parts, itemsize, self.mesh)
         nbytes = cells.sum(axis=-1) * itemsize
         spread = np.ix_(held_class, *(inverse for _, inverse in classes))
@@ -379,9 +387,10 @@ class Problem:
 
     def _moved(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[tuple[tuple[str, str], Moved]]:
         """What moves of one tensor, by region algebra, one consumer and one device after the other."""
-        regions, shape, size = cost.table.regions, cost.tensor.shape, cost.tensor.itemsize
+        regions, shape = cost.table.regions, cost.tensor.shape
         row = choice[cost.producer]
         parts = int(cost.held.parts[row])
+        size = cost.itemsizes(cost.held.parts[row : row + 1])
         held = [regions[number] for number in cost.held.numbers[row]]
         given = [Regions(shape)] * self.mesh.size
         for k, use in enumerate(cost.uses):
@@ -394,9 +403,9 @@ class Problem:
                     fresh[device] = new.size
                     cells[device] = parts * new.size - new.count_common(held[device])
                     given[device] = union([given[device], new], shape)
-            ticks = transfer_ticks(cells, size, self.mesh) + merge_ticks(fresh, np.array(parts), size, self.mesh)
+            ticks = transfer_ticks(cells, size, self.mesh) + merge_ticks(fresh, np.array([parts]), size, self.mesh)
             label = f"output {consumer.name}" if consumer.kind == "output" else consumer.name
-            yield (cost.tensor.name, label), Moved(cells * size, int(ticks))
+            yield (cost.tensor.name, label), Moved(cells * size, int(ticks[0]))
 
     def costs(self, var: int, choice: Sequence[int]) -> tuple[Int, Int]:
         """Picoseconds and bytes of every layout of a variable, all others as chosen: exact."""
@@ -423,6 +432,7 @@ def plan(
     layout: Mapping[str, Mapping[Any, Any]] | None = None,
     fix: Mapping[str, Mapping[str, Any]] | None = None,
     forbid: Mapping[str, Mapping[str, Any]] | None = None,
+    fan_in: int | None = None,
 ) -> ShardPlan:
     """Choose the shards of every operator, and write down every step.
 
@@ -443,6 +453,9 @@ def plan(
     fix, forbid : mapping, optional
         Operators by name: index axis -> parts or mesh axes. Both say a whole sharding: axes that are not
         named stay whole, so ``forbid={"conv": {"h": 2}}`` leaves ``{"h": 2, "w": 2}`` allowed.
+    fan_in : int, optional
+        How many partial results of a sharded reduction are merged at a time, in a tree of neighbours; by default
+        they are merged one after the other. Either way the order is that of the parts, whoever made them.
 
     Returns
     -------
@@ -467,6 +480,8 @@ def plan(
     """
     layout, fix, forbid = layout or {}, fix or {}, forbid or {}
     _check_types(graph, mesh, memory, time_limit, {"layout": layout, "fix": fix, "forbid": forbid})
+    if fan_in is not None and (isinstance(fan_in, bool) or not isinstance(fan_in, int) or fan_in < 2):
+        raise ValueError(f"plan: fan_in is {fan_in!r}; it is an integer >= 2, or None")
     if placement not in ("free", "single"):
         raise ValueError(f"plan: placement is {placement!r}; it is 'free' or 'single'")
     _check_names(graph, layout, fix, forbid)
@@ -480,18 +495,18 @@ def plan(
         lowest = minimise(sizes, bound).bound_ticks
     if problem.counted_alone or not found.exact:
         choice = improve(choice, problem.costs, seed=seed, time_limit=5.0 if time_limit is None else time_limit)
-    result = _write_down(problem, choice, lowest)
+    result = _write_down(problem, choice, lowest, fan_in)
     if memory is not None:
         _check_memory(result, memory)
     return result
 
 
-def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int) -> ShardPlan:
+def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None) -> ShardPlan:
     graph, mesh = problem.graph, problem.mesh
     chosen: dict[tuple[str, str], Layout] = {
         (variable.kind, variable.name): variable.layouts[choice[at]] for at, variable in enumerate(problem.variables)
     }
-    lowered = lower(Chosen(graph, mesh, chosen, problem.order, problem.operand_needs, problem.asked_outputs))
+    lowered = lower(Chosen(graph, mesh, chosen, problem.order, problem.operand_needs, problem.asked_outputs, fan_in))
     moved = problem.moved(choice)
     predicted = {key: tuple(m.nbytes.tolist()) for key, m in moved.items() if m.nbytes.any()}
     if predicted != lowered.received:

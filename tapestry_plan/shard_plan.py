@@ -137,12 +137,14 @@ class Reduce(msgspec.Struct, frozen=True, tag="reduce"):
     node : str
         The operator on whose behalf the parts are merged.
     monoid : str
-        "sum", "prod", "min" or "max".
+        Name of the operator's monoid.
     inputs : tuple of int
         Buffers of the parts, in merge order.
     output : int
         Buffer that gets the complete values.
     regions : tuple of Region
+    fan_in : int, optional
+        How many are merged at a time, in a tree; without it one after the other.
     """
 
     node: str
@@ -150,6 +152,7 @@ class Reduce(msgspec.Struct, frozen=True, tag="reduce"):
     inputs: tuple[int, ...]
     output: int
     regions: tuple[Region, ...]
+    fan_in: int | None = None
 
 
 Step = Alloc | Copy | Compute | Reduce | Free

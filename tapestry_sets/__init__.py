@@ -1,6 +1,7 @@
 """Exact integer sets, views and alias queries."""
 
-from tapestry_sets.affine import AffineMap, Box, ImplicitRegion, IndexProjection
+from tapestry_sets.adjoint import Term, placed, scatter_terms
+from tapestry_sets.affine import AffineMap, Box, ImplicitRegion
 from tapestry_sets.alias import (
     Missing,
     Overlap,
@@ -67,9 +68,12 @@ from tapestry_sets.maps import (
     region_from_dict,
     region_to_dict,
 )
+from tapestry_sets.mlir import from_mlir, to_mlir
 from tapestry_sets.nest import Run
 from tapestry_sets.one_view import InternalOverlap
+from tapestry_sets.partition import first_gap, first_shared
 from tapestry_sets.progression import progression_set
+from tapestry_sets.projection import IndexProjection
 from tapestry_sets.region import Region, Regions, Reshaped, unflatten
 from tapestry_sets.sett import (
     Filled,
@@ -170,6 +174,7 @@ __all__ = [
     "SymbolicView",
     "Take",
     "Tally",
+    "Term",
     "Tile",
     "TooHard",
     "TooManyPieces",
@@ -188,7 +193,10 @@ __all__ = [
     "distinct_count",
     "fill_into",
     "first_common_all",
+    "first_gap",
+    "first_shared",
     "from_isl",
+    "from_mlir",
     "has_internal_overlap",
     "hstack",
     "identity_piece",
@@ -214,12 +222,14 @@ __all__ = [
     "parse_index",
     "piece_domain",
     "piece_image",
+    "placed",
     "progression_set",
     "region_from_dict",
     "region_to_dict",
     "repeat",
     "roll",
     "same_elements",
+    "scatter_terms",
     "shared_memory",
     "show",
     "show_levels",
@@ -231,6 +241,7 @@ __all__ = [
     "text",
     "tile",
     "to_isl",
+    "to_mlir",
     "unflatten",
     "views_svg",
     "views_text",

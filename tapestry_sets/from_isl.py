@@ -13,11 +13,12 @@ from typing import Any
 
 from tapestry_sets import isl
 from tapestry_sets import nest as nests
-from tapestry_sets.affine import AffineMap, Box, IndexProjection, as_box
+from tapestry_sets.affine import AffineMap, Box, as_box
 from tapestry_sets.explicit import from_items, merge, merge_nests
 from tapestry_sets.limits import TooHard, check_pieces
 from tapestry_sets.maps import Guard, IndexMap, Piece, Relinearize, Step
 from tapestry_sets.nest import Item, Nest
+from tapestry_sets.projection import IndexProjection
 from tapestry_sets.reading import cell_read
 from tapestry_sets.region import Region, Regions
 from tapestry_sets.sett import Setts

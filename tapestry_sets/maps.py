@@ -23,7 +23,6 @@ from tapestry_sets import nest as nests
 from tapestry_sets.affine import (
     AffineMap,
     Box,
-    IndexProjection,
     as_box,
     as_ints,
     grid_hull,
@@ -43,6 +42,7 @@ from tapestry_sets.progression import (
     combine,
     split_progression,
 )
+from tapestry_sets.projection import IndexProjection
 from tapestry_sets.region import Region, Regions
 from tapestry_sets.sett import Sett
 from tapestry_sets.stripe import Int64Array, Stripe

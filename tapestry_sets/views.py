@@ -81,9 +81,13 @@ class View(Viewable):
             home = _first(self)
             return hash(home if self.shape == home.shape else (self.shape, home))
         ends = _ends(self)
-        home = ends[0][0]
-        if isinstance(home, Allocation) and home.shape == self.shape and ends == ((home, 0), (home, home.size - 1)):
-            return hash(home)  # it may equal the allocation
+        whole = ends[0][0]
+        if (
+            isinstance(whole, Allocation)
+            and whole.shape == self.shape
+            and ends == ((whole, 0), (whole, whole.size - 1))
+        ):
+            return hash(whole)  # it may equal the allocation
         return hash((self.shape, ends))
 
     def __copy__(self) -> View:

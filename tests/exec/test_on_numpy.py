@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tapestry_exec import NumpyBackend, on_numpy
 from tapestry_exec.on_numpy import NumpyDevice, copy_region, pack, read_piece, read_view, unpack
-from tapestry_plan import Buffer
+from tapestry_plan import MONOIDS, Buffer
 from tapestry_sets import Box, Region, Sett, Stripe, TooManyPieces, View, allocate
 from tests.oracles import memory_for, readers
 from tests.strategies import views
@@ -297,6 +297,6 @@ def test_parts_merge_in_the_order_given(monoid: str, ufunc: np.ufunc) -> None:
         d.unpack(v.ravel(), b, [Region.full((4, 4))])
     d.alloc(out, (4, 4))
     region = Region.from_slices((4, 4), (slice(0, 4, 2), slice(1, 3)))
-    d.merge(monoid, parts, out, [region])
+    d.merge(MONOIDS[monoid], {}, parts, out, [region], None)
     expected = ufunc(ufunc(values[0], values[1]), values[2])[::2, 1:3]
     assert d.pack(out, [region]).tobytes() == expected.tobytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise, product
+from math import prod
 
 import pytest
 from hypothesis import given
@@ -40,6 +41,32 @@ def test_shards_read_what_their_windows_read(size, kernel, stride, pad, dilation
     if parts > 1:
         most = max(len(a & b) for a, b in pairwise(rows_of))
         assert sharing(op, "h", parts)[0] == 2 * 9 * most
+
+
+@given(st.data(), st.integers(1, 2), st.booleans())
+def test_parts_along_any_axes_are_each_its_own_region(data: st.DataObject, groups: int, bias: bool) -> None:
+    """Many at once, cell for cell as the definition of a convolution has them."""
+    g = Graph()
+    operands = [g.input("x", (3, 4, 5, 4)), g.input("w", (4, 4 // groups, 3, 2))]
+    operands += [g.input("b", (4,))] if bias else []
+    conv(*operands, strides=(2, 1), pads=(1, 1, 0, 1), groups=groups, name="conv")
+    op = operation(g, "conv")
+    cut = {axis.name: data.draw(st.integers(1, min(3, axis.size))) for axis in op.signature.axes}
+    shards = op.shard(cut)
+    assert len(shards) == prod(cut.values())
+    for part in data.draw(st.lists(st.sampled_from(shards), max_size=3)):
+        (n, c, h, w, ci, kh, kw) = (range(a, b) for a, b in zip(part.index.start, part.index.stop, strict=True))
+        per = 4 // groups
+        x = {
+            (b, o * groups // 4 * per + i, 2 * y + k - 1, z + m - 1)
+            for b, o, y, z, i, k, m in product(n, c, h, w, ci, kh, kw)
+            if 0 <= 2 * y + k - 1 < 5 and 0 <= z + m - 1 < 4
+        }
+        begins = (ci.start, kh.start, kw.start) == (0, 0, 0)
+        wanted = [x, set(product(c, ci, kh, kw)), *([{(o,) for o in c if begins}] if bias else [])]
+        assert [{tuple(cell) for cell in cells.points().tolist()} for cells in part.inputs] == wanted
+        assert {tuple(cell) for cell in part.outputs[0].points().tolist()} == set(product(n, c, h, w))
+    op.check_shards(shards)
 
 
 def test_halo_rows_follow_the_published_formula() -> None:

@@ -1,0 +1,219 @@
+"""Nodes of ONNX with operands of any dtype: one or more for each operator that `onnx_import` took up beyond floats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+Array = NDArray[Any]
+f32 = np.float32
+
+
+@dataclass(frozen=True)
+class NodeCase:
+    """One node on arrays, some of them constants of the model; inputs called "" are left out."""
+
+    op: str
+    inputs: dict[str, Array]
+    constants: dict[str, Array] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ("y",)
+    opset: int = 21
+    reads: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> Any:
+        """The model of the one node; its outputs' types are left to the runtime."""
+        reads = self.reads or (*self.inputs, *self.constants)
+        node = helper.make_node(self.op, reads, self.outputs, **self.attrs)
+        graph = helper.make_graph(
+            [node],
+            "one",
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+                for name, array in self.inputs.items()
+            ],
+            [onnx.ValueInfoProto(name=name) for name in self.outputs],
+            [numpy_helper.from_array(np.asarray(value), name) for name, value in self.constants.items()],
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+
+    def __str__(self) -> str:
+        attrs = ",".join(f"{key}={value}" for key, value in self.attrs.items())
+        return f"{self.op}({','.join(a.dtype.name for a in self.inputs.values())}){attrs}".replace(" ", "")
+
+
+def floats(*shape: int, seed: int = 1, dtype: Any = f32) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def ints(low: int, high: int, *shape: int, seed: int = 1, dtype: Any = np.int64) -> Array:
+    return np.random.default_rng(seed).integers(low, high, shape).astype(dtype)
+
+
+def i64(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+def one(op: str, x: Array, **attrs: Any) -> NodeCase:
+    return NodeCase(op, {"x": x}, {}, attrs)
+
+
+def two(op: str, a: Array, b: Array, **attrs: Any) -> NodeCase:
+    return NodeCase(op, {"a": a, "b": b}, {}, attrs)
+
+
+X = floats(3, 4)
+ROW = floats(4, seed=2)
+SMALL = np.tanh(X)
+TRUE, OTHER = X > 0, ROW > 0
+N, M = ints(0, 4, 3, 4), ints(1, 5, 4, seed=2)
+IMAGE = floats(2, 4, 5, 6)
+CHANNEL = floats(4, seed=3)
+
+NODES = [
+    *(
+        one(op, X)
+        for op in [
+            "Sin",
+            "Cos",
+            "Tan",
+            "Sinh",
+            "Cosh",
+            "Asinh",
+            "Atan",
+            "Ceil",
+            "Floor",
+            "Round",
+            "Sign",
+            "Erf",
+            "Softplus",
+            "Softsign",
+        ]
+    ),
+    *(
+        one(op, X)
+        for op in [
+            "Mish",
+            "HardSwish",
+            "HardSigmoid",
+            "Elu",
+            "Selu",
+            "Celu",
+            "ThresholdedRelu",
+            "Gelu",
+            "IsNaN",
+            "IsInf",
+        ]
+    ),
+    *(one(op, SMALL) for op in ("Asin", "Acos", "Atanh")),
+    *(one(op, np.abs(X) + 1) for op in ("Acosh", "Log", "Reciprocal")),
+    one("Gelu", X, approximate="tanh"),
+    one("IsInf", np.array([1, np.inf, -np.inf], f32), detect_negative=0),
+    one("IsInf", np.array([1, np.inf, -np.inf], f32), detect_positive=0),
+    one("HardSigmoid", X, alpha=0.3, beta=0.6),
+    one("Not", TRUE),
+    one("BitwiseNot", N),
+    *(two(op, TRUE, OTHER) for op in ("And", "Or", "Xor")),
+    *(two(op, N, M) for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")),
+    *(two(op, X, ROW) for op in ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "PRelu")),
+    two("Equal", N, M),
+    two("BitShift", N.astype(np.uint32), M.astype(np.uint32), direction="LEFT"),
+    two("BitShift", N.astype(np.uint8), M.astype(np.uint8), direction="RIGHT"),
+    two("Mod", N, M),
+    two("Mod", X, ROW, fmod=1),
+    two("Pow", np.abs(X), ROW),
+    two("Pow", X, np.array(2, np.int64)),
+    NodeCase("Max", {"a": X, "b": ROW, "c": floats(3, 1, seed=4)}),
+    NodeCase("Min", {"a": N, "b": M}),
+    NodeCase("Max", {"a": X}),
+    NodeCase("Mean", {"a": X, "b": ROW, "c": floats(3, 1, seed=4)}),
+    NodeCase("Where", {"c": TRUE, "a": X, "b": ROW}),
+    one("Cast", X, to=TensorProto.INT32),
+    one("Cast", N, to=TensorProto.BOOL),
+    one("Cast", TRUE, to=TensorProto.DOUBLE),
+    two("CastLike", N, X),
+    two("Einsum", floats(2, 3, 4), floats(4, 5), equation="bij,jk->bki"),
+    one("Einsum", floats(4, 4, 2), equation="iij->j"),
+    one("Trilu", floats(2, 4, 5)),
+    NodeCase("Trilu", {"x": N}, {"k": np.array(-1)}, {"upper": 0}),
+    *(NodeCase(op, {"x": np.abs(X) + f32(0.5)}, {"axes": i64(1)}) for op in ("ReduceL1", "ReduceL2", "ReduceLogSum")),
+    NodeCase("ReduceSumSquare", {"x": X}, {"axes": i64(0)}, {"keepdims": 0}),
+    NodeCase("ReduceLogSumExp", {"x": X}, {"axes": i64(-1)}),
+    NodeCase("ReduceMin", {"x": X}, {"axes": i64(0)}),
+    NodeCase("ReduceProd", {"x": X}, {"axes": i64(0)}),
+    one("ArgMax", X, axis=1, keepdims=0),
+    one("ArgMin", N, axis=0),
+    NodeCase(
+        "ConvTranspose",
+        {"x": IMAGE, "w": floats(4, 3, 3, 2), "b": floats(6)},
+        {},
+        {"group": 2, "strides": [2, 3], "pads": [1, 0, 0, 1], "output_padding": [1, 2]},
+    ),
+    two("ConvTranspose", IMAGE, floats(4, 2, 3, 4), strides=[2, 2], auto_pad="SAME_UPPER"),
+    two("ConvTranspose", IMAGE, floats(4, 2, 3, 3), strides=[2, 2], output_shape=[10, 13]),
+    one("LpPool", IMAGE, kernel_shape=[2, 3], strides=[2, 1], p=2),
+    one("LpPool", IMAGE, kernel_shape=[2, 3], p=1),
+    one("LpPool", IMAGE, kernel_shape=[2, 3], p=3, pads=[1, 1, 0, 1]),
+    one("GlobalLpPool", IMAGE, p=2),
+    one("LpNormalization", X, axis=1),
+    one("LpNormalization", X, axis=0, p=1),
+    NodeCase("GroupNormalization", {"x": IMAGE}, {"s": CHANNEL, "b": floats(4)}, {"num_groups": 2}),
+    NodeCase("GroupNormalization", {"x": IMAGE}, {"s": floats(2), "b": floats(2, seed=5)}, {"num_groups": 2}, opset=18),
+    NodeCase("InstanceNormalization", {"x": IMAGE}, {"s": CHANNEL, "b": floats(4)}, {"epsilon": 1e-3}),
+    NodeCase("RMSNormalization", {"x": X}, {"s": ROW}, {"axis": -1}, opset=23),
+    NodeCase(
+        "Attention",
+        {"q": floats(2, 6, 5, 8), "k": floats(2, 2, 7, 8, seed=2), "v": floats(2, 2, 7, 4, seed=3), "m": floats(5, 7)},
+        {},
+        {"scale": 0.4},
+        opset=23,
+    ),
+    NodeCase(
+        "Attention",
+        {"q": floats(2, 5, 24), "k": floats(2, 5, 12, seed=2), "v": floats(2, 5, 8, seed=3)},
+        {},
+        {"q_num_heads": 4, "kv_num_heads": 2, "is_causal": 1},
+        opset=23,
+    ),
+    NodeCase("Gather", {"x": X}, {"i": ints(-4, 4, 2, 3)}, {"axis": 1}),
+    NodeCase("Gather", {"x": X}, {"i": np.array(2)}),
+    NodeCase("Gather", {"x": X, "i": ints(-3, 3, 5)}),
+    NodeCase("GatherElements", {"x": X, "i": ints(-4, 4, 3, 2)}, {}, {"axis": 1}),
+    NodeCase("GatherND", {"x": X, "i": ints(0, 3, 5, 1)}),
+    NodeCase("ScatterElements", {"x": X, "i": i64(2, 0)[None, :], "u": floats(1, 2, seed=6)}, {}, {"axis": 1}),
+    NodeCase("ScatterElements", {"x": X, "i": ints(0, 3, 6, 4), "u": floats(6, 4, seed=6)}, {}, {"reduction": "mul"}),
+    NodeCase("ScatterND", {"x": X, "i": ints(0, 3, 5, 1), "u": floats(5, 4, seed=6)}, {}, {"reduction": "add"}),
+    NodeCase("OneHot", {"i": ints(-5, 5, 3, 2)}, {"depth": np.array(5), "values": np.array([-1, 2], f32)}, {"axis": 1}),
+    NodeCase("CumSum", {"x": X}, {"axis": np.array(1)}, {"reverse": 1, "exclusive": 1}),
+    NodeCase("TopK", {"x": X}, {"k": i64(3)}, {"axis": 0}, ("values", "places")),
+    NodeCase("TopK", {"x": N}, {"k": i64(2)}, {"largest": 0}, ("values", "places")),
+    NodeCase("Resize", {"x": IMAGE}, {"sizes": i64(2, 4, 10, 9)}, {"mode": "linear"}, reads=("x", "", "", "sizes")),
+    NodeCase(
+        "Resize",
+        {"x": IMAGE},
+        {"scales": np.array([1.0, 1.0, 2.0, 1.5], f32)},
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+        reads=("x", "", "scales"),
+    ),
+    *(
+        NodeCase(
+            "Resize",
+            {"x": IMAGE},
+            {"scales": np.array([1.0, 1.0, up, down], f32)},
+            {"coordinate_transformation_mode": how, "mode": "linear"},
+            reads=("x", "", "scales"),
+        )
+        for how in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+        for up, down in ((1.3, 0.7), (2.6, 1 / 3))
+    ),
+    NodeCase("Resize", {"x": IMAGE}, {"sizes": i64(3, 4)}, {"axes": [2, 3]}, reads=("x", "", "", "sizes")),
+    one("DepthToSpace", floats(1, 8, 2, 3), blocksize=2, mode="CRD"),
+    one("SpaceToDepth", floats(1, 2, 4, 6), blocksize=2),
+    NodeCase("Tile", {"x": N}, {"repeats": i64(2, 3)}),
+]

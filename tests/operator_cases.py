@@ -1,0 +1,522 @@
+"""Every operator on small operands: what it is given, and what ONNX Runtime or NumPy says comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import erf
+from typing import Any
+
+import numpy as np
+
+from tests.cutting import Array, Case, ort
+from tests.oracles import drawn
+
+
+def by(function: Callable[..., Any]) -> Callable[[str, dict[str, Any], Sequence[Array]], Any]:
+    """NumPy's function of the operands as the oracle."""
+    return lambda op, attrs, arrays: function(*arrays)
+
+
+f32 = np.float32
+KEY = {"seed": 3, "stream": 5}
+CASES = [
+    Case("add", ((3, 4, 5), (4, 1)), onnx="Add"),
+    Case("add", ((4, 5), (2, 1, 5)), onnx="Add"),
+    Case("add", ((), ()), onnx="Add"),
+    Case("add", ((5, 3), (5, 3)), onnx="Add", dtype="int64"),
+    Case("sub", ((1, 4), (3, 1)), onnx="Sub"),
+    Case("mul", ((2, 3, 4), (3, 1)), onnx="Mul", dtype="float64"),
+    Case("div", ((5, 3), (3,)), onnx="Div", positive=(1,)),
+    Case("sum_n", ((3, 4), (4,), (3, 1), (1, 1)), onnx="Sum"),
+    Case("sum_n", ((3, 4),), onnx="Sum"),
+    Case("relu", ((7, 5),), onnx="Relu"),
+    Case("leaky_relu", ((7, 5),), {"alpha": 0.2}, "LeakyRelu", {"alpha": 0.2}),
+    Case("leaky_relu", ((7, 5),), {"alpha": -1.5}, "LeakyRelu", {"alpha": -1.5}),
+    Case("clip", ((7, 5),), {"min": -0.5, "max": 0.25}, "Clip", onnx_extra=(f32(-0.5), f32(0.25))),
+    Case("clip", ((7, 5),), {"min": 0.1}, "Clip", onnx_extra=(f32(0.1),)),
+    Case("sigmoid", ((6, 5),), onnx="Sigmoid"),
+    Case("tanh", ((6, 5),), onnx="Tanh"),
+    Case("exp", ((6, 5),), onnx="Exp"),
+    Case("sqrt", ((6, 5),), onnx="Sqrt", positive=(0,)),
+    Case("neg", ((6, 5),), onnx="Neg"),
+    Case("abs", ((6, 5),), onnx="Abs"),
+    Case("matmul", ((5, 7), (7, 6)), onnx="MatMul"),
+    Case("matmul", ((2, 1, 5, 7), (3, 7, 6)), onnx="MatMul"),
+    Case("matmul", ((4, 5, 3), (3, 2)), onnx="MatMul", dtype="float64"),
+    Case("linear", ((5, 7), (7, 6), (6,)), onnx="Gemm"),
+    Case("linear", ((5, 7), (7, 6)), onnx="Gemm"),
+    Case(
+        "gemm",
+        ((7, 5), (6, 7), (5, 1)),
+        {"alpha": 0.5, "beta": 2.0, "trans_a": True, "trans_b": True},
+        "Gemm",
+        {"alpha": 0.5, "beta": 2.0, "transA": 1, "transB": 1},
+    ),
+    Case("gemm", ((5, 7), (7, 6), ()), onnx="Gemm"),
+    Case("gemm", ((5, 7), (7, 6), (1, 6)), {"beta": 0.5}, "Gemm", {"beta": 0.5}),
+    Case("conv", ((2, 4, 8, 7), (6, 4, 3, 3), (6,)), {"pads": 1}, "Conv", {"pads": [1, 1, 1, 1]}),
+    Case("conv", ((2, 4, 9, 9), (6, 4, 1, 1), (6,)), {}, "Conv"),
+    Case("conv", ((1, 4, 9, 9), (6, 4, 1, 1)), {"strides": 2}, "Conv", {"strides": [2, 2]}),
+    Case(
+        "conv",
+        ((2, 6, 9, 8), (9, 2, 3, 2), (9,)),
+        {"groups": 3, "strides": (2, 1), "pads": (0, 1, 2, 1)},
+        "Conv",
+        {"group": 3, "strides": [2, 1], "pads": [0, 1, 2, 1]},
+    ),
+    Case(
+        "conv",
+        ((2, 5, 7, 7), (5, 1, 3, 3), (5,)),
+        {"groups": 5, "dilations": 2, "pads": 2},
+        "Conv",
+        {"group": 5, "dilations": [2, 2], "pads": [2, 2, 2, 2]},
+    ),
+    Case(
+        "conv",
+        ((2, 3, 11), (4, 3, 4), (4,)),
+        {"strides": 3, "pads": (2, 1)},
+        "Conv",
+        {"strides": [3], "pads": [2, 1]},
+    ),
+    Case(
+        "conv",
+        ((2, 2, 5, 6, 5), (4, 2, 2, 3, 1), (4,)),
+        {"strides": (1, 2, 2), "pads": (1, 0, 0, 0, 1, 0)},
+        "Conv",
+        {"strides": [1, 2, 2], "pads": [1, 0, 0, 0, 1, 0]},
+    ),
+    Case("conv", ((1, 2, 3, 3, 3), (4, 2, 1, 1, 1)), {}, "Conv"),
+    Case(
+        "max_pool",
+        ((2, 3, 9, 8),),
+        {"kernel": 3, "strides": 2, "pads": 1},
+        "MaxPool",
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    ),
+    Case(
+        "max_pool",
+        ((2, 3, 8, 8),),
+        {"kernel": (3, 2), "strides": (2, 3), "ceil_mode": True},
+        "MaxPool",
+        {"kernel_shape": [3, 2], "strides": [2, 3], "ceil_mode": 1},
+    ),
+    Case(
+        "max_pool",
+        ((1, 2, 12),),
+        {"kernel": 3, "dilations": 2, "pads": (1, 2)},
+        "MaxPool",
+        {"kernel_shape": [3], "dilations": [2], "pads": [1, 2]},
+    ),
+    Case(
+        "average_pool",
+        ((2, 3, 9, 8),),
+        {"kernel": 3, "strides": 2, "pads": 1},
+        "AveragePool",
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    ),
+    Case(
+        "average_pool",
+        ((2, 3, 9, 8),),
+        {"kernel": 3, "strides": 2, "pads": 1, "count_include_pad": True},
+        "AveragePool",
+        {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "count_include_pad": 1},
+    ),
+    Case(
+        "average_pool",
+        ((1, 2, 8, 8),),
+        {"kernel": 3, "strides": 2, "ceil_mode": True},
+        "AveragePool",
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+    ),
+    Case("average_pool", ((1, 2, 7, 7),), {"kernel": 7}, "AveragePool", {"kernel_shape": [7, 7]}),
+    Case("average_pool", ((1, 2, 4, 5, 6),), {"kernel": (2, 2, 3)}, "AveragePool", {"kernel_shape": [2, 2, 3]}),
+    Case("global_average_pool", ((2, 5, 7, 3),), onnx="GlobalAveragePool"),
+    Case("global_average_pool", ((2, 5, 7),), onnx="GlobalAveragePool"),
+    Case("global_max_pool", ((2, 5, 7, 3),), onnx="GlobalMaxPool"),
+    Case("reduce_sum", ((3, 5, 7),), {"axes": (0, -1)}, "ReduceSum", onnx_extra=(np.array([0, 2]),)),
+    Case("reduce_sum", ((3, 5),), {"keepdims": False}, "ReduceSum", {"keepdims": 0}),
+    Case("reduce_sum", ((3, 5),), {"axes": (1,)}, "ReduceSum", onnx_extra=(np.array([1]),), dtype="int64"),
+    Case(
+        "reduce_mean",
+        ((3, 5, 7),),
+        {"axes": (1,), "keepdims": False},
+        "ReduceMean",
+        {"keepdims": 0},
+        onnx_extra=(np.array([1]),),
+    ),
+    Case("reduce_max", ((3, 5, 7),), {"axes": (2,)}, "ReduceMax", onnx_extra=(np.array([2]),)),
+    Case(
+        "batch_normalization",
+        ((2, 5, 4, 3), (5,), (5,), (5,), (5,)),
+        {"epsilon": 1e-3},
+        "BatchNormalization",
+        {"epsilon": 1e-3},
+        positive=(4,),
+    ),
+    Case("batch_normalization", ((6, 5), (5,), (5,), (5,), (5,)), {}, "BatchNormalization", positive=(4,)),
+    Case(
+        "lrn",
+        ((2, 7, 3, 4),),
+        {"size": 5, "alpha": 0.5, "beta": 0.75, "bias": 2.0},
+        "LRN",
+        {"size": 5, "alpha": 0.5, "beta": 0.75, "bias": 2.0},
+    ),
+    Case("lrn", ((1, 4, 3, 3),), {"size": 1, "alpha": 0.5}, "LRN", {"size": 1, "alpha": 0.5}),
+    Case("softmax", ((3, 7, 4),), {"axis": 1}, "Softmax", {"axis": 1}),
+    Case("softmax", ((7,),), {"axis": -1}, "Softmax"),
+    Case("log_softmax", ((3, 7),), {"axis": -1}, "LogSoftmax"),
+    Case(
+        "layer_normalization",
+        ((3, 5, 4), (5, 4), (5, 4)),
+        {"axis": 1},
+        "LayerNormalization",
+        {"axis": 1},
+    ),
+    Case(
+        "layer_normalization",
+        ((3, 5), (5,)),
+        {"axis": -1, "epsilon": 1e-2},
+        "LayerNormalization",
+        {"epsilon": 1e-2},
+    ),
+    Case("uniform", (), {"shape": (5, 6), "dtype": "float32", **KEY, "low": -1.0, "high": 2.0}, oracle=drawn),
+    Case("uniform", (), {"shape": (7,), "dtype": "float64", **KEY, "low": 0.0, "high": 1.0}, oracle=drawn),
+    Case("normal", (), {"shape": (5, 6), "dtype": "float32", **KEY, "loc": 1.0, "scale": 2.0}, oracle=drawn),
+    Case("normal", (), {"shape": (3, 7), "dtype": "float64", **KEY, "loc": 0.0, "scale": 1.0}, oracle=drawn),
+    Case("bernoulli", (), {"shape": (5, 6), "dtype": "bool", **KEY, "p": 0.4}, oracle=drawn),
+    Case("integers", (), {"shape": (5, 6), "dtype": "int64", **KEY, "low": -9, "high": 2**31}, oracle=drawn),
+    Case("dropout", ((5, 6),), {"rate": 0.3, **KEY}, oracle=drawn),
+]
+
+# -- cell by cell ------------------------------------------------------------------------------------------
+
+CASES += [
+    Case("log", ((6, 5),), onnx="Log", positive=(0,)),
+    Case("log1p", ((6, 5),), oracle=by(np.log1p), positive=(0,)),
+    Case("expm1", ((6, 5),), oracle=by(np.expm1)),
+    Case("sin", ((6, 5),), onnx="Sin"),
+    Case("cos", ((6, 5),), onnx="Cos", dtype="float64"),
+    Case("tan", ((6, 5),), onnx="Tan"),
+    Case("asin", ((6, 5),), onnx="Asin", within=(0,)),
+    Case("acos", ((6, 5),), onnx="Acos", within=(0,)),
+    Case("atan", ((6, 5),), onnx="Atan"),
+    Case("sinh", ((6, 5),), onnx="Sinh"),
+    Case("cosh", ((6, 5),), onnx="Cosh"),
+    Case("asinh", ((6, 5),), onnx="Asinh"),
+    Case("acosh", ((6, 5),), onnx="Acosh", ranges={0: (1, 9)}),
+    Case("atanh", ((6, 5),), onnx="Atanh", within=(0,)),
+    Case("floor", ((7, 5),), onnx="Floor"),
+    Case("ceil", ((7, 5),), onnx="Ceil"),
+    Case("round", ((7, 5),), onnx="Round"),
+    Case("sign", ((7, 5),), onnx="Sign"),
+    Case("sign", ((7, 5),), onnx="Sign", dtype="int32"),
+    Case("reciprocal", ((7, 5),), onnx="Reciprocal", positive=(0,)),
+    Case("isnan", ((7, 5),), onnx="IsNaN", onnx_dtype="bool"),
+    Case("isinf", ((7, 5),), onnx="IsInf", onnx_dtype="bool"),
+    Case("logical_not", ((7, 5),), onnx="Not", dtype="bool"),
+    Case("bitwise_not", ((7, 5),), onnx="BitwiseNot", dtype="int32"),
+    Case("bitwise_not", ((7, 5),), oracle=by(np.invert), dtype="bool"),
+    Case("erf", ((7, 5),), onnx="Erf"),
+    Case("erf", ((7, 5),), oracle=by(np.vectorize(erf)), dtype="float64"),
+    Case("erf", ((),), onnx="Erf"),
+    Case("gelu", ((7, 5),), {"approximate": "none"}, "Gelu"),
+    Case("gelu", ((7, 5),), {"approximate": "tanh"}, "Gelu", {"approximate": "tanh"}),
+    Case("silu", ((7, 5),), oracle=by(lambda x: x / (1 + np.exp(-x)))),
+    Case("softplus", ((7, 5),), onnx="Softplus"),
+    Case("mish", ((7, 5),), onnx="Mish"),
+    Case("softsign", ((7, 5),), onnx="Softsign"),
+    Case("elu", ((7, 5),), {"alpha": 0.7}, "Elu", {"alpha": 0.7}),
+    Case("selu", ((7, 5),), onnx="Selu"),
+    Case("selu", ((7, 5),), {"alpha": 1.5, "gamma": 2.0}, "Selu", {"alpha": 1.5, "gamma": 2.0}),
+    Case("celu", ((7, 5),), {"alpha": 0.5}, "Celu", {"alpha": 0.5}),
+    Case("hard_sigmoid", ((7, 5),), {"alpha": 0.3, "beta": 0.4}, "HardSigmoid", {"alpha": 0.3, "beta": 0.4}),
+    Case("hard_swish", ((7, 5),), onnx="HardSwish"),
+    Case("thresholded_relu", ((7, 5),), {"alpha": 0.4}, "ThresholdedRelu", {"alpha": 0.4}),
+    Case("prelu", ((2, 7, 5), (7, 1)), onnx="PRelu"),
+    Case("pow", ((3, 5), (5,)), onnx="Pow", positive=(0,)),
+    Case("pow", ((3, 5), (5,)), onnx="Pow", dtype="int64", ranges={1: (0, 4)}),
+    Case("maximum", ((7, 1), (5,)), onnx="Max"),
+    Case("maximum", ((7, 1), (5,)), onnx="Max", dtype="int32"),
+    Case("minimum", ((7, 1), (5,)), onnx="Min", dtype="float64"),
+    Case("mod", ((7, 5), (5,)), onnx="Mod", dtype="int64", ranges={1: (1, 5)}),
+    Case("mod", ((7, 5), (5,)), {"truncate": True}, "Mod", {"fmod": 1}, positive=(1,)),
+    Case("mod", ((7, 5), (5,)), {"truncate": True}, "Mod", {"fmod": 1}, dtype="int64", ranges={1: (-5, 0)}),
+    Case("equal", ((7, 1), (5,)), onnx="Equal", dtype="int64", ranges={0: (0, 3), 1: (0, 3)}, onnx_dtype="bool"),
+    Case("not_equal", ((7, 1), (5,)), oracle=by(np.not_equal), dtype="int64", ranges={0: (0, 3), 1: (0, 3)}),
+    Case("less", ((7, 5), (5,)), onnx="Less", onnx_dtype="bool"),
+    Case("less_equal", ((7, 5), (5,)), onnx="LessOrEqual", dtype="int64", onnx_dtype="bool"),
+    Case("greater", ((7, 5), (5,)), onnx="Greater", onnx_dtype="bool"),
+    Case("greater_equal", ((7, 5), (5,)), onnx="GreaterOrEqual", dtype="int64", onnx_dtype="bool"),
+    Case("logical_and", ((7, 1), (5,)), onnx="And", dtype="bool"),
+    Case("logical_or", ((7, 1), (5,)), onnx="Or", dtype="bool"),
+    Case("logical_xor", ((7, 1), (5,)), onnx="Xor", dtype="bool"),
+    Case("bitwise_and", ((7, 1), (5,)), onnx="BitwiseAnd", dtype="int32"),
+    Case("bitwise_or", ((7, 1), (5,)), onnx="BitwiseOr", dtype="uint8"),
+    Case("bitwise_xor", ((7, 1), (5,)), onnx="BitwiseXor", dtype="int64"),
+    Case(
+        "shift_left",
+        ((7, 1), (5,)),
+        onnx="BitShift",
+        onnx_attrs={"direction": "LEFT"},
+        dtype="uint32",
+        ranges={1: (0, 9)},
+    ),
+    Case(
+        "shift_right",
+        ((7, 1), (5,)),
+        onnx="BitShift",
+        onnx_attrs={"direction": "RIGHT"},
+        dtype="uint8",
+        ranges={1: (0, 5)},
+    ),
+    Case("shift_right", ((7, 1), (5,)), oracle=by(np.right_shift), dtype="int32", ranges={1: (0, 5)}),
+    Case("where", ((7, 1), (3, 1, 5), (5,)), oracle=by(np.where), dtypes=("bool", "float32", "float32")),
+    Case("where", ((7, 5), (), (5,)), oracle=by(np.where), dtypes=("bool", "int64", "int64")),
+    Case("cast", ((7, 5),), {"dtype": "int32"}, oracle=by(lambda x: x.astype("int32"))),
+    Case("cast", ((7, 5),), {"dtype": "bool"}, oracle=by(lambda x: x.astype("bool")), dtype="int64"),
+    Case("cast", ((7, 5),), {"dtype": "float16"}, oracle=by(lambda x: x.astype("float16")), dtype="bool"),
+    Case("add", ((7, 5), (5,)), onnx="Add", dtype="float16"),
+    # -- products ------------------------------------------------------------------------------------------
+    Case("einsum", ((2, 5, 3), (2, 3, 7)), {"equation": "bik,bkj->bij"}, "Einsum", {"equation": "bik,bkj->bij"}),
+    Case("einsum", ((5, 7),), {"equation": "ij->ji"}, "Einsum", {"equation": "ij->ji"}),
+    Case("einsum", ((5, 7),), {"equation": "ij->"}, "Einsum", {"equation": "ij->"}),
+    Case("einsum", ((3, 5), (5, 7)), {"equation": "ij,jk"}, "Einsum", {"equation": "ij,jk"}),
+    Case(
+        "einsum",
+        ((2, 1, 5, 3), (7, 3, 2)),
+        {"equation": "...ij,...jk->...ki"},
+        oracle=by(lambda a, b: np.einsum("...ij,...jk->...ki", a, b)),
+        dtype="float64",
+    ),
+    Case(
+        "einsum",
+        ((3, 5), (5, 2), (7, 2)),
+        {"equation": "ab, bc, dc -> ad"},
+        oracle=by(lambda a, b, c: np.einsum("ab,bc,dc->ad", a, b, c)),
+        dtype="int64",
+    ),
+    Case(
+        "prod",
+        ((2, 1, 5, 3), (3, 3, 7)),
+        oracle=by(lambda a, b: a[..., :, None, :] * b.swapaxes(-1, -2)[..., None, :, :]),
+    ),
+    Case("reduce_min", ((3, 5, 7),), {"axes": (2,)}, "ReduceMin", onnx_extra=(np.array([2]),)),
+    Case("reduce_prod", ((3, 5, 7),), {"axes": (0, 2)}, "ReduceProd", onnx_extra=(np.array([0, 2]),)),
+    Case("reduce_any", ((7, 5),), {"axes": (0,)}, oracle=by(lambda x: x.any(0, keepdims=True)), dtype="bool"),
+    Case("reduce_all", ((2, 7),), {"keepdims": False}, oracle=by(np.all), dtype="bool"),
+    Case("sum_pool", ((2, 3, 9, 8),), {"kernel": 3, "strides": 2, "pads": (1, 0, 1, 2)}, oracle=by(lambda x: nine(x))),
+]
+
+
+def nine(x: Array) -> Array:
+    """Nine times the average of 3 × 3 cells, padding counted."""
+    attrs = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 0, 1, 2], "count_include_pad": 1}
+    return ort("AveragePool", [x], **attrs) * f32(9)
+
+
+# -- windows, rows and attention ---------------------------------------------------------------------------
+
+CASES += [
+    Case(
+        "conv_transpose",
+        ((2, 4, 5, 7), (4, 3, 3, 2), (3,)),
+        {"strides": (2, 3), "pads": (1, 0, 0, 1), "output_padding": (1, 0)},
+        "ConvTranspose",
+        {"strides": [2, 3], "pads": [1, 0, 0, 1], "output_padding": [1, 0]},
+    ),
+    Case(
+        "conv_transpose",
+        ((1, 6, 4, 5), (6, 2, 3, 3)),
+        {"groups": 3, "dilations": 2, "strides": 2, "pads": 1},
+        "ConvTranspose",
+        {"group": 3, "dilations": [2, 2], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    ),
+    Case("conv_transpose", ((2, 7, 9), (7, 1, 4)), {"strides": 4}, "ConvTranspose", {"strides": [4]}),
+    Case(
+        "conv_transpose",
+        ((1, 2, 3, 4, 3), (2, 2, 2, 3, 1), (2,)),
+        {"strides": (1, 2, 2)},
+        "ConvTranspose",
+        {"strides": [1, 2, 2]},
+    ),
+    Case("rms_normalization", ((3, 5, 4), (5, 4)), {"axis": 1}, oracle=by(lambda x, s: rms(x, (1, 2)) * s)),
+    Case(
+        "group_normalization",
+        ((3, 10, 4, 3), (10,), (10,)),
+        {"groups": 5, "epsilon": 1e-3},
+        "GroupNormalization",
+        {"num_groups": 5, "epsilon": 1e-3},
+    ),
+    Case("group_normalization", ((3, 6, 4), (6,), (6,)), {"groups": 2}, "GroupNormalization", {"num_groups": 2}),
+    Case("instance_normalization", ((2, 7, 4, 3), (7,), (7,)), {}, "InstanceNormalization"),
+    Case(
+        "attention",
+        ((2, 6, 7, 8), (2, 2, 5, 8), (2, 2, 5, 3)),
+        oracle=by(lambda q, k, v: attended(q, k, v)),
+    ),
+    Case(
+        "attention",
+        ((2, 3, 7, 8), (2, 3, 7, 8), (2, 3, 7, 8)),
+        {"causal": True, "scale": 0.5},
+        oracle=by(lambda q, k, v: attended(q, k, v, np.tril(np.ones((7, 7), bool)), 0.5)),
+    ),
+    Case(
+        "attention",
+        ((2, 4, 7, 8), (2, 2, 5, 8), (2, 2, 5, 8), (2, 1, 7, 5)),
+        oracle=by(lambda q, k, v, m: attended(q, k, v, m)),
+        dtype="float64",
+    ),
+    Case(
+        "attention",
+        ((2, 4, 7, 8), (2, 1, 9, 8), (2, 1, 9, 8), (4, 1, 9)),
+        oracle=by(lambda q, k, v, m: attended(q, k, v, m)),
+        dtypes=("float32",) * 3 + ("bool",),
+    ),
+    Case("cumsum", ((3, 7),), {"axis": 1}, "CumSum", onnx_extra=(np.array(1),)),
+    Case(
+        "cumsum",
+        ((7, 3),),
+        {"axis": 0, "exclusive": True, "reverse": True},
+        "CumSum",
+        {"exclusive": 1, "reverse": 1},
+        (np.array(0),),
+        dtype="int64",
+    ),
+    Case("top_k", ((3, 7, 5),), {"k": 3, "axis": 1}, oracle=by(lambda x: largest(x, 3, 1))),
+    Case(
+        "top_k",
+        ((7, 9),),
+        {"k": 4, "largest": False},
+        oracle=by(lambda x: largest(-x, 4, 1, -1)),
+        dtype="int32",
+        ranges={0: (0, 4)},
+    ),
+    Case(
+        "top_k",
+        ((7, 9),),
+        {"k": 9, "largest": True},
+        oracle=by(lambda x: largest(x, 9, 1)),
+        dtype="int32",
+        ranges={0: (0, 4)},
+    ),
+]
+
+
+def rms(x: Array, axes: tuple[int, ...]) -> Array:
+    return x / np.sqrt((x * x).mean(axes, keepdims=True) + f32(1e-5))
+
+
+def attended(q: Array, k: Array, v: Array, mask: Any = None, scale: float | None = None) -> Array:
+    """Attention by its definition, every head of keys repeated for its group."""
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat(group, 1), v.repeat(group, 1)
+    scores = (q.astype(np.float64) @ k.swapaxes(2, 3)) * (scale or q.shape[3] ** -0.5)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    made: Array = (shares / shares.sum(-1, keepdims=True) @ v).astype(q.dtype)
+    return made
+
+
+def largest(x: Array, k: int, axis: int, sign: int = 1) -> tuple[Array, Array]:
+    """The k largest by Python's own sort, the first of equals first."""
+    rows = np.moveaxis(x, axis, -1)
+    places = np.empty((*rows.shape[:-1], k), np.int64)
+    for at in np.ndindex(rows.shape[:-1]):
+        places[at] = sorted(range(rows.shape[-1]), key=lambda n: (-rows[at][n], n))[:k]
+    values = np.take_along_axis(rows, places, -1)
+    return sign * np.moveaxis(values, -1, axis), np.moveaxis(places, -1, axis)
+
+
+# -- indices -----------------------------------------------------------------------------------------------
+
+F_I = ("float32", "int64")
+F_I_F = ("float32", "int64", "float32")
+CASES += [
+    Case("gather", ((5, 7, 3), (2, 4)), {"axis": 1}, "Gather", {"axis": 1}, dtypes=F_I, ranges={1: (-7, 7)}),
+    Case("gather", ((7, 3), (5,)), {}, "Gather", dtypes=("int32", "int32"), ranges={1: (-7, 7)}),
+    Case("gather", ((7, 3), ()), {"axis": -1}, "Gather", {"axis": -1}, dtypes=F_I, ranges={1: (0, 3)}),
+    Case(
+        "gather_elements",
+        ((5, 7), (4, 3)),
+        {"axis": 1},
+        "GatherElements",
+        {"axis": 1},
+        dtypes=F_I,
+        ranges={1: (-7, 7)},
+    ),
+    Case("gather_nd", ((5, 3, 7), (2, 5, 2)), {}, "GatherND", dtypes=F_I, ranges={1: (-3, 3)}),
+    Case("gather_nd", ((5, 3), (7, 2)), {}, "GatherND", dtypes=F_I, ranges={1: (0, 3)}),
+    Case(
+        "scatter_elements",
+        ((5, 7, 3), (5, 4, 2), (5, 4, 2)),
+        {"axis": 1, "reduction": "add"},
+        "ScatterElements",
+        {"axis": 1, "reduction": "add"},
+        dtypes=F_I_F,
+        ranges={1: (-7, 7)},
+    ),
+    Case(
+        "scatter_elements",
+        ((7, 5), (1, 5), (1, 5)),
+        {},
+        "ScatterElements",
+        dtypes=("int64",) * 3,
+        ranges={1: (-7, 7)},
+    ),
+    Case(
+        "scatter_nd",
+        ((5, 7, 3), (6, 1), (6, 7, 3)),
+        {"reduction": "max"},
+        "ScatterND",
+        {"reduction": "max"},
+        dtypes=F_I_F,
+        ranges={1: (0, 5)},
+    ),
+    Case(
+        "scatter_nd",
+        ((5, 7), (6, 1), (6, 7)),
+        {"reduction": "mul"},
+        "ScatterND",
+        {"reduction": "mul"},
+        dtypes=F_I_F,
+        ranges={1: (-5, 5)},
+    ),
+    Case(
+        "one_hot",
+        ((7, 3),),
+        {"depth": 5, "axis": 1, "on": 2.0, "off": -1.0, "dtype": "float64"},
+        oracle=by(lambda i: np.where(np.arange(5)[:, None] == np.where(i < 0, i + 5, i)[:, None, :], 2.0, -1.0)),
+        dtype="int64",
+    ),
+    Case(
+        "one_hot",
+        ((3,),),
+        {"depth": 7},
+        oracle=by(lambda i: (np.arange(7) == np.where(i < 0, i + 7, i)[:, None]).astype(np.float32)),
+        dtype="int32",
+    ),
+]
+
+
+# -- resizing ----------------------------------------------------------------------------------------------
+
+
+def resized(shape: tuple[int, ...], sizes: tuple[int, ...], dtype: str = "float32", **attrs: Any) -> Case:
+    """A resize, with ONNX's names of its attributes."""
+    names = {"coordinates": "coordinate_transformation_mode", "nearest": "nearest_mode", "mode": "mode"}
+    onnx = {names[key]: value for key, value in attrs.items() if key in names}
+    extra = (None, None, np.array(sizes))
+    return Case("resize", (shape,), {"sizes": sizes, **attrs}, "Resize", onnx, extra, dtype)
+
+
+CASES += [
+    resized((1, 2, 5, 4), (1, 2, 10, 12), mode="nearest"),
+    resized((1, 2, 5, 4), (1, 2, 10, 12), mode="nearest", coordinates="asymmetric", nearest="floor"),
+    resized((6, 4), (9, 7), "int32", mode="nearest", nearest="ceil", coordinates="asymmetric"),
+    resized((7, 12), (4, 8), mode="nearest", nearest="round_prefer_ceil"),
+    resized((1, 3, 6, 4), (1, 3, 9, 12), mode="linear"),
+    resized((1, 1, 9, 8), (1, 1, 3, 7), mode="linear", coordinates="align_corners"),
+    resized((1, 1, 9, 8), (1, 1, 4, 1), mode="linear", coordinates="pytorch_half_pixel"),
+    resized((3, 8), (3, 16), mode="linear", coordinates="asymmetric"),
+]

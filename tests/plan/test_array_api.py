@@ -1,0 +1,205 @@
+"""The array API's functions and operators on graph tensors, against NumPy on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapestry_exec import evaluate, run
+from tapestry_plan import Graph, Mesh, Tensor, array_api, plan
+
+Array = np.ndarray
+Call = Callable[..., Any]
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(3, 4, 5))
+Y = RNG.normal(size=(4, 5)) + 0.1
+U = RNG.uniform(0.1, 0.9, size=(3, 4))
+K = RNG.integers(-9, 10, (3, 4))
+J = RNG.integers(1, 5, (3, 4))
+B = RNG.integers(0, 2, (3, 4)).astype(bool)
+C = RNG.integers(0, 2, (3, 4)).astype(bool)
+
+
+def said(call: Call, *arrays: Array) -> Any:
+    """What a call on graph tensors computes."""
+    g = Graph()
+    tensors = [g.input(f"x{k}", a.shape, a.dtype.name) for k, a in enumerate(arrays)]
+    made = call(array_api, *tensors)
+    several = isinstance(made, (tuple, list))
+    for k, tensor in enumerate(made if several else [made]):
+        g.output(tensor, f"y{k}")
+    found = evaluate(g, {f"x{k}": a for k, a in enumerate(arrays)})
+    return [found[f"y{k}"] for k in range(len(found))] if several else found["y0"]
+
+
+def agree(found: Any, wanted: Any) -> None:
+    if isinstance(wanted, (tuple, list)):
+        assert len(found) == len(wanted)
+        for one, two in zip(found, wanted, strict=True):
+            agree(one, two)
+        return
+    wanted = np.asarray(wanted)
+    assert found.shape == wanted.shape and found.dtype == wanted.dtype
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+UNARY = "abs acos asin atan acosh asinh atanh ceil cos cosh exp expm1 floor isfinite isinf isnan log log1p negative"
+UNARY += " positive reciprocal round sign sin sinh sqrt square tan tanh"
+
+
+@pytest.mark.parametrize("name", UNARY.split())
+def test_functions_of_one_tensor(name: str) -> None:
+    x = U + 1 if name == "acosh" else U
+    agree(said(lambda xp, t: getattr(xp, name)(t), x), getattr(np, name)(x))
+
+
+BINARY = "add subtract multiply divide pow remainder maximum minimum equal not_equal less less_equal greater"
+BINARY += " greater_equal logaddexp"
+
+
+@pytest.mark.parametrize("name", BINARY.split())
+def test_functions_of_two_tensors_or_a_number(name: str) -> None:
+    function = getattr(np, name)
+    a, b = (np.abs(X) + 0.2, np.abs(Y) + 0.2) if name == "pow" else (X, Y)
+    agree(said(lambda xp, s, t: getattr(xp, name)(s, t), a, b), function(a, b))
+    if name != "logaddexp":
+        agree(said(lambda xp, s: getattr(xp, name)(s, 1.5), a), function(a, 1.5))
+        agree(said(lambda xp, s: getattr(xp, name)(1.5, s), a), function(1.5, a))
+
+
+@pytest.mark.parametrize(
+    "name", ["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"]
+)
+def test_bits(name: str) -> None:
+    agree(said(lambda xp, s, t: getattr(xp, name)(s, t), K, J), getattr(np, name)(K, J))
+
+
+@pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
+def test_truth_values(name: str) -> None:
+    agree(said(lambda xp, s, t: getattr(xp, name)(s, t), B, C), getattr(np, name)(B, C))
+    agree(said(lambda xp, s: xp.logical_not(s), B), ~B)
+    agree(said(lambda xp, s: xp.bitwise_invert(s), K), ~K)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "mean", "max", "min", "var", "std"])
+@pytest.mark.parametrize("axis", [None, 0, -1, (0, 2)])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_reductions(name: str, axis: Any, keepdims: bool) -> None:
+    wanted = getattr(np, name)(X, axis=axis, keepdims=keepdims)
+    agree(said(lambda xp, t: getattr(xp, name)(t, axis=axis, keepdims=keepdims), X), wanted)
+
+
+def test_more_reductions() -> None:
+    agree(said(lambda xp, t: xp.any(t, axis=1), B), B.any(axis=1))
+    agree(said(lambda xp, t: xp.all(t), B), B.all())
+    agree(said(lambda xp, t: xp.argmax(t, axis=1), X), X.argmax(axis=1))
+    agree(said(lambda xp, t: xp.argmin(t), X), X.argmin())
+    agree(said(lambda xp, t: xp.var(t, axis=0, correction=1), X), X.var(axis=0, ddof=1))
+    agree(said(lambda xp, t: xp.cumulative_sum(t, axis=1), X), X.cumsum(axis=1))
+
+
+OTHERS: dict[str, tuple[Call, Call, tuple[Array, ...]]] = {
+    "matmul": (lambda xp, a, b: xp.matmul(a, b), lambda a, b: a @ b, (X, Y.T.copy())),
+    "matrix_transpose": (lambda xp, a: xp.matrix_transpose(a), lambda a: a.swapaxes(-1, -2), (X,)),
+    "vecdot": (lambda xp, a, b: xp.vecdot(a, b), lambda a, b: (a * b).sum(-1), (X, Y)),
+    "tensordot 2": (lambda xp, a, b: xp.tensordot(a, b), lambda a, b: np.tensordot(a, b), (X, Y)),
+    "tensordot 0": (lambda xp, a, b: xp.tensordot(a, b, axes=0), lambda a, b: np.tensordot(a, b, 0), (U, Y)),
+    "tensordot axes": (
+        lambda xp, a, b: xp.tensordot(a, b, axes=((2, 0), (0, -1))),
+        lambda a, b: np.tensordot(a, b, ((2, 0), (0, -1))),
+        (X, RNG.normal(size=(5, 2, 3))),
+    ),
+    "where": (lambda xp, c, a, b: xp.where(c, a, b), np.where, (B, U, U + 1)),
+    "clip": (lambda xp, a: xp.clip(a, -0.5, 0.5), lambda a: a.clip(-0.5, 0.5), (X,)),
+    "astype": (lambda xp, a: xp.astype(a, xp.float32), lambda a: a.astype("float32"), (X,)),
+    "floor_divide": (lambda xp, a: xp.floor_divide(a, 0.3), lambda a: np.floor(a / 0.3), (X,)),
+    "reshape": (lambda xp, a: xp.reshape(a, (5, -1)), lambda a: a.reshape(5, -1), (X,)),
+    "permute_dims": (lambda xp, a: xp.permute_dims(a, (2, 0, 1)), lambda a: a.transpose(2, 0, 1), (X,)),
+    "broadcast_to": (lambda xp, a: xp.broadcast_to(a, (3, 4, 5)), lambda a: np.broadcast_to(a, (3, 4, 5)), (Y,)),
+    "broadcast_arrays": (lambda xp, a, b: xp.broadcast_arrays(a, b), lambda a, b: np.broadcast_arrays(a, b), (X, Y)),
+    "concat": (lambda xp, a, b: xp.concat([a, b], axis=1), lambda a, b: np.concatenate([a, b], 1), (U, U + 1)),
+    "stack": (lambda xp, a, b: xp.stack([a, b], axis=1), lambda a, b: np.stack([a, b], 1), (U, U + 1)),
+    "expand_dims": (lambda xp, a: xp.expand_dims(a, axis=1), lambda a: a[:, None], (X,)),
+    "squeeze": (lambda xp, a: xp.squeeze(a[:, :1], 1), lambda a: a[:, 0], (X,)),
+    "flip": (lambda xp, a: xp.flip(a, axis=1), lambda a: np.flip(a, 1), (X,)),
+    "moveaxis": (lambda xp, a: xp.moveaxis(a, 0, -1), lambda a: np.moveaxis(a, 0, -1), (X,)),
+    "repeat": (lambda xp, a: xp.repeat(a, 3, axis=1), lambda a: np.repeat(a, 3, 1), (U,)),
+    "roll": (lambda xp, a: xp.roll(a, 2, axis=0), lambda a: np.roll(a, 2, 0), (U,)),
+    "tile": (lambda xp, a: xp.tile(a, (2, 3)), lambda a: np.tile(a, (2, 3)), (U,)),
+    "take": (lambda xp, a: xp.take(a, np.array([2, 0]), axis=1), lambda a: a.take([2, 0], 1), (U,)),
+    "take of a tensor": (lambda xp, a, i: xp.take(a, i, axis=1), lambda a, i: a.take(i, 1), (U, np.array([3, 0, 3]))),
+    "unstack": (lambda xp, a: xp.unstack(a, axis=1), lambda a: tuple(np.moveaxis(a, 1, 0)), (U,)),
+    "zeros_like": (lambda xp, a: xp.zeros_like(a) + a, lambda a: a, (U,)),
+    "ones_like": (lambda xp, a: xp.ones_like(a) + a, lambda a: a + 1, (U,)),
+    "operators": (
+        lambda xp, a, b: -(+a) + abs(b) * 2 - 1 / (a + 3) + a**2 % 0.7 + 2**b - (0.5 % (b + 1)),
+        lambda a, b: -a + abs(b) * 2 - 1 / (a + 3) + a**2 % 0.7 + 2**b - (0.5 % (b + 1)),
+        (U, U + 0.3),
+    ),
+    "comparisons": (
+        lambda xp, a, b: ((a < b) & (a <= 0.5)) | ~(b > a) ^ (b >= 0.7),
+        lambda a, b: ((a < b) & (a <= 0.5)) | ~(b > a) ^ (b >= 0.7),
+        (U, U[::-1].copy()),
+    ),
+    "integers": (
+        lambda xp, a, b: (a & b) | (a << b) ^ (a >> b) | ~a & 6,
+        lambda a, b: (a & b) | (a << b) ^ (a >> b) | ~a & 6,
+        (K, J),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_the_others(case: str) -> None:
+    call, reference, arrays = OTHERS[case]
+    agree(said(call, *arrays), reference(*arrays))
+
+
+def test_a_model_is_written_as_in_numpy() -> None:
+    """The same function on arrays and on tensors, which then shard, plan and run."""
+
+    def model(xp: Any, x: Any, w: Any, b: Any, v: Any) -> Any:
+        h = xp.maximum(x @ w + b, 0.0)
+        h = (h - xp.mean(h, axis=1, keepdims=True)) / xp.std(h, axis=1, keepdims=True)
+        z = xp.matmul(h, v)
+        return xp.exp(z - xp.max(z, axis=-1, keepdims=True))
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=s) for s in ((8, 6), (6, 12), (12,), (12, 4))]
+    g = Graph()
+    tensors = [g.input(f"x{k}", a.shape, "float64") for k, a in enumerate(arrays)]
+    xp = tensors[0].__array_namespace__()
+    g.output(model(xp, *tensors), "y")
+    for fix in ({}, {name: {g.signature(name).axes[0].name: 4} for name in g.nodes}):
+        found = run(plan(g, Mesh((4,)), fix=fix), {f"x{k}": a for k, a in enumerate(arrays)}, verify=True)
+        np.testing.assert_allclose(found.outputs["y"], model(np, *arrays), rtol=1e-10)
+
+
+def test_the_namespace_names_what_it_has() -> None:
+    tested = {*UNARY.split(), *BINARY.split(), *OTHERS}
+    for name in array_api.__all__:
+        assert hasattr(array_api, name)
+    assert len(tested & set(array_api.__all__)) > 60
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda xp, x: bool(x), TypeError, "has no truth value before a run"),
+        (lambda xp, x: xp.add(1, 2), TypeError, "add: 1 and 2 are no tensors"),
+        (lambda xp, x: xp.add(x, "a"), TypeError, "add: 'a' is str"),
+        (lambda xp, x: x & 1, ValueError, "works on|integers|bits"),
+        (lambda xp, x: xp.cumulative_sum(x), ValueError, "name the axis"),
+        (lambda xp, x: xp.tensordot(x, x, axes=((0,), (1,))), ValueError, "differ in extent"),
+        (lambda xp, x: x.__array_namespace__("1999.01"), ValueError, "version '1999.01' is not known"),
+    ],
+)
+def test_wrong_input(call: Call, error: type[Exception], message: str) -> None:
+    g = Graph()
+    x: Tensor = g.input("x", (3, 4))
+    with pytest.raises(error, match=message):
+        call(array_api, x)
+    assert not g.nodes

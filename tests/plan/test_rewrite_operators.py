@@ -1,0 +1,130 @@
+"""Rewrites of every operator: sharded along every axis, expanded, and in one block with its neighbours."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tapestry_exec import evaluate
+from tapestry_plan import BUILTIN_OPS, Graph, NotApplicable, Op, Rule, compose, expand, find, fuse, shard
+from tests.cutting import Case, backwards, close
+from tests.operator_cases import CASES
+from tests.rewriting import ROUNDING, Arrays, graph_of, same
+
+
+def one_operator(case: Case, op: Op | None = None) -> tuple[Graph, Arrays]:
+    arrays = {f"x{k}": array for k, array in enumerate(case.arrays(1))}
+    g, tensors = graph_of(arrays)
+    outs = g.op(op or case.op, *tensors, name="op", **case.attrs)
+    for out in outs if isinstance(outs, tuple) else (outs,):
+        g.output(out)
+    return g, arrays
+
+
+# -- shard: every operator -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_operator_is_sharded_along_every_axis(case: Case) -> None:
+    g, arrays = one_operator(case)
+    before, wanted = g.to_json(), evaluate(g, arrays)
+    for axis in g.signature("op").axes:
+        for parts in {min(2, axis.size), min(5, axis.size)}:
+            h = shard.apply(g, "op", axis=axis.name, parts=parts, fan_in=2)
+            assert sum(node.op == f"part({case.op})" for node in h.nodes.values()) >= parts
+            h.validate()
+            found = evaluate(h, arrays)
+            for label, array in wanted.items():
+                close(found[label], array, 2e-3 if array.dtype == np.float16 else ROUNDING)
+    assert g.to_json() == before
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_names_and_orders_of_axes_change_no_shard(case: Case) -> None:
+    """Another name and the index axes backwards: the same parts on the same slices, and the same bits."""
+    op = BUILTIN_OPS[case.op]
+    other = replace(op, name="other", signature=lambda shapes, attrs: backwards(op.signature(shapes, attrs)))
+    (g, arrays), (turned, _) = one_operator(case), one_operator(case, other)
+    for axis in g.signature("op").axes:
+        if axis.size > 1:
+            h, t = (shard.apply(graph, "op", axis=axis.name, parts=2) for graph in (g, turned))
+            assert t.draw().replace("(other)", f"({case.op})") == h.draw()
+            one, two = evaluate(h, arrays), evaluate(t, arrays)
+            assert all(np.array_equal(one[label], two[label], equal_nan=True) for label in one)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if BUILTIN_OPS[case.op].expansions], ids=str)
+def test_every_expansion_gives_the_same(case: Case) -> None:
+    g, arrays = one_operator(case)
+    for expansion in BUILTIN_OPS[case.op].expansions:
+        try:
+            h = expand.apply(g, "op", into=expansion.__name__)
+        except NotApplicable:
+            continue
+        narrow = any(array.dtype == np.float16 for array in arrays.values())
+        same(g, h, arrays, 4e-3 if narrow else 1e-4)
+
+
+@pytest.mark.parametrize("op", ["linear", "gemm", "matmul", "softmax", "reduce_mean", "layer_normalization", "conv"])
+def test_every_listed_operator_has_an_expansion_that_applies(op: str) -> None:
+    for expansion in BUILTIN_OPS[op].expansions:
+        graphs = [one_operator(case)[0] for case in CASES if case.op == op]
+        assert any(find(g, expand, into=expansion.__name__) == ["op"] for g in graphs), expansion.__name__
+
+
+# -- two in one block ----------------------------------------------------------------------------------------
+
+INEXACT = re.compile("not without gaps|are no whole blocks|in blocks, not cell by cell|as a whole|no box")
+"""Why two operators have no exact block: what is read has gaps, or is written several cells at a time."""
+
+
+def composed(g: Graph, at: str, rule: Rule = compose) -> Graph | None:
+    """The two operators as one; None if they are refused since their block would not be exact."""
+    try:
+        return rule.apply(g, at, operand=0)
+    except NotApplicable as error:
+        assert INEXACT.search(str(error)), error
+        return None
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_operator_in_one_block_with_what_reads_it(case: Case) -> None:
+    g, arrays = one_operator(case)
+    if len(g.nodes["op"].outputs) > 1 or g.stored["op"].dtype == "bool":
+        return
+    g.outputs.clear()
+    g.output(g.op("abs", g.tensor("op"), name="after"))
+    h = composed(g, "after", fuse)
+    if h is None:
+        assert case.op not in SIMPLE, "these write cell by cell"
+        return
+    assert same(g, h, arrays).nodes["after"].op == f"fused({case.op},abs)"
+    for axis in h.signature("after").axes:
+        if axis.size > 1:
+            same(g, shard.apply(h, "after", axis=axis.name, parts=2), arrays, ROUNDING)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.shapes], ids=str)
+def test_every_operator_in_one_block_with_what_it_reads(case: Case) -> None:
+    arrays = {f"x{k}": array for k, array in enumerate(case.arrays(1))}
+    if arrays["x0"].dtype == bool:
+        return
+    g, (x, *rest) = graph_of(arrays)
+    outs = g.op(case.op, g.op("abs", x, name="before"), *rest, name="op", **case.attrs)
+    for out in outs if isinstance(outs, tuple) else (outs,):
+        g.output(out)
+    h = composed(g, "op")
+    if h is None:
+        assert case.op not in SIMPLE, "these read cell by cell"
+        return
+    assert same(g, h, arrays, 1e-6).nodes["op"].op == f"fused(abs,{case.op})" and list(h.nodes) == ["op"]
+    for axis in h.signature("op").axes:
+        if axis.size > 1:
+            same(g, shard.apply(h, "op", axis=axis.name, parts=2), arrays, ROUNDING)
+
+
+SIMPLE = {"linear", "gemm", "matmul", "einsum", "softmax", "add", "mul", "exp", "relu", "reduce_sum", "reduce_max"}
+"""Operators that no case refuses."""
