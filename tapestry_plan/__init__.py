@@ -29,6 +29,7 @@ from tapestry_plan.mesh import ALIGNMENT_NBYTES, Device, Link, Mesh, aligned
 from tapestry_plan.monoids import MONOIDS, Monoid, NoMonoid, State, check_monoid, components_of, merged
 from tapestry_plan.motion import Message, Motion, Reads, motion, reads, replay, selected_view
 from tapestry_plan.networks import before_softmax, demo_model, he_random, light_model
+from tapestry_plan.online_softmax import key_blocks
 from tapestry_plan.onnx_import import load_onnx, read_constant
 from tapestry_plan.operation import Operation, ShardRegions, operation, sharing
 from tapestry_plan.ops import (
@@ -141,7 +142,7 @@ from tapestry_plan.ops import (
     where,
 )
 from tapestry_plan.rewrite import RULES, Applied, Derivation, Rule, find, rewrite, rule
-from tapestry_plan.rules import compose, expand, fold, forward, fuse, key_blocks, move, shard, simplify
+from tapestry_plan.rules import compose, expand, fold, forward, fuse, move, shard, simplify
 from tapestry_plan.search import InfeasiblePlan, plan
 from tapestry_plan.selection import check_pieces, check_selection
 from tapestry_plan.selection_rewrites import Change, Rewrite, move_selection, simplify_selection, simplify_selections

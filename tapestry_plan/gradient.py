@@ -56,7 +56,24 @@ def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> tu
     graph = y.graph
     _check(y, wrt, seed)
     with graph._all_or_nothing():
-        return _Reverse(graph, wrt).run(y, seed)
+        kept = graph.nodes.keys() | graph.stored.keys() | graph.selections.keys()
+        found = _Reverse(graph, wrt).run(y, seed)
+        _drop_unread(graph, kept, found)
+        return found
+
+
+def _drop_unread(graph: Graph, kept: set[str], wanted: Sequence[Tensor]) -> None:
+    """Take back what adjoints added for inputs that nobody asked about."""
+    read = {tensor.name for tensor in wanted}
+    for item in reversed(list(graph._ordered())):
+        outputs = (item.name,) if isinstance(item, Selection) else item.outputs
+        if item.name in kept or read.intersection(outputs):
+            read.update(item.inputs)
+            continue
+        graph._remove(item)
+    for name in [name for name in graph.stored if name not in kept and name not in read]:
+        if graph.stored[name].kind == "constant":
+            del graph.stored[name]
 
 
 def _check(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> None:

@@ -290,9 +290,7 @@ class Graph:
 
     def constant(self, name: str, array: Any, path: str | None = None) -> Tensor:
         """Add a tensor with known values, kept by reference; `path` says where a later run can find it."""
-        data = np.ascontiguousarray(array)
-        if data.ndim == 0:
-            data = data.reshape(np.shape(array))
+        data = np.ascontiguousarray(array).reshape(np.shape(array))  # which makes rank 0 rank 1
         self._new_tensor(
             Stored(name, data.shape, _dtype(data.dtype.name, f"constant {name!r}"), "constant", data, path)
         )
@@ -332,7 +330,10 @@ class Graph:
             raise ValueError(f"{what}: {error}") from None
         if around:
             return self._op_extended(declared, inputs, node_name, frozen_attrs, around)
-        dtypes = declared.dtype([source.dtype for source in present], frozen_attrs)
+        try:
+            dtypes = declared.dtype([source.dtype for source in present], frozen_attrs)
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from None
         shapes = [_covered(operand.projection.bounding_box(signature.index)) for operand in signature.outputs]
         signature.validate([source.shape for source in present], shapes, what)
         if signature.reductions and declared.reduction is None:
@@ -408,6 +409,18 @@ class Graph:
                     self._signatures.pop(name, None)
             self._numbered.clear()
             raise
+
+    def _remove(self, item: OpNode | Selection) -> None:
+        """Take a node that nothing reads, or a selection, out of the graph."""
+        if isinstance(item, Selection):
+            del self.selections[item.name]
+            self._sources.pop(item.name, None)
+            return
+        del self.nodes[item.name]
+        self._signatures.pop(item.name, None)
+        for name in item.outputs:
+            del self.stored[name]
+            self._sources.pop(name, None)
 
     def output(self, tensor: Tensor, name: str | None = None) -> Tensor:
         """Mark a tensor as a result of the graph."""

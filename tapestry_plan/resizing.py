@@ -167,8 +167,10 @@ def resize(
 ) -> Tensor:
     """x with other extents, each cell the nearest one of x, or interpolated between two on each axis.
 
-    Every axis of the result may be split. With a factor a/b a part reads the cells of its runs of a outputs: just
-    what it needs where it begins and ends with a run (a = 1 and a whole factor a included), else up to b cells more.
+    Every axis of the result may be split. With a factor a/b the outputs come in runs of a, each b cells further on: a
+    part reads, for every run that it has a share in, the cells from the first to the last that a run needs. Parts that
+    are cut between runs share nothing where a whole factor repeats nearest cells, and a neighbour or two where cells
+    are interpolated.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The rules: shard, forward, fuse and compose, expand and fold, attention by key blocks, selections.
+"""The rules: shard, forward, fuse and compose, expand and fold, selections.
 
 What a rule decides about an operator follows from its declaration: signature, projections, monoid, expansions.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
-
-import numpy as np
 
 from tapestry_plan.derived import Derived, Whole, merge_of, part_of, state_of
 from tapestry_plan.draft import Draft, NotApplicable
@@ -49,10 +47,10 @@ def shard(draft: Draft, at: str, axis: str, parts: int | Sequence[int] = 2, fan_
     node = draft.node(at)
     k = draft.signature(at).axis(axis)
     size = draft.signature(at).axes[k].size
-    _shard(draft, node, k, _cuts(size, parts, axis), fan_in)
+    _shard(draft, node, k, cuts_of(size, parts, axis), fan_in)
 
 
-def _cuts(size: int, parts: int | Sequence[int], axis: str) -> tuple[tuple[int, int], ...]:
+def cuts_of(size: int, parts: int | Sequence[int], axis: str) -> tuple[tuple[int, int], ...]:
     if isinstance(parts, int):
         if not 1 <= parts <= size:
             raise NotApplicable(f"{parts} parts of axis {axis!r}, which has {size} points; give 1 to {size}")
@@ -62,7 +60,7 @@ def _cuts(size: int, parts: int | Sequence[int], axis: str) -> tuple[tuple[int, 
     return tuple(pairwise(accumulate(parts, initial=0)))
 
 
-def _whole(draft: Draft, node: OpNode) -> Whole:
+def application(draft: Draft, node: OpNode) -> Whole:
     """The operator application that a node is, or is a part of."""
     op = draft.ops[node.op]
     if isinstance(op, Derived) and op.form == "part":
@@ -74,10 +72,10 @@ def _whole(draft: Draft, node: OpNode) -> Whole:
 
 
 def _shard(draft: Draft, node: OpNode, axis: int, cuts: Sequence[tuple[int, int]], fan_in: int | None) -> None:
-    whole = _whole(draft, node)
+    whole = application(draft, node)
     reduced = whole.signature.axes[axis].kind == "reduction"
     cuts = [piece for cut in cuts for piece in _in_blocks(whole, axis, cut)]
-    boxes = [_along(whole.box, axis, low, high) for low, high in cuts]
+    boxes = [along(whole.box, axis, low, high) for low, high in cuts]
     orders = [] if reduced else [_order(whole, boxes, k) for k in range(len(node.outputs))]
     windows = whole.windows()
     made = [_part(draft, node, whole, box, f"{node.name}.{k}", reduced, windows) for k, box in enumerate(boxes)]
@@ -101,7 +99,7 @@ def _in_blocks(whole: Whole, axis: int, cut: tuple[int, int]) -> list[tuple[int,
     return [cut]
 
 
-def _along(box: Box, axis: int, low: int, high: int) -> Box:
+def along(box: Box, axis: int, low: int, high: int) -> Box:
     start, shape = list(box.start), list(box.shape)
     start[axis] += low
     shape[axis] = high - low
@@ -225,7 +223,7 @@ def _matching(signature: Signature, operand: int, coordinate: int, seams: Sequen
         raise NotApplicable(f"every part of it would read all of coordinate {coordinate} of input {operand}")
     _, step, axis = max(moves, key=lambda m: (m[0], m[1], -m[2]))
     size = signature.axes[axis].size
-    first = projection.bounding_box(_along(signature.index, axis, 0, 1))
+    first = projection.bounding_box(along(signature.index, axis, 0, 1))
     middle = first.start[coordinate] + (first.shape[coordinate] - 1) // 2
     if row[axis] > 0:
         inner = {-((middle - seam) // step) for seam in seams}
@@ -271,7 +269,7 @@ def _fuse(draft: Draft, at: str, operand: int | None, strict: bool) -> None:
     reasons: list[str] = []
     for k in range(len(node.inputs)) if operand is None else [operand]:
         try:
-            first = _private(draft, node, k)
+            first = private_maker(draft, node, k)
             attrs = _fusion(draft, first, node, strict)
             _join(draft, first, node, attrs)
         except ValueError as error:
@@ -281,7 +279,7 @@ def _fuse(draft: Draft, at: str, operand: int | None, strict: bool) -> None:
     raise NotApplicable("; ".join(reasons) or "it has no inputs")
 
 
-def _private(draft: Draft, node: OpNode, operand: int) -> OpNode:
+def private_maker(draft: Draft, node: OpNode, operand: int) -> OpNode:
     """The node that makes an input, which nothing but `node` reads."""
     if not 0 <= operand < len(node.inputs):
         raise NotApplicable(f"there is no such input; it has {len(node.inputs)}")
@@ -460,134 +458,6 @@ def _discard(draft: Draft, names: Sequence[str], kept: set[str]) -> None:
 
 def _is_read(draft: Draft, node: OpNode) -> bool:
     return any(draft.readers(out) or draft.is_output(out) for out in node.outputs)
-
-
-# -- attention ---------------------------------------------------------------------------------------------
-
-
-@rule(
-    requires="a sum of products over a coordinate along which one of its inputs is a softmax that it alone reads",
-    keeps="values up to rounding",
-)
-def key_blocks(draft: Draft, at: str, parts: int | Sequence[int] = 2) -> None:
-    """Softmax and the sum of products that reads it, block by block, with a running maximum and sum.
-
-    Only one block's exponentials are there at a time. The blocks of what the softmax reads are slices of it, so
-    scores that are concatenated of blocks are never put together.
-
-    Parameters
-    ----------
-    at : str
-        The sum of products.
-    parts : int, or the sizes of the blocks
-
-    References
-    ----------
-    Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022.
-    """
-    node, signature = draft.node(at), draft.signature(at)
-    operand, scores, axis = _weights(draft, node)
-    row = signature.inputs[operand].projection.map.matrix[axis]
-    moved = [k for k, factor in enumerate(row) if factor]
-    if len(moved) != 1 or row[moved[0]] != 1 or signature.axes[moved[0]].kind != "reduction":
-        raise NotApplicable(f"no reduction axis counts coordinate {axis} of input {operand}")
-    if any(read.at_start_of for read in signature.inputs):
-        raise NotApplicable("it has an input that is added once, which must not be rescaled; expand it first")
-    named = signature.axes[moved[0]].name
-    to_output = _placed(signature, operand, axis)
-    soft = draft.maker(node.inputs[operand])
-    assert soft is not None, "found above"
-    running: tuple[Tensor, Tensor, Tensor] | None = None
-    for k, (low, high) in enumerate(_cuts(signature.axes[moved[0]].size, parts, named)):
-        with draft.scope(f"{at}.block{k}"):
-            block = _exponentials(draft, node, operand, scores, axis, (moved[0], low, high), k)
-            running = block if running is None else _rescaled(draft, running, block, to_output)
-    assert running is not None, "there is a block"
-    with draft.scope(at):
-        result = draft.op("div", running[2], to_output(draft, running[1]))
-    draft.become(at, [result])
-    draft.remove(soft.name)
-
-
-def _weights(draft: Draft, node: OpNode) -> tuple[int, str, int]:
-    """The input that is a softmax, what the softmax reads, and its axis."""
-    op = _core(draft, node)
-    if op.reduction != "sum" or "prod_sum" not in [e.__name__ for e in op.expansions]:
-        raise NotApplicable(f"the declaration of {op.name} lists no expansion 'prod_sum'; it is no sum of products")
-    for k in range(len(node.inputs)):
-        first = draft.maker(node.inputs[k])
-        if first is None or "exp_sum" not in [e.__name__ for e in _core(draft, first).expansions]:
-            continue
-        _private(draft, node, k)
-        soft = draft.signature(first.name)
-        projection = soft.outputs[0].projection
-        if soft.inputs[0].projection != projection or len(soft.inputs) != 1:
-            raise NotApplicable(f"{first.name!r} writes other cells than it reads")
-        wide = [c for c, row in enumerate(projection.map.matrix) if not any(row)]
-        if len(wide) == 1:
-            return k, first.inputs[0], wide[0]
-    raise NotApplicable("no input is an operator's result whose declaration lists the expansion 'exp_sum'")
-
-
-def _core(draft: Draft, node: OpNode) -> Op:
-    """The operator of a node, or the one of which it does a part."""
-    op = draft.ops[node.op]
-    return op.of[0] if isinstance(op, Derived) and op.form == "part" else op
-
-
-def _placed(signature: Signature, operand: int, axis: int) -> Any:
-    """A function that lets a tensor with an entry for each row of weights be broadcast to the operator's output."""
-    rows = signature.inputs[operand].projection.map.matrix
-    outs = signature.outputs[0].projection.map.matrix
-    order = [next((c for c, row in enumerate(rows) if c != axis and row == out), None) for out in outs]
-    if sorted(c for c in order if c is not None) != [c for c in range(len(rows)) if c != axis]:
-        raise NotApplicable("rows of the softmax are not rows of the result")
-
-    def view(draft: Draft, tensor: Tensor) -> Tensor:
-        if order == [None if c == axis else c for c in range(len(rows))]:
-            return tensor
-        kept = [c for c in order if c is not None]
-        flat = tensor.squeeze(axis)
-        ranks = [c - (c > axis) for c in kept]
-        found = flat if ranks == sorted(ranks) else flat.permute_dims(tuple(ranks))
-        new = tuple(k for k, c in enumerate(order) if c is None)
-        return found.expand_dims(new) if new else found
-
-    return view
-
-
-def _exponentials(
-    draft: Draft, node: OpNode, operand: int, scores: str, axis: int, block: tuple[int, int, int], number: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Maximum, sum of exponentials and sum of products of one block."""
-    k, low, high = block
-    tensor = draft.tensor(scores)
-    part = draft.slice(tensor, _along(Box.of(tensor.shape), axis, low, high))
-    # Rows of a block that a mask leaves nothing of: −inf − (−inf) would be no number.
-    least = float(np.finfo(part.dtype).min)
-    top = draft.op("clip", draft.op("reduce_max", part, axes=axis), min=least)
-    weights = draft.op("exp", draft.op("sub", part, top))
-    total = draft.op("reduce_sum", weights, axes=axis)
-    whole = _whole(draft, node)
-    box = _along(whole.box, k, low, high)
-    inputs = []
-    for number, (name, have, want) in enumerate(zip(node.inputs, whole.windows(), whole.windows(box), strict=True)):
-        assert have is not None and want is not None, "factors are read by every part"
-        start = tuple(a - o for a, o in zip(want.start, have.start, strict=True))
-        cut = Box(start, want.shape)
-        inputs.append(weights if number == operand else draft.slice(draft.tensor(name), cut))
-    return top, total, draft.op(part_of(whole.op), *inputs, name="products", **whole.part(box))
-
-
-def _rescaled(
-    draft: Draft, one: tuple[Tensor, Tensor, Tensor], two: tuple[Tensor, Tensor, Tensor], to_output: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The running state after one more block."""
-    top = draft.op("maximum", one[0], two[0])
-    factors = [draft.op("exp", draft.op("sub", state[0], top)) for state in (one, two)]
-    totals = [draft.op("mul", state[1], f) for state, f in zip((one, two), factors, strict=True)]
-    sums = [draft.op("mul", state[2], to_output(draft, f)) for state, f in zip((one, two), factors, strict=True)]
-    return top, draft.op("add", *totals), draft.op("add", *sums)
 
 
 # -- selections --------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Exact integer sets, views and alias queries."""
 
+from tapestry_sets import canvas
 from tapestry_sets.adjoint import Term, placed, scatter_terms
 from tapestry_sets.affine import AffineMap, Box, ImplicitRegion
 from tapestry_sets.alias import (
@@ -186,6 +187,7 @@ __all__ = [
     "allocate",
     "as_view",
     "broadcast_arrays",
+    "canvas",
     "compose_pieces",
     "concatenate",
     "contains",

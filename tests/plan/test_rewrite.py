@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
 
@@ -47,6 +48,7 @@ from tapestry_plan import (
     simplify,
     softmax,
 )
+from tests.cutting import backwards
 from tests.rewriting import ROUNDING, Arrays, floats, graph_of, same
 
 
@@ -427,6 +429,48 @@ def test_attention_by_head_and_by_query_block(axis: str) -> None:
     for k in range(2):
         steps = steps.then(key_blocks, f"o.{k}", parts=(5, 7))
     same(g, steps.replay(g), arrays, ROUNDING)
+
+
+def turned(name: str) -> Op:
+    """A built-in operator under another name, its index axes backwards."""
+    op = BUILTIN_OPS[name]
+
+    def signature(shapes: Any, attrs: Any) -> Signature:
+        return backwards(op.signature(shapes, attrs))
+
+    return replace(op, name=f"other_{name}", signature=signature)
+
+
+def attention_of(ops: Mapping[str, Op]) -> tuple[Graph, Arrays]:
+    arrays = floats(q=(2, 3, 5, 4), k=(2, 3, 12, 4), v=(2, 3, 12, 6))
+    g, (q, k, v) = graph_of(arrays)
+    weights = g.op(ops["softmax"], g.op(ops["relu"], g.op(ops["matmul"], q, k.mT, name="s"), name="r"), name="p")
+    g.output(g.op(ops["matmul"], weights, v, name="o"), "y")
+    return g, arrays
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("fuse", "r", {}), ("fuse", "p", {}), ("compose", "o", {})],
+        [("shard", "s", {"axis": "m", "parts": 2}), ("forward", "r", {}), ("forward", "p", {}), ("forward", "o", {})],
+        [("shard", "s", {"axis": "n", "parts": 3}), ("forward", "r", {}), ("key_blocks", "o", {"parts": 3})],
+        [("expand", "p", {"into": "exp_sum"}), ("expand", "o", {"into": "prod_sum"})],
+    ],
+    ids=["one block", "query blocks", "key blocks", "expanded"],
+)
+def test_no_rule_looks_at_names_or_at_the_order_of_axes(steps: Any) -> None:
+    plain = {name: BUILTIN_OPS[name] for name in ("matmul", "relu", "softmax")}
+    derivation = Derivation()
+    for name, at, given_ in steps:
+        derivation = derivation.then(name, at, **given_)
+    (g, arrays), (other, _) = attention_of(plain), attention_of({name: turned(name) for name in plain})
+    one, two = same(g, derivation.replay(g), arrays, ROUNDING), same(other, derivation.replay(other), arrays, ROUNDING)
+    assert two.draw().replace("other_", "") == one.draw()
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(evaluate(one, arrays).values(), evaluate(two, arrays).values(), strict=True)
+    )
 
 
 # -- random graphs -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tapestry_exec import evaluate
-from tapestry_plan import BUILTIN_OPS, Graph, NotApplicable, Op, Rule, compose, expand, find, fuse, shard
+from tapestry_plan import BUILTIN_OPS, Graph, NotApplicable, Op, Rule, compose, expand, find, fuse, key_blocks, shard
 from tests.cutting import Case, backwards, close
 from tests.operator_cases import CASES
 from tests.rewriting import ROUNDING, Arrays, graph_of, same
@@ -73,6 +73,17 @@ def test_every_listed_operator_has_an_expansion_that_applies(op: str) -> None:
     for expansion in BUILTIN_OPS[op].expansions:
         graphs = [one_operator(case)[0] for case in CASES if case.op == op]
         assert any(find(g, expand, into=expansion.__name__) == ["op"] for g in graphs), expansion.__name__
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.op == "attention"], ids=str)
+def test_attention_is_expanded_and_taken_by_key_blocks(case: Case) -> None:
+    """With masks, causal, and with shared heads of keys."""
+    g, arrays = one_operator(case)
+    h = same(g, expand.apply(g, "op", into="matmul_softmax_matmul"), arrays, ROUNDING)
+    (at,) = find(h, key_blocks)
+    keys = arrays["x1"].shape[2]
+    for parts in {1, min(2, keys), keys}:
+        same(g, key_blocks.apply(h, at, parts=parts), arrays, ROUNDING)
 
 
 # -- two in one block ----------------------------------------------------------------------------------------
