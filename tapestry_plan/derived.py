@@ -289,6 +289,23 @@ def _signature_once(op: Op, shapes: tuple[Shape, ...], attrs: tuple[tuple[str, A
     return signature_of(op, shapes, dict(attrs))
 
 
+def _known_part(op: Op, attrs: Attrs) -> tuple[tuple[Box | None, ...], Signature]:
+    """What a part reads and its signature, made once for all parts that are alike: a network's layers repeat."""
+    key = tuple(attrs.items())
+    try:
+        hash(key)
+    except TypeError:  # an attribute that is a list
+        return _part_of_key.__wrapped__(op, key)
+    return _part_of_key(op, key)
+
+
+@lru_cache(maxsize=4096)
+def _part_of_key(op: Op, attrs: tuple[tuple[str, Any], ...]) -> tuple[tuple[Box | None, ...], Signature]:
+    whole = Whole.of_part(op, dict(attrs))
+    windows = whole.windows()
+    return windows, whole.local(windows)
+
+
 @lru_cache(maxsize=1024)
 def part_of(op: Op) -> Derived:
     """The operator that does a part of another one's work, on the blocks of the inputs which that part reads.
@@ -304,8 +321,9 @@ def part_of(op: Op) -> Derived:
     """
 
     def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-        whole = Whole.of_part(op, attrs)
-        return whole.local(_checked(shapes, whole.windows()))
+        windows, local = _known_part(op, attrs)
+        _checked(shapes, windows)
+        return local
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         whole = Whole.of_part(op, shard.attrs)
