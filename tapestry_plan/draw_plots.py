@@ -119,7 +119,7 @@ class Plot:
         left_out = len(self.cells) - SHOWN_PARTS
         read = sum(a.size - b.size for a, b in zip(self.cells, self.inside, strict=True))
         return [
-            *([f"{PLANES} of {planes.count} different planes are drawn"] if planes and planes.count > PLANES else []),
+            *([f"{PLANES} of {planes.number} different planes are drawn"] if planes and planes.number > PLANES else []),
             *([f"{left_out:,} more parts are not drawn; they are counted"] if left_out > 0 else []),
             *([f"{read:,} places outside are read {self.outside}"] if read else []),
         ]
@@ -230,7 +230,7 @@ class Planes(NamedTuple):
 
     grids: list[canvas.Grid]
     outside: list[canvas.Grid]
-    count: int
+    number: int
 
 
 def _products(plot: Plot) -> list[tuple[int, Region]]:
