@@ -4,6 +4,7 @@ from tapestry_plan import array_api
 from tapestry_plan.cover import check_partition
 from tapestry_plan.derived import Derived, merge_of, part_of, state_of
 from tapestry_plan.draft import Draft, NotApplicable
+from tapestry_plan.draw_projection import show_projection
 from tapestry_plan.fusion import fused_of
 from tapestry_plan.generators import bernoulli, dropout, integers, normal, uniform
 from tapestry_plan.gradient import gradient
@@ -25,6 +26,7 @@ from tapestry_plan.graph import (
     concat,
     sha256_of,
 )
+from tapestry_plan.isomorphism import same_graph
 from tapestry_plan.mesh import ALIGNMENT_NBYTES, Device, Link, Mesh, aligned
 from tapestry_plan.monoids import MONOIDS, Monoid, NoMonoid, State, check_monoid, components_of, merged
 from tapestry_plan.motion import Message, Motion, Reads, motion, reads, replay, selected_view
@@ -357,6 +359,7 @@ __all__ = [
     "rewrite",
     "rms_normalization",
     "rule",
+    "same_graph",
     "scatter_elements",
     "scatter_nd",
     "selected_view",
@@ -366,6 +369,7 @@ __all__ = [
     "sharing",
     "shift_left",
     "shift_right",
+    "show_projection",
     "sigmoid",
     "sign",
     "silu",

@@ -144,7 +144,7 @@ def _word(name: str) -> str:
 
 
 def _nodes(graph: Any, items: Sequence[Any], sharded: Mapping[str, _Sharded]) -> Iterator[Node]:
-    """The nodes of the drawing, each after those that it follows but for tensors that nothing makes, which are first."""
+    """The nodes of the drawing, each after those that it follows."""
     plots: dict[str, list[Plot]] = {}
     for one in sharded.values():
         names = (*one.node.inputs, *one.node.outputs)
@@ -166,6 +166,9 @@ def _nodes(graph: Any, items: Sequence[Any], sharded: Mapping[str, _Sharded]) ->
             yield tensor(stored.name, stored.kind, ())
     made = {name: f"tensor {name}" for name in graph.stored} | {name: f"view {name}" for name in graph.selections}
     for item in items:
+        missing = [name for name in item.inputs if name not in made]
+        if missing:
+            raise ValueError(f"draw: {item.name!r} reads {missing[0]!r}, which the graph does not have; validate() it")
         after = [made[name] for name in dict.fromkeys(item.inputs)]
         if not hasattr(item, "op"):
             lines = [_short(item.label), f"{_short(item.name)} {list(item.shape)}"]
@@ -185,7 +188,7 @@ def _op_node(graph: Any, item: Any, after: Sequence[str], sharded: _Sharded | No
         words = ", ".join(f"{axis.name} {axis.size}" for axis in axes if axis.kind == kind)
         lines += [f"{kind} {canvas.shortened(words, 48)}"] if words else []
     plots = () if sharded is None else (replace(sharded.index, caption=_parts_words(sharded.index)),)
-    return _boxed(f"op {item.name}", after, lines, "op", plots, _arrow_box)
+    return _boxed(f"op {item.name}", after, lines, "op", plots, _cut_box)
 
 
 def _parts_words(index: Plot) -> str:
@@ -212,7 +215,7 @@ def _boxed(
     first = canvas.written(0, canvas.SMALL + 1, lines[0], size=12).replace("<text ", '<text font-weight="bold" ', 1)
     words = [canvas.Drawing(len(lines[0]) * 8, canvas.LINE, (first,)), *map(canvas.as_drawn, lines[1:])]
     body = canvas.below([canvas.below(words, 0), *(plot.drawing() for plot in plots)], 8)
-    side, top = (16 if shape is _arrow_box else 8), 6
+    side, top = (12 if shape is _cut_box else 8), 6
     wide, tall = body.width + 2 * side, body.height + 2 * top
     back = f'<path d="{shape(wide, tall)}" fill="{FILLS[kind]}" stroke="{canvas.FAINT}"/>'
     inside = [f'<g data-node="{kind}">', back, f'<g transform="translate({side},{top})">', *body.parts, "</g>", "</g>"]
@@ -232,9 +235,10 @@ def _round_box(wide: int, tall: int) -> str:
     )
 
 
-def _arrow_box(wide: int, tall: int) -> str:
-    tip = 12
-    return f"M0 0h{wide - tip}l{tip} {tall / 2:g}l-{tip} {tall / 2:g}h-{wide - tip}z"
+def _cut_box(wide: int, tall: int) -> str:
+    c = 9
+    across, down = wide - 2 * c, tall - 2 * c
+    return f"M{c} 0h{across}l{c} {c}v{down}l-{c} {c}h-{across}l-{c} -{c}v-{down}z"
 
 
 def _key() -> canvas.Drawing:

@@ -11,8 +11,9 @@ K. Sugiyama, S. Tagawa, M. Toda: Methods for visual understanding of hierarchica
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, get_args
 
 from tapestry_sets import canvas
@@ -36,6 +37,14 @@ class Node:
     key: str
     after: tuple[str, ...]
     drawing: canvas.Drawing
+
+    def along(self, is_down: bool) -> int:
+        """Its length in the direction in which the layers follow each other."""
+        return self.drawing.height if is_down else self.drawing.width
+
+    def across(self, is_down: bool) -> int:
+        """Its length in the other direction."""
+        return self.drawing.width if is_down else self.drawing.height
 
 
 @dataclass(slots=True)
@@ -73,17 +82,15 @@ def layered(nodes: Sequence[Node], direction: Direction | None = None) -> canvas
         raise ValueError(f"draw: direction is {direction!r}; it must be one of {list(get_args(Direction))}")
     depths = _depths(nodes)
     by_key = {node.key: node for node in nodes}
-    wide = sum(_longest(by_key, depths, layer, False) + BETWEEN_LAYERS for layer in range(max(depths.values()) + 1))
+    longest: dict[int, int] = {}
+    for node in nodes:
+        longest[depths[node.key]] = max(longest.get(depths[node.key], 0), node.along(False))
+    wide = sum(longest.values()) + BETWEEN_LAYERS * len(longest)
     is_down = direction == "down" or (direction is None and wide > WIDEST_RIGHT)
     layers, edges = _slots(nodes, depths, is_down)
     _order(layers, edges)
     _place(layers, edges)
     return _drawn(by_key, layers, edges, is_down)
-
-
-def _longest(by_key: Mapping[str, Node], depths: Mapping[str, int], layer: int, is_down: bool) -> int:
-    drawings = [node.drawing for node in by_key.values() if depths[node.key] == layer]
-    return max((drawing.height if is_down else drawing.width for drawing in drawings), default=0)
 
 
 def _depths(nodes: Sequence[Node]) -> dict[str, int]:
@@ -110,8 +117,7 @@ def _slots(nodes: Sequence[Node], depths: Mapping[str, int], is_down: bool) -> t
     layers: list[list[_Slot]] = [[] for _ in range(max(depths.values()) + 1)]
     edges: Edges = {}
     for node in nodes:
-        breadth = node.drawing.width if is_down else node.drawing.height
-        layers[depths[node.key]].append(_Slot(node.key, breadth))
+        layers[depths[node.key]].append(_Slot(node.key, node.across(is_down)))
     reach: dict[str, int] = {}
     for node in nodes:
         for key in node.after:
@@ -172,7 +178,7 @@ def _place(layers: list[list[_Slot]], edges: Edges) -> None:
 def _apart(layer: Sequence[_Slot], wanted: Sequence[float], centres: dict[str, float]) -> None:
     """Put slots where the sum of the squared distances from the wanted centres is least, in order, without overlap."""
     offsets = [0.0]
-    for one, two in zip(layer, layer[1:], strict=False):
+    for one, two in pairwise(layer):
         gap = LANE if LANE in (one.breadth, two.breadth) else BETWEEN_NODES
         offsets.append(offsets[-1] + (one.breadth + two.breadth) / 2 + gap)
     blocks: list[tuple[float, int]] = []  # sum and number of the wanted places that are merged: pool adjacent violators
@@ -187,56 +193,55 @@ def _apart(layer: Sequence[_Slot], wanted: Sequence[float], centres: dict[str, f
         slot.centre = centres[slot.key] = round(place + offset, 1)
 
 
+Span = tuple[float, float, float]
+"""Where a slot begins and ends in the direction of the layers, and its centre across."""
+
+
 def _drawn(
     by_key: Mapping[str, Node], layers: Sequence[Sequence[_Slot]], edges: Edges, is_down: bool
 ) -> canvas.Drawing:
     """The nodes at their places, centred in their layers, and the lines between."""
-    begins: list[int] = []
-    depth = 0
-    lengths = [
-        max((by_key[s.key].drawing[1 if is_down else 0] for s in layer if s.key in by_key), default=0)
-        for layer in layers
-    ]
-    for length in lengths:
-        begins.append(depth)
-        depth += length + BETWEEN_LAYERS
-    ends: dict[str, tuple[float, float, float]] = {}  # of each slot: where it begins and ends along, its centre across
-    parts: list[str] = []
-    for layer, begin, length in zip(layers, begins, lengths, strict=True):
+    spans, length = _spans(by_key, layers, is_down)
+    parts = _lines(by_key, spans, edges, is_down)
+    for key, node in by_key.items():
+        begin, _, centre = spans[key]
+        x, y = _turned(begin, round(centre - node.across(is_down) / 2), is_down)
+        parts += [f'<g transform="translate({x:g},{y:g})">', *node.drawing.parts, "</g>"]
+    breadth = round(max(slot.centre + slot.breadth / 2 for layer in layers for slot in layer) + 0.5)
+    width, height = (breadth, length) if is_down else (length, breadth)
+    return canvas.Drawing(width, height, tuple(parts))
+
+
+def _spans(by_key: Mapping[str, Node], layers: Sequence[Sequence[_Slot]], is_down: bool) -> tuple[dict[str, Span], int]:
+    """Where each slot is, and how long the layers are in all."""
+    spans: dict[str, Span] = {}
+    begin = 0
+    for layer in layers:
+        own = {slot.key: by_key[slot.key].along(is_down) for slot in layer if slot.key in by_key}
+        length = max(own.values())
         for slot in layer:
-            if slot.key not in by_key:
-                ends[slot.key] = (begin, begin + length, slot.centre)
-                continue
-            drawing = by_key[slot.key].drawing
-            own = drawing.height if is_down else drawing.width
-            start = begin + (length - own) // 2
-            ends[slot.key] = (start, start + own, slot.centre)
-            x, y = start, round(slot.centre - slot.breadth / 2)
-            x, y = (y, x) if is_down else (x, y)
-            parts += [f'<g transform="translate({x},{y})">', *drawing.parts, "</g>"]
-    lines = _lines(by_key, ends, edges, (lambda a, c: (c, a)) if is_down else (lambda a, c: (a, c)))
-    across = round(max(slot.centre + slot.breadth / 2 for layer in layers for slot in layer) + 0.5)
-    along = depth - BETWEEN_LAYERS
-    return canvas.Drawing(*((across, along) if is_down else (along, across)), tuple([*lines, *parts]))
+            start = begin + (length - own.get(slot.key, length)) // 2
+            spans[slot.key] = (start, start + own.get(slot.key, length), slot.centre)
+        begin += length + BETWEEN_LAYERS
+    return spans, begin - BETWEEN_LAYERS
 
 
-def _lines(
-    by_key: Mapping[str, Node],
-    ends: Mapping[str, tuple[float, float, float]],
-    edges: Edges,
-    turned: Callable[[float, float], tuple[float, float]],
-) -> list[str]:
+def _turned(along: float, across: float, is_down: bool) -> tuple[float, float]:
+    return (across, along) if is_down else (along, across)
+
+
+def _lines(by_key: Mapping[str, Node], spans: Mapping[str, Span], edges: Edges, is_down: bool) -> list[str]:
     """The edges as curves, straight where they pass a layer, each with a head where it reaches a node."""
 
     def point(along: float, across: float) -> str:
-        x, y = turned(along, across)
+        x, y = _turned(along, across, is_down)
         return f"{x:g} {y:g}"
 
     parts = []
     for one, others in edges.items():
-        _, begin, centre = ends[one]
+        _, begin, centre = spans[one]
         for other in others:
-            arrive, leave, there = ends[other]
+            arrive, leave, there = spans[other]
             middle, stop = (begin + arrive) / 2, arrive - (5 if other in by_key else 0)
             d = f"M{point(begin, centre)}C{point(middle, centre)} {point(middle, there)} {point(stop, there)}"
             d += "" if other in by_key else f"L{point(leave, there)}"

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.signature import cells_of
-from tapestry_sets import Box, Region, Regions, canvas
+from tapestry_sets import Box, Region, Regions, Run, canvas
 
 Shape = tuple[int, ...]
 
@@ -30,13 +30,16 @@ ROWS, COLUMNS, PLANES = 40, 64, 12
 LINE_CELLS = 512
 """As `ROWS` and `COLUMNS`, for a tensor that varies along one axis: it is folded into lines."""
 
+LISTED_SPANS, DRAWN_SPANS = 4, 24
+"""At most so many intervals of an axis are named in words, and drawn in outline; else their bounds are."""
+
 LISTED = 4096
 """The longest axis whose cells are looked at one by one."""
 
 MEMBERS = 256
 """At most so many products of all parts are looked at cell by cell, or drawn in outline."""
 
-OUTLINE = (36, 220, 40, 260)
+OUTLINE = (96, 220, 120, 260)
 """Least and largest height, least and largest width of an outline, in pixels."""
 
 PADDING = "#d9d9d9"
@@ -117,7 +120,7 @@ class Plot:
     def notes(self, planes: Planes | None) -> list[str]:
         """What the legend does not say: planes and parts that are not drawn, and what is read outside."""
         left_out = len(self.cells) - SHOWN_PARTS
-        read = sum(a.size - b.size for a, b in zip(self.cells, self.inside, strict=True))
+        read = _union([cells - cells_of(self.frame, self.box) for cells in self.cells]).size
         return [
             *([f"{PLANES} of {planes.number} different planes are drawn"] if planes and planes.number > PLANES else []),
             *([f"{left_out:,} more parts are not drawn; they are counted"] if left_out > 0 else []),
@@ -149,6 +152,13 @@ class Plot:
         if any(pattern is None for pattern in patterns):
             return None
         return _planes(self, [pattern for pattern in patterns if pattern is not None])
+
+
+def _union(sets: Sequence[Regions]) -> Regions:
+    found = sets[0]
+    for cells in sets[1:]:
+        found = found if cells.issubset(found) else found | cells
+    return found
 
 
 def _within(cells: Regions, frame: Box) -> Regions:
@@ -190,24 +200,53 @@ def _marks_text(held: Sequence[int]) -> str:
 
 
 def region_text(region: Region) -> str:
+    """One region in words, as `regions_text` has it."""
     bounds = region.bounds()
     if bounds is None:
         return "nothing"
-    axes = zip(*bounds, region.counts, region.setts, region.start, region.shape, strict=True)
+    axes = zip(*bounds, region.counts, region.grids(), region.shape, strict=True)
     return f"[{', '.join(_axis_text(*axis) for axis in axes)}]"
 
 
-def _axis_text(lo: int, hi: int, count: int, sett: Any, start: int, extent: int) -> str:
+def _axis_text(lo: int, hi: int, count: int, runs: Sequence[Run], extent: int) -> str:
     if count == extent and extent > 1:
         return ":"
     if count == 1:
         return str(lo)
-    if count == hi - lo:
-        return f"{lo}:{hi}"
-    step, rest = divmod(hi - 1 - lo, count - 1)
-    if not rest and hi - lo <= LISTED and np.array_equal(sett.elements(lo, hi), np.arange(lo, hi, step)):
+    spans = intervals(runs, LISTED_SPANS)
+    if spans is None:
+        levels = runs[0].levels if len(runs) == 1 else ()
+        if len(levels) == 1:
+            return f"{lo}:{hi}:{levels[0][1]}"
+        on, every = (levels[1][0], levels[0][1]) if len(levels) == 2 and levels[1][1] == 1 else (count, hi - lo)
+        return f"{lo}:{hi} ({on:,} of {every:,})"
+    step = spans[1][0] - lo if len(spans) > 1 else 1
+    if len(spans) > 1 and spans == [(z, z + 1) for z in range(lo, hi, step)]:
         return f"{lo}:{hi}:{step}"
-    return f"{lo}:{hi}, {count} of {hi - lo}"
+    return "|".join(f"{a}:{b}" if b - a > 1 else str(a) for a, b in spans)
+
+
+def intervals(runs: Sequence[Run], most: int) -> list[tuple[int, int]] | None:
+    """The intervals [begin, end) that runs of integers consist of; None where there are more than `most`.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Sett, Stripe
+    >>> intervals(Sett(Stripe(3, 5, 1)).runs(0, 16), 4)
+    [(1, 4), (9, 12)]
+    """
+    spans: list[tuple[int, int]] = []
+    for run in runs:
+        is_dense = bool(run.levels) and run.levels[-1][1] == 1
+        length, outer = (run.levels[-1][0], run.levels[:-1]) if is_dense else (1, run.levels)
+        if len(spans) + prod(count for count, _ in outer) > most:
+            return None
+        for at in product(*(range(0, count * step, step) for count, step in outer)):
+            begin = run.first + sum(at)
+            if spans and spans[-1][1] == begin:
+                begin = spans.pop()[0]
+            spans.append((begin, run.first + sum(at) + length))
+    return sorted(spans)
 
 
 # ------------------------------------------------------------------------------------------------- cell by cell
@@ -403,11 +442,12 @@ def _outline_words(plot: Plot, down: int | None, across: int | None) -> str:
 
 
 def _outlined(part: str, region: Region, tall: Scale, wide: Scale, colour: str = canvas.INK) -> str:
-    """The bounds of what a part has, or of what is shared, as an element that says them."""
-    (y, height), (x, width) = tall.span(region), wide.span(region)
+    """What a part has, or what is shared, as an element that says it."""
+    blocks = [(*y, *x) for y in tall.spans(region) for x in wide.spans(region)]
+    d = "".join(f"M{x:g} {y:g}h{width:g}v{height:g}h-{width:g}z" for y, height, x, width in blocks)
     return (
-        f'<path d="M{x:g} {y:g}h{width:g}v{height:g}h-{width:g}z" fill="{colour}" fill-opacity="0.35" '
-        f'stroke="{colour}" data-part="{part}" data-box="{region_text(region)}"/>'
+        f'<path d="{d}" fill="{colour}" fill-opacity="0.35" stroke="{colour}" '
+        f'data-part="{part}" data-box="{region_text(region)}"/>'
     )
 
 
@@ -423,16 +463,17 @@ class Scale(NamedTuple):
         """The pixel where a coordinate begins."""
         return round((coordinate - self.start) * self.pixels / self.extent, 1)
 
-    def ends(self, region: Region) -> tuple[int, int]:
-        """Where a region begins and ends on the axis."""
+    def ends(self, region: Region) -> list[tuple[int, int]]:
+        """Where a region begins and ends on the axis: its intervals, or its bounds where they are many."""
         bounds = region.bounds()
-        assert bounds is not None, "regions have cells"
-        return (bounds[0][self.axis], bounds[1][self.axis]) if self.axis >= 0 else (self.start, self.extent)
+        if self.axis < 0 or bounds is None:
+            return [(self.start, self.start + self.extent)]
+        return intervals(region.grids()[self.axis], DRAWN_SPANS) or [(bounds[0][self.axis], bounds[1][self.axis])]
 
-    def span(self, region: Region) -> tuple[float, float]:
-        """The first pixel and the length of a region's bounds; a thin one is 2 pixels at least."""
-        lo, hi = map(self.at, self.ends(region))
-        return min(lo, self.pixels - 2.0), round(max(2.0, hi - lo), 1)
+    def spans(self, region: Region) -> list[tuple[float, float]]:
+        """The first pixel and the length of each interval of a region; thin ones are 2 pixels at least."""
+        found = [(self.at(lo), self.at(hi)) for lo, hi in self.ends(region)]
+        return [(min(lo, self.pixels - 2.0), round(max(2.0, hi - lo), 1)) for lo, hi in found]
 
     def apart(self, regions: Sequence[Region], room: Callable[[int], int]) -> list[int]:
         """The coordinates to label: both ends, and those where regions end, as far as the labels' room allows."""
@@ -440,7 +481,7 @@ class Scale(NamedTuple):
             return []
         first, last = self.start, self.start + self.extent
         kept = [first]
-        for edge in sorted({end for region in regions for end in self.ends(region)} - {first, last}):
+        for edge in sorted({end for region in regions for span in self.ends(region) for end in span} - {first, last}):
             before, after = self.at(edge) - self.at(kept[-1]), self.at(last) - self.at(edge)
             if before >= max(room(edge), room(kept[-1])) and after >= max(room(edge), room(last)):
                 kept.append(edge)

@@ -19,12 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.boundary import AROUND, Widths, extension, resolve
+from tapestry_plan.draw_graph import MOST_NODES, Parts, draw_graph
 from tapestry_plan.monoids import MONOIDS, Monoid
 from tapestry_plan.selection import check_pieces
 from tapestry_plan.signature import Signature
 from tapestry_sets import (
     Box,
     Concat,
+    Picture,
     Piece,
     Viewable,
     ViewKind,
@@ -501,23 +503,42 @@ class Graph:
             if name not in known:
                 raise ValueError(f"output {label!r} names tensor {name!r}, which does not exist")
 
-    def draw(self) -> str:
-        """The graph as text: one line for each tensor, selection and operator."""
-        lines = [f"graph {self.name}"]
-        lines += [
-            f"  {stored.kind:8} {stored.name}: {stored.dtype}{list(stored.shape)}"
-            for stored in self.stored.values()
-            if stored.kind != "result"
-        ]
-        for item in self._ordered():
-            args = ", ".join(item.inputs)
-            if isinstance(item, Selection):
-                lines.append(f"  view     {item.name}: {list(item.shape)} = {item.label}({args})")
-            else:
-                outs = ", ".join(f"{name}: {list(self.stored[name].shape)}" for name in item.outputs)
-                lines.append(f"  op       {outs} = {item.op}({args})")
-        lines += [f"  output   {label} = {name}" for label, name in self.outputs.items()]
-        return "\n".join(lines)
+    def draw(
+        self, shards: Mapping[str, Parts] | None = None, *, direction: Literal["right", "down"] | None = None
+    ) -> Picture:
+        """A picture: ``print`` writes it, a line for each tensor, selection and operator; a notebook draws it.
+
+        Parameters
+        ----------
+        shards : mapping, optional
+            Operators by name, each with the number of parts by index axis, or with boxes of its index space: what
+            these parts read and write is shown in the tensors, through selections too, and counted.
+        direction : "right" or "down", optional
+            Where the drawing has the results; by default "right" where that is not too wide.
+
+        Raises
+        ------
+        ValueError
+            For an unknown operator, and parts that do not fit it; a graph that is not ordered.
+
+        Examples
+        --------
+        >>> g = Graph("small")
+        >>> y = g.output(g.op("relu", g.input("x", (4, 6)).T, name="y"))
+        >>> print(g.draw())
+        graph small
+          input    x: float32[4, 6]
+          view     permute: [6, 4] = permute(x)
+          op       y: [6, 4] = relu(permute)
+          output   y = y
+        """
+        return draw_graph(self, tuple(self._ordered()), shards, direction)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """The forms in which a notebook shows the graph: a drawing too, unless it is large."""
+        if len(self.stored) + len(self.nodes) + len(self.selections) > MOST_NODES:
+            return {"text/plain": repr(self)}
+        return {"text/plain": repr(self), "image/svg+xml": self.draw().svg}
 
     def __repr__(self) -> str:
         return (

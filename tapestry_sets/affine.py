@@ -444,6 +444,7 @@ class ImplicitRegion:
 
     Examples
     --------
+    >>> from tapestry_sets.projection import IndexProjection
     >>> skew = IndexProjection(AffineMap(((1, 1), (1, -1)), (0, 0)), (1, 1))
     >>> image = skew.image(Box.of((100, 100)))
     >>> (3, 1) in image, (3, 2) in image, image.size

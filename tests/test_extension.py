@@ -138,4 +138,4 @@ def test_a_saved_plan_needs_the_operator_by_name_only() -> None:
 
 def test_graphs_with_them_are_drawn() -> None:
     g, _, _ = network()
-    assert "butterfly" in g.draw() and "sum_of_squares" in g.draw()
+    assert "butterfly" in g.draw().text and "sum_of_squares" in g.draw().text

@@ -66,7 +66,7 @@ def test_flop_of_a_graph() -> None:
 
 
 def test_draw_names_everything() -> None:
-    text = small().draw()
+    text = small().draw().text
     assert "input    x: float32[4, 6]" in text and "view     flip" in text and "output   out = y" in text
 
 

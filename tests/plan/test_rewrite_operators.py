@@ -51,7 +51,7 @@ def test_names_and_orders_of_axes_change_no_shard(case: Case) -> None:
     for axis in g.signature("op").axes:
         if axis.size > 1:
             h, t = (shard.apply(graph, "op", axis=axis.name, parts=2) for graph in (g, turned))
-            assert t.draw().replace("(other)", f"({case.op})") == h.draw()
+            assert t.draw().text.replace("(other)", f"({case.op})") == h.draw().text
             one, two = evaluate(h, arrays), evaluate(t, arrays)
             assert all(np.array_equal(one[label], two[label], equal_nan=True) for label in one)
 
