@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,15 +68,47 @@ def evaluate(
     if not isinstance(graph, Graph):
         raise TypeError(f"evaluate: graph is {type(graph).__name__}; it must be a Graph")
     wanted = dict(graph.outputs) if outputs is None else {name: graph.tensor(name).name for name in outputs}
+    return _evaluated(graph, inputs, constants, wanted, lambda array: 0.0)[0]
+
+
+def evaluate_with_scale(
+    graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Array], float]:
+    """What `evaluate` returns, and the largest finite magnitude of all floating numbers on the way."""
+    return _evaluated(graph, inputs, constants, dict(graph.outputs), _largest)
+
+
+def _evaluated(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    constants: Mapping[str, Any] | None,
+    wanted: Mapping[str, str],
+    size: Callable[[Array], float],
+) -> tuple[dict[str, Array], float]:
+    """The wanted tensors, and the largest size of any on the way."""
     values = dict(bind(graph, inputs, constants))
+    largest = max(map(size, values.values()), default=0.0)
     order = graph.order()
     last = {s: k for k, node in enumerate(order) for name in node.inputs for s in graph.source(name).stored}
     kept = {s for name in wanted.values() for s in graph.source(name).stored}
     for k, node in enumerate(order):
-        values.update(_run_node(graph, node.name, values))
+        made = _run_node(graph, node.name, values)
+        largest = max(largest, *map(size, made.values()))
+        values.update(made)
         for name in [name for name in values if last.get(name, k) <= k and name not in kept]:
             del values[name]
-    return {label: np.array(_read(graph, name, values)) for label, name in wanted.items()}
+    return {label: np.array(_read(graph, name, values)) for label, name in wanted.items()}, largest
+
+
+def _largest(array: Array) -> float:
+    """The largest finite magnitude of floating numbers, 0 of others."""
+    if array.dtype.kind != "f" or not array.size:
+        return 0.0
+    ends = float(array.max()), float(array.min())
+    if np.isfinite(ends).all():
+        return max(abs(ends[0]), abs(ends[1]))
+    finite = array[np.isfinite(array)]
+    return float(np.abs(finite).max(initial=0))
 
 
 def _read(graph: Graph, name: str, values: Mapping[str, Array]) -> Array:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_exec.check import checked, describe
-from tapestry_exec.evaluate import DIFFERENCE_BOUND, bind, difference, evaluate
+from tapestry_exec.evaluate import DIFFERENCE_BOUND, bind, difference, evaluate_with_scale
 from tapestry_exec.on_numpy import NumpyBackend, read_view, unpack
 from tapestry_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Monoid, Op, Reduce, Shard, ShardPlan, Step
 from tapestry_sets import Box, Piece, Region
@@ -455,16 +455,31 @@ def _compare_counts(plan: ShardPlan, counted: Run) -> None:
 def _verified(
     plan: ShardPlan, outputs: Mapping[str, Array], inputs: Mapping[str, Any], constants: Mapping[str, Any] | None
 ) -> dict[str, float]:
-    reference = evaluate(plan.graph, inputs, constants)
+    reference, scale = evaluate_with_scale(plan.graph, inputs, constants)
     found = {name: difference(outputs[name], reference[name]) for name in outputs}
     for name, value in found.items():
         bound = DIFFERENCE_BOUND.get(outputs[name].dtype.name, 0.0)
-        if not value <= bound:
+        if not value <= bound and not _is_rounding(outputs[name], reference[name], scale):
             raise ResultMismatch(
                 f"output {name!r} differs from the unsharded run: max|difference| / max|reference| is {value:.3g}, "
                 f"the bound for {outputs[name].dtype} is {bound:g}"
             )
     return found
+
+
+ROUNDINGS = 16
+"""How many units in the last place of the largest number on the way a result may be off, where it cancels."""
+
+
+def _is_rounding(found: Array, reference: Array, scale: float) -> bool:
+    """Whether results differ by no more than the rounding of the numbers that they are differences of."""
+    if found.dtype.kind != "f" or found.shape != reference.shape or found.dtype != reference.dtype:
+        return False
+    finite = np.isfinite(reference)
+    if not np.array_equal(found[~finite], reference[~finite], equal_nan=True) or not np.isfinite(found[finite]).all():
+        return False
+    apart = np.abs(found[finite] - reference[finite]).max(initial=0)
+    return bool(apart <= ROUNDINGS * np.finfo(found.dtype).eps * scale)
 
 
 def write_trace(timeline: Sequence[Event], path: str | Path) -> None:

@@ -68,7 +68,8 @@ def div(b: Backward) -> Grads:
 
 def pow(b: Backward) -> Grads:
     x, y = b.inputs
-    return b.grad * y * x ** (y - 1), b.grad * b.out * b.op("log", x)
+    slope_ = b.op("where", b.op("equal", y, _zero(b)), _zero(b), y * x ** (y - 1))  # also where 0 ** -1 is infinite
+    return b.grad * slope_, b.grad * b.out * b.op("log", x)
 
 
 def chosen(first: str) -> Callable[[Backward], Grads]:
@@ -310,8 +311,14 @@ def reduce_extreme(b: Backward) -> Grads:
 
 
 def reduce_prod(b: Backward) -> Grads:
-    """Where no value is zero."""
-    return (_back(b, b.grad * b.out) / b.inputs[0],)
+    """The product of the others: of a single zero that of the rest, of several zeros none."""
+    x = b.inputs[0]
+    is_zero = b.op("equal", x, _zero(b))
+    rest = b.op("where", is_zero, _zero(b) + 1, x)
+    zeros = _back(b, b.op("reduce_sum", _as(is_zero, b.grad), axes=_axes(b), keepdims=True))
+    others = _back(b, b.op("reduce_prod", rest, axes=_axes(b), keepdims=True)) / rest
+    alone = (zeros < 0.5) | (is_zero & (zeros < 1.5))
+    return (_if(b, alone, _back(b, b.grad) * others),)
 
 
 def reduce_logsumexp(b: Backward) -> Grads:

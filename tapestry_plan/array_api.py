@@ -5,7 +5,9 @@
 - ``x == y`` compares tensors as objects, since graphs keep them in dictionaries; `equal` compares their values.
 - Nothing has values before a run: there is no ``bool(x)``, no ``asarray`` of lists (`Graph.constant` takes arrays) and
   no function whose shapes depend on values (``nonzero``, ``unique_values``, indexing by a computed mask).
-- Two operands have one dtype, or one is a Python number.
+- Two operands have one dtype, or one is a Python number, which is of that dtype; integers are divided by ``//``.
+- There are no functions that make arrays from nothing (`Graph.input`, `Graph.constant` and the generators do) or that
+  sort, and no complex numbers.
 - Repeats, reshapes and tiles are views.
 """
 
@@ -65,7 +67,6 @@ from tapestry_plan.ops import (
     sqrt,
     tan,
     tanh,
-    where,
 )
 from tapestry_plan.statistics import argmax, argmin
 from tapestry_sets import broadcast_arrays, repeat, roll, stack, tile
@@ -98,7 +99,6 @@ def _named(name: str, op: str, doc: str) -> Any:
 add = _named("add", "add", "x1 + x2, cell by cell.")
 subtract = _named("subtract", "sub", "x1 − x2, cell by cell.")
 multiply = _named("multiply", "mul", "x1 · x2, cell by cell.")
-divide = _named("divide", "div", "x1 / x2, cell by cell; of floating numbers.")
 pow = _named("pow", "pow", "x1 to the power of x2, cell by cell.")
 remainder = _named("remainder", "mod", "The remainder of x1 / x2, with the sign of x2.")
 maximum = _named("maximum", "maximum", "The larger of x1 and x2, cell by cell.")
@@ -122,6 +122,14 @@ logical_not = _ops.logical_not
 negative = _ops.neg
 
 
+def divide(x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
+    """x1 / x2, cell by cell; of floating numbers."""
+    if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
+        raise TypeError(f"divide: {x1!r} and {x2!r} are no tensors; give one at least")
+    made: Any = x1 / x2
+    return made  # type: ignore[no-any-return]
+
+
 def positive(x: Tensor, /) -> Tensor:
     """x itself."""
     return x
@@ -130,6 +138,66 @@ def positive(x: Tensor, /) -> Tensor:
 def square(x: Tensor, /) -> Tensor:
     """x · x, cell by cell."""
     return x * x
+
+
+def trunc(x: Tensor, /) -> Tensor:
+    """x without its fraction, cell by cell."""
+    return _ops.sign(x) * _ops.floor(_ops.abs(x))
+
+
+def log2(x: Tensor, /) -> Tensor:
+    """The logarithm to base 2, cell by cell."""
+    return _ops.log(x) * (1 / float(np.log(2)))
+
+
+def log10(x: Tensor, /) -> Tensor:
+    """The logarithm to base 10, cell by cell."""
+    return _ops.log(x) * (1 / float(np.log(10)))
+
+
+def hypot(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """√(x1² + x2²), where no square overflows."""
+    with x1._all_or_nothing():
+        a, b = _ops.abs(x1), _ops.abs(x2)
+        top = maximum(a, b)
+        ratio = _ops.where(top > 0, minimum(a, b) / maximum(top, float(np.finfo(x1.dtype).tiny)), zeros_like(top))
+        made: Tensor = top * _ops.sqrt(ratio * ratio + 1)
+        return made
+
+
+def count_nonzero(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
+    """How many values along axes, by default all, are not zero."""
+    return sum(x if x.dtype == "bool" else not_equal(x, 0), axis=axis, keepdims=keepdims)
+
+
+def diff(x: Tensor, /, *, axis: int = -1, n: int = 1) -> Tensor:
+    """The differences of neighbours along an axis, n times."""
+    x = x.moveaxis(axis, -1)
+    for _ in range(n):
+        x = x[..., 1:] - x[..., :-1]
+    return x.moveaxis(-1, axis)
+
+
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """x at indices of its own rank along an axis."""
+    return _ops.gather_elements(x, indices, axis)
+
+
+def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
+    """x1 where the condition is true, x2 elsewhere; one of them may be a number."""
+    if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
+        raise TypeError(f"where: {x1!r} and {x2!r} are no tensors; give one at least")
+    with condition._all_or_nothing():
+        one = x1 if isinstance(x1, Tensor) else _number(x2, x1)
+        two = x2 if isinstance(x2, Tensor) else _number(x1, x2)
+        made: Tensor = _ops.where(condition, one, two)
+        return made
+
+
+def _number(like: Any, value: float) -> Tensor:
+    """A number as a constant of a tensor's dtype."""
+    made: Tensor = like.graph.constant(like.graph._fresh("number"), np.array(value, like.dtype))
+    return made
 
 
 def isfinite(x: Tensor, /) -> Tensor:
@@ -144,27 +212,37 @@ def clip(x: Tensor, /, min: float | None = None, max: float | None = None) -> Te
 
 def logaddexp(x1: Tensor, x2: Tensor, /) -> Tensor:
     """log(exp(x1) + exp(x2)), where no exponential overflows."""
-    top: Tensor = maximum(x1, x2)
-    return top + _ops.log1p(_ops.exp(minimum(x1, x2) - top))
+    with x1._all_or_nothing():
+        top: Tensor = maximum(x1, x2)
+        apart = minimum(x1, x2) - top
+        apart = _ops.where(_ops.equal(x1, x2), zeros_like(apart), apart)  # also of two infinities
+        return top + _ops.log1p(_ops.exp(apart))
 
 
 def floor_divide(x1: Tensor, x2: Tensor | float, /) -> Tensor:
-    """⌊x1 / x2⌋, cell by cell, of floating numbers."""
-    made: Tensor = _ops.floor(divide(x1, x2))
-    return made
+    """The quotient rounded down, cell by cell, as Python has it: what is left is `remainder`."""
+    return x1 // x2
 
 
 # -- reductions -----------------------------------------------------------------------------------------------
 
 
+def _widened(x: Tensor) -> Tensor:
+    """Truth values and short integers in the default integer dtype, as the standard sums them."""
+    kind = np.dtype(x.dtype).kind
+    if kind in "bi" and x.dtype != "int64":
+        return _ops.cast(x, "int64")
+    return _ops.cast(x, "uint64") if kind == "u" and x.dtype != "uint64" else x
+
+
 def sum(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
-    """The sum over axes, by default all."""
-    return _ops.reduce_sum(x, axis, keepdims=keepdims)
+    """The sum over axes, by default all; short integers and truth values are widened first."""
+    return _ops.reduce_sum(_widened(x), axis, keepdims=keepdims)
 
 
 def prod(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
     """The product over axes, by default all."""
-    return _ops.reduce_prod(x, axis, keepdims=keepdims)
+    return _ops.reduce_prod(_widened(x), axis, keepdims=keepdims)
 
 
 def mean(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
@@ -206,7 +284,7 @@ def cumulative_sum(x: Tensor, /, *, axis: int | None = None) -> Tensor:
     """The sums of the values up to each along an axis, which may be left out of a vector."""
     if axis is None and x.ndim != 1:
         raise ValueError(f"cumulative_sum: x has shape {x.shape}; name the axis")
-    return _ops.cumsum(x, axis or 0)
+    return _ops.cumsum(_widened(x), axis or 0)
 
 
 # -- matrices -------------------------------------------------------------------------------------------------
@@ -344,7 +422,9 @@ __all__ = [
     "concat",
     "cos",
     "cosh",
+    "count_nonzero",
     "cumulative_sum",
+    "diff",
     "divide",
     "e",
     "equal",
@@ -359,6 +439,7 @@ __all__ = [
     "full_like",
     "greater",
     "greater_equal",
+    "hypot",
     "inf",
     "int8",
     "int16",
@@ -371,6 +452,8 @@ __all__ = [
     "less_equal",
     "log",
     "log1p",
+    "log2",
+    "log10",
     "logaddexp",
     "logical_and",
     "logical_not",
@@ -413,10 +496,12 @@ __all__ = [
     "subtract",
     "sum",
     "take",
+    "take_along_axis",
     "tan",
     "tanh",
     "tensordot",
     "tile",
+    "trunc",
     "uint8",
     "uint16",
     "uint32",

@@ -203,10 +203,10 @@ def _drawn(
     """The nodes at their places, centred in their layers, and the lines between."""
     spans, length = _spans(by_key, layers, is_down)
     parts = _lines(by_key, spans, edges, is_down)
-    for key, node in by_key.items():
+    for number, (key, node) in enumerate(by_key.items()):
         begin, _, centre = spans[key]
         x, y = _turned(begin, round(centre - node.across(is_down) / 2), is_down)
-        parts += [f'<g transform="translate({x:g},{y:g})">', *node.drawing.parts, "</g>"]
+        parts += [f'<g transform="translate({x:g},{y:g})" data-number="{number}">', *node.drawing.parts, "</g>"]
     breadth = round(max(slot.centre + slot.breadth / 2 for layer in layers for slot in layer) + 0.5)
     width, height = (breadth, length) if is_down else (length, breadth)
     return canvas.Drawing(width, height, tuple(parts))
@@ -238,8 +238,10 @@ def _lines(by_key: Mapping[str, Node], spans: Mapping[str, Span], edges: Edges, 
         return f"{x:g} {y:g}"
 
     parts = []
+    numbers = {key: k for k, key in enumerate(by_key)}
     for one, others in edges.items():
         _, begin, centre = spans[one]
+        source = one if one in by_key else one.split(" ", 2)[2]
         for other in others:
             arrive, leave, there = spans[other]
             middle, stop = (begin + arrive) / 2, arrive - (5 if other in by_key else 0)
@@ -248,5 +250,6 @@ def _lines(by_key: Mapping[str, Node], spans: Mapping[str, Span], edges: Edges, 
             parts.append(f'<path d="{d}" fill="none" stroke="{canvas.INK}"/>')
             if other in by_key:
                 head = f"M{point(arrive, there)}L{point(arrive - 7, there - 3.5)}L{point(arrive - 7, there + 3.5)}z"
-                parts.append(f'<path d="{head}" fill="{canvas.INK}"/>')
+                ends = f"{numbers[source]} {numbers[other]}"
+                parts.append(f'<path d="{head}" fill="{canvas.INK}" data-edge="{ends}"/>')
     return parts

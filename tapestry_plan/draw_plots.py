@@ -69,6 +69,8 @@ class Plot:
         For each part, the exact cells that it touches, in a box that holds the frame and all that is read.
     outside : str
         What is read outside the frame.
+    note : str
+        Words below the legend.
     """
 
     role: str
@@ -77,6 +79,7 @@ class Plot:
     frame: Box
     cells: tuple[Regions, ...]
     outside: str = ""
+    note: str = ""
 
     @cached_property
     def inside(self) -> tuple[Regions, ...]:
@@ -124,6 +127,7 @@ class Plot:
         return [
             *([f"{PLANES} of {planes.number} different planes are drawn"] if planes and planes.number > PLANES else []),
             *([f"{left_out:,} more parts are not drawn; they are counted"] if left_out > 0 else []),
+            *([self.note] if self.note else []),
             *([f"{read:,} places outside are read {self.outside}"] if read else []),
         ]
 

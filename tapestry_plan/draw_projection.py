@@ -245,7 +245,10 @@ def _input_plot(signature: Signature, number: int, boxes: Sequence[Box], frame: 
 def _output_plot(signature: Signature, number: int, boxes: Sequence[Box], frame: Box, words: str) -> Plot:
     cells = signature.output_regions(number, list(boxes), frame)
     caption = f"{words} {frame.shape} at {at_text(signature.outputs[number].projection, signature)}"
-    return Plot(f"output {number}", caption, (), frame, tuple(cells))
+    cut = [k for k in signature.reductions if any(box.shape[k] != signature.axes[k].size for box in boxes)]
+    names = ", ".join(signature.axes[k].name for k in cut)
+    note = f"partial results, to be merged over {names}" if cut else ""
+    return Plot(f"output {number}", caption, (), frame, tuple(cells), note=note)
 
 
 # ---------------------------------------------------------------------------------------------------- in words

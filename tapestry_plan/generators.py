@@ -9,7 +9,7 @@ The seed is the user's, the stream a number that each generator of a graph is gi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import pi
+from math import pi, prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from tapestry_plan.graph import BUILTIN_OPS, Attrs, Graph, Op, Shape, Shard, Ten
 from tapestry_plan.philox import region_words
 from tapestry_plan.signature import Axis, Operand, Signature, project
 
+MOST_CELLS = 1 << 60
+"""A counter numbers 2⁶⁴ groups of four words, and a number takes up to four."""
 WORDS = 1 << 32
 """How many words there are: seeds and streams are words."""
 
@@ -175,8 +177,13 @@ def uniform(
     ----------
     Random123, philox4x32-10, and its u01 conversions.
     """
-    if not (np.isfinite(low) and np.isfinite(high) and low < high):
-        raise ValueError(f"uniform: low={low} and high={high} must be finite, and low < high")
+    with np.errstate(over="ignore"):
+        ends = np.array([low, high], dtype if np.dtype(dtype).kind == "f" else "float64")
+        wide = ends[1] - ends[0]
+    if not (np.isfinite(ends).all() and np.isfinite(wide) and wide > 0):
+        raise ValueError(
+            f"uniform: low={low} and high={high} must be finite, low < high, and apart in {dtype}, not by infinity"
+        )
     return _make("uniform", graph, shape, dtype, "f", seed, stream, name, low=float(low), high=float(high))
 
 
@@ -264,6 +271,8 @@ def _make(
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in extents):
         raise ValueError(f"{op}: shape {shape!r} must hold integers >= 1")
+    if prod(extents) > MOST_CELLS:
+        raise ValueError(f"{op}: shape {extents} has {prod(extents)} cells, more than 2**60 numbers of one stream")
     made = np.dtype(dtype)
     if made.kind not in kinds or (kinds == "f" and made.itemsize not in (4, 8)):
         wanted = {"f": "float32 or float64", "iu": "an integer dtype", "b": "bool"}[kinds]

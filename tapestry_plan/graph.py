@@ -293,6 +293,7 @@ class Graph:
     def constant(self, name: str, array: Any, path: str | None = None) -> Tensor:
         """Add a tensor with known values, kept by reference; `path` says where a later run can find it."""
         data = np.ascontiguousarray(array).reshape(np.shape(array))  # which makes rank 0 rank 1
+        data = data if data.dtype.isnative else data.astype(data.dtype.newbyteorder("="))
         self._new_tensor(
             Stored(name, data.shape, _dtype(data.dtype.name, f"constant {name!r}"), "constant", data, path)
         )
@@ -323,8 +324,8 @@ class Graph:
         for name, source in zip(names, present, strict=True):
             if 0 in source.shape:
                 raise ValueError(f"{node_name}: input {name!r} of shape {source.shape} has no cells; give it some")
-        frozen_attrs = dict(sorted(attrs.items()))
         what = f"{declared.name} {node_name!r}"
+        frozen_attrs = {key: _plain(value, f"{what}: {key}") for key, value in sorted(attrs.items())}
         declared.check_attributes(frozen_attrs, what)
         try:
             signature, around = resolve(declared.signature, [source.shape for source in present], frozen_attrs)
@@ -549,7 +550,7 @@ class Graph:
     # -- as a document -----------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The graph as plain data; constants by name, dtype, shape, SHA-256 and path, not by value."""
+        """The graph as plain data; constants by name, dtype, shape, SHA-256 and path, small ones by value."""
         return {
             "format": GRAPH_FORMAT,
             "name": self.name,
@@ -614,33 +615,41 @@ class Graph:
         _named_once(document["order"], "node", "nodes")
         _named_once(document["order"], "select", "selections")
         for entry in document["tensors"]:
-            shape = _shape(entry["shape"], entry["name"])
-            self.stored[entry["name"]] = Stored(
-                entry["name"],
+            name = _word(entry["name"], "a tensor's name")
+            shape = _shape(entry["shape"], name)
+            self.stored[name] = Stored(
+                name,
                 shape,
                 _dtype(entry["dtype"], entry["name"]),
                 entry["kind"],
-                None,
+                _carried(entry, shape),
                 entry.get("path"),
                 entry.get("sha256"),
             )
         for entry in document["order"]:
             if "select" in entry:
-                self.selections[entry["select"]] = Selection(
-                    entry["select"],
-                    entry["label"],
-                    tuple(entry["inputs"]),
+                name = _word(entry["select"], "a selection's name")
+                self.selections[name] = Selection(
+                    name,
+                    _word(entry["label"], f"selection {name!r}: the label"),
+                    _words(entry["inputs"], f"selection {name!r}: inputs"),
                     tuple(entry["shape"]),
                     entry["dtype"],
                     tuple(Piece.from_dict(piece) for piece in entry["pieces"]),
                 )
                 continue
-            self.ops[entry["op"]] = self._declare(entry["op"])
-            attrs = {key: from_finite(value) for key, value in entry["attrs"].items()}
-            self.nodes[entry["node"]] = OpNode(
-                entry["node"], entry["op"], attrs, tuple(entry["inputs"]), tuple(entry["outputs"])
+            name, op = (
+                _word(entry["node"], "a node's name"),
+                _word(entry["op"], f"node {entry['node']!r}: the operator"),
             )
-        self.outputs.update(document["outputs"])
+            self.ops[op] = self._declare(op)
+            attrs = {key: from_finite(value) for key, value in entry["attrs"].items()}
+            inputs, outputs = (_words(entry[key], f"node {name!r}: {key}") for key in ("inputs", "outputs"))
+            self.nodes[name] = OpNode(name, op, attrs, inputs, outputs)
+        if not isinstance(document["outputs"], dict):
+            raise ValueError(f"graph document: outputs {document['outputs']!r} must map labels to tensors")
+        for label, tensor in document["outputs"].items():
+            self.outputs[_word(label, "an output's label")] = _word(tensor, f"output {label!r}")
 
     def _tensor_dict(self, tensor: Stored) -> dict[str, Any]:
         out: dict[str, Any] = {
@@ -653,6 +662,8 @@ class Graph:
             out["sha256"] = tensor.sha256 or sha256_of(tensor.data)
             if tensor.path:
                 out["path"] = tensor.path
+            elif tensor.data is not None and tensor.data.nbytes <= CARRIED_NBYTES:
+                out["data"] = np.ascontiguousarray(tensor.data).tobytes().hex()
         return out
 
     # -- inside ------------------------------------------------------------------------------------------
@@ -826,10 +837,15 @@ class Tensor(Viewable):
         if not isinstance(other, Tensor):
             if not isinstance(other, int | float | np.number):
                 raise TypeError(f"{op}: {other!r} is {type(other).__name__}; give a tensor of the graph or a number")
-            number = np.asarray(other, self.dtype)
+            try:
+                number = np.asarray(other, self.dtype)
+            except OverflowError:
+                raise ValueError(f"{op}: {other!r} is beyond {self.dtype}; cast the tensor to a wider dtype") from None
             if number.dtype.kind != "f" and number != other:
                 raise ValueError(f"{op}: {other!r} is no {self.dtype}; cast the tensor or round the number")
-            other = self.graph.constant(self.graph._fresh("number"), number)
+            with self._all_or_nothing():
+                constant = self.graph.constant(self.graph._fresh("number"), number)
+                return self._with(op, constant, swapped)
         operands = (other, self) if swapped else (self, other)
         return self.graph.op(op, *operands)  # type: ignore[no-any-return]
 
@@ -851,11 +867,24 @@ class Tensor(Viewable):
     def __rmul__(self, other: float) -> Tensor:
         return self._with("mul", other, swapped=True)
 
+    def _quotient(self, other: Tensor | float, swapped: bool = False) -> Tensor:
+        if np.dtype(self.dtype).kind != "f":
+            raise ValueError(
+                f"/: {self.name!r} is {self.dtype}; cast it to floating numbers, or divide whole ones by //"
+            )
+        return self._with("div", other, swapped)
+
     def __truediv__(self, other: Tensor | float) -> Tensor:
-        return self._with("div", other)
+        return self._quotient(other)
 
     def __rtruediv__(self, other: float) -> Tensor:
-        return self._with("div", other, swapped=True)
+        return self._quotient(other, swapped=True)
+
+    def __floordiv__(self, other: Tensor | float) -> Tensor:
+        """The quotient rounded down, as Python has it: what is left is `%`."""
+        with self._all_or_nothing():
+            whole = (self - self % other)._with("div", other)
+            return self.graph.op("round", whole) if np.dtype(self.dtype).kind == "f" else whole
 
     def __neg__(self) -> Tensor:
         return self.graph.op("neg", self)  # type: ignore[no-any-return]
@@ -959,6 +988,36 @@ DERIVED: dict[str, Callable[..., Op]] = {}
 """How operators are made of other ones, by the word before the brackets; `tapestry_plan.derived` fills it."""
 
 
+def _word(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"graph document: {what} is {value!r}; it must be a string of one character or more")
+    return value
+
+
+def _words(value: Any, what: str) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"graph document: {what} is {value!r}; it must be a list of names")
+    return tuple(_word(item, f"{what}[{k}]") for k, item in enumerate(value))
+
+
+CARRIED_NBYTES = 4096
+"""Constants without a file of up to so many bytes, such as numbers in formulas, are in a graph's document."""
+
+
+def _carried(entry: Mapping[str, Any], shape: Shape) -> NDArray[Any] | None:
+    """The values of a constant that a document holds."""
+    if "data" not in entry:
+        return None
+    what, dtype = f"tensor {entry['name']!r}", np.dtype(_dtype(entry["dtype"], entry["name"]))
+    try:
+        data = np.frombuffer(bytes.fromhex(entry["data"]), dtype).reshape(shape)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what}: data is not the bytes of {dtype}{shape} in hexadecimal: {error}") from None
+    if sha256_of(data) != entry.get("sha256"):
+        raise ValueError(f"{what}: data has another SHA-256 than the document says; write the document again")
+    return data
+
+
 def sha256_of(array: Any) -> str:
     """SHA-256 of an array's cells in row-major order."""
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
@@ -1002,6 +1061,17 @@ def _named_once(entries: Sequence[Mapping[str, Any]], key: str, what: str) -> No
 def _covered(box: Box) -> Shape:
     """The shape of the tensor that begins at 0 and ends where the box ends."""
     return box.stop
+
+
+def _plain(value: Any, what: str) -> Any:
+    """An attribute as documents hold it: Python's numbers, strings and tuples of such."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item, what) for item in value)
+    if isinstance(value, complex):
+        raise ValueError(f"{what} is {value!r}; attributes are real numbers, strings, or tuples of such")
+    return value
 
 
 def finite(value: Any) -> Any:

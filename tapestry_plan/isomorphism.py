@@ -7,6 +7,8 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tapestry_plan.graph import Graph, OpNode, Selection, Stored, sha256_of
 
 Vertex = tuple[str, str]
@@ -210,4 +212,6 @@ def _frozen(value: Any) -> tuple[Hashable, ...]:
         return ("mapping", *sorted((str(key), _frozen(one)) for key, one in value.items()))
     if isinstance(value, list | tuple):
         return ("list", *map(_frozen, value))
+    if isinstance(value, np.generic):
+        return _frozen(value.item())
     return (type(value).__name__, value.hex() if isinstance(value, float) else repr(value))

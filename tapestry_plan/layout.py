@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import permutations
@@ -99,6 +99,17 @@ def layouts(extents: tuple[int, ...], devices: int, *, replicas: bool = True) ->
                     out[_lay(extents, parts, devices, devices // k, order)] = None
                 out[_lay(extents, parts, devices, 1, order)] = None
     return tuple(out)
+
+
+def in_order(options: Iterable[Layout], axes: Sequence[Axis]) -> tuple[Layout, ...]:
+    """Layouts in an order that does not depend on the order of the axes: the first of equally good ones is taken."""
+    order = sorted(range(len(axes)), key=lambda k: axes[k].name)
+
+    def key(layout: Layout) -> tuple[Any, ...]:
+        cells = [() if cell is None else tuple(cell[k] for k in order) for cell in layout.cells]
+        return -prod(layout.parts), cells.count(()), tuple(layout.parts[k] for k in order), cells
+
+    return tuple(sorted(options, key=key))
 
 
 def _lay(

@@ -240,6 +240,9 @@ def binary_function(op: str, doc: str) -> Binary:
 def add_op(op: str, x: Tensor, *others: Tensor | None, name: str | None = None, **attrs: Any) -> Tensor:
     """The result of an operator that is added to the graph of its first operand; what is None is not given."""
     given = {key: value for key, value in attrs.items() if value is not None}
+    for k, operand in enumerate((x, *others)):
+        if not isinstance(operand, Tensor) and (operand is not None or not k):
+            raise TypeError(f"{op}: operand {k} is a {type(operand).__name__}; give a tensor of the graph")
     out: Tensor = x.graph.op(op, x, *others, name=name, **given)
     return out
 

@@ -77,13 +77,21 @@ def _shard(draft: Draft, node: OpNode, axis: int, cuts: Sequence[tuple[int, int]
     cuts = [piece for cut in cuts for piece in _in_blocks(whole, axis, cut)]
     boxes = [along(whole.box, axis, low, high) for low, high in cuts]
     orders = [] if reduced else [_order(whole, boxes, k) for k in range(len(node.outputs))]
-    windows = whole.windows()
+    windows = _given(draft, node, whole)
     made = [_part(draft, node, whole, box, f"{node.name}.{k}", reduced, windows) for k, box in enumerate(boxes)]
     if reduced:
         results = _merged(draft, node, whole.op, made, fan_in)
     else:
         results = [draft.joined([made[k][output] for k in order], c) for output, (c, order) in enumerate(orders)]
     draft.become(node.name, results)
+
+
+def _given(draft: Draft, node: OpNode, whole: Whole) -> tuple[Box | None, ...]:
+    """The coordinates that a node's inputs have: of a part those that were cut out for it, else of whole tensors."""
+    op = draft.ops[node.op]
+    if isinstance(op, Derived) and op.form == "part":
+        return whole.windows()
+    return tuple(Box.of(shape) for shape in whole.shapes)
 
 
 def _in_blocks(whole: Whole, axis: int, cut: tuple[int, int]) -> list[tuple[int, int]]:

@@ -24,7 +24,7 @@ from tapestry_plan.cost import (
 )
 from tapestry_plan.eliminate import Factor, alternatives, improve, minimise
 from tapestry_plan.graph import Graph, OpNode, Source, Stored
-from tapestry_plan.layout import Layout, asked_layout, layouts
+from tapestry_plan.layout import Layout, asked_layout, in_order, layouts
 from tapestry_plan.lower import Chosen, lower
 from tapestry_plan.mesh import Mesh
 from tapestry_plan.shard_plan import Alternative, ShardPlan, Stage
@@ -148,7 +148,7 @@ class Problem:
     def _declare_operators(self, fix: Mapping[str, Mapping[str, Any]], forbid: Mapping[str, Mapping[str, Any]]) -> None:
         for node in self.order:
             axes = self.graph.signature(node.name).axes
-            options: tuple[Layout, ...] = layouts(tuple(axis.size for axis in axes), self.mesh.size)
+            options: tuple[Layout, ...] = in_order(layouts(tuple(axis.size for axis in axes), self.mesh.size), axes)
             if node.name in fix:
                 options = (asked_layout(axes, fix[node.name], self.mesh, f"fix[{node.name!r}]"),)
             if node.name in forbid:
@@ -206,7 +206,7 @@ class Problem:
         declared = signature.inputs[operand]
         key = (
             self._key(declared),
-            self._key(source.pieces if not source.direct else source.shape),
+            self._key((source.pieces if not source.direct else source.shape, source.stored_shapes)),
             signature.starts(box, declared.at_start_of),
             box.start,
             box.shape,

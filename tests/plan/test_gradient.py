@@ -423,3 +423,21 @@ def test_an_operator_of_ones_own_with_an_adjoint() -> None:
     x = g.input("x", (2,), "float64")
     with pytest.raises(ValueError, match="the adjoint of 'wrong' gives 2 gradients for 1 inputs"):
         gradient(reduce_sum(g.op(wrong, x)), [x])
+
+
+def test_a_product_with_zeros() -> None:
+    g = Graph()
+    x = g.input("x", (4, 3), "float64")
+    g.output(gradient(reduce_sum(ops.reduce_prod(x, 1)), [x])[0], "dx")
+    values = np.array([[0.0, 2, 3], [0, 0, 3], [1, 2, 3], [0, 0, 0]])
+    found = evaluate(g, {"x": values})["dx"]
+    assert found.tolist() == [[6, 0, 0], [0, 0, 0], [6, 3, 2], [0, 0, 0]]
+
+
+def test_powers_of_zero() -> None:
+    for power, slope in ((0.0, [0, 0]), (1.0, [1, 1]), (2.0, [0, 4])):
+        g = Graph()
+        x = g.input("x", (2,), "float64")
+        g.output(gradient(reduce_sum(x**power), [x])[0], "dx")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            assert evaluate(g, {"x": np.array([0.0, 2.0])})["dx"].tolist() == slope

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +54,43 @@ def test_json_round_trip() -> None:
     g = small()
     again = Graph.from_json(g.to_json())
     assert again.to_json() == g.to_json()
-    assert again.stored["w"].sha256 is not None and again.stored["w"].data is None
+    assert again.stored["w"].sha256 is not None
+
+
+def test_small_constants_are_in_the_document_and_weights_are_not() -> None:
+    g = Graph()
+    x = g.input("x", (1, 3), "float64")
+    w = g.constant("w", np.linspace(0, 1, 3000).reshape(3, 1000))
+    g.output((x * 0.1 + 2) @ w, "y")
+    again = Graph.from_json(g.to_json())
+    assert again.to_json() == g.to_json() and again.stored["w"].data is None
+    values = np.array([[1.0, 2.0, np.pi]])
+    wanted = evaluate(g, {"x": values})["y"]
+    found = evaluate(again, {"x": values}, {"w": g.stored["w"].data})["y"]
+    assert found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda d: d["tensors"][1].update(data="00"), "tensor 'number': data is not the bytes of float64"),
+        (lambda d: d["tensors"][1].update(data="zz"), "tensor 'number': data is not the bytes"),
+        (lambda d: d["tensors"][1].update(data="00" * 8), "tensor 'number': data has another SHA-256"),
+        (lambda d: d["tensors"][0].update(name=None), "a tensor's name is None; it must be a string"),
+        (lambda d: d["order"][0].update(inputs="x"), "node 'mul': inputs is 'x'; it must be a list of names"),
+        (lambda d: d["order"][0].update(inputs=[["x"], "number"]), r"node 'mul': inputs\[0\] is \['x'\]"),
+        (lambda d: d["order"][0].update(node=None), "a node's name is None"),
+        (lambda d: d.update(outputs=[]), r"outputs \[\] must map labels to tensors"),
+        (lambda d: d.update(outputs={"y": 3}), "output 'y' is 3; it must be a string"),
+    ],
+)
+def test_documents_that_say_something_else_are_refused(edit: Callable[[Any], Any], message: str) -> None:
+    g = Graph()
+    g.output(g.input("x", (3,), "float64") * 0.5, "y")
+    document = json.loads(g.to_json())
+    edit(document)
+    with pytest.raises(ValueError, match=message):
+        Graph.from_json(json.dumps(document))
 
 
 def test_operator_order_is_by_dependence_not_by_name() -> None:

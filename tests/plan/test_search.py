@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise, permutations, product
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,8 @@ from tapestry_plan import (
     plan,
     project,
 )
-from tapestry_plan.ops import add, conv, max_pool, relu
+from tapestry_plan.ops import add, conv, matmul, max_pool, relu
+from tapestry_sets import AffineMap, IndexProjection
 
 COMPUTE_BOUND = {"device": Device(1e9, 1e30), "link": Link(0.0, 1e12)}
 """A mesh on which work is divided first and bytes decide between equal divisions."""
@@ -462,3 +464,58 @@ def test_every_plan_counts_its_flop() -> None:
     p = plan(g, Mesh((3,)))
     assert sum(p.flop) >= g.flop() == 2 * 60 + 20 + 2 * 40
     assert np.isclose(sum(stage.seconds for stage in p.stages), p.seconds)
+
+
+def test_views_of_other_tensors_are_not_taken_for_each_other() -> None:
+    """Two transposes have equal pieces; what they read has other shapes."""
+    g = Graph()
+    m = matmul(g.input("a", (3, 4)).mT, g.input("b", (3, 4)))
+    g.output(matmul(m.mT, m), "y")
+    for devices in (2, 3):
+        assert plan(g, Mesh((devices,))).gap == 0
+
+
+def permuted(op: Op) -> Op:
+    """An operator under another name, with its index axes in another order."""
+
+    def signature(shapes: Any, attrs: Any) -> Signature:
+        found = op.signature(shapes, attrs)
+        rank = len(found.axes)
+        order = sorted(range(rank), key=lambda k: (k * 7 + 3) % rank)
+
+        def moved(p: IndexProjection) -> IndexProjection:
+            rows = tuple((*(row[k] for k in order), *row[rank:]) for row in p.map.matrix)
+            splits = tuple((order.index(axis), q) for axis, q in p.splits)
+            return IndexProjection(AffineMap(rows, p.map.offset, p.map.in_rank), p.shape, splits)
+
+        inputs, outputs = (
+            tuple(replace(o, projection=moved(o.projection), also=tuple(map(moved, o.also))) for o in operands)
+            for operands in (found.inputs, found.outputs)
+        )
+        return Signature(tuple(found.axes[k] for k in order), inputs, outputs)
+
+    return replace(op, name=f"zz_{op.name}", signature=signature)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4, 6])
+def test_names_and_orders_of_axes_change_no_shard_cost_or_byte(devices: int) -> None:
+    """Of equally good shardings the same is taken."""
+
+    def build(said: Callable[[str], Op]) -> Graph:
+        g = Graph()
+        x, w, v = g.input("x", (8, 6, 12, 10)), g.input("w", (8, 3, 3, 3)), g.input("v", (10, 7))
+        c = g.op(said("conv"), x, w, name="c", groups=2, pads=(1, 1, 1, 1), strides=(2, 1))
+        r = g.op(said("relu"), c, name="r")
+        g.output(g.op(said("softmax"), g.op(said("matmul"), r, v, name="m"), name="s", axis=-1), "y")
+        g.output(g.op(said("max_pool"), r, name="p", kernel=(2, 2), strides=(2, 2)), "z")
+        return g
+
+    one = plan(build(lambda name: BUILTIN_OPS[name]), Mesh((devices,)))
+    two = plan(build(lambda name: permuted(BUILTIN_OPS[name])), Mesh((devices,)))
+    assert (one.sharding, one.cost, one.nbytes_moved, one.nbytes_by_link) == (
+        two.sharding,
+        two.cost,
+        two.nbytes_moved,
+        two.nbytes_by_link,
+    )
+    assert (one.peak_nbytes, one.flop, one.bound) == (two.peak_nbytes, two.flop, two.bound)
