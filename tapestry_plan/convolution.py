@@ -183,7 +183,13 @@ declare(
         same_dtype,
         _conv_workspace,
         attributes=(*WINDOW_ATTRIBUTES, "groups"),
-        expansions=(by_group, interleaved, phases, strided_view),
+        expansions=(
+            by_group,
+            interleaved,
+            phases,
+            strided_view,
+            adjoints.windows_einsum,
+        ),
         adjoint=adjoints.Through(adjoints.windows_einsum),
     ),
 )

@@ -63,6 +63,13 @@ def exp_sum(inputs: Inputs, attrs: Attrs) -> Tensor:
     return _op("div", powers, _op("reduce_sum", powers, axes=axis))
 
 
+def minus_logsumexp(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Log softmax := x − log Σ exp(x), whose sum is a monoid with a state."""
+    (x,) = inputs
+    axis = axis_of(attrs.get("axis", -1), x.ndim, "log_softmax")
+    return _op("sub", x, _op("reduce_logsumexp", x, axes=axis))
+
+
 def sum_div(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Mean := Sum / count."""
     (x,) = inputs

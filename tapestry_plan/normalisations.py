@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from tapestry_plan import adjoints
-from tapestry_plan.expansions import exp_sum, factor_offset, moments
+from tapestry_plan.expansions import exp_sum, factor_offset, minus_logsumexp, moments
 from tapestry_plan.graph import Attrs, Op, Shape, Shard, Tensor
 from tapestry_plan.operands import (
     SPATIAL,
@@ -231,6 +231,7 @@ declare(
         dtype=floating,
         attributes=("axis",),
         adjoint=adjoints.log_softmax,
+        expansions=(minus_logsumexp,),
     ),
     Op(
         "rms_normalization",
@@ -240,6 +241,7 @@ declare(
         dtype=floating,
         attributes=("axis", "epsilon"),
         adjoint=adjoints.Through(adjoints.root_mean_square),
+        expansions=(adjoints.root_mean_square,),
     ),
     Op(
         "group_normalization",
@@ -249,6 +251,7 @@ declare(
         dtype=floating,
         attributes=("groups", "epsilon"),
         adjoint=adjoints.Through(adjoints.by_groups),
+        expansions=(adjoints.by_groups,),
     ),
     Op(
         "instance_normalization",
@@ -258,6 +261,7 @@ declare(
         dtype=floating,
         attributes=("epsilon",),
         adjoint=adjoints.Through(adjoints.by_groups),
+        expansions=(adjoints.by_groups,),
     ),
     Op(
         "layer_normalization",

@@ -171,7 +171,7 @@ class Operation:
         for name, count in parts.items():
             axis = self.signature.axis(name)
             size = self.signature.axes[axis].size
-            if not 1 <= count <= size:
+            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= size:
                 raise ValueError(
                     f"shard: {count} parts of axis {name!r} of {self.node.name!r}, which has {size} index points; "
                     f"give a number from 1 to {size}"

@@ -99,6 +99,7 @@ declare(
         1.0,
         "max",
         adjoint=adjoints.Through(adjoints.spatial_max),
+        expansions=(adjoints.spatial_max,),
     ),
     Op(
         "reduce_sum",

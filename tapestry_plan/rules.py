@@ -51,6 +51,8 @@ def shard(draft: Draft, at: str, axis: str, parts: int | Sequence[int] = 2, fan_
 
 
 def cuts_of(size: int, parts: int | Sequence[int], axis: str) -> tuple[tuple[int, int], ...]:
+    if isinstance(parts, bool) or not isinstance(parts, int | Sequence) or isinstance(parts, str):
+        raise NotApplicable(f"parts of axis {axis!r} is {parts!r}; give their number, or a list of their sizes")
     if isinstance(parts, int):
         if not 1 <= parts <= size:
             raise NotApplicable(f"{parts} parts of axis {axis!r}, which has {size} points; give 1 to {size}")

@@ -125,6 +125,8 @@ def reduce_with(
     NoMonoid
         If random values show that its merge is not associative, or its zero changes something.
     """
+    if not isinstance(monoid, Monoid):
+        raise TypeError(f"reduce_with: monoid is a {type(monoid).__name__}; give a Monoid, such as those of MONOIDS")
     check_monoid(monoid, x.dtype)
     over = {} if axes is None else {"axes": stored_attr(axes)}
     out: Tensor = x.graph.op(
@@ -182,5 +184,7 @@ def argmin(x: Tensor, axis: int | None = None, *, keepdims: bool = False, name: 
 def _statistic(
     op: str, x: Tensor, axes: Axes, keepdims: bool, name: str | None, correction: float | None = None
 ) -> Tensor:
+    if correction is not None and (isinstance(correction, bool) or not isinstance(correction, int | float)):
+        raise ValueError(f"{op}: correction is {correction!r}; give a number")
     over = None if axes is None else stored_attr(axes)
     return add_op(op, x, name=name, axes=over, keepdims=bool(keepdims), correction=correction or None)

@@ -228,6 +228,7 @@ declare(
         floating,
         attributes=POOL_ATTRIBUTES,
         adjoint=adjoints.Through(adjoints.windows_max),
+        expansions=(adjoints.windows_max,),
     ),
     Op(
         "sum_pool",
@@ -238,6 +239,7 @@ declare(
         numeric,
         attributes=POOL_ATTRIBUTES,
         adjoint=adjoints.Through(adjoints.windows_sum),
+        expansions=(adjoints.windows_sum,),
     ),
     Op(
         "average_pool",
@@ -248,6 +250,7 @@ declare(
         floating,
         attributes=(*POOL_ATTRIBUTES, "count_include_pad"),
         adjoint=adjoints.Through(adjoints.windows_mean),
+        expansions=(adjoints.windows_mean,),
     ),
 )
 

@@ -5,12 +5,18 @@ Run as ``python tests/bench/bench_rewrites.py``. There is no peer with the same 
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
+from datetime import date
 from functools import partial
+
+from bench_sets import RESULTS as SETS_RESULTS
+from bench_sets import machine
 
 from tapestry_plan import Derivation, Graph, Tensor, find, fuse, linear, relu
 
+RESULTS = SETS_RESULTS.with_name("bench_rewrites.md")
 LIMIT_SECONDS = 2.0
 Build = tuple[Graph, Derivation]
 
@@ -66,18 +72,30 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    print("| 1,000 rewrites of 2,000 operators | steps | 64 × 64, s | 10⁶ × 10⁶, s | limit, s |")
-    print("|---|---|---|---|---|")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"also write the table to {RESULTS.name}")
+    given = parser.parse_args()
+    lines = [
+        f"# Rewrites, {date.today().isoformat()}",
+        "",
+        f"{machine()}; CPU seconds, the best of three",
+        "",
+        "| 1,000 rewrites of 2,000 operators | steps | 64 × 64, s | 10⁶ × 10⁶, s | limit, s |",
+        "|---|---|---|---|---|",
+    ]
     for make in (fused, expanded, sharded, reduced):
         found = []
         for batch, width in ((64, 64), (10**6, 10**6)):
             graph, steps = make(2000, batch, width)
             found.append(min(seconds(partial(steps.replay, graph)) for _ in range(3)))
         what = (make.__doc__ or "").rstrip(".")
-        print(f"| {what} | {len(steps.steps)} | {found[0]:.2f} | {found[1]:.2f} | {LIMIT_SECONDS:.1f} |")
+        lines.append(f"| {what} | {len(steps.steps)} | {found[0]:.2f} | {found[1]:.2f} | {LIMIT_SECONDS:.1f} |")
     graph = layers(2000, 64, 64)
-    print(f"\nbuilding the graph: {seconds(lambda: layers(2000, 64, 64)):.2f} s; ", end="")
-    print(f"find(fuse) over it: {seconds(lambda: find(graph, fuse)):.2f} s")
+    build, search = seconds(lambda: layers(2000, 64, 64)), seconds(lambda: find(graph, fuse))
+    text = "\n".join([*lines, "", f"Building the graph: {build:.2f} s; find(fuse) over it: {search:.2f} s."]) + "\n"
+    print(text)
+    if given.write:
+        RESULTS.write_text(text)
 
 
 if __name__ == "__main__":

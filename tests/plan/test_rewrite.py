@@ -744,3 +744,34 @@ def test_resizes_are_sharded(size: int) -> None:
     wanted = evaluate(g, {"x": np.arange(5.0)})["y"]
     found = evaluate(shard.apply(g, "r", axis="i0", parts=2), {"x": np.arange(5.0)})["y"]
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("make", "operands"),
+    [
+        (lambda x: ops.softmax(x, 1), 0),
+        (lambda x: ops.log_softmax(x, 1), 0),
+        (lambda x, s, b: ops.layer_normalization(x, s, b), 2),
+        (lambda x, s: ops.rms_normalization(x, s), 1),
+    ],
+)
+@pytest.mark.parametrize("devices", [2, 3, 5])
+def test_rows_are_sharded_along_their_own_axis_once_expanded(make: Any, operands: int, devices: int) -> None:
+    """Each operator of the expansion in parts of the row: no part sees a whole row."""
+    rng = np.random.default_rng(0)
+    arrays = {"x": rng.normal(size=(3, 300)), **{f"v{k}": rng.normal(size=300) for k in range(operands)}}
+    g = Graph()
+    y = make(*(g.input(name, a.shape, "float64") for name, a in arrays.items()))
+    g.output(y, "y")
+    (node,) = g.nodes
+    wide = expand.apply(g, node, into=g.ops[g.nodes[node].op].expansions[0].__name__)
+    fix = {}
+    for name in wide.nodes:
+        rows = [axis.name for axis in wide.signature(name).axes if axis.size == 300]
+        if rows:
+            fix[name] = {rows[-1]: devices}
+    made = plan(wide, Mesh((devices,)), fix=fix)
+    assert len(fix) >= 2 and all(made.sharding[name] == axes for name, axes in fix.items())
+    found = run(made, arrays, verify=True)
+    np.testing.assert_allclose(found.outputs["y"], evaluate(g, arrays)["y"], rtol=1e-12, atol=1e-12)
+    assert found.nbytes_moved == made.nbytes_moved < 3 * 300 * 8
