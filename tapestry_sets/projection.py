@@ -443,10 +443,25 @@ class IndexProjection:
             raise ValueError(f"IndexProjection.bounding_box: {box} is empty, so its image has no bounds")
         if any(cut.is_extra for cut in self._cuts):
             return self._bounding_box_of_splits(box)
-        grids = [self._project_box(box)] if not self._cuts else map(self._project, self._column_grids(box))
-        hull = grid_hull(grids)
+        if not self._cuts:
+            return self._bounds_along_rows(box)
+        hull = grid_hull(map(self._project, self._column_grids(box)))
         assert hull is not None, "a box that is not empty has an image"
         return hull
+
+    def _bounds_along_rows(self, box: Box) -> Box:
+        """The bounding box of a projection without splits: each coordinate is least and greatest at corners."""
+        if self.index_rank >= 0:
+            same_rank("IndexProjection: index selection", box.rank, self.index_rank)
+        start, shape = [], []
+        for low, terms, width in zip(self.map.offset, self._rows, self.shape, strict=True):
+            for k, c in terms:
+                n = box.shape[k] - 1
+                low += c * (box.start[k] if c > 0 else box.start[k] + n)
+                width += abs(c) * n
+            start.append(low)
+            shape.append(width)
+        return Box(tuple(start), tuple(shape))
 
     def _bounding_box_of_splits(self, box: Box) -> Box:
         """The bounding box where one axis is split twice: its parts are not independent, so isl or a list decides."""
