@@ -3,11 +3,11 @@
 ``import tapestry_plan.array_api as xp``, or what ``x.__array_namespace__()`` returns. What differs from the standard:
 
 - ``x == y`` compares tensors as objects, since graphs keep them in dictionaries; `equal` compares their values.
-- Nothing has values before a run: there is no ``bool(x)``, no ``asarray`` of lists (`Graph.constant` takes arrays) and
-  no function whose shapes depend on values (``nonzero``, ``unique_values``, indexing by a computed mask).
+- Nothing has values before a run: there is no ``bool(x)`` and no function whose shapes depend on values (``nonzero``,
+  ``unique_values``, indexing by a computed mask).
+- Where a tensor is made from nothing, the graph is its device: ``xp.zeros((2, 3), device=x.device)``.
 - Two operands have one dtype, or one is a Python number, which is of that dtype; integers are divided by ``//``.
-- There are no functions that make arrays from nothing (`Graph.input`, `Graph.constant` and the generators do) or that
-  sort, and no complex numbers.
+- There are no complex numbers; sorts are along whole axes, and not of NaN.
 - Repeats, reshapes and tiles are views.
 """
 
@@ -39,7 +39,7 @@ from numpy import (
 
 from tapestry_plan import ops as _ops
 from tapestry_plan import statistics as _statistics
-from tapestry_plan.graph import Tensor
+from tapestry_plan.graph import Graph, Tensor
 from tapestry_plan.ops import (
     abs,
     acos,
@@ -388,6 +388,135 @@ def full_like(x: Tensor, /, fill_value: float) -> Tensor:
     return one.broadcast_to(x.shape) if x.shape else one
 
 
+# -- from nothing ---------------------------------------------------------------------------------------------
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Graph | None = None) -> Tensor:
+    """A constant of a graph with the values of an array, a list or a number; of a tensor, itself, cast if need be."""
+    if isinstance(obj, Tensor):
+        return obj if dtype is None or np.dtype(dtype).name == obj.dtype else astype(obj, dtype)
+    graph = _graph(device, "asarray")
+    return graph.constant(graph._fresh("constant"), np.asarray(obj, dtype))
+
+
+def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, device: Graph | None = None) -> Tensor:
+    """One value in a shape: a constant of one cell, broadcast."""
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    one = asarray(np.asarray(fill_value, dtype), device=_graph(device, "full"))
+    return one.broadcast_to(extents) if extents else one
+
+
+def zeros(shape: int | Sequence[int], *, dtype: Any = float64, device: Graph | None = None) -> Tensor:
+    """Zeros in a shape."""
+    return full(shape, 0, dtype=dtype, device=device)
+
+
+def ones(shape: int | Sequence[int], *, dtype: Any = float64, device: Graph | None = None) -> Tensor:
+    """Ones in a shape."""
+    return full(shape, 1, dtype=dtype, device=device)
+
+
+def empty(shape: int | Sequence[int], *, dtype: Any = float64, device: Graph | None = None) -> Tensor:
+    """Zeros in a shape: nothing is left undefined."""
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def arange(
+    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Graph | None = None
+) -> Tensor:
+    """Numbers from start on, before stop, in steps."""
+    begin, end = (0, start) if stop is None else (start, stop)
+    return asarray(np.arange(begin, end, step, dtype=dtype), device=_graph(device, "arange"))
+
+
+def linspace(
+    start: float, stop: float, /, num: int, *, dtype: Any = None, device: Graph | None = None, endpoint: Any = True
+) -> Tensor:
+    """So many numbers at equal distances from start to stop."""
+    return asarray(np.linspace(start, stop, num, endpoint, dtype=dtype), device=_graph(device, "linspace"))
+
+
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = float64, device: Graph | None = None
+) -> Tensor:
+    """Ones on a diagonal, zeros elsewhere."""
+    return asarray(np.eye(n_rows, n_cols, k, dtype), device=_graph(device, "eye"))
+
+
+def _graph(device: Graph | None, what: str) -> Graph:
+    if not isinstance(device, Graph):
+        raise TypeError(f"{what}: device is {device!r}; it must be the graph that gets the tensor, such as x.device")
+    return device
+
+
+def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """The last two axes' cells on and below a diagonal, zeros above."""
+    return where(_triangle(x, k, "tril"), x, 0)
+
+
+def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """The last two axes' cells on and above a diagonal, zeros below."""
+    return where(_ops.logical_not(_triangle(x, k - 1, "triu")), x, 0)
+
+
+def _triangle(x: Tensor, k: int, what: str) -> Tensor:
+    if x.ndim < 2:
+        raise ValueError(f"{what}: x has shape {x.shape}; it needs 2 axes or more")
+    rows, columns = x.shape[-2:]
+    return asarray(np.tri(rows, columns, k, dtype=np.bool_), device=x.graph)
+
+
+def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
+    """Vectors as the coordinates of a grid, each broadcast along the others: views."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: indexing is {indexing!r}; it is 'xy' or 'ij'")
+    rank = len(arrays)
+    order = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
+    apart = [x.reshape([x.size if order[a] == k else 1 for a in range(rank)]) for k, x in enumerate(arrays)]
+    return list(broadcast_arrays(*apart))
+
+
+# -- in order -------------------------------------------------------------------------------------------------
+
+
+def sort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
+    """The values along an axis in order."""
+    return _ops.top_k(x, x.shape[axis], axis, largest=descending)[0]
+
+
+def argsort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
+    """The places of the values along an axis in order; of equal ones the first comes first."""
+    return _ops.top_k(x, x.shape[axis], axis, largest=descending)[1]
+
+
+def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left") -> Tensor:
+    """How many values of an ascending vector come before each value."""
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted: side is {side!r}; it is 'left' or 'right'")
+    before = less if side == "left" else less_equal
+    return sum(before(x1, x2.expand_dims(x2.ndim)), axis=-1)
+
+
+def isdtype(dtype: Any, kind: Any) -> Any:
+    """Whether a dtype is of a kind, as NumPy says."""
+    return np.isdtype(np.dtype(dtype), kind)
+
+
+def can_cast(from_: Any, to: Any, /) -> Any:
+    """Whether a dtype, or a tensor's, can be cast to another without loss, as NumPy says."""
+    return np.can_cast(np.dtype(from_.dtype if isinstance(from_, Tensor) else from_), np.dtype(to))
+
+
+def finfo(type: Any, /) -> Any:
+    """Limits of a floating dtype."""
+    return np.finfo(np.dtype(type.dtype if isinstance(type, Tensor) else type))
+
+
+def iinfo(type: Any, /) -> Any:
+    """Limits of an integer dtype."""
+    return np.iinfo(np.dtype(type.dtype if isinstance(type, Tensor) else type))
+
+
 def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     """The dtype of operators on tensors, dtypes and numbers, as NumPy promotes them."""
     given = [np.dtype(x.dtype) if isinstance(x, Tensor) else x for x in arrays_and_dtypes]
@@ -401,8 +530,11 @@ __all__ = [
     "add",
     "all",
     "any",
+    "arange",
     "argmax",
     "argmin",
+    "argsort",
+    "asarray",
     "asin",
     "asinh",
     "astype",
@@ -417,6 +549,7 @@ __all__ = [
     "bool",
     "broadcast_arrays",
     "broadcast_to",
+    "can_cast",
     "ceil",
     "clip",
     "concat",
@@ -427,29 +560,36 @@ __all__ = [
     "diff",
     "divide",
     "e",
+    "empty",
     "equal",
     "exp",
     "expand_dims",
     "expm1",
+    "eye",
+    "finfo",
     "flip",
     "float32",
     "float64",
     "floor",
     "floor_divide",
+    "full",
     "full_like",
     "greater",
     "greater_equal",
     "hypot",
+    "iinfo",
     "inf",
     "int8",
     "int16",
     "int32",
     "int64",
+    "isdtype",
     "isfinite",
     "isinf",
     "isnan",
     "less",
     "less_equal",
+    "linspace",
     "log",
     "log1p",
     "log2",
@@ -464,6 +604,7 @@ __all__ = [
     "max",
     "maximum",
     "mean",
+    "meshgrid",
     "min",
     "minimum",
     "moveaxis",
@@ -472,6 +613,7 @@ __all__ = [
     "negative",
     "newaxis",
     "not_equal",
+    "ones",
     "ones_like",
     "permute_dims",
     "pi",
@@ -485,9 +627,11 @@ __all__ = [
     "result_type",
     "roll",
     "round",
+    "searchsorted",
     "sign",
     "sin",
     "sinh",
+    "sort",
     "sqrt",
     "square",
     "squeeze",
@@ -501,6 +645,8 @@ __all__ = [
     "tanh",
     "tensordot",
     "tile",
+    "tril",
+    "triu",
     "trunc",
     "uint8",
     "uint16",
@@ -510,5 +656,6 @@ __all__ = [
     "var",
     "vecdot",
     "where",
+    "zeros",
     "zeros_like",
 ]

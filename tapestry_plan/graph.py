@@ -953,6 +953,11 @@ class Tensor(Viewable):
     def __bool__(self) -> NoReturn:
         raise TypeError(f"tensor {self.name!r} has no truth value before a run; compare in the graph, with where()")
 
+    @property
+    def device(self) -> Graph:
+        """What the array API calls a device: the graph."""
+        return self.graph
+
     def __array_namespace__(self, api_version: str | None = None) -> ModuleType:
         """The functions of the array API standard, for tensors of graphs."""
         if api_version not in (None, "2022.12", "2023.12", "2024.12"):

@@ -10,7 +10,25 @@ import numpy as np
 import pytest
 
 from tapestry_exec import evaluate, run
-from tapestry_plan import Axis, Graph, Mesh, Op, Operand, ShardPlan, Signature, plan, project, relu
+from tapestry_plan import (
+    Axis,
+    Backward,
+    Derivation,
+    Graph,
+    Mesh,
+    Op,
+    Operand,
+    ShardPlan,
+    Signature,
+    Tensor,
+    gradient,
+    operation,
+    plan,
+    project,
+    reduce_sum,
+    relu,
+    show_projection,
+)
 from tapestry_sets import (
     AffineMap,
     Guard,
@@ -98,7 +116,10 @@ def sum_of_squares(channels_first: bool = True) -> Op:
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Any) -> None:
         xp.einsum("ck,ck->c", inputs[0], inputs[0], out=outputs[0])
 
-    return Op("sum_of_squares", signature, block, flop=2.0, reduction="sum")
+    def adjoint(b: Backward) -> list[Tensor]:
+        return [b.grad.expand_dims(1) * b.inputs[0] * 2]
+
+    return Op("sum_of_squares", signature, block, flop=2.0, reduction="sum", adjoint=adjoint)
 
 
 def network() -> tuple[Graph, np.ndarray, np.ndarray]:
@@ -134,6 +155,33 @@ def test_a_saved_plan_needs_the_operator_by_name_only() -> None:
     again = ShardPlan.from_json(text, ops={"sum_of_squares": op})
     result = run(again, {"x": x}, constants={"w": g.stored["w"].data})
     np.testing.assert_allclose(result.outputs["y"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("axis", "parts"), [("c", 3), ("k", 4)])
+def test_both_are_rewritten(axis: str, parts: int) -> None:
+    """Sharded as graphs, forwarded, saved with a derivation; the view stands between what moves."""
+    g, x, expected = network()
+    steps = Derivation().then("shard", "squares", axis=axis, parts=parts).then("shard", "relu", axis="i0", parts=2)
+    for h in (steps.replay(g), Derivation.from_json(steps.to_json()).replay(g)):
+        assert len(h.nodes) > len(g.nodes) + 2
+        np.testing.assert_allclose(evaluate(h, {"x": x})["y"], expected, rtol=1e-5)
+        np.testing.assert_allclose(run(plan(h, Mesh((2,))), {"x": x}, verify=True).outputs["y"], expected, rtol=1e-5)
+
+
+def test_both_are_differentiated() -> None:
+    g, x, _ = network()
+    (dx,) = gradient(reduce_sum(g.tensor("squares")), [g.tensor("x")])
+    g.output(dx, "dx")
+    w = g.stored["w"].data
+    assert w is not None
+    found = run(plan(g, Mesh((3,))), {"x": x}, verify=True).outputs["dx"]
+    np.testing.assert_allclose(found, 2 * np.maximum(x @ w, 0) @ w.T, rtol=1e-4)
+
+
+def test_its_projections_are_drawn() -> None:
+    g, _, _ = network()
+    picture = show_projection(operation(g, "squares"), {"c": 2})
+    assert "c 7" in picture.text and "k 12" in picture.text and picture.svg.startswith("<svg")
 
 
 def test_graphs_with_them_are_drawn() -> None:

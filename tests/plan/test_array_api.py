@@ -193,6 +193,51 @@ def test_the_rest() -> None:
     agree(said(lambda xp, a, i: xp.take_along_axis(a, i, axis=1), U, places), np.take_along_axis(U, places, axis=1))
 
 
+FROM_NOTHING: dict[str, tuple[Call, Call]] = {
+    "zeros": (lambda xp, x: xp.zeros((2, 3), device=x.device), lambda x: np.zeros((2, 3))),
+    "ones": (lambda xp, x: xp.ones(4, dtype=xp.int32, device=x.device), lambda x: np.ones(4, np.int32)),
+    "empty": (lambda xp, x: xp.empty((), device=x.device), lambda x: np.zeros(())),
+    "full": (lambda xp, x: xp.full((2, 2), 7, device=x.device), lambda x: np.full((2, 2), 7)),
+    "arange": (lambda xp, x: xp.arange(2, 17, 3, device=x.device), lambda x: np.arange(2, 17, 3)),
+    "arange to": (lambda xp, x: xp.arange(5, device=x.device), lambda x: np.arange(5)),
+    "linspace": (lambda xp, x: xp.linspace(0, 1, 7, device=x.device), lambda x: np.linspace(0, 1, 7)),
+    "eye": (lambda xp, x: xp.eye(3, 4, k=1, device=x.device), lambda x: np.eye(3, 4, 1)),
+    "asarray": (lambda xp, x: xp.asarray([[1, 2], [3, 4]], device=x.device), lambda x: np.array([[1, 2], [3, 4]])),
+    "asarray of a tensor": (lambda xp, x: xp.asarray(x, dtype="float32"), lambda x: x.astype("float32")),
+    "tril": (lambda xp, x: xp.tril(x, k=1), lambda x: np.tril(x, 1)),
+    "triu": (lambda xp, x: xp.triu(x, k=-1), lambda x: np.triu(x, -1)),
+    "meshgrid": (lambda xp, x: xp.meshgrid(x[0], x[:, 0]), lambda x: np.meshgrid(x[0], x[:, 0])),
+    "meshgrid ij": (
+        lambda xp, x: xp.meshgrid(x[0], x[:, 0], x[1], indexing="ij"),
+        lambda x: np.meshgrid(x[0], x[:, 0], x[1], indexing="ij"),
+    ),
+    "sort": (lambda xp, x: xp.sort(x, axis=0), lambda x: np.sort(x, axis=0)),
+    "sort down": (lambda xp, x: xp.sort(x, descending=True), lambda x: np.sort(x)[:, ::-1]),
+    "argsort": (lambda xp, x: xp.argsort(xp.round(x * 3)), lambda x: np.argsort(np.round(x * 3), stable=True)),
+    "searchsorted": (
+        lambda xp, x: xp.searchsorted(xp.sort(x[0]), x),
+        lambda x: np.searchsorted(np.sort(x[0]), x),
+    ),
+    "searchsorted right": (
+        lambda xp, x: xp.searchsorted(xp.sort(x[0]), x, side="right"),
+        lambda x: np.searchsorted(np.sort(x[0]), x, side="right"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FROM_NOTHING)
+def test_tensors_from_nothing_and_in_order(case: str) -> None:
+    call, reference = FROM_NOTHING[case]
+    agree(said(call, U), reference(U))
+
+
+def test_what_is_said_of_dtypes() -> None:
+    x = Graph().input("x", (2,), "int16")
+    assert array_api.isdtype(x.dtype, "integral") and array_api.can_cast(x, "int32")
+    assert array_api.iinfo(x).max == 32767 and array_api.finfo("float32").bits == 32
+    assert array_api.result_type(x, np.float64) == np.float64
+
+
 def test_a_model_is_written_as_in_numpy() -> None:
     """The same function on arrays and on tensors, which then shard, plan and run."""
 
@@ -228,6 +273,10 @@ def test_the_namespace_names_what_it_has() -> None:
         (lambda xp, x: xp.add(x, "a"), TypeError, "add: 'a' is str"),
         (lambda xp, x: x & 1, ValueError, "works on|integers|bits"),
         (lambda xp, x: xp.cumulative_sum(x), ValueError, "name the axis"),
+        (lambda xp, x: xp.zeros((2,)), TypeError, "full: device is None; it must be the graph"),
+        (lambda xp, x: xp.meshgrid(x[0], indexing="yx"), ValueError, "indexing is 'yx'"),
+        (lambda xp, x: xp.searchsorted(x[0], x, side="up"), ValueError, "side is 'up'"),
+        (lambda xp, x: xp.tril(x[0]), ValueError, "it needs 2 axes or more"),
         (lambda xp, x: xp.where(x > 0, 1, 2), TypeError, "where: 1 and 2 are no tensors"),
         (lambda xp, x: xp.astype(x, "int8") + 300, ValueError, "300 is beyond int8"),
         (lambda xp, x: xp.astype(x, "int32") / 2, ValueError, "divide whole ones by //"),
