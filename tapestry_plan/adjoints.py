@@ -209,6 +209,11 @@ def cumsum(b: Backward) -> Grads:
     return (b.op("cumsum", b.grad, **{**attrs, "reverse": not attrs.get("reverse", False)}),)
 
 
+def mod(b: Backward) -> Grads:
+    x, y = b.inputs
+    return b.grad, -(b.grad * ((x - b.out) / y))
+
+
 def dropout(b: Backward) -> Grads:
     """The same cells are dropped: they depend on the key and the place alone."""
     return (b.op("dropout", b.grad, **b.attrs),)
@@ -277,6 +282,29 @@ def gather_elements(b: Backward) -> Grads:
     ):
         raise ValueError(f"indices of shape {indices.shape} read a part of {x.shape}; slice it first for its gradient")
     return _by_one_hot(b, indices, b.grad, b.attrs.get("axis", 0) % x.ndim), None
+
+
+def gather_nd(b: Backward) -> Grads:
+    """Each cell receives the sum over the indices that name it."""
+    x, indices = b.inputs
+    return b.op("scatter_nd", _zero(b).broadcast_to(x.shape), indices, b.grad, reduction="add"), None
+
+
+def scatter(how: str, read: str) -> Callable[[Backward], Grads]:
+    """Of values put in places, or added there: what is put receives what is read there."""
+
+    def adjoint(b: Backward) -> Grads:
+        _, indices, updates = b.inputs
+        kind = b.attrs.get("reduction", "none")
+        if kind not in ("none", "add"):
+            raise ValueError(f"{how} with reduction {kind!r} has no gradient; 'none' and 'add' have one")
+        along = {"axis": b.attrs["axis"]} if "axis" in b.attrs else {}
+        kept = b.grad
+        if kind == "none":
+            kept = b.op(how, b.grad, indices, _zero(b).broadcast_to(updates.shape), **b.attrs)
+        return kept, None, b.op(read, b.grad, indices, **along)
+
+    return adjoint
 
 
 def top_k(b: Backward) -> Grads:
@@ -363,6 +391,25 @@ def windows_einsum(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     return made + bias[0].reshape(-1, *(1,) * spatial) if bias else made
 
 
+def conv_transpose(b: Backward) -> Grads:
+    """Its input receives the convolution that it is the adjoint of; its weight products with that one's windows."""
+    x, w = b.inputs[:2]
+    attrs = {key: b.attrs[key] for key in ("strides", "pads", "dilations", "groups") if key in b.attrs}
+    spatial, groups = x.ndim - 2, attrs.get("groups", 1)
+    every = (slice(None), slice(None), *(slice(n) for n in x.shape[2:]))
+    dx = b.op("conv", b.grad, w, **attrs)[every]
+    windows = _windows(b.grad, w.shape[2:], attrs, 0.0)[every]
+    o, k = "xyz"[:spatial], "uvw"[:spatial]
+    dw = b.op(
+        "einsum",
+        windows.reshape(x.shape[0], groups, w.shape[1], *x.shape[2:], *w.shape[2:]),
+        x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]),
+        equation=f"ngc{o}{k},ngi{o}->gic{k}",
+    )
+    bias = [b.op("reduce_sum", b.grad, axes=(0, *range(2, x.ndim)), keepdims=False)] if len(b.inputs) > 2 else []
+    return dx, dw.reshape(w.shape), *bias
+
+
 def windows_max(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     """The maxima of windows."""
     return _pooled("reduce_max", inputs[0], attrs, float("-inf"))
@@ -387,6 +434,19 @@ def root_mean_square(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     mean: Tensor = x.graph.op("reduce_mean", x * x, axes=over, keepdims=True)
     root: Tensor = x.graph.op("sqrt", mean + attrs.get("epsilon", 1e-5))
     return x / root * scale
+
+
+def local_response(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    """x / (bias + alpha/size · Σ x² over neighbouring channels)^beta."""
+    (x,) = inputs
+    size = attrs["size"]
+    before = (size - 1) // 2
+    around = [(0, 0), (before, size - 1 - before), *((0, 0),) * (x.ndim - 2)]
+    windows = pad(x * x, around).sliding_windows(size, axis=1)
+    total: Tensor = x.graph.op("reduce_sum", windows, axes=(x.ndim,), keepdims=False)
+    scale = total * (attrs.get("alpha", 1e-4) / size) + attrs.get("bias", 1.0)
+    made: Tensor = x / scale ** attrs.get("beta", 0.75)
+    return made
 
 
 def by_groups(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:

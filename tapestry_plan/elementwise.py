@@ -158,7 +158,7 @@ declare(
     Op("pow", binary, ufunc("power"), dtype=numeric, adjoint=adjoints.pow),
     Op("maximum", binary, ufunc("maximum"), dtype=same_dtype, adjoint=adjoints.chosen("greater")),
     Op("minimum", binary, ufunc("minimum"), dtype=same_dtype, adjoint=adjoints.chosen("less")),
-    Op("mod", binary, _mod_block, dtype=numeric, attributes=("truncate",)),
+    Op("mod", binary, _mod_block, dtype=numeric, attributes=("truncate",), adjoint=adjoints.mod),
     Op("prelu", counted(_prelu_signature, 2, 2), _prelu_block, 2.0, dtype=floating, adjoint=adjoints.prelu),
 )
 

@@ -255,7 +255,7 @@ declare(
         attributes=("axis",),
         adjoint=adjoints.gather_elements,
     ),
-    Op("gather_nd", counted(_gather_nd_signature, 2, 2), _gather_nd_block, dtype=_indexed),
+    Op("gather_nd", counted(_gather_nd_signature, 2, 2), _gather_nd_block, dtype=_indexed, adjoint=adjoints.gather_nd),
     Op(
         "scatter_elements",
         counted(_scatter_elements_signature, 3, 3),
@@ -263,6 +263,7 @@ declare(
         lambda signature, attrs: float(prod(signature.inputs[1].projection.shape)),
         dtype=_updated,
         attributes=("axis", "reduction"),
+        adjoint=adjoints.scatter("scatter_elements", "gather_elements"),
     ),
     Op(
         "scatter_nd",
@@ -271,6 +272,7 @@ declare(
         lambda signature, attrs: float(prod(signature.inputs[2].projection.shape)),
         dtype=_updated,
         attributes=("reduction",),
+        adjoint=adjoints.scatter("scatter_nd", "gather_nd"),
     ),
     Op(
         "one_hot",

@@ -212,6 +212,7 @@ declare(
         floating,
         _lrn_workspace,
         attributes=("size", "alpha", "beta", "bias"),
+        adjoint=adjoints.Through(adjoints.local_response),
     ),
     Op(
         "softmax",

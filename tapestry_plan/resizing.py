@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_plan.graph import Attrs, Op, Shape, Shard, Tensor
+from tapestry_plan.graph import Attrs, Backward, Op, Shape, Shard, Tensor
 from tapestry_plan.operands import add_op, counted, declare, numbered
 from tapestry_plan.signature import Form, Operand, Signature, project
 
@@ -133,6 +133,25 @@ def _resize_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard:
     out[...] = made
 
 
+def _resize_adjoint(b: Backward) -> list[Tensor | None]:
+    """Each input cell receives what outputs take of it: a product with the axis's matrix, axis after axis."""
+    (x,), grad = b.inputs, b.grad
+    for k, (n, place) in enumerate(zip(x.shape, _places_of(x.shape, b.attrs), strict=True)):
+        o = np.arange(grad.shape[k])
+        first = _first_cells(o, place, b.attrs)
+        share = _weights(o, place) if b.attrs["mode"] == "linear" else np.zeros(len(o))
+        matrix = np.zeros((len(o), n))
+        np.add.at(matrix, (o, first.clip(0, n - 1)), 1 - share)
+        np.add.at(matrix, (o, (first + (share != 0)).clip(0, n - 1)), share)
+        if np.array_equal(matrix, np.eye(len(o), n)):
+            continue
+        rows = grad.moveaxis(k, -1)
+        taken = x.graph.constant(x.graph._fresh("resizing"), matrix.astype(x.dtype))
+        made = rows.reshape(rows.size // len(o), len(o)) @ taken
+        grad = made.reshape(*rows.shape[:-1], n).moveaxis(-1, k)
+    return [grad]
+
+
 def _resize_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     if attrs.get("mode") == "linear" and np.dtype(dtypes[0]).kind != "f":
         raise ValueError(f"operand 0 is {dtypes[0]}, but interpolation works on floating numbers; cast it")
@@ -149,6 +168,7 @@ declare(
         lambda signature, attrs: 3.0 * len(signature.axes) if attrs["mode"] == "linear" else 1.0,
         dtype=_resize_dtype,
         attributes=("sizes", "scales", "mode", "coordinates", "nearest"),
+        adjoint=_resize_adjoint,
     ),
 )
 

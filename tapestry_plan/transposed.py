@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+from tapestry_plan import adjoints
 from tapestry_plan.graph import Attrs, Op, Shape, Shard, Tensor
 from tapestry_plan.operands import (
     add_op,
@@ -169,6 +170,7 @@ declare(
         "sum",
         numeric,
         attributes=(*WINDOW_ATTRIBUTES, "groups", "output_padding"),
+        adjoint=adjoints.conv_transpose,
     ),
 )
 
