@@ -17,7 +17,7 @@ from weakref import ref
 import msgspec
 import numpy as np
 
-from tapestry_exec.on_numpy import domain_of
+from tapestry_exec.strided import domain_of
 from tapestry_plan import (
     ALIGNMENT_NBYTES,
     HOST,

@@ -8,8 +8,6 @@ renumbers cells across rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import product
 from math import prod
 from types import EllipsisType
 from typing import Any
@@ -17,13 +15,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tapestry_exec.strided import (
+    Ints,
+    Transfer,
+    between,
+    domain_of,
+    filled,
+    linear_offset,
+    outside,
+    packed,
+    row_major,
+    through,
+    unpacked,
+)
 from tapestry_plan import ALIGNMENT_NBYTES, Buffer, Monoid, Shard, aligned, components_of, merged
-from tapestry_sets import AffineMap, Box, Piece, Region, Regions, Run, TooManyPieces, piece_domain
+from tapestry_sets import Box, Piece, Region, TooManyPieces
 
 Array = NDArray[Any]
-Ints = tuple[int, ...]
-Linear = tuple[tuple[int, ...], int]
-"""Coefficients of the view's coordinates and a constant: an element's offset, in elements."""
 
 POISON_FLOAT = 0xFF  # all bits set is a NaN in every IEEE format
 POISON_OTHER = 0xA5
@@ -115,7 +123,7 @@ class NumpyDevice:
             poison = POISON_FLOAT if array.dtype.kind in "fc" else POISON_OTHER
             self.memory[buffer.offset : buffer.offset + buffer.nbytes].fill(poison)
             if buffer.fill is not None:
-                _fill_outside(array, buffer.start, tensor_shape, buffer.fill)
+                _fill(outside(buffer.shape, buffer.start, tensor_shape), array, buffer.fill)
         return array
 
     def _target(self, buffer: Buffer, regions: Sequence[Region]) -> Array:
@@ -135,8 +143,7 @@ class NumpyDevice:
     def copy(self, src: Buffer, dst: Buffer, regions: Sequence[Region]) -> None:
         """Copy cells between two buffers of this device."""
         source, target = self._array(src), self._target(dst, regions)
-        for region in regions:
-            copy_region(source, src.start, target, dst.start, region)
+        carry(between(src.shape, src.start, dst.shape, dst.start, tuple(regions)), source, target)
 
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Sequence[Region]) -> None:
         """Fill cells of a view's block through one of the view's pieces."""
@@ -159,15 +166,9 @@ class NumpyDevice:
         if monoid.is_plain and (fan_in is None or len(parts) <= 2):
             self._merge_in_place(getattr(np, monoid.ufunc), parts, target, output.start, regions)
             return
-        for region in regions:
-            sources = [self._array(part) for part in parts]
-            views = [
-                _aligned_views(target, output.start, source, part.start, region)
-                for source, part in zip(sources, parts, strict=True)
-            ]
-            for pairs in zip(*views, strict=True):
-                state = merged(monoid, np, [components_of(theirs) for _, theirs in pairs], fan_in)
-                pairs[0][0][...] = monoid.unwrap(np, state, attrs)
+        states = [components_of(self.pack(part, regions)) for part in parts]
+        merged_cells = monoid.unwrap(np, merged(monoid, np, states, fan_in), attrs)
+        unpack(np.asarray(merged_cells, target.dtype), target, output.start, regions)
 
     def _merge_in_place(
         self, ufunc: Any, parts: Sequence[Buffer], target: Array, start: Ints, regions: Sequence[Region]
@@ -175,7 +176,8 @@ class NumpyDevice:
         for region in regions:
             for k, part in enumerate(parts):
                 source = self._array(part)
-                for mine, theirs in _aligned_views(target, start, source, part.start, region):
+                parts_cells = between(part.shape, part.start, target.shape, start, (region,))
+                for mine, theirs in _pairs(parts_cells, source, target):
                     if k == 0:
                         mine[...] = theirs
                     else:
@@ -232,8 +234,7 @@ def pack(array: Array, start: Ints, regions: Sequence[Region]) -> Array:
     [4, 6, 8, 10]
     """
     payload = np.empty(sum(region.size for region in regions), array.dtype)
-    for cells, packed in _packed_views(payload, array, start, regions):
-        packed[...] = cells
+    carry(packed(array.shape, start, tuple(regions)), array, payload)
     return payload
 
 
@@ -242,44 +243,38 @@ def unpack(payload: Array, array: Array, start: Ints, regions: Sequence[Region])
     wanted = sum(region.size for region in regions)
     if payload.size != wanted:
         raise ValueError(f"unpack: the payload has {payload.size} cells, the regions have {wanted}")
-    for cells, packed in _packed_views(payload, array, start, regions):
-        cells[...] = packed
+    carry(unpacked(array.shape, start, tuple(regions)), payload, array)
 
 
 def copy_region(source: Array, source_start: Ints, target: Array, target_start: Ints, region: Region) -> None:
     """Copy a region's cells between two contiguous arrays over boxes of the same coordinates."""
-    for mine, theirs in _aligned_views(target, target_start, source, source_start, region):
+    carry(between(source.shape, source_start, target.shape, target_start, (region,)), source, target)
+
+
+def carry(transfers: Sequence[Transfer], source: Array, target: Array) -> None:
+    """Carry strided copies out between two contiguous arrays; NumPy checks that they stay inside.
+
+    Raises
+    ------
+    ValueError
+        When a transfer has guards: here pieces with guards are cut into transfers without.
+    """
+    for mine, theirs in _pairs(transfers, source, target):
         mine[...] = theirs
 
 
-def _packed_views(
-    payload: Array, array: Array, start: Ints, regions: Sequence[Region]
-) -> Iterator[tuple[Array, Array]]:
-    at = 0
-    for region in regions:
-        if region.is_box:
-            cells = array[_slices(region, start)]
-            yield cells, payload[at : at + cells.size].reshape(cells.shape)
-            at += cells.size
-            continue
-        part = payload[at : at + region.size]
-        at += region.size
-        axes = region.grids()
-        strides = row_major(array.shape)
-        ranks = row_major([sum(run.size for run in runs) for runs in axes])
-        for runs in product(*axes):
-            yield _grid_view(array, strides, start, runs), _rank_view(part, ranks, runs)
+def _pairs(transfers: Sequence[Transfer], source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
+    """The views of the target and of the source that belong to each transfer."""
+    for t in transfers:
+        if t.guards:
+            raise ValueError(f"carry: {t} has guards; cut it into transfers without")
+        mine = _strided(target, t.dst_offset, t.dims, t.dst_strides)
+        yield mine, _strided(source, t.src_offset, t.dims, t.src_strides)
 
 
-def _aligned_views(
-    one: Array, one_start: Ints, two: Array, two_start: Ints, region: Region
-) -> Iterator[tuple[Array, Array]]:
-    if region.is_box:
-        yield one[_slices(region, one_start)], two[_slices(region, two_start)]
-        return
-    strides = row_major(one.shape), row_major(two.shape)
-    for runs in product(*region.grids()):
-        yield _grid_view(one, strides[0], one_start, runs), _grid_view(two, strides[1], two_start, runs)
+def _fill(transfers: Sequence[Transfer], target: Array, value: float) -> None:
+    for t in transfers:
+        _strided(target, t.dst_offset, t.dims, t.dst_strides)[...] = value
 
 
 def block_of(array: Array, start: Ints, box: Box) -> Array:
@@ -294,14 +289,6 @@ def contiguous(array: Array) -> Array:
     return array if array.flags.c_contiguous else np.array(array, order="C")
 
 
-def row_major(shape: Sequence[int]) -> Ints:
-    """Strides, in elements, of a contiguous array of this shape."""
-    strides = [1] * len(shape)
-    for k in range(len(shape) - 2, -1, -1):
-        strides[k] = strides[k + 1] * shape[k + 1]
-    return tuple(strides)
-
-
 def _slices(region: Region, start: Ints) -> tuple[slice | EllipsisType, ...]:
     """Where a region that is a box, perhaps empty, lies in an array that begins at `start`.
 
@@ -312,38 +299,10 @@ def _slices(region: Region, start: Ints) -> tuple[slice | EllipsisType, ...]:
     return (*where, ...)
 
 
-def _strided(array: Array, offset: int, dims: Sequence[int], strides: Sequence[int]) -> Array:
+def _strided(array: Array, offset: int, dims: Ints, strides: Ints) -> Array:
     """A view of a contiguous array by offset and strides in elements; NumPy checks that it stays inside."""
     size = array.itemsize
-    return np.ndarray(tuple(dims), array.dtype, array, offset * size, tuple(s * size for s in strides))
-
-
-def _grid_view(array: Array, strides: Ints, start: Ints, runs: Sequence[Run]) -> Array:
-    offset = sum((run.first - a) * s for run, a, s in zip(runs, start, strides, strict=True))
-    dims = [n for run in runs for n, _ in run.levels]
-    steps = [step * s for run, s in zip(runs, strides, strict=True) for _, step in run.levels]
-    return _strided(array, offset, dims, steps)
-
-
-def _rank_view(packed: Array, strides: Ints, runs: Sequence[Run]) -> Array:
-    """The places of a grid's cells in the packed region: consecutive ranks on each axis."""
-    offset = sum(run.rank * s for run, s in zip(runs, strides, strict=True))
-    dims: list[int] = []
-    steps: list[int] = []
-    for run, s in zip(runs, strides, strict=True):
-        counts = [n for n, _ in run.levels]
-        dims += counts
-        steps += [s * inner for inner in row_major(counts)]
-    return _strided(packed, offset, dims, steps)
-
-
-def _fill_outside(array: Array, start: Ints, tensor_shape: Sequence[int], fill: float) -> None:
-    """Set the cells that lie outside the tensor, slab by slab."""
-    for axis, (s, n, extent) in enumerate(zip(start, array.shape, tensor_shape, strict=True)):
-        before, inside = min(max(-s, 0), n), min(max(extent - s, 0), n)
-        lead = (slice(None),) * axis
-        array[(*lead, slice(0, before))] = fill
-        array[(*lead, slice(inside, n))] = fill
+    return np.ndarray(dims, array.dtype, array, offset * size, [s * size for s in strides])
 
 
 def _read_only(view: Array) -> Array:
@@ -372,18 +331,16 @@ def read_view(pieces: Sequence[Piece], sources: Sequence[Array], shape: Sequence
     -------
     array of that shape
     """
-    whole = Region.full(tuple(shape))
+    whole = Box.of(tuple(shape))
     if len(pieces) == 1 and pieces[0].source >= 0 and not pieces[0].guards:
         source = contiguous(sources[pieces[0].source])
-        linear = _linear_offset(pieces[0], Box.of(source.shape))
+        linear = linear_offset(pieces[0], Box.of(source.shape))
         if linear is not None:
-            (runs,) = product(*whole.grids())
-            return _read_only(_linear_view(source, linear, runs).reshape(tuple(shape)))
-    out = np.empty(tuple(shape), dtype)
-    start = (0,) * out.ndim
+            return _read_only(_strided(source, linear[1], whole.shape, linear[0]))
+    out = np.empty(whole.shape, dtype)
     for piece in pieces:
         source = contiguous(sources[piece.source]) if piece.source >= 0 else out
-        read_piece(piece, source, Box.of(source.shape), out, start, whole)
+        read_piece(piece, source, Box.of(source.shape), out, whole.start, Region.full(whole.shape))
     return out
 
 
@@ -402,83 +359,22 @@ def read_piece(piece: Piece, source: Array, source_box: Box, target: Array, targ
     region : Region
         In the view's coordinates.
     """
+    target_box = Box(target_start, target.shape)
+    if piece.fill is not None:
+        fills = filled(piece, target_box, (region,))
+        if fills is not None:
+            _fill(fills, target, piece.fill)
+            return
+    else:
+        transfers = through(piece, source_box, target_box, (region,))
+        if transfers is not None:
+            carry(transfers, source, target)
+            return
     try:
-        cells = (region & domain_of(piece, region.shape)).members
+        cells, guarded = (region & domain_of(piece, region.shape)).members, False
     except TooManyPieces:
-        _read_points(piece, source, source_box, target, target_start, (region,), guarded=True)
-        return
-    if piece.source < 0:
-        for member in cells:
-            for runs in product(*member.grids()):
-                _grid_view(target, row_major(target.shape), target_start, runs)[...] = piece.fill
-        return
-    linear = _linear_offset(piece, source_box)
-    if linear is None:
-        _read_points(piece, source, source_box, target, target_start, cells, guarded=False)
-        return
-    strides = row_major(target.shape)
-    for member in cells:
-        for runs in product(*member.grids()):
-            _grid_view(target, strides, target_start, runs)[...] = _linear_view(source, linear, runs)
-
-
-@lru_cache(maxsize=4096)
-def domain_of(piece: Piece, shape: Ints) -> Regions:
-    """The cells of a view of this shape that read through a piece."""
-    return piece_domain(piece, Box.of(shape))
-
-
-def _linear_view(source: Array, linear: Linear, runs: Sequence[Run]) -> Array:
-    coefficients, offset = linear
-    offset += sum(c * run.first for c, run in zip(coefficients, runs, strict=True))
-    dims = [n for run in runs for n, _ in run.levels]
-    steps = [c * step for c, run in zip(coefficients, runs, strict=True) for _, step in run.levels]
-    return _strided(source, offset, dims, steps)
-
-
-def _linear_offset(piece: Piece, box: Box) -> Linear | None:
-    """The source's element offset as one linear form of the view's coordinates, where it is one.
-
-    It is after affine steps, and after a renumbering at the end whose cells lie in the source's block in the
-    order of their numbers. Otherwise None.
-    """
-    rank = piece.map.in_rank
-    rows: list[tuple[int, ...]] = [tuple(int(i == j) for j in range(rank)) for i in range(rank)]
-    offsets = [0] * rank
-    steps = piece.map.steps
-    for k, step in enumerate(steps):
-        if isinstance(step, AffineMap):
-            rows, offsets = _through(step, rows, offsets, rank)
-            continue
-        if k + 1 < len(steps) or not _in_number_order(box, step.to_shape):
-            return None
-        number = _combined(row_major(step.from_shape), rows, offsets, rank)
-        base = sum(a * s for a, s in zip(box.start, row_major(step.to_shape), strict=True))
-        return number[0], number[1] - base
-    strides = row_major(box.shape)
-    total = _combined(strides, rows, offsets, rank)
-    return total[0], total[1] - sum(a * s for a, s in zip(box.start, strides, strict=True))
-
-
-def _through(
-    step: AffineMap, rows: list[tuple[int, ...]], offsets: list[int], rank: int
-) -> tuple[list[tuple[int, ...]], list[int]]:
-    combined = [_combined(row, rows, offsets, rank) for row in step.matrix]
-    return [row for row, _ in combined], [c + b for (_, c), b in zip(combined, step.offset, strict=True)]
-
-
-def _combined(weights: Sequence[int], rows: Sequence[tuple[int, ...]], offsets: Sequence[int], rank: int) -> Linear:
-    row = tuple(sum(w * r[j] for w, r in zip(weights, rows, strict=True)) for j in range(rank))
-    return row, sum(w * b for w, b in zip(weights, offsets, strict=True))
-
-
-def _in_number_order(box: Box, shape: Sequence[int]) -> bool:
-    """Whether a block of a tensor of this shape is a run of consecutive row-major numbers.
-
-    So it is when, after leading extents of 1, at most one axis is cut and all later ones are whole.
-    """
-    axes = [k for k, n in enumerate(box.shape) if n > 1]
-    return not axes or all(box.shape[k] == shape[k] for k in range(axes[0] + 1, len(shape)))
+        cells, guarded = (region,), True
+    _read_points(piece, source, source_box, target, target_start, cells, guarded)
 
 
 def _read_points(

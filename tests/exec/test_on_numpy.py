@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import product
 from math import prod
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tapestry_exec import NumpyBackend, on_numpy
 from tapestry_exec.on_numpy import NumpyDevice, copy_region, pack, read_piece, read_view, unpack
 from tapestry_plan import MONOIDS, Buffer
-from tapestry_sets import Box, Region, Sett, Stripe, TooManyPieces, View, allocate
+from tapestry_sets import Allocation, Box, Piece, Region, Sett, Stripe, TooManyPieces, View, allocate
 from tests.oracles import memory_for, readers
 from tests.strategies import views
 
@@ -50,7 +51,7 @@ def over(box: Box) -> np.ndarray:
     return np.arange(1, box.size + 1, dtype=np.int64).reshape(box.shape)
 
 
-def around(draw: st.DrawFn, region: Region) -> Box:
+def around(draw: Callable[..., int], region: Region) -> Box:
     """A box that holds a region's box, perhaps with cells around it."""
     margins = [(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in region.shape]
     start = tuple(a - m[0] for a, m in zip(region.start, margins, strict=True))
@@ -135,7 +136,9 @@ def test_read_piece_fills_just_a_region(case: tuple[View, np.ndarray], data: st.
     assert not out.any()
 
 
-def needed_block(view, piece, region, memory):  # type: ignore[no-untyped-def]
+def needed_block(
+    view: View, piece: Piece, region: Region, memory: Mapping[Allocation, np.ndarray]
+) -> tuple[np.ndarray, Box]:
     """The source cells in the bounding box of what the piece reads, found cell by cell."""
     points = [tuple(map(int, p)) for p in region.points()]
     used = [p for p, holds in zip(points, readers(piece, points), strict=True) if holds]
@@ -160,7 +163,8 @@ def test_read_view_point_by_point_agrees(case: tuple[View, np.ndarray]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(on_numpy, "domain_of", shattered)
         patch.setattr(on_numpy, "MAX_POINTS", 7)
-        patch.setattr(on_numpy, "_linear_offset", lambda *_: None)
+        for found_by_strides in ("linear_offset", "through", "filled"):
+            patch.setattr(on_numpy, found_by_strides, lambda *_: None)
         found = read_view(view.pieces, [memory[a] for a in view.allocations], view.shape, "int64")
     np.testing.assert_array_equal(found, expected)
 
