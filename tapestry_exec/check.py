@@ -25,6 +25,7 @@ from tapestry_plan import (
     Buffer,
     Compute,
     Copy,
+    Fetch,
     Free,
     Graph,
     OpNode,
@@ -34,6 +35,7 @@ from tapestry_plan import (
     ShardPlan,
     Signature,
     Source,
+    Spill,
     Step,
     aligned,
     check_partition,
@@ -55,6 +57,10 @@ class Held:
     copied: list[tuple[int, Regions]] = field(default_factory=list)
     """Cells that came from another buffer, with the number of the step."""
     read: list[Regions] = field(default_factory=list)
+    spilled: bool = False
+    """Whether other buffers, or the host, hold the same: then what was copied and read is common to all of them."""
+    fetched: tuple[int, int, int] | None = None
+    """The step that brought it back from the host, and how often it had been read and written to by then."""
 
 
 def check_plan(plan: ShardPlan) -> dict[int, Shard]:
@@ -77,8 +83,9 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
         For values of wrong types and lists of wrong lengths, buffers outside their arenas or over one
         another, steps that use buffers which are not there, regions outside their buffers, cells that are
         read before they are written or written twice, copies of cells that no step reads, parts merged
-        incompletely, outputs that are not covered, and index boxes that do not partition an operator's index
-        space. The message names the step, the operator, the device and the regions.
+        incompletely, outputs that are not covered, index boxes that do not partition an operator's index
+        space, and buffers that are spilled and not fetched, or fetched in vain or from nowhere. The message
+        names the step, the operator, the device and the regions.
 
     Examples
     --------
@@ -123,6 +130,11 @@ class _Follow:
         self.plan, self.graph = plan, plan.graph
         self.buffers: dict[int, Buffer] = {}
         self.live: dict[int, Held] = {}
+        self.host: dict[int, tuple[Held, int]] = {}
+        """What was spilled and is kept, and the last step that wanted it kept."""
+        self.freed: list[Held] = []
+        """Buffers that are gone, though what they held may still be read in others."""
+        self.placed: dict[tuple[str, int], list[Regions]] = {}
         self.places: list[dict[int, tuple[int, int]]] = [{} for _ in range(plan.mesh.size)]
         self.parts: dict[str, dict[int, Box]] = {}
         self.sources: dict[str, Source] = {}
@@ -139,8 +151,11 @@ class _Follow:
             self._step(step)
         self.at = -1
         self._check_outputs()
+        self._check_kept()
         self._check_shards()
         for held in self.live.values():
+            self._check_fetched(held)
+        for held in (*self.live.values(), *self.freed):
             self._check_use(held)
 
     def _fail(self, message: str) -> NoReturn:
@@ -233,7 +248,11 @@ class _Follow:
 
     def _free(self, step: Free) -> None:
         held = self._held(step.buffer)
-        self._check_use(held)
+        self._check_fetched(held)
+        if held.spilled:
+            self.freed.append(held)
+        else:
+            self._check_use(held)
         del self.live[step.buffer], self.places[held.buffer.device][step.buffer]
 
     def _check_use(self, held: Held) -> None:
@@ -242,6 +261,49 @@ class _Follow:
             if not _covered(copied, held.read):
                 self.at = at
                 self._fail(f"copies cells of {_text(copied)} that no later step reads in buffer {held.buffer.id}")
+
+    # -- spilling ----------------------------------------------------------------------------------------
+
+    def _spill(self, step: Spill) -> None:
+        held = self._held(step.buffer)
+        if step.buffer in self.host:
+            self._fail("what was spilled of the buffer is kept already")
+        if not held.cells:
+            self._fail("the buffer holds nothing")
+        held.spilled = True
+        self.host[step.buffer] = Held(held.buffer, list(held.cells), held.copied, held.read, True), self.at
+
+    def _fetch(self, step: Fetch) -> None:
+        target = self._held(step.buffer)
+        if step.spilled not in self.host:
+            self._fail(f"nothing of buffer {step.spilled} is kept in host memory")
+        kept, _ = self.host[step.spilled]
+        for name in ("device", "tensor", "start", "shape", "dtype", "part", "fill"):
+            ours, theirs = getattr(target.buffer, name), getattr(kept.buffer, name)
+            if ours != theirs:
+                self._fail(f"the {name} of buffer {step.buffer} is {ours!r}, that of what was spilled {theirs!r}")
+        if target.cells:
+            self._fail(f"buffer {step.buffer} holds cells already")
+        target.cells, target.copied, target.read, target.spilled = list(kept.cells), kept.copied, kept.read, True
+        target.fetched = self.at, len(target.read), len(target.cells)
+        if step.keep:
+            self.host[step.spilled] = kept, self.at
+        else:
+            del self.host[step.spilled]
+
+    def _check_fetched(self, held: Held) -> None:
+        """What was brought back from the host was read or added to."""
+        if held.fetched is not None and held.fetched[1:] == (len(held.read), len(held.cells)):
+            self.at = held.fetched[0]
+            self._fail(f"no later step reads or writes buffer {held.buffer.id}")
+
+    def _check_kept(self) -> None:
+        """What is in host memory at the end is there for the outputs."""
+        wanted = {number for out in self.plan.outputs for number, _ in (*out.blocks, *out.replicas)}
+        for number, (_, at) in self.host.items():
+            if number not in wanted:
+                self.at = at
+                self._fail(f"no later step fetches what is kept of buffer {number} in host memory")
 
     # -- reading and writing -----------------------------------------------------------------------------
 
@@ -285,6 +347,10 @@ class _Follow:
                 self._compute(step)
             case Reduce():
                 self._reduce(step)
+            case Spill():
+                self._spill(step)
+            case Fetch():
+                self._fetch(step)
             case _:
                 assert_never(step)
 
@@ -300,6 +366,8 @@ class _Follow:
     def _copy(self, step: Copy) -> None:
         target = self._held(step.dst)
         cells = self._regions(step.regions, self._source(target.buffer.tensor).shape)
+        if step.again and (step.src != HOST or step.piece is not None):
+            self._fail("only what comes from the host can be placed again")
         if step.piece is not None:
             self._read_through(step, target, cells)
             return
@@ -308,7 +376,7 @@ class _Follow:
         if step.src == HOST:
             if self.graph.stored[step.tensor].kind == "result" or target.buffer.part != -1:
                 self._fail(f"{step.tensor!r} is an operator's result; only inputs and constants come from the host")
-            self._write(target, cells)
+            self._place(step, target, cells)
             return
         source = self._held(step.src)
         if source is target or source.buffer.tensor != step.tensor:
@@ -317,6 +385,14 @@ class _Follow:
             self._fail(f"copies part {source.buffer.part} into a buffer of part {target.buffer.part}")
         self._read(source, cells)
         self._write(target, cells, copied=True)
+
+    def _place(self, step: Copy, target: Held, cells: Regions) -> None:
+        before = self.placed.setdefault((step.tensor, target.buffer.device), [])
+        if not step.again:
+            before.append(cells)
+        elif not _covered(cells, before):
+            self._fail(f"places {_text(cells)} again, which device {target.buffer.device} did not have before")
+        self._write(target, cells)
 
     def _read_through(self, step: Copy, target: Held, cells: Regions) -> None:
         piece, view = step.piece, self._source(target.buffer.tensor)
@@ -477,7 +553,7 @@ class _Follow:
             for number, region in out.replicas:
                 self._take(out, number, region, found)
             for number, region in out.replicas:
-                held = self._held(number)
+                held = self._kept_or_held(number)
                 if held.buffer.tensor not in found or held.buffer.part != -1:
                     self._fail(f"output {out.name!r}: buffer {number} holds {held.buffer.tensor!r}")
                 self._read(held, self._regions((region,), self.graph.stored[held.buffer.tensor].shape))
@@ -486,9 +562,12 @@ class _Follow:
                 if self._regions(regions, shape).size != prod(shape):
                     self._fail(f"output {out.name!r}: the blocks do not cover {name!r} of shape {shape}")
 
+    def _kept_or_held(self, number: int) -> Held:
+        return self.host[number][0] if number in self.host else self._held(number)
+
     def _take(self, out: Output, number: int, region: Region, stored: Collection[str]) -> str:
         """Read a region of an output, or a replica of it, where it lies; give the name of the stored tensor."""
-        held = self._held(number)
+        held = self._kept_or_held(number)
         tensor = held.buffer.tensor
         if tensor not in stored or held.buffer.part != -1:
             self._fail(f"output {out.name!r}: buffer {number} holds {tensor!r}, part {held.buffer.part}")
@@ -566,7 +645,8 @@ def _wrong_length(plan: ShardPlan) -> str | None:
     """Which list that has one entry for each device has another number of entries."""
     size = plan.mesh.size
     lists: list[tuple[str, Sequence[Any]]] = [
-        (f"plan.{name}", getattr(plan, name)) for name in ("nbytes_received", "nbytes_placed", "peak_nbytes", "flop")
+        (f"plan.{name}", getattr(plan, name))
+        for name in ("nbytes_received", "nbytes_placed", "nbytes_spilled", "peak_nbytes", "flop")
     ]
     for k, stage in enumerate(plan.stages):
         lists += [(f"plan.stages[{k}].{name}", getattr(stage, name)) for name in ("nbytes_received", "flop")]
@@ -607,8 +687,10 @@ def describe(plan: ShardPlan, step: Step) -> str:
         return "the host" if number == HOST else f"buffer {number} on device {devices.get(number, '?')}"
 
     match step:
-        case Alloc() | Free():
+        case Alloc() | Free() | Spill():
             return f"{type(step).__name__.lower()} of {place(step.buffer)}"
+        case Fetch():
+            return f"fetch of what was spilled of buffer {step.spilled} into {place(step.buffer)}"
         case Copy():
             return f"copy of {step.tensor!r} for {step.node!r} from {place(step.src)} to {place(step.dst)}"
         case Compute():

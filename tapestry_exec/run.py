@@ -19,8 +19,23 @@ from numpy.typing import NDArray
 
 from tapestry_exec.check import checked, describe
 from tapestry_exec.evaluate import DIFFERENCE_BOUND, bind, difference, evaluate_with_scale
-from tapestry_exec.on_numpy import NumpyBackend, read_view, unpack
-from tapestry_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Monoid, Op, Reduce, Shard, ShardPlan, Step
+from tapestry_exec.on_numpy import NumpyBackend, pack, read_view, unpack
+from tapestry_plan import (
+    HOST,
+    Alloc,
+    Buffer,
+    Compute,
+    Copy,
+    Fetch,
+    Free,
+    Monoid,
+    Op,
+    Reduce,
+    Shard,
+    ShardPlan,
+    Spill,
+    Step,
+)
 from tapestry_sets import Box, Piece, Region
 
 Array = NDArray[Any]
@@ -50,7 +65,7 @@ class DeviceMemory(Protocol):
     ) -> None: ...
     def launch(
         self,
-        block: Callable[..., None],
+        op: Op,
         inputs: Sequence[tuple[Buffer, Box] | None],
         outputs: Sequence[tuple[Buffer, Box]],
         shard: Shard,
@@ -62,7 +77,11 @@ Device = TypeVar("Device", bound=DeviceMemory)
 
 
 class Backend(Protocol[Device]):
-    """Where plans run: opens devices, carries packed payloads between them, and takes the devices back."""
+    """Where plans run: opens devices, carries packed payloads between them, and takes the devices back.
+
+    What `fetch` gives belongs to the caller for as long as it likes: buffers that are spilled are kept so, and come
+    back through `place` and `unpack`, each as one region that is a whole buffer of any dtype that a plan has.
+    """
 
     name: str
 
@@ -92,7 +111,8 @@ class ResultMismatch(RuntimeError):
 class Event(NamedTuple):
     """One step of a run: times in seconds since the run's first step.
 
-    The kinds are place (inputs and constants from the host), alloc, copy, compute, reduce and free.
+    The kinds are place (inputs and constants from the host), alloc, copy, compute, reduce, free, spill (to the
+    host for want of room) and fetch (back from there).
     """
 
     step: int
@@ -125,6 +145,8 @@ class Run:
     timeline : list of Event
     difference : dict of str to float, optional
         With `verify`: max|difference| / max|reference| of each output.
+    nbytes_spilled : tuple of int
+        By device: bytes to host memory for want of room, and back; zeros where everything fits.
     """
 
     outputs: dict[str, Array] = field(repr=False)
@@ -136,6 +158,7 @@ class Run:
     seconds: float
     timeline: list[Event] = field(repr=False)
     difference: dict[str, float] | None = None
+    nbytes_spilled: tuple[int, ...] = ()
 
     @property
     def nbytes_moved(self) -> int:
@@ -299,6 +322,9 @@ class _Interpreter:
         self.buffers = {buffer.id: buffer for buffer in plan.buffers}
         self.links: Counter[tuple[int, int]] = Counter()
         self.placed = [0] * len(devices)
+        self.spilled = [0] * len(devices)
+        self.kept: dict[int, Array] = {}
+        """What lies in host memory: buffers by the number under which they were spilled."""
         self.flop = [0.0] * len(devices)
         self.timeline: list[Event] = []
 
@@ -315,7 +341,7 @@ class _Interpreter:
                     f"{type(error).__name__}: {error}"
                 ) from error
             now = perf_counter()
-            kind = "place" if isinstance(step, Copy) and step.src == HOST else type(step).__name__.lower()
+            kind = _kind(step)
             self.timeline.append(Event(k, kind, node, device, start - begin, now - start, nbytes))
             if progress is not None and (isinstance(step, Compute) or k + 1 == total):
                 progress(k + 1, total, node)
@@ -333,6 +359,7 @@ class _Interpreter:
             tuple(self.flop),
             seconds,
             self.timeline,
+            nbytes_spilled=tuple(self.spilled),
         )
 
     def _cells(self, k: int, step: Step) -> str:
@@ -360,6 +387,11 @@ class _Interpreter:
                 return step.node, step.device, 0
             case Reduce():
                 return step.node, self._reduce(step), 0
+            case Spill() | Fetch():
+                buffer = self.buffers[step.buffer]
+                nbytes = self._spill(buffer) if isinstance(step, Spill) else self._fetch(step, buffer)
+                self.spilled[buffer.device] += nbytes
+                return buffer.tensor, buffer.device, nbytes
             case _:
                 assert_never(step)
 
@@ -377,7 +409,8 @@ class _Interpreter:
             return 0
         if step.src == HOST:
             payload = self.backend.place(self.host[step.tensor], step.regions)
-            self.placed[target.device] += payload.nbytes
+            counts = self.spilled if step.again else self.placed
+            counts[target.device] += payload.nbytes
             device.unpack(payload, target, step.regions)
             return int(payload.nbytes)
         source = self.buffers[step.src]
@@ -390,6 +423,17 @@ class _Interpreter:
         device.unpack(arrived, target, step.regions)
         return int(payload.nbytes)
 
+    def _spill(self, buffer: Buffer) -> int:
+        payload = self.devices[buffer.device].pack(buffer, (Region.full(buffer.shape, buffer.start),))
+        self.kept[buffer.id] = self.backend.fetch(payload)
+        return int(payload.nbytes)
+
+    def _fetch(self, step: Fetch, buffer: Buffer) -> int:
+        array = self.kept[step.spilled] if step.keep else self.kept.pop(step.spilled)
+        payload = self.backend.place(array.reshape(buffer.shape), (Region.full(buffer.shape),))
+        self.devices[buffer.device].unpack(payload, buffer, (Region.full(buffer.shape, buffer.start),))
+        return int(payload.nbytes)
+
     def _compute(self, step: Compute, shard: Shard) -> None:
         node = self.graph.nodes[step.node]
         op = self.ops[node.op]
@@ -399,7 +443,7 @@ class _Interpreter:
         ]
         outputs = [(self.buffers[n], box) for n, box in zip(step.outputs, shard.output_boxes, strict=True)]
         workspace = None if step.workspace is None else self.buffers[step.workspace]
-        self.devices[step.device].launch(op.block, inputs, outputs, shard, workspace)
+        self.devices[step.device].launch(op, inputs, outputs, shard, workspace)
         self.flop[step.device] += op.flop_per_point(shard.signature, node.attrs) * shard.index.size
 
     def _reduce(self, step: Reduce) -> int:
@@ -422,13 +466,23 @@ class _Interpreter:
             }
             for number, region in output.blocks:
                 buffer = self.buffers[number]
-                payload = self.backend.fetch(self.devices[buffer.device].pack(buffer, (region,)))
+                if number in self.kept:
+                    payload = pack(self.kept[number].reshape(buffer.shape), buffer.start, (region,))
+                else:
+                    payload = self.backend.fetch(self.devices[buffer.device].pack(buffer, (region,)))
                 unpack(payload, whole[buffer.tensor], (0,) * region.rank, (region,))
             arrays = [whole[name] for name in source.stored]
             out[output.name] = (
                 arrays[0] if source.direct else np.array(read_view(source.pieces, arrays, source.shape, source.dtype))
             )
         return out
+
+
+def _kind(step: Step) -> str:
+    """The kind of a step's event."""
+    if isinstance(step, Copy) and step.src == HOST:
+        return "fetch" if step.again else "place"
+    return type(step).__name__.lower()
 
 
 def _compare_counts(plan: ShardPlan, counted: Run) -> None:
@@ -441,6 +495,7 @@ def _compare_counts(plan: ShardPlan, counted: Run) -> None:
     for what, predicted, found in (
         ("received", plan.nbytes_received, counted.nbytes_received),
         ("placed", plan.nbytes_placed, counted.nbytes_placed),
+        ("spilled and fetched", plan.nbytes_spilled, counted.nbytes_spilled),
         ("at most held", plan.peak_nbytes, counted.peak_nbytes),
     ):
         wrong += [
@@ -489,7 +544,7 @@ def write_trace(timeline: Sequence[Event], path: str | Path) -> None:
     ----------
     Chrome's trace event format: complete events ("X") with ts and dur in microseconds.
     """
-    rows = ("compute", "reduce", "copy", "place", "alloc", "free")
+    rows = ("compute", "reduce", "copy", "place", "alloc", "free", "spill", "fetch")
     events = [
         {
             "name": event.node,

@@ -57,6 +57,8 @@ class Mesh:
         Names of the axes, ``x y z …`` by default.
     link, device : Link, Device
         The same for all devices.
+    host : Link
+        Between each device and the host's memory, for each device alone: what spilling takes.
 
     Examples
     --------
@@ -72,6 +74,7 @@ class Mesh:
     names: tuple[str, ...] = ()
     link: Link = field(default_factory=Link)
     device: Device = field(default_factory=Device)
+    host: Link = field(default_factory=Link)
 
     def __post_init__(self) -> None:
         if isinstance(self.shape, str) or not isinstance(self.shape, int | Sequence):

@@ -88,6 +88,8 @@ class Copy(msgspec.Struct, frozen=True, tag="copy"):
         Target buffer.
     regions : tuple of Region
     piece : Piece, optional
+    again : bool
+        From HOST: the device held these cells before, and gave their place up for others (see `spilled`).
     """
 
     node: str
@@ -96,6 +98,7 @@ class Copy(msgspec.Struct, frozen=True, tag="copy"):
     dst: int
     regions: tuple[Region, ...]
     piece: Piece | None = None
+    again: bool = False
 
 
 class Compute(msgspec.Struct, frozen=True, tag="compute"):
@@ -155,7 +158,34 @@ class Reduce(msgspec.Struct, frozen=True, tag="reduce"):
     fan_in: int | None = None
 
 
-Step = Alloc | Copy | Compute | Reduce | Free
+class Spill(msgspec.Struct, frozen=True, tag="spill"):
+    """Copy a whole buffer to host memory, where it is kept under the buffer's number.
+
+    The buffer itself stays; a `Free` gives its place back.
+    """
+
+    buffer: int
+
+
+class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
+    """Fill a buffer with what was spilled of another one of the same device, box and dtype.
+
+    Parameters
+    ----------
+    buffer : int
+        Allocated, and nothing written to it yet.
+    spilled : int
+        The buffer that was spilled.
+    keep : bool
+        Whether the host keeps its copy, for a further `Fetch` or for the plan's outputs.
+    """
+
+    buffer: int
+    spilled: int
+    keep: bool = False
+
+
+Step = Alloc | Copy | Compute | Reduce | Free | Spill | Fetch
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -197,8 +227,8 @@ class Output(msgspec.Struct, frozen=True):
     shape, dtype
         Of the tensor.
     blocks : tuple of (int, Region)
-        Buffers, and the cells of the buffer's stored tensor to take from each; disjoint, and together
-        the whole of each stored tensor.
+        Buffers, on their devices or spilled to the host, and the cells of the buffer's stored tensor to take
+        from each; disjoint, and together the whole of each stored tensor.
     replicas : tuple of (int, Region)
         Further places that the layout asked for fills with the same cells.
     """
@@ -257,6 +287,12 @@ class ShardPlan:
     """No plan of the searched space takes fewer seconds."""
     alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict, repr=False)
     """For each operator, its shardings from the best to the worst, all other operators kept."""
+    nbytes_spilled: tuple[int, ...] = ()
+    """Bytes that each device sends to host memory for want of room, and gets back; zeros if not given."""
+
+    def __post_init__(self) -> None:
+        if not self.nbytes_spilled and isinstance(self.mesh, Mesh):
+            object.__setattr__(self, "nbytes_spilled", (0,) * self.mesh.size)
 
     @property
     def nbytes_moved(self) -> int:
@@ -317,6 +353,7 @@ class ShardPlan:
                 "names": self.mesh.names,
                 "link": [self.mesh.link.latency_seconds, self.mesh.link.nbytes_per_second],
                 "device": [self.mesh.device.flop_per_second, self.mesh.device.memory_nbytes_per_second],
+                "host": [self.mesh.host.latency_seconds, self.mesh.host.nbytes_per_second],
             },
             "placement": {
                 node: {str(d): [[b.start, b.shape] for b in boxes] for d, boxes in places.items()}
@@ -335,6 +372,7 @@ class ShardPlan:
             "seconds": self.seconds,
             "bound": self.bound,
             "alternatives": self.alternatives,
+            "nbytes_spilled": self.nbytes_spilled,
         }
         plain: dict[str, Any] = _plain(body)
         return plain
@@ -377,7 +415,13 @@ class ShardPlan:
         mesh = document["mesh"]
         return cls(
             graph=Graph.from_dict(document["graph"], ops),
-            mesh=Mesh(tuple(mesh["shape"]), tuple(mesh["names"]), Link(*mesh["link"]), Device(*mesh["device"])),
+            mesh=Mesh(
+                tuple(mesh["shape"]),
+                tuple(mesh["names"]),
+                Link(*mesh["link"]),
+                Device(*mesh["device"]),
+                Link(*mesh.get("host", ())),  # documents written before plans could spill have none
+            ),
             placement={
                 node: {
                     int(d): tuple(Box(tuple(start), tuple(shape)) for start, shape in boxes)
@@ -401,6 +445,7 @@ class ShardPlan:
                 node: tuple(_read(Alternative, entry) for entry in entries)
                 for node, entries in document["alternatives"].items()
             },
+            nbytes_spilled=tuple(document.get("nbytes_spilled", ())),
         )
 
 
@@ -429,7 +474,15 @@ def _plain(value: Any) -> Any:
             return value
 
 
-_STEPS = {"alloc": Alloc, "free": Free, "copy": Copy, "compute": Compute, "reduce": Reduce}
+_STEPS = {
+    "alloc": Alloc,
+    "free": Free,
+    "copy": Copy,
+    "compute": Compute,
+    "reduce": Reduce,
+    "spill": Spill,
+    "fetch": Fetch,
+}
 
 
 def _read_step(entry: dict[str, Any]) -> Step:
