@@ -8,14 +8,17 @@ renumbers cells across rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from types import EllipsisType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_exec.strided import (
+    KEPT,
     Ints,
     Transfer,
     between,
@@ -28,13 +31,17 @@ from tapestry_exec.strided import (
     through,
     unpacked,
 )
-from tapestry_plan import ALIGNMENT_NBYTES, Buffer, Monoid, Shard, aligned, components_of, merged
+from tapestry_plan import ALIGNMENT_NBYTES, Buffer, Monoid, Op, Shard, aligned, components_of, merged
 from tapestry_sets import Box, Piece, Region, TooManyPieces
 
 Array = NDArray[Any]
 
 POISON_FLOAT = 0xFF  # all bits set is a NaN in every IEEE format
 POISON_OTHER = 0xA5
+MAX_ITEM_NBYTES = 1 << 20
+"""Runs of cells up to so many bytes are moved as one item; longer ones lose nothing to the loop over them."""
+WORTH_ANOTHER_COPY = 512
+"""Beginning a copy takes about as long as so many turns of a loop."""
 MAX_POINTS = 1 << 20
 """Points whose coordinates are listed at once where a view is no strided copy."""
 
@@ -51,8 +58,8 @@ class NumpyBackend:
     def __init__(self) -> None:
         self._closed: list[list[NDArray[np.uint8]]] = []
 
-    def open(self, nbytes: Sequence[int]) -> list[NumpyDevice]:
-        """One device for each arena size, in bytes."""
+    def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int] = ()) -> list[NumpyDevice]:
+        """One device for each arena size, in bytes; payloads need no room beside them."""
         try:
             kept = self._closed.pop()
         except IndexError:
@@ -143,7 +150,8 @@ class NumpyDevice:
     def copy(self, src: Buffer, dst: Buffer, regions: Sequence[Region]) -> None:
         """Copy cells between two buffers of this device."""
         source, target = self._array(src), self._target(dst, regions)
-        carry(between(src.shape, src.start, dst.shape, dst.start, tuple(regions)), source, target)
+        where = src.shape, src.start, dst.shape, dst.start, tuple(regions)
+        strided_copies(between, source.itemsize, *where).carry(source, target)
 
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Sequence[Region]) -> None:
         """Fill cells of a view's block through one of the view's pieces."""
@@ -173,30 +181,31 @@ class NumpyDevice:
     def _merge_in_place(
         self, ufunc: Any, parts: Sequence[Buffer], target: Array, start: Ints, regions: Sequence[Region]
     ) -> None:
+        first, *others = parts
+        where = first.shape, first.start, target.shape, start, tuple(regions)
+        strided_copies(between, target.itemsize, *where).carry(self._array(first), target)
         for region in regions:
-            for k, part in enumerate(parts):
+            for part in others:
                 source = self._array(part)
-                parts_cells = between(part.shape, part.start, target.shape, start, (region,))
-                for mine, theirs in _pairs(parts_cells, source, target):
-                    if k == 0:
-                        mine[...] = theirs
-                    else:
-                        ufunc(mine, theirs, out=mine)
+                for t in between(part.shape, part.start, target.shape, start, (region,)):
+                    mine = _strided(target, t.dst_offset, t.dims, t.dst_strides)
+                    theirs = _strided(source, t.src_offset, t.dims, t.src_strides)
+                    ufunc(mine, theirs, out=mine)
 
     def launch(
         self,
-        block: Callable[..., None],
+        op: Op,
         inputs: Sequence[tuple[Buffer, Box] | None],
         outputs: Sequence[tuple[Buffer, Box]],
         shard: Shard,
         workspace: Buffer | None,
     ) -> None:
-        """Run a block function on blocks of this device's buffers."""
+        """Run an operator's block function on blocks of this device's buffers."""
         read = [None if item is None else _read_only(self._block(*item)) for item in inputs]
         write = [self._block(*item) for item in outputs]
         scratch = np.empty(0, np.uint8) if workspace is None else self._array(workspace)
         told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, scratch)
-        block(np, read, write, told)
+        op.block(np, read, write, told)
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
         return block_of(self._array(buffer), buffer.start, box)
@@ -233,43 +242,117 @@ def pack(array: Array, start: Ints, regions: Sequence[Region]) -> Array:
     >>> pack(a, (0, 0), [Region.from_slices((3, 4), (slice(1, 3), slice(0, 4, 2)))]).tolist()
     [4, 6, 8, 10]
     """
-    payload = np.empty(sum(region.size for region in regions), array.dtype)
-    carry(packed(array.shape, start, tuple(regions)), array, payload)
+    copies = strided_copies(packed, array.itemsize, array.shape, start, tuple(regions))
+    payload = np.empty(copies.size, array.dtype)
+    copies.carry(array, payload)
     return payload
 
 
 def unpack(payload: Array, array: Array, start: Ints, regions: Sequence[Region]) -> None:
     """Scatter what `pack` gathered from the same regions; ValueError when the sizes differ."""
-    wanted = sum(region.size for region in regions)
-    if payload.size != wanted:
-        raise ValueError(f"unpack: the payload has {payload.size} cells, the regions have {wanted}")
-    carry(unpacked(array.shape, start, tuple(regions)), payload, array)
+    copies = strided_copies(unpacked, array.itemsize, array.shape, start, tuple(regions))
+    if payload.size != copies.size:
+        raise ValueError(f"unpack: the payload has {payload.size} cells, the regions have {copies.size}")
+    copies.carry(payload, array)
 
 
 def copy_region(source: Array, source_start: Ints, target: Array, target_start: Ints, region: Region) -> None:
     """Copy a region's cells between two contiguous arrays over boxes of the same coordinates."""
-    carry(between(source.shape, source_start, target.shape, target_start, (region,)), source, target)
+    where = source.shape, source_start, target.shape, target_start, (region,)
+    strided_copies(between, source.itemsize, *where).carry(source, target)
 
 
-def carry(transfers: Sequence[Transfer], source: Array, target: Array) -> None:
-    """Carry strided copies out between two contiguous arrays; NumPy checks that they stay inside.
+class _Views(NamedTuple):
+    """Equal strided views of two arrays, for the constructor of NumPy's arrays; offsets and strides in bytes.
+
+    An item is a cell, or a whole run of cells that lies together on both sides: NumPy moves it at once, where
+    it would begin a loop for each run.
+    """
+
+    item: np.dtype[Any] | None
+    dims: Ints
+    src_offset: int
+    src_strides: Ints
+    dst_offset: int
+    dst_strides: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class StridedCopies:
+    """Transfers as NumPy carries them out."""
+
+    views: tuple[_Views, ...]
+    size: int
+    """Cells in all."""
+
+    def carry(self, source: Array, target: Array) -> None:
+        """Copy between two contiguous arrays; NumPy checks that it stays inside them.
+
+        Raises
+        ------
+        TypeError
+            When their dtypes differ: cells are copied, not converted.
+        """
+        if source.dtype != target.dtype:
+            raise TypeError(f"carry: cells are {source.dtype}, the target's are {target.dtype}; convert them first")
+        for mine, theirs in self.pairs(source, target):
+            mine[...] = theirs
+
+    def pairs(self, source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
+        """The views of the target and of the source that belong together."""
+        for item, dims, src_offset, src_strides, dst_offset, dst_strides in self.views:
+            yield (
+                np.ndarray(dims, item or target.dtype, target, dst_offset, dst_strides),
+                np.ndarray(dims, item or source.dtype, source, src_offset, src_strides),
+            )
+
+
+@lru_cache(maxsize=KEPT)
+def strided_copies(form: Callable[..., tuple[Transfer, ...]], itemsize: int, *where: Any) -> StridedCopies:
+    """What a function of `strided` gives for arguments, as copies of items of so many bytes.
 
     Raises
     ------
     ValueError
         When a transfer has guards: here pieces with guards are cut into transfers without.
     """
-    for mine, theirs in _pairs(transfers, source, target):
-        mine[...] = theirs
+    transfers = form(*where)
+    guarded = next((t for t in transfers if t.guards), None)
+    if guarded is not None:
+        raise ValueError(f"strided_copies: {guarded} has guards; cut it into transfers without")
+    views = tuple(view for t in transfers for view in _ordered(_in_runs(t, itemsize)))
+    return StridedCopies(views, sum(t.size for t in transfers))
 
 
-def _pairs(transfers: Sequence[Transfer], source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
-    """The views of the target and of the source that belong to each transfer."""
-    for t in transfers:
-        if t.guards:
-            raise ValueError(f"carry: {t} has guards; cut it into transfers without")
-        mine = _strided(target, t.dst_offset, t.dims, t.dst_strides)
-        yield mine, _strided(source, t.src_offset, t.dims, t.src_strides)
+def _in_runs(t: Transfer, itemsize: int) -> _Views:
+    """A transfer in bytes; the dimension of which the cells lie together on both sides becomes part of the item."""
+    along = [k for k in range(len(t.dims)) if t.src_strides[k] == t.dst_strides[k] == 1]
+    nbytes = t.dims[along[0]] * itemsize if along else 0
+    item = None
+    kept = list(range(len(t.dims)))
+    if len(kept) > 1 and 0 < nbytes <= MAX_ITEM_NBYTES:
+        item = np.dtype((np.void, nbytes))
+        kept.remove(along[0])
+    return _Views(
+        item,
+        tuple(t.dims[k] for k in kept),
+        t.src_offset * itemsize,
+        tuple(t.src_strides[k] * itemsize for k in kept),
+        t.dst_offset * itemsize,
+        tuple(t.dst_strides[k] * itemsize for k in kept),
+    )
+
+
+def _ordered(views: _Views) -> Iterator[_Views]:
+    """Two copies where NumPy's innermost loop would have two turns only; it goes along the target's least stride."""
+    last = min(range(len(views.dims)), key=lambda k: abs(views.dst_strides[k]), default=None)
+    if last is None or views.dims[last] != 2 or prod(views.dims) < 2 * WORTH_ANOTHER_COPY:
+        yield views
+        return
+    dims, src, dst = (seq[:last] + seq[last + 1 :] for seq in (views.dims, views.src_strides, views.dst_strides))
+    for k in range(2):
+        src_offset = views.src_offset + k * views.src_strides[last]
+        yield _Views(views.item, dims, src_offset, src, views.dst_offset + k * views.dst_strides[last], dst)
 
 
 def _fill(transfers: Sequence[Transfer], target: Array, value: float) -> None:
@@ -366,38 +449,38 @@ def read_piece(piece: Piece, source: Array, source_box: Box, target: Array, targ
             _fill(fills, target, piece.fill)
             return
     else:
-        transfers = through(piece, source_box, target_box, (region,))
-        if transfers is not None:
-            carry(transfers, source, target)
+        where = piece, source_box, target_box, (region,)
+        if through(*where) is not None:
+            strided_copies(through, source.itemsize, *where).carry(source, target)
             return
-    try:
-        cells, guarded = (region & domain_of(piece, region.shape)).members, False
-    except TooManyPieces:
-        cells, guarded = (region,), True
-    _read_points(piece, source, source_box, target, target_start, cells, guarded)
-
-
-def _read_points(
-    piece: Piece,
-    source: Array,
-    source_box: Box,
-    target: Array,
-    target_start: Ints,
-    cells: Sequence[Region],
-    guarded: bool,
-) -> None:
-    """The general way: list the cells' coordinates, in bounded chunks, and evaluate the chain on them."""
     flat_source, flat_target = source.reshape(-1), target.reshape(-1)
-    for region in cells:
-        for points in _point_chunks(region):
+    for at, read in index_pairs(piece, source_box, target_box, (region,)):
+        flat_target[at] = piece.fill if read is None else flat_source[read]
+
+
+def index_pairs(
+    piece: Piece, source_box: Box, target_box: Box, regions: Sequence[Region]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64] | None]]:
+    """The general way to read through a piece: numbers of cells in the target's and in the source's block.
+
+    The cells' coordinates are listed, in bounded chunks, and the chain is evaluated on them. A constant piece reads
+    no cells: None.
+    """
+    strides = np.array(row_major(target_box.shape), np.int64)
+    for region in regions:
+        try:
+            cells, guarded = (region & domain_of(piece, region.shape)).members, False
+        except TooManyPieces:
+            cells, guarded = (region,), True
+        for points in (points for member in cells for points in _point_chunks(member)):
             if guarded:
                 points = points[_guards_hold(piece, points)]
-            at = (points - np.array(target_start, np.int64)) @ np.array(row_major(target.shape), np.int64)
+            at = (points - np.array(target_box.start, np.int64)) @ strides
             if piece.source < 0:
-                flat_target[at] = piece.fill
+                yield at, None
                 continue
             read = piece.map.apply_array(points) - np.array(source_box.start, np.int64)
-            flat_target[at] = flat_source[read @ np.array(row_major(source.shape), np.int64)]
+            yield at, read @ np.array(row_major(source_box.shape), np.int64)
 
 
 def _guards_hold(piece: Piece, points: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -1,0 +1,178 @@
+"""Order on devices that work ahead of the host: lanes, marks in them, and who used which bytes last.
+
+A lane is a stream. Each operation in it leaves a mark, an event recorded behind it. Whoever uses the same bytes in
+another lane first waits for the marks that were left on them: a reader for the last writer, a writer for the readers
+too. Memory that is given back keeps its marks, so that whoever takes the place waits as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+
+class Mark(NamedTuple):
+    """An operation in a lane: the lane, its number there, and the event recorded behind it."""
+
+    lane: Lane
+    number: int
+    event: Any
+
+
+class Lane:
+    """One stream, and how far it has waited for others.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    stream : stream of the array library
+    new_event : callable
+        ``() -> event``
+    """
+
+    def __init__(self, name: str, stream: Any, new_event: Any) -> None:
+        self.name, self.stream = name, stream
+        self._new_event = new_event
+        self._number = 0
+        self._waited: dict[Lane, int] = {}
+        self._events: list[Any] = []
+
+    def after(self, marks: Iterable[Mark]) -> None:
+        """Let what comes next in this lane wait for operations in others."""
+        for mark in marks:
+            if mark.lane is self or self._waited.get(mark.lane, 0) >= mark.number:
+                continue
+            self.stream.wait_event(mark.event)
+            self._waited[mark.lane] = mark.number
+
+    def mark(self) -> Mark:
+        """Leave a mark behind what was put into this lane so far."""
+        if self._number == len(self._events):
+            self._events.append(self._new_event())
+        event = self._events[self._number]
+        event.record(self.stream)
+        self._number += 1
+        return Mark(self, self._number, event)
+
+    def restart(self) -> None:
+        """Forget all marks and use their events again; everything in the lanes must be done."""
+        self._number = 0
+        self._waited.clear()
+
+
+class Uses:
+    """Marks of the last operations that wrote and read a piece of memory."""
+
+    __slots__ = ("reads", "writes")
+
+    def __init__(self, before: Iterable[Mark] = ()) -> None:
+        self.writes: list[Mark] = list(before)
+        self.reads: list[Mark] = []
+
+    def read(self, mark: Mark) -> None:
+        """Note an operation that read, in a lane that waited for `writes`."""
+        self.reads.append(mark)
+
+    def wrote(self, mark: Mark) -> None:
+        """Note an operation that wrote, in a lane that waited for `all`."""
+        self.writes, self.reads = [mark], []
+
+    @property
+    def all(self) -> list[Mark]:
+        """What a writer waits for."""
+        return self.writes + self.reads
+
+
+class Ground:
+    """Stretches of memory, and who used their bytes last.
+
+    Examples
+    --------
+    >>> ground = Ground()
+    >>> ground.leave(0, 64, Uses(["a"])); ground.leave(64, 128, Uses(["b"]))
+    >>> ground.take(32, 96)
+    ['a', 'b']
+    >>> ground.take(0, 128)
+    ['a', 'b']
+    >>> ground.take(0, 128)
+    []
+    """
+
+    def __init__(self) -> None:
+        self._left: list[tuple[int, int, Uses]] = []
+
+    def leave(self, start: int, stop: int, uses: Uses) -> None:
+        """Say who used bytes; marks that are left in `uses` later on count too."""
+        if start < stop:
+            self._left.append((start, stop, uses))
+
+    def take(self, start: int, stop: int) -> list[Any]:
+        """Marks to wait for before bytes are used anew; what was said of bytes beside them stays."""
+        found: list[Any] = []
+        kept: list[tuple[int, int, Uses]] = []
+        for a, b, uses in self._left:
+            if b <= start or stop <= a:
+                kept.append((a, b, uses))
+                continue
+            found += uses.all
+            kept += [(x, y, uses) for x, y in ((a, min(b, start)), (max(a, stop), b)) if x < y]
+        self._left = kept
+        return found
+
+    def restart(self) -> None:
+        """Forget everything; all that was put into lanes must be done."""
+        self._left.clear()
+
+
+class Slot(NamedTuple):
+    """A stretch of a ring: where it begins, its length in bytes, and who uses it."""
+
+    offset: int
+    nbytes: int
+    uses: Uses
+
+
+class Ring:
+    """Memory that is handed out in turns: what is taken next lies behind what was taken last.
+
+    Parameters
+    ----------
+    nbytes : int
+        Its size; no single slot is larger. Two that are in use at once must fit together.
+    alignment : int
+        In bytes.
+
+    Examples
+    --------
+    >>> ring = Ring(256)
+    >>> [ring.take(100).offset for _ in range(4)]
+    [0, 128, 0, 128]
+    """
+
+    def __init__(self, nbytes: int, alignment: int = 64) -> None:
+        self.nbytes, self._alignment = nbytes, alignment
+        self._next = 0
+        self._ground = Ground()
+
+    def take(self, nbytes: int) -> Slot:
+        """A slot; its uses begin with the marks of what lay there before.
+
+        Raises
+        ------
+        ValueError
+            When the ring is smaller than what is asked for.
+        """
+        size = -(-nbytes // self._alignment) * self._alignment
+        if size > self.nbytes:
+            raise ValueError(f"a payload of {nbytes:,} B is asked for; the ring for payloads has {self.nbytes:,} B")
+        start = self._next if self._next + size <= self.nbytes else 0
+        uses = Uses(self._ground.take(start, start + size))
+        self._ground.leave(start, start + size, uses)
+        self._next = start + size
+        return Slot(start, size, uses)
+
+    def restart(self) -> None:
+        """Forget all slots; everything that uses them must be done."""
+        self._ground.restart()
+        self._next = 0
