@@ -65,7 +65,7 @@ class NumpyBackend:
         except IndexError:
             kept = []
         kept += [np.empty(0, np.uint8)] * (len(nbytes) - len(kept))
-        arenas = [arena if arena.nbytes >= n else _aligned_bytes(n) for arena, n in zip(kept, nbytes, strict=False)]
+        arenas = [arena if arena.nbytes >= n else aligned_bytes(n) for arena, n in zip(kept, nbytes, strict=False)]
         return [NumpyDevice(arena) for arena in arenas]
 
     def close(self, devices: Sequence[NumpyDevice]) -> None:
@@ -211,7 +211,7 @@ class NumpyDevice:
         return block_of(self._array(buffer), buffer.start, box)
 
 
-def _aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
+def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
     raw = np.empty(nbytes + ALIGNMENT_NBYTES, np.uint8)
     skip = -raw.ctypes.data % ALIGNMENT_NBYTES
     return raw[skip : skip + nbytes]
