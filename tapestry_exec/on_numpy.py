@@ -58,6 +58,9 @@ class NumpyBackend:
     def __init__(self) -> None:
         self._closed: list[list[NDArray[np.uint8]]] = []
 
+    def check(self, ops: Sequence[Op]) -> None:
+        """Refuse, before the first step, operators that do not run here; all do."""
+
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int] = ()) -> list[NumpyDevice]:
         """One device for each arena size, in bytes; payloads need no room beside them."""
         try:

@@ -85,7 +85,8 @@ class Backend(Protocol[Device]):
 
     name: str
 
-    def open(self, nbytes: Sequence[int]) -> Sequence[Device]: ...
+    def check(self, ops: Sequence[Op]) -> None: ...
+    def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int]) -> Sequence[Device]: ...
     def close(self, devices: Sequence[Device]) -> None: ...
     def place(self, array: Array, regions: Sequence[Region]) -> Payload: ...
     def move(self, payload: Payload, src: int, dst: int) -> Payload: ...
@@ -243,7 +244,8 @@ def run(
     if trace is not None:
         check_target(trace, "trace")
     known = {**shard_plan.graph.ops, **(ops or {})}
-    devices = engine.open(capacity)
+    engine.check([known[node.op] for node in shard_plan.graph.nodes.values()])
+    devices = engine.open(capacity, _payloads(shard_plan))
     try:
         result = _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
     finally:
@@ -301,6 +303,29 @@ def _capacity(plan: ShardPlan, memory: int | None) -> list[int]:
                 f"run: device {device} needs an arena of {nbytes:,} B, more than memory={memory:,} B; "
                 "plan for more devices or with less memory"
             )
+    return out
+
+
+def _payloads(plan: ShardPlan) -> list[int]:
+    """Bytes of the largest payload that each device packs or unpacks."""
+    buffers = {buffer.id: buffer for buffer in plan.buffers}
+    out = [0] * plan.mesh.size
+
+    def seen(number: int, regions: Sequence[Region] | None) -> None:
+        buffer = buffers[number]
+        itemsize = np.dtype(buffer.dtype).itemsize
+        nbytes = buffer.nbytes if regions is None else sum(region.size for region in regions) * itemsize
+        out[buffer.device] = max(out[buffer.device], nbytes)
+
+    for step in plan.steps:
+        if isinstance(step, Spill | Fetch):
+            seen(step.buffer, None)
+        elif isinstance(step, Copy) and step.piece is None:
+            for number in (step.dst, *((step.src,) if step.src != HOST else ())):
+                seen(number, step.regions)
+    for output in plan.outputs:
+        for number, region in output.blocks:
+            seen(number, (region,))
     return out
 
 
