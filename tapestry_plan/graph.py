@@ -162,6 +162,8 @@ class Op:
     adjoint : callable, optional
         ``(Backward) -> gradients``: for each input the gradient that it receives, or None; a gradient of a larger shape
         is summed to the input's. Without it, gradients go through the first expansion.
+    host_only : bool
+        Whether the block needs NumPy arrays: then it runs on no GPU.
     """
 
     name: str
@@ -174,6 +176,7 @@ class Op:
     attributes: tuple[str, ...] = ()
     expansions: tuple[Expansion, ...] = ()
     adjoint: Callable[[Backward], Sequence[Tensor | None]] | None = None
+    host_only: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.reduction, str) and self.reduction not in MONOIDS:
