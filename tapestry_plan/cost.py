@@ -127,8 +127,7 @@ class RegionTable:
         """Sizes of intersections of sets of an axis that are no intervals: each combination is counted once."""
         base = len(self._axis_spans[axis])
         if base ** len(ids) > MAX_CODES:
-            unique, inverse = np.unique(np.stack(ids, axis=-1), axis=0, return_inverse=True)
-            return np.array([self._common(axis, row) for row in unique.tolist()], np.int64)[inverse.reshape(-1)]
+            return self._counted_sparsely(axis, ids)
         codes = reduce(lambda code, i: code * base + i, ids)
         table = np.zeros(base ** len(ids), np.int64)
         table[codes] = 1
@@ -136,6 +135,15 @@ class RegionTable:
             table[code] = self._common(axis, row_major((base,) * len(ids), code))
         counted: Int = table[codes]
         return counted
+
+    def _counted_sparsely(self, axis: int, ids: Sequence[Int]) -> Int:
+        """As `_counted`, where most combinations do not occur: set by set, those that do are numbered anew."""
+        base = len(self._axis_spans[axis])
+        rows, codes = np.arange(base)[:, None], ids[0]
+        for i in ids[1:]:
+            found, codes = _renumbered(codes * base + i, len(rows) * base)
+            rows = np.column_stack([rows[found // base], found % base])
+        return np.array([self._common(axis, row) for row in rows.tolist()], np.int64)[codes]
 
     def _common(self, axis: int, row: Sequence[int]) -> int:
         """Cells that some sets of an axis share, in closed form."""
@@ -145,6 +153,16 @@ class RegionTable:
             chosen = [sett for k in sorted(key[1]) if (sett := sets[k]) is not None]
             self._counts[key] = 0 if 0 in row else _count(chosen, self._extents[axis])
         return self._counts[key]
+
+
+def _renumbered(codes: Int, many: int) -> tuple[Int, Int]:
+    """The distinct ones of some codes below `many`, ascending, and for each code its number among them."""
+    if many > MAX_CODES:
+        found, numbers = np.unique(codes, return_inverse=True)
+        return found, numbers.reshape(codes.shape)
+    occurs = np.zeros(many, bool)
+    occurs[codes] = True
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[codes]
 
 
 def _count(sets: Sequence[Sett], extent: int) -> int:
