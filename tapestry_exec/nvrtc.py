@@ -1,0 +1,196 @@
+"""NVRTC through ctypes: CUDA C++ to machine code for any architecture, on machines without a GPU or a driver."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+SUCCESS, COMPILATION_FAILED = 0, 6
+"""Values of nvrtcResult."""
+MAJORS = 13, 12
+"""Majors of the library that are looked for, the newest first."""
+
+
+class CompileError(ValueError):
+    """A source that does not compile.
+
+    Attributes
+    ----------
+    log : str
+        What the compiler said.
+    line : int or None
+        Of the first error, where it names one.
+    """
+
+    def __init__(self, message: str, log: str, line: int | None) -> None:
+        super().__init__(message)
+        self.log = log
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one entry takes of a multiprocessor.
+
+    Parameters
+    ----------
+    registers : int
+        Of each thread.
+    spill_nbytes : int
+        Bytes of registers that are stored to memory, for each thread.
+    stack_nbytes : int
+        Bytes of local memory, for each thread.
+    shared_nbytes : int
+        Bytes of static shared memory, for each block.
+    """
+
+    registers: int
+    spill_nbytes: int
+    stack_nbytes: int
+    shared_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Machine code of a source.
+
+    Parameters
+    ----------
+    cubin : bytes
+    log : str
+        What the compiler said.
+    usage : mapping of str to Usage
+        By entry.
+    """
+
+    cubin: bytes
+    log: str
+    usage: Mapping[str, Usage]
+
+
+def compile_cubin(source: str, arch: str, options: Sequence[str] = (), name: str = "kernels.cu") -> Compiled:
+    """Compile CUDA C++ to machine code.
+
+    Parameters
+    ----------
+    source : str
+    arch : str
+        For instance "sm_90".
+    options : sequence of str
+        Of NVRTC.
+    name : str
+        What the source is called in the log.
+
+    Returns
+    -------
+    Compiled
+
+    Raises
+    ------
+    CompileError
+        If it does not compile, or an option or the architecture is unknown.
+    FileNotFoundError
+        If no library is found.
+
+    Examples
+    --------
+    >>> done = compile_cubin('extern "C" __global__ void one(int* x) { *x = 1; }', "sm_90")
+    >>> done.cubin[:4], done.usage["one"].spill_nbytes
+    (b'\\x7fELF', 0)
+
+    References
+    ----------
+    NVIDIA, "NVRTC", https://docs.nvidia.com/cuda/nvrtc/.
+    """
+    lib = library()
+    program = ctypes.c_void_p()
+    code = lib.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), 0, None, None)
+    _check(lib, code, "nvrtcCreateProgram")
+    try:
+        flags = [f"-arch={arch}", "--ptxas-options=-v", *options]
+        array = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
+        code = lib.nvrtcCompileProgram(program, len(flags), array)
+        log = _text(lib, program, "nvrtcGetProgramLog").decode(errors="replace")
+        if code != SUCCESS:
+            raise _failure(name, arch, lib.nvrtcGetErrorString(code).decode(), log)
+        return Compiled(_text(lib, program, "nvrtcGetCUBIN", sized="nvrtcGetCUBINSize"), log, usage_of(log))
+    finally:
+        lib.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _failure(name: str, arch: str, code: str, log: str) -> CompileError:
+    found = re.search(rf"^{re.escape(name)}\((\d+)\): error: ?(.*)", log, re.MULTILINE)
+    if found is None:
+        return CompileError(f"{name} for {arch}: {code}: {log.strip()}", log, None)
+    line = int(found[1])
+    return CompileError(f"{name} for {arch}, line {line}: {found[2]}\n{log.strip()}", log, line)
+
+
+def usage_of(log: str) -> Mapping[str, Usage]:
+    """Usage by entry, from what ptxas says under ``-v``.
+
+    Examples
+    --------
+    >>> usage_of('''ptxas info    : Compiling entry function 'f' for 'sm_90'
+    ... ptxas info    : Function properties for f
+    ...     8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
+    ... ptxas info    : Used 24 registers, used 1 barriers, 1024 bytes smem''')["f"]
+    Usage(registers=24, spill_nbytes=4, stack_nbytes=8, shared_nbytes=1024)
+    """
+    found = {}
+    for part in re.split(r"Compiling entry function ", log)[1:]:
+        entry = re.match(r"'(.+?)'", part)
+        stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores", part)
+        used = re.search(r"Used (\d+) registers(.*)", part)
+        if entry is None or stack is None or used is None:
+            raise ValueError(f"ptxas's words are not understood: {part[:300]!r}")
+        shared = re.search(r"(\d+) bytes smem", used[2])
+        found[entry[1]] = Usage(int(used[1]), int(stack[2]), int(stack[1]), int(shared[1]) if shared else 0)
+    return MappingProxyType(found)
+
+
+def _check(lib: ctypes.CDLL, code: int, what: str) -> None:
+    if code != SUCCESS:
+        raise RuntimeError(f"{what}: {lib.nvrtcGetErrorString(code).decode()}")
+
+
+def _text(lib: ctypes.CDLL, program: ctypes.c_void_p, getter: str, sized: str = "nvrtcGetProgramLogSize") -> bytes:
+    size = ctypes.c_size_t()
+    _check(lib, getattr(lib, sized)(program, ctypes.byref(size)), sized)
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(lib, getattr(lib, getter)(program, buffer), getter)
+    return buffer.raw if sized == "nvrtcGetCUBINSize" else buffer.value
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The library, from the wheel ``nvidia-cuda-nvrtc`` or a CUDA toolkit; FileNotFoundError where there is none."""
+    tried = []
+    for candidate in [*_of_wheels(), *(f"libnvrtc.so.{major}" for major in MAJORS)]:
+        try:
+            lib = ctypes.CDLL(candidate)
+        except OSError as error:
+            tried.append(f"{candidate}: {error}")
+            continue
+        lib.nvrtcGetErrorString.restype = ctypes.c_char_p
+        return lib
+    raise FileNotFoundError(
+        "NVRTC, the CUDA compiler library, is not found; pip install 'nvidia-cuda-nvrtc>=13' (Linux), or put a CUDA "
+        "toolkit's lib64 on LD_LIBRARY_PATH. Tried " + "; ".join(tried)
+    )
+
+
+def _of_wheels() -> list[str]:
+    """Libraries in the namespace package ``nvidia``, the newest major first."""
+    roots = [Path(entry) / "nvidia" for entry in sys.path if entry]
+    found = []
+    for major in MAJORS:
+        for root in roots:
+            found += sorted(str(path) for path in root.glob(f"*/lib/libnvrtc.so.{major}"))
+    return found
