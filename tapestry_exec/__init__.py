@@ -7,14 +7,13 @@ from tapestry_exec.run import (
     BACKENDS,
     Backend,
     DeviceMemory,
-    Event,
     ResultMismatch,
     Run,
     StepFailed,
     TransferMismatch,
     run,
-    write_trace,
 )
+from tapestry_exec.trace import Event, Phase, write_trace
 
 __all__ = [
     "BACKENDS",
@@ -24,6 +23,7 @@ __all__ = [
     "Event",
     "InvalidPlan",
     "NumpyBackend",
+    "Phase",
     "ResultMismatch",
     "Run",
     "StepFailed",

@@ -22,10 +22,9 @@ from tapestry_exec.run import (
     Run,
     StepFailed,
     TransferMismatch,
-    check_target,
-    replacing,
     run,
 )
+from tapestry_exec.trace import check_target, replacing
 from tapestry_plan import (
     Graph,
     Mesh,

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from secrets import token_hex
 from time import perf_counter
-from typing import IO, Any, NamedTuple, Protocol, TypeVar, assert_never
+from typing import Any, Protocol, TypeVar, assert_never
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -20,6 +16,7 @@ from numpy.typing import NDArray
 from tapestry_exec.check import checked, describe
 from tapestry_exec.evaluate import DIFFERENCE_BOUND, bind, difference, evaluate_with_scale
 from tapestry_exec.on_numpy import NumpyBackend, pack, read_view, unpack
+from tapestry_exec.trace import Event, Phase, check_target, write_trace
 from tapestry_plan import (
     HOST,
     Alloc,
@@ -109,22 +106,6 @@ class ResultMismatch(RuntimeError):
     """A sharded run and the unsharded run differ by more than rounding."""
 
 
-class Event(NamedTuple):
-    """One step of a run: times in seconds since the run's first step.
-
-    The kinds are place (inputs and constants from the host), alloc, copy, compute, reduce, free, spill (to the
-    host for want of room) and fetch (back from there).
-    """
-
-    step: int
-    kind: str
-    node: str
-    device: int
-    start: float
-    seconds: float
-    nbytes: int
-
-
 @dataclass(frozen=True)
 class Run:
     """What a run gave, and what it took; every number was counted, none is taken from the plan.
@@ -170,6 +151,31 @@ class Run:
     def seconds_placing(self) -> float:
         """Seconds before the first step that works on inputs and constants where they were placed."""
         return next((event.start for event in self.timeline if event.kind not in ("alloc", "place")), self.seconds)
+
+    @property
+    def seconds_by_kind(self) -> dict[str, float]:
+        """Seconds of the steps by kind, as the host saw them; copies between devices as pack, move and unpack.
+
+        Where devices work ahead of the host, these are seconds of launching the work.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> x = g.input("x", (6,))
+        >>> _ = g.output(g.op("add", x, x.flip(0), name="a"), "y")
+        >>> r = run(plan(g, Mesh(2), fix={"a": {"i0": 2}}), {"x": np.ones(6, np.float32)})
+        >>> sorted(r.seconds_by_kind)
+        ['alloc', 'compute', 'copy', 'free', 'place']
+        """
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for event in self.timeline:
+            rest = event.seconds
+            for phase in event.phases:
+                seconds[phase.kind] += phase.seconds
+                rest -= phase.seconds
+            seconds[event.kind] += rest
+        return dict(seconds)
 
 
 def run(
@@ -352,14 +358,15 @@ class _Interpreter:
         """What lies in host memory: buffers by the number under which they were spilled."""
         self.flop = [0.0] * len(devices)
         self.timeline: list[Event] = []
+        self.begin = 0.0
 
     def run(self, progress: Progress | None) -> Run:
-        begin = perf_counter()
+        begin = self.begin = perf_counter()
         total = len(self.plan.steps)
         for k, step in enumerate(self.plan.steps):
             start = perf_counter()
             try:
-                node, device, nbytes = self._step(k, step)
+                node, device, nbytes, phases = self._step(k, step)
             except Exception as error:
                 raise StepFailed(
                     f"step {k} ({describe(self.plan, step)}{self._cells(k, step)}) failed: "
@@ -367,7 +374,7 @@ class _Interpreter:
                 ) from error
             now = perf_counter()
             kind = _kind(step)
-            self.timeline.append(Event(k, kind, node, device, start - begin, now - start, nbytes))
+            self.timeline.append(Event(k, kind, node, device, start - begin, now - start, nbytes, phases))
             if progress is not None and (isinstance(step, Compute) or k + 1 == total):
                 progress(k + 1, total, node)
         self.backend.synchronize()
@@ -394,29 +401,29 @@ class _Interpreter:
             return f", input blocks (start, stop) {boxes}"
         return f", regions {list(step.regions)}" if isinstance(step, Copy | Reduce) else ""
 
-    def _step(self, k: int, step: Step) -> tuple[str, int, int]:
-        """Run one step; give its operator, its device and the bytes that it moved."""
+    def _step(self, k: int, step: Step) -> tuple[str, int, int, tuple[Phase, ...]]:
+        """Run one step; give its operator, its device, the bytes that it moved and the phases of a copy."""
         match step:
             case Alloc():
                 buffer = self.buffers[step.buffer]
                 self.devices[buffer.device].alloc(buffer, self._shape(buffer.tensor, buffer.shape))
-                return buffer.tensor, buffer.device, buffer.nbytes
+                return buffer.tensor, buffer.device, buffer.nbytes, ()
             case Free():
                 buffer = self.buffers[step.buffer]
                 self.devices[buffer.device].free(buffer)
-                return buffer.tensor, buffer.device, buffer.nbytes
+                return buffer.tensor, buffer.device, buffer.nbytes, ()
             case Copy():
-                return step.node, self.buffers[step.dst].device, self._copy(step)
+                return step.node, self.buffers[step.dst].device, *self._copy(step)
             case Compute():
                 self._compute(step, self.shards[k])
-                return step.node, step.device, 0
+                return step.node, step.device, 0, ()
             case Reduce():
-                return step.node, self._reduce(step), 0
+                return step.node, self._reduce(step), 0, ()
             case Spill() | Fetch():
                 buffer = self.buffers[step.buffer]
                 nbytes = self._spill(buffer) if isinstance(step, Spill) else self._fetch(step, buffer)
                 self.spilled[buffer.device] += nbytes
-                return buffer.tensor, buffer.device, nbytes
+                return buffer.tensor, buffer.device, nbytes, ()
             case _:
                 assert_never(step)
 
@@ -425,28 +432,42 @@ class _Interpreter:
             return self.graph.stored[tensor].shape
         return self.graph.selections[tensor].shape if tensor in self.graph.selections else default
 
-    def _copy(self, step: Copy) -> int:
+    def _copy(self, step: Copy) -> tuple[int, tuple[Phase, ...]]:
+        """Copy cells; give the bytes that were moved, and between devices how long each phase took."""
         target = self.buffers[step.dst]
         device = self.devices[target.device]
         if step.piece is not None:
             source = self.buffers[step.src] if step.src != HOST else target
             device.gather(source, target, step.piece, step.regions)
-            return 0
+            return 0, ()
         if step.src == HOST:
             payload = self.backend.place(self.host[step.tensor], step.regions)
             counts = self.spilled if step.again else self.placed
             counts[target.device] += payload.nbytes
             device.unpack(payload, target, step.regions)
-            return int(payload.nbytes)
+            return int(payload.nbytes), ()
         source = self.buffers[step.src]
         if source.device == target.device:
             device.copy(source, target, step.regions)
-            return 0
-        payload = self.devices[source.device].pack(source, step.regions)
-        self.links[source.device, target.device] += payload.nbytes
-        arrived = self.backend.move(payload, source.device, target.device)
-        device.unpack(arrived, target, step.regions)
-        return int(payload.nbytes)
+            return 0, ()
+        return self._across(source, target, step.regions)
+
+    def _across(self, source: Buffer, target: Buffer, regions: Sequence[Region]) -> tuple[int, tuple[Phase, ...]]:
+        """Copy cells between devices: packed into one payload, which is counted, moved and unpacked."""
+        link = source.device, target.device
+        packing = perf_counter()
+        payload = self.devices[link[0]].pack(source, regions)
+        moving = perf_counter()
+        self.links[link] += payload.nbytes
+        arrived = self.backend.move(payload, *link)
+        unpacking = perf_counter()
+        self.devices[link[1]].unpack(arrived, target, regions)
+        end = perf_counter()
+        return int(payload.nbytes), (
+            Phase("pack", link[0], packing - self.begin, moving - packing),
+            Phase("move", link[1], moving - self.begin, unpacking - moving),
+            Phase("unpack", link[1], unpacking - self.begin, end - unpacking),
+        )
 
     def _spill(self, buffer: Buffer) -> int:
         payload = self.devices[buffer.device].pack(buffer, (Region.full(buffer.shape, buffer.start),))
@@ -560,74 +581,3 @@ def _is_rounding(found: Array, reference: Array, scale: float) -> bool:
         return False
     apart = np.abs(found[finite] - reference[finite]).max(initial=0)
     return bool(apart <= ROUNDINGS * np.finfo(found.dtype).eps * scale)
-
-
-def write_trace(timeline: Sequence[Event], path: str | Path) -> None:
-    """Write a timeline as a Chrome trace, one process for each device (microseconds).
-
-    References
-    ----------
-    Chrome's trace event format: complete events ("X") with ts and dur in microseconds.
-    """
-    rows = ("compute", "reduce", "copy", "place", "alloc", "free", "spill", "fetch")
-    events = [
-        {
-            "name": event.node,
-            "cat": event.kind,
-            "ph": "X",
-            "ts": event.start * 1e6,
-            "dur": event.seconds * 1e6,
-            "pid": event.device,
-            "tid": rows.index(event.kind),
-            "args": {"step": event.step, "nbytes": event.nbytes},
-        }
-        for event in timeline
-    ]
-    names: list[dict[str, Any]] = [
-        {"name": "process_name", "ph": "M", "pid": device, "args": {"name": f"device {device}"}}
-        for device in sorted({event.device for event in timeline})
-    ]
-    with replacing(check_target(path, "trace")) as file:
-        file.write(json.dumps({"traceEvents": names + events, "displayTimeUnit": "ms"}).encode())
-
-
-# ---------------------------------------------------------------------------------------- files that a run leaves
-
-
-def check_target(path: str | Path, what: str) -> Path:
-    """Where a file is to be written, links resolved.
-
-    Raises
-    ------
-    TypeError
-        When it is no path.
-    ValueError
-        When its folder does not exist or cannot be written to, or something that is no file is there already.
-    """
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"{what} is {type(path).__name__}; it must be the path of a file")
-    try:
-        target = Path(path).resolve()
-        folder, there, plain = target.parent.is_dir(), target.exists(), target.is_file()
-    except (ValueError, OSError, RuntimeError) as error:  # a zero character, a name too long, a loop of links
-        raise ValueError(f"{what}: {str(path)!r} is no path that can be written: {error}") from None
-    if not folder:
-        raise ValueError(f"{what}: the folder of {str(path)!r} does not exist; make it first")
-    if there and not plain:
-        kind = "a folder" if target.is_dir() else "no ordinary file"
-        raise ValueError(f"{what}: {str(path)!r} is {kind}; give the name of a file")
-    if not os.access(target.parent, os.W_OK):
-        raise ValueError(f"{what}: the folder of {str(path)!r} cannot be written to; choose another one")
-    return target
-
-
-@contextmanager
-def replacing(target: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the target's place once it is whole: written beside it, then renamed."""
-    beside = target.with_name(f".{token_hex(8)}.part")
-    try:
-        with open(beside, "xb") as file:
-            yield file
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)
