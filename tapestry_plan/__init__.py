@@ -166,6 +166,7 @@ from tapestry_plan.shard_plan import (
     Step,
 )
 from tapestry_plan.signature import Axis, Operand, Signature, project
+from tapestry_plan.spill import least_memory, spilled
 from tapestry_plan.statistics import (
     argmax,
     argmin,
@@ -306,6 +307,7 @@ __all__ = [
     "key_blocks",
     "layer_normalization",
     "leaky_relu",
+    "least_memory",
     "less",
     "less_equal",
     "light_model",
@@ -386,6 +388,7 @@ __all__ = [
     "softplus",
     "softsign",
     "space_to_depth",
+    "spilled",
     "sqrt",
     "state_of",
     "sub",
