@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from tapestry_exec.check import checked, describe
 from tapestry_exec.evaluate import DIFFERENCE_BOUND, bind, difference, evaluate_with_scale
+from tapestry_exec.on_cupy import CupyBackend
 from tapestry_exec.on_numpy import NumpyBackend, pack, read_view, unpack
+from tapestry_exec.recording import Recording
 from tapestry_exec.trace import Event, Phase, check_target, write_trace
 from tapestry_plan import (
     HOST,
@@ -32,12 +34,16 @@ from tapestry_plan import (
     ShardPlan,
     Spill,
     Step,
+    spilled,
 )
 from tapestry_sets import Box, Piece, Region
 
 Array = NDArray[Any]
 Payload = Any
 Progress = Callable[[int, int, str], None]
+
+REGIONS_NAMED = 8
+"""How many regions of a step that failed are listed."""
 
 
 class DeviceMemory(Protocol):
@@ -83,15 +89,18 @@ class Backend(Protocol[Device]):
     name: str
 
     def check(self, ops: Sequence[Op]) -> None: ...
+    def recorded(self, plan: ShardPlan, host: Mapping[str, Array]) -> Recording | None: ...
+    def remember(self, plan: ShardPlan, result: Run) -> None: ...
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int]) -> Sequence[Device]: ...
     def close(self, devices: Sequence[Device]) -> None: ...
     def place(self, array: Array, regions: Sequence[Region]) -> Payload: ...
     def move(self, payload: Payload, src: int, dst: int) -> Payload: ...
     def fetch(self, payload: Payload) -> Array: ...
     def synchronize(self) -> None: ...
+    def arrive(self) -> None: ...
 
 
-BACKENDS: dict[str, Callable[[], Backend[Any]]] = {"numpy": NumpyBackend}
+BACKENDS: dict[str, Callable[[], Backend[Any]]] = {"numpy": NumpyBackend, "cupy": CupyBackend}
 
 
 class TransferMismatch(RuntimeError):
@@ -203,11 +212,13 @@ def run(
         Also run the graph unsharded and compare: integers and booleans exactly, floats within
         `DIFFERENCE_BOUND` of max|difference| / max|reference|.
     progress : callable, optional
-        Called with (steps done, steps in all, operator).
+        Called with (steps done, steps in all, operator) after each operator's shard. What it raises ends the
+        run.
     trace : path, optional
         Write the timeline there as a Chrome trace.
     memory : int, optional
-        Refuse to start when a device's arena is larger, in bytes.
+        Bytes that a device's arena may have. Where the plan needs more, ``spilled(shard_plan, memory)`` runs in its
+        place: buffers wait in host memory while they are idle, and `Run.nbytes_spilled` says what that moved.
     constants : mapping of str to array, optional
         Values of constants that the plan names but does not carry.
     ops : mapping of str to Op, optional
@@ -224,10 +235,11 @@ def run(
     InvalidPlan
         When the plan's steps do not hold together (see `check_plan`); nothing has run then.
     ValueError
-        For missing, unknown or unfit inputs and constants, an unknown backend, too little memory, or a trace
-        that cannot be written; nothing has run then.
+        For missing, unknown or unfit inputs and constants, an unknown backend, a trace that cannot be written,
+        or less memory than one step needs (`InfeasiblePlan`); nothing has run then.
     StepFailed
-        When a block function raises; names step, operator, device and index box.
+        When a step raises, as block functions may; names step, operator, shard, devices and regions. Ctrl-C is
+        no failure: KeyboardInterrupt comes through, devices are closed, and no trace is written.
     TransferMismatch
         When bytes counted differ from bytes predicted.
     ResultMismatch
@@ -246,16 +258,24 @@ def run(
     engine = _backend(backend, shard_plan)
     shards = checked(shard_plan)
     host = bind(shard_plan.graph, inputs, constants)
-    capacity = _capacity(shard_plan, memory)
+    if memory is not None:
+        shard_plan = _fitted(shard_plan, memory)
+        shards = checked(shard_plan)
+    capacity = _capacity(shard_plan)
     if trace is not None:
         check_target(trace, "trace")
     known = {**shard_plan.graph.ops, **(ops or {})}
     engine.check([known[node.op] for node in shard_plan.graph.nodes.values()])
-    devices = engine.open(capacity, _payloads(shard_plan))
-    try:
-        result = _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
-    finally:
-        engine.close(devices)
+    recording = engine.recorded(shard_plan, host)
+    if recording is None:
+        devices = engine.open(capacity, _payloads(shard_plan))
+        try:
+            result = _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
+        finally:
+            engine.close(devices)
+        engine.remember(shard_plan, result)
+    else:
+        result = _run_again(shard_plan, recording, host)
     _compare_counts(shard_plan, result)
     if trace is not None:
         write_trace(result.timeline, trace)
@@ -298,17 +318,26 @@ def _backend(backend: str | Backend[Any], plan: ShardPlan) -> Backend[Any]:
     return found
 
 
-def _capacity(plan: ShardPlan, memory: int | None) -> list[int]:
+_SPILLED: dict[tuple[int, int], ShardPlan] = {}
+
+
+def _fitted(plan: ShardPlan, memory: int) -> ShardPlan:
+    """The plan, or one that spills so that it fits the memory: made once, and kept as long as the plan lives."""
+    key = id(plan), memory
+    found = _SPILLED.get(key)
+    if found is None:
+        found = spilled(plan, memory)
+        if found is not plan:
+            _SPILLED[key] = found
+            finalize(plan, _SPILLED.pop, key, None)
+    return found
+
+
+def _capacity(plan: ShardPlan) -> list[int]:
     """Bytes of each arena: as far as the plan's buffers reach."""
     out = [0] * plan.mesh.size
     for buffer in plan.buffers:
         out[buffer.device] = max(out[buffer.device], buffer.offset + buffer.nbytes)
-    for device, nbytes in enumerate(out):
-        if memory is not None and nbytes > memory:
-            raise ValueError(
-                f"run: device {device} needs an arena of {nbytes:,} B, more than memory={memory:,} B; "
-                "plan for more devices or with less memory"
-            )
     return out
 
 
@@ -379,11 +408,13 @@ class _Interpreter:
                 progress(k + 1, total, node)
         self.backend.synchronize()
         seconds = perf_counter() - begin
+        cells = self._fetched()
+        self.backend.arrive()
         received = [0] * len(self.devices)
         for (_, dst), nbytes in self.links.items():
             received[dst] += nbytes
         return Run(
-            self._outputs(),
+            _assembled(self.plan, cells),
             dict(self.links),
             tuple(received),
             tuple(self.placed),
@@ -395,11 +426,25 @@ class _Interpreter:
         )
 
     def _cells(self, k: int, step: Step) -> str:
-        """The regions that a step is about, for messages."""
-        if isinstance(step, Compute):
-            boxes = [None if box is None else (box.start, box.stop) for box in self.shards[k].input_boxes]
-            return f", input blocks (start, stop) {boxes}"
-        return f", regions {list(step.regions)}" if isinstance(step, Copy | Reduce) else ""
+        """The shard, blocks and regions that a step is about, for messages."""
+        match step:
+            case Compute():
+                boxes = [None if box is None else (box.start, box.stop) for box in self.shards[k].input_boxes]
+                return f", input blocks (start, stop) {boxes}"
+            case Copy() | Reduce():
+                block = step.dst if isinstance(step, Copy) else step.output
+                more = len(step.regions) - REGIONS_NAMED
+                listed = ", ".join(map(repr, step.regions[:REGIONS_NAMED])) + (f" and {more} more" if more > 0 else "")
+                return f", {self._block(block)}, regions [{listed}]"
+            case Alloc() | Free() | Spill() | Fetch():
+                return f", {self._block(step.buffer)}"
+            case _:
+                assert_never(step)
+
+    def _block(self, number: int) -> str:
+        buffer = self.buffers[number]
+        box = Box(buffer.start, buffer.shape)
+        return f"the block (start, stop) {(box.start, box.stop)} of {buffer.tensor!r}"
 
     def _step(self, k: int, step: Step) -> tuple[str, int, int, tuple[Phase, ...]]:
         """Run one step; give its operator, its device, the bytes that it moved and the phases of a copy."""
@@ -502,26 +547,41 @@ class _Interpreter:
         self.devices[output.device].merge(monoid, maker.attrs, parts, output, step.regions, step.fan_in)
         return output.device
 
-    def _outputs(self) -> dict[str, Array]:
-        """Bring the outputs' cells to the host, and read viewed outputs through their views there."""
-        out: dict[str, Array] = {}
-        for output in self.plan.outputs:
-            source = self.graph.source(output.tensor)
-            whole = {
-                name: np.empty(self.graph.stored[name].shape, self.graph.stored[name].dtype) for name in source.stored
-            }
-            for number, region in output.blocks:
-                buffer = self.buffers[number]
-                if number in self.kept:
-                    payload = pack(self.kept[number].reshape(buffer.shape), buffer.start, (region,))
-                else:
-                    payload = self.backend.fetch(self.devices[buffer.device].pack(buffer, (region,)))
-                unpack(payload, whole[buffer.tensor], (0,) * region.rank, (region,))
-            arrays = [whole[name] for name in source.stored]
-            out[output.name] = (
-                arrays[0] if source.direct else np.array(read_view(source.pieces, arrays, source.shape, source.dtype))
-            )
-        return out
+    def _fetched(self) -> list[Array]:
+        """The outputs' cells on the host, block by block."""
+        return [self._taken(number, region) for output in self.plan.outputs for number, region in output.blocks]
+
+    def _taken(self, number: int, region: Region) -> Array:
+        buffer = self.buffers[number]
+        if number in self.kept:
+            return pack(self.kept[number].reshape(buffer.shape), buffer.start, (region,))
+        cells: Array = self.backend.fetch(self.devices[buffer.device].pack(buffer, (region,)))
+        return cells
+
+
+def _assembled(plan: ShardPlan, cells: Sequence[Array]) -> dict[str, Array]:
+    """The outputs of their blocks' cells; viewed outputs are read through their views here."""
+    graph, out, rest = plan.graph, {}, iter(cells)
+    tensors = {buffer.id: buffer.tensor for buffer in plan.buffers}
+    for output in plan.outputs:
+        source = graph.source(output.tensor)
+        whole = {name: np.empty(graph.stored[name].shape, graph.stored[name].dtype) for name in source.stored}
+        for number, region in output.blocks:
+            unpack(next(rest), whole[tensors[number]], (0,) * region.rank, (region,))
+        arrays = [whole[name] for name in source.stored]
+        out[output.name] = (
+            arrays[0] if source.direct else np.array(read_view(source.pieces, arrays, source.shape, source.dtype))
+        )
+    return out
+
+
+def _run_again(plan: ShardPlan, recording: Recording, host: Mapping[str, Array]) -> Run:
+    """Launch what was recorded: it moves and holds what its run did, which was counted then."""
+    begin = perf_counter()
+    cells = recording.launch(host)
+    seconds = perf_counter() - begin
+    counted: Run = recording.result
+    return replace(counted, outputs=_assembled(plan, cells), seconds=seconds, timeline=[])
 
 
 def _kind(step: Step) -> str:
