@@ -96,19 +96,20 @@ def spilled(plan: ShardPlan, memory: int | Sequence[int]) -> ShardPlan:
     >>> p.peak_nbytes, q.peak_nbytes, q.nbytes_spilled
     ((49152,), (49152,), (0,))
     """
-    caps = _caps(plan, memory)
-    tight = [device for device, nbytes in enumerate(_reach(plan)) if nbytes > caps[device]]
+    given = _given(plan, memory)
+    tight = [device for device, nbytes in enumerate(_reach(plan)) if nbytes > given[device]]
     if not tight:
         return plan
     if any(plan.nbytes_spilled):
         raise ValueError("spilled: the plan spills already; give the plan that it was made from")
     tapes = _tapes(plan, tight)
     for device in tight:
-        _check_fits(plan, tapes[device], caps[device])
+        _check_fits(plan, tapes[device], given[device])
     fresh = max(buffer.id for buffer in plan.buffers) + 1
     found = []
     for device in tight:
-        tried = [_Layout(tapes[device], caps[device], fresh, a).followed() for a in DISTANCE_EXPONENTS]
+        cap = given[device] // ALIGNMENT_NBYTES * ALIGNMENT_NBYTES
+        tried = [_Layout(tapes[device], cap, fresh, a).followed() for a in DISTANCE_EXPONENTS]
         found.append(min(tried, key=lambda one: (one.nbytes, one.transfers)))
         fresh = found[-1].fresh
     return _written(plan, found)
@@ -130,23 +131,23 @@ def least_memory(plan: ShardPlan) -> tuple[int, ...]:
     return tuple(_widest(tapes[device])[1] for device in range(plan.mesh.size))
 
 
-def _caps(plan: object, memory: int | Sequence[int]) -> list[int]:
-    """The bytes of each device's arena, in whole lines."""
+def _given(plan: object, memory: int | Sequence[int]) -> list[int]:
+    """The bytes that each device's arena may have."""
     if not isinstance(plan, ShardPlan):
         raise TypeError(f"spilled: the plan is {type(plan).__name__}; it must be a ShardPlan")
     size = plan.mesh.size
     try:
-        given = list(memory) if isinstance(memory, Sequence) and not isinstance(memory, str) else [memory] * size
-        if any(isinstance(nbytes, bool) for nbytes in given):
+        listed = list(memory) if isinstance(memory, Sequence) and not isinstance(memory, str) else [memory] * size
+        if any(isinstance(nbytes, bool) for nbytes in listed):
             raise TypeError
-        caps = [index(nbytes) for nbytes in given]
+        given = [index(nbytes) for nbytes in listed]
     except TypeError:
         raise TypeError(f"spilled: memory is {memory!r}; give a number of bytes, or one for each device") from None
-    if len(caps) != size:
-        raise ValueError(f"spilled: memory has {len(caps)} entries; the mesh has {size} devices")
-    if min(caps) < 0:
+    if len(given) != size:
+        raise ValueError(f"spilled: memory has {len(given)} entries; the mesh has {size} devices")
+    if min(given) < 0:
         raise ValueError(f"spilled: memory is {memory!r}; bytes are >= 0")
-    return [nbytes // ALIGNMENT_NBYTES * ALIGNMENT_NBYTES for nbytes in caps]
+    return given
 
 
 def _reach(plan: ShardPlan) -> list[int]:
@@ -246,14 +247,14 @@ def _widest(tape: Tape) -> tuple[Use | None, int]:
     return widest, most
 
 
-def _check_fits(plan: ShardPlan, tape: Tape, cap: int) -> None:
+def _check_fits(plan: ShardPlan, tape: Tape, memory: int) -> None:
     use, nbytes = _widest(tape)
-    if use is None or nbytes <= cap:
+    if use is None or nbytes <= memory:
         return
     tensors = ", ".join(f"{tape.buffers[n].tensor!r} {tape.buffers[n].nbytes:,} B" for n in use.buffers[:6])
     more = f" and {len(use.buffers) - 6} more" if len(use.buffers) > 6 else ""
     raise InfeasiblePlan(
-        f"device {tape.device} needs {nbytes:,} B at once in {_named(plan, use.at)}, memory is {cap:,} B: it uses "
+        f"device {tape.device} needs {nbytes:,} B at once in {_named(plan, use.at)}, memory is {memory:,} B: it uses "
         f"{tensors}{more}, which no spilling makes smaller; give at least {nbytes:,} B, plan for more devices, or cut "
         "the operator along further axes with fix"
     )

@@ -245,7 +245,7 @@ def test_a_block_that_depends_on_its_shard_is_found_by_verify() -> None:
 
 def test_too_little_memory_is_found_before_the_run() -> None:
     p, inputs = moving_plan()
-    with pytest.raises(ValueError, match=r"needs an arena of .* B, more than memory=100 B"):
+    with pytest.raises(ValueError, match=r"device 0 needs .* B at once in step .*, memory is 100 B"):
         run(p, inputs, memory=100)
     run(p, inputs, memory=max(p.peak_nbytes))
 
