@@ -31,7 +31,7 @@ from tapestry_exec.strided import (
     through,
     unpacked,
 )
-from tapestry_plan import ALIGNMENT_NBYTES, Buffer, Monoid, Op, Shard, aligned, components_of, merged
+from tapestry_plan import ALIGNMENT_NBYTES, Buffer, Monoid, Op, Shard, ShardPlan, aligned, components_of, merged
 from tapestry_sets import Box, Piece, Region, TooManyPieces
 
 Array = NDArray[Any]
@@ -60,6 +60,12 @@ class NumpyBackend:
 
     def check(self, ops: Sequence[Op]) -> None:
         """Refuse, before the first step, operators that do not run here; all do."""
+
+    def recorded(self, plan: ShardPlan, host: Mapping[str, Array]) -> None:
+        """A run that is kept to be run again at once: none."""
+
+    def remember(self, plan: ShardPlan, result: Any) -> None:
+        """Keep a run to run it again at once: nothing is kept."""
 
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int] = ()) -> list[NumpyDevice]:
         """One device for each arena size, in bytes; payloads need no room beside them."""
@@ -93,6 +99,9 @@ class NumpyBackend:
 
     def synchronize(self) -> None:
         """Wait until everything launched is done; here everything is."""
+
+    def arrive(self) -> None:
+        """Have what was fetched; here it is there."""
 
 
 class NumpyDevice:

@@ -1,0 +1,127 @@
+"""A run of a plan as one graph of the driver: recorded once, then launched as a whole for other inputs.
+
+All streams of all devices are captured while a plan's steps are issued. Placed inputs and fetched outputs go through
+pinned memory of the recording's own, so that another run writes the one, launches the graph and reads the other.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.lanes import Lane
+from tapestry_exec.on_numpy import strided_copies
+from tapestry_exec.strided import packed
+from tapestry_sets import Region
+
+Array = NDArray[Any]
+
+
+class Placed(NamedTuple):
+    """Cells of a host array that a graph reads from pinned memory."""
+
+    tensor: str
+    regions: tuple[Region, ...]
+    cells: Array
+
+
+class NotRecordable(RuntimeError):
+    """A run does what no graph of the driver holds; its steps are issued one by one then."""
+
+
+class Recording:
+    """One plan's run as a graph.
+
+    Parameters
+    ----------
+    cupy : module
+    lanes : sequence of Lane
+        All streams that work is put into. The first one begins and ends the capture.
+    host : mapping of str to array
+        What is placed, by the tensors' names.
+    keep : object
+        What must live as long as the graph: the devices, whose memory it names.
+    """
+
+    def __init__(self, cupy: Any, lanes: Sequence[Lane], host: Mapping[str, Array], keep: Any) -> None:
+        self._cuda, self._lanes, self._kept = cupy.cuda, list(lanes), [keep]
+        self._names = {id(array): name for name, array in host.items()}
+        self._placed: list[Placed] = []
+        self._fetched: list[Array] = []
+        self._graph: Any = None
+        self.pool = cupy.cuda.MemoryPool()
+        self.result: Any = None
+        """What the run that was recorded took, as its interpreter counted it."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the graph is made."""
+        return self._graph is not None
+
+    @property
+    def origin(self) -> Lane:
+        """The lane whose stream began the capture."""
+        return self._lanes[0]
+
+    def begin(self) -> None:
+        """Capture what is put into any of the lanes from here on."""
+        self.origin.stream.begin_capture()
+        start = self.origin.mark()
+        for lane in self._lanes[1:]:
+            lane.after([start])
+
+    def pinned(self, size: int, dtype: np.dtype[Any]) -> tuple[int, Array]:
+        """Address and cells of pinned memory that belongs to the graph."""
+        nbytes = size * dtype.itemsize
+        memory = self._cuda.alloc_pinned_memory(max(nbytes, 1))
+        self._kept.append(memory)
+        return memory.ptr, np.frombuffer(memory, np.uint8, nbytes).view(dtype)
+
+    def place(self, array: Array, regions: Sequence[Region], cells: Array) -> None:
+        """Note what a run writes into `cells` before it launches the graph.
+
+        Raises
+        ------
+        NotRecordable
+            For an array that is neither an input nor a constant.
+        """
+        if id(array) not in self._names:
+            raise NotRecordable("cells that were spilled come back from host memory")
+        placed = Placed(self._names[id(array)], tuple(regions), cells)
+        self._placed.append(placed)
+        _write(placed, array)
+
+    def fetch(self, cells: Array) -> None:
+        """Note cells that the graph writes for the host."""
+        self._fetched.append(cells)
+
+    def end(self) -> None:
+        """Join all lanes and make the graph."""
+        self.origin.after([lane.mark() for lane in self._lanes[1:]])
+        self._graph = self.origin.stream.end_capture()
+
+    def abandon(self) -> None:
+        """End the capture of a run that failed."""
+        try:
+            self.end()
+        except Exception:  # the driver has given the capture up already
+            self._graph = None
+
+    def launch(self, host: Mapping[str, Array] | None = None) -> list[Array]:
+        """Run the graph, for other inputs if they are given; what was fetched, in order, until the next launch."""
+        if host is not None:
+            for placed in self._placed:
+                _write(placed, host[placed.tensor])
+        self._graph.launch(self.origin.stream)
+        self.origin.stream.synchronize()
+        return self._fetched
+
+
+def _write(placed: Placed, array: Array) -> None:
+    copies = strided_copies(packed, array.itemsize, array.shape, (0,) * array.ndim, placed.regions)
+    copies.carry(np.asarray(array, order="C"), placed.cells)
