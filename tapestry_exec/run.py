@@ -435,13 +435,13 @@ class _Interpreter:
                 block = step.dst if isinstance(step, Copy) else step.output
                 more = len(step.regions) - REGIONS_NAMED
                 listed = ", ".join(map(repr, step.regions[:REGIONS_NAMED])) + (f" and {more} more" if more > 0 else "")
-                return f", {self._block(block)}, regions [{listed}]"
+                return f", {self._extent(block)}, regions [{listed}]"
             case Alloc() | Free() | Spill() | Fetch():
-                return f", {self._block(step.buffer)}"
+                return f", {self._extent(step.buffer)}"
             case _:
                 assert_never(step)
 
-    def _block(self, number: int) -> str:
+    def _extent(self, number: int) -> str:
         buffer = self.buffers[number]
         box = Box(buffer.start, buffer.shape)
         return f"the block (start, stop) {(box.start, box.stop)} of {buffer.tensor!r}"
