@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -45,7 +45,18 @@ MOST_DRAWN = 32
 
 
 class _Commands(click.Group):
-    """A group whose errors are one line: exit status 2 for what the user gave, 1 for a run that went wrong."""
+    """A group whose errors are one line.
+
+    The exit status is 2 for what the user gave, 1 for a run that went wrong, 130 after Ctrl-C.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():  # behind the ^C that the terminal shows
+                click.echo(err=True)
+            raise click.Abort from None
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
@@ -53,7 +64,7 @@ class _Commands(click.Group):
         except click.ClickException as error:
             _fail(error.format_message(), 2)
         except click.Abort:
-            _fail("stopped", 130)
+            _fail("stopped by Ctrl-C", 130)
         except (TransferMismatch, StepFailed, ResultMismatch) as error:
             _fail(str(error), 1)
         except (ValueError, TypeError, IndexError, OSError, MemoryError) as error:
@@ -94,6 +105,7 @@ seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_def
 shape_option = click.option(
     "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Shape of an input that leaves it open."
 )
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors.")
 memory_option = click.option("--memory", metavar="16GB", help="Most memory for each device.")
 
 
@@ -168,12 +180,31 @@ def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Arra
 # ------------------------------------------------------------------------------------------------ progress
 
 
+SHOWN_AFTER = 1.0
+"""Runs are shown once they have taken so many seconds."""
+
+
 @contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress callback: a bar on a terminal, a line for each tenth elsewhere, both on stderr."""
-    if not sys.stderr.isatty():
-        yield _plain_lines(label)
+def progress_bar(label: str, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
+    """A progress callback for runs that last: a bar on a terminal, a line for each tenth elsewhere, on stderr."""
+    if quiet:
+        yield lambda done, total, name: None
         return
+    with ExitStack() as stack:
+        shown: list[Callable[[int, int, str], None]] = []
+        begin = perf_counter()
+
+        def report(done: int, total: int, name: str) -> None:
+            if not shown and perf_counter() - begin >= SHOWN_AFTER:
+                shown.append(stack.enter_context(_bar(label)) if sys.stderr.isatty() else _plain_lines(label))
+            for each in shown:
+                each(done, total, name)
+
+        yield report
+
+
+@contextmanager
+def _bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -189,23 +220,24 @@ def _plain_lines(label: str) -> Callable[[int, int, str], None]:
         nonlocal tenths
         if total and done * 10 // total > tenths:
             tenths = done * 10 // total
-            click.echo(f"{label}: {tenths * 10} % ({done} of {total} steps)", err=True)
+            click.echo(f"{label}: {tenths * 10} % ({done} of {total} steps, {name})", err=True)
 
     return report
 
 
 @contextmanager
-def timed(label: str) -> Iterator[None]:
+def timed(label: str, quiet: bool = False) -> Iterator[None]:
     """Say what is being done, and how long it took: a spinner on a terminal, a plain line elsewhere."""
     begin = perf_counter()
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not quiet:
         from rich.console import Console
 
         with Console(stderr=True).status(label):
             yield
     else:
         yield
-    click.echo(f"{label}: {perf_counter() - begin:.2f} s", err=True)
+    if not quiet:
+        click.echo(f"{label}: {perf_counter() - begin:.2f} s", err=True)
 
 
 # -------------------------------------------------------------------------------------------------- tables
@@ -271,16 +303,17 @@ def print_totals(p: ShardPlan) -> None:
 @main.command()
 @mesh_option
 @seed_option
-def demo(mesh: Mesh, seed: int) -> None:
+@quiet_option
+def demo(mesh: Mesh, seed: int, quiet: bool) -> None:
     """Plan SqueezeNet for a mesh, run the plan, and compare with the network run whole."""
-    with timed("reading SqueezeNet from the onnx package, with seeded weights"):
+    with timed("reading SqueezeNet from the onnx package, with seeded weights", quiet):
         model = demo_model(seed)
         # softmax flattens differences, so compare what goes into it
         graph = load_onnx(model, outputs=before_softmax(model))
-    with timed(f"planning for {mesh.size} devices"):
+    with timed(f"planning for {mesh.size} devices", quiet):
         p = plan(graph, mesh, seed=seed)
     inputs = random_inputs(graph, seed)
-    with progress_bar("running") as progress:
+    with progress_bar("running", quiet) as progress:
         r = run(p, inputs, progress=progress)
     name, reference = reference_outputs(model, graph, inputs)
     apart = max(difference(r.outputs[k], reference[k]) for k in r.outputs)
@@ -319,15 +352,23 @@ def reference_outputs(model: Any, graph: Graph, inputs: Mapping[str, Array]) -> 
 @shape_option
 @memory_option
 @seed_option
+@quiet_option
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as its JSON document.")
 @click.option("--explain", metavar="OPERATOR", help="Say why an operator is sharded as it is.")
 def plan_command(
-    model: Path, mesh: Mesh, shapes: Sequence[str], memory: str | None, seed: int, as_json: bool, explain: str | None
+    model: Path,
+    mesh: Mesh,
+    shapes: Sequence[str],
+    memory: str | None,
+    seed: int,
+    quiet: bool,
+    as_json: bool,
+    explain: str | None,
 ) -> None:
     """Plan an ONNX model for a mesh and print what moves."""
     nbytes = parse_nbytes(memory)
     graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
-    with timed(f"planning {model.name} for {mesh.size} devices"):
+    with timed(f"planning {model.name} for {mesh.size} devices", quiet):
         p = plan(graph, mesh, memory=nbytes, seed=seed)
     if as_json:
         click.echo(p.to_json())
@@ -352,6 +393,7 @@ def plan_command(
 @shape_option
 @memory_option
 @seed_option
+@quiet_option
 def run_command(
     model: Path,
     mesh: Mesh | None,
@@ -363,6 +405,7 @@ def run_command(
     shapes: Sequence[str],
     memory: str | None,
     seed: int,
+    quiet: bool,
 ) -> None:
     """Plan an ONNX model, or take a plan from a file, and run it."""
     if mesh is not None and plan_file is not None:
@@ -380,12 +423,12 @@ def run_command(
             raise click.UsageError(f"{plan_file} was made for another model than {model}: {apart}; make the plan again")
     else:
         mesh = mesh or Mesh.parse("4")
-        with timed(f"planning {model.name} for {mesh.size} devices"):
+        with timed(f"planning {model.name} for {mesh.size} devices", quiet):
             p = plan(graph, mesh, memory=nbytes, seed=seed)
     named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
     constants = {name: graph.stored[name].data for name in named if name in graph.stored}
     inputs = read_inputs(p.graph, files, seed)
-    with progress_bar("running") as progress:
+    with progress_bar("running", quiet) as progress:
         r = run(p, inputs, verify=verify, progress=progress, trace=trace, memory=nbytes, constants=constants)
     print_devices(p, r)
     for name, value in r.outputs.items():
