@@ -2,6 +2,7 @@
 
 from tapestry_exec.check import InvalidPlan, check_plan
 from tapestry_exec.evaluate import DIFFERENCE_BOUND, difference, evaluate
+from tapestry_exec.on_cupy import BackendUnavailable, CupyBackend, KernelError, NoDevicePath, RawKernel
 from tapestry_exec.on_numpy import NumpyBackend
 from tapestry_exec.run import (
     BACKENDS,
@@ -19,11 +20,16 @@ __all__ = [
     "BACKENDS",
     "DIFFERENCE_BOUND",
     "Backend",
+    "BackendUnavailable",
+    "CupyBackend",
     "DeviceMemory",
     "Event",
     "InvalidPlan",
+    "KernelError",
+    "NoDevicePath",
     "NumpyBackend",
     "Phase",
+    "RawKernel",
     "ResultMismatch",
     "Run",
     "StepFailed",
