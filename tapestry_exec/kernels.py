@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_exec.strided import Transfer
+from tapestry_exec.strided import Guard, Transfer
 
 Ints = tuple[int, ...]
 Struct = NDArray[np.void]
@@ -30,7 +30,7 @@ SOURCE = files("tapestry_exec").joinpath("kernels.cu").read_text(encoding="utf-8
 OPTIONS = ("-std=c++17", "-fmad=false")
 """Of NVRTC: products and sums round separately, as NumPy's."""
 
-RANK, TRANSFERS, GUARDS = 8, 10, 16
+RANK, TRANSFERS, GUARDS, PARTS = 8, 10, 16, 32
 THREADS, CELLS = 256, 4
 TILE = THREADS * CELLS
 """Cells of one block at a time."""
@@ -42,6 +42,15 @@ ITEM_NBYTES = 16
 """Of the largest item."""
 KEPT = 4096
 """Sets of copies whose launches are remembered."""
+MERGES = "add", "multiply", "minimum", "maximum", "logical_or", "logical_and"
+"""Functions that merge two cells, by NumPy's names, in the kernels' order."""
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+"""Dtypes that cells are merged in."""
+ACTIVATIONS = "none", "relu", "sigmoid", "tanh", "gelu"
+"""Functions that end an epilogue, in the kernels' order."""
 
 GUARD = np.dtype([("coefficients", np.int64, (RANK,)), ("low", np.int64), ("high", np.int64)], align=True)
 TRANSFER = np.dtype(
@@ -71,7 +80,57 @@ BATCH = np.dtype(
     ],
     align=True,
 )
-STRUCTS = GUARD, TRANSFER, BATCH
+PART = np.dtype([("address", np.uint64), ("strides", np.int64, (RANK,))], align=True)
+MERGE = np.dtype(
+    [
+        ("out", PART),
+        ("extents", np.uint32, (RANK,)),
+        ("magics", np.uint32, (RANK,)),
+        ("shifts", np.uint32, (RANK,)),
+        ("total", np.uint32),
+        ("rank", np.uint32),
+        ("parts", np.uint32),
+        ("fan_in", np.uint32),
+        ("from", PART, (PARTS,)),
+    ],
+    align=True,
+)
+CONVOLUTION = np.dtype(
+    [
+        ("x_strides", np.int64, (5,)),
+        ("w_strides", np.int64, (5,)),
+        ("out_strides", np.int64, (5,)),
+        ("extents", np.uint32, (3,)),
+        ("kernel", np.uint32, (3,)),
+        ("strides", np.uint32, (3,)),
+        ("dilations", np.uint32, (3,)),
+        ("channels", np.uint32),
+        ("width", np.uint32),
+        ("depth", np.uint32),
+        ("cells", np.uint32),
+        ("cell_tiles", np.uint32),
+        ("channel_tiles", np.uint32),
+        ("groups", np.uint32),
+        ("activation", np.uint32),
+    ],
+    align=True,
+)
+WORDS = np.dtype(
+    [
+        ("first", np.int64),
+        ("run", np.int64),
+        ("strides", np.int64, (RANK,)),
+        ("extents", np.uint32, (RANK,)),
+        ("magics", np.uint32, (RANK,)),
+        ("shifts", np.uint32, (RANK,)),
+        ("total", np.uint32),
+        ("rank", np.uint32),
+        ("key0", np.uint32),
+        ("key1", np.uint32),
+    ],
+    align=True,
+)
+STRUCTS = GUARD, TRANSFER, BATCH, PART, MERGE, CONVOLUTION, WORDS
 """What is passed by value, in the order in which the kernel `layout` tells of it."""
 
 
@@ -257,8 +316,83 @@ def _in_units(transfer: Transfer, every: int, has_source: bool) -> Transfer:
 # ---------------------------------------------------------------------------------------------- normal forms
 
 
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Several linear forms of one index: form f is ``offsets[f] + Σ steps[k][f]·index[k]``.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Extents of the index, row-major.
+    offsets : tuple of int
+        By form. Form 0 is the place that is written.
+    steps : tuple of tuple of int
+        By dimension, then by form.
+    bounds : tuple of (low, high)
+        Of the last forms: an index counts where each is in [low, high).
+    """
+
+    dims: Ints
+    offsets: Ints
+    steps: tuple[Ints, ...]
+    bounds: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, transfer: Transfer) -> Nest:
+        """Forms: the target, the source, the guards."""
+        guards = transfer.guards
+        forms = (transfer.dst_strides, transfer.src_strides, *(guard.coefficients for guard in guards))
+        return cls(
+            transfer.dims,
+            (transfer.dst_offset, transfer.src_offset, *(0,) * len(guards)),
+            tuple(zip(*forms, strict=True)),
+            tuple((guard.low, guard.high) for guard in guards),
+        )
+
+    def transfer(self) -> Transfer:
+        """The copy whose forms these are."""
+        dst, src, *guarded = zip(*self.steps, strict=True) if self.steps else [()] * len(self.offsets)
+        guards = (
+            Guard(tuple(c), low - at, high - at)
+            for c, (low, high), at in zip(guarded, self.bounds, self.offsets[2:], strict=True)
+        )
+        return Transfer(self.dims, self.offsets[1], tuple(src), self.offsets[0], tuple(dst), tuple(guards))
+
+    def picked(self, axes: Sequence[int]) -> Nest:
+        """These dimensions, in this order; others are at index 0."""
+        return replace(self, dims=tuple(self.dims[k] for k in axes), steps=tuple(self.steps[k] for k in axes))
+
+    def cut(self, axis: int, first: int, count: int) -> Nest:
+        """`count` indices of a dimension from `first` on."""
+        return replace(
+            self,
+            dims=(*self.dims[:axis], count, *self.dims[axis + 1 :]),
+            offsets=tuple(at + first * step for at, step in zip(self.offsets, self.steps[axis], strict=True)),
+        )
+
+    def turned(self, axis: int) -> Nest:
+        """The indices of a dimension counted from its end."""
+        moved = self.cut(axis, self.dims[axis] - 1, self.dims[axis])
+        step = tuple(-s for s in self.steps[axis])
+        return replace(moved, steps=(*self.steps[:axis], step, *self.steps[axis + 1 :]))
+
+    def without(self, form: int) -> Nest:
+        """One form fewer, and its bound."""
+        at = form - len(self.offsets) + len(self.bounds)
+
+        def drop(values: Ints) -> Ints:
+            return (*values[:form], *values[form + 1 :])
+
+        return Nest(
+            self.dims,
+            drop(self.offsets),
+            tuple(drop(step) for step in self.steps),
+            (*self.bounds[:at], *self.bounds[at + 1 :]),
+        )
+
+
 def normal_forms(transfer: Transfer) -> list[Transfer]:
-    """The same copy in at most eight dimensions, each part of at most 2³¹ cells.
+    """The same copy in at most eight dimensions, each part of less than 2³¹ cells.
 
     Extents of 1 are dropped, target strides made positive and sorted, the largest first, neighbours merged where
     both sides and the guards allow; guards on one dimension cut its extent, guards that always hold are dropped.
@@ -273,83 +407,42 @@ def normal_forms(transfer: Transfer) -> list[Transfer]:
     >>> normal_forms(Transfer((4, 1, 6), 0, (6, 9, 1), 5, (6, 9, 1)))
     [Transfer(dims=(24,), src_offset=0, src_strides=(1,), dst_offset=5, dst_strides=(1,), guards=())]
     """
-    upward = _upward(transfer)
-    plain = None if upward is None else _without_guards(upward)
-    if plain is None:
+    return [nest.transfer() for nest in normal_nests(Nest.of(transfer))]
+
+
+def normal_nests(nest: Nest) -> list[Nest]:
+    """As `normal_forms`, of nests with any forms."""
+    if 0 in nest.dims:
         return []
-    merged = _merged(_sorted(plain))
-    return [part for low in _of_rank(merged) for part in _of_size(low)]
+    guarded = _without_bounds(nest)
+    if guarded is None:
+        return []
+    for axis, step in enumerate(guarded.steps):
+        if step < (0,) * len(step):
+            guarded = guarded.turned(axis)
+    return [part for low in _of_rank(_merged(_sorted(guarded))) for part in _of_size(low)]
 
 
-def _upward(transfer: Transfer) -> Transfer | None:
-    """Without extents of 1 and with target strides of at least 0; None if it is empty."""
-    if 0 in transfer.dims:
-        return None
-    keep = [k for k, n in enumerate(transfer.dims) if n > 1]
-    found = _picked(transfer, keep)
-    turned = [k for k in range(len(keep)) if (found.dst_strides[k], found.src_strides[k]) < (0, 0)]
-    for k in turned:
-        found = _turned(found, k)
-    return found
-
-
-def _picked(transfer: Transfer, axes: Sequence[int]) -> Transfer:
-    """Dimensions of a copy, in this order; others must have extent 1."""
-
-    def pick(values: Ints) -> Ints:
-        return tuple(values[k] for k in axes)
-
-    return replace(
-        transfer,
-        dims=pick(transfer.dims),
-        src_strides=pick(transfer.src_strides),
-        dst_strides=pick(transfer.dst_strides),
-        guards=tuple(replace(guard, coefficients=pick(guard.coefficients)) for guard in transfer.guards),
-    )
-
-
-def _turned(transfer: Transfer, k: int) -> Transfer:
-    """Index i of dimension k counted from its end."""
-    last = transfer.dims[k] - 1
-    moved = _shifted(transfer, k, last)
-    return replace(
-        moved,
-        src_strides=_with(moved.src_strides, k, -moved.src_strides[k]),
-        dst_strides=_with(moved.dst_strides, k, -moved.dst_strides[k]),
-        guards=tuple(replace(g, coefficients=_with(g.coefficients, k, -g.coefficients[k])) for g in moved.guards),
-    )
-
-
-def _shifted(transfer: Transfer, k: int, by: int) -> Transfer:
-    """The copy's cells from index `by` of dimension k on."""
-    return replace(
-        transfer,
-        src_offset=transfer.src_offset + by * transfer.src_strides[k],
-        dst_offset=transfer.dst_offset + by * transfer.dst_strides[k],
-        guards=tuple(
-            replace(g, low=g.low - by * g.coefficients[k], high=g.high - by * g.coefficients[k])
-            for g in transfer.guards
-        ),
-    )
-
-
-def _with(values: Ints, k: int, value: int) -> Ints:
-    return (*values[:k], value, *values[k + 1 :])
-
-
-def _without_guards(transfer: Transfer) -> Transfer | None:
-    """Guards that say something about two dimensions and more; the others cut extents. None if no cell is left."""
-    single = next((g for g in transfer.guards if sum(map(bool, g.coefficients)) == 1), None)
-    if single is None:
-        return _with_open_guards(transfer)
-    axis = next(k for k, c in enumerate(single.coefficients) if c)
-    first, last = _range_of(single.coefficients[axis], single.low, single.high)
-    first, last = max(first, 0), min(last, transfer.dims[axis] - 1)
-    if first > last:
-        return None
-    others = tuple(guard for guard in transfer.guards if guard is not single)
-    cut = _shifted(replace(transfer, guards=others), axis, first)
-    return _without_guards(replace(cut, dims=_with(cut.dims, axis, last - first + 1)))
+def _without_bounds(nest: Nest) -> Nest | None:
+    """Bounds on one dimension cut it, those that always hold go; None if no index is left."""
+    form = len(nest.offsets) - len(nest.bounds)
+    for low, high in nest.bounds:
+        axes = [k for k, step in enumerate(nest.steps) if step[form] and nest.dims[k] > 1]
+        low, high = low - nest.offsets[form], high - nest.offsets[form]
+        if len(axes) == 1:
+            first, last = _range_of(nest.steps[axes[0]][form], low, high)
+            first, last = max(first, 0), min(last, nest.dims[axes[0]] - 1)
+            if first > last:
+                return None
+            return _without_bounds(nest.without(form).cut(axes[0], first, last - first + 1))
+        ends = [nest.steps[k][form] * (nest.dims[k] - 1) for k in axes]
+        least, most = sum(min(end, 0) for end in ends), sum(max(end, 0) for end in ends)
+        if most < low or least >= high or low >= high:
+            return None
+        if low <= least and most < high:
+            return _without_bounds(nest.without(form))
+        form += 1
+    return nest
 
 
 def _range_of(c: int, low: int, high: int) -> tuple[int, int]:
@@ -359,70 +452,50 @@ def _range_of(c: int, low: int, high: int) -> tuple[int, int]:
     return -(-low // c), (high - 1) // c
 
 
-def _with_open_guards(transfer: Transfer) -> Transfer | None:
-    """Without guards that hold everywhere; None if one holds nowhere."""
-    still = []
-    for guard in transfer.guards:
-        ends = [c * (n - 1) for c, n in zip(guard.coefficients, transfer.dims, strict=True)]
-        least, most = sum(min(e, 0) for e in ends), sum(max(e, 0) for e in ends)
-        if most < guard.low or least >= guard.high or guard.low >= guard.high:
-            return None
-        if least < guard.low or most >= guard.high:
-            still.append(guard)
-    return replace(transfer, guards=tuple(still))
-
-
-def _sorted(transfer: Transfer) -> Transfer:
+def _sorted(nest: Nest) -> Nest:
     """Neighbouring cells of the target next to each other in the index, so that their stores go together."""
-    order = sorted(
-        (k for k, n in enumerate(transfer.dims) if n > 1),
-        key=lambda k: (-abs(transfer.dst_strides[k]), -abs(transfer.src_strides[k])),
-    )
-    return _picked(transfer, order)
+    axes = [k for k, n in enumerate(nest.dims) if n > 1]
+    return nest.picked(sorted(axes, key=lambda k: [-abs(step) for step in nest.steps[k]]))
 
 
-def _merged(transfer: Transfer) -> Transfer:
+def _merged(nest: Nest) -> Nest:
     """Neighbouring dimensions as one, where the outer one goes on where the inner one ends."""
-    forms = (transfer.src_strides, transfer.dst_strides, *(guard.coefficients for guard in transfer.guards))
     dims: list[int] = []
     steps: list[Ints] = []
-    for n, *step in zip(transfer.dims, *forms, strict=True):
+    for n, step in zip(nest.dims, nest.steps, strict=True):
         if dims and steps[-1] == tuple(s * n for s in step):
             dims[-1] *= n
-            steps[-1] = tuple(step)
+            steps[-1] = step
         else:
             dims.append(n)
-            steps.append(tuple(step))
+            steps.append(step)
     if not dims:
-        dims, steps = [1], [(0,) * len(forms)]
-    src, dst, *coefficients = zip(*steps, strict=True)
-    guards = tuple(replace(g, coefficients=c) for g, c in zip(transfer.guards, coefficients, strict=True))
-    return Transfer(tuple(dims), transfer.src_offset, src, transfer.dst_offset, dst, guards)
+        dims, steps = [1], [(0,) * len(nest.offsets)]
+    return replace(nest, dims=tuple(dims), steps=tuple(steps))
 
 
-def _of_rank(transfer: Transfer) -> Iterator[Transfer]:
+def _of_rank(nest: Nest) -> Iterator[Nest]:
     """Parts of at most eight dimensions: the smallest extents are counted out."""
-    if len(transfer.dims) <= RANK:
-        yield transfer
+    if len(nest.dims) <= RANK:
+        yield nest
         return
-    k = min(range(len(transfer.dims)), key=lambda axis: (transfer.dims[axis], axis))
-    rest = [axis for axis in range(len(transfer.dims)) if axis != k]
-    for i in range(transfer.dims[k]):
-        part = _with_open_guards(_picked(_shifted(transfer, k, i), rest))
+    axis = min(range(len(nest.dims)), key=lambda k: (nest.dims[k], k))
+    rest = [k for k in range(len(nest.dims)) if k != axis]
+    for i in range(nest.dims[axis]):
+        part = _without_bounds(nest.cut(axis, i, 1).picked(rest))
         if part is not None:
             yield from _of_rank(part)
 
 
-def _of_size(transfer: Transfer) -> Iterator[Transfer]:
+def _of_size(nest: Nest) -> Iterator[Nest]:
     """Parts of less than 2³¹ cells: the largest extent is halved."""
-    if prod(transfer.dims) < MOST_CELLS:
-        yield transfer
+    if prod(nest.dims) < MOST_CELLS:
+        yield nest
         return
-    k = max(range(len(transfer.dims)), key=lambda axis: transfer.dims[axis])
-    half = transfer.dims[k] // 2
-    yield from _of_size(replace(transfer, dims=_with(transfer.dims, k, half)))
-    rest = _shifted(transfer, k, half)
-    yield from _of_size(replace(rest, dims=_with(transfer.dims, k, transfer.dims[k] - half)))
+    axis = max(range(len(nest.dims)), key=lambda k: nest.dims[k])
+    half = nest.dims[axis] // 2
+    yield from _of_size(nest.cut(axis, 0, half))
+    yield from _of_size(nest.cut(axis, half, nest.dims[axis] - half))
 
 
 def widened(transfer: Transfer, nbytes: int, src: int | None, dst: int) -> tuple[Transfer, int]:
