@@ -25,7 +25,7 @@ from tapestry_exec.kernels import Launch
 from tapestry_exec.lanes import Ground, Lane, Mark, Ring, Uses
 from tapestry_exec.on_numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice, aligned_bytes, index_pairs, strided_copies
 from tapestry_exec.recording import Recording
-from tapestry_exec.strided import Transfer, between, filled, outside, packed, row_major, through, unpacked
+from tapestry_exec.strided import Transfer, between, filled, outside, packed, row_major, through, together, unpacked
 from tapestry_plan import HOST, Buffer, Fetch, Monoid, Op, Shard, ShardPlan, Spill, aligned, components_of, merged
 from tapestry_sets import Box, Piece, Region
 
@@ -283,6 +283,7 @@ class CupyBackend:
     def close(self, devices: Sequence[CupyDevice | HostDevice]) -> None:
         """Take the devices back: their memory is kept for the next run."""
         try:
+            self._leave()
             if self._recording is not None and not self._recording.is_whole:
                 self._recording.abandon()
                 self._recording = None
@@ -331,6 +332,7 @@ class CupyBackend:
     def arrive(self) -> None:
         """Have what was fetched: run what was recorded."""
         if self._recording is not None:
+            self._leave()
             self._recording.end()
             self._recording.launch()
 
@@ -342,6 +344,11 @@ class CupyBackend:
             gpu.device.use()
             lane.stream.use()
             self._at = gpu.number, lane
+
+    def _leave(self) -> None:
+        for device in self._devices:
+            if isinstance(device, CupyDevice):
+                device.leave()
 
     def _lanes(self) -> list[Lane]:
         return [lane for device in self._devices if isinstance(device, CupyDevice) for lane in device.lanes]
@@ -547,7 +554,7 @@ class CupyDevice:
         cuda = backend.cupy.cuda
 
         def lane(name: str) -> Lane:
-            return Lane(f"device {number}, {name}", cuda.Stream(non_blocking=True), _event_of(cuda))
+            return Lane(f"device {number}, {name}", cuda.Stream(non_blocking=True), _event_of(gpu.device, cuda))
 
         with gpu.device:
             self._arena = cuda.MemoryPointer(cuda.Memory(max(nbytes, 1)), 0)
@@ -558,6 +565,7 @@ class CupyDevice:
         self._tables: dict[Any, list[tuple[Any, Any]]] = {}
         self._tables_nbytes = 0
         self._told = getattr(backend.cupy, "mark_block", None)
+        self._blocks: dict[int, Block] = {}
         self.again()
 
     def fits(self, gpu: int, nbytes: int, payload_nbytes: int) -> bool:
@@ -567,12 +575,17 @@ class CupyDevice:
     def again(self) -> CupyDevice:
         """Begin anew on the same memory; nothing may be on its way."""
         self.peak_nbytes = 0
-        self._blocks: dict[int, Block] = {}
         self._ground = Ground()
         self._ring.restart()
         for lane in self.lanes:
             lane.restart()
         return self
+
+    def leave(self) -> None:
+        """Give up all buffers that are left."""
+        for block in self._blocks.values():
+            self._tell(block, False)
+        self._blocks.clear()
 
     # -- the protocol ------------------------------------------------------------------------------------
 
@@ -582,16 +595,14 @@ class CupyDevice:
         self.peak_nbytes = max(self.peak_nbytes, stop)
         uses = Uses(self._ground.take(buffer.offset, stop))
         made = Block(buffer, self._arena.ptr + buffer.offset, uses, tuple(tensor_shape))
+        self._tell(made, True)
         self._blocks[buffer.id] = made
-        if self._told:
-            self._told(made.address, buffer.nbytes, f"buffer {buffer.id} ({buffer.tensor})", True)
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer's place back; whoever takes it waits for those who still use it."""
         block = self._blocks.pop(buffer.id)
         self._ground.leave(buffer.offset, buffer.offset + aligned(buffer.nbytes), block.uses)
-        if self._told:
-            self._told(block.address, buffer.nbytes, f"buffer {buffer.id} ({buffer.tensor})", False)
+        self._tell(block, False)
 
     def pack(self, buffer: Buffer, regions: Regions) -> Payload:
         """The regions' cells, each region row-major, as one payload; as they lie where that is contiguous."""
@@ -709,6 +720,12 @@ class CupyDevice:
 
     # -- its own -----------------------------------------------------------------------------------------
 
+    def _tell(self, block: Block, live: bool) -> None:
+        """Tell a checker, if there is one, which bytes of the arena are a buffer's."""
+        if self._told is not None and block.buffer.nbytes:
+            buffer = block.buffer
+            self._told(block.address, buffer.nbytes, f"{buffer.id} ({buffer.tensor})", live)
+
     def receive(self, payload: Payload) -> Payload:
         """Bring a payload from another GPU into this one's ring."""
         lane, slot = self.incoming, self._ring.take(payload.nbytes)
@@ -821,18 +838,15 @@ class CupyDevice:
         fan_in: int | None,
     ) -> None:
         self.backend.enter(self.gpu, self.compute)
-        cupy, out = self.backend.cupy, target.buffer
-        whole = [self._whole(part) for part in parts]
-        for region in regions:
-            places = [between(part.buffer.shape, part.buffer.start, out.shape, out.start, (region,)) for part in parts]
-            for of_parts in zip(*places, strict=True):
-                states = [
-                    tuple(_strided(cupy, c, t.dims, t.src_offset, t.src_strides) for c in _components(array))
-                    for part, array, t in zip(parts, whole, of_parts, strict=True)
-                ]
-                made = monoid.unwrap(cupy, merged(monoid, cupy, states, fan_in), attrs)
-                t = of_parts[0]
-                _strided(cupy, self._whole(target), t.dims, t.dst_offset, t.dst_strides)[...] = made
+        cupy, blocks = self.backend.cupy, (target, *parts)
+        out, *whole = (self._whole(block) for block in blocks)
+        for dims, offsets, strides in together(tuple((b.buffer.shape, b.buffer.start) for b in blocks), tuple(regions)):
+            states = [
+                tuple(_strided(cupy, component, dims, at, steps) for component in components_of(array))
+                for array, at, steps in zip(whole, offsets[1:], strides[1:], strict=True)
+            ]
+            made = monoid.unwrap(cupy, merged(monoid, cupy, states, fan_in), attrs)
+            _strided(cupy, out, dims, offsets[0], strides[0])[...] = made
 
     def _run(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         kernel = self.backend.kernels.get(op.name)
@@ -919,8 +933,12 @@ def _checked_devices(devices: Any) -> list[int] | None:
     return found
 
 
-def _event_of(cuda: Any) -> Callable[[], Any]:
-    return lambda: cuda.Event(disable_timing=True)
+def _event_of(device: Any, cuda: Any) -> Callable[[], Any]:
+    def made() -> Any:
+        with device:
+            return cuda.Event(disable_timing=True)
+
+    return made
 
 
 def _host_memory(before: Any, nbytes: int) -> NDArray[np.uint8]:
@@ -955,10 +973,6 @@ def _strided(cupy: Any, array: Any, dims: Ints, offset: int, strides: Ints) -> A
     """A view of a contiguous array, or of one of an array of states' components, by offset and strides in cells."""
     step = array.strides[-1] if array.ndim else array.dtype.itemsize
     return cupy.ndarray(dims, array.dtype, array.data + offset * step, tuple(s * step for s in strides))
-
-
-def _components(array: Any) -> tuple[Any, ...]:
-    return components_of(array)
 
 
 def _cells_of(payload: Payload) -> Array:

@@ -188,7 +188,7 @@ class NumpyDevice:
             return
         states = [components_of(self.pack(part, regions)) for part in parts]
         merged_cells = monoid.unwrap(np, merged(monoid, np, states, fan_in), attrs)
-        unpack(np.asarray(merged_cells, target.dtype), target, output.start, regions)
+        unpack(np.ascontiguousarray(merged_cells, target.dtype), target, output.start, regions)
 
     def _merge_in_place(
         self, ufunc: Any, parts: Sequence[Buffer], target: Array, start: Ints, regions: Sequence[Region]

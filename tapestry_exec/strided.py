@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from tapestry_sets import AffineMap, Box, Piece, Region, Regions, Run, TooManyPieces, piece_domain
 
@@ -86,16 +87,28 @@ class Transfer:
         Transfer(dims=(2, 12), src_offset=0, src_strides=(24, 1), dst_offset=5, dst_strides=(12, 1), guards=())
         """
         forms = (self.src_strides, self.dst_strides, *(guard.coefficients for guard in self.guards))
-        kept: list[tuple[int, Ints]] = []
-        for n, *steps in zip(self.dims, *forms, strict=True):
-            if n == 1:
-                continue
-            if kept and kept[-1][1] == tuple(step * n for step in steps):
-                n *= kept.pop()[0]
-            kept.append((n, tuple(steps)))
+        kept = _fewest(self.dims, forms)
         src, dst, *coefficients = zip(*(steps for _, steps in kept), strict=True) if kept else [()] * len(forms)
         guards = tuple(replace(g, coefficients=c) for g, c in zip(self.guards, coefficients, strict=True))
         return Transfer(tuple(n for n, _ in kept), self.src_offset, src, self.dst_offset, dst, guards)
+
+
+class Places(NamedTuple):
+    """Where the same cells lie in several arrays: in array k at ``offsets[k] + Σ i·strides[k]`` for i in `dims`.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Extents of the index, row-major; empty for one cell.
+    offsets : tuple of int
+        By array, in elements.
+    strides : tuple of tuple of int
+        By array, then by dimension, in elements.
+    """
+
+    dims: Ints
+    offsets: Ints
+    strides: tuple[Ints, ...]
 
 
 def row_major(shape: Sequence[int]) -> Ints:
@@ -171,6 +184,52 @@ def between(
         for region in regions
         for runs in product(*region.grids())
     )
+
+
+@lru_cache(maxsize=KEPT)
+def together(boxes: tuple[tuple[Ints, Ints], ...], regions: tuple[Region, ...]) -> tuple[Places, ...]:
+    """Where the cells of regions lie in each of several arrays over boxes of the same coordinates.
+
+    Parameters
+    ----------
+    boxes : tuple of (shape, start)
+        What the contiguous arrays hold.
+    regions : tuple of Region
+        Inside all of them.
+
+    Examples
+    --------
+    >>> together((((6,), (0,)), ((4,), (2,))), (Region.from_bounds((6,), (3,), (5,)),))
+    (Places(dims=(2,), offsets=(3, 1), strides=((1,), (1,))),)
+    """
+    strides = [(row_major(shape), start) for shape, start in boxes]
+    return tuple(
+        _merged(
+            tuple(n for run in runs for n, _ in run.levels),
+            [_cells(runs, steps, start) for steps, start in strides],
+        )
+        for region in regions
+        for runs in product(*region.grids())
+    )
+
+
+def _merged(dims: Ints, forms: Sequence[Linear]) -> Places:
+    """Neighbouring dimensions as one, where all arrays are even."""
+    kept = _fewest(dims, [steps for steps, _ in forms])
+    strides = tuple(zip(*(steps for _, steps in kept), strict=True)) if kept else ((),) * len(forms)
+    return Places(tuple(n for n, _ in kept), tuple(offset for _, offset in forms), strides)
+
+
+def _fewest(dims: Ints, forms: Sequence[Ints]) -> list[tuple[int, Ints]]:
+    """Extents with the steps of each form: none of 1, neighbours as one where they are even in all forms."""
+    kept: list[tuple[int, Ints]] = []
+    for n, *steps in zip(dims, *forms, strict=True):
+        if n == 1:
+            continue
+        if kept and kept[-1][1] == tuple(step * n for step in steps):
+            n *= kept.pop()[0]
+        kept.append((n, tuple(steps)))
+    return kept
 
 
 @lru_cache(maxsize=KEPT)

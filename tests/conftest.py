@@ -46,6 +46,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "gpu" not in config.option.markexpr:
+        unasked = [item for item in items if item.get_closest_marker("gpu")]
+        config.hook.pytest_deselected(items=unasked)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
     if config.getoption("--all"):
         return
     dropped = [
