@@ -205,7 +205,7 @@ def swap(d: Document, one: str, other: str) -> None:
 
 
 PLANS: list[tuple[str, str, Edit, str]] = [
-    ("TypeSchemaConstraint", "step", lambda d: put(d["steps"][0], type="fetch"), "fetch"),
+    ("TypeSchemaConstraint", "step", lambda d: put(d["steps"][0], type="bring"), "bring"),
     ("unique ids", "buffers", lambda d: d["buffers"].append(d["buffers"][0]), "two buffers of this number"),
     (
         "ApplicationNodeSelectionsAreWellFormedConstraint",
