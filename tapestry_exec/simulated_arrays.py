@@ -33,6 +33,7 @@ class Machine(Protocol):
     def upload(self, host: HostArray, view: HostArray, stream: Any) -> None: ...
     def download(self, view: HostArray, host: HostArray, stream: Any, blocking: bool) -> None: ...
     def indices(self, indices: Any) -> Any: ...
+    def shuffled(self, size: int) -> NDArray[np.intp]: ...
     def wait_for_host(self, why: str, stream: Any = None) -> None: ...
     def compute(
         self, name: str, function: Callable[[], Any], reads: Sequence[HostArray], source: Any = None
@@ -264,7 +265,9 @@ class DeviceArray:
             target = self._view
 
             def put() -> None:
-                target[self._known(places)] = given
+                known = self._known(places)
+                check_repeated("setitem", np.arange(target.size).reshape(target.shape)[known], given)
+                target[known] = given
 
         else:
             target = self._view[(*places, ...) if not any(p is Ellipsis for p in places) else places]
@@ -414,6 +417,20 @@ for _short, _name in (*OPERATORS.items(), *COMPARISONS.items(), *SIGNS.items()):
 for _short, _name in OPERATORS.items():
     setattr(DeviceArray, f"__r{_short}__", _turned(_name))
     setattr(DeviceArray, f"__i{_short}__", _in_place(_name))
+
+
+def check_repeated(name: str, numbers: NDArray[np.intp], values: Any) -> None:
+    """Raise OrderingFault where cells, given by number, are set to several values: nothing says which comes last."""
+    each = np.broadcast_to(np.asarray(values), numbers.shape).ravel()
+    turn = np.argsort(numbers, axis=None, kind="stable")
+    ordered, wanted = numbers.ravel()[turn], each[turn]
+    a, b = wanted[1:], wanted[:-1]
+    again = (ordered[1:] == ordered[:-1]) & (a != b) & ((a == a) | (b == b))
+    if again.any():
+        cell = int(ordered[1:][again][0])
+        raise OrderingFault(
+            f"{name} sets cell {cell} (row-major) to several values in no certain order: give each cell one value"
+        )
 
 
 def check_places(view: HostArray) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_exec.simulated_arrays import DeviceArray, Machine, device_dtype, refuse
+from tapestry_exec.simulated_arrays import DeviceArray, Machine, check_repeated, device_dtype, refuse
 
 HostArray = NDArray[Any]
 
@@ -133,6 +134,7 @@ newaxis dtype finfo iinfo issubdtype can_cast promote_types
 SUPPORTED_KEYWORDS = ("out", "casting", "dtype")
 
 
+@cache
 def signature_of(text: str) -> tuple[str, inspect.Signature]:
     """The name and the parameters of a function from a line of the tables."""
     name, parameters = text.split("(", 1)
@@ -174,8 +176,15 @@ class Ufunc:
         value = b._view if isinstance(b, DeviceArray) else b
         reads = [a._view, *(one._view for one in arrays), *([value] if isinstance(b, DeviceArray) else [])]
         self._machine.submit(
-            f"{self.__name__}.at", reads, [a._view], lambda: self._numpy.at(a._view, a._known(places), value)
+            f"{self.__name__}.at", reads, [a._view], lambda: self._combine(a._view, a._known(places), value)
         )
+
+    def _combine(self, target: HostArray, places: Any, value: Any) -> None:
+        """Combine in an order of its own, which the machine's seed says."""
+        numbers = np.arange(target.size).reshape(target.shape)[places]
+        each = np.broadcast_to(np.asarray(value), numbers.shape).ravel()
+        turn = self._machine.shuffled(numbers.size)
+        self._numpy.at(target, np.unravel_index(numbers.ravel()[turn], target.shape), each[turn])
 
     def reduce(self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """Fold an axis."""
@@ -341,12 +350,14 @@ def _special(machine: Machine, array: type[DeviceArray], functions: dict[str, An
         value = values._view if isinstance(values, array) else values
         refuse(values)
         reads = [indices._view, *([value] if isinstance(values, array) else [])]
-        machine.submit(
-            "put_along_axis",
-            reads,
-            [arr._view],
-            lambda: np.put_along_axis(arr._view, machine.indices(indices._view), value, axis),
-        )
+
+        def put() -> None:
+            numbers = np.arange(arr.size).reshape(arr.shape)
+            places = machine.indices(indices._view)
+            check_repeated("put_along_axis", np.take_along_axis(numbers, places, axis), value)
+            np.put_along_axis(arr._view, places, value, axis)
+
+        machine.submit("put_along_axis", reads, [arr._view], put)
 
     def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
         found: np.dtype[Any] = np.result_type(*(x._view if isinstance(x, array) else x for x in arrays_and_dtypes))

@@ -344,6 +344,12 @@ class Machine:
             return np.zeros_like(indices)
         return indices
 
+    def shuffled(self, size: int) -> NDArray[np.intp]:
+        """The numbers from 0 on in an order that the seed says."""
+        turn = list(range(size))
+        self.random.shuffle(turn)
+        return np.array(turn, np.intp)
+
     _is_trying = False
 
     def call(self, name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], out: Any) -> Any:

@@ -161,15 +161,27 @@ def _scatter_elements_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[An
     rank = indices.ndim
     cells = [xp.arange(n).reshape(-1, *(1,) * (rank - k - 1)) for k, n in enumerate(indices.shape)]
     cells[axis] = _from_front(xp, indices, x.shape[axis], shard)
-    _put(xp, out, tuple(cells), updates, shard.attrs.get("reduction", "none"))
+    each = tuple(xp.broadcast_to(cell, indices.shape) for cell in cells)
+    _put(xp, out, each, updates, shard.attrs.get("reduction", "none"), axis)
 
 
-def _put(xp: Any, out: Any, cells: tuple[Any, ...], updates: Any, how: str) -> None:
-    """Set cells, or combine them one update after the other, repeated cells as often as they come."""
-    if how == "none":
-        out[cells] = updates
-    else:
-        getattr(xp, COMBINED[how]).at(out, cells, updates)
+def _put(xp: Any, out: Any, cells: tuple[Any, ...], updates: Any, how: str, axis: int) -> None:
+    """Set cells, or combine them one update after the other, repeated cells as often as they come.
+
+    Cells repeat only along one axis of the updates. But in NumPy nothing says which of several updates of a cell comes
+    first, so they are done in turn.
+    """
+    if xp is np:
+        if how == "none":
+            out[cells] = updates
+        else:
+            getattr(np, COMBINED[how]).at(out, cells, updates)
+        return
+    for k in range(updates.shape[axis]):
+        turn = (*(slice(None),) * axis, slice(k, k + 1))
+        where = tuple(cell[turn] for cell in cells)
+        given = updates[turn]
+        out[where] = given if how == "none" else getattr(xp, COMBINED[how])(out[where], given)
 
 
 def _scatter_nd_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -197,7 +209,9 @@ def _scatter_nd_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sh
     x, indices, updates = inputs
     (out,) = outputs
     out[...] = x
-    _put(xp, out, _cells(xp, x, indices, shard), updates, shard.attrs.get("reduction", "none"))
+    rows = tuple(cell.reshape(-1) for cell in _cells(xp, x, indices, shard))
+    given = updates.reshape(prod(indices.shape[:-1]), *updates.shape[indices.ndim - 1 :])
+    _put(xp, out, rows, given, shard.attrs.get("reduction", "none"), 0)
 
 
 # -- one hot -------------------------------------------------------------------------------------------
