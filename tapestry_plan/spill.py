@@ -6,8 +6,11 @@ one is a window of the arena, and what it takes is the sum over the buffers in i
 Windows begin or end where a buffer ends or begins, or at the arena's ends; sorted offsets and prefix sums give the
 cheapest in one pass over the resident buffers. A buffer in a window weighs (bytes that giving it up moves) /
 (steps until its next use)^a: with a = 0 the bytes alone count, with a large the distance alone, which is Belady's
-rule; each device is laid out with every a of `DISTANCE_EXPONENTS`, and the layout that moves the fewest bytes is kept.
-Where the step's own buffers leave no window they are laid out anew, so that whatever fits at all is found.
+rule. Of equally cheap windows it is the one that leaves the least beside it, or, so that what goes soon and what stays
+long do not lie among one another and leave the arena in pieces, the first one for buffers whose last use is near and
+the last one for others. Each device is laid out with every a of `DISTANCE_EXPONENTS` and every notion of what is near
+of `NEAR_USES`, and the layout that moves the fewest bytes is kept. Where the step's own buffers leave no window they
+are laid out anew, so that whatever fits at all is found.
 
 What is given up moves only what it must:
 
@@ -16,8 +19,10 @@ What is given up moves only what it must:
 - What no later step uses is freed at once; an output that is spilled is read from host memory at the end.
 - A buffer is spilled whole, those of its cells too that nothing was written to.
 
-How far that is from the least bytes over all choices of what to give up, offsets left aside (which no layout can be
-below), was counted on random tapes with `tests/plan/test_spill.py`; see `spilled`.
+That is an optimum where all buffers are of one size and the host has what they hold, and a heuristic elsewhere. On
+120 random plans of up to six operators, in four sizes of memory each, the bytes were 1.17 times the fewest over all
+choices of what to give up with offsets left aside, which no layout can be below, and equal in nine cases of ten; see
+`tests/plan/test_spill.py`.
 
 References
 ----------
@@ -31,6 +36,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from operator import index
 from typing import Any
 
@@ -56,6 +62,8 @@ from tapestry_plan.shard_plan import (
 
 DISTANCE_EXPONENTS = (0.0, 1.0, 4.0)
 """How much the distance to the next use counts, against bytes, when a buffer is chosen to be given up."""
+NEAR_USES = (None, 0, 1, 2, 4, 8)
+"""Within so many steps the last use of a buffer is near; None for places that do not depend on it."""
 
 
 def spilled(plan: ShardPlan, memory: int | Sequence[int]) -> ShardPlan:
@@ -109,10 +117,22 @@ def spilled(plan: ShardPlan, memory: int | Sequence[int]) -> ShardPlan:
     found = []
     for device in tight:
         cap = given[device] // ALIGNMENT_NBYTES * ALIGNMENT_NBYTES
-        tried = [_Layout(tapes[device], cap, fresh, a).followed() for a in DISTANCE_EXPONENTS]
-        found.append(min(tried, key=lambda one: (one.nbytes, one.transfers)))
+        found.append(_best(tapes[device], cap, fresh))
         fresh = found[-1].fresh
     return _written(plan, found)
+
+
+def _best(tape: Tape, cap: int, fresh: int) -> _Layout:
+    """The layout of a device that moves the fewest bytes, in the fewest transfers; the first that moves none."""
+    best: _Layout | None = None
+    for near, exponent in product(NEAR_USES, DISTANCE_EXPONENTS):
+        one = _Layout(tape, cap, fresh, exponent, near).followed()
+        if best is None or (one.nbytes, one.transfers) < (best.nbytes, best.transfers):
+            best = one
+        if not best.nbytes:
+            break
+    assert best is not None, "there is something to be tried"
+    return best
 
 
 def least_memory(plan: ShardPlan) -> tuple[int, ...]:
@@ -277,8 +297,8 @@ def _named(plan: ShardPlan, at: int) -> str:
 class _Layout:
     """Follows one device's tape under a cap, and writes down what is given up and brought back."""
 
-    def __init__(self, tape: Tape, cap: int, fresh: int, exponent: float) -> None:
-        self.tape, self.cap, self.fresh, self.exponent = tape, cap, fresh, exponent
+    def __init__(self, tape: Tape, cap: int, fresh: int, exponent: float, near: int | None) -> None:
+        self.tape, self.cap, self.fresh, self.exponent, self.near = tape, cap, fresh, exponent, near
         self.size = {n: aligned(buffer.nbytes) for n, buffer in tape.buffers.items()}
         self.spans: list[tuple[int, int, int]] = []
         """(first byte, end, buffer) of what is resident, in order."""
@@ -385,11 +405,17 @@ class _Layout:
         out = {}
         for n in sorted(wanted, key=self.size.__getitem__, reverse=True):
             stays = n in self.place and windows.fix(self.place[n], self.size[n])
-            at = self.place[n] if stays else windows.take(self.size[n])
+            at = self.place[n] if stays else windows.take(self.size[n], self._side(n))
             if at is None:
                 return None
             out[n] = at
         return out
+
+    def _side(self, n: int) -> int:
+        """On which side of the arena a buffer goes: -1 for the first place, 1 for the last one, 0 for the tightest."""
+        if self.near is None:
+            return 0
+        return -1 if self.uses[n][0] - self.now <= self.near else 1
 
     def _weights(self) -> NDArray[np.float64]:
         """What giving up each resident buffer weighs."""
@@ -487,10 +513,11 @@ class _Windows:
         self.fixed = np.array([n in fixed for _, _, n in spans], np.int64)
         self.cap = cap
 
-    def take(self, nbytes: int) -> int | None:
+    def take(self, nbytes: int, side: int) -> int | None:
         """The offset of the cheapest window of a size, which is fixed from now on; None where there is none.
 
-        Of equally cheap ones it is that which leaves the least beside it.
+        Of equally cheap ones it is the first or, with a side of 1, the last; with 0 that which leaves the least
+        beside it.
         """
         if not nbytes:
             return 0
@@ -504,9 +531,9 @@ class _Windows:
             return None
         at, first, last = at[free], first[free], last[free]
         lost = _sums(self.weights, first, last)
-        beside = rights[last] - lefts[first - 1]
+        rank = -side * at if side else rights[last] - lefts[first - 1]
         cheap = np.flatnonzero(lost == lost.min())
-        best = cheap[np.argmin(beside[cheap])]
+        best = cheap[np.argmin(rank[cheap])]
         self._put(int(at[best]), nbytes, int(first[best]), int(last[best]))
         return int(at[best])
 

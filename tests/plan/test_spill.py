@@ -1,0 +1,331 @@
+"""Plans in less memory: followed byte by byte, and against the least traffic over all choices of what to spill."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tapestry_plan import (
+    Alloc,
+    Copy,
+    Fetch,
+    Free,
+    Graph,
+    InfeasiblePlan,
+    Link,
+    Mesh,
+    ShardPlan,
+    Spill,
+    add,
+    least_memory,
+    matmul,
+    plan,
+    relu,
+    spilled,
+)
+from tests.spilling import (
+    Program,
+    caps_between,
+    fewest_nbytes,
+    followed,
+    needed_at_once,
+    planned,
+    programs,
+    seeded_program,
+    tight_memory,
+    touched,
+)
+
+FEW = settings(max_examples=60)
+
+
+def waiting(devices: int = 1, **mesh: Any) -> ShardPlan:
+    """Two tensors wait while others are made and used."""
+    g = Graph()
+    first = relu(g.input("x", (64, 64)), name="first")
+    second = y = relu(first, name="second")
+    for k in range(4):
+        y = add(y, y, name=f"twice{k}")
+    g.output(add(add(y, second), first), "y")
+    return plan(g, Mesh(devices, **mesh))
+
+
+# -- what is spilled, against the steps one by one -----------------------------------------------------------
+
+
+@FEW
+@given(programs(), st.floats(0, 1))
+@example((1, [(6, 4, 0, False), (5, 5, 0, False)], [5, 6]), 0.0)
+def test_what_a_plan_does_stays_as_it_was(program: Program, share: float) -> None:
+    """Every step reads what it read before, no byte has two owners, and the counts are those of the steps."""
+    p = planned(program)
+    low, high = tight_memory(p), max(p.peak_nbytes)
+    memory = int(low + share * (high - low))
+    q = spilled(p, memory)
+    wanted, found = followed(p), followed(q)
+    assert (found.acts, found.outputs, found.moved) == (wanted.acts, wanted.outputs, wanted.moved)
+    assert found.moved == q.nbytes_by_link == p.nbytes_by_link
+    assert tuple(found.peak) == q.peak_nbytes and max(found.peak) <= memory
+    assert tuple(found.spilled) == q.nbytes_spilled
+    assert tuple(found.placed) == q.nbytes_placed == p.nbytes_placed
+    assert (q.nbytes_received, q.flop, q.placement) == (p.nbytes_received, p.flop, p.placement)
+    assert all(one <= most for one, most in zip(found.spilled, used_nbytes(p), strict=True))
+    assert not any(n for n, peak in zip(found.spilled, p.peak_nbytes, strict=True) if peak <= memory)
+
+
+def used_nbytes(p: ShardPlan) -> list[int]:
+    """Bytes by device if every block came before each of its uses and went after it; outputs are used at the end."""
+    nbytes = {b.id: (b.device, b.nbytes) for b in p.buffers}
+    outputs = {n for out in p.outputs for n, _ in (*out.blocks, *out.replicas)}
+    most = [0] * p.mesh.size
+    for number in (*outputs, *(n for step in p.steps for n in touched(step)[0])):
+        most[nbytes[number][0]] += 2 * nbytes[number][1]
+    return most
+
+
+@FEW
+@given(programs())
+def test_the_least_memory_is_what_one_step_uses(program: Program) -> None:
+    p = planned(program)
+    assert least_memory(p) == tuple(needed_at_once(p, device) for device in range(p.mesh.size))
+
+
+@FEW
+@given(programs(), st.integers(1, 200))
+def test_less_than_one_step_uses_is_refused(program: Program, less: int) -> None:
+    """The message names the device, the step, the bytes that it needs, and what to do."""
+    p = planned(program)
+    needs = [needed_at_once(p, device) for device in range(p.mesh.size)]
+    device = needs.index(max(needs))
+    with pytest.raises(InfeasiblePlan) as error:
+        spilled(p, max(0, max(needs) - less))
+    text = str(error.value)
+    assert f"device {device} needs {max(needs):,} B at once in " in text
+    assert "which no spilling makes smaller; give at least" in text
+    busy = [k for k, step in enumerate(p.steps) if sum(sizes(p, device, touched(step)[0])) == max(needs)]
+    assert any(f"in step {k}, " in text for k in busy) or "the plan's outputs" in text
+
+
+def sizes(p: ShardPlan, device: int, used: set[int]) -> list[int]:
+    return [-(-b.nbytes // 64) * 64 for b in p.buffers if b.device == device and b.id in used]
+
+
+def test_a_plan_that_fits_stays() -> None:
+    p = waiting(2)
+    assert spilled(p, max(p.peak_nbytes)) is p
+    assert spilled(p, list(p.peak_nbytes)) is p
+
+
+def test_each_device_has_its_own_memory() -> None:
+    p = waiting(2)
+    q = spilled(p, (p.peak_nbytes[0], least_memory(p)[1]))
+    assert q.nbytes_spilled[0] == 0 < q.nbytes_spilled[1]
+    assert q.peak_nbytes[0] == p.peak_nbytes[0] and q.peak_nbytes[1] <= least_memory(p)[1]
+    ours = [(s, b) for s, b in ((s, s.buffer) for s in q.steps if isinstance(s, Spill | Fetch))]
+    devices = {buffer.id: buffer.device for buffer in q.buffers}
+    assert ours and all(devices[b] == 1 for _, b in ours)
+
+
+def test_what_was_spilled_and_not_changed_is_spilled_once() -> None:
+    """It comes back twice; the second time the host still has it."""
+    g = Graph()
+    y = g.input("x", (64, 64))
+    kept = relu(y, name="kept")
+    for _ in range(3):
+        y = add(y, add(y, y))
+        y = add(y, kept)
+    g.output(y, "y")
+    p = plan(g, Mesh(1))
+    q = spilled(p, least_memory(p))
+    (number,) = {b.id for b in p.buffers if b.tensor == "kept"}
+    again = [b.id for b in q.buffers if b.tensor == "kept" and b.id != number]
+    assert [s for s in q.steps if isinstance(s, Spill)] == [Spill(number)]
+    assert len(again) > 1
+    assert [s for s in q.steps if isinstance(s, Fetch)] == [Fetch(n, number, n != again[-1]) for n in again]
+
+
+def test_inputs_are_placed_again_in_place_of_being_spilled() -> None:
+    g = Graph()
+    w = g.input("w", (64, 64))
+    y = matmul(g.input("x", (64, 64)), w)
+    y = add(y, add(y, y))
+    g.output(matmul(y, w), "y")
+    p = plan(g, Mesh(1))
+    q = spilled(p, least_memory(p))
+    assert not any(isinstance(step, Spill | Fetch) for step in q.steps)
+    assert [step.tensor for step in q.steps if isinstance(step, Copy) and step.again] == ["w"]
+    assert q.nbytes_spilled == (64 * 64 * 4,) and q.nbytes_placed == p.nbytes_placed == (2 * 64 * 64 * 4,)
+
+
+# -- seconds -------------------------------------------------------------------------------------------------
+
+
+def test_spilling_takes_the_time_of_the_host_link() -> None:
+    """On one device: latency for each transfer, and bytes by their rate; each stage by what comes before its steps."""
+    link = Link(3e-5, 2e8)
+    p = waiting(host=link)
+    q = spilled(p, least_memory(p))
+    found = followed(q)
+    assert found.transfers >= 2
+    more = found.transfers * 3e-5 + sum(found.spilled) / 2e8
+    assert q.seconds - p.seconds == pytest.approx(more)
+    stages = sum(s.seconds for s in q.stages) - sum(s.seconds for s in p.stages)
+    assert stages == pytest.approx(more)
+    assert q.bound == p.bound and q.gap > p.gap
+
+
+def test_devices_spill_beside_one_another() -> None:
+    p = waiting(2)
+    q = spilled(p, least_memory(p))
+    each = [2 * 1e-6 + nbytes / 1e10 for nbytes in q.nbytes_spilled]
+    assert len(set(q.nbytes_spilled)) == 1 and max(each) * 0.99 < q.seconds - p.seconds <= sum(each) * 1.01
+
+
+# -- documents and wrong arguments ---------------------------------------------------------------------------
+
+
+def test_the_document_of_a_plan_that_spills() -> None:
+    p = waiting(2)
+    q = spilled(p, least_memory(p))
+    read = ShardPlan.from_json(q.to_json())
+    assert (read.steps, read.buffers, read.nbytes_spilled) == (q.steps, q.buffers, q.nbytes_spilled)
+    assert read.to_json() == q.to_json() and sum(read.nbytes_spilled) > 0
+    assert (read.seconds, read.peak_nbytes, read.mesh) == (q.seconds, q.peak_nbytes, q.mesh)
+
+
+def test_a_plan_is_not_spilled_twice() -> None:
+    p = waiting()
+    q = spilled(p, max(p.peak_nbytes) - 64)
+    assert sum(q.nbytes_spilled) > 0 and spilled(q, max(q.peak_nbytes)) is q
+    with pytest.raises(ValueError, match="the plan spills already; give the plan that it was made from"):
+        spilled(q, max(q.peak_nbytes) - 64)
+
+
+@pytest.mark.parametrize(
+    ("memory", "kind", "message"),
+    [
+        ("16GB", TypeError, "memory is '16GB'; give a number of bytes"),
+        (1.5, TypeError, "memory is 1.5; give a number"),
+        (True, TypeError, "memory is True"),
+        ([1 << 20, "1"], TypeError, "or one for each device"),
+        ([1 << 20], ValueError, "memory has 1 entries; the mesh has 2 devices"),
+        (-1, ValueError, "memory is -1; bytes are >= 0"),
+    ],
+)
+def test_wrong_sizes_are_named(memory: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message.replace("[", r"\[")):
+        spilled(waiting(2), memory)
+
+
+def test_what_is_no_plan_is_named() -> None:
+    with pytest.raises(TypeError, match="the plan is Graph; it must be a ShardPlan"):
+        spilled(Graph(), 100)  # type: ignore[arg-type]
+
+
+# -- how many bytes ------------------------------------------------------------------------------------------
+
+
+@FEW
+@given(st.lists(st.integers(0, 4), min_size=3, max_size=14), st.integers(3, 6), st.integers(0, 63))
+@example([0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3], 3, 0)
+def test_blocks_of_one_size_that_the_host_has_are_chosen_best(order: list[int], places: int, more: int) -> None:
+    """Which block is used next the latest: Belady's rule gives the fewest bytes here, and so does the plan."""
+    g = Graph()
+    weights = [g.constant(f"w{k}", np.full(16, k + 0.5, np.float32)) for k in range(5)]
+    y = g.input("x", (16,))
+    for k in order:
+        y = add(y, weights[k])
+    g.output(y, "y")
+    p = plan(g, Mesh(1))
+    memory = 64 * places + more
+    assert least_memory(p) == (192,)
+    q = spilled(p, memory)
+    assert q.nbytes_spilled == (fewest_nbytes(p, 0, memory),)
+
+
+MOST_OVER_THE_FEWEST = 1.3
+"""Bytes of all the seeded plans over the fewest that any choice moves, offsets left aside: 1.15 when it was measured.
+
+Nothing bounds the ratio of one plan: where everything would fit but for the pieces that the arena is in, the fewest
+are none.
+"""
+
+
+def test_bytes_are_near_the_fewest_of_all_choices() -> None:
+    """Over seeded plans and memories from the least to the whole; none moves fewer bytes than the bound."""
+    ours = fewest = compared = 0
+    for seed in range(30):
+        p = planned(seeded_program(seed))
+        for memory in caps_between(tight_memory(p), max(p.peak_nbytes)):
+            q = spilled(p, memory)
+            for device in range(p.mesh.size):
+                if p.peak_nbytes[device] > memory:
+                    least = fewest_nbytes(p, device, memory)
+                    assert q.nbytes_spilled[device] >= least
+                    ours, fewest, compared = ours + q.nbytes_spilled[device], fewest + least, compared + 1
+    assert compared > 100 and fewest > 20_000
+    assert ours <= MOST_OVER_THE_FEWEST * fewest
+
+
+def test_the_fewest_bytes_of_known_cases() -> None:
+    """The bound itself, worked out by hand."""
+    p, block = waiting(), 64 * 64 * 4
+    assert [fewest_nbytes(p, 0, blocks * block) for blocks in (3, 4)] == [2 * block, 0]  # `first` waits, or none
+    g = Graph()
+    x, w = g.input("x", (64, 64)), g.input("w", (64, 64))
+    g.output(matmul(matmul(x, w), x), "y")
+    g.output(relu(w), "v")
+    p = plan(g, Mesh(1))
+    assert [fewest_nbytes(p, 0, blocks * block) for blocks in (3, 4)] == [block, 0]  # w is placed again
+
+
+def test_what_is_followed_is_not_what_is_predicted() -> None:
+    p = waiting()
+    q = spilled(p, least_memory(p))
+    wrong = replace(q, nbytes_spilled=(q.nbytes_spilled[0] + 4,))
+    assert tuple(followed(wrong).spilled) == q.nbytes_spilled != wrong.nbytes_spilled
+
+
+def test_faults_are_seen_by_who_follows() -> None:
+    p = waiting()
+    q = spilled(p, least_memory(p))
+    for k, step in enumerate(q.steps):
+        without = replace(q, steps=q.steps[:k] + q.steps[k + 1 :])
+        if isinstance(step, Free):  # at the end nothing needs its place
+            continue
+        if isinstance(step, Alloc | Spill):
+            with pytest.raises((AssertionError, KeyError)):
+                followed(without)
+        else:
+            assert followed(without).acts != followed(p).acts, step
+    for k, buffer in enumerate(q.buffers):
+        for other in (b for b in q.buffers if b.offset != buffer.offset):
+            moved = msgspec.structs.replace(buffer, offset=other.offset)
+            places = q.buffers[:k] + (moved,) + q.buffers[k + 1 :]
+            assert_alone_or_seen(replace(q, buffers=places))
+
+
+def assert_alone_or_seen(p: ShardPlan) -> None:
+    """Whether two live buffers share a byte, found by comparing them pair by pair, is what `followed` says."""
+    span = {b.id: (b.device, b.offset, b.offset + -(-b.nbytes // 64) * 64) for b in p.buffers}
+    live: set[int] = set()
+    shared = False
+    for step in p.steps:
+        if isinstance(step, Alloc):
+            device, low, high = span[step.buffer]
+            for d, a, b in (span[n] for n in live):
+                shared |= d == device and a < high and low < b
+            live.add(step.buffer)
+        elif isinstance(step, Free):
+            live.remove(step.buffer)
+    if shared:
+        with pytest.raises(AssertionError):
+            followed(p)
+    else:
+        followed(p)
