@@ -151,15 +151,13 @@ COPIES_OF(16, Pair)
 // --------------------------------------------------------------------------------------------- arithmetic
 
 // Two values of one dtype as NumPy merges them: integers wrap, float16 rounds after each operation, minimum and
-// maximum give a NaN if there is one. Of two zeros that differ in sign alone they give the first.
+// maximum give a NaN if there is one. Of two zeros that differ in sign alone they give the first. Integers with and
+// without a sign differ in minimum and maximum alone; truth values are merged as int8, by the logical functions.
 
-enum { ADD, MULTIPLY, MINIMUM, MAXIMUM, LOGICAL_OR, LOGICAL_AND };
+enum { ADD, MULTIPLY, MINIMUM, MAXIMUM, LOGICAL_OR, LOGICAL_AND, UNSIGNED_MINIMUM, UNSIGNED_MAXIMUM };
 
 struct Half {
   u16 bits;
-};
-struct Truth {
-  u8 value;  // 0 or 1
 };
 
 __device__ inline float widened(Half x) {
@@ -186,15 +184,21 @@ __device__ inline Half narrowed(float x) {
 }
 
 template <class T>
-struct Unsigned {
+struct Unsigned;
+template <>
+struct Unsigned<i8> {
+  typedef u8 type;
+};
+template <>
+struct Unsigned<i16> {
+  typedef u16 type;
+};
+template <>
+struct Unsigned<i32> {
   typedef u32 type;
 };
 template <>
 struct Unsigned<i64> {
-  typedef u64 type;
-};
-template <>
-struct Unsigned<u64> {
   typedef u64 type;
 };
 
@@ -206,45 +210,48 @@ __device__ inline T added(T a, T b) {
 __device__ inline float added(float a, float b) { return a + b; }
 __device__ inline double added(double a, double b) { return a + b; }
 __device__ inline Half added(Half a, Half b) { return narrowed(widened(a) + widened(b)); }
-__device__ inline Truth added(Truth a, Truth b) { return Truth{(u8)(a.value | b.value)}; }
 
 template <class T>
 __device__ inline T multiplied(T a, T b) {
   typedef typename Unsigned<T>::type U;
-  return (T)((U)a * (U)b);
+  return (T)((1u * (U)a) * (U)b);  // 16 bits times 16 bits would be a signed product
 }
 __device__ inline float multiplied(float a, float b) { return a * b; }
 __device__ inline double multiplied(double a, double b) { return a * b; }
 __device__ inline Half multiplied(Half a, Half b) { return narrowed(widened(a) * widened(b)); }
-__device__ inline Truth multiplied(Truth a, Truth b) { return Truth{(u8)(a.value & b.value)}; }
 
 template <class T>
 __device__ inline bool leads(T a, T b) {
   return a <= b || a != a;
 }
 __device__ inline bool leads(Half a, Half b) { return leads(widened(a), widened(b)); }
-__device__ inline bool leads(Truth a, Truth b) { return a.value <= b.value; }
 
 template <class T>
 __device__ inline bool trails(T a, T b) {
   return a >= b || a != a;
 }
 __device__ inline bool trails(Half a, Half b) { return trails(widened(a), widened(b)); }
-__device__ inline bool trails(Truth a, Truth b) { return a.value >= b.value; }
 
 template <class T>
 __device__ inline bool holds(T a) {
   return a != 0;
 }
 __device__ inline bool holds(Half a) { return (a.bits & 0x7FFF) != 0; }
-__device__ inline bool holds(Truth a) { return a.value != 0; }
 
 template <class T>
 __device__ inline T said(bool x, T) {
   return (T)x;
 }
 __device__ inline Half said(bool x, Half) { return Half{(u16)(x ? 0x3C00 : 0)}; }
-__device__ inline Truth said(bool x, Truth) { return Truth{(u8)x}; }
+
+template <class T>
+__device__ inline T of_unsigned(u32 op, T a, T b) {
+  typedef typename Unsigned<T>::type U;
+  return ((U)a <= (U)b) == (op == UNSIGNED_MINIMUM) ? a : b;
+}
+__device__ inline Half of_unsigned(u32, Half a, Half) { return a; }
+__device__ inline float of_unsigned(u32, float a, float) { return a; }
+__device__ inline double of_unsigned(u32, double a, double) { return a; }
 
 template <class T>
 __device__ inline T merged(u32 op, T a, T b) {
@@ -254,22 +261,18 @@ __device__ inline T merged(u32 op, T a, T b) {
     case MINIMUM: return leads(a, b) ? a : b;
     case MAXIMUM: return trails(a, b) ? a : b;
     case LOGICAL_OR: return said(holds(a) || holds(b), a);
-    default: return said(holds(a) && holds(b), a);
+    case LOGICAL_AND: return said(holds(a) && holds(b), a);
+    default: return of_unsigned(op, a, b);
   }
 }
 
-#define EACH_DTYPE(DO)  \
-  DO(bool, Truth)       \
-  DO(int8, i8)          \
-  DO(int16, i16)        \
-  DO(int32, i32)        \
-  DO(int64, i64)        \
-  DO(uint8, u8)         \
-  DO(uint16, u16)       \
-  DO(uint32, u32)       \
-  DO(uint64, u64)       \
-  DO(float16, Half)     \
-  DO(float32, float)    \
+#define EACH_DTYPE(DO) \
+  DO(int8, i8)         \
+  DO(int16, i16)       \
+  DO(int32, i32)       \
+  DO(int64, i64)       \
+  DO(float16, Half)    \
+  DO(float32, float)   \
   DO(float64, double)
 
 // -------------------------------------------------------------------------------------------- accumulation
@@ -603,9 +606,9 @@ struct Convolver {
   }
 };
 
-// Named by the channels that a block makes.
+// Named by the channels that a block makes. Two blocks to a multiprocessor: up to 128 registers, and none spilled.
 #define CONVOLUTION_OF(DTYPE, T, HEIGHT, ROWS, TALL)                                                              \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                           \
+  extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                        \
       convolution_##DTYPE##x##TALL(const __grid_constant__ Convolution work, T* out, const T* x, const T* w,      \
                                    const T* bias) {                                                               \
     __shared__ Convolver<T, HEIGHT, ROWS>::Shared shared;                                                         \

@@ -9,7 +9,7 @@ The kernels were run on a CPU and compiled for GPUs, but not yet run on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
@@ -49,8 +49,22 @@ DTYPES = (
     *("float16", "float32", "float64"),
 )
 """Dtypes that cells are merged in."""
+MOST_ROUNDS = 1 << 12
+"""Launches, one after the other, that one accumulation may take."""
 ACTIVATIONS = "none", "relu", "sigmoid", "tanh", "gelu"
 """Functions that end an epilogue, in the kernels' order."""
+LANES = {"float32": 4, "float64": 2}
+"""Dtypes of epilogues and convolutions, and how many cells 16 bytes hold."""
+TALL = {"float32": (64, 16, 1), "float64": (32, 8, 1)}
+"""Channels that a block of a convolution makes, by the kernels that there are."""
+FEW_CHANNELS = 4
+"""Up to so many are made one by one: a block of more would mostly make none."""
+SPAN = {("float32", 64): 128, ("float32", 16): 512, ("float32", 1): 1024} | {
+    ("float64", 32): 128,
+    ("float64", 8): 512,
+    ("float64", 1): 1024,
+}
+"""Cells of each channel that a block of a convolution makes."""
 
 GUARD = np.dtype([("coefficients", np.int64, (RANK,)), ("low", np.int64), ("high", np.int64)], align=True)
 TRANSFER = np.dtype(
@@ -311,6 +325,547 @@ def _in_units(transfer: Transfer, every: int, has_source: bool) -> Transfer:
         (*(s * every for s in transfer.dst_strides), 1),
         tuple(replace(guard, coefficients=(*guard.coefficients, 0)) for guard in transfer.guards),
     )
+
+
+# --------------------------------------------------------------------------------------------- accumulation
+
+
+def accumulations(transfers: Sequence[Transfer], function: str, dtype: str, src: int, dst: int) -> list[Launch]:
+    """Launches of ``dst = function(dst, src)`` along strided copies, cell by cell in a fixed order.
+
+    The order is that of `transfers`, and of each one's index, row-major, as of ``function.at``: target strides may be
+    0 or less than the cells of other dimensions reach. Launches follow each other in one stream.
+
+    Parameters
+    ----------
+    transfers : sequence of Transfer
+    function : str
+        One of `MERGES`.
+    dtype : str
+        One of `DTYPES`, of both arrays.
+    src, dst : int
+        Addresses.
+
+    Returns
+    -------
+    list of Launch
+
+    Raises
+    ------
+    ValueError
+        For an unknown function or dtype, addresses that are no multiples of the dtype's size, or an order that takes
+        more than `MOST_ROUNDS` launches.
+
+    Examples
+    --------
+    >>> row = Transfer((3, 64), 0, (64, 1), 0, (0, 1))
+    >>> [one.entry for one in accumulations([row], "add", "float32", 0, 4096)]
+    ['accumulate_float32', 'accumulate_float32', 'accumulate_float32']
+    """
+    cell, code = _merging(function, dtype)
+    _check_addresses("accumulations", np.dtype(dtype).itemsize, (src, dst))
+    grid_of = [(batch, min(int(batch["tiles"]), MOST_BLOCKS)) for batch in _accumulated(tuple(transfers))]
+    tail = np.uint64(dst), np.uint64(src), np.uint32(code)
+    return [Launch(f"accumulate_{cell}", (blocks, 1, 1), (THREADS, 1, 1), (batch, *tail)) for batch, blocks in grid_of]
+
+
+@lru_cache(maxsize=KEPT)
+def _accumulated(transfers: tuple[Transfer, ...]) -> tuple[Struct, ...]:
+    found: list[Struct] = []
+    for transfer in transfers:
+        _check(transfer, False)
+        for part in _rounds(transfer):
+            found += _batches(normal_forms(part))
+    return tuple(found)
+
+
+def _rounds(transfer: Transfer) -> Iterator[Transfer]:
+    """Parts, one after the other, none of which writes a cell twice.
+
+    Counted out are the dimensions along which the target stands still, and of the others the outermost ones, until
+    the rest touches each cell once. The cells of a part then add to different targets; what one target gets comes
+    in the order of the whole index, since the counted indices alone tell its contributions apart.
+    """
+    moving = [k for k, n in enumerate(transfer.dims) if n > 1 and transfer.dst_strides[k]]
+    while not _is_injective([(abs(transfer.dst_strides[k]), transfer.dims[k]) for k in moving]):
+        moving = moving[1:]
+    counted = [k for k, n in enumerate(transfer.dims) if n != 1 and k not in moving]
+    rounds = prod(transfer.dims[k] for k in counted)
+    if rounds > MOST_ROUNDS:
+        raise ValueError(
+            f"accumulations: {transfer} adds {rounds} times to one cell after the other, in as many launches; at most "
+            f"{MOST_ROUNDS} are made: reduce the source first"
+        )
+    nest = Nest.of(transfer)
+    for index in np.ndindex(*(transfer.dims[k] for k in counted)):
+        part = nest
+        for k, i in zip(counted, index, strict=True):
+            part = part.cut(k, i, 1)
+        yield part.transfer()
+
+
+def _is_injective(steps: Sequence[tuple[int, int]]) -> bool:
+    """Whether each stride passes over what the smaller ones reach: enough for distinct cells."""
+    reach = 0
+    for stride, n in sorted(steps):
+        if stride <= reach:
+            return False
+        reach += stride * (n - 1)
+    return True
+
+
+def _merging(function: str, dtype: str) -> tuple[str, int]:
+    """The cells' type in the kernels' names, and the function's number."""
+    if function not in MERGES:
+        raise ValueError(f"merges: {function!r} is none of {', '.join(MERGES)}")
+    if dtype not in DTYPES:
+        raise ValueError(f"merges: dtype {dtype!r} is none of {', '.join(DTYPES)}")
+    code = MERGES.index(function)
+    if dtype == "bool":
+        return "int8", MERGES.index("logical_or" if function in ("add", "maximum", "logical_or") else "logical_and")
+    if dtype.startswith("uint"):
+        return dtype[1:], code + 4 if function in ("minimum", "maximum") else code
+    return dtype, code
+
+
+def _check_addresses(what: str, unit: int, addresses: Iterable[int]) -> None:
+    for address in addresses:
+        if address % unit:
+            raise ValueError(f"{what}: the address {address} must be a multiple of {unit}, the size of a cell")
+
+
+# ------------------------------------------------------------------------------------------------------- merges
+
+
+def merges(
+    function: str, dtype: str, dims: Ints, places: Sequence[tuple[int, Ints]], fan_in: int | None = None
+) -> list[Launch]:
+    """Launches that merge partial results in their order, one after the other or in a tree.
+
+    Parameters
+    ----------
+    function : str
+        One of `MERGES`.
+    dtype : str
+        One of `DTYPES`.
+    dims : tuple of int
+        Extents of the index of the cells that are merged.
+    places : sequence of (address, strides)
+        Of the target and then of each part: the address of the cell at index 0, and strides in cells, one for each
+        dimension. The target is no part.
+    fan_in : int, optional
+        So many neighbours at a time, level by level, as `tapestry_plan.merged`; by default all in a row.
+
+    Returns
+    -------
+    list of Launch
+        One, unless there are more than `PARTS` parts or 2³¹ cells.
+
+    Raises
+    ------
+    ValueError
+        For an unknown function or dtype, a wrong place, or a tree of more than `PARTS` parts.
+
+    Examples
+    --------
+    >>> [one.entry for one in merges("add", "uint8", (5,), [(0, (1,)), (64, (1,)), (128, (1,))])]
+    ['merge_int8']
+    """
+    cell, code = _merging(function, dtype)
+    itemsize = np.dtype(dtype).itemsize
+    target, *parts = places
+    width = _checked_width(dims, places, itemsize, fan_in)
+    launches = []
+    for first in range(0, max(len(parts) - 1, 1), PARTS - 1):
+        some = parts[:PARTS] if first == 0 else [target, *parts[first + 1 : first + PARTS]]
+        taken = [target, *some]
+        for struct, offsets in _merge_structs(dims, tuple(strides for _, strides in taken), width):
+            work = struct.copy()
+            addresses = [at + n * itemsize for (at, _), n in zip(taken, offsets, strict=True)]
+            work["out"]["address"], work["from"]["address"][: len(some)] = addresses[0], addresses[1:]
+            blocks = min(-(-int(work["total"]) // THREADS), MOST_BLOCKS)
+            launches.append(Launch(f"merge_{cell}", (blocks, 1, 1), (THREADS, 1, 1), (work, np.uint32(code))))
+    return launches
+
+
+def _checked_width(dims: Ints, places: Sequence[tuple[int, Ints]], itemsize: int, fan_in: int | None) -> int:
+    """How many parts are merged at a time: all of them, unless in a tree."""
+    count = len(places) - 1
+    if count < 1:
+        raise ValueError(f"merges: {len(places)} places are given; give a target and at least one part")
+    if fan_in is not None and fan_in < 2:
+        raise ValueError(f"merges: fan_in is {fan_in}; at least 2 are merged at a time")
+    if fan_in is not None and fan_in < count and count > PARTS:
+        raise ValueError(f"merges: a tree of {count} parts, {fan_in} at a time, is too large; at most {PARTS} fit")
+    _check_addresses("merges", itemsize, (address for address, _ in places))
+    if any(len(strides) != len(dims) for _, strides in places):
+        raise ValueError(f"merges: strides {[s for _, s in places]} must have {len(dims)} values each, as {dims}")
+    return PARTS if fan_in is None or fan_in >= count else fan_in
+
+
+@lru_cache(maxsize=KEPT)
+def _merge_structs(dims: Ints, strides: tuple[Ints, ...], width: int) -> tuple[tuple[Struct, Ints], ...]:
+    """Structs but for the addresses, and the cells by which each place's is moved on."""
+    steps = tuple(zip(*strides, strict=True)) if dims else ()
+    found = []
+    for nest in normal_nests(Nest(dims, (0,) * len(strides), steps)):
+        work = np.zeros((), MERGE)
+        _set_index(work, nest.dims)
+        work["parts"], work["fan_in"] = len(strides) - 1, width
+        for form in range(len(strides)):
+            part = work["out"] if form == 0 else work["from"][form - 1]
+            part["strides"] = _innermost_first([step[form] for step in nest.steps])
+        found.append((work, nest.offsets))
+    return tuple(found)
+
+
+def _set_index(work: Struct, dims: Ints) -> None:
+    """Write an index's extents, and the magic numbers that divide by them."""
+    divisors = [divisor(n) for n in dims]
+    work["extents"] = _innermost_first(dims)
+    work["magics"] = _innermost_first([magic for magic, _ in divisors])
+    work["shifts"] = _innermost_first([shift for _, shift in divisors])
+    work["total"], work["rank"] = prod(dims), len(dims)
+
+
+# ------------------------------------------------------------------------------------------------------ epilogue
+
+
+def epilogues(x: int, bias: int | None, rows: int, columns: int, dtype: str, activation: str = "none") -> list[Launch]:
+    """Launches of ``x = activation(x + bias)`` over the rows of a contiguous matrix, in place.
+
+    Parameters
+    ----------
+    x : int
+        Address of the matrix.
+    bias : int or None
+        Address of one value for each column, contiguous.
+    rows, columns : int
+    dtype : "float32" or "float64"
+    activation : str
+        One of `ACTIVATIONS`. ``gelu`` is the exact one; ``relu`` keeps NaNs.
+
+    Returns
+    -------
+    list of Launch
+        Empty where there are no cells, or nothing to do with them.
+
+    Raises
+    ------
+    ValueError
+        For an unknown dtype or activation, an address that is no multiple of the dtype's size, or too long rows.
+
+    Examples
+    --------
+    >>> [(one.entry, one.grid) for one in epilogues(0, 4096, 8, 128, "float32", "relu")]
+    [('epilogue_float32x4', (1, 1, 1))]
+    """
+    itemsize, code = _checked_floats("epilogues", dtype, activation)
+    _check_addresses("epilogues", itemsize, [x] if bias is None else [x, bias])
+    if not rows * columns or (bias is None and activation == "none"):
+        return []
+    if columns >= MOST_CELLS:
+        raise ValueError(f"epilogues: rows of {columns} cells are too long; at most {MOST_CELLS - 1} fit")
+    whole = columns % LANES[dtype] == 0 and x % ITEM_NBYTES == 0 and (bias or 0) % ITEM_NBYTES == 0
+    lanes = LANES[dtype] if whole else 1
+    groups = columns // lanes
+    fit = (MOST_CELLS - 1) // groups
+    launches = []
+    for top in range(0, rows, fit):
+        total = min(fit, rows - top) * groups
+        magic, shift = divisor(groups)
+        args = (
+            *(np.uint64(x + top * columns * itemsize), np.uint64(bias or 0)),
+            *(np.uint32(value) for value in (total, groups, magic, shift, code)),
+        )
+        grid = min(-(-total // TILE), MOST_BLOCKS), 1, 1
+        launches.append(Launch(f"epilogue_{dtype}x{lanes}", grid, (THREADS, 1, 1), args))
+    return launches
+
+
+def _checked_floats(what: str, dtype: str, activation: str) -> tuple[int, int]:
+    """The size of a cell and the number of an activation."""
+    if dtype not in LANES:
+        raise ValueError(f"{what}: dtype {dtype!r} is none of {', '.join(LANES)}")
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"{what}: activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
+    return np.dtype(dtype).itemsize, ACTIVATIONS.index(activation)
+
+
+# --------------------------------------------------------------------------------------------------- convolution
+
+
+@dataclass(frozen=True, slots=True)
+class Convolving:
+    """A direct convolution of blocks: x holds the halo, so that every cell that is read lies in it.
+
+    Output cell o of channel c is ``activation(Σ w[c, i, k] · x[channel of i, o·strides + k·dilations] + bias[c])``.
+
+    Parameters
+    ----------
+    dtype : "float32" or "float64"
+    samples, groups : int
+    channels, width : int
+        Of each group: read, and made. Group g reads channels from ``g·channels`` on.
+    extents, kernel, strides, dilations : tuple of int
+        Of one to three spatial axes: output cells, cells of the kernel, steps in x from one output cell and from one
+        kernel cell to the next.
+    x_strides, w_strides, out_strides : tuple of int
+        In cells, one for each axis of each array: samples or output channels, channels, spatial axes.
+    activation : str
+        One of `ACTIVATIONS`.
+    """
+
+    dtype: str
+    samples: int
+    groups: int
+    channels: int
+    width: int
+    extents: Ints
+    kernel: Ints
+    strides: Ints
+    dilations: Ints
+    x_strides: Ints
+    w_strides: Ints
+    out_strides: Ints
+    activation: str = "none"
+
+
+def convolutions(work: Convolving, out: int, x: int, w: int, bias: int | None = None) -> list[Launch]:
+    """Launches of a direct convolution.
+
+    Each cell adds its products in one order, channels and in each the kernel's cells row-major, with fused
+    multiply-adds from 0, and then the bias.
+
+    Parameters
+    ----------
+    work : Convolving
+    out, x, w : int
+        Addresses of the blocks' first cells.
+    bias : int or None
+        Address of one value for each output channel, contiguous.
+
+    Returns
+    -------
+    list of Launch
+        Empty where there is no output cell.
+
+    Raises
+    ------
+    ValueError
+        For an unknown dtype or activation, other than one to three spatial axes, addresses that are no multiples of
+        the dtype's size, or too many cells.
+
+    Examples
+    --------
+    >>> row = Convolving("float32", 1, 1, 3, 16, (30,), (3,), (1,), (1,), (96, 32, 1), (9, 3, 1), (480, 30, 1))
+    >>> [(one.entry, one.grid) for one in convolutions(row, 0, 4096, 8192)]
+    [('convolution_float32x16', (1, 1, 1))]
+    """
+    _check_addresses("convolutions", np.dtype(work.dtype).itemsize, [out, x, w] if bias is None else [out, x, w, bias])
+    entry, blocks, struct = _convolution(work)
+    if not blocks:
+        return []
+    args = struct, np.uint64(out), np.uint64(x), np.uint64(w), np.uint64(bias or 0)
+    return [Launch(entry, (blocks, 1, 1), (THREADS, 1, 1), args)]
+
+
+@lru_cache(maxsize=KEPT)
+def _convolution(work: Convolving) -> tuple[str, int, Struct]:
+    code = _checked_floats("convolutions", work.dtype, work.activation)[1]
+    tall = _tall(work.dtype, work.width)
+    cells, depth = prod(work.extents), work.channels * prod(work.kernel)
+    cell_tiles, channel_tiles = -(-cells // SPAN[work.dtype, tall]), -(-work.width // tall)
+    blocks = cell_tiles * channel_tiles * work.groups * work.samples
+    _check_convolution(work, max(cells, depth, blocks, work.width * work.groups))
+    struct = np.zeros((), CONVOLUTION)
+    for name in ("x_strides", "w_strides", "out_strides"):
+        given = getattr(work, name)
+        struct[name] = (*given[:2], *_of_three(given[2:], 0))
+    for name in ("extents", "kernel", "strides", "dilations"):
+        struct[name] = _of_three(getattr(work, name), 1)
+    for name, value in (
+        *(("channels", work.channels), ("width", work.width), ("depth", depth), ("cells", cells)),
+        *(("cell_tiles", cell_tiles), ("channel_tiles", channel_tiles), ("groups", work.groups), ("activation", code)),
+    ):
+        struct[name] = value
+    struct.flags.writeable = False
+    return f"convolution_{work.dtype}x{tall}", blocks, struct
+
+
+def _of_three(values: Ints, one: int) -> Ints:
+    """Spatial axes from the left filled up to three."""
+    return (*(one,) * (3 - len(values)), *values)
+
+
+def _check_convolution(work: Convolving, most: int) -> None:
+    rank = len(work.extents)
+    lengths = [len(v) for v in (work.kernel, work.strides, work.dilations)]
+    of_arrays = [len(v) - 2 for v in (work.x_strides, work.w_strides, work.out_strides)]
+    if rank not in (1, 2, 3) or {*lengths, *of_arrays} != {rank}:
+        raise ValueError(f"convolutions: {work} must have one to three spatial axes, the same ones throughout")
+    if most >= MOST_CELLS:
+        raise ValueError(f"convolutions: {work} counts up to {most}; less than {MOST_CELLS} is numbered")
+
+
+def _tall(dtype: str, width: int) -> int:
+    """Channels that a block makes: those that leave the fewest idle, of two the more."""
+    *large, one = TALL[dtype]
+    return one if width <= FEW_CHANNELS else min(large, key=lambda tall: (-(-width // tall) * tall, -tall))
+
+
+# -------------------------------------------------------------------------------------------------- random words
+
+
+def random_words(
+    out: int, key: tuple[int, int], start: Ints, shape: Ints, extents: Ints, each: int = 1
+) -> list[Launch]:
+    """Launches that write the words of the cells in a box of a tensor, as `tapestry_plan`'s generators number them.
+
+    Parameters
+    ----------
+    out : int
+        Address of a contiguous uint32 array of shape (*shape, each).
+    key : tuple of int
+        Two words.
+    start, shape : tuple of int
+        The box.
+    extents : tuple of int
+        The tensor's shape: the words of cell number f, row-major, are those from number ``f·each`` on.
+    each : int
+        Words of a cell.
+
+    Returns
+    -------
+    list of Launch
+
+    References
+    ----------
+    Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011; Random123, philox4x32-10.
+
+    Examples
+    --------
+    >>> [(one.entry, one.grid) for one in random_words(0, (7, 0), (0, 0), (3, 100), (9, 100))]
+    [('philox_words', (1, 1, 1))]
+    """
+    _check_addresses("random_words", 4, [out])
+    return [
+        Launch("philox_words", grid, (THREADS, 1, 1), (struct, np.uint64(out + 4 * at)))
+        for struct, at, grid in _word_structs(key, start, shape, extents, each)
+    ]
+
+
+def random_uniforms(
+    out: int, key: tuple[int, int], start: Ints, shape: Ints, extents: Ints, dtype: str, low: float, high: float
+) -> list[Launch]:
+    """Launches that write random numbers in [low, high): ``low + (high − low)·u``, below `high` however it rounds.
+
+    Parameters
+    ----------
+    out : int
+        Address of a contiguous array of that dtype and shape.
+    key, start, shape, extents
+        As for `random_words`.
+    dtype : "float32" or "float64"
+        u is one word's 24 bits, or 53 bits of two words.
+    low, high : float
+
+    Examples
+    --------
+    >>> [one.entry for one in random_uniforms(0, (7, 0), (0, 0), (3, 100), (9, 100), "float64", 0, 1)]
+    ['philox_float64']
+    """
+    if dtype not in LANES:
+        raise ValueError(f"random_uniforms: dtype {dtype!r} is none of {', '.join(LANES)}")
+    made = np.dtype(dtype)
+    _check_addresses("random_uniforms", made.itemsize, [out])
+    least, most = made.type(low), made.type(high)
+    ends = least, most - least, np.nextafter(most, least)
+    return [
+        Launch(f"philox_{dtype}", grid, (THREADS, 1, 1), (struct, np.uint64(out + 4 * at), *ends))
+        for struct, at, grid in _word_structs(key, start, shape, extents, made.itemsize // 4)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Runs of words of a tensor that lie one after the other in a block.
+
+    Parameters
+    ----------
+    axes : tuple of (extent, stride)
+        What numbers the runs, row-major; strides in words of the tensor.
+    first : int
+        Word of the tensor at which run 0 begins.
+    run : int
+        Words of a run.
+    at : int
+        Word of the block at which run 0 begins.
+    """
+
+    axes: tuple[tuple[int, int], ...]
+    first: int
+    run: int
+    at: int = 0
+
+    @classmethod
+    def of(cls, start: Ints, shape: Ints, extents: Ints, each: int) -> Rows:
+        """Of a box of a tensor with so many words for each cell."""
+        strides = [each * prod(extents[k + 1 :]) for k in range(len(extents))]
+        lead = len(shape)
+        while lead and (lead == len(shape) or shape[lead] == extents[lead]):
+            lead -= 1
+        axes: list[tuple[int, int]] = []
+        for n, stride in zip(shape[:lead], strides[:lead], strict=True):
+            if axes and axes[-1][1] == n * stride:
+                axes[-1] = axes[-1][0] * n, stride
+            elif n > 1:
+                axes.append((n, stride))
+        first = sum(a * s for a, s in zip(start, strides, strict=True))
+        return cls(tuple(axes), first, each * prod(shape[lead:]))
+
+    @property
+    def groups(self) -> int:
+        """Groups of four words, from a multiple of four on, that hold any run."""
+        is_whole = all(word % 4 == 0 for word in (self.first, *(stride for _, stride in self.axes)))
+        return -(-self.run // 4) if is_whole else (self.run + 6) // 4
+
+    def parts(self) -> Iterator[Rows]:
+        """The same words in parts that a launch numbers."""
+        count = prod(n for n, _ in self.axes)
+        if len(self.axes) < RANK and count * self.groups < MOST_CELLS:
+            yield self
+        elif not self.axes:
+            half = self.run // 8 * 4
+            yield from replace(self, run=half).parts()
+            yield from Rows((), self.first + half, self.run - half, self.at + half).parts()
+        else:
+            (n, stride), *inner = self.axes
+            below = count // n * self.run
+            step = 1 if len(self.axes) >= RANK or n == 1 else -(-n // 2)
+            for k in range(0, n, step):
+                some = min(step, n - k)
+                axes = (*([(some, stride)] if some > 1 else []), *inner)
+                yield from Rows(axes, self.first + k * stride, self.run, self.at + k * below).parts()
+
+
+@lru_cache(maxsize=KEPT)
+def _word_structs(
+    key: tuple[int, int], start: Ints, shape: Ints, extents: Ints, each: int
+) -> tuple[tuple[Struct, int, tuple[int, int, int]], ...]:
+    """Structs, the word of the block where each begins, and grids."""
+    if 0 in shape:
+        return ()
+    found = []
+    for part in Rows.of(start, shape, extents, each).parts():
+        work = np.zeros((), WORDS)
+        _set_index(work, (*(n for n, _ in part.axes), part.groups))
+        work["strides"] = _innermost_first([*(stride for _, stride in part.axes), 0])
+        work["first"], work["run"] = part.first, part.run
+        work["key0"], work["key1"] = key
+        work.flags.writeable = False
+        found.append((work, part.at, (min(-(-int(work["total"]) // THREADS), MOST_BLOCKS), 1, 1)))
+    return tuple(found)
 
 
 # ---------------------------------------------------------------------------------------------- normal forms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -12,8 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tapestry_exec import kernels, shim
-from tapestry_exec.kernels import Launch, copies, divisor, fills, normal_forms, widened
+from tapestry_exec.kernels import Convolving, Launch, copies, divisor, fills, normal_forms, widened
 from tapestry_exec.strided import Guard, Transfer
+from tapestry_plan import MONOIDS, merged
+from tapestry_plan.philox import region_words
 
 pytestmark = pytest.mark.skipif(shim.found_compiler() is None, reason="no C++ compiler")
 
@@ -250,6 +253,475 @@ def test_what_cannot_be_launched_is_said(transfer: Transfer, itemsize: int, dst:
         copies([transfer], itemsize, 0, dst)
 
 
+# --------------------------------------------------------------------------------------------- accumulation
+
+
+MERGED = st.sampled_from(kernels.MERGES)
+DTYPES = st.sampled_from(kernels.DTYPES)
+
+
+def draw_cells(n: int, dtype: str, seed: int) -> np.ndarray:
+    """Cells of all kinds: NaNs, infinities, both zeros, subnormals and the ends of integers among them."""
+    rng, made = np.random.default_rng(seed), np.dtype(dtype)
+    if made.kind != "f":
+        raw = rng.integers(0, 256, n * made.itemsize, np.uint8)
+        return raw.view(made) if made.kind != "b" else raw < 128
+    cells = (rng.normal(size=n) * 10.0 ** rng.integers(-6, 5, n)).astype(made)
+    odd = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, np.finfo(made).max, np.finfo(made).smallest_subnormal])
+    return np.where(rng.random(n) < 0.4, rng.choice(odd, n).astype(made), cells)
+
+
+def same_numbers(one: np.ndarray, two: np.ndarray) -> bool:
+    """Bit for bit, but for the bits of NaNs, and the sign of zeros, which NumPy's minimum and maximum leave open."""
+    return one.dtype == two.dtype and bool(np.array_equal(one, two, equal_nan=one.dtype.kind == "f"))
+
+
+@st.composite
+def repeating(draw: st.DrawFn) -> Transfer:
+    """A copy that may come to one target cell again and again."""
+    rank = draw(st.integers(0, 3))
+    dims = tuple(draw(st.lists(st.integers(1, 5), min_size=rank, max_size=rank)))
+    src, dst = (tuple(draw(st.lists(st.integers(-4, 4), min_size=rank, max_size=rank))) for _ in range(2))
+    guards = [Guard(dst, draw(st.integers(-6, 0)), draw(st.integers(1, 9)))] if draw(st.booleans()) else []
+    made = Transfer(dims, 0, src, 0, dst, tuple(guards))
+    ends = forms_of(replace(made, guards=()))
+    return replace(made, src_offset=-int(ends[0].min()), dst_offset=-int(ends[1].min()))
+
+
+@given(st.lists(repeating(), min_size=1, max_size=2), MERGED, DTYPES, st.integers(0, 9))
+@FEW
+@example([Transfer((3, 4), 0, (4, 1), 0, (1, 1))], "add", "float32", 0)  # neighbouring windows overlap
+@example([Transfer((2, 3, 4), 0, (12, 4, 1), 0, (4, 0, 1))], "add", "float64", 1)  # the target stands still between
+def test_accumulations_go_in_the_order_of_the_index(
+    module: shim.Module, several: list[Transfer], function: str, dtype: str, seed: int
+) -> None:
+    itemsize = np.dtype(dtype).itemsize
+    src = Memory(max(spans(one)[0] for one in several) * itemsize, 0, 1)
+    dst = Memory(max(spans(one)[1] for one in several) * itemsize, 0, 2)
+    for memory in (src, dst):
+        memory.cells(dtype)[...] = draw_cells(len(memory.cells(dtype)), dtype, seed + len(memory.raw))
+    expected = dst.cells(dtype).copy()
+    with np.errstate(all="ignore"):
+        for one in several:
+            for from_, to in zip(*forms_of(one), strict=True):
+                expected[to] = getattr(np, function)(expected[to], src.cells(dtype)[from_])
+    run_all(module, kernels.accumulations(several, function, dtype, src.address, dst.address), seed)
+    assert same_numbers(dst.cells(dtype), expected)
+    dst.check_surroundings()
+
+
+def test_accumulations_take_one_launch_where_cells_differ_and_one_a_round_else() -> None:
+    def count(transfer: Transfer) -> int:
+        return len(kernels.accumulations([transfer], "add", "int32", 0, 64))
+
+    assert count(Transfer((7, 9), 0, (9, 1), 0, (9, 1))) == 1
+    assert count(Transfer((7, 9), 0, (9, 1), 0, (1, 7))) == 1
+    assert count(Transfer((7, 9), 0, (9, 1), 0, (0, 1))) == 7
+    assert count(Transfer((7, 9), 0, (9, 1), 0, (1, 0))) == 9
+    assert count(Transfer((7, 9), 0, (9, 1), 0, (2, 1))) == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (([Transfer((70, 70), 0, (70, 1), 0, (0, 0))], "add", "int8", 0, 0), "adds 4900 times to one cell"),
+        (([], "subtract", "int8", 0, 0), "'subtract' is none of add, multiply"),
+        (([], "add", "complex64", 0, 0), "dtype 'complex64' is none of bool"),
+        (([], "add", "int64", 0, 4), "address 4 must be a multiple of 8"),
+    ],
+)
+def test_what_cannot_be_accumulated_is_said(arguments: tuple, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        kernels.accumulations(*arguments)
+
+
+# --------------------------------------------------------------------------------------------------- merges
+
+
+@st.composite
+def mergings(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[int, tuple[int, ...]]]]:
+    """Extents, and an offset and strides for the target and for each part; the target's cells are distinct."""
+    rank = draw(st.integers(0, 4))
+    dims = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 4, 7]), min_size=rank, max_size=rank)))
+    count = draw(st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 32, 33, 64, 70]))
+
+    def laid_out(k: int) -> tuple[int, tuple[int, ...]]:
+        rng = np.random.default_rng(seeds + k)
+        strides, step = [0] * rank, 1
+        for axis in rng.permutation(rank):
+            strides[axis] = int(step * rng.choice([1, 1, -1]))
+            step = step * dims[axis] + int(rng.integers(0, 3))
+        first = sum(-s * (n - 1) for s, n in zip(strides, dims, strict=True) if s < 0)
+        return first + int(rng.integers(0, 3)), tuple(strides)
+
+    seeds = draw(st.integers(0, 10**6))
+    return dims, [laid_out(k) for k in range(count + 1)]
+
+
+def strided_view(memory: Memory, dtype: str, dims: tuple[int, ...], place: tuple[int, tuple[int, ...]]) -> np.ndarray:
+    size = np.dtype(dtype).itemsize
+    return np.ndarray(dims, dtype, memory.cells(dtype), place[0] * size, [s * size for s in place[1]])
+
+
+@given(mergings(), MERGED, DTYPES, st.sampled_from([None, None, 2, 3, 4, 32]), st.integers(0, 3))
+@FEW
+@example(((3,), [(0, (1,))] * 34), "minimum", "float32", 2, 0)  # more parts than a tree holds
+@example(((3,), [(0, (1,))] * 33), "add", "float16", 2, 0)
+def test_merges(module: shim.Module, work: tuple, function: str, dtype: str, fan_in: int | None, seed: int) -> None:
+    dims, places = work
+    size = np.dtype(dtype).itemsize
+    memories = []
+    for k, (first, strides) in enumerate(places):
+        cells = first + sum(s * (n - 1) for s, n in zip(strides, dims, strict=True) if s > 0) + 1
+        memories.append(Memory(cells * size, size, k))
+        memories[-1].cells(dtype)[...] = draw_cells(cells, dtype, seed + k)
+    views = [strided_view(memory, dtype, dims, place) for memory, place in zip(memories, places, strict=True)]
+    at = [(memory.address + first * size, strides) for memory, (first, strides) in zip(memories, places, strict=True)]
+    if fan_in is not None and fan_in < len(places) - 1 and len(places) - 1 > kernels.PARTS:
+        with pytest.raises(ValueError, match=f"a tree of {len(places) - 1} parts, {fan_in} at a time, is too large"):
+            kernels.merges(function, dtype, dims, at, fan_in)
+        return
+    monoid = next(m for m in MONOIDS.values() if m.ufunc == function)
+    with np.errstate(all="ignore"):
+        (found,) = merged(monoid, np, [(view.copy(),) for view in views[1:]], fan_in)
+    expected = memories[0].cells(dtype).copy()
+    np.ndarray(dims, dtype, expected, places[0][0] * size, [s * size for s in places[0][1]])[...] = found
+    before = [memory.raw.copy() for memory in memories[1:]]
+    run_all(module, kernels.merges(function, dtype, dims, at, fan_in), seed)
+    assert same_numbers(memories[0].cells(dtype), expected)
+    memories[0].check_surroundings()
+    assert all((memory.raw == was).all() for memory, was in zip(memories[1:], before, strict=True)), (
+        "a part was written"
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_a_tree_is_no_row(module: shim.Module, dtype: str) -> None:
+    values = np.array([[1e4], [1], [-1e4], [1e-3], [0.3]], dtype)
+    found = []
+    for fan_in in (None, 2, 3):
+        out = np.zeros(1, dtype)
+        at = [(array.ctypes.data, (1,)) for array in (out, *values)]
+        run_all(module, kernels.merges("add", dtype, (1,), at, fan_in))
+        found.append(out[0])
+    a, b, c, d, e = values[:, 0]
+    assert found == [(((a + b) + c) + d) + e, ((a + b) + (c + d)) + e, ((a + b) + c) + (d + e)]
+
+
+def test_every_float16_is_rounded_as_numpy_does(module: shim.Module) -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    for function, by in (("add", 0.333), ("multiply", 0.0123), ("multiply", 1.0), ("maximum", -0.5)):
+        other, out = np.full(1 << 16, by, np.float16), np.zeros(1 << 16, np.float16)
+        at = [(array.ctypes.data, (1,)) for array in (out, every, other)]
+        run_all(module, kernels.merges(function, "float16", (1 << 16,), at))
+        with np.errstate(all="ignore"):
+            assert same_numbers(out, getattr(np, function)(every, other))
+
+
+@pytest.mark.parametrize(
+    ("places", "fan_in", "words"),
+    [
+        ([(0, (1,))], None, "give a target and at least one part"),
+        ([(0, (1,)), (0, (1,))], 1, "fan_in is 1; at least 2"),
+        ([(0, (1,)), (2, (1,))], None, "address 2 must be a multiple of 4"),
+        ([(0, (1,)), (0, (1, 1))], None, "must have 1 values each"),
+    ],
+)
+def test_what_cannot_be_merged_is_said(places: list, fan_in: int | None, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        kernels.merges("add", "float32", (5,), places, fan_in)
+
+
+# -------------------------------------------------------------------------------------------------- epilogues
+
+
+def activated(x: np.ndarray, activation: str) -> np.ndarray:
+    """In float64, from the definitions."""
+    with np.errstate(over="ignore"):
+        match activation:
+            case "relu":
+                return np.where(x < 0, 0, x)
+            case "sigmoid":
+                return 1 / (1 + np.exp(-x))
+            case "tanh":
+                return np.tanh(x)
+            case "gelu":
+                return x * 0.5 * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2)))
+    return x
+
+
+def close(one: np.ndarray, two: np.ndarray, steps: int = 16) -> bool:
+    """Within some units in the last place of numbers of at least 1e-3, NaN where NaN."""
+    room = steps * np.finfo(one.dtype).eps
+    return bool(np.allclose(one, two, rtol=room, atol=room * 1e-3, equal_nan=True))
+
+
+@given(
+    st.integers(0, 9),
+    st.sampled_from([1, 2, 3, 4, 5, 8, 31, 64, 129, 300]),
+    st.sampled_from(sorted(kernels.LANES)),
+    st.sampled_from(kernels.ACTIVATIONS),
+    st.booleans(),
+    st.integers(0, 4),
+    st.integers(0, 3),
+)
+@FEW
+def test_epilogues(
+    module: shim.Module, rows: int, columns: int, dtype: str, activation: str, has_bias: bool, skip: int, seed: int
+) -> None:
+    size = np.dtype(dtype).itemsize
+    x, bias = Memory(rows * columns * size, skip * size, 1), Memory(columns * size, skip // 2 * size, 2)
+    rng = np.random.default_rng(seed)
+    x.cells(dtype)[...] = rng.normal(size=rows * columns) * 3
+    x.cells(dtype)[::7] = rng.choice([np.nan, np.inf, -0.0, -100, 100, 0], len(x.cells(dtype)[::7]))
+    bias.cells(dtype)[...] = rng.normal(size=columns)
+    given = x.cells(dtype).reshape(rows, columns)
+    summed = given + bias.cells(dtype) if has_bias else given.copy()
+    work = kernels.epilogues(x.address, bias.address if has_bias else None, rows, columns, dtype, activation)
+    run_all(module, work, seed)
+    if activation in ("none", "relu"):
+        assert same_numbers(given, np.where(summed < 0, 0, summed).astype(dtype) if activation == "relu" else summed)
+    else:
+        tail = activation == "gelu"  # what 1 + erf loses near -1 is a matter of the formula
+        inside = ~(summed < -2) if tail else np.ones_like(summed, bool)
+        expected = activated(summed.astype(float), activation)
+        with np.errstate(invalid="ignore"):
+            assert close(given[inside], expected[inside])
+            assert np.abs(given[~inside] - np.nan_to_num(expected[~inside])).max(initial=0) < 1e-5
+    x.check_surroundings()
+
+
+def test_epilogues_take_sixteen_bytes_at_a_time_where_they_can() -> None:
+    def entry(x: int, bias: int | None, columns: int) -> str:
+        return kernels.epilogues(x, bias, 4, columns, "float32", "tanh")[0].entry
+
+    assert entry(64, 128, 8) == "epilogue_float32x4"
+    assert {entry(64, 132, 8), entry(68, 128, 8), entry(64, 128, 6)} == {"epilogue_float32x1"}
+    assert kernels.epilogues(0, None, 4, 8, "float32") == []
+
+
+def test_epilogues_of_many_rows_are_cut() -> None:
+    launches = kernels.epilogues(0, 1 << 40, 1 << 30, 12, "float32", "relu")
+    totals = [int(launch.args[2]) for launch in launches]
+    assert sum(totals) == (1 << 30) * 3 and max(totals) < 1 << 31
+    starts = [int(launch.args[0]) for launch in launches]
+    assert starts[0] == 0 and starts[1] == totals[0] * 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((0, None, 1, 1, "float16", "relu"), "dtype 'float16' is none of float32, float64"),
+        ((0, None, 1, 1, "float32", "swish"), "activation 'swish' is none of none, relu"),
+        ((4, 2, 1, 1, "float32", "relu"), "address 2 must be a multiple of 4"),
+        ((0, 0, 1, 1 << 31, "float32", "relu"), "rows of 2147483648 cells are too long"),
+    ],
+)
+def test_what_cannot_be_an_epilogue_is_said(arguments: tuple, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        kernels.epilogues(*arguments)
+
+
+# ----------------------------------------------------------------------------------------------- convolution
+
+
+@st.composite
+def convolving(draw: st.DrawFn) -> Convolving:
+    """A convolution whose strides are filled in by `placed`."""
+    rank = draw(st.integers(1, 3))
+
+    def each(least: int, most: int) -> tuple[int, ...]:
+        return tuple(draw(st.lists(st.integers(least, most), min_size=rank, max_size=rank)))
+
+    return Convolving(
+        draw(st.sampled_from(["float32", "float64"])),
+        draw(st.integers(1, 2)),
+        draw(st.integers(1, 3)),
+        draw(st.sampled_from([1, 2, 3, 12])),
+        draw(st.sampled_from([1, 2, 4, 5, 9, 17, 40])),
+        each(1, 5),
+        each(1, 3),
+        each(1, 2),
+        each(1, 2),
+        *((0,) * (rank + 2),) * 3,
+        draw(st.sampled_from(kernels.ACTIVATIONS)),
+    )
+
+
+def convolved(work: Convolving, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    """Window by window, from the definition, in float64."""
+    out = np.zeros((work.samples, work.groups * work.width, *work.extents))
+    for cell in np.ndindex(*work.extents):
+        window = tuple(
+            slice(o * s, o * s + (k - 1) * d + 1, d)
+            for o, s, k, d in zip(cell, work.strides, work.kernel, work.dilations, strict=True)
+        )
+        for g in range(work.groups):
+            made = slice(g * work.width, (g + 1) * work.width)
+            part = x[(slice(None), slice(g * work.channels, (g + 1) * work.channels), *window)]
+            flat = part.reshape(work.samples, -1).astype(float)
+            out[(slice(None), made, *cell)] = flat @ w[made].reshape(work.width, -1).T.astype(float)
+    if bias is not None:
+        out += bias.astype(float).reshape(-1, *(1,) * len(work.extents))
+    return activated(out, work.activation)
+
+
+def margins(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[list[int], tuple[slice, ...]]:
+    """The shape of an array with room around a block, and where the block lies in it."""
+    low, high = (rng.integers(0, 2, len(shape)).tolist() for _ in range(2))
+    place = tuple(slice(a, a + n) for n, a in zip(shape, low, strict=True))
+    return [n + a + b for n, a, b in zip(shape, low, high, strict=True)], place
+
+
+@given(convolving(), st.booleans(), st.booleans(), st.integers(0, 20))
+@settings(max_examples=100)
+def test_convolutions(module: shim.Module, work: Convolving, has_bias: bool, exact: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    reach = [
+        (o - 1) * s + (k - 1) * d + 1
+        for o, s, k, d in zip(work.extents, work.strides, work.kernel, work.dilations, strict=True)
+    ]
+    channels = work.groups * work.width
+    shapes = (
+        (work.samples, work.groups * work.channels, *reach),
+        (channels, work.channels, *work.kernel),
+        (work.samples, channels, *work.extents),
+    )
+    blocks = []
+    for shape in shapes:
+        whole, place = margins(shape, rng)
+        drawn = rng.integers(-4, 5, whole) if exact else rng.normal(size=whole)
+        blocks.append(drawn.astype(work.dtype)[place])
+    (x, w, out), bias = blocks, rng.integers(-4, 5, channels).astype(work.dtype)
+    strides = [tuple(step // block.itemsize for step in block.strides) for block in blocks]
+    placed = replace(work, x_strides=strides[0], w_strides=strides[1], out_strides=strides[2])
+    beside = out.base.copy()
+    launches = kernels.convolutions(
+        placed, out.ctypes.data, x.ctypes.data, w.ctypes.data, bias.ctypes.data if has_bias else None
+    )
+    run_all(module, launches, seed)
+    expected = convolved(work, x, w, bias if has_bias else None)
+    if exact and work.activation in ("none", "relu"):
+        np.testing.assert_array_equal(out, expected)
+    else:
+        scale = np.abs(convolved(replace(work, activation="none"), abs(x), abs(w), abs(bias))).max() + 1
+        assert np.abs(out - expected).max() <= 64 * np.finfo(work.dtype).eps * scale
+    out[...] = beside[place]
+    assert (out.base == beside).all(), "cells beside the block were written"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dtype": "int32"}, "dtype 'int32' is none of"),
+        ({"activation": "elu"}, "activation 'elu' is none of"),
+        ({"kernel": (3, 3)}, "must have one to three spatial axes, the same ones"),
+        ({"extents": (1 << 31,)}, "less than 2147483648 is numbered"),
+    ],
+)
+def test_what_cannot_be_convolved_is_said(change: dict, words: str) -> None:
+    work = Convolving("float32", 1, 1, 3, 16, (30,), (3,), (1,), (1,), (96, 32, 1), (9, 3, 1), (480, 30, 1))
+    with pytest.raises(ValueError, match=words):
+        kernels.convolutions(replace(work, **change), 0, 0, 0)
+
+
+# ---------------------------------------------------------------------------------------------- random words
+
+KNOWN = (
+    ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
+)
+"""Random123's kat_vectors of philox4x32-10: counter, key, words."""
+
+
+@pytest.mark.parametrize(("counter", "key", "words"), KNOWN)
+def test_published_words(module: shim.Module, counter: str, key: str, words: str) -> None:
+    counters = np.array([int(word, 16) for word in counter.split()], np.uint32)
+    out = np.zeros(8, np.uint32)
+    halves = [np.uint32(int(word, 16)) for word in key.split()]
+    arguments = np.uint64(counters.ctypes.data), np.uint64(out.ctypes.data), np.uint32(1), *halves
+    module.launch(Launch("philox_counters", (1, 1, 1), (32, 1, 1), arguments))
+    assert [f"{word:08x}" for word in out.tolist()] == [*words.split(), *["00000000"] * 4]
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Start, shape and the extents of the tensor around."""
+    rank = draw(st.integers(0, 9))
+    extents, start, shape = [], [], []
+    for _ in range(rank):
+        n = draw(st.sampled_from([1, 1, 2, 3, 4, 5, 8, 17] if rank < 5 else [1, 2, 3]))
+        a = draw(st.integers(0, n - 1))
+        extents.append(n)
+        start.append(a)
+        shape.append(draw(st.integers(1, n - a)) if draw(st.booleans()) else n - a)
+    return tuple(start), tuple(shape), tuple(extents)
+
+
+KEYS = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+
+
+@given(boxes(), KEYS, st.integers(1, 4), st.integers(0, 3))
+@FEW
+@example(((0,) * 9, (1,) * 9, (2,) * 9), (1, 2), 1, 0)
+@example(((1,) * 9, (1, 2) * 4 + (1,), (3,) * 9), (1, 2), 3, 0)
+def test_random_words(module: shim.Module, box: tuple, key: tuple[int, int], each: int, seed: int) -> None:
+    expected = region_words(np, *box, key, each)
+    out = Memory(expected.nbytes, 4, seed)
+    run_all(module, kernels.random_words(out.address, key, *box, each), seed)
+    assert (out.cells(np.uint32) == expected.ravel()).all()
+    out.check_surroundings()
+
+
+@given(boxes(), KEYS, st.sampled_from(["float32", "float64"]), st.booleans(), st.integers(0, 3))
+@FEW
+def test_random_uniforms(
+    module: shim.Module, box: tuple, key: tuple[int, int], dtype: str, is_unit: bool, seed: int
+) -> None:
+    size = np.dtype(dtype).itemsize
+    words = region_words(np, *box, key, size // 4).astype(np.uint64).reshape(-1, size // 4)
+    if dtype == "float32":
+        unit = (words[:, 0] >> 8).astype(np.float32) * np.float32(2.0**-24)
+    else:
+        unit = ((words[:, 0] >> 5) * 2.0**26 + (words[:, 1] >> 6)) * 2.0**-53
+    low, high = (0.0, 1.0) if is_unit else (-3.7, 1e-3)
+    least, most = np.dtype(dtype).type(low), np.dtype(dtype).type(high)
+    expected = np.minimum(least + (most - least) * unit, np.nextafter(most, least))
+    out = Memory(unit.size * size, size, seed)
+    run_all(module, kernels.random_uniforms(out.address, key, *box, dtype, low, high), seed)
+    assert out.cells(dtype).tobytes() == expected.tobytes()
+    out.check_surroundings()
+
+
+def test_words_of_a_large_tensor_have_their_own_counters(module: shim.Module) -> None:
+    start, extents = (3, 2**40 + 1), (9, 2**41)
+    expected = region_words(np, start, (2, 9), extents, (5, 6))
+    out = np.zeros((2, 9), np.uint32)
+    run_all(module, kernels.random_words(out.ctypes.data, (5, 6), start, (2, 9), extents))
+    assert (out == expected[..., 0]).all()
+
+
+@given(boxes(), st.integers(1, 4), st.integers(4, 12))
+@settings(max_examples=50)
+def test_parts_of_rows_hold_each_word_once(box: tuple, each: int, bits: int) -> None:
+    def words(rows: kernels.Rows) -> list[tuple[int, int]]:
+        count = prod(n for n, _ in rows.axes)
+        index = np.indices([n for n, _ in rows.axes]).reshape(len(rows.axes), count)
+        firsts = rows.first + np.array([s for _, s in rows.axes], np.int64) @ index
+        return [(rows.at + r * rows.run + k, int(f) + k) for r, f in enumerate(firsts) for k in range(rows.run)]
+
+    whole = kernels.Rows.of(*box, each)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "MOST_CELLS", 1 << bits)
+        patch.setattr(kernels, "RANK", 3)
+        parts = list(whole.parts())
+        assert all(len(p.axes) < 3 and prod(n for n, _ in p.axes) * p.groups < 1 << bits for p in parts)
+    cells = np.arange(prod(box[2])).reshape(box[2])[tuple(slice(a, a + n) for a, n in zip(*box[:2], strict=True))]
+    expected = [(k, int(cells.ravel()[k // each]) * each + k % each) for k in range(cells.size * each)]
+    assert sorted(pair for part in parts for pair in words(part)) == expected
+
+
 # -------------------------------------------------------------------------------------------------- structs
 
 
@@ -258,4 +730,5 @@ def test_structs_lie_as_the_compiler_lays_them(module: shim.Module) -> None:
     out = np.zeros(len(expected) + 1, np.uint64)
     module.launch(Launch("layout", (1, 1, 1), (32, 1, 1), (np.uint64(out.ctypes.data),)))
     assert out[:-1].tolist() == expected and out[-1] == 0
-    assert kernels.BATCH.itemsize + 32 <= 4096  # what a kernel's parameters may take on every GPU
+    for struct in (kernels.BATCH, kernels.MERGE, kernels.CONVOLUTION, kernels.WORDS):
+        assert struct.itemsize + 64 <= 4096  # what a kernel's parameters may take on every GPU
