@@ -107,6 +107,14 @@ shape_option = click.option(
 )
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors.")
 memory_option = click.option("--memory", metavar="16GB", help="Most memory for each device.")
+expand_option = click.option(
+    "--expand",
+    "wanted",
+    multiple=True,
+    metavar="NAME",
+    help="Compare operators with expansions of this name, as exp_sum, and with no others.",
+)
+no_expand_option = click.option("--no-expand", is_flag=True, help="Plan every operator as it is, without expansions.")
 
 
 def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -141,6 +149,19 @@ def parse_nbytes(text: str | None) -> int | None:
     if not found:
         raise click.UsageError(f"--memory {text!r} is no size; write for example 16GB, 512MiB or 1000000")
     return int(float(found[1]) * UNITS[found[2] or ""]) if "." in found[1] else int(found[1]) * UNITS[found[2] or ""]
+
+
+def parse_expand(wanted: Sequence[str], no_expand: bool) -> bool | list[str]:
+    """What `plan` is to expand, from ``--expand NAME`` and ``--no-expand``.
+
+    Examples
+    --------
+    >>> parse_expand([], False), parse_expand([], True), parse_expand(["exp_sum"], False)
+    (True, False, ['exp_sum'])
+    """
+    if wanted and no_expand:
+        raise click.UsageError("--expand and --no-expand cannot both be given: one asks for what the other excludes")
+    return list(wanted) or not no_expand
 
 
 def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
@@ -351,6 +372,8 @@ def reference_outputs(model: Any, graph: Graph, inputs: Mapping[str, Array]) -> 
 @mesh_option
 @shape_option
 @memory_option
+@expand_option
+@no_expand_option
 @seed_option
 @quiet_option
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as its JSON document.")
@@ -360,16 +383,18 @@ def plan_command(
     mesh: Mesh,
     shapes: Sequence[str],
     memory: str | None,
+    wanted: Sequence[str],
+    no_expand: bool,
     seed: int,
     quiet: bool,
     as_json: bool,
     explain: str | None,
 ) -> None:
     """Plan an ONNX model for a mesh and print what moves."""
-    nbytes = parse_nbytes(memory)
+    nbytes, expand = parse_nbytes(memory), parse_expand(wanted, no_expand)
     graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
     with timed(f"planning {model.name} for {mesh.size} devices", quiet):
-        p = plan(graph, mesh, memory=nbytes, seed=seed)
+        p = plan(graph, mesh, memory=nbytes, seed=seed, expand=expand)
     if as_json:
         click.echo(p.to_json())
         return
@@ -392,6 +417,8 @@ def plan_command(
 @click.option("--save", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write the outputs here.")
 @shape_option
 @memory_option
+@expand_option
+@no_expand_option
 @seed_option
 @quiet_option
 def run_command(
@@ -404,27 +431,31 @@ def run_command(
     save: Path | None,
     shapes: Sequence[str],
     memory: str | None,
+    wanted: Sequence[str],
+    no_expand: bool,
     seed: int,
     quiet: bool,
 ) -> None:
     """Plan an ONNX model, or take a plan from a file, and run it."""
     if mesh is not None and plan_file is not None:
         raise click.UsageError("--mesh and --plan cannot both be given: the plan names its mesh")
+    if plan_file is not None and (wanted or no_expand):
+        raise click.UsageError("--expand and --no-expand are for making a plan: --plan gives one that is made")
     if save is not None:
         save = _npz_target(save)
     if trace is not None:
         check_target(trace, "--trace")
-    nbytes = parse_nbytes(memory)
+    nbytes, expand = parse_nbytes(memory), parse_expand(wanted, no_expand)
     p = ShardPlan.from_json(_file(plan_file).read_bytes()) if plan_file is not None else None
     graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
     if p is not None:
-        apart = first_difference(p.graph, graph)
+        graph, apart = _as_planned(p, graph)
         if apart is not None:
             raise click.UsageError(f"{plan_file} was made for another model than {model}: {apart}; make the plan again")
     else:
         mesh = mesh or Mesh.parse("4")
         with timed(f"planning {model.name} for {mesh.size} devices", quiet):
-            p = plan(graph, mesh, memory=nbytes, seed=seed)
+            p = plan(graph, mesh, memory=nbytes, seed=seed, expand=expand)
     named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
     constants = {name: graph.stored[name].data for name in named if name in graph.stored}
     inputs = read_inputs(p.graph, files, seed)
@@ -445,6 +476,15 @@ def _npz_target(path: Path) -> Path:
     if path.suffix != ".npz":
         raise click.UsageError(f"--save: {str(path)!r} does not end in .npz, as files of several arrays do; rename it")
     return target
+
+
+def _as_planned(p: ShardPlan, graph: Graph) -> tuple[Graph, str | None]:
+    """A model's graph, its operators expanded as those of a plan were; and what shows that the plan is not of it."""
+    try:
+        graph = p.derivation.replay(graph)
+    except ValueError as error:
+        return graph, f"its operators cannot be expanded as the plan's were: {error}"
+    return graph, first_difference(p.graph, graph)
 
 
 def first_difference(planned: Graph, loaded: Graph) -> str | None:

@@ -143,9 +143,10 @@ from tapestry_plan.ops import (
     top_k,
     where,
 )
+from tapestry_plan.problem import InfeasiblePlan
 from tapestry_plan.rewrite import RULES, Applied, Derivation, Rule, find, rewrite, rule
 from tapestry_plan.rules import compose, expand, fold, forward, fuse, move, shard, simplify
-from tapestry_plan.search import InfeasiblePlan, plan
+from tapestry_plan.search import plan
 from tapestry_plan.selection import check_pieces, check_selection
 from tapestry_plan.selection_rewrites import Change, Rewrite, move_selection, simplify_selection, simplify_selections
 from tapestry_plan.shard_plan import (
@@ -155,6 +156,7 @@ from tapestry_plan.shard_plan import (
     Buffer,
     Compute,
     Copy,
+    Expansions,
     Fetch,
     Free,
     Output,
@@ -198,6 +200,7 @@ __all__ = [
     "Derived",
     "Device",
     "Draft",
+    "Expansions",
     "Fetch",
     "Free",
     "Graph",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
@@ -58,6 +59,8 @@ class Use:
 
     variable: int
     numbers: Int
+    given: tuple[tuple[int, int], ...] = ()
+    """Choices of expansions, by number, with the values that they have where it reads so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class TensorCost:
     uses: list[Use] = field(default_factory=list)
     only_partial: frozenset[int] = frozenset()
     """Consumers (by position) that want the tensor only where it is in partial results: graph outputs."""
+    given: tuple[tuple[int, int], ...] = ()
+    """Choices of expansions, by number, with the values that they have where the producer makes it."""
 
     def itemsizes(self, parts: Int) -> Int:
         """Bytes of a cell that moves, for each number of parts."""
@@ -110,7 +115,7 @@ class Problem:
         forbid: Mapping[str, Mapping[str, Any]],
     ) -> None:
         self.graph, self.mesh = graph, mesh
-        self.order = graph.order()
+        self.order = self._in_order()
         self.variables: list[Variable] = []
         self.position: dict[tuple[str, str], int] = {}
         self._images: dict[tuple[Any, ...], dict[str, Regions]] = {}
@@ -119,7 +124,18 @@ class Problem:
         self._declare_operators(fix, forbid)
         self._declare_outputs(layout)
         self.tensors = self._tensor_costs()
-        self.compute = [self._compute_ticks(v) for v in range(len(self.variables))]
+        self.made: dict[int, list[TensorCost]] = {}
+        for cost in self.tensors:
+            self.made.setdefault(cost.producer, []).append(cost)
+
+    def _in_order(self) -> list[OpNode]:
+        """The operators, each after those that it depends on."""
+        return self.graph.order()
+
+    @cached_property
+    def compute(self) -> list[Int]:
+        """Modelled picoseconds of each layout of each variable: of operators' work."""
+        return [self._compute_ticks(v) for v in range(len(self.variables))]
 
     # -- variables ---------------------------------------------------------------------------------------
 
@@ -157,17 +173,12 @@ class Problem:
 
     def _declare_outputs(self, layout: Mapping[str, Mapping[Any, Any]]) -> None:
         """Outputs stay where they are made; partial results and asked-for layouts need a place of their own."""
-        makers = {out: node for node in self.order for out in node.outputs}
+        partial = self._in_parts()
         for label, name in self.graph.outputs.items():
-            for stored in self.graph.source(name).stored:
+            for stored in self.stored_behind(label):
                 tensor = self.graph.stored[stored]
                 asked = layout.get(label) if stored == name else None
-                maker = makers.get(stored)
-                partial = maker is not None and any(
-                    prod(option.parts[a] for a in self.graph.signature(maker.name).reductions) > 1
-                    for option in self._variable("operator", maker.name).layouts
-                )
-                if ("output", stored) in self.position or (asked is None and not partial):
+                if ("output", stored) in self.position or (asked is None and stored not in partial):
                     continue
                 axes = tensor_axes(tensor.shape)
                 options = (
@@ -178,6 +189,24 @@ class Problem:
                 self._add(Variable(stored, "output", axes, options))
         labels = [label for label in layout if label in self.graph.outputs]
         self.asked_outputs = frozenset(self.graph.outputs[label] for label in labels)
+
+    def stored_behind(self, label: str) -> tuple[str, ...]:
+        """The stored tensors behind a graph output."""
+        return self.graph.source(self.graph.outputs[label]).stored
+
+    def stored_as(self, result: str) -> str:
+        """The stored tensor that an operator's result is: itself."""
+        return result
+
+    def _in_parts(self) -> set[str]:
+        """The stored tensors that may be made as partial results."""
+        out: set[str] = set()
+        for node in self.order:
+            reductions = self.graph.signature(node.name).reductions
+            options = self._variable("operator", node.name).layouts
+            if any(prod(option.parts[a] for a in reductions) > 1 for option in options):
+                out.update(map(self.stored_as, node.outputs))
+        return out
 
     def _variable(self, kind: str, name: str) -> Variable:
         return self.variables[self.position[kind, name]]
@@ -216,38 +245,49 @@ class Problem:
 
     # -- costs -------------------------------------------------------------------------------------------
 
-    def _tensor_costs(self) -> dict[str, TensorCost]:
+    def _tensor_costs(self) -> list[TensorCost]:
         """Tables for every stored tensor that can move: made by an operator, or given a place of its own."""
-        self.tables = {name: RegionTable(tensor.shape) for name, tensor in self.graph.stored.items()}
+        tables = {name: RegionTable(tensor.shape) for name, tensor in self.graph.stored.items()}
+        self.tables = {name: tables[self.stored_as(name)] for name in tables}
         self.uses: dict[str, list[Use]] = {name: [] for name in self.graph.stored}
-        costs: dict[str, TensorCost] = {}
-        makers = {out: (node, k) for node in self.order for k, out in enumerate(node.outputs)}
-        for name, tensor in self.graph.stored.items():
-            if prod(tensor.shape) > MAX_CELLS:
-                raise ValueError(f"tensor {name!r} of shape {tensor.shape} has more than 2**60 cells")
-            if name in makers:
-                node, k = makers[name]
-                at = self.position["operator", node.name]
-                written = np.dtype(self.graph.written_dtypes(node.name)[k]).itemsize
-                costs[name] = TensorCost(tensor, self.tables[name], at, self._made(node, k, tensor), written)
-            elif ("source", name) in self.position:
-                at = self.position["source", name]
-                numbers = self._tensor_numbers(self.variables[at], tensor)
-                held = Held(numbers, np.ones(len(numbers), np.int64))
-                costs[name] = TensorCost(tensor, self.tables[name], at, held, tensor.itemsize)
+        costs = self._makings()
         for node in self.order:
             self._add_uses(node)
-        for name, tensor in self.graph.stored.items():
-            position = self.position.get(("output", name))
-            if position is not None:
-                self.uses[name].append(Use(position, self._tensor_numbers(self.variables[position], tensor)))
-        for name, cost in costs.items():
-            cost.uses = self.uses[name]
-            if name not in self.asked_outputs:
+        self._add_outputs()
+        for cost in costs:
+            cost.uses = self.uses[cost.tensor.name]
+            if cost.tensor.name not in self.asked_outputs:
                 cost.only_partial = frozenset(
                     k for k, use in enumerate(cost.uses) if self.variables[use.variable].kind == "output"
                 )
         return costs
+
+    def _makings(self) -> list[TensorCost]:
+        """The stored tensors as their producers make them, in the order of the graph, without consumers yet."""
+        makers = {out: (node, k) for node in self.order for k, out in enumerate(node.outputs)}
+        costs = []
+        for name, tensor in self.graph.stored.items():
+            if prod(tensor.shape) > MAX_CELLS:
+                raise ValueError(f"tensor {name!r} of shape {tensor.shape} has more than 2**60 cells")
+            if name in makers:
+                costs.append(self._made_by(*makers[name], self.graph.stored[self.stored_as(name)]))
+            elif ("source", name) in self.position:
+                at = self.position["source", name]
+                numbers = self._tensor_numbers(self.variables[at])
+                held = Held(numbers, np.ones(len(numbers), np.int64))
+                costs.append(TensorCost(tensor, self.tables[name], at, held, tensor.itemsize))
+        return costs
+
+    def _made_by(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:
+        at = self.position["operator", node.name]
+        written = np.dtype(self.graph.written_dtypes(node.name)[output]).itemsize
+        return TensorCost(tensor, self.tables[tensor.name], at, self._made(node, output, tensor), written)
+
+    def _add_outputs(self) -> None:
+        for name in self.graph.stored:
+            position = self.position.get(("output", name))
+            if position is not None:
+                self.uses[name].append(Use(position, self._tensor_numbers(self.variables[position])))
 
     def _made(self, node: OpNode, output: int, tensor: Stored) -> Held:
         signature = self.graph.signature(node.name)
@@ -269,8 +309,9 @@ class Problem:
         parts = [prod(option.parts[a] for a in signature.reductions) for option in options]
         return Held(numbers, np.array(parts, np.int64))
 
-    def _tensor_numbers(self, variable: Variable, tensor: Stored) -> Int:
-        table = self.tables[tensor.name]
+    def _tensor_numbers(self, variable: Variable) -> Int:
+        """Region numbers of what the layouts of a source or an output hold, by (layout, device)."""
+        tensor, table = self.graph.stored[variable.name], self.tables[variable.name]
         numbers = np.zeros((len(variable.layouts), self.mesh.size), np.int64)
         for row, option in enumerate(variable.layouts):
             for device, box in enumerate(option.boxes):
@@ -280,7 +321,12 @@ class Problem:
 
     def _add_uses(self, node: OpNode) -> None:
         at = self.position["operator", node.name]
-        options = self.variables[at].layouts
+        for name, numbers in self._read(node).items():
+            self.uses[name].append(Use(at, numbers))
+
+    def _read(self, node: OpNode) -> dict[str, Int]:
+        """Region numbers of what an operator reads of stored tensors through its inputs, by (layout, device)."""
+        options = self._variable("operator", node.name).layouts
         names = dict.fromkeys(stored for name in node.inputs for stored in self.graph.source(name).stored)
         numbers = {name: np.zeros((len(options), self.mesh.size), np.int64) for name in names}
         empty = {name: self.tables[name].number(Regions(self.graph.stored[name].shape)) for name in names}
@@ -292,22 +338,27 @@ class Problem:
                     seen[box] = {name: self.tables[name].number(region) for name, region in regions.items()}
                 for name in names:
                     numbers[name][row, device] = seen[box].get(name, empty[name])
-        for name in names:
-            self.uses[name].append(Use(at, numbers[name]))
+        return numbers
 
     def _compute_ticks(self, at: int) -> Int:
-        """Modelled compute time of each layout: the slowest device's arithmetic or memory traffic."""
+        """Modelled compute time of each layout."""
         variable = self.variables[at]
         if variable.kind != "operator":
             return np.zeros(len(variable.layouts), np.int64)
         node = self.graph.nodes[variable.name]
+        names = dict.fromkeys(s for n in node.inputs for s in self.graph.source(n).stored)
+        read = {name: next(use.numbers for use in self.uses[name] if use.variable == at) for name in names}
+        return self._node_ticks(node, read)
+
+    def _node_ticks(self, node: OpNode, read: Mapping[str, Int]) -> Int:
+        """Modelled compute time of an operator in each layout: the slowest device's arithmetic or memory traffic."""
+        at = self.position["operator", node.name]
+        variable = self.variables[at]
         per_point = self.graph.ops[node.op].flop_per_point(self.graph.signature(node.name), node.attrs)
         nbytes = np.zeros((len(variable.layouts), self.mesh.size), np.int64)
-        for name in dict.fromkeys(s for n in node.inputs for s in self.graph.source(n).stored):
-            use = next(use for use in self.uses[name] if use.variable == at)
-            nbytes += self.tables[name].sizes(use.numbers) * self.graph.stored[name].itemsize
-        for name in node.outputs:
-            cost = self.tensors[name]
+        for name, numbers in read.items():
+            nbytes += self.tables[name].sizes(numbers) * self.graph.stored[name].itemsize
+        for cost in self.made[at]:
             nbytes += cost.table.sizes(cost.held.numbers) * cost.itemsizes(cost.held.parts)[:, None]
         seconds = np.zeros(len(variable.layouts))
         for row, option in enumerate(variable.layouts):
@@ -333,7 +384,7 @@ class Problem:
         unary = [Factor((at,), ticks, np.zeros(len(ticks), np.int64)) for at, ticks in enumerate(self.compute)]
         exact, alone, mean = list(unary), [], []
         self.counted_alone: dict[int, list[TensorCost]] = {}
-        for cost in self.tensors.values():
+        for cost in self.tensors:
             variables = [cost.producer, *(use.variable for use in cost.uses)]
             entries = prod(len(self.variables[v].layouts) for v in variables)
             if entries <= MAX_TABLE and len(cost.uses) <= MAX_JOINT_CONSUMERS:
@@ -377,7 +428,7 @@ class Problem:
 
     def moved(self, choice: Sequence[int]) -> dict[tuple[str, str], Moved]:
         """For each (tensor, consumer): what moves, as chosen."""
-        return {key: value for cost in self.tensors.values() for key, value in self._moved(cost, choice)}
+        return {key: value for cost in self.tensors for key, value in self._moved(cost, choice)}
 
     def _moved(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[tuple[tuple[str, str], Moved]]:
         """What moves of one tensor, by region algebra, one consumer and one device after the other."""

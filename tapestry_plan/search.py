@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from tapestry_plan.cost import TICKS_PER_SECOND, union
 from tapestry_plan.eliminate import improve, minimise
-from tapestry_plan.graph import Graph, OpNode
+from tapestry_plan.graph import BUILTIN_OPS, Graph, OpNode
+from tapestry_plan.joint import JointProblem
 from tapestry_plan.layout import Layout
 from tapestry_plan.lower import Chosen, lower
 from tapestry_plan.mesh import Mesh
 from tapestry_plan.problem import InfeasiblePlan, Moved, Problem
 from tapestry_plan.shard_plan import Alternative, ShardPlan, Stage
 from tapestry_plan.signature import Axis
+from tapestry_plan.variants import Variants
 from tapestry_sets import Box, Regions
 
 MAX_COMPARISONS = 1000
@@ -34,6 +37,7 @@ def plan(
     fix: Mapping[str, Mapping[str, Any]] | None = None,
     forbid: Mapping[str, Mapping[str, Any]] | None = None,
     fan_in: int | None = None,
+    expand: bool | Sequence[str] = True,
 ) -> ShardPlan:
     """Choose the shards of every operator, and write down every step.
 
@@ -57,6 +61,14 @@ def plan(
     fan_in : int, optional
         How many partial results of a sharded reduction are merged at a time, in a tree of neighbours; by default
         they are merged one after the other. Either way the order is that of the parts, whoever made them.
+    expand : bool or sequence of str
+        Which operators are compared with the ways in which their declarations say them in other ones. By default
+        those a point of whose index space reads or writes several cells, such as a softmax, whose shards are whole
+        rows; with names, as in ``["exp_sum"]``, the operators that list expansions of these names; with False none.
+        What an expansion builds may be expanded in turn. A plan whose operators were expanded is of the rewritten
+        graph, and takes less time, or the same time with fewer bytes, than any plan of the graph as given;
+        `ShardPlan.expansions` says what was compared, and `ShardPlan.derivation` how the graph was rewritten.
+        Operators in `fix` or `forbid` are not expanded.
 
     Returns
     -------
@@ -86,8 +98,25 @@ def plan(
     if placement not in ("free", "single"):
         raise ValueError(f"plan: placement is {placement!r}; it is 'free' or 'single'")
     _check_names(graph, layout, fix, forbid)
+    names = _checked_expand(graph, expand)
     graph.validate()
-    problem = Problem(graph, mesh, placement, layout, fix, forbid)
+
+    def solved(asked: Graph) -> ShardPlan:
+        return _solved(Problem(asked, mesh, placement, layout, fix, forbid), seed, time_limit, fan_in)
+
+    result = solved(graph)
+    if names is not False:
+        kept = [graph.outputs[label] for label in layout if label in graph.outputs]
+        variants = Variants(graph, names, {*fix, *forbid}, kept)
+        if variants.choices:
+            result = _expanded(result, JointProblem(variants, mesh, placement, layout, fix, forbid), solved, memory)
+    if memory is not None:
+        _check_memory(result, memory)
+    return result
+
+
+def _solved(problem: Problem, seed: int, time_limit: float | None, fan_in: int | None) -> ShardPlan:
+    """The best plan of one graph."""
     search, bound = problem.factors()
     sizes = [len(variable.layouts) for variable in problem.variables]
     found = minimise(sizes, search)
@@ -96,10 +125,26 @@ def plan(
         lowest = minimise(sizes, bound).bound_ticks
     if problem.counted_alone or not found.exact:
         choice = improve(choice, problem.costs, seed=seed, time_limit=5.0 if time_limit is None else time_limit)
-    result = _write_down(problem, choice, lowest, fan_in)
-    if memory is not None:
-        _check_memory(result, memory)
-    return result
+    return _write_down(problem, choice, lowest, fan_in)
+
+
+def _expanded(
+    whole: ShardPlan, joint: JointProblem, solved: Callable[[Graph], ShardPlan], memory: int | None
+) -> ShardPlan:
+    """The plan of the graph as given, or of the variant that the joint problem finds cheaper, with its bound."""
+    found = joint.choose()
+    graph, expansions = joint.variants.graph_of(found.values)
+    best = whole
+    if any(entry.chosen for entry in expansions):
+        other = solved(graph)
+        fits = memory is None or max(other.peak_nbytes) <= memory or max(whole.peak_nbytes) > memory
+        if fits and (other.seconds, other.nbytes_moved) < (whole.seconds, whole.nbytes_moved):
+            best = other
+    if best is whole:
+        _, expansions = joint.variants.graph_of([0] * len(found.values))
+    # Every variant's bound holds for the variant alone, that of the joint problem for all of them.
+    bound = min(best.seconds, found.bound_ticks / TICKS_PER_SECOND)
+    return replace(best, bound=bound, expansions=expansions)
 
 
 def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None) -> ShardPlan:
@@ -260,6 +305,19 @@ def _check_names(
     both = set(fix).intersection(forbid)
     if both:
         raise ValueError(f"operator {both.pop()!r} is in fix and in forbid; fixing alone says it all")
+
+
+def _checked_expand(graph: Graph, expand: object) -> bool | tuple[str, ...]:
+    """What `expand` asks for, False for nothing."""
+    if isinstance(expand, bool):
+        return expand
+    if isinstance(expand, str) or not isinstance(expand, Sequence):
+        raise TypeError(f"plan: expand is {expand!r}, it must be True, False, or names of expansions as ['exp_sum']")
+    known = {e.__name__ for op in (*BUILTIN_OPS.values(), *graph.ops.values()) for e in op.expansions}
+    for name in expand:
+        if name not in known:
+            raise ValueError(f"plan: no declaration lists an expansion {name!r}; known are {sorted(known)}")
+    return tuple(expand) if expand else False
 
 
 def _check_memory(result: ShardPlan, memory: int) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from tapestry_plan.graph import Graph, Op, UnsupportedOp, finite, from_finite
 from tapestry_plan.mesh import Device, Link, Mesh
+from tapestry_plan.rewrite import Derivation
 from tapestry_sets import Box, Piece, Region, region_from_dict, region_to_dict
 
 PLAN_FORMAT = "tapestry-plan/1"
@@ -249,6 +250,27 @@ class Alternative(msgspec.Struct, frozen=True):
     nbytes_moved: int
 
 
+class Expansions(msgspec.Struct, frozen=True):
+    """The ways to say an operator in other ones that the search compared with the operator itself.
+
+    Parameters
+    ----------
+    node : str
+        The operator. Where an expansion was chosen the plan's graph has it no more; its outputs keep their names.
+    considered : tuple of str
+        Expansions that its declaration lists, by name.
+    chosen : str or None
+        The one that the plan has in its place.
+    nodes : tuple of str
+        The operators that stand for it then; some of them may have been expanded in turn.
+    """
+
+    node: str
+    considered: tuple[str, ...]
+    chosen: str | None = None
+    nodes: tuple[str, ...] = ()
+
+
 class PlanVersionError(ValueError):
     """A plan document is of another version, was edited, or does not hold together."""
 
@@ -284,11 +306,13 @@ class ShardPlan:
     seconds: float
     """Modelled time: the sum over stages of the slowest device's compute plus transfers."""
     bound: float
-    """No plan of the searched space takes fewer seconds."""
+    """No plan of the searched space takes fewer seconds; the space has every expansion that was considered."""
     alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict, repr=False)
     """For each operator, its shardings from the best to the worst, all other operators kept."""
     nbytes_spilled: tuple[int, ...] = ()
     """Bytes that each device sends to host memory for want of room, and gets back; zeros if not given."""
+    expansions: tuple[Expansions, ...] = field(default=(), repr=False)
+    """The operators whose expansions were compared with them, each with what was chosen."""
 
     def __post_init__(self) -> None:
         if not self.nbytes_spilled and isinstance(self.mesh, Mesh):
@@ -309,6 +333,19 @@ class ShardPlan:
         """(cost − bound) / cost, 0 when the cost is 0."""
         return (self.cost - self.bound) / self.cost if self.cost else 0.0
 
+    @property
+    def expanded(self) -> dict[str, str]:
+        """The operators that the search said in other ones, each with the name of its expansion."""
+        return {found.node: found.chosen for found in self.expansions if found.chosen is not None}
+
+    @property
+    def derivation(self) -> Derivation:
+        """The rewrites that lead from the graph that was planned to the graph that the plan has."""
+        steps = Derivation()
+        for node, into in self.expanded.items():
+            steps = steps.then("expand", node, into=into)
+        return steps
+
     @cached_property
     def stage(self) -> dict[str, Stage]:
         """The stages by operator."""
@@ -322,6 +359,10 @@ class ShardPlan:
         ValueError
             When the plan has no operator of that name.
         """
+        found = {entry.node: entry for entry in self.expansions}
+        if node in self.expanded:
+            stands = ", ".join(found[node].nodes)
+            return f"{node}: expanded by {self.expanded[node]}, which the search found better, into {stands}"
         if node not in self.stage:
             raise ValueError(f"explain: the plan has no operator {node!r}; it has {sorted(self.stage)[:8]} …")
         stage = self.stage[node]
@@ -332,6 +373,13 @@ class ShardPlan:
             "  with every other operator as it is, the graph would take:"
             if self.alternatives.get(node)
             else "  (not compared with other shardings: its tensors have too many consumers)",
+        ]
+        if node in found:
+            lines.insert(2, f"  no better where expanded by {' or '.join(found[node].considered)}")
+        lines[2:2] = [
+            f"  stands, with others, for {entry.node}, expanded by {entry.chosen}"
+            for entry in self.expansions
+            if node in entry.nodes
         ]
         for other in self.alternatives.get(node, ()):
             mark = " <- chosen" if other.sharding == stage.sharding else ""
@@ -373,6 +421,7 @@ class ShardPlan:
             "bound": self.bound,
             "alternatives": self.alternatives,
             "nbytes_spilled": self.nbytes_spilled,
+            "expansions": self.expansions,
         }
         plain: dict[str, Any] = _plain(body)
         return plain
@@ -446,6 +495,7 @@ class ShardPlan:
                 for node, entries in document["alternatives"].items()
             },
             nbytes_spilled=tuple(document.get("nbytes_spilled", ())),
+            expansions=tuple(_read(Expansions, entry) for entry in document.get("expansions", ())),
         )
 
 

@@ -127,6 +127,41 @@ def test_a_saved_plan_runs(file: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, (result.stderr, result.exception)
 
 
+def long_row(axis: int = 1) -> onnx.ModelProto:
+    """A softmax over so long a row that eight devices together are faster, though they read it several times."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 65536]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Softmax", ["x"], ["y"], "row", axis=axis)], "g", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def test_operators_are_expanded_if_wanted(tmp_path: Path) -> None:
+    file, made = tmp_path / "m.onnx", tmp_path / "p.json"
+    onnx.save(long_row(), file)
+    ways: list[list[str]] = [[], ["--expand", "exp_sum"], ["--no-expand"], ["--expand", "matmul_add"]]
+    plans = [ShardPlan.from_json(call("plan", file, "--mesh", 8, "--json", *way).stdout) for way in ways]
+    assert [list(p.expanded.values()) for p in plans] == [["exp_sum"], ["exp_sum"], [], []]
+    assert plans[0].seconds == plans[1].seconds < plans[2].seconds == plans[3].seconds
+    assert "expanded by exp_sum" in call("plan", file, "--mesh", 8, "--explain", "row").stdout
+    made.write_text(plans[0].to_json())
+    result = call("run", file, "--plan", made, "--verify")
+    assert result.exit_code == 0, result.stderr
+    found = re.search(r"bytes moved: ([\d,]+) predicted, ([\d,]+) counted, equal", result.stdout)
+    assert found is not None and found[1] == found[2] == f"{plans[0].nbytes_moved:,}" != "0"
+    assert "bytes moved: 0 predicted" in call("run", file, "--mesh", 8, "--no-expand").stdout
+
+
+def test_wrong_expansions(file: Path, tmp_path: Path) -> None:
+    other, made = tmp_path / "other.onnx", tmp_path / "p.json"
+    refused(call("plan", file, "--expand", "exp_sums"), "no declaration lists an expansion 'exp_sums'", "exp_sum")
+    refused(call("plan", file, "--expand", "exp_sum", "--no-expand"), "cannot both be given")
+    onnx.save(long_row(), other)
+    made.write_text(call("plan", other, "--mesh", 8, "--json").stdout)
+    refused(call("run", other, "--plan", made, "--no-expand"), "--plan gives one that is made")
+    refused(call("run", file, "--plan", made), "another model", "cannot be expanded as the plan's were", "'row'")
+    onnx.save(long_row(axis=0), other)
+    refused(call("run", other, "--plan", made), "another model", "'row")
+
+
 def test_open_shapes_are_given(tmp_path: Path) -> None:
     onnx.save(network("N"), tmp_path / "m.onnx")
     result = call("run", tmp_path / "m.onnx", "--mesh", "2", "--shape", "x=1,3,8,8", "--verify")

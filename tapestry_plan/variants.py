@@ -1,0 +1,327 @@
+"""Variants: a graph in which operators stand beside what their declarations say them in, to choose among them.
+
+A choice is made for each operator that has expansions: 0 for the operator itself, 1, 2, … for its expansions. What an
+expansion builds may have expansions in turn, which are chosen only where it was. So the variants of n operators are
+2ⁿ graphs or more, held in the space of n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from tapestry_plan.draft import Draft
+from tapestry_plan.graph import Expansion, Graph, OpNode
+from tapestry_plan.rules import expand
+from tapestry_plan.shard_plan import Expansions
+from tapestry_plan.signature import Signature
+
+MAX_DEPTH = 3
+"""Expansions of what expansions build are considered so deep: attention has a softmax, which has sums."""
+
+MAX_NODES = 64
+"""Expansions into more operators are not considered: the planner's work grows with them."""
+
+MAX_READINGS = 32
+"""An operator reads through views that expansions end in, in so many combinations; beyond it some are dropped."""
+
+Given = tuple[tuple[int, int], ...]
+"""Numbers of choices with the values that they must have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One expansion of an operator.
+
+    Parameters
+    ----------
+    into : str
+        The expansion's name.
+    nodes : tuple of str
+        What it builds, in order.
+    outputs : tuple of str
+        The tensors that stand for the operator's outputs: new results, or views.
+    """
+
+    into: str
+    nodes: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Between an operator (value 0) and its expansions (from 1 on); open only where other choices are as `given`."""
+
+    node: str
+    given: Given
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an operator, or an output, reads, where choices are as `given`: names of tensors."""
+
+    given: Given
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """An operator of some variants: those in which choices are as `given`; and what it reads in them."""
+
+    node: OpNode
+    given: Given
+    readings: tuple[Reading, ...]
+
+
+class Variants:
+    """A graph with expansions beside the operators that they say.
+
+    Parameters
+    ----------
+    graph : Graph
+        Not changed.
+    expand : bool or collection of str
+        True for every operator a point of whose index space reads or writes several cells, so that its shards are
+        coarser than cells; or the names of the expansions that are wanted, of any operator.
+    pinned : collection of str
+        Operators that stay as they are.
+    kept : collection of str
+        Tensors that must stay stored ones.
+
+    Examples
+    --------
+    >>> from tapestry_plan import softmax
+    >>> g = Graph()
+    >>> _ = g.output(softmax(g.input("x", (4, 8)), name="y"))
+    >>> variants = Variants(g, True)
+    >>> [(choice.node, [option.into for option in choice.options]) for choice in variants.choices]
+    [('y', ['exp_sum'])]
+    >>> found, expanded = variants.graph_of([1])
+    >>> [node.op for node in found.order()], expanded[0].chosen
+    (['reduce_max', 'sub', 'exp', 'reduce_sum', 'div'], 'exp_sum')
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        expand: bool | Collection[str],
+        pinned: Collection[str] = (),
+        kept: Collection[str] = (),
+    ) -> None:
+        self.original = graph
+        self.expand, self.pinned, self.kept = expand, frozenset(pinned), frozenset(kept)
+        self._dropped: set[tuple[str, str]] = set()
+        while not self._built():
+            pass
+
+    def _built(self) -> bool:
+        """Lay out the variants; False if views had to be dropped, so that it must be done again."""
+        self.graph = Draft(self.original)
+        self.choices: list[Choice] = []
+        self._nodes: list[tuple[OpNode, Given]] = []
+        self._choice_of: dict[str, int] = {}
+        self._same: dict[str, str] = {}
+        self._clones: dict[tuple[str, str, str], str] = {}
+        for node in self.original.order():
+            self._add(node, (), 0)
+        try:
+            self.present = [
+                Present(node, given, tuple(self._readings(node.inputs, given))) for node, given in self._nodes
+            ]
+            self.results = {label: tuple(self._readings((name,), ())) for label, name in self.original.outputs.items()}
+        except _TooManyReadings as error:
+            self._dropped.update(error.views)
+            return False
+        return True
+
+    # -- building ----------------------------------------------------------------------------------------
+
+    def _add(self, node: OpNode, given: Given, depth: int) -> None:
+        options = self._options(node) if depth < MAX_DEPTH and self._is_wanted(node) else []
+        if not options:
+            self._nodes.append((node, given))
+            return
+        number = len(self.choices)
+        self.choices.append(Choice(node.name, given, tuple(options)))
+        self._choice_of.update(dict.fromkeys(node.outputs, number))
+        self._nodes.append((node, (*given, (number, 0))))
+        for value, option in enumerate(options, 1):
+            for below in option.nodes:
+                self._add(self.graph.nodes[below], (*given, (number, value)), depth + 1)
+
+    def _is_wanted(self, node: OpNode) -> bool:
+        if node.name in self.pinned or not self.graph.ops[node.op].expansions:
+            return False
+        return self.expand is not True or is_coarse(self.graph.signature(node.name))
+
+    def _options(self, node: OpNode) -> list[Option]:
+        found = []
+        for expansion in self.graph.ops[node.op].expansions:
+            into = expansion.__name__
+            if self.expand is not True and into not in self._names():
+                continue
+            option = None if (node.name, into) in self._dropped else self._option(node, expansion)
+            if option is not None:
+                found.append(option)
+        return found
+
+    def _names(self) -> Collection[str]:
+        return () if isinstance(self.expand, bool) else self.expand
+
+    def _option(self, node: OpNode, expansion: Expansion) -> Option | None:
+        """An expansion laid beside its operator; None where it does not apply."""
+        draft = self.graph
+        before = set(draft.nodes)
+        try:
+            with draft.edit(), draft.scope(node.name):
+                made = expansion(tuple(map(draft.tensor, node.inputs)), node.attrs)
+                tensors = made if isinstance(made, tuple) else (made,)
+                outs = tuple(t.name for t in tensors)
+                new = [name for name in draft.nodes if name not in before]
+                stored = [out for out in outs if (maker := draft.maker(out)) and maker.name not in before]
+                self._check(node, outs, len(new), set(stored))
+        except ValueError:
+            return None
+        if len(set(stored)) == len(stored):
+            self._same.update((out, old) for out, old in zip(outs, node.outputs, strict=True) if out in stored)
+        return Option(expansion.__name__, tuple(new), outs)
+
+    def _check(self, node: OpNode, outs: Sequence[str], count: int, stored: Collection[str]) -> None:
+        """Raise ValueError for an expansion that is not considered."""
+        pairs = tuple(zip(node.outputs, outs, strict=True))
+        for old, new in pairs:
+            a, b = self.graph.tensor(old), self.graph.tensor(new)
+            if (a.shape, a.dtype) != (b.shape, b.dtype):
+                raise ValueError("other shapes or dtypes than the operator's")
+        if count > MAX_NODES:
+            raise ValueError(f"more than {MAX_NODES} operators")
+        if any(self.stored(old) in self.kept and new not in stored for old, new in pairs):
+            raise ValueError("a view in place of a tensor whose layout is asked for")
+
+    # -- asking ------------------------------------------------------------------------------------------
+
+    def stored(self, name: str) -> str:
+        """The tensor of the original graph that a result stands for; a result that stands for none itself."""
+        while name in self._same:
+            name = self._same[name]
+        return name
+
+    def _is_moving(self, tensor: str) -> bool:
+        """Whether a stored tensor is a view of others in some variant."""
+        if tensor not in self._choice_of:
+            return False
+        choice = self.choices[self._choice_of[tensor]]
+        at = self.graph.nodes[choice.node].outputs.index(tensor)
+        outs = [option.outputs[at] for option in choice.options]
+        return any(self._same.get(out) != tensor or self._is_moving(out) for out in outs)
+
+    def _readings(self, names: tuple[str, ...], given: Given) -> Iterator[Reading]:
+        """What some names read, for each way to choose where that matters."""
+        found = 0
+        stack = [(names, given)]
+        while stack:
+            names, given = stack.pop()
+            values = dict(given)
+            leaf = next((t for t in self._leaves(names) if values.get(self._choice_of[t]) != 0), None)
+            if leaf is None:
+                found += 1
+                if found > MAX_READINGS:
+                    raise _TooManyReadings(self._views(given))
+                yield Reading(given, names)
+                continue
+            number = self._choice_of[leaf]
+            choice = self.choices[number]
+            at = self.graph.nodes[choice.node].outputs.index(leaf)
+            if number in values:
+                new = choice.options[values[number] - 1].outputs[at]
+                stack.append((tuple(self._replaced(name, leaf, new) for name in names), given))
+            else:
+                stack += [(names, (*given, (number, value))) for value in range(len(choice.options), -1, -1)]
+
+    def _leaves(self, names: Sequence[str]) -> list[str]:
+        """The stored tensors behind some names that are views of others in some variant."""
+        return [t for name in names for t in self.graph.source(name).stored if self._is_moving(t)]
+
+    def _views(self, given: Given) -> list[tuple[str, str]]:
+        """The expansions that end in views, of the choices that a reading depends on."""
+        return [
+            (choice.node, option.into)
+            for number, _ in given
+            for choice in (self.choices[number],)
+            if any(map(self._is_moving, self.graph.nodes[choice.node].outputs))
+            for option in choice.options
+        ]
+
+    def _replaced(self, name: str, old: str, new: str) -> str:
+        """A name as it is read with another tensor in place of one, through selections of its own."""
+        if name == old:
+            return new
+        if name not in self.graph.selections or old not in self.graph.source(name).stored:
+            return name
+        key = name, old, new
+        if key not in self._clones:
+            selection = self.graph.selections[name]
+            inputs = tuple(self._replaced(below, old, new) for below in selection.inputs)
+            clone = self.graph._fresh(name)
+            self.graph.selections[clone] = replace(selection, name=clone, inputs=inputs)
+            self._clones[key] = clone
+        return self._clones[key]
+
+    # -- one of them -------------------------------------------------------------------------------------
+
+    def graph_of(self, values: Sequence[int]) -> tuple[Graph, tuple[Expansions, ...]]:
+        """The graph in which the choices have some values, and its choices, in an order that can be replayed."""
+        draft = Draft(self.original)
+        order = {node.name: [node.name] for node in self.original.order()}
+        names: dict[str, str] = {}
+        found = []
+        for choice, value in zip(self.choices, values, strict=True):
+            if any(values[number] != wanted for number, wanted in choice.given):
+                continue
+            at, considered = names.get(choice.node, choice.node), tuple(option.into for option in choice.options)
+            if value == 0:
+                found.append(Expansions(at, considered))
+                continue
+            option, before = choice.options[value - 1], set(draft.nodes)
+            expand.on(draft, at, into=option.into)
+            new = [name for name in draft.nodes if name not in before]
+            names.update(zip(option.nodes, new, strict=True))
+            order.update({at: new, **{name: [name] for name in new}})
+            found.append(Expansions(at, considered, option.into, tuple(new)))
+        made = draft.done()
+        # What stands for an operator comes where the operator was, as the costs were counted.
+        roots = [node.name for node in self.original.order()]
+        made.nodes = {name: made.nodes[name] for root in roots for name in _spelled(root, order)}
+        return made, tuple(found)
+
+
+class _TooManyReadings(Exception):
+    """An operator reads through too many combinations of views; `views` are the expansions that end in them."""
+
+    def __init__(self, views: Sequence[tuple[str, str]]) -> None:
+        super().__init__(views)
+        self.views = views
+
+
+def is_coarse(signature: Signature) -> bool:
+    """Whether a point of the index space reads or writes several cells of a tensor, which no shard can part.
+
+    Examples
+    --------
+    >>> from tapestry_plan import BUILTIN_OPS
+    >>> [is_coarse(BUILTIN_OPS[op].signature([(4, 6)], {})) for op in ("softmax", "relu", "reduce_sum")]
+    [True, False, False]
+    """
+    operands = (*signature.inputs, *signature.outputs)
+    return any(prod(projection.shape) > 1 for operand in operands for projection in operand.projections)
+
+
+def _spelled(name: str, order: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """What stands for an operator, expansions of expansions included."""
+    if list(order[name]) == [name]:
+        yield name
+        return
+    for below in order[name]:
+        yield from _spelled(below, order)
