@@ -160,7 +160,7 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
     Raises
     ------
     TypeError
-        When inputs or constants are no mappings.
+        When inputs or constants are no mappings, or one of them is an array in a device's memory.
     ValueError
         Naming the input or constant that is missing, unknown, or of another shape, dtype or content.
     """
@@ -185,8 +185,33 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
     return out
 
 
+def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:
+    """Raise ValueError for the first input with a value that is no finite number, naming value and place.
+
+    Memory that nothing wrote holds NaN. Where inputs hold such values too a comparison could not tell them from a
+    cell that no copy reached.
+    """
+    for name, tensor in graph.stored.items():
+        if tensor.kind != "input" or host[name].dtype.kind not in "fc":
+            continue
+        finite = np.isfinite(host[name])
+        if not finite.all():
+            first = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), finite.shape))
+            raise ValueError(
+                f"input {name!r} has {finite.size - int(finite.sum())} values that are not finite, the first is "
+                f"{host[name][first]} at {first}; a comparison with the unsharded run needs finite numbers: give "
+                "such, or run without verify"
+            )
+
+
 def _fitting(value: Any, tensor: Stored, what: str) -> Array:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except TypeError as error:
+        raise TypeError(
+            f"{what} {tensor.name!r} is a {type(value).__module__}.{type(value).__qualname__} that is not in host "
+            f"memory ({error}); give a NumPy array: cupy.asnumpy(x) of a CuPy array, x.cpu() of a PyTorch tensor"
+        ) from error
     if array.shape != tensor.shape:
         raise ValueError(f"{what} {tensor.name!r} has shape {array.shape}; shape {tensor.shape} is needed")
     if array.dtype != np.dtype(tensor.dtype):

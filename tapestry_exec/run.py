@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_exec.check import checked, describe
-from tapestry_exec.evaluate import DIFFERENCE_BOUND, bind, difference, evaluate_with_scale
+from tapestry_exec.evaluate import DIFFERENCE_BOUND, bind, check_finite, difference, evaluate_with_scale
 from tapestry_exec.on_cupy import CupyBackend
 from tapestry_exec.on_numpy import NumpyBackend, pack, read_view, unpack
 from tapestry_exec.recording import Recording
@@ -210,7 +210,7 @@ def run(
         An object, or a name: then the arenas are kept for further runs of this plan, as long as it lives.
     verify : bool
         Also run the graph unsharded and compare: integers and booleans exactly, floats within
-        `DIFFERENCE_BOUND` of max|difference| / max|reference|.
+        `DIFFERENCE_BOUND` of max|difference| / max|reference|. Inputs must be finite then; constants need not.
     progress : callable, optional
         Called with (steps done, steps in all, operator) after each operator's shard. What it raises ends the
         run.
@@ -258,6 +258,8 @@ def run(
     engine = _backend(backend, shard_plan)
     shards = checked(shard_plan)
     host = bind(shard_plan.graph, inputs, constants)
+    if verify:
+        check_finite(shard_plan.graph, host)
     if memory is not None:
         shard_plan = _fitted(shard_plan, memory)
         shards = checked(shard_plan)

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tapestry_exec import BackendUnavailable, CupyBackend
+
 settings.register_profile(
     "default",
     max_examples=200,
@@ -46,10 +48,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if "gpu" not in config.option.markexpr:
-        unasked = [item for item in items if item.get_closest_marker("gpu")]
-        config.hook.pytest_deselected(items=unasked)
+        config.hook.pytest_deselected(items=on_gpu)
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+    elif on_gpu and (missing := _no_gpu()):
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason=missing))
     if config.getoption("--all"):
         return
     dropped = [
@@ -58,6 +63,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in set(dropped)]
+
+
+def _no_gpu() -> str:
+    """Why nothing can run on a GPU here; empty if it can."""
+    try:
+        CupyBackend().gpus_of(1)
+    except BackendUnavailable as error:
+        return str(error)
+    return ""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

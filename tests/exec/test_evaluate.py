@@ -11,9 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tapestry_exec import difference, evaluate
+from tapestry_exec import CupyBackend, NumpyBackend, difference, evaluate, run, simulated
 from tapestry_exec.evaluate import bind
-from tapestry_plan import Axis, Graph, Op, Operand, Signature, graph, load_onnx, project
+from tapestry_plan import Axis, Graph, Mesh, Op, Operand, Signature, graph, load_onnx, plan, project, relu
 
 
 def model() -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
@@ -205,3 +205,29 @@ def test_arguments_of_wrong_types_are_named() -> None:
         evaluate({}, {"x": np.ones(2, np.float32)})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="inputs is list; it must map names to arrays"):
         evaluate(g, [np.ones(2, np.float32)])  # type: ignore[arg-type]
+
+
+def test_arrays_in_a_devices_memory_are_refused_before_anything_runs() -> None:
+    g = Graph()
+    g.output(relu(g.input("x", (2, 3))), "y")
+    there = simulated.cupy(1).zeros((2, 3), np.float32)
+    message = r"input 'x' is a tapestry_exec\..*DeviceArray that is not in host memory .*cupy\.asnumpy"
+    for backend in (NumpyBackend(), CupyBackend(cupy=simulated.cupy(1))):
+        with pytest.raises(TypeError, match=message):
+            run(plan(g, Mesh(1)), {"x": there}, backend=backend)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_verified_inputs_must_be_finite(value: float) -> None:
+    g = Graph()
+    mask = g.constant("mask", np.full((2, 3), -np.inf, np.float32))
+    g.output(g.op("maximum", g.input("x", (2, 3)), mask), "y")
+    p, x = plan(g, Mesh(1)), np.zeros((2, 3), np.float32)
+    assert run(p, {"x": x}, verify=True).difference == {"y": 0.0}
+    x[1, 2] = x[0, 1] = value
+    steps: list[int] = []
+    message = rf"input 'x' has 2 values that are not finite, the first is {value} at \(0, 1\)"
+    with pytest.raises(ValueError, match=message):
+        run(p, {"x": x}, verify=True, progress=lambda done, total, name: steps.append(done))
+    assert not steps
+    run(p, {"x": x})
