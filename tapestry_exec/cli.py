@@ -15,6 +15,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from tapestry_exec.check import checked
 from tapestry_exec.evaluate import DIFFERENCE_BOUND, difference, evaluate, read_array
 from tapestry_exec.expression import parse_views
 from tapestry_exec.run import (
@@ -27,6 +28,7 @@ from tapestry_exec.run import (
 from tapestry_exec.trace import check_target, replacing
 from tapestry_plan import (
     Graph,
+    InfeasiblePlan,
     Mesh,
     ShardPlan,
     Stored,
@@ -34,6 +36,7 @@ from tapestry_plan import (
     demo_model,
     load_onnx,
     plan,
+    spilled,
 )
 from tapestry_sets import Overlap, origins_table, overlap, show_views
 
@@ -106,7 +109,9 @@ shape_option = click.option(
     "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Shape of an input that leaves it open."
 )
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors.")
-memory_option = click.option("--memory", metavar="16GB", help="Most memory for each device.")
+memory_option = click.option(
+    "--memory", metavar="16GB", help="Most memory for each device; what does not fit waits in host memory while idle."
+)
 expand_option = click.option(
     "--expand",
     "wanted",
@@ -295,16 +300,14 @@ def print_operators(p: ShardPlan, title: str) -> None:
 
 
 def print_devices(p: ShardPlan, r: Run | None) -> None:
-    """For each device its bytes and peak memory, predicted and, after a run, counted."""
-    heads = ["device", "B received", "peak B"]
-    if r is not None:
-        heads = ["device", "B received", "counted", "peak B", "counted"]
-    rows = []
-    for d in range(p.mesh.size):
-        row = [str(d), f"{p.nbytes_received[d]:,}", f"{p.peak_nbytes[d]:,}"]
-        if r is not None:
-            row = [row[0], row[1], f"{r.nbytes_received[d]:,}", row[2], f"{r.peak_nbytes[d]:,}"]
-        rows.append(row)
+    """For each device its bytes and peak memory, predicted and, after a run, counted; what is spilled if anything."""
+    shown = [("B received", "nbytes_received"), ("peak B", "peak_nbytes")]
+    if any(p.nbytes_spilled):
+        shown.append(("B spilled", "nbytes_spilled"))
+    found = [(p, None)] if r is None else [(p, None), (r, "counted")]
+    columns = [(other or head, getattr(one, name)) for head, name in shown for one, other in found]
+    heads = ["device", *(head for head, _ in columns)]
+    rows = [[str(d), *(f"{values[d]:,}" for _, values in columns)] for d in range(p.mesh.size)]
     print_table("", heads, rows, range(1, len(heads)))
 
 
@@ -394,7 +397,7 @@ def plan_command(
     nbytes, expand = parse_nbytes(memory), parse_expand(wanted, no_expand)
     graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
     with timed(f"planning {model.name} for {mesh.size} devices", quiet):
-        p = plan(graph, mesh, memory=nbytes, seed=seed, expand=expand)
+        p = planned(graph, mesh, nbytes, seed, expand)
     if as_json:
         click.echo(p.to_json())
         return
@@ -405,6 +408,18 @@ def plan_command(
     print_devices(p, None)
     print_totals(p)
     click.echo(f"bytes moved: {p.nbytes_moved:,}")
+    if any(p.nbytes_spilled):
+        click.echo(f"bytes spilled to host memory and back: {sum(p.nbytes_spilled):,}")
+
+
+def planned(graph: Graph, mesh: Mesh, nbytes: int | None, seed: int, expand: bool | Sequence[str]) -> ShardPlan:
+    """A plan in so much memory; where none is found that fits as it is, the fastest one, with what is idle spilled."""
+    try:
+        return plan(graph, mesh, memory=nbytes, seed=seed, expand=expand)
+    except InfeasiblePlan:
+        if nbytes is None:
+            raise
+    return spilled(plan(graph, mesh, seed=seed, expand=expand), nbytes)
 
 
 @main.command("run")
@@ -452,10 +467,13 @@ def run_command(
         graph, apart = _as_planned(p, graph)
         if apart is not None:
             raise click.UsageError(f"{plan_file} was made for another model than {model}: {apart}; make the plan again")
+        if nbytes is not None:
+            checked(p)
+            p = spilled(p, nbytes)
     else:
         mesh = mesh or Mesh.parse("4")
         with timed(f"planning {model.name} for {mesh.size} devices", quiet):
-            p = plan(graph, mesh, memory=nbytes, seed=seed, expand=expand)
+            p = planned(graph, mesh, nbytes, seed, expand)
     named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
     constants = {name: graph.stored[name].data for name in named if name in graph.stored}
     inputs = read_inputs(p.graph, files, seed)
@@ -466,6 +484,9 @@ def run_command(
         found = f", difference from the unsharded run {r.difference[name]:.3g}" if r.difference is not None else ""
         click.echo(f"output {name}: {value.dtype}{list(value.shape)}{found}")
     click.echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal; {r.seconds:.3f} s")
+    if any(p.nbytes_spilled):
+        there, found = f"{sum(p.nbytes_spilled):,}", f"{sum(r.nbytes_spilled):,}"
+        click.echo(f"bytes spilled to host memory and back: {there} predicted, {found} counted, equal")
     if save is not None:
         with replacing(save) as file:
             np.savez(file, allow_pickle=False, **r.outputs)

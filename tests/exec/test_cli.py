@@ -426,6 +426,64 @@ def test_outputs_are_saved_under_the_suffix_that_says_so(file: Path, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "m.onnx"]
 
 
+@pytest.fixture
+def waiting(tmp_path: Path) -> Path:
+    """A model with a tensor that waits while others are made."""
+    made = [("Add", "y0", "y0", "y1"), ("Add", "y1", "y0", "y2"), ("Add", "y2", "y1", "y3"), ("Add", "y3", "x", "y")]
+    nodes = [helper.make_node("Exp", ["x"], ["y0"], "first")]
+    nodes += [helper.make_node(op, [a, b], [out], f"make_{out}") for op, a, b, out in made]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "waiting.onnx")
+    return tmp_path / "waiting.onnx"
+
+
+def test_less_memory_spills(waiting: Path, tmp_path: Path) -> None:
+    """The plan and the run name the bytes, and the values are the same."""
+    block = 64 * 64 * 4
+    assert "spilled" not in call("plan", waiting, "--mesh", 1).stdout
+    made = call("plan", waiting, "--mesh", 1, "--memory", 3 * block)
+    assert made.exit_code == 0, made.stderr
+    assert "B spilled" in made.stdout and f"bytes spilled to host memory and back: {block:,}" in made.stdout
+    values = []
+    for name, options in (("whole", ()), ("less", ("--memory", "48KiB"))):
+        result = call("run", waiting, "--mesh", 1, *options, "--save", tmp_path / f"{name}.npz", "--verify")
+        assert result.exit_code == 0, result.stderr
+        values.append(np.load(tmp_path / f"{name}.npz")["y"].tobytes())
+    assert f"bytes spilled to host memory and back: {block:,} predicted, {block:,} counted, equal" in result.stdout
+    assert re.search(
+        rf"B spilled +counted\s.*\s0 .* {3 * block:,} +{3 * block:,} +{block:,} +{block:,}", result.stdout, re.S
+    )
+    assert values[0] == values[1]
+
+
+def test_a_saved_plan_runs_in_less_memory(waiting: Path, tmp_path: Path) -> None:
+    for name, options in (("whole", ()), ("less", ("--memory", "48KiB"))):
+        made = call("plan", waiting, "--mesh", 1, "--json", *options)
+        (tmp_path / f"{name}.json").write_text(made.stdout)
+        result = call("run", waiting, "--plan", tmp_path / f"{name}.json", "--memory", "48KiB")
+        assert result.exit_code == 0, result.stderr
+        assert "bytes spilled to host memory and back: 16,384 predicted, 16,384 counted" in result.stdout
+    assert sum(ShardPlan.from_json((tmp_path / "less.json").read_text()).nbytes_spilled) == 16384
+    refused(
+        call("run", waiting, "--plan", tmp_path / "less.json", "--memory", "40KiB"),
+        "give the plan that it was made from",
+    )
+    refused(
+        call("run", waiting, "--plan", tmp_path / "whole.json", "--memory", "40KiB"),
+        "device 0 needs 49,152 B at once in step ",
+        "compute for operator 'make_y",
+        "memory is 40,960 B",
+        "give at least 49,152 B",
+    )
+
+
+def test_help_says_what_memory_does() -> None:
+    for command in ("plan", "run"):
+        assert "what does not fit waits in host memory" in " ".join(call(command, "--help").stdout.split())
+
+
 def test_memory_that_is_too_small(file: Path) -> None:
     refused(call("plan", file, "--memory", "1KB"), "1,000")
     refused(call("plan", file, "--memory", "much"), "--memory 'much' is no size")
