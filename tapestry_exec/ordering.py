@@ -142,7 +142,8 @@ class Checker:
     Parameters
     ----------
     check_unwritten : bool
-        Also find reads of bytes that nothing wrote since the memory was allocated.
+        Also find reads of bytes on devices that nothing wrote since the memory was allocated; what the host writes into
+        its own memory is not seen.
 
     Examples
     --------
@@ -179,7 +180,7 @@ class Checker:
     def allocated(self, name: str, data: NDArray[np.uint8], device: int | None) -> Memory:
         """Take note of a block of memory."""
         memory = Memory(name, data, device)
-        if self.check_unwritten:
+        if self.check_unwritten and device is not None:
             memory.written = np.zeros(memory.nbytes, bool)
         self.blocks.insert(bisect_right([block.start for block in self.blocks], memory.start), memory)
         return memory

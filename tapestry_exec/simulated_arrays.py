@@ -248,9 +248,8 @@ class DeviceArray:
             return self._same_memory(view)
         if any(array.dtype == bool for array in arrays):
             self.machine.wait_for_host("indexing by truth values")
-        made: DeviceArray = self.machine.compute(
-            "getitem", lambda: self._view[self._known(places)], [self._view, *(a._view for a in arrays)]
-        )
+        view, known = self._view, self._known(places)
+        made: DeviceArray = self.machine.compute("getitem", lambda: view[known()], [view, *(a._view for a in arrays)])
         return made
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -262,12 +261,12 @@ class DeviceArray:
         if any(array.dtype == bool for array in arrays):
             self.machine.wait_for_host("indexing by truth values")
         if arrays:
-            target = self._view
+            target, known = self._view, self._known(places)
 
             def put() -> None:
-                known = self._known(places)
-                check_repeated("setitem", np.arange(target.size).reshape(target.shape)[known], given)
-                target[known] = given
+                at = known()
+                check_repeated("setitem", np.arange(target.size).reshape(target.shape)[at], given)
+                target[at] = given
 
         else:
             target = self._view[(*places, ...) if not any(p is Ellipsis for p in places) else places]
@@ -290,8 +289,11 @@ class DeviceArray:
             places.append(place)
         return tuple(places), [place for place in places if isinstance(place, DeviceArray)]
 
-    def _known(self, places: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(self.machine.indices(place._view) if isinstance(place, DeviceArray) else place for place in places)
+    def _known(self, places: tuple[Any, ...]) -> Callable[[], tuple[Any, ...]]:
+        """An index by the values that its arrays have when it is called."""
+        machine = self.machine
+        held = [place._view if isinstance(place, DeviceArray) else place for place in places]
+        return lambda: tuple(machine.indices(place) for place in held)
 
     def fill(self, value: Any) -> None:
         self[...] = value
@@ -306,12 +308,14 @@ class DeviceArray:
         if not copy and kind == self.dtype:
             return self
         how: Any = casting or "unsafe"
-        made: DeviceArray = self.machine.compute("astype", lambda: self._view.astype(kind, casting=how), [self._view])
+        view = self._view
+        made: DeviceArray = self.machine.compute("astype", lambda: view.astype(kind, casting=how), [view])
         return made
 
     def reshape(self, *shape: Any, order: str = "C", copy: Any = None) -> DeviceArray:
         dims = shape[0] if len(shape) == 1 and not np.isscalar(shape[0]) else shape
-        return self._reviewed("reshape", lambda: self._view.reshape(dims))
+        view = self._view
+        return self._reviewed("reshape", lambda: view.reshape(dims))
 
     def ravel(self, order: str = "C") -> DeviceArray:
         return self._reviewed("ravel", self._view.ravel)
@@ -320,7 +324,7 @@ class DeviceArray:
         return self._reviewed("flatten", self._view.flatten)
 
     def copy(self, order: str = "C") -> DeviceArray:
-        return self._reviewed("copy", lambda: self._view.copy())
+        return self._reviewed("copy", self._view.copy)
 
     def _reviewed(self, name: str, function: Callable[[], HostArray]) -> DeviceArray:
         made: DeviceArray = self.machine.compute(name, function, [self._view], source=self)

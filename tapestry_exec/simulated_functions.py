@@ -175,9 +175,8 @@ class Ufunc:
         places, arrays = a._places(indices)
         value = b._view if isinstance(b, DeviceArray) else b
         reads = [a._view, *(one._view for one in arrays), *([value] if isinstance(b, DeviceArray) else [])]
-        self._machine.submit(
-            f"{self.__name__}.at", reads, [a._view], lambda: self._combine(a._view, a._known(places), value)
-        )
+        target, known = a._view, a._known(places)
+        self._machine.submit(f"{self.__name__}.at", reads, [target], lambda: self._combine(target, known(), value))
 
     def _combine(self, target: HostArray, places: Any, value: Any) -> None:
         """Combine in an order of its own, which the machine's seed says."""
@@ -344,20 +343,23 @@ def _special(machine: Machine, array: type[DeviceArray], functions: dict[str, An
             reads.append(dst._view)  # cells that are left alone must be there
         if isinstance(value, np.ndarray | np.generic) and not np.can_cast(value.dtype, dst.dtype, casting):
             raise TypeError(f"Cannot cast {value.dtype} to {dst.dtype} in {casting} casting mode")
-        machine.submit("copyto", reads, [dst._view], lambda: np.copyto(dst._view, value, casting="unsafe", where=mask))
+        target = dst._view
+        machine.submit("copyto", reads, [target], lambda: np.copyto(target, value, casting="unsafe", where=mask))
 
     def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
         value = values._view if isinstance(values, array) else values
         refuse(values)
         reads = [indices._view, *([value] if isinstance(values, array) else [])]
 
-        def put() -> None:
-            numbers = np.arange(arr.size).reshape(arr.shape)
-            places = machine.indices(indices._view)
-            check_repeated("put_along_axis", np.take_along_axis(numbers, places, axis), value)
-            np.put_along_axis(arr._view, places, value, axis)
+        target, places = arr._view, indices._view
 
-        machine.submit("put_along_axis", reads, [arr._view], put)
+        def put() -> None:
+            numbers = np.arange(target.size).reshape(target.shape)
+            at = machine.indices(places)
+            check_repeated("put_along_axis", np.take_along_axis(numbers, at, axis), value)
+            np.put_along_axis(target, at, value, axis)
+
+        machine.submit("put_along_axis", reads, [target], put)
 
     def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
         found: np.dtype[Any] = np.result_type(*(x._view if isinstance(x, array) else x for x in arrays_and_dtypes))

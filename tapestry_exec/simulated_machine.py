@@ -243,7 +243,7 @@ class Machine:
         found = self.stream(stream)
         if found.capture is not None:
             raise CUDARuntimeError(
-                f"cudaErrorQueueCaptureUnsupported: {why} waits for {found.agent}, which is being captured"
+                f"cudaErrorStreamCaptureUnsupported: {why} waits for {found.agent}, which is being captured"
             )
         self.host_after(self.clock_of(found))
 
@@ -365,7 +365,8 @@ class Machine:
             return self.compute(name, lambda: function(*host_args, **host_kwargs), reads, source)
         if not isinstance(out, DeviceArray):
             raise TypeError(f"{name}: out is {type(out).__name__}; it must be a device array")
-        self.submit(name, reads, [out._view], lambda: function(*host_args, **host_kwargs, out=out._view))
+        target = out._view
+        self.submit(name, reads, [target], lambda: function(*host_args, **host_kwargs, out=target))
         return out
 
     def _host(self, value: Any, reads: list[HostArray], held: list[DeviceArray]) -> Any:
@@ -411,10 +412,11 @@ class Machine:
         if source is not None and found.size and np.may_share_memory(found, source._view):
             return source._same_memory(found)
         made = array(found.shape, found.dtype)
+        target = made._view  # not the array itself: what is captured keeps no memory from going back to its pool
         if self.stream().capture is None:
-            self.submit(name, reads, [made._view], lambda: np.copyto(made._view, found))
+            self.submit(name, reads, [target], lambda: np.copyto(target, found))
         else:
-            self.submit(name, reads, [made._view], lambda: np.copyto(made._view, function()))
+            self.submit(name, reads, [target], lambda: np.copyto(target, function()))
         return made
 
     def _tried(self, function: Callable[[], Any]) -> Any:

@@ -283,9 +283,7 @@ def test_the_place_of_a_buffer_that_was_freed() -> None:
     span = checker.cells(data[:32])
     checker.issue("one", "a", 0, [], [span])
     checker.mark(arena.start, 32, "x", False)
-    with pytest.raises(
-        OrderingFault, match=r"\(two\) on a touches bytes 0 to 32 of arena, where buffer x lived, which"
-    ):
+    with pytest.raises(OrderingFault, match=r"\(two\) on a touches bytes 0 to 32 of arena, where buffer x lived"):
         checker.issue("two", "a", 0, [span], [])
     checker.mark(arena.start, 32, "y", True)
     checker.issue("two", "a", 0, [], [span])
