@@ -125,8 +125,7 @@ class NumpyDevice:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
         taken = aligned(buffer.nbytes)
         self.peak_nbytes = max(self.peak_nbytes, buffer.offset + taken)
-        raw = self.memory[buffer.offset : buffer.offset + buffer.nbytes]
-        self._arrays[buffer.id] = raw.view(buffer.dtype).reshape(buffer.shape)
+        self._arrays[buffer.id] = np.ndarray(buffer.shape, buffer.dtype, self.memory, buffer.offset)
         # Poisoned just before the first use, unless that writes every cell.
         self._fresh[buffer.id] = tuple(tensor_shape)
 
@@ -307,16 +306,9 @@ class StridedCopies:
         """
         if source.dtype != target.dtype:
             raise TypeError(f"carry: cells are {source.dtype}, the target's are {target.dtype}; convert them first")
-        for mine, theirs in self.pairs(source, target):
-            mine[...] = theirs
-
-    def pairs(self, source: Array, target: Array) -> Iterator[tuple[Array, Array]]:
-        """The views of the target and of the source that belong together."""
         for item, dims, src_offset, src_strides, dst_offset, dst_strides in self.views:
-            yield (
-                np.ndarray(dims, item or target.dtype, target, dst_offset, dst_strides),
-                np.ndarray(dims, item or source.dtype, source, src_offset, src_strides),
-            )
+            mine = np.ndarray(dims, item or target.dtype, target, dst_offset, dst_strides)
+            mine[...] = np.ndarray(dims, item or source.dtype, source, src_offset, src_strides)
 
 
 @lru_cache(maxsize=KEPT)
@@ -374,7 +366,9 @@ def _fill(transfers: Sequence[Transfer], target: Array, value: float) -> None:
 
 def block_of(array: Array, start: Ints, box: Box) -> Array:
     """The cells of a box in an array that begins at `start`, as a view; rank 0 stays an array."""
-    where: tuple[Any, ...] = tuple(slice(a - s, a - s + n) for a, s, n in zip(box.start, start, box.shape, strict=True))
+    if box.shape == array.shape and box.start == start:
+        return array
+    where = [slice(a - s, a - s + n) for a, s, n in zip(box.start, start, box.shape, strict=True)]
     view: Array = array[(*where, ...)]
     return view
 

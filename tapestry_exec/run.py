@@ -263,14 +263,14 @@ def run(
     if memory is not None:
         shard_plan = _fitted(shard_plan, memory)
         shards = checked(shard_plan)
-    capacity = _capacity(shard_plan)
+    capacity, payloads = _room(shard_plan)
     if trace is not None:
         check_target(trace, "trace")
     known = {**shard_plan.graph.ops, **(ops or {})}
     engine.check([known[node.op] for node in shard_plan.graph.nodes.values()])
     recording = engine.recorded(shard_plan, host)
     if recording is None:
-        devices = engine.open(capacity, _payloads(shard_plan))
+        devices = engine.open(capacity, payloads)
         try:
             result = _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
         finally:
@@ -332,6 +332,19 @@ def _fitted(plan: ShardPlan, memory: int) -> ShardPlan:
         if found is not plan:
             _SPILLED[key] = found
             finalize(plan, _SPILLED.pop, key, None)
+    return found
+
+
+_ROOM: dict[int, tuple[list[int], list[int]]] = {}
+
+
+def _room(plan: ShardPlan) -> tuple[list[int], list[int]]:
+    """Bytes of each arena, and of each device's largest payload: found once, and kept as long as the plan lives."""
+    key = id(plan)
+    found = _ROOM.get(key)
+    if found is None:
+        found = _ROOM[key] = _capacity(plan), _payloads(plan)
+        finalize(plan, _ROOM.pop, key, None)
     return found
 
 
