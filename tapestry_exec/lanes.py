@@ -7,7 +7,7 @@ too. Memory that is given back keeps its marks, so that whoever takes the place 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 
@@ -19,6 +19,14 @@ class Mark(NamedTuple):
     event: Any
 
 
+class Span(NamedTuple):
+    """An operation in a lane, between two events with times."""
+
+    lane: Lane
+    start: Any
+    stop: Any
+
+
 class Lane:
     """One stream, and how far it has waited for others.
 
@@ -28,11 +36,14 @@ class Lane:
         For messages.
     stream : stream of the array library
     new_event : callable
-        ``() -> event``
+        ``(timed: bool) -> event``
     """
 
-    def __init__(self, name: str, stream: Any, new_event: Any) -> None:
+    def __init__(self, name: str, stream: Any, new_event: Callable[[bool], Any]) -> None:
         self.name, self.stream = name, stream
+        self.spans: list[Span] | None = None
+        """Where operations are noted with their times, if they are."""
+        self._start: Any = None
         self._new_event = new_event
         self._number = 0
         self._waited: dict[Lane, int] = {}
@@ -45,20 +56,32 @@ class Lane:
                 continue
             self.stream.wait_event(mark.event)
             self._waited[mark.lane] = mark.number
+        if self.spans is not None:
+            self._start = self.time()
 
     def mark(self) -> Mark:
         """Leave a mark behind what was put into this lane so far."""
         if self._number == len(self._events):
-            self._events.append(self._new_event())
+            self._events.append(self._new_event(False))
         event = self._events[self._number]
         event.record(self.stream)
         self._number += 1
+        if self.spans is not None and self._start is not None:
+            self.spans.append(Span(self, self._start, self.time()))
+            self._start = None
         return Mark(self, self._number, event)
+
+    def time(self) -> Any:
+        """An event that tells when this lane comes so far."""
+        event = self._new_event(True)
+        event.record(self.stream)
+        return event
 
     def restart(self) -> None:
         """Forget all marks and use their events again; everything in the lanes must be done."""
         self._number = 0
         self._waited.clear()
+        self.spans = self._start = None
 
 
 class Uses:

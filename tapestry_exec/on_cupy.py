@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import prod
+from time import perf_counter
 from typing import Any, Literal
 from weakref import finalize
 
@@ -22,10 +23,11 @@ from numpy.typing import NDArray
 
 from tapestry_exec import kernels
 from tapestry_exec.kernels import Launch
-from tapestry_exec.lanes import Ground, Lane, Mark, Ring, Uses
+from tapestry_exec.lanes import Ground, Lane, Mark, Ring, Span, Uses
 from tapestry_exec.on_numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice, aligned_bytes, index_pairs, strided_copies
 from tapestry_exec.recording import Recording
 from tapestry_exec.strided import Transfer, between, filled, outside, packed, row_major, through, together, unpacked
+from tapestry_exec.trace import Phase
 from tapestry_plan import HOST, Buffer, Fetch, Monoid, Op, Shard, ShardPlan, Spill, aligned, components_of, merged
 from tapestry_sets import Box, Piece, Region
 
@@ -39,6 +41,10 @@ RING_NBYTES = 32 * 1024 * 1024
 """A ring for payloads holds so much at least, if what is ever moved is not less."""
 MAX_TABLE_NBYTES = 256 * 1024 * 1024
 """Index tables of views that are no strided copies are kept on a GPU up to so many bytes."""
+
+
+CLOCK_TRIES = 8
+"""How often a device's clock is compared with the host's."""
 
 
 class BackendUnavailable(RuntimeError):
@@ -174,6 +180,10 @@ class CupyBackend:
         self._kept: list[CupyDevice | HostDevice] = []
         self._devices: list[CupyDevice | HostDevice] = []
         self._stack = ExitStack()
+        self.spans: list[Span] | None = None
+        """Operations in lanes in the order in which they were put there, from `start_clocks` on."""
+        self._roles: dict[Lane, tuple[int, str]] = {}
+        self._clocks: dict[int, tuple[Any, float]] = {}
         self._at: tuple[int, Lane] | None = None
 
     # -- what is there -----------------------------------------------------------------------------------
@@ -276,7 +286,7 @@ class CupyBackend:
                 opened.append(before.again())
             else:
                 opened.append(CupyDevice(self, self._gpus[gpu], k, size, payload))
-        self._devices = opened
+        self._devices, self.spans = opened, None
         self._begin()
         return opened
 
@@ -328,6 +338,25 @@ class CupyBackend:
         if self._recording is None:
             for lane in self._lanes():
                 lane.stream.synchronize()
+
+    def start_clocks(self) -> None:
+        """Let all lanes note their operations; each device counts from an event of its own, here."""
+        self.spans, self._roles, self._clocks = [], {}, {}
+        for device in self._devices:
+            if isinstance(device, CupyDevice):
+                self._clocks[device.number] = _clock(device.compute)
+                for lane, kind in zip(device.lanes, ("unpack", "compute", "pack"), strict=True):
+                    lane.spans, self._roles[lane] = self.spans, (device.number, kind)
+
+    def times(self, begin: float) -> list[Phase]:
+        """When the operations in `spans` ran, in seconds since a time of the host's; all of them must be done."""
+        elapsed, found = self.cupy.cuda.get_elapsed_time, []
+        for lane, *events in self.spans or ():
+            device, kind = self._roles[lane]
+            first, at = self._clocks[device]
+            start, stop = (elapsed(first, event) / 1e3 for event in events)
+            found.append(Phase(kind, device, max(start + at - begin, 0.0), stop - start))
+        return found
 
     def arrive(self) -> None:
         """Have what was fetched: run what was recorded."""
@@ -933,12 +962,25 @@ def _checked_devices(devices: Any) -> list[int] | None:
     return found
 
 
-def _event_of(device: Any, cuda: Any) -> Callable[[], Any]:
-    def made() -> Any:
+def _event_of(device: Any, cuda: Any) -> Callable[[bool], Any]:
+    def made(timed: bool) -> Any:
         with device:
-            return cuda.Event(disable_timing=True)
+            return cuda.Event(disable_timing=not timed)
 
     return made
+
+
+def _clock(lane: Lane) -> tuple[Any, float]:
+    """An event in an idle lane and the host's time of it: of several the one that is bounded the closest."""
+    found = []
+    for _ in range(CLOCK_TRIES):
+        before = perf_counter()
+        event = lane.time()
+        event.synchronize()
+        after = perf_counter()
+        found.append((after - before, (before + after) / 2, event))
+    _, at, event = min(found, key=lambda one: one[0])
+    return event, at
 
 
 def _host_memory(before: Any, nbytes: int) -> NDArray[np.uint8]:

@@ -31,6 +31,7 @@ from tapestry_exec.strided import (
     through,
     unpacked,
 )
+from tapestry_exec.trace import Phase
 from tapestry_plan import ALIGNMENT_NBYTES, Buffer, Monoid, Op, Shard, ShardPlan, aligned, components_of, merged
 from tapestry_sets import Box, Piece, Region, TooManyPieces
 
@@ -66,6 +67,16 @@ class NumpyBackend:
 
     def remember(self, plan: ShardPlan, result: Any) -> None:
         """Keep a run to run it again at once: nothing is kept."""
+
+    spans: None = None
+    """No work is put into lanes: it is done when the host goes on."""
+
+    def start_clocks(self) -> None:
+        """Times are the host's."""
+
+    def times(self, begin: float) -> list[Phase]:
+        """Times are the host's."""
+        return []
 
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int] = ()) -> list[NumpyDevice]:
         """One device for each arena size, in bytes; payloads need no room beside them."""

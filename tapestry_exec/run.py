@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +19,7 @@ from tapestry_exec.evaluate import DIFFERENCE_BOUND, bind, check_finite, differe
 from tapestry_exec.on_cupy import CupyBackend
 from tapestry_exec.on_numpy import NumpyBackend, pack, read_view, unpack
 from tapestry_exec.recording import Recording
-from tapestry_exec.trace import Event, Phase, check_target, write_trace
+from tapestry_exec.trace import Event, Phase, check_target, on_devices, write_trace
 from tapestry_plan import (
     HOST,
     Alloc,
@@ -98,6 +99,13 @@ class Backend(Protocol[Device]):
     def fetch(self, payload: Payload) -> Array: ...
     def synchronize(self) -> None: ...
     def arrive(self) -> None: ...
+
+    @property
+    def spans(self) -> Sequence[Any] | None:
+        """What was put into the queues of devices that work ahead of the host, else None: its times are right."""
+
+    def start_clocks(self) -> None: ...
+    def times(self, begin: float) -> Sequence[Phase]: ...
 
 
 BACKENDS: dict[str, Callable[[], Backend[Any]]] = {"numpy": NumpyBackend, "cupy": CupyBackend}
@@ -215,7 +223,7 @@ def run(
         Called with (steps done, steps in all, operator) after each operator's shard. What it raises ends the
         run.
     trace : path, optional
-        Write the timeline there as a Chrome trace.
+        Write the timeline there as a Chrome trace, with the devices' own times where they work ahead of the host.
     memory : int, optional
         Bytes that a device's arena may have. Where the plan needs more, ``spilled(shard_plan, memory)`` runs in its
         place: buffers wait in host memory while they are idle, and `Run.nbytes_spilled` says what that moved.
@@ -268,13 +276,18 @@ def run(
         check_target(trace, "trace")
     known = {**shard_plan.graph.ops, **(ops or {})}
     engine.check([known[node.op] for node in shard_plan.graph.nodes.values()])
-    recording = engine.recorded(shard_plan, host)
+    recording = engine.recorded(shard_plan, host) if trace is None else None
     if recording is None:
         devices = engine.open(capacity, payloads)
+        if trace is not None:
+            engine.start_clocks()
         try:
             result = _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
-        finally:
-            engine.close(devices)
+        except BaseException:
+            with suppress(Exception):  # what ended the run is what matters
+                engine.close(devices)
+            raise
+        engine.close(devices)
         engine.remember(shard_plan, result)
     else:
         result = _run_again(shard_plan, recording, host)
@@ -406,7 +419,7 @@ class _Interpreter:
 
     def run(self, progress: Progress | None) -> Run:
         begin = self.begin = perf_counter()
-        total = len(self.plan.steps)
+        total, spans, counts = len(self.plan.steps), self.backend.spans, [0]
         for k, step in enumerate(self.plan.steps):
             start = perf_counter()
             try:
@@ -419,10 +432,14 @@ class _Interpreter:
             now = perf_counter()
             kind = _kind(step)
             self.timeline.append(Event(k, kind, node, device, start - begin, now - start, nbytes, phases))
+            if spans is not None:
+                counts.append(len(spans))
             if progress is not None and (isinstance(step, Compute) or k + 1 == total):
                 progress(k + 1, total, node)
-        self.backend.synchronize()
+        self._synchronize()
         seconds = perf_counter() - begin
+        if spans is not None:
+            self.timeline = on_devices(self.timeline, self.backend.times(begin), counts)
         cells = self._fetched()
         self.backend.arrive()
         received = [0] * len(self.devices)
@@ -439,6 +456,16 @@ class _Interpreter:
             self.timeline,
             nbytes_spilled=tuple(self.spilled),
         )
+
+    def _synchronize(self) -> None:
+        """Wait until the devices have done what the steps put into their queues."""
+        try:
+            self.backend.synchronize()
+        except Exception as error:
+            raise StepFailed(
+                f"work that the steps had put into the devices' queues failed: {type(error).__name__}: {error}; "
+                "CupyBackend(blocking=True) waits after each step and names the one"
+            ) from error
 
     def _cells(self, k: int, step: Step) -> str:
         """The shard, blocks and regions that a step is about, for messages."""

@@ -44,6 +44,51 @@ class Event(NamedTuple):
     phases: tuple[Phase, ...] = ()
 
 
+def on_devices(timeline: Sequence[Event], times: Sequence[Phase], counts: Sequence[int]) -> list[Event]:
+    """A timeline with the times of what its steps put into devices' queues.
+
+    Parameters
+    ----------
+    timeline : sequence of Event
+        As the host saw it.
+    times : sequence of Phase
+        Operations in the order in which they were put into queues.
+    counts : sequence of int
+        How many of them there were before the first step and after each.
+
+    Examples
+    --------
+    >>> [event] = on_devices([Event(0, "compute", "relu", 0, 0.0, 0.1, 0)], [Phase("compute", 0, 2.0, 1.0)], [0, 1])
+    >>> event.start, event.seconds
+    (2.0, 1.0)
+    """
+    found = []
+    for event, first, after in zip(timeline, counts, counts[1:], strict=False):
+        mine = times[first:after]
+        if mine:
+            start = min(part.start for part in mine)
+            stop = max(part.start + part.seconds for part in mine)
+            event = event._replace(start=start, seconds=stop - start, phases=_phases(event, mine))
+        found.append(event)
+    return found
+
+
+def _phases(event: Event, parts: Sequence[Phase]) -> tuple[Phase, ...]:
+    """The pack, the move and the unpack of a copy between devices.
+
+    What is sent as it lies needs no pack, and what goes to host memory is unpacked by the host.
+    """
+    if not event.phases:
+        return ()
+    out, into = ([part for part in parts if (part.kind == "pack") is packs] for packs in (True, False))
+    pack = out[0] if out else Phase("pack", event.phases[0].device, parts[0].start, 0.0)
+    unpack = into[-1] if into else event.phases[-1]
+    moves = [*out[1:], *into[:-1]] or [Phase("move", event.device, pack.start + pack.seconds, 0.0)]
+    start = min(part.start for part in moves)
+    stop = max(part.start + part.seconds for part in moves)
+    return pack, Phase("move", event.device, start, stop - start), unpack
+
+
 # ------------------------------------------------------------------------------------------------ Chrome's trace
 
 ROWS = ("compute", "reduce", "pack", "move", "unpack", "copy", "place", "spill", "fetch", "alloc", "free")
@@ -102,7 +147,7 @@ def _arrow(event: Event) -> Iterator[dict[str, Any]]:
 def _counters(timeline: Sequence[Event]) -> Iterator[dict[str, Any]]:
     """The counters of each device, at the end of each event that changes one."""
     total: Counter[tuple[int, str]] = Counter()
-    for event in timeline:
+    for event in sorted(timeline, key=lambda event: event.start + event.seconds):
         if event.kind in ("alloc", "free"):
             name, more = IN_ARENA, aligned(event.nbytes) * (1 if event.kind == "alloc" else -1)
         elif event.kind in COUNTED and event.nbytes:

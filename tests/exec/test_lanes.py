@@ -22,7 +22,7 @@ class Clock:
     def lane(self, name: str) -> Lane:
         return Lane(name, Stream(self, name), self._event)
 
-    def _event(self) -> Event:
+    def _event(self, timed: bool) -> Event:
         self.events += 1
         return Event(self, self.events)
 

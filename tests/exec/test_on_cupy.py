@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from tapestry_plan import BUILTIN_OPS, Graph, Mesh, ShardPlan, concat, linear, m
 from tapestry_sets import pad
 from tests.cutting import Case, close
 from tests.exec.test_operators_sharded import FIRST, graph_of
+from tests.exec.test_trace import Trace, halos
+from tests.exec.test_trace import check as check_trace
 from tests.graph_recipes import Recipe, built, recipes
 
 Feeds = dict[str, Any]
@@ -181,6 +184,34 @@ def test_a_run_with_little_memory_spills_to_the_host(make: Callable[..., CupyBac
     wanted, found = run(p, feeds, memory=memory), run(p, feeds, memory=memory, backend=make())
     assert sum(found.nbytes_spilled) == sum(wanted.nbytes_spilled) > 0
     np.testing.assert_array_equal(found.outputs["y"], run(p, feeds).outputs["y"])
+
+
+# -- traces -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("devices", [None, [0, 1, 0, 1], [0, "cpu", 1, "cpu"]])
+def test_a_trace_has_the_devices_own_times(devices: Any, tmp_path: Path) -> None:
+    p, feeds = halos()
+    backend = make_simulated(2, devices=devices, capture=devices is None)
+    for k in range(3):
+        found = run(p, feeds, backend=backend, trace=tmp_path / f"{k}.json")
+        assert len(found.timeline) == len(p.steps)
+        check_trace(Trace(tmp_path / f"{k}.json"), found)
+    assert backend.spans is not None and len(backend.times(0.0)) == len(backend.spans) > 0
+    run(p, feeds, backend=backend)
+    assert backend.spans is None, "times cost events, so they are taken where a trace is asked for"
+
+
+def test_what_fails_after_the_last_step_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, feeds = rectified()
+    backend = make_simulated()
+
+    def fails() -> None:
+        raise backend.cupy.cuda.runtime.CUDARuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(backend, "synchronize", fails)
+    with pytest.raises(StepFailed, match=r"illegal memory access .*; CupyBackend\(blocking=True\) .* names the one"):
+        run(p, feeds, backend=backend)
 
 
 # -- graphs of the driver -----------------------------------------------------------------------------------
