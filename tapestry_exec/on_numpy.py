@@ -379,7 +379,7 @@ def block_of(array: Array, start: Ints, box: Box) -> Array:
     """The cells of a box in an array that begins at `start`, as a view; rank 0 stays an array."""
     if box.shape == array.shape and box.start == start:
         return array
-    where = [slice(a - s, a - s + n) for a, s, n in zip(box.start, start, box.shape, strict=True)]
+    where: list[Any] = [slice(a - s, a - s + n) for a, s, n in zip(box.start, start, box.shape, strict=True)]
     view: Array = array[(*where, ...)]
     return view
 
