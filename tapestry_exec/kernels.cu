@@ -442,13 +442,34 @@ __device__ inline float error(float x) { return erff(x); }
 __device__ inline double error(double x) { return erf(x); }
 
 template <class T>
-__device__ inline T activated(u32 activation, T x) {
+__device__ inline T bent(u32 activation, T x) {
+  return activation != RELU || x > (T)0 || x != x ? x : (T)0;
+}
+
+template <class T>
+__device__ inline T curved(u32 activation, T x) {
   switch (activation) {
-    case RELU: return x > (T)0 || x != x ? x : (T)0;
     case SIGMOID: return (T)1 / ((T)1 + exponential(-x));
     case TANH: return hyperbolic(x);
-    case GELU: return (error(x * (T)0.7071067811865476) + (T)1) * x * (T)0.5;
-    default: return x;
+    default: return (error(x * (T)0.7071067811865476) + (T)1) * x * (T)0.5;
+  }
+}
+
+// Of COUNT values in registers. The curved ones stand in the code once: a loop takes the first value and moves the
+// others up, as registers have no numbers.
+template <int COUNT, class T>
+__device__ inline void activate(u32 activation, T* x) {
+  if (activation <= RELU) {
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) x[k] = bent(activation, x[k]);
+    return;
+  }
+#pragma unroll 1
+  for (int turn = 0; turn < COUNT; ++turn) {
+    const T made = curved(activation, x[0]);
+#pragma unroll
+    for (int k = 0; k + 1 < COUNT; ++k) x[k] = x[k + 1];
+    x[COUNT - 1] = made;
   }
 }
 
@@ -469,16 +490,15 @@ __device__ inline void finish(Lanes<T, LANES>* x, const Lanes<T, LANES>* bias, u
 #pragma unroll
     for (int k = 0; k < CELLS; ++k) {
       const u32 n = first + k * THREADS;
-      if (n >= total) continue;
-      if (bias != nullptr) {
-        const Lanes<T, LANES> add = bias[n - divided(n, magic, shift) * columns];
+      if (n >= total || bias == nullptr) continue;
+      const Lanes<T, LANES> add = bias[n - divided(n, magic, shift) * columns];
 #pragma unroll
-        for (int l = 0; l < LANES; ++l) held[k].at[l] = held[k].at[l] + add.at[l];
-      }
-#pragma unroll
-      for (int l = 0; l < LANES; ++l) held[k].at[l] = activated(activation, held[k].at[l]);
-      x[n] = held[k];
+      for (int l = 0; l < LANES; ++l) held[k].at[l] = held[k].at[l] + add.at[l];
     }
+    activate<CELLS * LANES>(activation, &held[0].at[0]);
+#pragma unroll
+    for (int k = 0; k < CELLS; ++k)
+      if (first + k * THREADS < total) x[first + k * THREADS] = held[k];
   }
 }
 
@@ -594,14 +614,19 @@ struct Convolver {
 #pragma unroll
     for (int h = 0; h < HEIGHT; ++h) {
       const u32 j = row * HEIGHT + h;
+      if (bias == nullptr || channel + j >= v.width) continue;
+      const T add = bias[group * v.width + channel + j];
+#pragma unroll
+      for (int p = 0; p < WIDE; ++p) sums[h][p] = sums[h][p] + add;
+    }
+    activate<HEIGHT * WIDE>(v.activation, &sums[0][0]);
+#pragma unroll
+    for (int h = 0; h < HEIGHT; ++h) {
+      const u32 j = row * HEIGHT + h;
       if (channel + j >= v.width) continue;
-      const T add = bias != nullptr ? bias[group * v.width + channel + j] : (T)0;
 #pragma unroll
       for (int p = 0; p < WIDE; ++p)
-        if (cell_tile * SPAN + lane + p * LANES_ < v.cells) {
-          const T sum = bias != nullptr ? sums[h][p] + add : sums[h][p];
-          out[j * v.out_strides[1] + to[p]] = activated(v.activation, sum);
-        }
+        if (cell_tile * SPAN + lane + p * LANES_ < v.cells) out[j * v.out_strides[1] + to[p]] = sums[h][p];
     }
   }
 };

@@ -63,6 +63,8 @@ class Compiled:
     Parameters
     ----------
     cubin : bytes
+    ptx : str
+        The portable assembly that it is made of.
     log : str
         What the compiler said.
     usage : mapping of str to Usage
@@ -70,6 +72,7 @@ class Compiled:
     """
 
     cubin: bytes
+    ptx: str
     log: str
     usage: Mapping[str, Usage]
 
@@ -116,10 +119,10 @@ def compile_cubin(source: str, arch: str, options: Sequence[str] = (), name: str
         flags = [f"-arch={arch}", "--ptxas-options=-v", *options]
         array = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
         code = lib.nvrtcCompileProgram(program, len(flags), array)
-        log = _text(lib, program, "nvrtcGetProgramLog").decode(errors="replace")
+        log = _words(lib, program, "ProgramLog")
         if code != SUCCESS:
             raise _failure(name, arch, lib.nvrtcGetErrorString(code).decode(), log)
-        return Compiled(_text(lib, program, "nvrtcGetCUBIN", sized="nvrtcGetCUBINSize"), log, usage_of(log))
+        return Compiled(_bytes(lib, program, "CUBIN"), _words(lib, program, "PTX"), log, usage_of(log))
     finally:
         lib.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -160,12 +163,16 @@ def _check(lib: ctypes.CDLL, code: int, what: str) -> None:
         raise RuntimeError(f"{what}: {lib.nvrtcGetErrorString(code).decode()}")
 
 
-def _text(lib: ctypes.CDLL, program: ctypes.c_void_p, getter: str, sized: str = "nvrtcGetProgramLogSize") -> bytes:
+def _bytes(lib: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
     size = ctypes.c_size_t()
-    _check(lib, getattr(lib, sized)(program, ctypes.byref(size)), sized)
+    _check(lib, getattr(lib, f"nvrtcGet{what}Size")(program, ctypes.byref(size)), f"nvrtcGet{what}Size")
     buffer = ctypes.create_string_buffer(size.value)
-    _check(lib, getattr(lib, getter)(program, buffer), getter)
-    return buffer.raw if sized == "nvrtcGetCUBINSize" else buffer.value
+    _check(lib, getattr(lib, f"nvrtcGet{what}")(program, buffer), f"nvrtcGet{what}")
+    return buffer.raw
+
+
+def _words(lib: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> str:
+    return _bytes(lib, program, what).rstrip(b"\0").decode(errors="replace")
 
 
 @cache

@@ -227,7 +227,7 @@ def compile_source(
     library, names = folder / f"{key}.so", folder / f"{key}.names"
     if not names.exists():
         _build(source, name, flags, header, library, names)
-    if sanitize and not _is_sanitized():
+    if sanitize and not is_sanitized():
         raise OSError("the address sanitizer is not loaded; start Python with shim.sanitized_environment()")
     return Module(library, names.read_text().split())
 
@@ -295,7 +295,7 @@ def _without_literals(text: str) -> str:
 def _with_dynamic_shared(source: str) -> str:
     """``extern __shared__ T name[]`` as an array in the shared section, as long as a block's may be."""
     return _DYNAMIC.sub(
-        rf"__shared__ alignas(16) unsigned char \3_shim[{MOST_SHARED_NBYTES}]; "
+        rf"__shared__ __align__(16) unsigned char \3_shim[{MOST_SHARED_NBYTES}]; "
         r"\2* const \3 = reinterpret_cast<\2*>(\3_shim);",
         source,
     )
@@ -359,5 +359,6 @@ def sanitized_environment() -> Mapping[str, str]:
     return {**os.environ, "LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
 
 
-def _is_sanitized() -> bool:
+def is_sanitized() -> bool:
+    """Whether this process was started in `sanitized_environment`."""
     return hasattr(ctypes.CDLL(None), "__asan_init")
