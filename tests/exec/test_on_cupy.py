@@ -26,7 +26,21 @@ from tapestry_exec import (
     simulated,
 )
 from tapestry_exec.ordering import OrderingFault
-from tapestry_plan import BUILTIN_OPS, Graph, Mesh, ShardPlan, concat, linear, matmul, plan, relu
+from tapestry_plan import (
+    BUILTIN_OPS,
+    Graph,
+    Mesh,
+    ShardPlan,
+    bernoulli,
+    concat,
+    dropout,
+    linear,
+    load_onnx,
+    matmul,
+    plan,
+    relu,
+    uniform,
+)
 from tapestry_sets import pad
 from tests.cutting import Case, close
 from tests.exec.test_operators_sharded import FIRST, graph_of
@@ -35,6 +49,7 @@ from tests.exec.test_trace import check as check_trace
 from tests.graph_recipes import Recipe, built, recipes
 
 Feeds = dict[str, Any]
+MODELS = Path(__file__).resolve().parents[1] / "models"
 
 
 def make_simulated(count: int = 2, **options: Any) -> CupyBackend:
@@ -140,14 +155,55 @@ def test_partial_results_are_merged_in_their_order(make: Callable[..., CupyBacke
         exactly(p, {"x": np.random.default_rng(0).standard_normal((8, 24)).astype(np.float32)}, make())
 
 
+@pytest.mark.parametrize("factory", [make_simulated, pytest.param(make_real, marks=pytest.mark.gpu)])
 @given(recipe=recipes(), devices=st.integers(1, 4), seed=st.integers(0, 9))
-def test_random_graphs(recipe: Recipe, devices: int, seed: int) -> None:
+def test_random_graphs(factory: Callable[..., CupyBackend], recipe: Recipe, devices: int, seed: int) -> None:
     g = built(recipe)
     if not g.outputs:
         return
     rng = np.random.default_rng(seed)
     feeds = {name: rng.integers(-3, 4, (3, 3)).astype(np.float32) for name in ("x", "y")}
-    exactly(plan(g, Mesh(devices)), feeds, make_simulated())
+    exactly(plan(g, Mesh(devices)), feeds, factory())
+
+
+@pytest.mark.parametrize("model", ["resnet", "bert", "gpt2"])
+def test_models_agree_with_the_unsharded_run_on_numpy(make: Callable[..., CupyBackend], model: str) -> None:
+    g = load_onnx(str(MODELS / f"{model}.onnx"))
+    rng = np.random.default_rng(0)
+    feeds = {
+        name: rng.standard_normal(tensor.shape).astype(tensor.dtype)
+        if np.dtype(tensor.dtype).kind == "f"
+        else rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
+        for name, tensor in g.stored.items()
+        if tensor.kind == "input"
+    }
+    p = plan(g, Mesh(2))
+    found = run(p, feeds, backend=make(), verify=True)
+    assert found.nbytes_by_link == p.nbytes_by_link and found.peak_nbytes == p.peak_nbytes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_random_numbers_have_the_same_bits_in_every_sharding(
+    make: Callable[..., CupyBackend], dtype: str, parts: int
+) -> None:
+    g = Graph()
+    g.output(uniform(g, (9, 14), seed=5, dtype=dtype, name="u"), "u")
+    g.output(bernoulli(g, (9, 14), 0.25, seed=5, name="b"), "b")
+    g.output(dropout(g.input("x", (9, 14), dtype), 0.3, seed=2, name="d"), "d")
+    fix = {name: {next(a.name for a in g.signature(name).axes if a.size == 9): parts} for name in g.nodes}
+    exactly(plan(g, Mesh(parts), fix=fix, placement="single"), {"x": np.ones((9, 14), dtype)}, make())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint32", "float16", "float32", "float64", "bool", "complex64"])
+def test_copies_of_every_size_of_item(make: Callable[..., CupyBackend], dtype: str) -> None:
+    g = Graph()
+    x = g.input("x", (12, 10), dtype)
+    g.output(concat([x[::3, 1::2].T, x[1::3, ::-2].T], 1), "y")
+    g.output(x.reshape(6, 20)[::-1, 3:].reshape(17, 6), "z")
+    where = {"y": {0: 1, 1: 3}, "z": {0: 3}}
+    values = np.random.default_rng(4).integers(0, 2 if dtype == "bool" else 100, (12, 10)).astype(dtype)
+    exactly(plan(g, Mesh(3), layout=where), {"x": values}, make())
 
 
 @pytest.mark.heavy
