@@ -85,8 +85,8 @@ def cupy(devices: int = 2, seed: int = 0, *, peers: bool = True, unwritten: bool
         DeviceArray,
     )
     bound = {kind.__name__: type(kind.__name__, (kind,), {"machine": machine}) for kind in kinds}
-    cuda.ndarray = bound["DeviceArray"]
-    for name in ("UnownedMemory", "PooledMemory", "MemoryPool", "Device", "Stream", "Event", "Graph"):
+    machine.array, machine.pooled = bound["DeviceArray"], bound["PooledMemory"]
+    for name in ("UnownedMemory", "MemoryPool", "Device", "Stream", "Event", "Graph"):
         setattr(cuda, name, bound[name])
     cuda.Memory, cuda.MemoryPointer = bound["DeviceMemory"], MemoryPointer
     _start(machine, cuda)
@@ -94,12 +94,12 @@ def cupy(devices: int = 2, seed: int = 0, *, peers: bool = True, unwritten: bool
     cuda.runtime = _runtime(machine)
     cuda.compiler = SimpleNamespace(CompileException=CompileException)
     cuda.get_elapsed_time, cuda.is_available = get_elapsed_time, lambda: devices > 0
-    machine.functions = functions_of(machine, cuda.ndarray)
+    machine.functions = functions_of(machine, machine.array)
     for name, function in machine.functions.items():
         setattr(made, name, function)
     for name in SAME.split():
         setattr(made, name, getattr(np, name))
-    made.ndarray, made.RawModule, made.cuda = cuda.ndarray, bound["RawModule"], cuda
+    made.ndarray, made.RawModule, made.cuda = machine.array, bound["RawModule"], cuda
     made.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     made.is_available, made.__version__ = cuda.is_available, "14.2.0"
     made.get_default_memory_pool = lambda: machine.pool

@@ -7,7 +7,9 @@ machine's checker proves that every other order that the program allows gives th
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from math import prod
 from typing import Any, ClassVar, Protocol
 
@@ -49,6 +51,21 @@ class Machine(Protocol):
         run: Callable[[], Any],
         stream: Any = None,
     ) -> None: ...
+
+
+@cache
+def signature_of(text: str) -> tuple[str, inspect.Signature]:
+    """The name and the parameters of a function from a line of a table."""
+    name, parameters = text.split("(", 1)
+    return name, inspect.signature(eval(f"lambda {parameters[:-1]}: None"))
+
+
+def bound(name: str, signature: inspect.Signature, args: Any, kwargs: Any) -> inspect.BoundArguments:
+    """Arguments by their parameters' names; TypeError names CuPy's parameters where they do not fit."""
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}() {error}; CuPy's is {name}{signature}") from None
 
 
 def refuse(value: Any) -> None:
@@ -367,10 +384,32 @@ def device_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 METHODS = """
-all any argmax argmin argsort clip cumprod cumsum dot max mean min prod ptp repeat round searchsorted std sum take
-trace var
+all(axis=None, out=None, keepdims=False)
+any(axis=None, out=None, keepdims=False)
+argmax(axis=None, out=None, dtype=None, keepdims=False)
+argmin(axis=None, out=None, dtype=None, keepdims=False)
+argsort(axis=-1, kind=None)
+clip(min=None, max=None, out=None)
+cumprod(axis=None, dtype=None, out=None)
+cumsum(axis=None, dtype=None, out=None)
+dot(b, out=None)
+max(axis=None, out=None, keepdims=False)
+mean(axis=None, dtype=None, out=None, keepdims=False)
+min(axis=None, out=None, keepdims=False)
+prod(axis=None, dtype=None, out=None, keepdims=None)
+ptp(axis=None, out=None, keepdims=False)
+repeat(repeats, axis=None)
+round(decimals=0, out=None)
+searchsorted(v, side='left', sorter=None)
+std(axis=None, dtype=None, out=None, ddof=0, keepdims=False)
+sum(axis=None, dtype=None, out=None, keepdims=False)
+take(indices, axis=None, out=None)
+trace(offset=0, axis1=0, axis2=1, dtype=None, out=None)
+var(axis=None, dtype=None, out=None, ddof=0, keepdims=False)
 """
-"""Methods that are functions of the same name."""
+"""Methods that are functions of the same name, with the parameters of CuPy's methods."""
+RENAMED = {("clip", "min"): "a_min", ("clip", "max"): "a_max"}
+"""Parameters of methods that are called otherwise in the functions."""
 
 OPERATORS = {
     "add": "add",
@@ -398,12 +437,23 @@ COMPARISONS = {
 SIGNS = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
 
 
-def _method(name: str) -> Callable[..., Any]:
+def _operator(name: str) -> Callable[..., Any]:
+    return lambda self, *others: self.machine.functions[name](self, *others)
+
+
+def _method(text: str) -> tuple[str, Callable[..., Any]]:
+    name, signature = signature_of(text)
+
     def method(self: DeviceArray, *args: Any, **kwargs: Any) -> Any:
-        return self.machine.functions[name](self, *args, **kwargs)
+        given = bound(name, signature, args, kwargs).arguments
+        return self.machine.functions[name](self, **{RENAMED.get((name, key), key): v for key, v in given.items()})
 
     method.__name__ = name
-    return method
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[first, *signature.parameters.values()]
+    )
+    return name, method
 
 
 def _turned(name: str) -> Callable[[DeviceArray, Any], Any]:
@@ -414,10 +464,10 @@ def _in_place(name: str) -> Callable[[DeviceArray, Any], Any]:
     return lambda self, other: self.machine.functions[name](self, other, out=self)
 
 
-for _name in METHODS.split():
-    setattr(DeviceArray, _name, _method(_name))
+for _line in METHODS.strip().splitlines():
+    setattr(DeviceArray, *_method(_line))
 for _short, _name in (*OPERATORS.items(), *COMPARISONS.items(), *SIGNS.items()):
-    setattr(DeviceArray, f"__{_short}__", _method(_name))
+    setattr(DeviceArray, f"__{_short}__", _operator(_name))
 for _short, _name in OPERATORS.items():
     setattr(DeviceArray, f"__r{_short}__", _turned(_name))
     setattr(DeviceArray, f"__i{_short}__", _in_place(_name))

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_exec.simulated_arrays import DeviceArray, Machine, check_repeated, device_dtype, refuse
+from tapestry_exec.simulated_arrays import (
+    DeviceArray,
+    Machine,
+    bound,
+    check_repeated,
+    device_dtype,
+    refuse,
+    signature_of,
+)
 
 HostArray = NDArray[Any]
 
@@ -25,13 +32,14 @@ sinh sqrt square subtract tan tanh true_divide trunc
 """
 """Functions of NumPy that CuPy has, cell by cell, with one output."""
 
-SCATTERED = {"add": "iuf", "maximum": "iuf", "minimum": "iuf"}
-"""Functions whose `at` CuPy has on numbers, by atomic operations, in no certain order."""
-SCATTERED_DTYPES = {
+FOLDED = ("add", "multiply")
+"""Functions whose `reduce` and `accumulate` CuPy has."""
+SCATTERED = {
     "add": ("int32", "float16", "float32", "float64", "uint32", "uint64"),
     "maximum": ("int32", "float32", "float64", "uint32", "uint64"),
     "minimum": ("int32", "float32", "float64", "uint32", "uint64"),
 }
+"""Functions whose `at` CuPy has, by atomic operations, in no certain order, and the dtypes that it takes."""
 
 FUNCTIONS = """
 all(a, axis=None, out=None, keepdims=False)
@@ -134,13 +142,6 @@ newaxis dtype finfo iinfo issubdtype can_cast promote_types
 SUPPORTED_KEYWORDS = ("out", "casting", "dtype")
 
 
-@cache
-def signature_of(text: str) -> tuple[str, inspect.Signature]:
-    """The name and the parameters of a function from a line of the tables."""
-    name, parameters = text.split("(", 1)
-    return name, inspect.signature(eval(f"lambda {parameters[:-1]}: None"))
-
-
 class Ufunc:
     """A function cell by cell, with the keywords that CuPy's have."""
 
@@ -169,8 +170,8 @@ class Ufunc:
         """
         if self.__name__ not in SCATTERED:
             raise NotImplementedError(f"`cupy_{self.__name__}.at` is not supported yet")
-        if a.dtype.name not in SCATTERED_DTYPES[self.__name__]:
-            raise TypeError(f"{self.__name__}.at only supports {SCATTERED_DTYPES[self.__name__]} as data type")
+        if a.dtype.name not in SCATTERED[self.__name__]:
+            raise TypeError(f"{self.__name__}.at only supports {SCATTERED[self.__name__]} as data type")
         refuse(b)
         places, arrays = a._places(indices)
         value = b._view if isinstance(b, DeviceArray) else b
@@ -187,7 +188,7 @@ class Ufunc:
 
     def reduce(self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """Fold an axis."""
-        if self.__name__ not in ("add", "multiply", "maximum", "minimum", "logical_and", "logical_or"):
+        if self.__name__ not in FOLDED:
             raise NotImplementedError(f"`cupy_{self.__name__}.reduce` is not supported yet")
         return self._machine.call(
             f"{self.__name__}.reduce",
@@ -199,7 +200,7 @@ class Ufunc:
 
     def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
         """Running results along an axis."""
-        if self.__name__ not in ("add", "multiply"):
+        if self.__name__ not in FOLDED:
             raise NotImplementedError(f"`cupy_{self.__name__}.accumulate` is not supported yet")
         name = f"{self.__name__}.accumulate"
         return self._machine.call(name, self._numpy.accumulate, [array], {"axis": axis, "dtype": dtype}, out)
@@ -237,8 +238,7 @@ def _checked(
     """A function that takes CuPy's parameters and no others."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        bound = _bound(name, signature, args, kwargs)
-        given = dict(bound.arguments)
+        given = dict(bound(name, signature, args, kwargs).arguments)
         if name == "where" and "x" not in given:
             return machine.functions["nonzero"](*args)
         if name in ("argsort", "sort") and given.get("kind") not in (None, "stable"):
@@ -252,24 +252,17 @@ def _checked(
     return call
 
 
-def _bound(name: str, signature: inspect.Signature, args: Any, kwargs: Any) -> inspect.BoundArguments:
-    try:
-        return signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise TypeError(f"{name}() {error}; CuPy's is {name}{signature}") from None
-
-
 def _creator(machine: Machine, name: str, signature: inspect.Signature) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        bound = _bound(name, signature, args, kwargs)
-        if bound.arguments.get("dtype") is not None:
-            device_dtype(bound.arguments["dtype"])
+        wanted = bound(name, signature, args, kwargs).arguments
+        if wanted.get("dtype") is not None:
+            device_dtype(wanted["dtype"])
         if name.endswith("_like"):  # only what it is like is asked for, which its dtype and shape say
-            like: Any = bound.arguments["a"]
+            like: Any = wanted["a"]
             refuse(like)
-            bound.arguments["a"] = np.broadcast_to(np.zeros((), like._view.dtype), like.shape)
-        refuse(bound.arguments.get("fill_value"))
-        given = {key: value for key, value in bound.arguments.items() if value is not None}
+            wanted["a"] = np.broadcast_to(np.zeros((), like._view.dtype), like.shape)
+        refuse(wanted.get("fill_value"))
+        given = {key: value for key, value in wanted.items() if value is not None}
         filled = inspect.BoundArguments(signature, given)
         return machine.compute(name, lambda: getattr(np, name)(*filled.args, **filled.kwargs), [])
 
@@ -280,9 +273,9 @@ def _creator(machine: Machine, name: str, signature: inspect.Signature) -> Calla
 
 def _waiting(machine: Machine, name: str, signature: inspect.Signature) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        bound = _bound(name, signature, args, kwargs)
+        found = bound(name, signature, args, kwargs)
         machine.wait_for_host(name)
-        return machine.call(name, getattr(np, name), list(bound.args), bound.kwargs, None)
+        return machine.call(name, getattr(np, name), list(found.args), found.kwargs, None)
 
     call.__name__ = name
     call.__signature__ = signature  # type: ignore[attr-defined]

@@ -167,6 +167,8 @@ class Machine:
         self._freed: list[Memory] = []
         self.graphs = 0
         self.pool: Any
+        self.array: type[DeviceArray]
+        self.pooled: Any
 
     # -- memory ------------------------------------------------------------------------------------------
 
@@ -408,7 +410,7 @@ class Machine:
         reads: Sequence[HostArray],
         source: DeviceArray | None,
     ) -> DeviceArray:
-        array: type[DeviceArray] = self.cuda.ndarray
+        array = self.array
         if source is not None and found.size and np.may_share_memory(found, source._view):
             return source._same_memory(found)
         made = array(found.shape, found.dtype)
@@ -499,7 +501,7 @@ class Machine:
         if not view.size:
             return
         if not (view.flags.c_contiguous and host.flags.c_contiguous):  # through a contiguous copy, as CuPy does
-            made = self.cuda.ndarray(view.shape, view.dtype)
+            made = self.array(view.shape, view.dtype)
             self.submit("copy", [view], [made._view], lambda: np.copyto(made._view, view), found)
             staged = np.empty(view.shape, view.dtype)
             self.memcpy(_address(staged), made.data.ptr, view.nbytes, 2, found, "get")

@@ -174,7 +174,7 @@ class MemoryPool:
         if found.written is not None:
             found.written[:] = False
         self._used += found.nbytes
-        return MemoryPointer(machine.cuda.PooledMemory(self, found, key), 0)
+        return MemoryPointer(machine.pooled(self, found, key), 0)
 
     def _back(self, memory: Memory, key: tuple[int, int]) -> None:
         memory.is_live, memory.in_pool = False, True
