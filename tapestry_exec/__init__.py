@@ -4,6 +4,7 @@ from tapestry_exec.check import InvalidPlan, check_plan
 from tapestry_exec.evaluate import DIFFERENCE_BOUND, difference, evaluate
 from tapestry_exec.on_cupy import BackendUnavailable, CupyBackend, KernelError, NoDevicePath, RawKernel
 from tapestry_exec.on_numpy import NumpyBackend
+from tapestry_exec.on_simulated import SimulatedBackend
 from tapestry_exec.run import (
     BACKENDS,
     Backend,
@@ -32,6 +33,7 @@ __all__ = [
     "RawKernel",
     "ResultMismatch",
     "Run",
+    "SimulatedBackend",
     "StepFailed",
     "TransferMismatch",
     "check_plan",

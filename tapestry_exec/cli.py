@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 from tapestry_exec.check import checked
 from tapestry_exec.evaluate import DIFFERENCE_BOUND, difference, evaluate, read_array
 from tapestry_exec.expression import parse_views
+from tapestry_exec.on_cupy import BackendUnavailable
+from tapestry_exec.ordering import OrderingFault
 from tapestry_exec.run import (
+    BACKENDS,
     ResultMismatch,
     Run,
     StepFailed,
@@ -68,9 +71,9 @@ class _Commands(click.Group):
             _fail(error.format_message(), 2)
         except click.Abort:
             _fail("stopped by Ctrl-C", 130)
-        except (TransferMismatch, StepFailed, ResultMismatch) as error:
+        except (TransferMismatch, StepFailed, ResultMismatch, OrderingFault) as error:
             _fail(str(error), 1)
-        except (ValueError, TypeError, IndexError, OSError, MemoryError) as error:
+        except (ValueError, TypeError, IndexError, OSError, MemoryError, BackendUnavailable) as error:
             _fail(str(error) or type(error).__name__, 2)
         sys.exit(status if isinstance(status, int) else 0)
 
@@ -118,6 +121,14 @@ expand_option = click.option(
     multiple=True,
     metavar="NAME",
     help="Compare operators with expansions of this name, as exp_sum, and with no others.",
+)
+backend_option = click.option(
+    "--backend",
+    type=click.Choice(sorted(BACKENDS)),
+    default="numpy",
+    show_default=True,
+    help="Where devices are: arenas of this process, GPUs through CuPy, or GPUs that are simulated, slowly, under a "
+    "checker of streams.",
 )
 no_expand_option = click.option("--no-expand", is_flag=True, help="Plan every operator as it is, without expansions.")
 
@@ -427,6 +438,7 @@ def planned(graph: Graph, mesh: Mesh, nbytes: int | None, seed: int, expand: boo
 @click.option("--mesh", type=_Mesh(), metavar="N[xM…]", help="Devices, as 4 or 2x2; 4 by default.")
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Run this plan, made by `plan --json`.")
 @click.option("--input", "files", multiple=True, metavar="NAME=FILE.npy", help="An input; random otherwise.")
+@backend_option
 @click.option("--verify", is_flag=True, help="Compare with the unsharded run.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write a Chrome trace here.")
 @click.option("--save", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write the outputs here.")
@@ -441,6 +453,7 @@ def run_command(
     mesh: Mesh | None,
     plan_file: Path | None,
     files: Sequence[str],
+    backend: str,
     verify: bool,
     trace: Path | None,
     save: Path | None,
@@ -478,7 +491,16 @@ def run_command(
     constants = {name: graph.stored[name].data for name in named if name in graph.stored}
     inputs = read_inputs(p.graph, files, seed)
     with progress_bar("running", quiet) as progress:
-        r = run(p, inputs, verify=verify, progress=progress, trace=trace, memory=nbytes, constants=constants)
+        r = run(
+            p,
+            inputs,
+            backend=backend,
+            verify=verify,
+            progress=progress,
+            trace=trace,
+            memory=nbytes,
+            constants=constants,
+        )
     print_devices(p, r)
     for name, value in r.outputs.items():
         found = f", difference from the unsharded run {r.difference[name]:.3g}" if r.difference is not None else ""

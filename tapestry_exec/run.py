@@ -18,6 +18,7 @@ from tapestry_exec.check import checked, describe
 from tapestry_exec.evaluate import DIFFERENCE_BOUND, bind, check_finite, difference, evaluate_with_scale
 from tapestry_exec.on_cupy import CupyBackend
 from tapestry_exec.on_numpy import NumpyBackend, pack, read_view, unpack
+from tapestry_exec.on_simulated import SimulatedBackend
 from tapestry_exec.recording import Recording
 from tapestry_exec.trace import Event, Phase, check_target, on_devices, write_trace
 from tapestry_plan import (
@@ -108,7 +109,11 @@ class Backend(Protocol[Device]):
     def times(self, begin: float) -> Sequence[Phase]: ...
 
 
-BACKENDS: dict[str, Callable[[], Backend[Any]]] = {"numpy": NumpyBackend, "cupy": CupyBackend}
+BACKENDS: dict[str, Callable[[], Backend[Any]]] = {
+    "numpy": NumpyBackend,
+    "cupy": CupyBackend,
+    "simulated": SimulatedBackend,
+}
 
 
 class TransferMismatch(RuntimeError):

@@ -274,7 +274,7 @@ def test_arguments_of_wrong_types_are_named(arguments: dict[str, Any], message: 
 
 def test_unknown_backend() -> None:
     p, inputs = moving_plan()
-    with pytest.raises(ValueError, match="no backend 'abacus'; known are \\['cupy', 'numpy'"):
+    with pytest.raises(ValueError, match="no backend 'abacus'; known are \\['cupy', 'numpy', 'simulated'\\]"):
         run(p, inputs, backend="abacus")
 
 

@@ -1,0 +1,110 @@
+"""The backend named "simulated": what anyone without a GPU runs, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+
+from tapestry_exec import SimulatedBackend, StepFailed, lanes, run
+from tapestry_exec.cli import main
+from tapestry_exec.ordering import OrderingFault
+from tapestry_plan import Graph, Mesh, ShardPlan, matmul, plan, relu
+from tests.exec.test_cli import network
+
+
+def example() -> tuple[ShardPlan, dict[str, Any]]:
+    g = Graph()
+    x = g.input("x", (6, 6))
+    y = relu(x + 1)
+    g.output(matmul(y, y.T), "z")
+    fix = {node.name: {next(a.name for a in g.signature(node.name).axes): 3} for node in g.order()}
+    feeds = {"x": np.random.default_rng(0).integers(-3, 4, (6, 6)).astype(np.float32)}
+    return plan(g, Mesh(3), fix=fix, placement="single"), feeds
+
+
+def command(*args: object) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in args], prog_name="tapestry")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    onnx.save(network(), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def test_the_name_runs_a_plan_on_simulated_gpus() -> None:
+    p, feeds = example()
+    wanted, found = run(p, feeds), run(p, feeds, backend="simulated", verify=True)
+    np.testing.assert_array_equal(found.outputs["z"], wanted.outputs["z"])
+    assert found.nbytes_by_link == wanted.nbytes_by_link != {}
+    assert found.peak_nbytes == wanted.peak_nbytes
+
+
+def test_the_same_bits_whatever_is_left_to_chance() -> None:
+    p, feeds = example()
+    feeds = {"x": np.random.default_rng(1).standard_normal((6, 6)).astype(np.float32)}
+    backends = [SimulatedBackend(gpus, seed=seed, unwritten=True) for gpus in (1, 2, 3) for seed in (0, 1)]
+    assert len({run(p, feeds, backend=backend).outputs["z"].tobytes() for backend in backends}) == 1
+
+
+def test_options_are_those_of_the_gpu_backend() -> None:
+    p, feeds = example()
+    backend = SimulatedBackend(2, devices=[1, "cpu", 0], blocking=True)
+    np.testing.assert_array_equal(run(p, feeds, backend=backend).outputs["z"], run(p, feeds).outputs["z"])
+
+
+@pytest.mark.parametrize("gpus", [0, -1, True, 1.5, "2"])
+def test_numbers_of_gpus_that_are_none(gpus: Any) -> None:
+    with pytest.raises(ValueError, match="SimulatedBackend: gpus is .*; give how many GPUs to simulate, an int >= 1"):
+        SimulatedBackend(gpus)
+
+
+def test_a_machine_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Kernels run on the CPU once g++ has compiled them; without it, and nothing compiled before, the mend is named."""
+    p, feeds = example()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("TAPESTRY_CACHE", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"g\+\+|compiler"):
+        run(p, feeds, backend=SimulatedBackend())
+
+
+def test_a_step_that_comes_too_early_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, feeds = example()
+    monkeypatch.setattr(lanes.Lane, "after", lambda self, marks: None)
+    with pytest.raises(
+        StepFailed, match=r"step \d+ \(.*\) failed: OrderingFault: operation \d+ .* while operation"
+    ) as raised:
+        run(p, feeds, backend="simulated")
+    assert isinstance(raised.value.__cause__, OrderingFault)
+
+
+# -- the command --------------------------------------------------------------------------------------------
+
+
+def test_the_command_runs_a_model_on_simulated_gpus(file: Path) -> None:
+    result = command("run", file, "--mesh", "2", "--backend", "simulated", "--verify", "-q")
+    assert result.exit_code == 0, result.output
+    assert "output y: float32[2, 4, 8, 8], difference from the unsharded run" in result.stdout
+    assert "equal" in result.stdout
+
+
+def test_the_command_explains_backends_and_refuses_others(file: Path) -> None:
+    text = " ".join(command("run", "--help").stdout.split())
+    assert "[cupy|numpy|simulated" in text or "numpy|simulated]" in text
+    assert "GPUs that are simulated, slowly, under a checker of streams" in text
+    result = command("run", file, "--backend", "abacus")
+    assert result.exit_code == 2
+    assert "'abacus' is not one of" in result.stderr and "'simulated'" in result.stderr
+
+
+def test_a_fault_ends_the_command_with_one_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes.Lane, "after", lambda self, marks: None)
+    result = command("run", file, "--mesh", "2", "--backend", "simulated", "-q")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: step ") and "may still write them" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
