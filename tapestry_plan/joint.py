@@ -18,7 +18,7 @@ from tapestry_plan.cost import Int
 from tapestry_plan.eliminate import Factor, minimise
 from tapestry_plan.graph import OpNode, Stored
 from tapestry_plan.mesh import Mesh
-from tapestry_plan.problem import MAX_JOINT_CONSUMERS, MAX_TABLE, Problem, TensorCost, Use
+from tapestry_plan.problem import MAX_JOINT_CONSUMERS, MAX_TABLE, Known, Problem, TensorCost, Use
 from tapestry_plan.variants import Given, Variants
 
 MAX_CASES = 64
@@ -46,7 +46,7 @@ class JointProblem(Problem):
     Parameters
     ----------
     variants : Variants
-    mesh, placement, layout, fix, forbid
+    mesh, placement, layout, fix, forbid, known
         As in `Problem`; operators that are in `fix` or `forbid` have no expansions.
     """
 
@@ -58,11 +58,12 @@ class JointProblem(Problem):
         layout: Mapping[str, Mapping[Any, Any]],
         fix: Mapping[str, Mapping[str, Any]],
         forbid: Mapping[str, Mapping[str, Any]],
+        known: Known | None = None,
     ) -> None:
         self.variants = variants
         self.present = {present.node.name: present for present in variants.present}
         self.read: list[tuple[Given, OpNode, dict[str, Int]]] = []
-        super().__init__(variants.graph, mesh, placement, layout, fix, forbid)
+        super().__init__(variants.graph, mesh, placement, layout, fix, forbid, known)
         self.sizes = [len(variable.layouts) for variable in self.variables]
         self.sizes += [1 + len(choice.options) for choice in variants.choices]
 

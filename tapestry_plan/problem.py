@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from tapestry_plan.mesh import Mesh
 from tapestry_plan.signature import Axis, cells_of
 from tapestry_sets import Box, Regions, piece_image
 
+T = TypeVar("T")
+
 MAX_TABLE = 4_000_000
 """Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
 
@@ -41,6 +43,35 @@ MAX_CELLS = 2**60
 
 class InfeasiblePlan(ValueError):
     """No plan keeps what was asked for."""
+
+
+@dataclass
+class Known:
+    """What problems of one mesh with mostly the same operators have in common: it is worked out once.
+
+    Everything is kept by what it depends on. Arrays are known by their identity, and kept with what was made of them.
+    """
+
+    keys: dict[Any, int] = field(default_factory=dict)
+    tables: dict[tuple[str, tuple[int, ...]], RegionTable] = field(default_factory=dict)
+    images: dict[tuple[Any, ...], dict[str, Regions]] = field(default_factory=dict)
+    nodes: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    arrays: dict[tuple[Any, ...], tuple[tuple[Int, ...], Any]] = field(default_factory=dict)
+
+    def of_arrays(self, what: tuple[Any, ...], arrays: tuple[Int, ...], make: Callable[[], T]) -> T:
+        """What is made of some arrays, made now if it was not before."""
+        key = (*what, *map(id, arrays))
+        if key not in self.arrays:
+            self.arrays[key] = arrays, make()
+        found: T = self.arrays[key][1]
+        return found
+
+    def of_node(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """What is made of an operator."""
+        if key not in self.nodes:
+            self.nodes[key] = make()
+        found: T = self.nodes[key]
+        return found
 
 
 @dataclass
@@ -103,6 +134,8 @@ class Problem:
     placement : "free" or "single"
     layout, fix, forbid : mapping
         As in `plan`.
+    known : Known, optional
+        Of a problem with the same mesh, placement, `fix` and `forbid`.
     """
 
     def __init__(
@@ -113,13 +146,13 @@ class Problem:
         layout: Mapping[str, Mapping[Any, Any]],
         fix: Mapping[str, Mapping[str, Any]],
         forbid: Mapping[str, Mapping[str, Any]],
+        known: Known | None = None,
     ) -> None:
         self.graph, self.mesh = graph, mesh
+        self.known = known or Known()
         self.order = self._in_order()
         self.variables: list[Variable] = []
         self.position: dict[tuple[str, str], int] = {}
-        self._images: dict[tuple[Any, ...], dict[str, Regions]] = {}
-        self._keys: dict[Any, int] = {}
         self._declare_sources(placement, layout)
         self._declare_operators(fix, forbid)
         self._declare_outputs(layout)
@@ -234,20 +267,30 @@ class Problem:
             box.start,
             box.shape,
         )
-        found = self._images.get(key)
+        found = self.known.images.get(key)
         if found is None:
             region = signature.input_region(operand, box, source.shape)
-            found = self._images[key] = pull_back(self.graph, source, region)
+            found = self.known.images[key] = pull_back(self.graph, source, region)
         return dict(zip(source.stored, found.values(), strict=True))
 
     def _key(self, thing: Any) -> int:
-        return self._keys.setdefault(thing, len(self._keys))
+        return self.known.keys.setdefault(thing, len(self.known.keys))
+
+    def _node_key(self, what: str, node: OpNode) -> tuple[Any, ...]:
+        """All that the layouts of an operator and what it reads and writes depend on, and where their numbers are."""
+        sources = [self.graph.source(name) for name in node.inputs]
+        names = *(name for source in sources for name in source.stored), *node.outputs
+        said = node.name, node.op, id(self.graph.ops[node.op]), repr(sorted(node.attrs.items())), names
+        return what, *said, *map(self._key, sources), *(id(self.tables[name]) for name in names)
 
     # -- costs -------------------------------------------------------------------------------------------
 
     def _tensor_costs(self) -> list[TensorCost]:
         """Tables for every stored tensor that can move: made by an operator, or given a place of its own."""
-        tables = {name: RegionTable(tensor.shape) for name, tensor in self.graph.stored.items()}
+        tables = {
+            name: self.known.tables.setdefault((name, tensor.shape), RegionTable(tensor.shape))
+            for name, tensor in self.graph.stored.items()
+        }
         self.tables = {name: tables[self.stored_as(name)] for name in tables}
         self.uses: dict[str, list[Use]] = {name: [] for name in self.graph.stored}
         costs = self._makings()
@@ -281,7 +324,9 @@ class Problem:
     def _made_by(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:
         at = self.position["operator", node.name]
         written = np.dtype(self.graph.written_dtypes(node.name)[output]).itemsize
-        return TensorCost(tensor, self.tables[tensor.name], at, self._made(node, output, tensor), written)
+        key = *self._node_key("made", node), output, tensor.name
+        held = self.known.of_node(key, lambda: self._made(node, output, tensor))
+        return TensorCost(tensor, self.tables[tensor.name], at, held, written)
 
     def _add_outputs(self) -> None:
         for name in self.graph.stored:
@@ -326,6 +371,9 @@ class Problem:
 
     def _read(self, node: OpNode) -> dict[str, Int]:
         """Region numbers of what an operator reads of stored tensors through its inputs, by (layout, device)."""
+        return self.known.of_node(self._node_key("read", node), lambda: self._read_now(node))
+
+    def _read_now(self, node: OpNode) -> dict[str, Int]:
         options = self._variable("operator", node.name).layouts
         names = dict.fromkeys(stored for name in node.inputs for stored in self.graph.source(name).stored)
         numbers = {name: np.zeros((len(options), self.mesh.size), np.int64) for name in names}
@@ -352,6 +400,11 @@ class Problem:
 
     def _node_ticks(self, node: OpNode, read: Mapping[str, Int]) -> Int:
         """Modelled compute time of an operator in each layout: the slowest device's arithmetic or memory traffic."""
+        at = self.position["operator", node.name]
+        arrays = *read.values(), *(cost.held.numbers for cost in self.made[at])
+        return self.known.of_arrays(self._node_key("ticks", node), arrays, lambda: self._node_ticks_now(node, read))
+
+    def _node_ticks_now(self, node: OpNode, read: Mapping[str, Int]) -> Int:
         at = self.position["operator", node.name]
         variable = self.variables[at]
         per_point = self.graph.ops[node.op].flop_per_point(self.graph.signature(node.name), node.attrs)
@@ -404,25 +457,32 @@ class Problem:
     def _factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
         """What the last of some consumers costs, given the producer and those before it."""
         uses = [cost.uses[k] for k in consumers]
+        whole = consumers[-1] not in cost.only_partial
+        arrays = cost.held.numbers, cost.held.parts, *(use.numbers for use in uses)
+        key = "factor", id(cost.table), cost.tensor.itemsize, cost.part_itemsize, whole
+        ticks, nbytes = self.known.of_arrays(key, arrays, lambda: self._tables_of(cost, uses, whole))
+        scope = [cost.producer, *(use.variable for use in uses)]
+        sorted_axes = sorted(range(len(scope)), key=scope.__getitem__)
+        return Factor(tuple(scope[a] for a in sorted_axes), ticks.transpose(sorted_axes), nbytes.transpose(sorted_axes))
+
+    def _tables_of(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[Int, Int]:
+        """Ticks and bytes of the last of some uses, by layout of the producer and of each use in turn.
+
+        `whole` says whether it wants the tensor too where it is not in partial results.
+        """
         held_rows, held_class = _classes(np.column_stack([cost.held.numbers, cost.held.parts]))
         held = Held(held_rows[:, :-1], held_rows[:, -1])
         classes = [_classes(use.numbers) for use in uses]
         cells, fresh = received(cost.table, held, [rows for rows, _ in classes])
-        if consumers[-1] in cost.only_partial:
-            whole = (held.parts == 1).reshape((-1,) + (1,) * (cells.ndim - 1))
-            cells, fresh = np.where(whole, 0, cells), np.where(whole, 0, fresh)
+        if not whole:
+            stays = (held.parts == 1).reshape((-1,) + (1,) * (cells.ndim - 1))
+            cells, fresh = np.where(stays, 0, cells), np.where(stays, 0, fresh)
         parts = held.parts.reshape((-1,) + (1,) * (cells.ndim - 2))
         itemsize = cost.itemsizes(parts)
         ticks = transfer_ticks(cells, itemsize, self.mesh) + merge_ticks(fresh, parts, itemsize, self.mesh)
         nbytes = cells.sum(axis=-1) * itemsize
         spread = np.ix_(held_class, *(inverse for _, inverse in classes))
-        scope = [cost.producer, *(use.variable for use in uses)]
-        sorted_axes = sorted(range(len(scope)), key=scope.__getitem__)
-        return Factor(
-            tuple(scope[a] for a in sorted_axes),
-            ticks[spread].transpose(sorted_axes),
-            nbytes[spread].transpose(sorted_axes),
-        )
+        return ticks[spread], nbytes[spread]
 
     # -- the chosen layouts ------------------------------------------------------------------------------
 

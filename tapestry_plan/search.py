@@ -9,14 +9,15 @@ from typing import Any, Literal
 import numpy as np
 
 from tapestry_plan.cost import TICKS_PER_SECOND, union
-from tapestry_plan.eliminate import improve, minimise
+from tapestry_plan.eliminate import Factor, improve, minimise
 from tapestry_plan.graph import BUILTIN_OPS, Graph, OpNode
 from tapestry_plan.joint import JointProblem
 from tapestry_plan.layout import Layout
 from tapestry_plan.lower import Chosen, lower
 from tapestry_plan.mesh import Mesh
-from tapestry_plan.problem import InfeasiblePlan, Moved, Problem
-from tapestry_plan.shard_plan import Alternative, ShardPlan, Stage
+from tapestry_plan.problem import InfeasiblePlan, Known, Moved, Problem
+from tapestry_plan.promising import promising
+from tapestry_plan.shard_plan import Alternative, Expansions, ShardPlan, Stage
 from tapestry_plan.signature import Axis
 from tapestry_plan.variants import Variants
 from tapestry_sets import Box, Regions
@@ -68,7 +69,8 @@ def plan(
         What an expansion builds may be expanded in turn. A plan whose operators were expanded is of the rewritten
         graph, and takes less time, or the same time with fewer bytes, than any plan of the graph as given;
         `ShardPlan.expansions` says what was compared, and `ShardPlan.derivation` how the graph was rewritten.
-        Operators in `fix` or `forbid` are not expanded.
+        Operators in `fix` or `forbid` are not expanded, nor is one into a view whose layout is asked for. The work
+        grows with the number of operators, not with that of the graphs that they make.
 
     Returns
     -------
@@ -101,23 +103,36 @@ def plan(
     names = _checked_expand(graph, expand)
     graph.validate()
 
-    def solved(asked: Graph) -> ShardPlan:
-        return _solved(Problem(asked, mesh, placement, layout, fix, forbid), seed, time_limit, fan_in)
+    known = Known()
 
-    result = solved(graph)
+    def solved(asked: Graph) -> tuple[ShardPlan, Problem, list[Factor]]:
+        problem = Problem(asked, mesh, placement, layout, fix, forbid, known)
+        search, bound = problem.factors()
+        return _solved(problem, search, bound, seed, time_limit, fan_in), problem, bound
+
+    result, problem, bound = solved(graph)
     if names is not False:
         kept = [graph.outputs[label] for label in layout if label in graph.outputs]
-        variants = Variants(graph, names, {*fix, *forbid}, kept)
-        if variants.choices:
-            result = _expanded(result, JointProblem(variants, mesh, placement, layout, fix, forbid), solved, memory)
+        every = Variants(graph, names, {*fix, *forbid}, kept)
+        some = every.only(promising(problem, every, bound, result.seconds, result.bound)) if every.choices else every
+        if some.choices:
+            joint = JointProblem(some, mesh, placement, layout, fix, forbid, known)
+            result = _expanded(result, joint, lambda asked: solved(asked)[0], memory)
+        result = replace(result, expansions=(*result.expansions, *_left_out(every, some)))
     if memory is not None:
         _check_memory(result, memory)
     return result
 
 
-def _solved(problem: Problem, seed: int, time_limit: float | None, fan_in: int | None) -> ShardPlan:
+def _solved(
+    problem: Problem,
+    search: list[Factor],
+    bound: list[Factor],
+    seed: int,
+    time_limit: float | None,
+    fan_in: int | None,
+) -> ShardPlan:
     """The best plan of one graph."""
-    search, bound = problem.factors()
     sizes = [len(variable.layouts) for variable in problem.variables]
     found = minimise(sizes, search)
     choice, lowest = found.choice, found.bound_ticks
@@ -142,9 +157,20 @@ def _expanded(
             best = other
     if best is whole:
         _, expansions = joint.variants.graph_of([0] * len(found.values))
-    # Every variant's bound holds for the variant alone, that of the joint problem for all of them.
+    # Every variant's bound holds for the variant alone, that of the joint problem for all that it has; other variants
+    # are proven to cost more than the graph as given.
     bound = min(best.seconds, found.bound_ticks / TICKS_PER_SECOND)
     return replace(best, bound=bound, expansions=expansions)
+
+
+def _left_out(every: Variants, some: Variants) -> list[Expansions]:
+    """The operators of which no expansion can be in a better plan."""
+    open_ = {choice.node for choice in some.choices}
+    return [
+        Expansions(choice.node, tuple(option.into for option in choice.options))
+        for choice in every.choices
+        if not choice.given and choice.node not in open_
+    ]
 
 
 def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None) -> ShardPlan:

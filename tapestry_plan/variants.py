@@ -269,6 +269,11 @@ class Variants:
             self._clones[key] = clone
         return self._clones[key]
 
+    def only(self, nodes: Collection[str]) -> Variants:
+        """The variants in which, of the graph's own operators, no others than some are expanded."""
+        pinned = self.pinned.union(self.original.nodes).difference(nodes)
+        return Variants(self.original, self.expand, pinned, self.kept)
+
     # -- one of them -------------------------------------------------------------------------------------
 
     def graph_of(self, values: Sequence[int]) -> tuple[Graph, tuple[Expansions, ...]]:
