@@ -714,6 +714,20 @@ def _tall(dtype: str, width: int) -> int:
     return one if width <= FEW_CHANNELS else min(large, key=lambda tall: (-(-width // tall) * tall, -tall))
 
 
+def padded_channels(dtype: str, width: int) -> int:
+    """Channels that the blocks of a convolution compute for so many, those that come to nothing too.
+
+    Of few channels each is computed alone, and reads as much as four that share what they read.
+
+    Examples
+    --------
+    >>> [padded_channels("float32", width) for width in (1, 5, 20, 64)]
+    [4, 16, 32, 64]
+    """
+    tall = _tall(dtype, width)
+    return 4 * width if tall == 1 else -(-width // tall) * tall
+
+
 # -------------------------------------------------------------------------------------------------- random words
 
 

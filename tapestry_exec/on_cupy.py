@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from time import perf_counter
 from typing import Any, Literal
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_exec import kernels
+from tapestry_exec.device_paths import merging, way_of
 from tapestry_exec.kernels import Launch
 from tapestry_exec.lanes import Ground, Lane, Mark, Ring, Span, Uses
 from tapestry_exec.on_numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice, aligned_bytes, index_pairs, strided_copies
@@ -869,7 +871,13 @@ class CupyDevice:
         self.backend.enter(self.gpu, self.compute)
         cupy, blocks = self.backend.cupy, (target, *parts)
         out, *whole = (self._whole(block) for block in blocks)
+        function = merging(monoid, [block.dtype for block in blocks], len(parts), fan_in)
         for dims, offsets, strides in together(tuple((b.buffer.shape, b.buffer.start) for b in blocks), tuple(regions)):
+            if function is not None:
+                addresses = (b.address + at * b.dtype.itemsize for b, at in zip(blocks, offsets, strict=True))
+                places = list(zip(addresses, strides, strict=True))
+                self._launch(self.compute, kernels.merges(function, target.dtype.name, dims, places, fan_in))
+                continue
             states = [
                 tuple(_strided(cupy, component, dims, at, steps) for component in components_of(array))
                 for array, at, steps in zip(whole, offsets[1:], strides[1:], strict=True)
@@ -886,7 +894,11 @@ class CupyDevice:
         elif op.host_only:
             self._run_on_host(op, inputs, outputs, shard)
         else:
-            op.block(self.backend.cupy, inputs, outputs, shard)
+            way = None if op.work is None else way_of(op.work(shard), inputs, outputs)
+            if way is None:
+                op.block(self.backend.cupy, inputs, outputs, shard)
+            else:
+                way(self.backend.cupy, partial(self._launch, self.compute))
 
     def _run_on_host(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         get = self.backend.cupy.asnumpy

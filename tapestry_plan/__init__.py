@@ -5,6 +5,7 @@ from tapestry_plan.cover import check_partition
 from tapestry_plan.derived import Derived, merge_of, part_of, state_of
 from tapestry_plan.draft import Draft, NotApplicable
 from tapestry_plan.draw_projection import show_projection
+from tapestry_plan.forms import Activation, Addition, Correlation, Form, MatrixProduct, RandomCells
 from tapestry_plan.fusion import fused_of
 from tapestry_plan.generators import bernoulli, dropout, integers, normal, uniform
 from tapestry_plan.gradient import gradient
@@ -185,6 +186,8 @@ __all__ = [
     "HOST",
     "MONOIDS",
     "RULES",
+    "Activation",
+    "Addition",
     "Alloc",
     "Alternative",
     "Applied",
@@ -196,16 +199,19 @@ __all__ = [
     "Change",
     "Compute",
     "Copy",
+    "Correlation",
     "Derivation",
     "Derived",
     "Device",
     "Draft",
     "Expansions",
     "Fetch",
+    "Form",
     "Free",
     "Graph",
     "InfeasiblePlan",
     "Link",
+    "MatrixProduct",
     "Mesh",
     "Message",
     "Monoid",
@@ -218,6 +224,7 @@ __all__ = [
     "Operation",
     "Output",
     "PlanVersionError",
+    "RandomCells",
     "Reads",
     "Reduce",
     "Rewrite",

@@ -7,6 +7,7 @@ from typing import Any
 
 from tapestry_plan import adjoints
 from tapestry_plan.error_function import error_function
+from tapestry_plan.forms import Activation
 from tapestry_plan.graph import Op, Shard, Tensor
 from tapestry_plan.operands import add_op, declare, floating, unary, unary_function
 
@@ -85,7 +86,16 @@ def _thresholded_relu(xp: Any, x: Any, alpha: float = 1.0) -> Any:
 
 declare(
     Op("erf", unary, in_tiles(error_function), 24.0, dtype=floating, adjoint=adjoints.erf),
-    Op("gelu", unary, in_tiles(_gelu), 28.0, dtype=floating, attributes=("approximate",), adjoint=adjoints.gelu),
+    Op(
+        "gelu",
+        unary,
+        in_tiles(_gelu),
+        28.0,
+        dtype=floating,
+        attributes=("approximate",),
+        adjoint=adjoints.gelu,
+        work=lambda shard: Activation("gelu") if shard.attrs.get("approximate", "none") == "none" else None,
+    ),
     Op("silu", unary, in_tiles(_silu), 4.0, dtype=floating, adjoint=adjoints.silu),
     Op("softplus", unary, in_tiles(_softplus), 4.0, dtype=floating, adjoint=adjoints.softplus),
     Op("mish", unary, in_tiles(_mish), 6.0, dtype=floating, adjoint=adjoints.mish),

@@ -8,6 +8,7 @@ from typing import Any
 
 from tapestry_plan import adjoints
 from tapestry_plan.expansions import by_group, interleaved, phases, strided_view
+from tapestry_plan.forms import Correlation
 from tapestry_plan.graph import Attrs, Op, Shape, Shard, Tensor
 from tapestry_plan.operands import (
     SPATIAL,
@@ -170,6 +171,23 @@ def _conv_workspace(shard: Shard, itemsize: int) -> int:
     return _tile_rows(shard, itemsize) * depth * prod(length(shard, name) for name in names[1:]) * itemsize
 
 
+def _correlation(shard: Shard) -> Correlation:
+    names = spatial_of(shard)
+    kernel = [shard.signature.axes[shard.signature.axis(f"k{name}")].size for name in names]
+    window = Window.of(kernel, shard.attrs)
+    groups = tuple(((made.start, made.stop), read.start) for made, read in groups_of(shard, length(shard, "ci")))
+    tiles = -(-length(shard, names[0]) // _tile_rows(shard, 4))
+    return Correlation(
+        0,
+        1,
+        2 if len(shard.input_boxes) > 2 else None,
+        window.strides,
+        window.dilations,
+        groups,
+        0 if _is_direct(shard, window) else tiles,
+    )
+
+
 # -- declarations --------------------------------------------------------------------------------------
 
 
@@ -191,6 +209,7 @@ declare(
             adjoints.windows_einsum,
         ),
         adjoint=adjoints.Through(adjoints.windows_einsum),
+        work=_correlation,
     ),
 )
 

@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from tapestry_plan.boundary import AROUND, resolve
+from tapestry_plan.forms import Form
 from tapestry_plan.graph import DERIVED, Attrs, Op, Shape, Shard
 from tapestry_plan.monoids import Monoid, components_of, merged
 from tapestry_plan.operands import numbered
@@ -329,6 +330,11 @@ def part_of(op: Op) -> Derived:
         whole = Whole.of_part(op, shard.attrs)
         op.block(xp, whole.operands(inputs), outputs, whole.shard(shard))
 
+    def work(shard: Shard) -> Form | None:
+        whole = Whole.of_part(op, shard.attrs)
+        # A form numbers the operator's own operands, of which the part may lack some.
+        return None if op.work is None or None in whole.windows() else op.work(whole.shard(shard))
+
     def flop(signature: Signature, attrs: Attrs) -> float:
         whole = Whole.of_part(op, attrs)
         return op.flop_per_point(whole.signature, whole.attrs)
@@ -343,6 +349,7 @@ def part_of(op: Op) -> Derived:
         dtype=lambda dtypes, attrs: op.dtype(attrs["part.dtypes"], core_attributes(op, attrs)),
         workspace=lambda shard, itemsize: op.workspace(Whole.of_part(op, shard.attrs).shard(shard), itemsize),
         attributes=(*op.attributes, *PART_ATTRIBUTES),
+        work=work,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan import adjoints
+from tapestry_plan.forms import Activation, Addition
 from tapestry_plan.graph import Attrs, Op, Shape, Shard, Tensor
 from tapestry_plan.operands import (
     add_op,
@@ -122,16 +123,30 @@ def _prelu_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: 
 
 
 declare(
-    Op("add", binary, ufunc("add"), dtype=same_dtype, adjoint=adjoints.add),
+    Op("add", binary, ufunc("add"), dtype=same_dtype, adjoint=adjoints.add, work=lambda shard: Addition()),
     Op("sub", binary, ufunc("subtract"), dtype=same_dtype, adjoint=adjoints.sub),
     Op("mul", binary, ufunc("multiply"), dtype=same_dtype, adjoint=adjoints.mul),
     Op("div", binary, _div_block, dtype=same_dtype, adjoint=adjoints.div),
     Op("sum_n", counted(elementwise_signature, 1, None), _sum_n_block, dtype=same_dtype, adjoint=adjoints.add),
-    Op("relu", unary, _relu_block, adjoint=adjoints.relu),
+    Op("relu", unary, _relu_block, adjoint=adjoints.relu, work=lambda shard: Activation("relu")),
     Op("leaky_relu", unary, _leaky_relu_block, dtype=floating, attributes=("alpha",), adjoint=adjoints.leaky_relu),
     Op("clip", unary, _clip_block, dtype=_bounded, attributes=("min", "max"), adjoint=adjoints.clip),
-    Op("sigmoid", unary, _sigmoid_block, dtype=floating, adjoint=adjoints.sigmoid),
-    Op("tanh", unary, ufunc("tanh"), dtype=floating, adjoint=adjoints.tanh),
+    Op(
+        "sigmoid",
+        unary,
+        _sigmoid_block,
+        dtype=floating,
+        adjoint=adjoints.sigmoid,
+        work=lambda shard: Activation("sigmoid"),
+    ),
+    Op(
+        "tanh",
+        unary,
+        ufunc("tanh"),
+        dtype=floating,
+        adjoint=adjoints.tanh,
+        work=lambda shard: Activation("tanh"),
+    ),
     Op("exp", unary, ufunc("exp"), dtype=floating, adjoint=adjoints.exp),
     Op("sqrt", unary, ufunc("sqrt"), dtype=floating, adjoint=adjoints.sqrt),
     Op("neg", unary, ufunc("negative"), dtype=_signed, adjoint=adjoints.neg),

@@ -24,6 +24,7 @@ from tapestry_plan.derived import (
     with_whole,
     without_axes,
 )
+from tapestry_plan.forms import Activation, Addition, Correlation, Form, MatrixProduct
 from tapestry_plan.graph import DERIVED, Attrs, Op, Shape, Shard
 from tapestry_plan.signature import Operand, Signature
 from tapestry_sets import Box, IndexProjection
@@ -212,6 +213,23 @@ class Fusion:
         item = np.dtype(self.dtype).itemsize
         return one, two, (out.size * item, self.first.workspace(one, item), last)
 
+    def form(self, shard: Shard) -> Form | None:
+        """What both do, if the second one only ends what the first one begins."""
+        one, two, _ = self.plan(shard, 1)
+        if one is None or self.first.work is None or self.second.work is None:
+            return None
+        (out,) = one.output_boxes
+        if any(two.input_boxes[k] != out for k in self.at) or two.output_boxes != (out,):
+            return None
+        begun, ended = self.first.work(one), self.second.work(two)
+        if not isinstance(begun, MatrixProduct | Correlation) or begun.activation != "none":
+            return None
+        if isinstance(ended, Activation):
+            return replace(begun, activation=ended.name)
+        is_bias = isinstance(ended, Addition) and isinstance(begun, MatrixProduct) and len(self.at) == 1
+        # Of the fused operator's inputs the second one's other operand is the last.
+        return replace(begun, bias=len(one.input_boxes)) if is_bias and begun.bias is None else None
+
     def _read(self, xp: Any, made: Any, box: Box, two: Shard) -> Any:
         """The block that the second operator reads of what the first one made, in its padding."""
         wanted = two.input_boxes[self.at[0]]
@@ -273,6 +291,9 @@ def fused_of(first: Op, second: Op) -> Derived:
         two = second.flop_per_point(found.second_signature, found.second_attrs) * found.second_signature.index.size
         return (one + two) / signature.index.size
 
+    def work(shard: Shard) -> Form | None:
+        return Fusion.of(first, second, shard.attrs).form(shard)
+
     def dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
         at, count = attrs["fused.at"], attrs["fused.inputs"]
         rest = iter(dtypes[count:])
@@ -293,6 +314,7 @@ def fused_of(first: Op, second: Op) -> Derived:
         dtype=dtype,
         workspace=workspace,
         attributes=FUSED_ATTRIBUTES,
+        work=work,
     )
 
 

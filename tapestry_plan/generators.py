@@ -8,13 +8,15 @@ The seed is the user's, the stream a number that each generator of a graph is gi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import pi, prod
 from typing import Any
 
 import numpy as np
 
 from tapestry_plan import adjoints
+from tapestry_plan.forms import RandomCells
 from tapestry_plan.graph import BUILTIN_OPS, Attrs, Graph, Op, Shape, Shard, Tensor
 from tapestry_plan.philox import region_words
 from tapestry_plan.signature import Axis, Operand, Signature, project
@@ -46,12 +48,43 @@ def _floating(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (dtypes[0],)
 
 
-def _words(xp: Any, shard: Shard, each: int) -> Any:
-    """The words of the cells that a shard makes, `each` for every one, as (*block, each)."""
-    (box,), extents = shard.output_boxes, shard.signature.outputs[0].extents
-    assert extents is not None, "a generator's signature says where its tensor ends"
-    key = shard.attrs["seed"], shard.attrs["stream"]
-    return region_words(xp, box.start, box.shape, extents, key, each)
+Finish = Callable[[Any, Any, Sequence[Any], Sequence[Any], Attrs], None]
+"""``(xp, words, inputs, outputs, attrs)``: writes the output from the words of its cells, shaped (*block, each)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The block of a generator: words of its cells by their numbers, and what is made of them.
+
+    Parameters
+    ----------
+    finish : callable
+    each : callable
+        Attributes of the node -> words of a cell.
+    is_uniform : bool
+        Whether the attributes `low` and `high` say all of what is made of them.
+    """
+
+    finish: Finish
+    each: Callable[[Attrs], int] = lambda attrs: 1
+    is_uniform: bool = False
+
+    def form(self, shard: Shard) -> RandomCells:
+        """The block's work in words."""
+        (box,), extents, attrs = shard.output_boxes, shard.signature.outputs[0].extents, shard.attrs
+        assert extents is not None, "a generator's signature says where its tensor ends"
+
+        def finish(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            self.finish(xp, words, inputs, outputs, attrs)
+
+        key, ends = (attrs["seed"], attrs["stream"]), (attrs["low"], attrs["high"]) if self.is_uniform else None
+        return RandomCells(key, box.start, box.shape, tuple(extents), self.each(attrs), finish, ends)
+
+    def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
+        """Write a shard's cells."""
+        form = self.form(shard)
+        words = region_words(xp, form.start, form.shape, form.extents, form.key, form.each)
+        form.finish(xp, words, inputs, outputs)
 
 
 def _unit(xp: Any, words: Any, dtype: Any) -> Any:
@@ -67,10 +100,10 @@ def _each(dtype: Any) -> int:
     return int(np.dtype(dtype).itemsize) // 4
 
 
-def _uniform_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _uniform(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Attrs) -> None:
     (out,) = outputs
-    unit = _unit(xp, _words(xp, shard, _each(out.dtype)), out.dtype)
-    low, high = (out.dtype.type(shard.attrs[key]) for key in ("low", "high"))
+    unit = _unit(xp, words, out.dtype)
+    low, high = (out.dtype.type(attrs[key]) for key in ("low", "high"))
     if (low, high) == (0, 1):
         out[...] = unit
     else:
@@ -78,38 +111,37 @@ def _uniform_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard
         xp.minimum(out, np.nextafter(high, low), out=out)  # which rounding may reach
 
 
-def _normal_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _normal(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Attrs) -> None:
     """Box and Muller: √(−2 ln(1 − u)) · cos(2π v) of two uniforms u and v for each cell."""
     (out,) = outputs
     n = _each(out.dtype)
-    words = _words(xp, shard, 2 * n)
     u, v = _unit(xp, words[..., :n], out.dtype), _unit(xp, words[..., n:], out.dtype)
     radius = xp.sqrt(-2 * xp.log(1 - u))
     out[...] = radius * xp.cos(out.dtype.type(2 * pi) * v)
-    loc, scale = (out.dtype.type(shard.attrs[key]) for key in ("loc", "scale"))
+    loc, scale = (out.dtype.type(attrs[key]) for key in ("loc", "scale"))
     if scale != 1:
         out *= scale
     if loc != 0:
         out += loc
 
 
-def _bernoulli_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    outputs[0][...] = _words(xp, shard, 1)[..., 0] < xp.uint64(round(shard.attrs["p"] * WORDS))
+def _bernoulli(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Attrs) -> None:
+    outputs[0][...] = words[..., 0] < xp.uint64(round(attrs["p"] * WORDS))
 
 
-def _integers_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _integers(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Attrs) -> None:
     """low + ⌊n·w / 2⁶⁴⌋ of 64 random bits w: no value is off its share 1/n by more than 2⁻⁶⁴."""
     (out,) = outputs
-    n = xp.uint64(shard.attrs["high"] - shard.attrs["low"])
-    words = _words(xp, shard, 2).astype(xp.uint64)
-    drawn = (words[..., 0] * n + ((words[..., 1] * n) >> 32)) >> 32
-    out[...] = drawn.astype(xp.int64) + shard.attrs["low"]
+    n = xp.uint64(attrs["high"] - attrs["low"])
+    wide = words.astype(xp.uint64)
+    drawn = (wide[..., 0] * n + ((wide[..., 1] * n) >> 32)) >> 32
+    out[...] = drawn.astype(xp.int64) + attrs["low"]
 
 
-def _dropout_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _dropout(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Attrs) -> None:
     (x,), (out,) = inputs, outputs
-    rate = shard.attrs["rate"]
-    kept = _words(xp, shard, 1)[..., 0] >= xp.uint64(round(rate * WORDS))
+    rate = attrs["rate"]
+    kept = words[..., 0] >= xp.uint64(round(rate * WORDS))
     xp.multiply(x, out.dtype.type(1 / (1 - rate)), out=out)
     xp.multiply(out, kept, out=out)
 
@@ -117,19 +149,25 @@ def _dropout_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard
 _KEY = ("seed", "stream")
 _MADE = ("shape", "dtype", *_KEY)
 
+
+def _generator(name: str, drawn: Drawn, flop: float, *attributes: str) -> Op:
+    return Op(name, _signature, drawn, flop, dtype=_given_dtype, attributes=(*_MADE, *attributes), work=drawn.form)
+
+
 for _op in (
-    Op("uniform", _signature, _uniform_block, 40.0, dtype=_given_dtype, attributes=(*_MADE, "low", "high")),
-    Op("normal", _signature, _normal_block, 120.0, dtype=_given_dtype, attributes=(*_MADE, "loc", "scale")),
-    Op("bernoulli", _signature, _bernoulli_block, 40.0, dtype=_given_dtype, attributes=(*_MADE, "p")),
-    Op("integers", _signature, _integers_block, 80.0, dtype=_given_dtype, attributes=(*_MADE, "low", "high")),
+    _generator("uniform", Drawn(_uniform, lambda attrs: _each(attrs["dtype"]), True), 40.0, "low", "high"),
+    _generator("normal", Drawn(_normal, lambda attrs: 2 * _each(attrs["dtype"])), 120.0, "loc", "scale"),
+    _generator("bernoulli", Drawn(_bernoulli), 40.0, "p"),
+    _generator("integers", Drawn(_integers, lambda attrs: 2), 80.0, "low", "high"),
     Op(
         "dropout",
         _signature,
-        _dropout_block,
+        Drawn(_dropout),
         42.0,
         dtype=_floating,
         attributes=("rate", *_KEY),
         adjoint=adjoints.dropout,
+        work=Drawn(_dropout).form,
     ),
 ):
     BUILTIN_OPS[_op.name] = _op

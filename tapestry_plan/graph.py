@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.boundary import AROUND, Widths, extension, resolve
 from tapestry_plan.draw_graph import MOST_NODES, Parts, draw_graph
+from tapestry_plan.forms import Form
 from tapestry_plan.monoids import MONOIDS, Monoid
 from tapestry_plan.selection import check_pieces
 from tapestry_plan.signature import Signature
@@ -164,6 +165,8 @@ class Op:
         is summed to the input's. Without it, gradients go through the first expansion.
     host_only : bool
         Whether the block needs NumPy arrays: then it runs on no GPU.
+    work : callable, optional
+        ``(shard) -> Form or None``: the block's work in words that backends may have kernels for.
     """
 
     name: str
@@ -177,6 +180,7 @@ class Op:
     expansions: tuple[Expansion, ...] = ()
     adjoint: Callable[[Backward], Sequence[Tensor | None]] | None = None
     host_only: bool = False
+    work: Callable[[Shard], Form | None] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.reduction, str) and self.reduction not in MONOIDS:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tapestry_plan import adjoints
 from tapestry_plan.expansions import matmul_add, prod_sum
+from tapestry_plan.forms import MatrixProduct
 from tapestry_plan.graph import Attrs, Op, Shape, Shard, Tensor
 from tapestry_plan.operands import (
     add_op,
@@ -104,6 +105,15 @@ def _gemm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: S
         xp.add(out, bias, out=out)
 
 
+def _product(shard: Shard) -> MatrixProduct | None:
+    """The product as a form, unless it is scaled."""
+    attrs = shard.attrs
+    if attrs.get("alpha", 1) != 1 or attrs.get("beta", 1) != 1:
+        return None
+    bias = 2 if len(shard.input_boxes) > 2 else None
+    return MatrixProduct(bias=bias, transposed=(bool(attrs.get("trans_a")), bool(attrs.get("trans_b"))))
+
+
 # -- declarations --------------------------------------------------------------------------------------
 
 
@@ -117,6 +127,7 @@ declare(
         same_dtype,
         expansions=(prod_sum,),
         adjoint=adjoints.matmul,
+        work=_product,
     ),
     Op(
         "linear",
@@ -127,6 +138,7 @@ declare(
         same_dtype,
         expansions=(matmul_add, prod_sum),
         adjoint=adjoints.linear,
+        work=_product,
     ),
     Op(
         "gemm",
@@ -137,6 +149,7 @@ declare(
         _scaled,
         attributes=("alpha", "beta", "trans_a", "trans_b"),
         expansions=(matmul_add,),
+        work=_product,
     ),
 )
 

@@ -1,0 +1,108 @@
+"""What a shard computes, in a few closed forms that backends may have kernels of.
+
+A declaration's block function is the truth, and runs wherever NumPy's functions do. A form says the same work in
+words: a backend that knows them may do it in one pass, and leaves to the block function whatever it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ACTIVATIONS = "none", "relu", "sigmoid", "tanh", "gelu"
+"""Functions of one cell that a form may end in; ``gelu`` is the exact one, ``relu`` keeps NaNs."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """Output 0 is ``activation(a @ b + bias)``.
+
+    Parameters
+    ----------
+    a, b : int
+        Numbers of the shard's inputs.
+    bias : int or None
+        The same; it broadcasts to the output, and may be missing from a shard.
+    transposed : tuple of bool
+        Whether a and b are read with their last two axes exchanged.
+    activation : str
+        One of `ACTIVATIONS`.
+    """
+
+    a: int = 0
+    b: int = 1
+    bias: int | None = None
+    transposed: tuple[bool, bool] = (False, False)
+    activation: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """Output 0 is ``activation(w ⋆ x + bias)`` of blocks that hold the halo: samples, channels, one to three axes.
+
+    Parameters
+    ----------
+    x, w : int
+        Numbers of the shard's inputs.
+    bias : int or None
+        The same, one value for each output channel; it may be missing from a shard.
+    strides, dilations : tuple of int
+    groups : tuple of ((begin, end), begin)
+        For each group in the blocks its output channels, and the first channel that it reads of as many as w has.
+    tiles : int
+        Tiles that the block function unfolds windows into, for each sample and group; 0 where it unfolds none.
+    activation : str
+        One of `ACTIVATIONS`.
+    """
+
+    x: int
+    w: int
+    bias: int | None
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    groups: tuple[tuple[tuple[int, int], int], ...]
+    tiles: int
+    activation: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """Output 0 is a function of input 0, cell by cell: one of `ACTIVATIONS`, by name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Output 0 is the sum of inputs 0 and 1, which broadcast to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomCells:
+    """Output 0 is made of Philox's words of the cells in a box of a tensor.
+
+    Parameters
+    ----------
+    key : tuple of int
+        Two words.
+    start, shape, extents : tuple of int
+        The box, and the tensor's shape.
+    each : int
+        Words of a cell: those from number ``each·(its row-major number)`` on.
+    finish : callable
+        ``(xp, words, inputs, outputs)``: writes the output from words of shape (*shape, each).
+    ends : tuple of float, optional
+        Where the cells are uniform in [low, high), these: a word's upper 24 bits for float32, 53 bits for float64.
+    """
+
+    key: tuple[int, int]
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    extents: tuple[int, ...]
+    each: int
+    finish: Callable[[Any, Any, Sequence[Any], Sequence[Any]], None]
+    ends: tuple[float, float] | None = None
+
+
+Form = MatrixProduct | Correlation | Activation | Addition | RandomCells
