@@ -500,6 +500,8 @@ class Machine:
         found = self.stream(stream)
         if not view.size:
             return
+        if blocking and found.capture is not None:
+            self.wait_for_host("get", found)
         if not (view.flags.c_contiguous and host.flags.c_contiguous):  # through a contiguous copy, as CuPy does
             made = self.array(view.shape, view.dtype)
             self.submit("copy", [view], [made._view], lambda: np.copyto(made._view, view), found)

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tapestry_exec import SimulatedBackend, StepFailed, lanes, run
-from tapestry_exec.cli import main
+from tapestry_exec.cli import main, random_inputs
 from tapestry_exec.ordering import OrderingFault
-from tapestry_plan import Graph, Mesh, ShardPlan, matmul, plan, relu
+from tapestry_plan import Graph, Mesh, ShardPlan, demo_model, load_onnx, matmul, plan, relu
 from tests.exec.test_cli import network
 
 
@@ -81,6 +81,27 @@ def test_a_step_that_comes_too_early_is_named(monkeypatch: pytest.MonkeyPatch) -
     ) as raised:
         run(p, feeds, backend="simulated")
     assert isinstance(raised.value.__cause__, OrderingFault)
+
+
+MODELS = Path(__file__).parents[1] / "models"
+
+
+def agrees(graph: Graph, devices: int) -> None:
+    """A network on simulated GPUs: equal to the unsharded run within its bound, the bytes that were predicted."""
+    p = plan(graph, Mesh(devices))
+    found = run(p, random_inputs(graph, 0), backend="simulated", verify=True)
+    assert found.nbytes_moved == p.nbytes_moved > 0
+    assert set(found.outputs) == set(graph.outputs)
+
+
+def test_a_network_runs_under_the_checker() -> None:
+    agrees(load_onnx(MODELS / "resnet.onnx"), 3)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ["bert", "gpt2", "squeezenet"])
+def test_large_networks_run_under_the_checker(name: str) -> None:
+    agrees(load_onnx(demo_model() if name == "squeezenet" else MODELS / f"{name}.onnx"), 4)
 
 
 # -- the command --------------------------------------------------------------------------------------------
