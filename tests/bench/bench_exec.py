@@ -1,0 +1,491 @@
+"""The NumPy executor: nested regions packed against np.copyto, what a step costs, and what networks spend time on.
+
+    python tests/bench/bench_exec.py [--parts pack,steps,networks] [--rounds 101] [--write]
+
+Everything is compared with a peer in the same process, ours and theirs in turns, and medians are compared. A peer's
+views are made before its clock starts; ours finds its copies, makes its views and allocates its payload on the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from bench_demo import HERE, ROOT, cpu_model, len_cpus
+from numpy.typing import NDArray
+
+sys.path.insert(0, str(ROOT))
+
+from tapestry_exec import NumpyBackend, evaluate, run
+from tapestry_exec.cli import random_inputs
+from tapestry_exec.on_numpy import NumpyDevice, pack, strided_copies, unpack
+from tapestry_exec.strided import packed
+from tapestry_plan import (
+    Graph,
+    Mesh,
+    Op,
+    ShardPlan,
+    add,
+    before_softmax,
+    least_memory,
+    light_model,
+    load_onnx,
+    plan,
+    relu,
+    spilled,
+)
+from tapestry_sets import Region, Sett, Stripe
+
+Array = NDArray[Any]
+
+RESULTS = HERE.parent / "results" / "bench_exec.md"
+PAYLOADS_NBYTES = (1 << 24, 1 << 20)
+RUNS_NBYTES = (4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16)
+ITEM = np.dtype(np.float32)
+LEAST_SHARE = 0.95
+"""Of the peer's throughput."""
+PASSES = 5
+MOST_MICROSECONDS = 20.0
+"""A step of a plan with tiny blocks, all in all."""
+
+
+def alternated(calls: Sequence[Callable[[], object]], rounds: int) -> NDArray[np.float64]:
+    """Seconds of each call in each round; they take turns, in both orders, so that what else runs meets all of them."""
+    seconds = np.empty((rounds, len(calls)))
+    for k in range(rounds):
+        order = range(len(calls)) if k % 2 else reversed(range(len(calls)))
+        for which in order:
+            begin = perf_counter()
+            calls[which]()
+            seconds[k, which] = perf_counter() - begin
+    return seconds
+
+
+def share_of_best(seconds: NDArray[np.float64]) -> float:
+    """The first call's throughput over that of the fastest of the others: the median over the rounds."""
+    best = 1 + int(np.median(seconds[:, 1:], axis=0).argmin())
+    return float(np.median(seconds[:, best] / seconds[:, 0]))
+
+
+# -------------------------------------------------------------------------------------------- packing and unpacking
+
+
+@dataclass(frozen=True)
+class Part:
+    """One strided view of an array, written by hand: extents, first element, strides in elements."""
+
+    dims: tuple[int, ...]
+    first: int
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A region, and the same cells as strided views in the order in which they are packed."""
+
+    name: str
+    run: int
+    """Cells that lie together."""
+    region: Region
+    parts: tuple[Part, ...]
+
+
+def cases(r: int, size: int) -> Iterator[Case]:
+    """Regions of about so many cells with inner runs of `r` cells."""
+    inner, middle, outer = Stripe(r, r), Stripe(16 * r, 8 * r), Stripe(96 * r, 48 * r)
+    n = max(1, size // (8 * r))
+    region = Region((n * 24 * r,), [Sett(middle, inner)])
+    yield Case("two levels", r, region, (Part((n, 8, r), 0, (24 * r, 2 * r, 1)),))
+    ragged, more = n * 24 * r + 4 * r + max(r // 2, 1), max(r // 2, 1)
+    tail = Part((2, r), n * 24 * r, (2 * r, 1)), Part((more,), n * 24 * r + 4 * r, (1,))
+    region = Region((ragged,), [Sett(middle, inner)])
+    yield Case("two levels, ragged", r, region, (Part((n, 8, r), 0, (24 * r, 2 * r, 1)), *tail))
+    n = max(1, size // (32 * r))
+    region = Region((n * 144 * r,), [Sett(outer, middle, inner)])
+    yield Case("three levels", r, region, (Part((n, 4, 8, r), 0, (144 * r, 24 * r, 2 * r, 1)),))
+    rows = size // r
+    region = Region.from_bounds((rows, 3 * r), (0, r), (rows, 2 * r))
+    yield Case("box, rank 2", r, region, (Part((rows, r), r, (3 * r, 1)),))
+    n = max(1, size // (16 * r))
+    region = Region.from_bounds((2 * n, 32, 2 * r), (n, 8, r // 2), (2 * n, 24, r // 2 + r))
+    part = Part((n, 16, r), n * 64 * r + 16 * r + r // 2, (64 * r, 2 * r, 1))
+    yield Case("box, rank 3", r, region, (part,))
+    n = max(1, size // (12 * r))
+    region = Region((5 * n, 8 * r), [Sett(Stripe(3, 2)), Sett(inner)])
+    yield Case("stripes on two axes", r, region, (Part((n, 3, 4, r), 0, (40 * r, 8 * r, 2 * r, 1)),))
+
+
+def in_array(part: Part, array: Array, by_runs: bool) -> Array:
+    """A part as a view of the array; by runs, an item is a whole inner run."""
+    dims, strides = part.dims, [s * array.itemsize for s in part.strides]
+    item = np.dtype((np.void, dims[-1] * array.itemsize)) if by_runs else array.dtype
+    kept = len(dims) - by_runs
+    return np.ndarray(dims[:kept], item, array, part.first * array.itemsize, strides[:kept])
+
+
+def in_payload(views: Sequence[Array], payload: Array) -> list[Array]:
+    """Views of the payload, one after the other, of the same shapes and items."""
+    found, at = [], 0
+    for view in views:
+        found.append(np.ndarray(view.shape, view.dtype, payload, at))
+        at += view.nbytes
+    assert at == payload.nbytes, "the parts are all of the payload"
+    return found
+
+
+def packing(views: Sequence[Array], nbytes: int) -> Callable[[], Array]:
+    """What NumPy does with the views: a payload of its own, and a copy for each view."""
+
+    def pack_views() -> Array:
+        payload = np.empty(nbytes // ITEM.itemsize, ITEM)
+        for source, target in zip(views, in_payload(views, payload), strict=True):
+            np.copyto(target, source)
+        return payload
+
+    return pack_views
+
+
+def unpacking(views: Sequence[Array], payload: Array) -> Callable[[], None]:
+    sources = in_payload(views, payload)
+
+    def unpack_views() -> None:
+        for source, target in zip(sources, views, strict=True):
+            np.copyto(target, source)
+
+    return unpack_views
+
+
+@dataclass(frozen=True)
+class Share:
+    """Our share of the peer's throughput, that of the peer itself run as ours is, and the peer's throughput."""
+
+    case: Case
+    views: int
+    pack: float
+    unpack: float
+    control: float
+    peer_gigabytes: float
+
+
+def measured(case: Case, rounds: int) -> Share:
+    rng = np.random.default_rng(0)
+    array = rng.random(prod(case.region.shape), ITEM.type)
+    whole = array.reshape(case.region.shape)
+    start = (0,) * whole.ndim
+    payload = pack(whole, start, (case.region,))
+    check(case, array, whole, payload)
+    kinds = (False, True) if case.run > 1 else (False,)
+    peers = [[in_array(part, array, by_runs) for part in case.parts] for by_runs in kinds]
+    packs = [packing(views, payload.nbytes) for views in peers]
+    unpacks = [unpacking(views, payload) for views in peers]
+    forth = alternated([lambda: pack(whole, start, (case.region,)), *packs], rounds)
+    back = alternated([lambda: unpack(payload, whole, start, (case.region,)), *unpacks], rounds)
+    best = int(np.median(forth[:, 1:], axis=0).argmin())
+    again = alternated([packs[best], packs[best]], rounds)
+    count = len(strided_copies(packed, ITEM.itemsize, whole.shape, start, (case.region,)).views)
+    rate = payload.nbytes / float(np.median(forth[:, 1 + best])) / 1e9
+    return Share(case, count, share_of_best(forth), share_of_best(back), share_of_best(again), rate)
+
+
+def check(case: Case, array: Array, whole: Array, payload: Array) -> None:
+    """Ours is what the peer's views hold; it is made of a view for each part, and of no index arrays."""
+    expected = np.concatenate([in_array(part, array, False).ravel() for part in case.parts])
+    np.testing.assert_array_equal(payload, expected)
+    tracemalloc.start()
+    pack(whole, (0,) * whole.ndim, (case.region,))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < payload.nbytes + (1 << 16), f"{case.name}: {peak - payload.nbytes:,} B beside the payload"
+    copies = strided_copies(packed, ITEM.itemsize, whole.shape, (0,) * whole.ndim, (case.region,))
+    assert len(copies.views) <= 2 * len(case.parts), f"{case.name}: {len(copies.views)} copies"
+
+
+def pack_rows(nbytes: int, rounds: int) -> list[Share]:
+    """Every case in each of several passes, and the medians of the passes: other work seldom meets a case in most."""
+    every = [case for length in RUNS_NBYTES for case in cases(length // ITEM.itemsize, nbytes // ITEM.itemsize)]
+    passes = [[measured(case, max(3, rounds // PASSES)) for case in every] for _ in range(PASSES)]
+    found = []
+    for shares in zip(*passes, strict=True):
+        names = ("pack", "unpack", "control", "peer_gigabytes")
+        found.append(replace(shares[0], **{name: median(getattr(one, name) for one in shares) for name in names}))
+        one = found[-1]
+        print(
+            f"{one.case.name:20} {nbytes_shown(one.case.run * ITEM.itemsize):>7}  pack {one.pack:5.2f}  "
+            f"unpack {one.unpack:5.2f}  control {one.control:5.2f}  {one.peer_gigabytes:6.2f} GB/s"
+        )
+    return found
+
+
+PACK_HEAD = [
+    "## Packing and unpacking",
+    "",
+    "Our share of the throughput of `np.copyto` on the fastest strided views of the same cells of a float32 array; a "
+    "peer's views are of cells, or of whole inner runs as one item, and are made beforehand. The control is the peer "
+    "against itself: what the other work on the machine makes of a ratio of 1. Nothing but strided views is copied, "
+    "without index arrays.",
+]
+
+
+def pack_table(nbytes: int, found: Sequence[Share]) -> list[str]:
+    shares = [share for one in found for share in (one.pack, one.unpack)]
+    reached = sum(share >= LEAST_SHARE for share in shares)
+    lines = [
+        f"Payloads of {nbytes_shown(nbytes)}, aim >= {LEAST_SHARE:.0%}: reached in {reached} of {len(shares)}, median "
+        f"{median(shares):.3f}, least {min(shares):.2f}; controls from {min(one.control for one in found):.2f} to "
+        f"{max(one.control for one in found):.2f}.",
+        "",
+        "| region | inner run | views | pack | unpack | control | peer, GB/s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return lines + [
+        f"| {one.case.name} | {nbytes_shown(one.case.run * ITEM.itemsize)} | {one.views} | {one.pack:.2f} | "
+        f"{one.unpack:.2f} | {one.control:.2f} | {one.peer_gigabytes:.1f} |"
+        for one in found
+    ]
+
+
+def nbytes_shown(nbytes: int) -> str:
+    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= size:
+            return f"{nbytes // size} {unit}"
+    return f"{nbytes} B"
+
+
+# ----------------------------------------------------------------------------------------------- what a step costs
+
+
+def tiny_plan(operators: int, devices: int) -> ShardPlan:
+    """Operators on blocks of 64 bytes and less, cut along one axis and, every four operators, along the other one."""
+    g = Graph()
+    x = y = g.input("x", (8, 8))
+    fix = {}
+    for k in range(operators):
+        y = relu(y, name=f"n{k}") if k % 2 else add(y, x, name=f"n{k}")
+        fix[f"n{k}"] = {f"i{k // 4 % 2}": devices}
+    g.output(y, "y")
+    return plan(g, Mesh((devices,)), fix=fix)
+
+
+class Remembering(NumpyDevice):
+    """A device that remembers the blocks that it ran, to run them again without anything around them."""
+
+    def __init__(self, memory: Array, calls: list[Callable[[], object]]) -> None:
+        super().__init__(memory)
+        self.calls = calls
+
+    def launch(self, op: Op, *where: Any) -> None:
+        def block(xp: Any, *given: Any) -> None:
+            op.block(xp, *given)
+            self.calls.append(partial(op.block, xp, *given))
+
+        super().launch(replace(op, block=block), *where)
+
+
+class RememberingBackend(NumpyBackend):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Callable[[], object]] = []
+
+    def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int] = ()) -> Any:
+        return [Remembering(device.memory, self.calls) for device in super().open(nbytes, payload_nbytes)]
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Microseconds a step: of the whole call, of the operators' blocks alone, and of what is around them."""
+
+    steps: int
+    kinds: str
+    call: float
+    blocks: float
+    around: float
+    calls: dict[str, tuple[int, float]]
+
+
+def step_cost(rounds: int) -> StepCost:
+    p = tiny_plan(56, 4)
+    inputs = {"x": np.zeros((8, 8), np.float32)}
+    remembering = RememberingBackend()
+    run(p, inputs, backend=remembering)
+    blocks = list(remembering.calls)
+    run(p, inputs)
+
+    def alone() -> None:
+        for block in blocks:
+            block()
+
+    seconds = np.median(alternated([lambda: run(p, inputs), alone], rounds), axis=0) * 1e6 / len(p.steps)
+    last = run(p, inputs)
+    kinds = Counter(event.kind for event in last.timeline)
+    found = StepCost(
+        len(p.steps),
+        ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()),
+        float(seconds[0]),
+        float(seconds[1]),
+        float(seconds[0] - seconds[1]),
+        {
+            kind: (count, median(e.seconds for e in last.timeline if e.kind == kind) * 1e6)
+            for kind, count in kinds.items()
+        },
+    )
+    print(f"{found.call:.2f} us a step of {found.steps}, {found.blocks:.2f} in blocks, {found.around:.2f} around them")
+    return found
+
+
+def step_table(found: StepCost) -> list[str]:
+    reached = "reached" if found.call <= MOST_MICROSECONDS else "**not reached**"
+    return [
+        "## What a step costs",
+        "",
+        f"A plan of {found.steps} steps ({found.kinds}) on four devices, with blocks of 64 bytes and less, run again "
+        f"and again: {found.call:.1f} us a step from the call of `run` to its return, of which the operators' own "
+        f"NumPy calls are {found.blocks:.1f} us and what is around them {found.around:.1f} us: binding, checking "
+        "inputs and counts, buffers, copies between devices, timeline. "
+        f"Aim <= {MOST_MICROSECONDS:.0f} us for all of it: {reached}.",
+        "",
+        "| step | how many | median, us |",
+        "|---|---|---|",
+        *(f"| {kind} | {count} | {middle:.1f} |" for kind, (count, middle) in found.calls.items()),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------- networks, and memory
+
+KINDS = ("place", "pack", "move", "unpack", "copy", "compute", "reduce", "alloc", "free")
+
+
+def network(name: str, devices: int, rounds: int) -> dict[str, Any]:
+    """Seconds of a network's run by kind of work, and in less memory, in this process."""
+    model = light_model(name)
+    graph = load_onnx(model, outputs=before_softmax(model))
+    p = plan(graph, Mesh((devices,)))
+    inputs = random_inputs(graph, 0)
+    least, most = max(least_memory(p)), max(p.peak_nbytes)
+    tight = spilled(p, least)
+    run(p, inputs), run(tight, inputs)
+    whole, kinds, runs, less = [], [], [], []
+    for _ in range(rounds):
+        begin = perf_counter()
+        evaluate(graph, inputs)
+        whole.append(perf_counter() - begin)
+        begin = perf_counter()
+        last = run(p, inputs)
+        runs.append(perf_counter() - begin)
+        kinds.append(last.seconds_by_kind)
+        begin = perf_counter()
+        last_tight = run(tight, inputs)
+        less.append(perf_counter() - begin)
+    for key, array in last.outputs.items():
+        assert array.tobytes() == last_tight.outputs[key].tobytes(), "less memory, the same bits"
+    return {
+        "name": name,
+        "steps": len(p.steps),
+        "whole": median(whole),
+        "run": median(runs),
+        **{kind: median(one.get(kind, 0.0) for one in kinds) for kind in KINDS},
+        "moved": last.nbytes_moved,
+        "placed": sum(last.nbytes_placed),
+        "most": most,
+        "least": least,
+        "spilled": sum(last_tight.nbytes_spilled),
+        "less": median(less),
+    }
+
+
+def in_own_process(name: str, devices: int, rounds: int) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--only", name, "--devices", str(devices), "--rounds", str(rounds)]
+    environment = {**os.environ, **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(
+        ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items())
+    )
+    return row
+
+
+def network_table(rows: Sequence[dict[str, Any]], devices: int) -> list[str]:
+    lines = [
+        f"## Networks on {devices} devices",
+        "",
+        "Medians, in milliseconds, of the same runs; the devices' work is done one after the other in one process. "
+        "Pack, move and unpack are copies between devices (a move hands a payload over), copy is within a device.",
+        "",
+        "| network | steps | unsharded | run | " + " | ".join(KINDS) + " | the rest | MB moved | MB placed |",
+        "|" + "---|" * (len(KINDS) + 7),
+    ]
+    for row in rows:
+        times = [row["whole"], row["run"], *(row[kind] for kind in KINDS), row["run"] - sum(row[k] for k in KINDS)]
+        lines.append(
+            f"| {row['name']} | {row['steps']} | "
+            + " | ".join(f"{seconds * 1e3:.2f}" for seconds in times)
+            + f" | {row['moved'] / 1e6:.2f} | {row['placed'] / 1e6:.2f} |"
+        )
+    lines += [
+        "",
+        "The same plans in the least memory in which they run, what one step uses at once; the bits are the same:",
+        "",
+        "| network | memory, MB a device | least, MB | MB spilled and fetched | run, ms | in the least memory, ms |",
+        "|---|---|---|---|---|---|",
+    ]
+    return lines + [
+        f"| {row['name']} | {row['most'] / 1e6:.2f} | {row['least'] / 1e6:.2f} | {row['spilled'] / 1e6:.2f} | "
+        f"{row['run'] * 1e3:.1f} | {row['less'] * 1e3:.1f} |"
+        for row in rows
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default="pack,steps,networks")
+    parser.add_argument("--rounds", type=int, default=101)
+    parser.add_argument("--devices", type=int, default=4)
+    parser.add_argument("--networks", default="squeezenet,resnet50")
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.relative_to(ROOT)}")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.only:
+        print(json.dumps(network(args.only, args.devices, args.rounds)))
+        return
+    parts, tables = args.parts.split(","), [head()]
+    if "pack" in parts:
+        tables.append(PACK_HEAD)
+        rounds = {nbytes: args.rounds if nbytes < 1 << 22 else args.rounds // 4 for nbytes in PAYLOADS_NBYTES}
+        tables += [pack_table(nbytes, pack_rows(nbytes, count)) for nbytes, count in rounds.items()]
+    if "steps" in parts:
+        tables.append(step_table(step_cost(args.rounds)))
+    if "networks" in parts:
+        rounds = max(5, args.rounds // 8)
+        rows = [in_own_process(name, args.devices, rounds) for name in args.networks.split(",")]
+        tables.append(network_table(rows, args.devices))
+    if args.write:
+        RESULTS.write_text("\n\n".join("\n".join(table) for table in tables) + "\n")
+        print(f"wrote {RESULTS.relative_to(ROOT)}")
+
+
+def head() -> list[str]:
+    return [
+        "# The NumPy executor",
+        "",
+        f"{datetime.date.today()}, {cpu_model()}, {len_cpus()} cores, Python {platform.python_version()}, NumPy "
+        f"{np.__version__}, BLAS on one thread, load average {os.getloadavg()[0]:.1f}: other work ran on the machine. "
+        "Written by `python tests/bench/bench_exec.py --write`.",
+    ]
+
+
+if __name__ == "__main__":
+    main()
