@@ -42,7 +42,7 @@ from tests.spilling import (
     touched,
 )
 
-FEW = settings(max_examples=60)
+FEW = settings(max_examples=max(60, settings.default.max_examples // 10))
 
 
 def waiting(devices: int = 1, **mesh: Any) -> ShardPlan:

@@ -60,7 +60,7 @@ def bits(outputs: dict[str, np.ndarray]) -> dict[str, tuple[Any, ...]]:
 # -- what is run ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=max(60, settings.default.max_examples // 10))
 @given(programs(), st.floats(0, 1))
 @example((2, [(6, 4, 0, True), (5, 5, 0, False), (3, 6, 5, True)], [5, 6, 7]), 0.0)
 @example((1, [(0, 0, 1, False), (0, 2, 3, False)], [0, 1, 2, 5, 6]), 0.0)
