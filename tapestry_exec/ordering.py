@@ -52,6 +52,8 @@ class Memory:
         """Which bytes have been written since the memory was handed out; None where nobody asks."""
         self.owners: Numbers | None = None
         """For each byte the number of the buffer in it, negative when that was freed; None where there are none."""
+        self.touched = np.zeros(self.nbytes, np.bool_), np.zeros(self.nbytes, np.bool_)
+        """Room for which bytes a kernel reads and writes; false while none runs."""
         self._last: dict[tuple[str, bool], Numbers] = {}
 
     @property

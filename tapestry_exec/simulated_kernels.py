@@ -74,7 +74,7 @@ class KernelWork(Work):
     def traced(self) -> tuple[list[Access], list[Access]]:
         """Run it, and tell which bytes it read and wrote."""
         memories = list(self._machine.checker.blocks)
-        maps = [(np.zeros(m.nbytes, np.bool_), np.zeros(m.nbytes, np.bool_)) for m in memories]
+        maps = [memory.touched for memory in memories]
         table = (TracedBlock * max(len(memories), 1))()
         for row, memory, pair in zip(table, memories, maps, strict=False):
             row.start, row.nbytes = memory.start, memory.nbytes
@@ -84,6 +84,10 @@ class KernelWork(Work):
         library.traced_blocks(table, ctypes.c_size_t(len(memories)))
         try:
             self._module.launch(self._launch, self._seed)
+        except BaseException:
+            for one in (one for pair in maps for one in pair):
+                one[:] = False
+            raise
         finally:
             library.traced_blocks(None, ctypes.c_size_t(0))
         found: tuple[list[Access], list[Access]] = [], []
@@ -91,7 +95,8 @@ class KernelWork(Work):
             for k in range(2):
                 low, high = row.low[k], row.high[k]
                 if low < high:
-                    found[k].append(Access(memory, low, (high - low,), (1,), pair[k][low:high]))
+                    found[k].append(Access(memory, low, (high - low,), (1,), pair[k][low:high].copy()))
+                    pair[k][low:high] = False
         return found
 
 

@@ -94,14 +94,15 @@ def agrees(graph: Graph, devices: int) -> None:
     assert set(found.outputs) == set(graph.outputs)
 
 
-def test_a_network_runs_under_the_checker() -> None:
-    agrees(load_onnx(MODELS / "resnet.onnx"), 3)
+@pytest.mark.parametrize("name", ["resnet", "gpt2"])
+def test_networks_run_under_the_checker(name: str) -> None:
+    agrees(load_onnx(MODELS / f"{name}.onnx"), 3)
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["bert", "gpt2", "squeezenet"])
+@pytest.mark.parametrize("name", ["bert", "SqueezeNet"])
 def test_large_networks_run_under_the_checker(name: str) -> None:
-    agrees(load_onnx(demo_model() if name == "squeezenet" else MODELS / f"{name}.onnx"), 4)
+    agrees(load_onnx(demo_model() if name == "SqueezeNet" else MODELS / f"{name}.onnx"), 4)
 
 
 # -- the command --------------------------------------------------------------------------------------------
