@@ -7,7 +7,7 @@ at odds where some state does the one that was issued later while the other is s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
@@ -125,47 +125,60 @@ def races(program: Program, streams: Sequence[str], blocking: Sequence[str] = ()
     """For each action that some order does too early, the earlier actions that it must wait for and does not."""
     laid = entries_of(program, streams, blocking)
     found: dict[int, set[int]] = {}
-    start = (0, *(0 for _ in streams))
-    seen, todo = {start}, [start]
+    start = State(0, dict.fromkeys(streams, 0))
+    seen, todo = {start.key}, [start]
     while todo:
-        at, *done = todo.pop()
-        count = dict(zip(streams, done, strict=True))
-
-        def is_met(needs: Sequence[Need], count: dict[str, int] = count) -> bool:
-            return all(count[stream] >= n for stream, n in needs)
-
-        def is_done(number: int, at: int = at, count: dict[str, int] = count) -> bool:
-            action = program[number]
-            if not isinstance(action, Work):
-                return number < at
-            return any(work == number for work, *_ in laid.queues[action.stream][: count[action.stream]])
-
-        def note(number: int, is_done: object = is_done) -> None:
-            early = {k for k in range(number) if at_odds(program[k], program[number]) and not is_done(k)}  # type: ignore[operator]
-            if early:
-                found.setdefault(number, set()).update(early)
-
-        steps = []
-        # What the host waits for is not met while a synchronisation has put an entry that is not issued yet: the entry
-        # counts as issued when the host arrives there.
-        if at < len(program) and is_met(laid.host[at]):
-            if isinstance(program[at], Touch):
-                note(at)
-            steps.append((at + 1, *done))
-        for k, stream in enumerate(streams):
-            if done[k] == len(laid.queues[stream]):
-                continue
-            work, needs, issued = laid.queues[stream][done[k]]
-            arrived = issued < at or (issued == at and at < len(program) and isinstance(program[at], Synchronize))
-            if arrived and is_met(needs):
-                if work is not None:
-                    note(work)
-                steps.append((at, *(n + (j == k) for j, n in enumerate(done))))
-        for step in steps:
-            if step not in seen:
-                seen.add(step)
-                todo.append(step)
+        state = todo.pop()
+        for number, after in steps_from(program, laid, state):
+            if number is not None:
+                earlier = (k for k in range(number) if at_odds(program[k], program[number]))
+                early = {k for k in earlier if not is_done(program, laid, state, k)}
+                if early:
+                    found.setdefault(number, set()).update(early)
+            if after.key not in seen:
+                seen.add(after.key)
+                todo.append(after)
     return found
+
+
+@dataclass(frozen=True)
+class State:
+    """The number of the action that the host comes to next, and how many entries of each stream are done."""
+
+    at: int
+    done: dict[str, int]
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """For sets of states."""
+        return self.at, *self.done.values()
+
+    def meets(self, needs: Sequence[Need]) -> bool:
+        """Whether so much is done."""
+        return all(self.done[stream] >= n for stream, n in needs)
+
+
+def steps_from(program: Program, laid: Entries, state: State) -> Iterator[tuple[int | None, State]]:
+    """What can happen next: the action whose cells are touched then, or None, and the state behind it."""
+    if state.at < len(program) and state.meets(laid.host[state.at]):
+        yield state.at if isinstance(program[state.at], Touch) else None, State(state.at + 1, state.done)
+    for stream, queue in laid.queues.items():
+        done = state.done[stream]
+        if done == len(queue):
+            continue
+        work, needs, issued = queue[done]
+        # what the host puts into a stream to wait for it is there while it waits
+        is_there = issued < state.at or (issued == state.at and isinstance(program[issued], Synchronize))
+        if is_there and state.meets(needs):
+            yield work, State(state.at, {**state.done, stream: done + 1})
+
+
+def is_done(program: Program, laid: Entries, state: State, number: int) -> bool:
+    """Whether an action has touched its cells."""
+    action = program[number]
+    if not isinstance(action, Work):
+        return number < state.at
+    return any(work == number for work, *_ in laid.queues[action.stream][: state.done[action.stream]])
 
 
 def at_odds(one: Action, other: Action) -> bool:
