@@ -138,8 +138,8 @@ class CupyBackend:
         Wait after each step, so that an error is told of the step that made it.
     capture : bool
         Record a plan's second run as a graph of the driver, and launch that from then on, without the host's work for
-        each step. Plans that spill or run blocks on the host are not recorded. Inputs may be others each time,
-        constants must stay.
+        each step. Plans that spill, that run blocks on the host, or whose blocks wait for values on the host, as
+        `gather` does to check its indices, are not recorded. Inputs may be others each time, constants must stay.
     cupy : module, optional
         What stands in for CuPy.
 
@@ -173,8 +173,12 @@ class CupyBackend:
         self.fallback, self.blocking, self.capture = bool(fallback), bool(blocking), bool(capture)
         self._recordings: dict[int, Recording | None] = {}
         """By the identity of a plan that lives: its recording, None before it has one."""
+        self._unrecordable: set[int] = set()
+        """Plans of which a run failed while it was recorded."""
         self._to_record: Mapping[str, Array] | None = None
         self._recording: Recording | None = None
+        self._is_recording = False
+        """Until its run was remembered, or has failed."""
         self._given = cupy
         self._gpus: dict[int, Gpu] = {}
         self._pinned = Pinned(self)
@@ -245,10 +249,10 @@ class CupyBackend:
 
     def recorded(self, plan: ShardPlan, host: Mapping[str, Array]) -> Recording | None:
         """A plan's recording; without one, its first run is a plain one, its second one is recorded."""
-        self._to_record = None
+        self._to_record, self._is_recording = None, False
         if not self.capture or self.fallback or HOST in (self._asked or ()):
             return None
-        if any(isinstance(step, Spill | Fetch) for step in plan.steps):
+        if id(plan) in self._unrecordable or any(isinstance(step, Spill | Fetch) for step in plan.steps):
             return None
         if id(plan) not in self._recordings:
             self._recordings[id(plan)] = None
@@ -259,12 +263,21 @@ class CupyBackend:
             self._to_record = host
         return found
 
+    def forget(self, plan: ShardPlan) -> bool:
+        """Do not record a plan again whose run failed while it was recorded; whether that was so."""
+        if not self._is_recording:
+            return False
+        self._is_recording = False
+        self._unrecordable.add(id(plan))
+        finalize(plan, self._unrecordable.discard, id(plan))
+        return True
+
     def remember(self, plan: ShardPlan, result: Any) -> None:
         """Keep the recording of the run that just ended, with what it took."""
         if self._recording is not None:
             self._recording.result = result
             self._recordings[id(plan)] = self._recording
-            self._recording = None
+            self._recording, self._is_recording = None, False
 
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int] = ()) -> list[CupyDevice | HostDevice]:
         """One device for each arena size, in bytes; the largest payload that each sends or gets, in bytes."""
@@ -312,6 +325,7 @@ class CupyBackend:
             self._recording.place(array, regions, _cells_of(made))
             return made
         cells = self._pinned.take(sum(region.size for region in regions), array.dtype)
+        self._touch(cells, True)
         copies = strided_copies(packed, array.itemsize, array.shape, (0,) * array.ndim, tuple(regions))
         copies.carry(np.asarray(array, order="C"), _cells_of(cells))
         return cells
@@ -320,9 +334,10 @@ class CupyBackend:
         """Bring a payload to where device `dst` can unpack it."""
         source, target = self._devices[src], self._devices[dst]
         if isinstance(target, HostDevice):
-            return payload if isinstance(source, HostDevice) else self._to_host(payload)
+            return payload if isinstance(source, HostDevice) else self._read(payload)
         if isinstance(source, HostDevice):
             pinned = self._pinned.take(payload.size, payload.dtype)
+            self._touch(pinned, True)
             _cells_of(pinned)[...] = payload
             return pinned
         return payload if source.gpu is target.gpu else target.receive(payload)
@@ -333,7 +348,7 @@ class CupyBackend:
             cells = _cells_of(self._to_host(payload))
             self._recording.fetch(cells)
             return cells
-        return np.array(_cells_of(self._to_host(payload)) if isinstance(payload, Payload) else payload)
+        return np.array(_cells_of(self._read(payload)) if isinstance(payload, Payload) else payload)
 
     def synchronize(self) -> None:
         """Wait until everything in all lanes is done; while a run is recorded nothing is done yet."""
@@ -396,6 +411,7 @@ class CupyBackend:
         pool = self._pool
         if self._to_record is not None:
             self._recording = Recording(self.cupy, self._lanes(), self._to_record, list(self._devices))
+            self._is_recording = True
             self._to_record, pool = None, self._recording.pool
         self._stack.enter_context(cuda.using_allocator(pool.malloc))
         if self._recording is not None:
@@ -416,6 +432,18 @@ class CupyBackend:
                     f"GPU {number} has {free:,} B free of {total:,} B, the arenas and rings on it need {wanted:,} B; "
                     "plan for more GPUs, or run with memory= so that buffers spill to the host"
                 )
+
+    def _read(self, payload: Payload) -> Payload:
+        """A payload in pinned memory, which the host is about to read."""
+        here = self._to_host(payload)
+        self._touch(here, False)
+        return here
+
+    def _touch(self, payload: Payload, write: bool) -> None:
+        """Tell a checker, if there is one, that the host reads or writes pinned memory."""
+        told = getattr(self.cupy, "mark_host", None)
+        if told is not None and payload.nbytes:
+            told(payload.address, payload.nbytes, write)
 
     def _to_host(self, payload: Payload) -> Payload:
         """A payload in pinned memory, which the host may read."""

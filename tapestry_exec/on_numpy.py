@@ -65,6 +65,10 @@ class NumpyBackend:
     def recorded(self, plan: ShardPlan, host: Mapping[str, Array]) -> None:
         """A run that is kept to be run again at once: none."""
 
+    def forget(self, plan: ShardPlan) -> bool:
+        """Whether a run that failed was being recorded: none is."""
+        return False
+
     def remember(self, plan: ShardPlan, result: Any) -> None:
         """Keep a run to run it again at once: nothing is kept."""
 

@@ -93,6 +93,7 @@ class Backend(Protocol[Device]):
     def check(self, ops: Sequence[Op]) -> None: ...
     def recorded(self, plan: ShardPlan, host: Mapping[str, Array]) -> Recording | None: ...
     def remember(self, plan: ShardPlan, result: Run) -> None: ...
+    def forget(self, plan: ShardPlan) -> bool: ...
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int]) -> Sequence[Device]: ...
     def close(self, devices: Sequence[Device]) -> None: ...
     def place(self, array: Array, regions: Sequence[Region]) -> Payload: ...
@@ -283,17 +284,11 @@ def run(
     engine.check([known[node.op] for node in shard_plan.graph.nodes.values()])
     recording = engine.recorded(shard_plan, host) if trace is None else None
     if recording is None:
-        devices = engine.open(capacity, payloads)
-        if trace is not None:
-            engine.start_clocks()
-        try:
-            result = _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
-        except BaseException:
-            with suppress(Exception):  # what ended the run is what matters
-                engine.close(devices)
-            raise
-        engine.close(devices)
-        engine.remember(shard_plan, result)
+
+        def interpret(devices: Sequence[DeviceMemory]) -> Run:
+            return _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
+
+        result = _issued(shard_plan, engine, (capacity, payloads), trace is not None, interpret)
     else:
         result = _run_again(shard_plan, recording, host)
     _compare_counts(shard_plan, result)
@@ -441,12 +436,12 @@ class _Interpreter:
                 counts.append(len(spans))
             if progress is not None and (isinstance(step, Compute) or k + 1 == total):
                 progress(k + 1, total, node)
-        self._synchronize()
+        self._finish(self.backend.synchronize)
         seconds = perf_counter() - begin
         if spans is not None:
             self.timeline = on_devices(self.timeline, self.backend.times(begin), counts)
         cells = self._fetched()
-        self.backend.arrive()
+        self._finish(self.backend.arrive)
         received = [0] * len(self.devices)
         for (_, dst), nbytes in self.links.items():
             received[dst] += nbytes
@@ -462,10 +457,10 @@ class _Interpreter:
             nbytes_spilled=tuple(self.spilled),
         )
 
-    def _synchronize(self) -> None:
+    def _finish(self, wait: Callable[[], None]) -> None:
         """Wait until the devices have done what the steps put into their queues."""
         try:
-            self.backend.synchronize()
+            wait()
         except Exception as error:
             raise StepFailed(
                 f"work that the steps had put into the devices' queues failed: {type(error).__name__}: {error}; "
@@ -620,6 +615,44 @@ def _assembled(plan: ShardPlan, cells: Sequence[Array]) -> dict[str, Array]:
             arrays[0] if source.direct else np.array(read_view(source.pieces, arrays, source.shape, source.dtype))
         )
     return out
+
+
+def _issued(
+    plan: ShardPlan,
+    engine: Backend[Any],
+    room: tuple[Sequence[int], Sequence[int]],
+    timed: bool,
+    interpret: Callable[[Sequence[DeviceMemory]], Run],
+) -> Run:
+    """Run a plan step by step; what failed while it was recorded runs once more, not recorded."""
+    try:
+        result = _opened(engine, room, timed, interpret)
+    except StepFailed:
+        if not engine.forget(plan):
+            raise
+        result = _opened(engine, room, timed, interpret)
+    engine.remember(plan, result)
+    return result
+
+
+def _opened(
+    engine: Backend[Any],
+    room: tuple[Sequence[int], Sequence[int]],
+    timed: bool,
+    interpret: Callable[[Sequence[DeviceMemory]], Run],
+) -> Run:
+    """Run on devices that are closed in any case."""
+    devices = engine.open(*room)
+    try:
+        if timed:
+            engine.start_clocks()
+        result = interpret(devices)
+    except BaseException:
+        with suppress(Exception):  # what ended the run is what matters
+            engine.close(devices)
+        raise
+    engine.close(devices)
+    return result
 
 
 def _run_again(plan: ShardPlan, recording: Recording, host: Mapping[str, Array]) -> Run:

@@ -292,6 +292,19 @@ def test_what_was_fetched_from_a_graph_stays_when_it_is_launched_again(make: Cal
         np.testing.assert_array_equal(result.outputs["z"], wanted.outputs["z"])
 
 
+def test_a_plan_that_cannot_be_recorded_runs_step_by_step(make: Callable[..., CupyBackend]) -> None:
+    """A gather waits for its indices, to say which is out of range: no graph holds that."""
+    g = Graph()
+    g.output(g.op("gather", g.input("x", (6, 4)), g.input("at", (5,), "int64"), axis=0), "y")
+    p, backend = plan(g, Mesh(2)), make(capture=True)
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        feeds = {"x": rng.standard_normal((6, 4)).astype(np.float32), "at": rng.integers(0, 6, 5)}
+        exactly(p, feeds, backend)
+        assert run(p, feeds, backend=backend).timeline, "its steps were issued one by one"
+    exactly(*moving(2), backend)
+
+
 # -- kernels of users ---------------------------------------------------------------------------------------
 
 
