@@ -48,7 +48,7 @@ def plan(
     mesh : Mesh
     memory : int, optional
         Bytes that a device's arena may have. The fastest plan is checked against it; slower plans that need
-        less memory are not searched.
+        less memory are not searched. Without it, `spilled` makes any plan fit that can fit.
     seed, time_limit : int, float (seconds, 5 by default)
         Of the improving moves, which are made only where a tensor has too many consumers to count them
         jointly, or tables would not fit; `ShardPlan.gap` then says how far the bound is.
@@ -351,5 +351,6 @@ def _check_memory(result: ShardPlan, memory: int) -> None:
     if result.peak_nbytes[device] > memory:
         raise InfeasiblePlan(
             f"device {device} needs {result.peak_nbytes[device]:,} bytes in the fastest plan, {memory:,} are "
-            "allowed; slower plans with less memory are not searched: use more devices or fix operators"
+            "allowed; slower plans with less memory are not searched: use more devices, fix operators, or let idle "
+            "buffers wait in host memory: spilled(plan(graph, mesh), memory), or run(…, memory=…)"
         )
