@@ -71,40 +71,40 @@ def cupy(devices: int = 2, seed: int = 0, *, peers: bool = True, unwritten: bool
     """
     machine = Machine(devices, seed, peers, unwritten)
     made: Any = ModuleType("cupy")
-    cuda = machine.cuda = SimpleNamespace()
-    kinds = (
-        DeviceMemory,
-        UnownedMemory,
-        PooledMemory,
-        MemoryPool,
-        Device,
-        Stream,
-        Event,
-        Graph,
-        RawModule,
-        DeviceArray,
-    )
-    bound = {kind.__name__: type(kind.__name__, (kind,), {"machine": machine}) for kind in kinds}
-    machine.array, machine.pooled = bound["DeviceArray"], bound["PooledMemory"]
-    for name in ("UnownedMemory", "MemoryPool", "Device", "Stream", "Event", "Graph"):
-        setattr(cuda, name, bound[name])
-    cuda.Memory, cuda.MemoryPointer = bound["DeviceMemory"], MemoryPointer
-    _start(machine, cuda)
-    _memory_functions(machine, cuda)
-    cuda.runtime = _runtime(machine)
-    cuda.compiler = SimpleNamespace(CompileException=CompileException)
-    cuda.get_elapsed_time, cuda.is_available = get_elapsed_time, lambda: devices > 0
+    made.cuda = _cuda(machine)
     machine.functions = functions_of(machine, machine.array)
     for name, function in machine.functions.items():
         setattr(made, name, function)
     for name in SAME.split():
         setattr(made, name, getattr(np, name))
-    made.ndarray, made.RawModule, made.cuda = machine.array, bound["RawModule"], cuda
+    made.ndarray, made.RawModule = machine.array, _of(machine, RawModule)
     made.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
-    made.is_available, made.__version__ = cuda.is_available, "14.2.0"
+    made.is_available, made.__version__ = made.cuda.is_available, "14.2.0"
     made.get_default_memory_pool = lambda: machine.pool
     made.mark_block, made.mark_host, made.checker = machine.mark_block, machine.mark_host, machine.checker
     return made
+
+
+def _of(machine: Machine, kind: type) -> Any:
+    """A class whose objects belong to a machine."""
+    return type(kind.__name__, (kind,), {"machine": machine})
+
+
+def _cuda(machine: Machine) -> SimpleNamespace:
+    """The namespace of devices, streams and memory."""
+    cuda = machine.cuda = SimpleNamespace()
+    for kind in (UnownedMemory, MemoryPool, Device, Stream, Event, Graph):
+        setattr(cuda, kind.__name__, _of(machine, kind))
+    cuda.Memory, cuda.MemoryPointer = _of(machine, DeviceMemory), MemoryPointer
+    machine.array, machine.pooled = _of(machine, DeviceArray), _of(machine, PooledMemory)
+    _start(machine, cuda)
+    _memory_functions(machine, cuda)
+    cuda.runtime = SimpleNamespace(
+        **_copies(machine), **_devices(machine), **COPY_KINDS, **CAPTURE_MODES, CUDARuntimeError=CUDARuntimeError
+    )
+    cuda.compiler = SimpleNamespace(CompileException=CompileException)
+    cuda.get_elapsed_time, cuda.is_available = get_elapsed_time, lambda: machine.device_count > 0
+    return cuda
 
 
 def _start(machine: Machine, cuda: Any) -> None:
@@ -146,17 +146,8 @@ def _memory_functions(machine: Machine, cuda: Any) -> None:
     cuda.alloc_pinned_memory = lambda size: pinned(machine, size)
 
 
-def _runtime(machine: Machine) -> SimpleNamespace:
-    """The functions of CUDA's runtime that are called by number and address."""
-
-    def getDeviceCount() -> int:
-        if not machine.device_count:
-            raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
-        return machine.device_count
-
-    def getDeviceProperties(device: int) -> dict[str, Any]:
-        numbers = {"major": 9, "minor": 0, "multiProcessorCount": 2, "warpSize": 32, "maxThreadsPerBlock": 1024}
-        return {"name": b"simulated device", "totalGlobalMem": MEMORY_NBYTES, "sharedMemPerBlock": 49152, **numbers}
+def _copies(machine: Machine) -> dict[str, Any]:
+    """Functions of CUDA's runtime that copy and set bytes, by address."""
 
     def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
         machine.memcpy(dst, src, size, kind, machine.stream(stream))
@@ -176,6 +167,21 @@ def _runtime(machine: Machine) -> SimpleNamespace:
     def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
         memset(machine, ptr, value, size, machine.stream(stream))
 
+    return {function.__name__: function for function in (memcpyAsync, memcpy, memcpyPeerAsync, memsetAsync)}
+
+
+def _devices(machine: Machine) -> dict[str, Any]:
+    """Functions of CUDA's runtime about devices, by number."""
+
+    def getDeviceCount() -> int:
+        if not machine.device_count:
+            raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
+        return machine.device_count
+
+    def getDeviceProperties(device: int) -> dict[str, Any]:
+        numbers = {"major": 9, "minor": 0, "multiProcessorCount": 2, "warpSize": 32, "maxThreadsPerBlock": 1024}
+        return {"name": b"simulated device", "totalGlobalMem": MEMORY_NBYTES, "sharedMemPerBlock": 49152, **numbers}
+
     def deviceCanAccessPeer(device: int, peerDevice: int) -> int:
         return int(machine.may_be_peers and device != peerDevice)
 
@@ -190,15 +196,14 @@ def _runtime(machine: Machine) -> SimpleNamespace:
     def deviceSynchronize() -> None:
         machine.cuda.Device().synchronize()
 
-    given = dict(locals())
-    del given["machine"]
-    return SimpleNamespace(
-        **given,
-        **COPY_KINDS,
-        **CAPTURE_MODES,
-        CUDARuntimeError=CUDARuntimeError,
-        getDevice=lambda: machine.device,
-        memGetInfo=lambda: (MEMORY_NBYTES, MEMORY_NBYTES),
-        driverGetVersion=lambda: 13000,
-        runtimeGetVersion=lambda: 13000,
+    given = (
+        *(getDeviceCount, getDeviceProperties, deviceCanAccessPeer, deviceEnablePeerAccess),
+        *(setDevice, deviceSynchronize),
     )
+    return {
+        **{function.__name__: function for function in given},
+        "getDevice": lambda: machine.device,
+        "memGetInfo": lambda: (MEMORY_NBYTES, MEMORY_NBYTES),
+        "driverGetVersion": lambda: 13000,
+        "runtimeGetVersion": lambda: 13000,
+    }

@@ -218,8 +218,7 @@ def functions_of(machine: Machine, array: type[DeviceArray]) -> dict[str, Any]:
     for line in WAITING:
         name, signature = signature_of(line)
         found[name] = _waiting(machine, name, signature)
-    found |= _special(machine, array, found)
-    return found
+    return found | _making(machine, array) | _writing(machine, array)
 
 
 def _numpy_function(machine: Machine, name: str) -> Callable[..., Any]:
@@ -282,8 +281,8 @@ def _waiting(machine: Machine, name: str, signature: inspect.Signature) -> Calla
     return call
 
 
-def _special(machine: Machine, array: type[DeviceArray], functions: dict[str, Any]) -> dict[str, Any]:
-    """Functions that are no single function of NumPy."""
+def _making(machine: Machine, array: type[DeviceArray]) -> dict[str, Any]:
+    """Functions that make arrays without computing, and those to and from the host."""
 
     def empty(shape: Any, dtype: Any = float, order: str = "C") -> DeviceArray:
         return array(shape, dtype, order=order)
@@ -323,6 +322,13 @@ def _special(machine: Machine, array: type[DeviceArray], functions: dict[str, An
             return a.get(stream, order, out, blocking)
         return np.asarray(a)
 
+    made = empty, empty_like, asarray, array_, ascontiguousarray, asnumpy
+    return {function.__name__.rstrip("_"): function for function in made}
+
+
+def _writing(machine: Machine, array: type[DeviceArray]) -> dict[str, Any]:
+    """Functions that write into an array, and those of dtypes."""
+
     def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = None) -> None:
         if isinstance(src, np.ndarray):
             if src.size != 1:
@@ -361,18 +367,7 @@ def _special(machine: Machine, array: type[DeviceArray], functions: dict[str, An
     def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Any:
         return x.astype(dtype, copy=copy)
 
-    return {
-        "empty": empty,
-        "empty_like": empty_like,
-        "asarray": asarray,
-        "array": array_,
-        "ascontiguousarray": ascontiguousarray,
-        "asnumpy": asnumpy,
-        "copyto": copyto,
-        "put_along_axis": put_along_axis,
-        "result_type": result_type,
-        "astype": astype,
-    }
+    return {function.__name__: function for function in (copyto, put_along_axis, result_type, astype)}
 
 
 def as_strided(x: DeviceArray, shape: Any = None, strides: Any = None) -> DeviceArray:
