@@ -2,7 +2,8 @@
 
 from tapestry_exec.check import InvalidPlan, check_plan
 from tapestry_exec.evaluate import DIFFERENCE_BOUND, difference, evaluate
-from tapestry_exec.on_cupy import BackendUnavailable, CupyBackend, KernelError, NoDevicePath, RawKernel
+from tapestry_exec.gpus import KernelError, RawKernel
+from tapestry_exec.on_cupy import BackendUnavailable, CupyBackend, NoDevicePath
 from tapestry_exec.on_numpy import NumpyBackend
 from tapestry_exec.on_simulated import SimulatedBackend
 from tapestry_exec.run import (

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from tapestry_exec import CupyBackend, kernels, run, simulated
+from tapestry_exec.gpus import Gpu
 from tapestry_exec.kernels import Convolving, Launch
-from tapestry_exec.on_cupy import Gpu
 from tapestry_exec.strided import packed, unpacked
 from tapestry_plan import Graph, Mesh, plan
 from tapestry_sets import Region
@@ -71,7 +71,7 @@ class Bench:
     def __init__(self, cupy: Any, sizes: Sizes) -> None:
         self.cupy, self.sizes = cupy, sizes
         self.backend = CupyBackend(cupy=cupy)
-        self.gpu = Gpu(self.backend, 0)
+        self.gpu = Gpu(cupy, 0)
         self.gpu.prepare(())
 
     def launch(self, launches: Iterable[Launch]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tapestry_exec import simulated
-from tapestry_exec.on_cupy import States
+from tapestry_exec.cupy_device import States
 from tapestry_exec.ordering import OrderingFault
 from tapestry_exec.simulated_machine import CUDARuntimeError
 from tapestry_plan import BUILTIN_OPS, MONOIDS, Op, Shard, merged

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tapestry_exec import CupyBackend, device_paths, kernels, on_cupy, run, simulated
+from tapestry_exec import CupyBackend, device_paths, gpus, kernels, run, simulated
 from tapestry_exec.device_paths import is_direct_faster, merging
 from tapestry_plan import (
     BUILTIN_OPS,
@@ -60,13 +60,13 @@ def make(request: pytest.FixtureRequest) -> Callable[..., CupyBackend]:
 def entries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the kernels that were launched."""
     found: list[str] = []
-    function = on_cupy.Gpu.function
+    function = gpus.Gpu.function
 
-    def noted(self: on_cupy.Gpu, entry: str, *given: Any) -> Any:
+    def noted(self: gpus.Gpu, entry: str, *given: Any) -> Any:
         found.append(entry)
         return function(self, entry, *given)
 
-    monkeypatch.setattr(on_cupy.Gpu, "function", noted)
+    monkeypatch.setattr(gpus.Gpu, "function", noted)
     return found
 
 

@@ -20,14 +20,16 @@ from tapestry_exec import (
     NumpyBackend,
     RawKernel,
     StepFailed,
+    cupy_device,
     lanes,
-    on_cupy,
+    payloads,
     run,
     simulated,
 )
 from tapestry_exec.ordering import OrderingFault
 from tapestry_plan import (
     BUILTIN_OPS,
+    HOST,
     Graph,
     Mesh,
     ShardPlan,
@@ -41,7 +43,7 @@ from tapestry_plan import (
     relu,
     uniform,
 )
-from tapestry_sets import pad
+from tapestry_sets import Region, pad
 from tests.cutting import Case, close
 from tests.exec.test_operators_sharded import FIRST, graph_of
 from tests.exec.test_trace import Trace, halos
@@ -127,7 +129,7 @@ def test_large_blocks_are_moved_as_they_lie(make: Callable[..., CupyBackend]) ->
     g.output(matmul(y, y), "z")
     names = [node.name for node in g.order()]
     p = plan(g, Mesh(2), fix={name: {node_axis(g, name): 2} for name in names}, placement="single")
-    assert p.nbytes_moved >= on_cupy.DIRECT_NBYTES
+    assert p.nbytes_moved >= cupy_device.DIRECT_NBYTES
     feeds = {"x": np.random.default_rng(1).integers(-3, 4, (256, 256)).astype(np.float32)}
     exactly(p, feeds, make())
 
@@ -357,14 +359,14 @@ def forgetful(self: lanes.Ground, start: int, stop: int) -> list[Any]:
     return []
 
 
-def without_sync(self: on_cupy.Pinned, size: int, dtype: Any) -> on_cupy.Payload:
+def without_sync(self: payloads.Pinned, size: int, dtype: Any) -> payloads.Payload:
     nbytes = size * dtype.itemsize
     slot = self._ring.take(nbytes)
-    return on_cupy.Payload(
+    return payloads.Payload(
         self._memory.ptr + slot.offset,
         nbytes,
         dtype,
-        on_cupy.HOST,
+        HOST,
         slot.uses,
         self._bytes[slot.offset : slot.offset + nbytes].view(dtype),
     )
@@ -375,7 +377,7 @@ def without_sync(self: on_cupy.Pinned, size: int, dtype: Any) -> on_cupy.Payload
     [
         (lanes.Lane, "after", no_wait),
         (lanes.Ground, "take", forgetful),
-        (on_cupy.Pinned, "take", without_sync),
+        (payloads.Pinned, "take", without_sync),
         (lanes.Uses, "read", lambda self, mark: None),
         (lanes.Uses, "wrote", lambda self, mark: None),
     ],
@@ -384,7 +386,7 @@ def without_sync(self: on_cupy.Pinned, size: int, dtype: Any) -> on_cupy.Payload
 def test_a_missing_wait_is_found(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, fault: Any) -> None:
     p, feeds = faulty()
     run(p, feeds, backend=make_simulated())
-    monkeypatch.setattr(on_cupy, "RING_NBYTES", 0)
+    monkeypatch.setattr(payloads, "RING_NBYTES", 0)
     run(p, feeds, backend=make_simulated())
     monkeypatch.setattr(place, name, fault)
     with pytest.raises((StepFailed, OrderingFault)) as raised:
@@ -421,7 +423,7 @@ def test_the_memory_of_freed_buffers_is_not_used() -> None:
     device.free(buffer)
     device._blocks[buffer.id] = block
     with pytest.raises(OrderingFault, match=r"freed|not live|no live"):
-        device.pack(buffer, (on_cupy.Region.full(buffer.shape, buffer.start),))
+        device.pack(buffer, (Region.full(buffer.shape, buffer.start),))
 
 
 # -- wrong input --------------------------------------------------------------------------------------------

@@ -258,7 +258,10 @@ def test_too_little_memory_is_found_before_the_run() -> None:
         ({"inputs": [np.ones(3)]}, "inputs is list; it must map names to arrays"),
         ({"inputs": None}, "inputs is NoneType; it must map names"),
         ({"constants": [1]}, "constants is list; it must map names to arrays"),
-        ({"backend": 3}, r"run: backend is int; it must be a Backend or one of the names \['cupy', 'numpy', 'simulated'\]"),
+        (
+            {"backend": 3},
+            r"run: backend is int; it must be a Backend or one of the names \['cupy', 'numpy', 'simulated'\]",
+        ),
         ({"progress": True}, "run: progress is bool; it must be a function"),
         ({"memory": "16GB"}, "run: memory is str; it must be a number of bytes"),
         ({"memory": True}, "run: memory is bool; it must be a number of bytes"),
