@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 
 from tapestry_exec import CupyBackend, kernels, run, simulated
+from tapestry_exec.device_paths import is_direct_faster
 from tapestry_exec.gpus import Gpu
 from tapestry_exec.kernels import Convolving, Launch
 from tapestry_exec.strided import packed, unpacked
-from tapestry_plan import Graph, Mesh, plan
+from tapestry_plan import Correlation, Graph, Mesh, plan
 from tapestry_sets import Region
 
 RESULTS = Path(__file__).resolve().parent / "results" / "bench_gpu.md"
@@ -223,27 +224,41 @@ def epilogues(bench: Bench) -> Iterator[Row]:
 
 
 def convolutions(bench: Bench) -> Iterator[Row]:
-    """Direct convolution against windows and a matrix product."""
+    """What the rule takes, the direct kernel or windows and a matrix product, against what it leaves."""
     cupy, c, n = bench.cupy, bench.sizes.channels, bench.sizes.pixels
-    for name, groups, width in (("all channels", 1, c), ("channel by channel", c, 1)):
-        per = c // groups
-        x = cupy.ones((1, c, n + 2, n + 2), np.float32)
-        w, out = cupy.ones((groups * width, per, 3, 3), np.float32), cupy.empty((1, groups * width, n, n), np.float32)
+    for side, groups, width in ((1, 1, c), (3, 1, c), (7, 1, c), (3, c, 1)):
+        per, halo = c // groups, side - 1
+        x = cupy.ones((1, c, n + halo, n + halo), np.float32)
+        w = cupy.ones((groups * width, per, side, side), np.float32)
+        out = cupy.empty((1, groups * width, n, n), np.float32)
         steps = [tuple(s // 4 for s in array.strides) for array in (x, w, out)]
-        work = Convolving("float32", 1, groups, per, width, (n, n), (3, 3), (1, 1), (1, 1), *steps)
+        work = Convolving("float32", 1, groups, per, width, (n, n), (side, side), (1, 1), (1, 1), *steps)
         direct = kernels.convolutions(work, out.data.ptr, x.data.ptr, w.data.ptr)
 
-        def by_product(x: Any = x, w: Any = w, out: Any = out, groups: int = groups, per: int = per) -> None:
-            s = x.strides
+        def by_product(x: Any = x, w: Any = w, out: Any = out, groups: int = groups, side: int = side) -> None:
+            (_, channels, *_), s = x.shape, x.strides
+            per = channels // groups
             windows = cupy.lib.stride_tricks.as_strided(
-                x, (groups, per, 3, 3, n, n), (per * s[1], s[1], *s[2:], *s[2:])
+                x, (groups, per, side, side, n, n), (per * s[1], s[1], *s[2:], *s[2:])
             )
-            columns = cupy.ascontiguousarray(windows).reshape(groups, per * 9, n * n)
-            made = cupy.matmul(w.reshape(groups, -1, per * 9), columns)
-            out[...] = made.reshape(out.shape)
+            columns = cupy.ascontiguousarray(windows).reshape(groups, -1, n * n)
+            out[...] = cupy.matmul(w.reshape(groups, -1, per * side * side), columns).reshape(out.shape)
 
-        ours, peer = bench.seconds(lambda k=direct: bench.launch(k), by_product)
-        yield Row(f"convolution 3×3, {c} channels, {n}², {name}", ours, peer, peer / ours, 1, "windows + matmul")
+        form = Correlation(
+            0, 1, None, (1, 1), (1, 1), tuple(((g * width, (g + 1) * width), g * per) for g in range(groups)), side > 1
+        )
+        is_direct = is_direct_faster(form, "float32", out.shape, w.shape, False)
+        one, two = bench.seconds(lambda k=direct: bench.launch(k), by_product)
+        ours, peer = (one, two) if is_direct else (two, one)
+        taken = "the direct kernel" if is_direct else "the product"
+        yield Row(
+            f"convolution {side}×{side}, {c} channels, {groups} groups, {n}²",
+            ours,
+            peer,
+            peer / ours,
+            1,
+            f"{taken} is taken",
+        )
 
 
 # --------------------------------------------------------------------------------------------------- whole plans
@@ -275,7 +290,7 @@ TABLES: tuple[tuple[str, str, Callable[[Bench], Iterator[Row]]], ...] = (
     ("Regions", "a copy from device to device", gathers),
     ("Copies beside work", "one after the other", overlaps),
     ("Epilogues", "CuPy's operators", epilogues),
-    ("Convolutions", "windows and a product", convolutions),
+    ("Convolutions", "the other way", convolutions),
     ("Launches", "step by step", captured),
 )
 
