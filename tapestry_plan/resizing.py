@@ -121,14 +121,15 @@ def _resize_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard:
     assert extents is not None and box is not None, "the signature of resize says where its tensor ends"
     made = inputs[0]
     for k, (n, place) in enumerate(zip(extents, _places_of(extents, shard.attrs), strict=True)):
-        o = np.arange(*shard.range(f"i{k}"))
+        begin, end = shard.range(f"i{k}")
+        o = xp.arange(begin, end)  # computed where they are used, the cells' numbers need not be brought there
         first = _first_cells(o, place, shard.attrs)
-        share = _weights(o, place) if shard.attrs["mode"] == "linear" else np.zeros(len(o))
-        one, two = (cells.clip(0, n - 1) - box.start[k] for cells in (first, first + (share != 0)))
-        lower = xp.take(made, xp.asarray(one), axis=k)
-        if share.any():
-            column = xp.asarray(share.astype(out.dtype)).reshape(-1, *(1,) * (out.ndim - k - 1))
-            lower = lower + (xp.take(made, xp.asarray(two), axis=k) - lower) * column
+        lower = xp.take(made, first.clip(0, n - 1) - box.start[k], axis=k)
+        if shard.attrs["mode"] == "linear" and _weights(np.arange(begin, end), place).any():
+            share = _weights(o, place)
+            second = (first + (share != 0)).clip(0, n - 1) - box.start[k]
+            column = share.astype(out.dtype).reshape(-1, *(1,) * (out.ndim - k - 1))
+            lower = lower + (xp.take(made, second, axis=k) - lower) * column
         made = lower
     out[...] = made
 

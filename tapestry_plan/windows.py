@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import Any
 
@@ -180,9 +180,10 @@ def _average_pool_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], 
         xp.divide(out, out.dtype.type(prod(int(c[0]) for c in counts)), out=out)
         return
     for axis, count in enumerate(counts):
-        shape = [1] * len(counts)
-        shape[axis] = -1
-        xp.divide(out, xp.asarray(count.astype(out.dtype)).reshape(shape), out=out)
+        ends = [0, *(np.flatnonzero(np.diff(count)) + 1).tolist(), len(count)]
+        for begin, end in pairwise(ends):  # cells of one count at a time: the counts need no array on the device
+            part = out[(..., slice(begin, end), *(slice(None),) * (len(counts) - axis - 1))]
+            xp.divide(part, out.dtype.type(count[begin]), out=part)
 
 
 def _fold_windows(fold: Any, x: Any, out: Any, shard: Shard) -> None:
