@@ -67,10 +67,11 @@ def plan(
         those a point of whose index space reads or writes several cells, such as a softmax, whose shards are whole
         rows; with names, as in ``["exp_sum"]``, the operators that list expansions of these names; with False none.
         What an expansion builds may be expanded in turn. A plan whose operators were expanded is of the rewritten
-        graph, and takes less time, or the same time with fewer bytes, than any plan of the graph as given;
+        graph, and takes less time, or the same time with fewer bytes, than the plan of the graph as given;
         `ShardPlan.expansions` says what was compared, and `ShardPlan.derivation` how the graph was rewritten.
-        Operators in `fix` or `forbid` are not expanded, nor is one into a view whose layout is asked for. The work
-        grows with the number of operators, not with that of the graphs that they make.
+        Operators in `fix` or `forbid` are not expanded, nor is one into a view whose layout is asked for. What
+        stands for an operator runs where the operator would. The work grows with the number of operators, not with
+        that of the graphs that they make.
 
     Returns
     -------
