@@ -7,6 +7,7 @@ runs, which is always right. The same holds for merges of partial results. No op
 - A product of matrices with a bias or an activation is cuBLAS's product and then one pass of the epilogue.
 - A convolution is direct, from the block that holds the halo, where `is_direct_faster` says so from sizes alone.
 - Random cells are Philox's words; uniform ones are written at once.
+- A scatter puts its updates into each cell one after the other, in one launch and without atomic operations.
 - Partial results of plain monoids are merged in one pass over the cells, in a row or in a tree.
 
 Run on the CPU and compiled for GPUs, but not yet run on a GPU.
@@ -21,8 +22,8 @@ from typing import Any, assert_never
 import numpy as np
 
 from tapestry_exec import kernels
-from tapestry_exec.kernels import Convolving, Launch
-from tapestry_plan import Activation, Addition, Correlation, Form, MatrixProduct, Monoid, RandomCells
+from tapestry_exec.kernels import Convolving, Launch, Strided
+from tapestry_plan import Activation, Addition, Correlation, Form, MatrixProduct, Monoid, RandomCells, Scatter
 
 Ints = tuple[int, ...]
 Launcher = Callable[[Iterable[Launch]], None]
@@ -58,6 +59,8 @@ def way_of(form: Form | None, inputs: Sequence[Any], outputs: Sequence[Any]) -> 
             return _correlation(form, inputs, outputs[0])
         case RandomCells():
             return _random(form, inputs, outputs)
+        case Scatter():
+            return _scatter(form, inputs, outputs[0])
     assert_never(form)
 
 
@@ -230,6 +233,35 @@ def _random(form: RandomCells, inputs: Sequence[Any], outputs: Sequence[Any]) ->
         form.finish(cupy, words, inputs, outputs)
 
     return run
+
+
+# ----------------------------------------------------------------------------------------------------- scatters
+
+
+def _scatter(form: Scatter, inputs: Sequence[Any], out: Any) -> Way | None:
+    dtype, size = out.dtype.name, out.dtype.itemsize
+    if form.function not in (*kernels.MERGES, "replace") or dtype not in kernels.DTYPES or not out.size:
+        return None
+
+    def run(cupy: Any, launch: Launcher) -> None:
+        out[...] = inputs[0]
+        cells, updates = form.prepare(cupy, inputs)
+        at = cupy.zeros((), np.int64)
+        for cell, axis in zip(cells, form.named, strict=True):
+            at = at + cell.astype(np.int64) * (out.strides[axis] // size)
+        lanes = [n for k, n in enumerate(updates.shape) if k != form.turn]
+        steps = tuple(step // size for k, step in enumerate(out.strides) if k not in form.named)
+        places = (_turning(array, form.turn) for array in (cupy.broadcast_to(at, updates.shape), updates))
+        turns = updates.shape[form.turn]
+        launch(kernels.scatters(form.function, dtype, turns, tuple(lanes), Strided(out.data.ptr, steps), *places))
+
+    return run
+
+
+def _turning(array: Any, turn: int) -> Strided:
+    steps = list(_steps(array))
+    step = steps.pop(turn)
+    return Strided(array.data.ptr, tuple(steps), step)
 
 
 # ------------------------------------------------------------------------------------------------------ merges

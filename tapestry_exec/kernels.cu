@@ -154,7 +154,7 @@ COPIES_OF(16, Pair)
 // maximum give a NaN if there is one. Of two zeros that differ in sign alone they give the first. Integers with and
 // without a sign differ in minimum and maximum alone; truth values are merged as int8, by the logical functions.
 
-enum { ADD, MULTIPLY, MINIMUM, MAXIMUM, LOGICAL_OR, LOGICAL_AND, UNSIGNED_MINIMUM, UNSIGNED_MAXIMUM };
+enum { ADD, MULTIPLY, MINIMUM, MAXIMUM, LOGICAL_OR, LOGICAL_AND, UNSIGNED_MINIMUM, UNSIGNED_MAXIMUM, REPLACE };
 
 struct Half {
   u16 bits;
@@ -275,35 +275,6 @@ __device__ inline T merged(u32 op, T a, T b) {
   DO(float32, float)   \
   DO(float64, double)
 
-// -------------------------------------------------------------------------------------------- accumulation
-
-// dst = op(dst, src). The host sees to it that one launch touches each target cell once.
-template <class T>
-__device__ inline void accumulate_cells(const Batch& batch, T* dst, const T* src, u32 op) {
-  for (u32 tile = blockIdx.x; tile < batch.tiles; tile += gridDim.x) {
-    Places at;
-    locate(batch, tile, at);
-    T held[CELLS], was[CELLS];
-#pragma unroll
-    for (int k = 0; k < CELLS; ++k)
-      if (at.live[k]) {
-        held[k] = src[at.src[k]];
-        was[k] = dst[at.dst[k]];
-      }
-#pragma unroll
-    for (int k = 0; k < CELLS; ++k)
-      if (at.live[k]) dst[at.dst[k]] = merged(op, was[k], held[k]);
-  }
-}
-
-#define ACCUMULATION_OF(DTYPE, T)                                                                                 \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                           \
-      accumulate_##DTYPE(const __grid_constant__ Batch batch, T* dst, const T* src, u32 op) {                     \
-    accumulate_cells<T>(batch, dst, src, op);                                                                     \
-  }
-
-EACH_DTYPE(ACCUMULATION_OF)
-
 // --------------------------------------------------------------------------------------------- fixed trees
 
 enum {
@@ -332,6 +303,20 @@ __device__ inline i64 offset_of(const Part& part, const u32* index, u32 rank) {
   for (u32 d = 0; d < RANK; ++d)
     if (d < rank) offset += (i64)index[d] * part.strides[d];
   return offset;
+}
+
+template <class Work>
+__device__ inline void index_of(const Work& w, u32 n, u32* index) {
+  u32 rest = n;
+#pragma unroll
+  for (u32 d = 0; d < RANK; ++d) {
+    index[d] = rest;
+    if (d + 1 < w.rank) {
+      const u32 quotient = divided(rest, w.magics[d], w.shifts[d]);
+      index[d] = rest - quotient * w.extents[d];
+      rest = quotient;
+    }
+  }
 }
 
 // The tree that merges groups of `fan_in` neighbours level by level, grown from the left: level l holds the group
@@ -407,16 +392,8 @@ __device__ inline T in_a_tree(const Merge& m, u32 op, const u32* index) {
 template <class T>
 __device__ inline void merge_cells(const Merge& m, u32 op) {
   for (u32 n = blockIdx.x * THREADS + threadIdx.x; n < m.total; n += gridDim.x * THREADS) {
-    u32 index[RANK], rest = n;
-#pragma unroll
-    for (u32 d = 0; d < RANK; ++d) {
-      index[d] = rest;
-      if (d + 1 < m.rank) {
-        const u32 quotient = divided(rest, m.magics[d], m.shifts[d]);
-        index[d] = rest - quotient * m.extents[d];
-        rest = quotient;
-      }
-    }
+    u32 index[RANK];
+    index_of(m, n, index);
     const T x = m.fan_in >= m.parts ? in_a_row<T>(m, op, index) : in_a_tree<T>(m, op, index);
     ((T*)m.out.address)[offset_of(m.out, index, m.rank)] = x;
   }
@@ -429,6 +406,55 @@ __device__ inline void merge_cells(const Merge& m, u32 op) {
   }
 
 EACH_DTYPE(MERGE_OF)
+
+// --------------------------------------------------------------------------------- scatters in a fixed order
+
+// Turn k of lane l puts updates[k, l] into the cell at[k, l] of what lane l writes; two lanes write no cell alike. The
+// turns of one cell go in their order, by one thread: the threads of a lane share its cells out among themselves, in
+// 2^bits parts, and each walks through all turns. Offsets in cells; dimension 0 of the lanes is the innermost.
+struct Scatter {
+  Part out, at, updates;
+  i64 at_turn, updates_turn;
+  u32 extents[RANK], magics[RANK], shifts[RANK];
+  u32 total, rank, turns, bits;
+};
+
+__device__ inline u32 share_of(i64 cell, u32 bits) { return (u32)((u64)((u32)cell * 2654435761u) << bits >> 32); }
+
+template <class T>
+__device__ inline void scatter_lane(const Scatter& s, u32 op, T* out, const i64* at, const T* updates) {
+  for (u32 first = 0; first < s.turns; first += AHEAD) {
+    i64 cells[AHEAD];
+#pragma unroll
+    for (u32 k = 0; k < AHEAD; ++k)
+      if (first + k < s.turns) cells[k] = at[(i64)(first + k) * s.at_turn];
+#pragma unroll
+    for (u32 k = 0; k < AHEAD; ++k)
+      if (first + k < s.turns && share_of(cells[k], s.bits) == blockIdx.y) {
+        const T x = updates[(i64)(first + k) * s.updates_turn];
+        out[cells[k]] = op == REPLACE ? x : merged(op, out[cells[k]], x);
+      }
+  }
+}
+
+template <class T>
+__device__ inline void scatter_cells(const Scatter& s, u32 op) {
+  for (u32 n = blockIdx.x * THREADS + threadIdx.x; n < s.total; n += gridDim.x * THREADS) {
+    u32 index[RANK];
+    index_of(s, n, index);
+    scatter_lane<T>(s, op, (T*)s.out.address + offset_of(s.out, index, s.rank),
+                    (const i64*)s.at.address + offset_of(s.at, index, s.rank),
+                    (const T*)s.updates.address + offset_of(s.updates, index, s.rank));
+  }
+}
+
+#define SCATTER_OF(DTYPE, T)                                                                                      \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                           \
+      scatter_##DTYPE(const __grid_constant__ Scatter work, u32 op) {                                             \
+    scatter_cells<T>(work, op);                                                                                   \
+  }
+
+EACH_DTYPE(SCATTER_OF)
 
 // ------------------------------------------------------------------------------------------------ epilogue
 
@@ -794,6 +820,19 @@ extern "C" __global__ void layout(u64* out) {
       PLACE(Merge, parts),
       PLACE(Merge, fan_in),
       PLACE(Merge, from),
+      sizeof(Scatter),
+      PLACE(Scatter, out),
+      PLACE(Scatter, at),
+      PLACE(Scatter, updates),
+      PLACE(Scatter, at_turn),
+      PLACE(Scatter, updates_turn),
+      PLACE(Scatter, extents),
+      PLACE(Scatter, magics),
+      PLACE(Scatter, shifts),
+      PLACE(Scatter, total),
+      PLACE(Scatter, rank),
+      PLACE(Scatter, turns),
+      PLACE(Scatter, bits),
       sizeof(Convolution),
       PLACE(Convolution, x_strides),
       PLACE(Convolution, w_strides),

@@ -49,8 +49,10 @@ DTYPES = (
     *("float16", "float32", "float64"),
 )
 """Dtypes that cells are merged in."""
-MOST_ROUNDS = 1 << 12
-"""Launches, one after the other, that one accumulation may take."""
+REPLACE = 8
+"""The number of the function that puts the second value in the place of the first."""
+SCATTER_THREADS, MOST_SHARES = 1 << 16, 256
+"""Threads that a scatter should have at least, and parts of a lane at most: each walks through all updates."""
 ACTIVATIONS = "none", "relu", "sigmoid", "tanh", "gelu"
 """Functions that end an epilogue, in the kernels' order."""
 LANES = {"float32": 4, "float64": 2}
@@ -109,6 +111,23 @@ MERGE = np.dtype(
     ],
     align=True,
 )
+SCATTER = np.dtype(
+    [
+        ("out", PART),
+        ("at", PART),
+        ("updates", PART),
+        ("at_turn", np.int64),
+        ("updates_turn", np.int64),
+        ("extents", np.uint32, (RANK,)),
+        ("magics", np.uint32, (RANK,)),
+        ("shifts", np.uint32, (RANK,)),
+        ("total", np.uint32),
+        ("rank", np.uint32),
+        ("turns", np.uint32),
+        ("bits", np.uint32),
+    ],
+    align=True,
+)
 CONVOLUTION = np.dtype(
     [
         ("x_strides", np.int64, (5,)),
@@ -144,7 +163,7 @@ WORDS = np.dtype(
     ],
     align=True,
 )
-STRUCTS = GUARD, TRANSFER, BATCH, PART, MERGE, CONVOLUTION, WORDS
+STRUCTS = GUARD, TRANSFER, BATCH, PART, MERGE, SCATTER, CONVOLUTION, WORDS
 """What is passed by value, in the order in which the kernel `layout` tells of it."""
 
 
@@ -327,91 +346,7 @@ def _in_units(transfer: Transfer, every: int, has_source: bool) -> Transfer:
     )
 
 
-# --------------------------------------------------------------------------------------------- accumulation
-
-
-def accumulations(transfers: Sequence[Transfer], function: str, dtype: str, src: int, dst: int) -> list[Launch]:
-    """Launches of ``dst = function(dst, src)`` along strided copies, cell by cell in a fixed order.
-
-    The order is that of `transfers`, and of each one's index, row-major, as of ``function.at``: target strides may be
-    0 or less than the cells of other dimensions reach. Launches follow each other in one stream.
-
-    Parameters
-    ----------
-    transfers : sequence of Transfer
-    function : str
-        One of `MERGES`.
-    dtype : str
-        One of `DTYPES`, of both arrays.
-    src, dst : int
-        Addresses.
-
-    Returns
-    -------
-    list of Launch
-
-    Raises
-    ------
-    ValueError
-        For an unknown function or dtype, addresses that are no multiples of the dtype's size, or an order that takes
-        more than `MOST_ROUNDS` launches.
-
-    Examples
-    --------
-    >>> row = Transfer((3, 64), 0, (64, 1), 0, (0, 1))
-    >>> [one.entry for one in accumulations([row], "add", "float32", 0, 4096)]
-    ['accumulate_float32', 'accumulate_float32', 'accumulate_float32']
-    """
-    cell, code = _merging(function, dtype)
-    _check_addresses("accumulations", np.dtype(dtype).itemsize, (src, dst))
-    grid_of = [(batch, min(int(batch["tiles"]), MOST_BLOCKS)) for batch in _accumulated(tuple(transfers))]
-    tail = np.uint64(dst), np.uint64(src), np.uint32(code)
-    return [Launch(f"accumulate_{cell}", (blocks, 1, 1), (THREADS, 1, 1), (batch, *tail)) for batch, blocks in grid_of]
-
-
-@lru_cache(maxsize=KEPT)
-def _accumulated(transfers: tuple[Transfer, ...]) -> tuple[Struct, ...]:
-    found: list[Struct] = []
-    for transfer in transfers:
-        _check(transfer, False)
-        for part in _rounds(transfer):
-            found += _batches(normal_forms(part))
-    return tuple(found)
-
-
-def _rounds(transfer: Transfer) -> Iterator[Transfer]:
-    """Parts, one after the other, none of which writes a cell twice.
-
-    Counted out are the dimensions along which the target stands still, and of the others the outermost ones, until
-    the rest touches each cell once. The cells of a part then add to different targets; what one target gets comes
-    in the order of the whole index, since the counted indices alone tell its contributions apart.
-    """
-    moving = [k for k, n in enumerate(transfer.dims) if n > 1 and transfer.dst_strides[k]]
-    while not _is_injective([(abs(transfer.dst_strides[k]), transfer.dims[k]) for k in moving]):
-        moving = moving[1:]
-    counted = [k for k, n in enumerate(transfer.dims) if n != 1 and k not in moving]
-    rounds = prod(transfer.dims[k] for k in counted)
-    if rounds > MOST_ROUNDS:
-        raise ValueError(
-            f"accumulations: {transfer} adds {rounds} times to one cell after the other, in as many launches; at most "
-            f"{MOST_ROUNDS} are made: reduce the source first"
-        )
-    nest = Nest.of(transfer)
-    for index in np.ndindex(*(transfer.dims[k] for k in counted)):
-        part = nest
-        for k, i in zip(counted, index, strict=True):
-            part = part.cut(k, i, 1)
-        yield part.transfer()
-
-
-def _is_injective(steps: Sequence[tuple[int, int]]) -> bool:
-    """Whether each stride passes over what the smaller ones reach: enough for distinct cells."""
-    reach = 0
-    for stride, n in sorted(steps):
-        if stride <= reach:
-            return False
-        reach += stride * (n - 1)
-    return True
+# ------------------------------------------------------------------------------------------------------- merges
 
 
 def _merging(function: str, dtype: str) -> tuple[str, int]:
@@ -432,9 +367,6 @@ def _check_addresses(what: str, unit: int, addresses: Iterable[int]) -> None:
     for address in addresses:
         if address % unit:
             raise ValueError(f"{what}: the address {address} must be a multiple of {unit}, the size of a cell")
-
-
-# ------------------------------------------------------------------------------------------------------- merges
 
 
 def merges(
@@ -526,6 +458,105 @@ def _set_index(work: Struct, dims: Ints) -> None:
     work["magics"] = _innermost_first([magic for magic, _ in divisors])
     work["shifts"] = _innermost_first([shift for _, shift in divisors])
     work["total"], work["rank"] = prod(dims), len(dims)
+
+
+# ------------------------------------------------------------------------------------ scatters in a fixed order
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """Cells of an array on a device: the address at index 0, and strides in cells: of the turns, and of the lanes.
+
+    Parameters
+    ----------
+    address : int
+    strides : tuple of int
+        One for each axis of the lanes.
+    turn : int
+        From one turn to the next.
+    """
+
+    address: int
+    strides: Ints
+    turn: int = 0
+
+
+def scatters(
+    function: str, dtype: str, turns: int, lanes: Ints, out: Strided, at: Strided, updates: Strided
+) -> list[Launch]:
+    """Launches of ``out[at[k, l], l] = function(out[at[k, l], l], updates[k, l])`` for each lane l, k by k.
+
+    Each cell gets its updates in their order, however many there are: the result is one, without atomic operations.
+
+    Parameters
+    ----------
+    function : str
+        One of `MERGES`, or "replace".
+    dtype : str
+        One of `DTYPES`, of `out` and `updates`; `at` holds int64.
+    turns : int
+    lanes : tuple of int
+        Extents. Two lanes never write one cell.
+    out, at, updates : Strided
+        `at` counts cells of `out` from the lane's own.
+
+    Returns
+    -------
+    list of Launch
+        Empty where there are no updates.
+
+    Raises
+    ------
+    ValueError
+        For an unknown function or dtype, a wrong address or wrong strides, or 2³¹ turns.
+
+    Examples
+    --------
+    >>> rows, at = Strided(0, (1,)), Strided(4096, (0,), 1)
+    >>> [(one.entry, one.grid) for one in scatters("add", "float32", 100, (768,), rows, at, Strided(8192, (1,), 768))]
+    [('scatter_float32', (3, 64, 1))]
+    """
+    cell, code = (_merging("add", dtype)[0], REPLACE) if function == "replace" else _merging(function, dtype)
+    size = np.dtype(dtype).itemsize
+    _check_addresses("scatters", size, (out.address, updates.address))
+    _check_addresses("scatters", 8, (at.address,))
+    if turns >= MOST_CELLS or {len(out.strides), len(at.strides), len(updates.strides)} != {len(lanes)}:
+        raise ValueError(
+            f"scatters: {turns} turns of lanes {lanes} with {out}, {at}, {updates}: wrong strides or turns"
+        )
+    launches = []
+    for struct, offsets in _scatter_structs(turns, lanes, out.strides, at.strides, updates.strides):
+        work = struct.copy()
+        work["at_turn"], work["updates_turn"] = at.turn, updates.turn
+        moves = zip((out, at, updates), offsets, (size, 8, size), strict=True)
+        work["out"]["address"], work["at"]["address"], work["updates"]["address"] = (
+            place.address + n * each for place, n, each in moves
+        )
+        grid = min(-(-int(work["total"]) // THREADS), MOST_BLOCKS), 1 << int(work["bits"]), 1
+        launches.append(Launch(f"scatter_{cell}", grid, (THREADS, 1, 1), (work, np.uint32(code))))
+    return launches
+
+
+@lru_cache(maxsize=KEPT)
+def _scatter_structs(turns: int, lanes: Ints, *strides: Ints) -> tuple[tuple[Struct, Ints], ...]:
+    """Structs but for addresses and turns, and the cells by which each place's address is moved on."""
+    if not turns:
+        return ()
+    found = []
+    for nest in normal_nests(Nest(lanes, (0, 0, 0), tuple(zip(*strides, strict=True)) if lanes else ())):
+        work = np.zeros((), SCATTER)
+        _set_index(work, nest.dims)
+        work["turns"], work["bits"] = turns, _share_bits(turns, int(work["total"]))
+        for form, name in enumerate(("out", "at", "updates")):
+            work[name]["strides"] = _innermost_first([step[form] for step in nest.steps])
+        found.append((work, nest.offsets))
+    return tuple(found)
+
+
+def _share_bits(turns: int, lanes: int) -> int:
+    """Into how many parts a lane's cells are shared out: enough threads to fill a GPU, not more than turns."""
+    wanted = min(SCATTER_THREADS // lanes, turns, MOST_SHARES)
+    return max(wanted, 1).bit_length() - 1
 
 
 # ------------------------------------------------------------------------------------------------------ epilogue

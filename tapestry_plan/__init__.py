@@ -5,7 +5,7 @@ from tapestry_plan.cover import check_partition
 from tapestry_plan.derived import Derived, merge_of, part_of, state_of
 from tapestry_plan.draft import Draft, NotApplicable
 from tapestry_plan.draw_projection import show_projection
-from tapestry_plan.forms import Activation, Addition, Correlation, Form, MatrixProduct, RandomCells
+from tapestry_plan.forms import Activation, Addition, Correlation, Form, MatrixProduct, RandomCells, Scatter
 from tapestry_plan.fusion import fused_of
 from tapestry_plan.generators import bernoulli, dropout, integers, normal, uniform
 from tapestry_plan.gradient import gradient
@@ -229,6 +229,7 @@ __all__ = [
     "Reduce",
     "Rewrite",
     "Rule",
+    "Scatter",
     "Selection",
     "Shape",
     "Shard",

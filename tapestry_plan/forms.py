@@ -105,4 +105,28 @@ class RandomCells:
     ends: tuple[float, float] | None = None
 
 
-Form = MatrixProduct | Correlation | Activation | Addition | RandomCells
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Output 0 is input 0 with updates put into its cells, those of one cell one after the other.
+
+    Parameters
+    ----------
+    function : str
+        NumPy's name of what combines a cell and an update; "replace" for the update alone.
+    named : tuple of int
+        Axes of the output whose cells are named by index.
+    turn : int
+        The axis of the updates along which cells may be named again. The updates' other axes are, in order, the
+        output's that are not named.
+    prepare : callable
+        ``(xp, inputs) -> (cells, updates)``: for each named axis the numbers of cells, from the front, which broadcast
+        to the updates' shape; IndexError for one outside the axis.
+    """
+
+    function: str
+    named: tuple[int, ...]
+    turn: int
+    prepare: Callable[[Any, Sequence[Any]], tuple[Sequence[Any], Any]]
+
+
+Form = MatrixProduct | Correlation | Activation | Addition | RandomCells | Scatter

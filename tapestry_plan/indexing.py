@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan import adjoints
+from tapestry_plan.forms import Scatter
 from tapestry_plan.graph import Attrs, Op, Shape, Shard, Tensor
 from tapestry_plan.operands import add_op, axis_of, counted, declare, named_dtype, need_indices, numbered
 from tapestry_plan.signature import Axis, Form, Operand, Signature, project
@@ -154,15 +155,28 @@ def _scatter_elements_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signat
 
 
 def _scatter_elements_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    x, indices, updates = inputs
-    (out,) = outputs
-    axis = shard.attrs.get("axis", 0) % x.ndim
-    out[...] = x
-    rank = indices.ndim
-    cells = [xp.arange(n).reshape(-1, *(1,) * (rank - k - 1)) for k, n in enumerate(indices.shape)]
-    cells[axis] = _from_front(xp, indices, x.shape[axis], shard)
-    each = tuple(xp.broadcast_to(cell, indices.shape) for cell in cells)
-    _put(xp, out, each, updates, shard.attrs.get("reduction", "none"), axis)
+    form = _elements(shard)
+    outputs[0][...] = inputs[0]
+    (named,), updates = form.prepare(xp, inputs)
+    rank = updates.ndim
+    cells = [xp.arange(n).reshape(-1, *(1,) * (rank - k - 1)) for k, n in enumerate(updates.shape)]
+    cells[form.turn] = named
+    each = tuple(xp.broadcast_to(cell, updates.shape) for cell in cells)
+    _put(xp, outputs[0], each, updates, shard.attrs.get("reduction", "none"), form.turn)
+
+
+def _elements(shard: Shard) -> Scatter:
+    axis = shard.attrs.get("axis", 0) % len(shard.output_boxes[0].shape)
+
+    def prepare(xp: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+        x, indices, updates = inputs
+        return (_from_front(xp, indices, x.shape[axis], shard),), updates
+
+    return Scatter(_function(shard), (axis,), axis, prepare)
+
+
+def _function(shard: Shard) -> str:
+    return {"none": "replace", **COMBINED}[shard.attrs.get("reduction", "none")]
 
 
 def _put(xp: Any, out: Any, cells: tuple[Any, ...], updates: Any, how: str, axis: int) -> None:
@@ -206,12 +220,23 @@ def _scatter_nd_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
 
 
 def _scatter_nd_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    x, indices, updates = inputs
-    (out,) = outputs
-    out[...] = x
-    rows = tuple(cell.reshape(-1) for cell in _cells(xp, x, indices, shard))
-    given = updates.reshape(prod(indices.shape[:-1]), *updates.shape[indices.ndim - 1 :])
-    _put(xp, out, rows, given, shard.attrs.get("reduction", "none"), 0)
+    outputs[0][...] = inputs[0]
+    cells, given = _rows(shard).prepare(xp, inputs)
+    rows = tuple(cell.reshape(-1) for cell in cells)
+    _put(xp, outputs[0], rows, given, shard.attrs.get("reduction", "none"), 0)
+
+
+def _rows(shard: Shard) -> Scatter:
+    box = shard.input_boxes[1]
+    assert box is not None, "every part reads the indices"
+
+    def prepare(xp: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+        x, indices, updates = inputs
+        given = updates.reshape(prod(indices.shape[:-1]), *updates.shape[indices.ndim - 1 :])
+        each = len(given), *(1,) * (given.ndim - 1)
+        return [cell.reshape(each) for cell in _cells(xp, x, indices, shard)], given
+
+    return Scatter(_function(shard), tuple(range(box.shape[-1])), 0, prepare)
 
 
 # -- one hot -------------------------------------------------------------------------------------------
@@ -278,6 +303,7 @@ declare(
         dtype=_updated,
         attributes=("axis", "reduction"),
         adjoint=adjoints.scatter("scatter_elements", "gather_elements"),
+        work=_elements,
     ),
     Op(
         "scatter_nd",
@@ -287,6 +313,7 @@ declare(
         dtype=_updated,
         attributes=("reduction",),
         adjoint=adjoints.scatter("scatter_nd", "gather_nd"),
+        work=_rows,
     ),
     Op(
         "one_hot",

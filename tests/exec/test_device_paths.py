@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tapestry_exec import CupyBackend, device_paths, gpus, kernels, run, simulated
-from tapestry_exec.device_paths import is_direct_faster, merging
+from tapestry_exec import CupyBackend, StepFailed, device_paths, gpus, kernels, run, simulated
+from tapestry_exec.device_paths import is_direct_faster, merging, way_of
 from tapestry_plan import (
     BUILTIN_OPS,
     MONOIDS,
@@ -142,6 +142,17 @@ def test_parts_of_operators_have_the_paths_of_the_whole(make: Callable[..., Cupy
     assert compute_entries(entries) == {"epilogue"}
 
 
+def test_a_part_that_lacks_an_operand_is_left_to_the_block_function(
+    make: Callable[..., CupyBackend], entries: list[str]
+) -> None:
+    g = Graph()
+    g.output(linear(g.input("x", (6, 12)), g.input("w", (12, 8)), g.input("b", (8,)), name="l"), "y")
+    parts = shard.apply(g, "l", axis="k", parts=3)
+    assert sorted(len(node.inputs) for node in parts.nodes.values() if node.op == "part(linear)") == [2, 2, 3]
+    agree(parts, numbers(g, whole=True), make(), {}, exact=True)
+    assert sum(entry.startswith("epilogue") for entry in entries) == 1
+
+
 def test_a_cut_reduction_adds_its_bias_once(make: Callable[..., CupyBackend], entries: list[str]) -> None:
     g = Graph()
     g.output(linear(g.input("x", (6, 12)), g.input("w", (12, 8)), g.input("b", (8,)), name="l"), "y")
@@ -175,6 +186,19 @@ def no_path(case: str) -> Graph:
     elif case == "a matrix added":
         g.output(add(matmul(x, w, name="m"), g.input("b", (6, 8)), name="l"), "y")
         g = fuse.apply(g, "l")
+    elif case == "a bias of higher rank":
+        g.output(add(matmul(x, w, name="m"), g.input("b", (1, 1, 8)), name="l"), "y")
+        g = fuse.apply(g, "l")
+    elif case == "added to itself":
+        y = matmul(x, w, name="m")
+        g.output(add(y, y, name="l"), "y")
+        g = fuse.apply(g, "l")
+    elif case == "two biases":
+        g.output(add(linear(x, w, g.input("b", (8,)), name="m"), g.input("c", (8,)), name="l"), "y")
+        g = fuse.apply(g, "l")
+    elif case == "two activations":
+        g.output(tanh(relu(matmul(x, w, name="m"), name="r"), name="l"), "y")
+        g = fuse.apply(fuse.apply(g, "r"), "l")
     elif case == "another gelu":
         g.output(gelu(matmul(x, w, name="m"), "tanh", name="l"), "y")
         g = fuse.apply(g, "l")
@@ -183,7 +207,10 @@ def no_path(case: str) -> Graph:
     return g
 
 
-CASES_WITHOUT = "a bias for each row", "factors", "integers", "a matrix added", "another gelu", "a product alone"
+CASES_WITHOUT = (
+    *("a bias for each row", "factors", "integers", "a matrix added", "a bias of higher rank", "added to itself"),
+    *("two biases", "two activations", "another gelu", "a product alone"),
+)
 
 
 @pytest.mark.parametrize("case", CASES_WITHOUT)
@@ -192,9 +219,18 @@ def test_what_no_kernel_knows_is_left_to_the_block_function(
 ) -> None:
     g = no_path(case)
     (node,) = g.nodes
-    axis = g.signature(node).axes[0].name
-    agree(g, numbers(g, whole=True), make(), {node: {axis: 2}}, exact=case != "another gelu")
+    axis = next(axis.name for axis in g.signature(node).axes if axis.size > 1)
+    agree(g, numbers(g, whole=True), make(), {node: {axis: 2}}, exact=case not in ("another gelu", "two activations"))
     assert compute_entries(entries) == set()
+
+
+def test_a_product_into_a_part_of_a_larger_array_is_left_to_the_block_function() -> None:
+    xp = simulated.cupy(1)
+    a, b, out = xp.zeros((6, 5), np.float32), xp.zeros((5, 8), np.float32), xp.zeros((6, 9), np.float32)
+    form = MatrixProduct(activation="relu")
+    assert way_of(form, [a, b], [out[:, :8]]) is None
+    assert way_of(form, [a, b], [xp.zeros((6, 8), np.float32)]) is not None
+    assert way_of(form, [a, b.astype(np.float64)], [xp.zeros((6, 8), np.float32)]) is None
 
 
 def test_operators_have_paths_by_their_declarations_not_their_names(
@@ -352,6 +388,70 @@ def test_uniform_cells(
     for axis in ("i0", "i1", "i2"):
         agree(g, {}, make(), {"u": {axis: 3}}, exact=True)
     assert compute_entries(entries) == {"philox"} and f"philox_{dtype}" in entries
+
+
+# ------------------------------------------------------------------------------------------------- scatters
+
+HOW = "none", "add", "mul", "min", "max"
+
+
+@given(
+    st.sampled_from(["scatter_elements", "scatter_nd"]),
+    st.sampled_from(HOW),
+    st.sampled_from(["float32", "float64", "int32", "uint8"]),
+    st.integers(0, 99),
+)
+@settings(max_examples=60, suppress_health_check=[*HealthCheck])
+def test_scatters_go_update_by_update(name: str, how: str, dtype: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 4))
+    shape = tuple(int(n) for n in rng.integers(1, 6, rank))
+    if name == "scatter_elements":
+        axis = int(rng.integers(-rank, rank))
+        turns = tuple(int(rng.integers(1, 9)) if k == axis % rank else n for k, n in enumerate(shape))
+        indices, attrs = rng.integers(-shape[axis], shape[axis], turns), {"axis": axis}
+    else:
+        depth, rows = int(rng.integers(1, rank + 1)), tuple(int(n) for n in rng.integers(1, 5, rng.integers(0, 3)))
+        indices = np.stack([rng.integers(-n, n, rows) for n in shape[:depth]], axis=-1)
+        turns, attrs = (*rows, *shape[depth:]), {}
+    feeds = {
+        "x": rng.normal(size=shape).astype(np.float32) * 8,
+        "updates": rng.normal(size=turns).astype(np.float32) * 8,
+    }
+    feeds = {
+        key: np.abs(array).astype(dtype) if dtype == "uint8" else array.astype(dtype) for key, array in feeds.items()
+    }
+    feeds["indices"] = indices.astype(np.int64)
+    g = Graph()
+    operands = [g.input(key, feeds[key].shape, feeds[key].dtype.name) for key in ("x", "indices", "updates")]
+    g.output(g.op(name, *operands, name="it", reduction=how, **attrs), "y")
+    axes = [axis for axis in g.signature("it").axes if axis.size > 1]
+    fix = {axes[0].name: 2} if axes else {}
+    launched: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        way = kernels.scatters
+        patch.setattr(kernels, "scatters", lambda *given: launched.append(given[0]) or way(*given))
+        agree(g, feeds, make_simulated(), {"it": fix}, exact=True)
+    assert set(launched) == {{"none": "replace", "mul": "multiply", "min": "minimum", "max": "maximum"}.get(how, how)}
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_scatters_to_a_few_cells(make: Callable[..., CupyBackend], entries: list[str], how: str) -> None:
+    g = Graph()
+    x, i, u = g.input("x", (4, 30)), g.input("i", (200, 1), "int64"), g.input("u", (200, 30))
+    g.output(g.op("scatter_nd", x, i, u, name="it", reduction=how), "y")
+    feeds = {**numbers(g), "i": np.random.default_rng(1).integers(0, 4, (200, 1))}
+    agree(g, feeds, make(), {"it": {"i1": 2}}, exact=True)
+    assert compute_entries(entries) == {"scatter"}
+
+
+def test_an_index_outside_is_told(make: Callable[..., CupyBackend]) -> None:
+    g = Graph()
+    x, i, u = g.input("x", (4,)), g.input("i", (3,), "int64"), g.input("u", (3,))
+    g.output(g.op("scatter_elements", x, i, u, name="it"), "y")
+    feeds = {"x": np.zeros(4, np.float32), "i": np.array([0, 4, 1]), "u": np.ones(3, np.float32)}
+    with pytest.raises(StepFailed, match=r"an index is outside -4 … 3"):
+        run(plan(g, Mesh(1)), feeds, backend=make())
 
 
 # --------------------------------------------------------------------------------------------------- merges

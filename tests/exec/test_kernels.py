@@ -274,8 +274,7 @@ def test_what_cannot_be_launched_is_said(transfer: Transfer, itemsize: int, dst:
         copies([transfer], itemsize, 0, dst)
 
 
-# --------------------------------------------------------------------------------------------- accumulation
-
+# --------------------------------------------------------------------------------------------------- merges
 
 MERGED = st.sampled_from(kernels.MERGES)
 DTYPES = st.sampled_from(kernels.DTYPES)
@@ -295,68 +294,6 @@ def draw_cells(n: int, dtype: str, seed: int) -> np.ndarray:
 def same_numbers(one: np.ndarray, two: np.ndarray) -> bool:
     """Bit for bit, but for the bits of NaNs, and the sign of zeros, which NumPy's minimum and maximum leave open."""
     return one.dtype == two.dtype and bool(np.array_equal(one, two, equal_nan=one.dtype.kind == "f"))
-
-
-@st.composite
-def repeating(draw: st.DrawFn) -> Transfer:
-    """A copy that may come to one target cell again and again."""
-    rank = draw(st.integers(0, 3))
-    dims = tuple(draw(st.lists(st.integers(1, 5), min_size=rank, max_size=rank)))
-    src, dst = (tuple(draw(st.lists(st.integers(-4, 4), min_size=rank, max_size=rank))) for _ in range(2))
-    guards = [Guard(dst, draw(st.integers(-6, 0)), draw(st.integers(1, 9)))] if draw(st.booleans()) else []
-    made = Transfer(dims, 0, src, 0, dst, tuple(guards))
-    ends = forms_of(replace(made, guards=()))
-    return replace(made, src_offset=-int(ends[0].min()), dst_offset=-int(ends[1].min()))
-
-
-@given(st.lists(repeating(), min_size=1, max_size=2), MERGED, DTYPES, st.integers(0, 9))
-@FEW
-@example([Transfer((3, 4), 0, (4, 1), 0, (1, 1))], "add", "float32", 0)  # neighbouring windows overlap
-@example([Transfer((2, 3, 4), 0, (12, 4, 1), 0, (4, 0, 1))], "add", "float64", 1)  # the target stands still between
-def test_accumulations_go_in_the_order_of_the_index(
-    module: shim.Module, several: list[Transfer], function: str, dtype: str, seed: int
-) -> None:
-    itemsize = np.dtype(dtype).itemsize
-    src = Memory(max(spans(one)[0] for one in several) * itemsize, 0, 1)
-    dst = Memory(max(spans(one)[1] for one in several) * itemsize, 0, 2)
-    for memory in (src, dst):
-        memory.cells(dtype)[...] = draw_cells(len(memory.cells(dtype)), dtype, seed + len(memory.raw))
-    expected = dst.cells(dtype).copy()
-    with np.errstate(all="ignore"):
-        for one in several:
-            for from_, to in zip(*forms_of(one), strict=True):
-                expected[to] = getattr(np, function)(expected[to], src.cells(dtype)[from_])
-    run_all(module, kernels.accumulations(several, function, dtype, src.address, dst.address), seed)
-    assert same_numbers(dst.cells(dtype), expected)
-    dst.check_surroundings()
-
-
-def test_accumulations_take_one_launch_where_cells_differ_and_one_a_round_else() -> None:
-    def count(transfer: Transfer) -> int:
-        return len(kernels.accumulations([transfer], "add", "int32", 0, 64))
-
-    assert count(Transfer((7, 9), 0, (9, 1), 0, (9, 1))) == 1
-    assert count(Transfer((7, 9), 0, (9, 1), 0, (1, 7))) == 1
-    assert count(Transfer((7, 9), 0, (9, 1), 0, (0, 1))) == 7
-    assert count(Transfer((7, 9), 0, (9, 1), 0, (1, 0))) == 9
-    assert count(Transfer((7, 9), 0, (9, 1), 0, (2, 1))) == 7
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (([Transfer((70, 70), 0, (70, 1), 0, (0, 0))], "add", "int8", 0, 0), "adds 4900 times to one cell"),
-        (([], "subtract", "int8", 0, 0), "'subtract' is none of add, multiply"),
-        (([], "add", "complex64", 0, 0), "dtype 'complex64' is none of bool"),
-        (([], "add", "int64", 0, 4), "address 4 must be a multiple of 8"),
-    ],
-)
-def test_what_cannot_be_accumulated_is_said(arguments: tuple, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        kernels.accumulations(*arguments)
-
-
-# --------------------------------------------------------------------------------------------------- merges
 
 
 @st.composite
@@ -451,6 +388,85 @@ def test_every_float16_is_rounded_as_numpy_does(module: shim.Module) -> None:
 def test_what_cannot_be_merged_is_said(places: list, fan_in: int | None, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         kernels.merges("add", "float32", (5,), places, fan_in)
+
+
+# --------------------------------------------------------------------------------- scatters in a fixed order
+
+
+@st.composite
+def scatterings(draw: st.DrawFn) -> tuple[int, tuple[int, ...], int, bool]:
+    """Turns, extents of the lanes, cells of each lane, and whether all lanes have the same cells."""
+    rank = draw(st.integers(0, 3))
+    lanes = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 5, 17]), min_size=rank, max_size=rank)))
+    return draw(st.sampled_from([0, 1, 2, 5, 33])), lanes, draw(st.integers(1, 9)), draw(st.booleans())
+
+
+@given(scatterings(), st.sampled_from((*kernels.MERGES, "replace")), DTYPES, st.integers(0, 99))
+@FEW
+def test_scatters_go_turn_by_turn(module: shim.Module, work: tuple, function: str, dtype: str, seed: int) -> None:
+    turns, lanes, cells, is_shared = work
+    size, rng = np.dtype(dtype).itemsize, np.random.default_rng(seed)
+    axis = int(rng.integers(0, len(lanes) + 1))  # of the turns, and of the cells that are named
+    shape = (*lanes[:axis], turns, *lanes[axis:])
+    made = (*lanes[:axis], cells, *lanes[axis:])
+    out, updates = Memory(int(np.prod(made)) * size, size, 1), Memory(int(np.prod(shape)) * size, 0, 2)
+    target, given_ = out.cells(dtype).reshape(made), updates.cells(dtype).reshape(shape)
+    for k, cells_of in enumerate((target, given_)):
+        cells_of[...] = draw_cells(cells_of.size, dtype, seed + k).reshape(cells_of.shape)
+    named = rng.integers(0, cells, [turns] if is_shared else shape)
+    named = named.reshape([turns if k == axis else 1 for k in range(len(shape))]) if is_shared else named
+    at = np.ascontiguousarray(named * (target.strides[axis] // size))
+    spread = np.broadcast_to(at, shape)
+    expected = target.copy()
+    with np.errstate(all="ignore"):
+        for place in np.ndindex(*shape):
+            to = (*place[:axis], int(np.broadcast_to(named, shape)[place]), *place[axis + 1 :])
+            x = given_[place]
+            expected[to] = x if function == "replace" else getattr(np, function)(expected[to], x)
+
+    def strided(array: np.ndarray) -> kernels.Strided:
+        steps = [step // array.itemsize for step in array.strides]
+        turn = steps.pop(axis)
+        return kernels.Strided(array.__array_interface__["data"][0], tuple(steps), turn)
+
+    launches = kernels.scatters(function, dtype, turns, lanes, strided(target), strided(spread), strided(given_))
+    run_all(module, launches, seed)
+    assert same_numbers(target, expected)
+    assert not turns or turns < 2 or launches[0].grid[1] > 1, "a lane's cells are shared out"
+    out.check_surroundings()
+
+
+def test_sums_of_many_updates_have_one_order(module: shim.Module) -> None:
+    rng = np.random.default_rng(0)
+    updates, at = rng.normal(size=3000).astype(np.float32), rng.integers(0, 40, 3000)
+    expected = np.zeros(40, np.float32)
+    np.add.at(expected, at, updates)
+    turned = np.zeros(40, np.float32)
+    np.add.at(turned, at[::-1], updates[::-1])
+    assert (turned != expected).any(), "the order of these sums shows"
+    for seed in range(5):
+        out = np.zeros(40, np.float32)
+        places = [kernels.Strided(array.ctypes.data, (), turn) for array, turn in ((out, 0), (at, 1), (updates, 1))]
+        run_all(module, kernels.scatters("add", "float32", 3000, (), *places), seed)
+        assert (out == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"function": "subtract"}, "'subtract' is none of add, multiply"),
+        ({"dtype": "complex64"}, "dtype 'complex64' is none of bool"),
+        ({"turns": 1 << 31}, "wrong strides or turns"),
+        ({"lanes": (3, 4)}, "wrong strides or turns"),
+        ({"out": kernels.Strided(2, (1,))}, "address 2 must be a multiple of 4"),
+        ({"at": kernels.Strided(4, (1,))}, "address 4 must be a multiple of 8"),
+    ],
+)
+def test_what_cannot_be_scattered_is_said(change: dict, words: str) -> None:
+    place = kernels.Strided(64, (1,), 5)
+    work = {"function": "add", "dtype": "float32", "turns": 3, "lanes": (5,), "out": place, "at": place}
+    with pytest.raises(ValueError, match=words):
+        kernels.scatters(**{**work, "updates": place, **change})
 
 
 # -------------------------------------------------------------------------------------------------- epilogues
@@ -757,5 +773,5 @@ def test_structs_lie_as_the_compiler_lays_them(module: shim.Module) -> None:
     out = np.zeros(len(expected) + 1, np.uint64)
     module.launch(Launch("layout", (1, 1, 1), (32, 1, 1), (np.uint64(out.ctypes.data),)))
     assert out[:-1].tolist() == expected and out[-1] == 0
-    for struct in (kernels.BATCH, kernels.MERGE, kernels.CONVOLUTION, kernels.WORDS):
+    for struct in (kernels.BATCH, kernels.MERGE, kernels.SCATTER, kernels.CONVOLUTION, kernels.WORDS):
         assert struct.itemsize + 64 <= 4096  # what a kernel's parameters may take on every GPU

@@ -20,7 +20,7 @@ ARCHITECTURES = "sm_80", "sm_90", "sm_100"
 REGISTERS: Mapping[str, int] = {
     **{f"copy_{nbytes}": 64 for nbytes in (1, 2, 4, 8, 16)},
     **{f"fill_{nbytes}": 48 for nbytes in (1, 2, 4, 8, 16)},
-    **{f"accumulate_{cell}": 64 for cell in ("int8", "int16", "int32", "int64", "float16", "float32", "float64")},
+    **{f"scatter_{cell}": 64 for cell in ("int8", "int16", "int32", "int64", "float16", "float32", "float64")},
     **{f"merge_{cell}": 40 for cell in ("int8", "int16", "int32", "float16", "float32")},
     **{f"merge_{cell}": 56 for cell in ("int64", "float64")},
     **{f"epilogue_float32x{lanes}": 48 for lanes in (1, 4)},
