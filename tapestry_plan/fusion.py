@@ -262,6 +262,21 @@ def _slices(box: Box, frame: Box) -> tuple[slice, ...]:
     return tuple(slice(a - o, a - o + n) for a, n, o in zip(box.start, box.shape, frame.start, strict=True))
 
 
+def _known_fusion(first: Op, second: Op, attrs: Attrs) -> Fusion:
+    """What a node's attributes say, worked out once for all of its shards."""
+    key = tuple(attrs.items())
+    try:
+        hash(key)
+    except TypeError:  # an attribute that is a list
+        return Fusion.of(first, second, attrs)
+    return _fusion_once(first, second, key)
+
+
+@lru_cache(maxsize=4096)
+def _fusion_once(first: Op, second: Op, attrs: tuple[tuple[str, Any], ...]) -> Fusion:
+    return Fusion.of(first, second, dict(attrs))
+
+
 @lru_cache(maxsize=1024)
 def fused_of(first: Op, second: Op) -> Derived:
     """The operator that runs two block functions one after the other, so that what is between them is never stored.
@@ -280,19 +295,19 @@ def fused_of(first: Op, second: Op) -> Derived:
         wanted = tuple(map(tuple, attrs.get("fused.of", ())))
         if tuple(map(tuple, shapes)) != wanted:
             raise ValueError(f"the inputs have shapes {list(shapes)}; the operators were fused for {list(wanted)}")
-        return Fusion.of(first, second, attrs).signature()
+        return _known_fusion(first, second, attrs).signature()
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-        Fusion.of(first, second, shard.attrs).run(xp, inputs, outputs, shard)
+        _known_fusion(first, second, shard.attrs).run(xp, inputs, outputs, shard)
 
     def flop(signature: Signature, attrs: Attrs) -> float:
-        found = Fusion.of(first, second, attrs)
+        found = _known_fusion(first, second, attrs)
         one = first.flop_per_point(found.first_signature, found.first_attrs) * found.first_signature.index.size
         two = second.flop_per_point(found.second_signature, found.second_attrs) * found.second_signature.index.size
         return (one + two) / signature.index.size
 
     def work(shard: Shard) -> Form | None:
-        return Fusion.of(first, second, shard.attrs).form(shard)
+        return _known_fusion(first, second, shard.attrs).form(shard)
 
     def dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
         at, count = attrs["fused.at"], attrs["fused.inputs"]
@@ -301,7 +316,7 @@ def fused_of(first: Op, second: Op) -> Derived:
         return second.dtype(operands, dict(attrs["fused.second"]))
 
     def workspace(shard: Shard, itemsize: int) -> int:
-        sizes = Fusion.of(first, second, shard.attrs).plan(shard, itemsize)[2]
+        sizes = _known_fusion(first, second, shard.attrs).plan(shard, itemsize)[2]
         return sum(-(-n // ALIGNED_NBYTES) * ALIGNED_NBYTES for n in sizes)
 
     return made_from(
