@@ -43,7 +43,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from operator import index
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -149,8 +149,7 @@ def _arranged_ones(tape: Tape, cap: int, fresh: int) -> tuple[_Layout | None, in
     rooms = [room for slack in SLACKS if (room := cap - int(cap * slack)) >= widest]
     loose = [_Loose(tape, room, fresh, exponent).followed() for room in rooms for exponent in DISTANCE_EXPONENTS]
     loose.sort(key=lambda one: (one.nbytes, one.transfers))
-    arranged_one = next((one for one in loose if isinstance(one, _Loose) and one.arrange(cap)), None)
-    return arranged_one, loose[0].nbytes
+    return next((one for one in loose if one.arrange(cap)), None), loose[0].nbytes
 
 
 def least_memory(plan: ShardPlan) -> tuple[int, ...]:
@@ -367,7 +366,7 @@ class _Layout:
         """The arena's high-water mark."""
         return max((buffer.offset + aligned(buffer.nbytes) for buffer in self.buffers), default=0)
 
-    def followed(self) -> _Layout:
+    def followed(self) -> Self:
         """This layout, once every use has been gone through."""
         for k, use in enumerate(self.tape.uses):
             self.now = k
