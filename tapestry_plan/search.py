@@ -325,6 +325,12 @@ def _check_names(
             raise ValueError(
                 f"layout: {name!r} is no graph input, constant or output; they are {[*starts, *graph.outputs][:12]}"
             )
+        if name not in starts and graph.outputs[name] not in graph.stored:
+            behind = ", ".join(map(repr, graph.source(graph.outputs[name]).stored)) or "constants"
+            raise ValueError(
+                f"layout: output {name!r} is a view of {behind}, which has no place of its own; ask for the layout of "
+                "an output that an operator makes, such as its sum with 0"
+            )
     for what, given in (("fix", fix), ("forbid", forbid)):
         for name in given:
             if name not in graph.nodes:

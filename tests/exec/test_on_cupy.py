@@ -201,11 +201,13 @@ def test_random_numbers_have_the_same_bits_in_every_sharding(
 def test_copies_of_every_size_of_item(make: Callable[..., CupyBackend], dtype: str) -> None:
     g = Graph()
     x = g.input("x", (12, 10), dtype)
-    g.output(concat([x[::3, 1::2].T, x[1::3, ::-2].T], 1), "y")
-    g.output(x.reshape(6, 20)[::-1, 3:].reshape(17, 6), "z")
-    where = {"y": {0: 1, 1: 3}, "z": {0: 3}}
+    one, two = concat([x[::3, 1::2].T, x[1::3, ::-2].T], 1), x.reshape(6, 20)[::-1, 3:].reshape(17, 6)
+    g.output(g.op("where", g.input("if", (5, 8), "bool"), one, one, name="y"), "y")
+    g.output(g.op("where", g.input("or", (17, 6), "bool"), two, two, name="z"), "z")
+    p = plan(g, Mesh(3), fix={"y": {"i1": 3}, "z": {"i0": 3}}, layout={"x": {0: 3}})
+    assert p.nbytes_moved
     values = np.random.default_rng(4).integers(0, 2 if dtype == "bool" else 100, (12, 10)).astype(dtype)
-    exactly(plan(g, Mesh(3), layout=where), {"x": values}, make())
+    exactly(p, {"x": values, "if": np.ones((5, 8), bool), "or": np.zeros((17, 6), bool)}, make())
 
 
 @pytest.mark.heavy

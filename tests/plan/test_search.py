@@ -370,6 +370,17 @@ def test_output_layout_is_kept() -> None:
     assert p.nbytes_received == (64, 64)
 
 
+def test_the_layout_of_a_viewed_output_is_refused() -> None:
+    """A view has no place of its own: the request was once passed over in silence."""
+    g = Graph()
+    x = g.input("x", (8, 6))
+    g.output(relu(x, name="y").T, "out")
+    with pytest.raises(ValueError, match="layout: output 'out' is a view of 'y', which has no place of its own; ask"):
+        plan(g, Mesh(2), layout={"out": {0: 2}})
+    g.output(x, "same")
+    assert plan(g, Mesh(2), layout={"same": {0: 2}}).cost >= 0
+
+
 # -- what is refused -----------------------------------------------------------------------------------------
 
 

@@ -210,8 +210,9 @@ def asked_for(draw: st.DrawFn, g: Graph) -> dict[str, Any]:
     """Arguments of `plan`."""
     asked: dict[str, Any] = {"placement": draw(st.sampled_from(["free", "single"]))}
     layout = {"x": {1: 2}} if draw(st.booleans()) else {}
-    if draw(st.booleans()):
-        label = draw(st.sampled_from(sorted(g.outputs)))
+    stored = sorted(label for label, name in g.outputs.items() if name in g.stored)
+    if stored and draw(st.booleans()):
+        label = draw(st.sampled_from(stored))
         layout[label] = {0: min(2, g.tensor(g.outputs[label]).shape[0])}
     if g.nodes and draw(st.booleans()):
         node = draw(st.sampled_from(sorted(g.nodes)))
