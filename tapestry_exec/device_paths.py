@@ -23,6 +23,7 @@ import numpy as np
 
 from tapestry_exec import kernels
 from tapestry_exec.kernels import Convolving, Launch, Strided
+from tapestry_exec.nests import MOST_CELLS
 from tapestry_plan import Activation, Addition, Correlation, Form, MatrixProduct, Monoid, RandomCells, Scatter
 
 Ints = tuple[int, ...]
@@ -114,7 +115,7 @@ def _correlation(form: Correlation, inputs: Sequence[Any], out: Any) -> Way | No
     x, w, bias = inputs[form.x], inputs[form.w], _given(inputs, form.bias)
     if not out.size or not _are_floats(x, w, bias, out) or (bias is not None and not bias.flags.c_contiguous):
         return None
-    if max(out.size, w.size) >= kernels.MOST_CELLS:
+    if max(out.size, w.size) >= MOST_CELLS:
         return None
     if not is_direct_faster(form, out.dtype.name, out.shape, w.shape, bias is not None):
         return None

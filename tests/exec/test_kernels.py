@@ -16,7 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tapestry_exec import kernels, shim
-from tapestry_exec.kernels import Convolving, Launch, copies, divisor, fills, normal_forms, widened
+from tapestry_exec.kernels import Convolving, Launch, copies, divisor, fills
+from tapestry_exec.nests import RANK, normal_forms, widened
 from tapestry_exec.strided import Guard, Transfer
 from tapestry_plan import MONOIDS, merged
 from tapestry_plan.philox import region_words
@@ -155,7 +156,7 @@ def test_normal_forms_copy_the_same_cells(transfer: Transfer) -> None:
     parts = normal_forms(transfer)
     assert pairs(parts) == pairs([transfer])
     for part in parts:
-        assert 1 <= len(part.dims) <= kernels.RANK
+        assert 1 <= len(part.dims) <= RANK
         assert len(parts) > 1 or part.dims == (1,) or 1 not in part.dims
 
 
