@@ -59,11 +59,8 @@ TALL = {"float32": (64, 16, 1), "float64": (32, 8, 1)}
 """Channels that a block of a convolution makes, by the kernels that there are."""
 FEW_CHANNELS = 4
 """Up to so many are made one by one: a block of more would mostly make none."""
-SPAN = {
-    **{("float32", 64): 128, ("float32", 16): 512, ("float32", 1): 1024},
-    **{("float64", 32): 128, ("float64", 8): 512, ("float64", 1): 1024},
-}
-"""Cells of each channel that a block of a convolution makes."""
+HEIGHT = {"float32": 8, "float64": 4}
+"""Channels of one thread of these kernels, where there are so many; it makes four cells of each."""
 
 GUARD = np.dtype([("coefficients", np.int64, (RANK,)), ("low", np.int64), ("high", np.int64)], align=True)
 TRANSFER = np.dtype(
@@ -703,7 +700,7 @@ def _convolution(work: Convolving) -> tuple[str, int, Struct]:
     code = _checked_floats("convolutions", work.dtype, work.activation)[1]
     tall = _tall(work.dtype, work.width)
     cells, depth = prod(work.extents), work.channels * prod(work.kernel)
-    cell_tiles, channel_tiles = -(-cells // SPAN[work.dtype, tall]), -(-work.width // tall)
+    cell_tiles, channel_tiles = -(-cells // _span(work.dtype, tall)), -(-work.width // tall)
     blocks = cell_tiles * channel_tiles * work.groups * work.samples
     _check_convolution(work, max(cells, depth, blocks, work.width * work.groups))
     struct = np.zeros((), CONVOLUTION)
@@ -740,6 +737,11 @@ def _tall(dtype: str, width: int) -> int:
     """Channels that a block makes: those that leave the fewest idle, of two the more."""
     *large, one = TALL[dtype]
     return one if width <= FEW_CHANNELS else min(large, key=lambda tall: (-(-width // tall) * tall, -tall))
+
+
+def _span(dtype: str, tall: int) -> int:
+    """Cells of each channel that a block makes: rows of threads share channels."""
+    return THREADS * 4 // max(1, tall // HEIGHT[dtype])
 
 
 def padded_channels(dtype: str, width: int) -> int:
