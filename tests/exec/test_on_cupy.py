@@ -468,6 +468,20 @@ def test_cupy_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         run(p, feeds, backend="cupy")
 
 
+def test_a_machine_without_a_driver() -> None:
+    """CuPy itself, where it is installed and finds nothing to run on."""
+    cupy = pytest.importorskip("cupy")
+    if cupy.is_available():
+        pytest.skip("there is a GPU")
+    p, feeds = rectified()
+    steps: list[int] = []
+    with pytest.raises(
+        BackendUnavailable, match=r"no GPU can be used: .*install NVIDIA's driver|no GPU on this machine"
+    ):
+        run(p, feeds, backend="cupy", progress=lambda done, total, name: steps.append(done))
+    assert not steps
+
+
 def test_kernels_that_do_not_compile_or_are_not_there() -> None:
     p, feeds = rectified()
     steps: list[int] = []
