@@ -106,12 +106,18 @@ def cells(*numbers: int) -> frozenset[int]:
 NO = cells()
 
 
+RECORDED_TWICE = [Work("x", NO, cells(1)), Record("x", 0), Work("x", NO, cells(0)), Record("x", 0)]
+
+
 @given(programs(ALL))
 @example([Work("b", NO, cells(0)), Work("c", NO, cells(0))])
 @example([Work("b", NO, cells(0)), Work(DEFAULT, cells(0), NO)])
 @example([Work("x", NO, cells(0)), Work(DEFAULT, cells(0), NO)])
 @example([Work(DEFAULT, NO, cells(0)), Record("b", 0), Wait("x", 0), Work("x", cells(0), NO)])
 @example([Work("b", NO, cells(0)), Synchronize(DEFAULT), Touch(cells(0), NO)])
+@example([*RECORDED_TWICE, Wait("b", 0), Work("b", cells(0), NO)])
+@example([Work("x", NO, cells(0)), Record("x", 0), Work("x", NO, cells(1)), SynchronizeEvent(0), Touch(cells(0), NO)])
+@example([Work("x", NO, cells(0)), Record("x", 0), Work("x", NO, cells(1)), SynchronizeEvent(0), Touch(cells(1), NO)])
 def test_programs_are_faulted_where_some_interleaving_differs(program: list[Action]) -> None:
     """With the default stream, streams that wait for it, and one that does not."""
     wanted = races(program, ALL, BLOCKING)
@@ -355,6 +361,34 @@ def test_a_graph_is_done_again_on_what_the_memory_holds() -> None:
         for _ in range(3):
             graph.launch(stream)
         assert a.get().tolist() == [15] * 4
+
+
+def test_a_graph_is_waited_for_as_other_work_is() -> None:
+    """It is done behind what is in its stream; the host and other streams wait for it."""
+    xp = simulated.cupy(1)
+    a, pool = xp.ones(4, np.float32), xp.cuda.MemoryPool()
+    one, two = xp.cuda.Stream(non_blocking=True), xp.cuda.Stream(non_blocking=True)
+    memory, host = pinned(xp, 4)
+    xp.cuda.Device().synchronize()
+    with one, xp.cuda.using_allocator(pool.malloc):
+        one.begin_capture()
+        a *= 2
+        xp.cuda.runtime.memcpyAsync(memory.ptr, a.data.ptr, 16, xp.cuda.runtime.memcpyDeviceToHost, one.ptr)
+        graph = one.end_capture()
+        a += 1
+        graph.launch(one)
+        a += 1
+    with pytest.raises(OrderingFault, match=r"host reads .* \(memcpyAsync\) on graph 1 branch 0, launched on device 0"):
+        xp.mark_host(memory.ptr, 16, False)
+    with two, pytest.raises(OrderingFault, match=r"\(sum\) on device 0 stream 2 reads .* \(add\) on device 0 stream 1"):
+        a.sum()
+    two.wait_event(one.record())
+    with two:
+        a += 1
+        graph.launch(two)
+    two.synchronize()
+    xp.mark_host(memory.ptr, 16, False)
+    assert host.tolist() == [12] * 4
 
 
 def test_what_no_graph_holds() -> None:
