@@ -338,6 +338,8 @@ def test_groups_of_one_width_are_one_launch_and_cut_ones_others() -> None:
         ((1, 64, 112, 112), (64, 3, 7, 7), 1, 4, True),  # the first layer of a network
         ((1, 2048, 7, 7), (2048, 512, 1, 1), 1, 0, False),  # a product of matrices, without unfolding
         ((1, 512, 64, 64), (512, 512, 3, 3), 1, 2, False),  # much arithmetic on few tiles
+        ((1, 32, 1024, 1024), (32, 64, 3, 3), 1, 1, True),
+        ((1, 20, 1024, 1024), (20, 64, 3, 3), 1, 1, False),  # computed as 32 channels
     ],
 )
 def test_the_faster_way_is_chosen_by_sizes_alone(
