@@ -643,7 +643,7 @@ def test_each_wait_of_a_recorded_run_is_dropped_in_turn(monkeypatch: pytest.Monk
             waits += 1
 
     monkeypatch.setattr(lanes.Lane, "after", after)
-    monkeypatch.setattr(CupyBackend, "forget", lambda self, plan: False)
+    monkeypatch.setattr(CupyBackend, "forget", lambda *args: False)
 
     def recorded(number: int) -> str | None:
         nonlocal waits, dropped
