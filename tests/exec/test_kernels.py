@@ -1,10 +1,13 @@
-"""The kernels' own text, run on the CPU thread by thread, against NumPy."""
+"""The kernels' own text, run on the CPU thread by thread and, with `-m gpu`, on a GPU, against NumPy.
+
+Not yet run on a GPU.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import ClassVar
@@ -27,9 +30,45 @@ pytestmark = pytest.mark.skipif(shim.found_compiler() is None, reason="no C++ co
 FEW = settings(max_examples=120)
 
 
-@pytest.fixture(scope="module")
-def module() -> shim.Module:
-    return shim.compile_source(kernels.SOURCE, sanitize=shim.is_sanitized())
+class OnGpu:
+    """The kernels on a GPU, launched as `shim.Module` launches them.
+
+    What they touch lies in pinned memory, whose addresses are the host's and the GPU's alike.
+    """
+
+    def __init__(self) -> None:
+        self._cupy = pytest.importorskip("cupy")
+        self._module = self._cupy.RawModule(code=kernels.SOURCE, options=kernels.OPTIONS)
+
+    def launch(self, launch: Launch, seed: int = 0) -> None:
+        kernel = self._module.get_function(launch.entry)
+        kernel(launch.grid, launch.block, launch.args, shared_mem=launch.shared_nbytes)
+        self._cupy.cuda.runtime.deviceSynchronize()
+
+    def allocate(self, nbytes: int) -> np.ndarray:
+        return np.frombuffer(self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1)), np.uint8, nbytes)
+
+
+def allocated(nbytes: int) -> np.ndarray:
+    return np.empty(nbytes, np.uint8)
+
+
+@pytest.fixture(scope="module", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def module(request: pytest.FixtureRequest) -> Iterator[shim.Module | OnGpu]:
+    if request.param == "cpu":
+        yield shim.compile_source(kernels.SOURCE, sanitize=shim.is_sanitized())
+        return
+    gpu = OnGpu()
+    Memory.allocate = staticmethod(gpu.allocate)
+    yield gpu
+    Memory.allocate = staticmethod(allocated)
+
+
+def placed(array: np.ndarray) -> np.ndarray:
+    """The array in memory that kernels reach."""
+    made = Memory.allocate(array.nbytes).view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
 
 
 class Memory:
@@ -39,11 +78,13 @@ class Memory:
     """
 
     alive: ClassVar[WeakSet[Memory]] = WeakSet()
+    allocate: ClassVar[Callable[[int], np.ndarray]] = staticmethod(allocated)
 
     def __init__(self, nbytes: int, remainder: int = 0, seed: int = 0) -> None:
         self.alive.add(self)
         self.margin = 64
-        raw = np.random.default_rng(seed).integers(0, 256, nbytes + 3 * self.margin + 64, np.uint8)
+        raw = self.allocate(nbytes + 3 * self.margin + 64)
+        raw[...] = np.random.default_rng(seed).integers(0, 256, len(raw), np.uint8)
         skip = -raw.ctypes.data % 64 + self.margin + remainder
         self.raw, self.skip, self.nbytes = raw, skip, nbytes
         self.before = raw.copy()
@@ -69,7 +110,7 @@ class Memory:
         assert (now == then).all(), "bytes outside the array were written"
 
 
-def run_all(module: shim.Module, launches: Sequence[Launch], seed: int = 0) -> None:
+def run_all(module: shim.Module | OnGpu, launches: Sequence[Launch], seed: int = 0) -> None:
     guarded = list(Memory.alive) if shim.is_sanitized() else []
     for memory in guarded:
         memory.forbid(True)
@@ -206,20 +247,20 @@ def test_guards_on_one_dimension_cut_it() -> None:
 @example([Transfer((7,), 0, (0,), 0, (1,))], 4, 0, 0, 0)  # broadcast of one cell
 @example([Transfer((), 2, (), 3, ())], 1, 0, 0, 0)
 def test_copies(
-    module: shim.Module, several: list[Transfer], itemsize: int, src_skip: int, dst_skip: int, seed: int
+    module: shim.Module | OnGpu, several: list[Transfer], itemsize: int, src_skip: int, dst_skip: int, seed: int
 ) -> None:
     unit = min(itemsize & -itemsize, 16)
-    placed, at = [], 0
+    beside, at = [], 0
     for one in several:  # targets side by side
-        placed.append(replace(one, dst_offset=one.dst_offset + at))
+        beside.append(replace(one, dst_offset=one.dst_offset + at))
         at += spans(one)[1]
-    src = Memory(max(spans(one)[0] for one in placed) * itemsize, src_skip * unit % 64, 1)
+    src = Memory(max(spans(one)[0] for one in beside) * itemsize, src_skip * unit % 64, 1)
     dst = Memory(at * itemsize, dst_skip * unit % 64, 2)
     expected = dst.cells(f"V{itemsize}").copy()
-    for one in placed:
+    for one in beside:
         from_, to = forms_of(one)
         expected[to] = src.cells(f"V{itemsize}")[from_]
-    run_all(module, copies(placed, itemsize, src.address, dst.address), seed)
+    run_all(module, copies(beside, itemsize, src.address, dst.address), seed)
     assert dst.cells(f"V{itemsize}").tobytes() == expected.tobytes()
     dst.check_surroundings()
     assert (src.raw == src.before).all()
@@ -227,7 +268,9 @@ def test_copies(
 
 @given(transfers(), st.sampled_from([1, 2, 4, 8, 16, 12, 24]), st.integers(0, 16), st.integers(0, 3), st.booleans())
 @FEW
-def test_fills(module: shim.Module, transfer: Transfer, itemsize: int, skip: int, seed: int, even: bool) -> None:
+def test_fills(
+    module: shim.Module | OnGpu, transfer: Transfer, itemsize: int, skip: int, seed: int, even: bool
+) -> None:
     unit = min(itemsize & -itemsize, 16)
     value = bytes([7]) * itemsize if even else bytes(range(1, itemsize + 1))
     dst = Memory(spans(transfer)[1] * itemsize, skip * unit % 64, 2)
@@ -238,8 +281,8 @@ def test_fills(module: shim.Module, transfer: Transfer, itemsize: int, skip: int
     dst.check_surroundings()
 
 
-def test_many_copies_go_in_few_launches(module: shim.Module) -> None:
-    src, dst = np.arange(4000, dtype=np.int32), np.zeros(4000, np.int32)
+def test_many_copies_go_in_few_launches(module: shim.Module | OnGpu) -> None:
+    src, dst = placed(np.arange(4000, dtype=np.int32)), placed(np.zeros(4000, np.int32))
     many = [Transfer((9,), 10 * k, (1,), 10 * (399 - k), (1,)) for k in range(400)]
     launches = copies(many, 4, src.ctypes.data, dst.ctypes.data)
     run_all(module, launches, 5)
@@ -248,8 +291,8 @@ def test_many_copies_go_in_few_launches(module: shim.Module) -> None:
     assert not dst.reshape(400, 10)[:, 9].any()
 
 
-def test_blocks_take_several_tiles_where_there_are_few(module: shim.Module) -> None:
-    src, dst = np.arange(20000, dtype=np.uint16), np.zeros(20000, np.uint16)
+def test_blocks_take_several_tiles_where_there_are_few(module: shim.Module | OnGpu) -> None:
+    src, dst = placed(np.arange(20000, dtype=np.uint16)), placed(np.zeros(20000, np.uint16))
     (launch,) = copies([Transfer((20000,), 0, (1,), 19999, (-1,))], 2, src.ctypes.data, dst.ctypes.data)
     module.launch(replace(launch, grid=(3, 1, 1)), seed=1)
     assert (dst == src[::-1]).all()
@@ -326,7 +369,9 @@ def strided_view(memory: Memory, dtype: str, dims: tuple[int, ...], place: tuple
 @FEW
 @example(((3,), [(0, (1,))] * 34), "minimum", "float32", 2, 0)  # more parts than a tree holds
 @example(((3,), [(0, (1,))] * 33), "add", "float16", 2, 0)
-def test_merges(module: shim.Module, work: tuple, function: str, dtype: str, fan_in: int | None, seed: int) -> None:
+def test_merges(
+    module: shim.Module | OnGpu, work: tuple, function: str, dtype: str, fan_in: int | None, seed: int
+) -> None:
     dims, places = work
     size = np.dtype(dtype).itemsize
     memories = []
@@ -355,11 +400,11 @@ def test_merges(module: shim.Module, work: tuple, function: str, dtype: str, fan
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
-def test_a_tree_is_no_row(module: shim.Module, dtype: str) -> None:
-    values = np.array([[1e4], [1], [-1e4], [1e-3], [0.3]], dtype)
+def test_a_tree_is_no_row(module: shim.Module | OnGpu, dtype: str) -> None:
+    values = placed(np.array([[1e4], [1], [-1e4], [1e-3], [0.3]], dtype))
     found = []
     for fan_in in (None, 2, 3):
-        out = np.zeros(1, dtype)
+        out = placed(np.zeros(1, dtype))
         at = [(array.ctypes.data, (1,)) for array in (out, *values)]
         run_all(module, kernels.merges("add", dtype, (1,), at, fan_in))
         found.append(out[0])
@@ -367,10 +412,10 @@ def test_a_tree_is_no_row(module: shim.Module, dtype: str) -> None:
     assert found == [(((a + b) + c) + d) + e, ((a + b) + (c + d)) + e, ((a + b) + c) + (d + e)]
 
 
-def test_every_float16_is_rounded_as_numpy_does(module: shim.Module) -> None:
-    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+def test_every_float16_is_rounded_as_numpy_does(module: shim.Module | OnGpu) -> None:
+    every = placed(np.arange(1 << 16, dtype=np.uint16)).view(np.float16)
     for function, by in (("add", 0.333), ("multiply", 0.0123), ("multiply", 1.0), ("maximum", -0.5)):
-        other, out = np.full(1 << 16, by, np.float16), np.zeros(1 << 16, np.float16)
+        other, out = placed(np.full(1 << 16, by, np.float16)), placed(np.zeros(1 << 16, np.float16))
         at = [(array.ctypes.data, (1,)) for array in (out, every, other)]
         run_all(module, kernels.merges(function, "float16", (1 << 16,), at))
         with np.errstate(all="ignore"):
@@ -404,7 +449,9 @@ def scatterings(draw: st.DrawFn) -> tuple[int, tuple[int, ...], int, bool]:
 
 @given(scatterings(), st.sampled_from((*kernels.MERGES, "replace")), DTYPES, st.integers(0, 99))
 @FEW
-def test_scatters_go_turn_by_turn(module: shim.Module, work: tuple, function: str, dtype: str, seed: int) -> None:
+def test_scatters_go_turn_by_turn(
+    module: shim.Module | OnGpu, work: tuple, function: str, dtype: str, seed: int
+) -> None:
     turns, lanes, cells, is_shared = work
     size, rng = np.dtype(dtype).itemsize, np.random.default_rng(seed)
     axis = int(rng.integers(0, len(lanes) + 1))  # of the turns, and of the cells that are named
@@ -416,7 +463,7 @@ def test_scatters_go_turn_by_turn(module: shim.Module, work: tuple, function: st
         cells_of[...] = draw_cells(cells_of.size, dtype, seed + k).reshape(cells_of.shape)
     named = rng.integers(0, cells, [turns] if is_shared else shape)
     named = named.reshape([turns if k == axis else 1 for k in range(len(shape))]) if is_shared else named
-    at = np.ascontiguousarray(named * (target.strides[axis] // size))
+    at = placed(named * (target.strides[axis] // size))
     spread = np.broadcast_to(at, shape)
     expected = target.copy()
     with np.errstate(all="ignore"):
@@ -437,16 +484,16 @@ def test_scatters_go_turn_by_turn(module: shim.Module, work: tuple, function: st
     out.check_surroundings()
 
 
-def test_sums_of_many_updates_have_one_order(module: shim.Module) -> None:
+def test_sums_of_many_updates_have_one_order(module: shim.Module | OnGpu) -> None:
     rng = np.random.default_rng(0)
-    updates, at = rng.normal(size=3000).astype(np.float32), rng.integers(0, 40, 3000)
+    updates, at = placed(rng.normal(size=3000).astype(np.float32)), placed(rng.integers(0, 40, 3000))
     expected = np.zeros(40, np.float32)
     np.add.at(expected, at, updates)
     turned = np.zeros(40, np.float32)
     np.add.at(turned, at[::-1], updates[::-1])
     assert (turned != expected).any(), "the order of these sums shows"
     for seed in range(5):
-        out = np.zeros(40, np.float32)
+        out = placed(np.zeros(40, np.float32))
         places = [kernels.Strided(array.ctypes.data, (), turn) for array, turn in ((out, 0), (at, 1), (updates, 1))]
         run_all(module, kernels.scatters("add", "float32", 3000, (), *places), seed)
         assert (out == expected).all()
@@ -505,7 +552,14 @@ def close(one: np.ndarray, two: np.ndarray, steps: int = 16) -> bool:
 )
 @FEW
 def test_epilogues(
-    module: shim.Module, rows: int, columns: int, dtype: str, activation: str, has_bias: bool, skip: int, seed: int
+    module: shim.Module | OnGpu,
+    rows: int,
+    columns: int,
+    dtype: str,
+    activation: str,
+    has_bias: bool,
+    skip: int,
+    seed: int,
 ) -> None:
     size = np.dtype(dtype).itemsize
     x, bias = Memory(rows * columns * size, skip * size, 1), Memory(columns * size, skip // 2 * size, 2)
@@ -565,7 +619,7 @@ def test_what_cannot_be_an_epilogue_is_said(arguments: tuple, words: str) -> Non
 
 @st.composite
 def convolving(draw: st.DrawFn) -> Convolving:
-    """A convolution whose strides are filled in by `placed`."""
+    """A convolution without strides of arrays."""
     rank = draw(st.integers(1, 3))
 
     def each(least: int, most: int) -> tuple[int, ...]:
@@ -613,7 +667,7 @@ def margins(shape: tuple[int, ...], rng: np.random.Generator) -> tuple[list[int]
 
 @given(convolving(), st.booleans(), st.booleans(), st.integers(0, 20))
 @settings(max_examples=100)
-def test_convolutions(module: shim.Module, work: Convolving, has_bias: bool, exact: bool, seed: int) -> None:
+def test_convolutions(module: shim.Module | OnGpu, work: Convolving, has_bias: bool, exact: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
     reach = [
         (o - 1) * s + (k - 1) * d + 1
@@ -627,15 +681,16 @@ def test_convolutions(module: shim.Module, work: Convolving, has_bias: bool, exa
     )
     blocks = []
     for shape in shapes:
-        whole, place = margins(shape, rng)
-        drawn = rng.integers(-4, 5, whole) if exact else rng.normal(size=whole)
-        blocks.append(drawn.astype(work.dtype)[place])
-    (x, w, out), bias = blocks, rng.integers(-4, 5, channels).astype(work.dtype)
+        larger, place = margins(shape, rng)
+        drawn = rng.integers(-4, 5, larger) if exact else rng.normal(size=larger)
+        whole = placed(drawn.astype(work.dtype))
+        blocks.append(whole[place])
+    (x, w, out), bias = blocks, placed(rng.integers(-4, 5, channels).astype(work.dtype))
     strides = [tuple(step // block.itemsize for step in block.strides) for block in blocks]
-    placed = replace(work, x_strides=strides[0], w_strides=strides[1], out_strides=strides[2])
-    beside = out.base.copy()
+    laid_out = replace(work, x_strides=strides[0], w_strides=strides[1], out_strides=strides[2])
+    beside = whole.copy()
     launches = kernels.convolutions(
-        placed, out.ctypes.data, x.ctypes.data, w.ctypes.data, bias.ctypes.data if has_bias else None
+        laid_out, out.ctypes.data, x.ctypes.data, w.ctypes.data, bias.ctypes.data if has_bias else None
     )
     run_all(module, launches, seed)
     expected = convolved(work, x, w, bias if has_bias else None)
@@ -645,7 +700,7 @@ def test_convolutions(module: shim.Module, work: Convolving, has_bias: bool, exa
         scale = np.abs(convolved(replace(work, activation="none"), abs(x), abs(w), abs(bias))).max() + 1
         assert np.abs(out - expected).max() <= 64 * np.finfo(work.dtype).eps * scale
     out[...] = beside[place]
-    assert (out.base == beside).all(), "cells beside the block were written"
+    assert (whole == beside).all(), "cells beside the block were written"
 
 
 @pytest.mark.parametrize(
@@ -674,9 +729,9 @@ KNOWN = (
 
 
 @pytest.mark.parametrize(("counter", "key", "words"), KNOWN)
-def test_published_words(module: shim.Module, counter: str, key: str, words: str) -> None:
-    counters = np.array([int(word, 16) for word in counter.split()], np.uint32)
-    out = np.zeros(8, np.uint32)
+def test_published_words(module: shim.Module | OnGpu, counter: str, key: str, words: str) -> None:
+    counters = placed(np.array([int(word, 16) for word in counter.split()], np.uint32))
+    out = placed(np.zeros(8, np.uint32))
     halves = [np.uint32(int(word, 16)) for word in key.split()]
     arguments = np.uint64(counters.ctypes.data), np.uint64(out.ctypes.data), np.uint32(1), *halves
     module.launch(Launch("philox_counters", (1, 1, 1), (32, 1, 1), arguments))
@@ -704,7 +759,7 @@ KEYS = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 @FEW
 @example(((0,) * 9, (1,) * 9, (2,) * 9), (1, 2), 1, 0)
 @example(((1,) * 9, (1, 2) * 4 + (1,), (3,) * 9), (1, 2), 3, 0)
-def test_random_words(module: shim.Module, box: tuple, key: tuple[int, int], each: int, seed: int) -> None:
+def test_random_words(module: shim.Module | OnGpu, box: tuple, key: tuple[int, int], each: int, seed: int) -> None:
     expected = region_words(np, *box, key, each)
     out = Memory(expected.nbytes, 4, seed)
     run_all(module, kernels.random_words(out.address, key, *box, each), seed)
@@ -720,7 +775,7 @@ ENDS = (0.0, 1.0), (-3.7, 1e-3), (1.0, 1.0000002), (-1e30, 1e30)
 @FEW
 @example(((0,), (99,), (99,)), (1, 2), "float32", ENDS[2], 0)
 def test_random_uniforms(
-    module: shim.Module, box: tuple, key: tuple[int, int], dtype: str, ends: tuple[float, float], seed: int
+    module: shim.Module | OnGpu, box: tuple, key: tuple[int, int], dtype: str, ends: tuple[float, float], seed: int
 ) -> None:
     size = np.dtype(dtype).itemsize
     words = region_words(np, *box, key, size // 4).astype(np.uint64).reshape(-1, size // 4)
@@ -738,10 +793,10 @@ def test_random_uniforms(
     out.check_surroundings()
 
 
-def test_words_of_a_large_tensor_have_their_own_counters(module: shim.Module) -> None:
+def test_words_of_a_large_tensor_have_their_own_counters(module: shim.Module | OnGpu) -> None:
     start, extents = (3, 2**40 + 1), (9, 2**41)
     expected = region_words(np, start, (2, 9), extents, (5, 6))
-    out = np.zeros((2, 9), np.uint32)
+    out = placed(np.zeros((2, 9), np.uint32))
     run_all(module, kernels.random_words(out.ctypes.data, (5, 6), start, (2, 9), extents))
     assert (out == expected[..., 0]).all()
 
@@ -769,9 +824,9 @@ def test_parts_of_rows_hold_each_word_once(box: tuple, each: int, bits: int) -> 
 # -------------------------------------------------------------------------------------------------- structs
 
 
-def test_structs_lie_as_the_compiler_lays_them(module: shim.Module) -> None:
+def test_structs_lie_as_the_compiler_lays_them(module: shim.Module | OnGpu) -> None:
     expected = kernels.layout_of()
-    out = np.zeros(len(expected) + 1, np.uint64)
+    out = placed(np.zeros(len(expected) + 1, np.uint64))
     module.launch(Launch("layout", (1, 1, 1), (32, 1, 1), (np.uint64(out.ctypes.data),)))
     assert out[:-1].tolist() == expected and out[-1] == 0
     for struct in (kernels.BATCH, kernels.MERGE, kernels.SCATTER, kernels.CONVOLUTION, kernels.WORDS):
