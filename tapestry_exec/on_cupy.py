@@ -23,7 +23,7 @@ from tapestry_exec.gpus import Gpu, RawKernel, Shared
 from tapestry_exec.lanes import Lane, Span
 from tapestry_exec.on_numpy import aligned_bytes, strided_copies
 from tapestry_exec.payloads import Payload, Pinned, cells_of, ring_nbytes
-from tapestry_exec.recording import Recording
+from tapestry_exec.recording import NotRecordable, Recording
 from tapestry_exec.strided import packed
 from tapestry_exec.trace import Phase
 from tapestry_plan import HOST, Fetch, Op, ShardPlan, Spill
@@ -60,6 +60,8 @@ class CupyBackend:
         Record a plan's second run as a graph of the driver, and launch that from then on, without the host's work for
         each step. Plans that spill, that run blocks on the host, or whose blocks wait for values on the host, as
         `gather` does to check its indices, are not recorded. Inputs may be others each time, constants must stay.
+        Blocks of one's own must not bring arrays of NumPy to the GPU then (``xp.asarray(table)``): a graph would read
+        them again from memory that is no longer theirs, without an error.
     cupy : module, optional
         What stands in for CuPy.
 
@@ -183,9 +185,11 @@ class CupyBackend:
             self._to_record = host
         return found
 
-    def forget(self, plan: ShardPlan) -> bool:
-        """Do not record a plan again whose run failed while it was recorded; whether that was so."""
+    def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
+        """Whether a run failed since it was recorded: by what the driver refuses then. The plan is recorded no more."""
         if not self._is_recording:
+            return False
+        if not isinstance(error, (self.cupy.cuda.runtime.CUDARuntimeError, NotRecordable)):
             return False
         self._is_recording = False
         self._unrecordable.add(id(plan))

@@ -65,7 +65,7 @@ class NumpyBackend:
     def recorded(self, plan: ShardPlan, host: Mapping[str, Array]) -> None:
         """A run that is kept to be run again at once: none."""
 
-    def forget(self, plan: ShardPlan) -> bool:
+    def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
         """Whether a run that failed was being recorded: none is."""
         return False
 
