@@ -22,6 +22,7 @@ from tapestry_exec.kernels import Launch
 from tapestry_exec.lanes import Ground, Lane, Mark, Ring, Uses
 from tapestry_exec.on_numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice, index_pairs
 from tapestry_exec.payloads import Payload, cells_of, ring_nbytes
+from tapestry_exec.recording import NotRecordable
 from tapestry_exec.strided import Transfer, between, filled, outside, packed, row_major, through, together, unpacked
 from tapestry_plan import HOST, Buffer, Monoid, Op, Shard, aligned, components_of, merged
 from tapestry_sets import Box, Piece, Region
@@ -32,8 +33,6 @@ Regions = Sequence[Region]
 
 DIRECT_NBYTES = 64 * 1024
 """From so many contiguous bytes on, cells are moved as they lie, without being packed first."""
-MAX_TABLE_NBYTES = 256 * 1024 * 1024
-"""Index tables of views that are no strided copies are kept on a GPU up to so many bytes."""
 CLOCK_TRIES = 8
 """How often a device's clock is compared with the host's."""
 
@@ -102,8 +101,6 @@ class CupyDevice:
             self.incoming, self.compute, self.out = lane("in"), lane("compute"), lane("out")
         self.lanes = self.incoming, self.compute, self.out
         self._ring = Ring(ring_nbytes(payload_nbytes))
-        self._tables: dict[Any, list[tuple[Any, Any]]] = {}
-        self._tables_nbytes = 0
         self._told = getattr(shared.cupy, "mark_block", None)
         self._blocks: dict[int, Block] = {}
         self.again()
@@ -355,17 +352,18 @@ class CupyDevice:
     def _numbers(self, piece: Piece, src: Buffer, dst: Buffer, regions: tuple[Region, ...]) -> list[tuple[Any, Any]]:
         """Numbers of cells in the target's and in the source's block, on the GPU."""
         key = piece, src.box, dst.box, regions
-        found = self._tables.get(key)
+        found: list[tuple[Any, Any]] | None = self.gpu.table(key)
         if found is None:
+            if self.shared.current.is_recording:
+                raise NotRecordable("an index table was not kept, and a graph cannot hold how it is brought to the GPU")
             array = self.shared.cupy.asarray
             found = [
                 (array(at), None if read is None else array(read))
                 for at, read in index_pairs(piece, src.box, dst.box, regions)
             ]
-            nbytes = sum(at.nbytes + (0 if read is None else read.nbytes) for at, read in found)
-            if self._tables_nbytes + nbytes <= MAX_TABLE_NBYTES:
-                self._tables[key] = found
-                self._tables_nbytes += nbytes
+            # Other lanes may use it later, without an event to wait for.
+            self.compute.stream.synchronize()
+            self.gpu.keep_table(key, found, sum(a.nbytes for pair in found for a in pair if a is not None))
         return found
 
     def _merge(
@@ -396,10 +394,11 @@ class CupyDevice:
 
     def _run(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         kernel = self.shared.kernels.get(op.name)
-        asked = None if kernel is None else kernel.launch(inputs, outputs, shard)
+        asked = None if kernel is None else kernel.asked(inputs, outputs, shard)
         if kernel is not None and asked is not None:
-            grid, block, args = asked
-            self.gpu.function(kernel.entry, kernel.source, kernel.options)(grid, block, args)
+            grid, block, args, shared_nbytes = asked
+            launched = self.gpu.function(kernel.entry, kernel.source, kernel.options)
+            launched(grid, block, args, shared_mem=shared_nbytes)
         elif op.host_only:
             self._run_on_host(op, inputs, outputs, shard)
         else:
@@ -410,14 +409,25 @@ class CupyDevice:
                 way(self.shared.cupy, partial(self._launch, self.compute))
 
     def _run_on_host(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-        get = self.shared.cupy.asnumpy
-        read = [None if x is None else get(x) for x in inputs]
-        made = [get(out) for out in outputs]
+        read = [None if x is None else self._on_host(x) for x in inputs]
+        made = [self._on_host(out) for out in outputs]
         room = np.empty(shard.workspace.nbytes, np.uint8)
         told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, room)
         op.block(np, read, made, told)
         for out, array in zip(outputs, made, strict=True):
-            out[...] = self.shared.cupy.asarray(array)
+            for component, values in zip(components_of(out), components_of(array), strict=True):
+                component[...] = self.shared.cupy.asarray(np.ascontiguousarray(values))
+
+    def _on_host(self, array: Any) -> Array:
+        """A copy in host memory; of states a structured array."""
+        get = self.shared.cupy.asnumpy
+        if not isinstance(array, States):
+            found: Array = get(array)
+            return found
+        made = np.empty(array.shape, array.dtype)
+        for name in array.dtype.names or ():
+            made[name] = get(array[name])
+        return made
 
     def _array(self, block: Block, offset: int, dtype: np.dtype[Any], shape: Ints, steps: Ints) -> Any:
         """An array in the arena from `offset` bytes behind the block's first; steps in bytes."""

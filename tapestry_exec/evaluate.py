@@ -207,6 +207,8 @@ def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:
 def _fitting(value: Any, tensor: Stored, what: str) -> Array:
     try:
         array = np.asarray(value)
+        if array.dtype == object and hasattr(value, "__cuda_array_interface__"):
+            raise TypeError("it has __cuda_array_interface__ and no other")
     except TypeError as error:
         raise TypeError(
             f"{what} {tensor.name!r} is a {type(value).__module__}.{type(value).__qualname__} that is not in host "

@@ -14,6 +14,11 @@ from tapestry_exec.lanes import Lane
 from tapestry_plan import Shard
 
 Ints = tuple[int, ...]
+Asked = tuple[Ints, Ints, tuple[Any, ...], int]
+"""Grid, block, arguments and bytes of shared memory."""
+
+MAX_TABLE_NBYTES = 256 * 1024 * 1024
+"""Index tables of views that are no strided copies are kept on a GPU up to so many bytes."""
 
 
 class KernelError(ValueError):
@@ -31,10 +36,11 @@ class RawKernel:
     entry : str
         Name of the kernel, declared ``extern "C" __global__``.
     launch : callable
-        ``(inputs, outputs, shard) -> (grid, block, args)`` or None, where this kernel does not apply and the block
-        function runs. Inputs and outputs are the device arrays of the blocks, perhaps strided; args may hold device
-        arrays, which reach the kernel as pointers to their first cells, and NumPy scalars.
-    options : tuple of str
+        ``(inputs, outputs, shard) -> (grid, block, args)``, with bytes of shared memory as a fourth item if it needs
+        some, or None, where this kernel does not apply and the block function runs. Inputs and outputs are the device
+        arrays of the blocks, perhaps strided; args may hold device arrays, which reach the kernel as pointers to their
+        first cells, and NumPy scalars.
+    options : sequence of str
         For the compiler.
 
     Notes
@@ -44,7 +50,7 @@ class RawKernel:
 
     source: str
     entry: str
-    launch: Callable[[Sequence[Any], Sequence[Any], Shard], tuple[Ints, Ints, tuple[Any, ...]] | None]
+    launch: Callable[[Sequence[Any], Sequence[Any], Shard], tuple[Any, ...] | None]
     options: tuple[str, ...] = ("-std=c++17",)
 
     def __post_init__(self) -> None:
@@ -53,6 +59,28 @@ class RawKernel:
                 "RawKernel: source and entry must be text and launch a function of (inputs, outputs, shard); "
                 f"they are {type(self.source).__name__}, {type(self.entry).__name__}, {type(self.launch).__name__}"
             )
+        if isinstance(self.options, str) or not all(isinstance(option, str) for option in self.options):
+            raise TypeError(f"RawKernel: options is {self.options!r}; give a sequence of texts, as ('-std=c++17',)")
+        object.__setattr__(self, "options", tuple(self.options))
+
+    def asked(self, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> Asked | None:
+        """What `launch` wants for a shard.
+
+        Raises
+        ------
+        ValueError
+            When it is not (grid, block, args) or (grid, block, args, bytes of shared memory).
+        """
+        found: Any = self.launch(inputs, outputs, shard)
+        if found is None:
+            return None
+        if not isinstance(found, tuple) or len(found) not in (3, 4) or not isinstance(found[2], tuple):
+            raise ValueError(
+                f"the launch function of kernel {self.entry!r} returned {found!r}; it must be a tuple "
+                "(grid, block, args), with bytes of shared memory as a fourth item if it needs some, or None"
+            )
+        grid, block, args, *shared = found
+        return grid, block, args, int(shared[0]) if shared else 0
 
 
 class Gpu:
@@ -62,7 +90,9 @@ class Gpu:
         self.number, self._cupy = number, cupy
         self.device = cupy.cuda.Device(number)
         self._modules: dict[tuple[str, tuple[str, ...]], Any] = {}
-        self._functions: dict[tuple[str, str], Any] = {}
+        self._functions: dict[tuple[str, str, tuple[str, ...]], Any] = {}
+        self._tables: dict[Any, Any] = {}
+        self._tables_nbytes = 0
 
     def prepare(self, attached: Iterable[RawKernel]) -> None:
         """Compile what is not compiled yet.
@@ -79,14 +109,27 @@ class Gpu:
 
     def function(self, entry: str, source: str = kernels.SOURCE, options: tuple[str, ...] = kernels.OPTIONS) -> Any:
         """A kernel that can be launched."""
-        found = self._functions.get((entry, source))
+        found = self._functions.get((entry, source, options))
         if found is None:
             try:
-                found = self._module(source, options, entry).get_function(entry)
+                with self.device:
+                    found = self._module(source, options, entry).get_function(entry)
             except (AttributeError, KeyError, ValueError, RuntimeError) as error:
-                raise KernelError(f"there is no kernel {entry!r} in its source: {error}") from error
-            self._functions[entry, source] = found
+                raise KernelError(
+                    f'there is no kernel {entry!r} in its source: {error}; declare it extern "C" __global__'
+                ) from error
+            self._functions[entry, source, options] = found
         return found
+
+    def table(self, key: Any) -> Any:
+        """An index table that was kept, or None."""
+        return self._tables.get(key)
+
+    def keep_table(self, key: Any, table: Any, nbytes: int) -> None:
+        """Keep an index table for all devices of the mesh on this GPU, while there is room."""
+        if self._tables_nbytes + nbytes <= MAX_TABLE_NBYTES:
+            self._tables[key] = table
+            self._tables_nbytes += nbytes
 
     def _module(self, source: str, options: tuple[str, ...], what: str) -> Any:
         key = source, options
@@ -106,6 +149,8 @@ class Current:
 
     def __init__(self) -> None:
         self._at: tuple[int, Lane] | None = None
+        self.is_recording = False
+        """Whether what is put into lanes becomes a graph of the driver."""
 
     def enter(self, gpu: Gpu, lane: Lane) -> None:
         """Make a GPU and a lane's stream the current ones."""

@@ -7,7 +7,8 @@ renumbers cells across rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -59,10 +60,14 @@ class NumpyBackend:
     def __init__(self) -> None:
         self._closed: list[list[NDArray[np.uint8]]] = []
 
-    def check(self, ops: Sequence[Op]) -> None:
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep others away while a run is on: nobody needs to."""
+        return nullcontext()
+
+    def check(self, ops: Mapping[str, Op], runs: Iterable[tuple[Op, int]]) -> None:
         """Refuse, before the first step, operators that do not run here; all do."""
 
-    def recorded(self, plan: ShardPlan, host: Mapping[str, Array]) -> None:
+    def recorded(self, plan: ShardPlan) -> None:
         """A run that is kept to be run again at once: none."""
 
     def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
@@ -96,7 +101,7 @@ class NumpyBackend:
         """Take the devices' arenas back."""
         self._closed = [[device.memory for device in devices]]
 
-    def place(self, array: Array, regions: Sequence[Region]) -> Array:
+    def place(self, array: Array, regions: Sequence[Region], tensor: str) -> Array:
         """Pack cells of a host array for a device; a view of it where they are contiguous there."""
         if len(regions) == 1 and regions[0].is_box:
             cells = array[_slices(regions[0], (0,) * array.ndim)]

@@ -9,7 +9,9 @@ Not yet run on a GPU.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from tapestry_exec.lanes import Lane
 from tapestry_exec.on_numpy import strided_copies
 from tapestry_exec.strided import packed
+from tapestry_plan import ShardPlan
 from tapestry_sets import Region
 
 Array = NDArray[Any]
@@ -42,15 +45,12 @@ class Recording:
     cupy : module
     lanes : sequence of Lane
         All streams that work is put into. The first one begins and ends the capture.
-    host : mapping of str to array
-        What is placed, by the tensors' names.
     keep : object
         What must live as long as the graph: the devices, whose memory it names.
     """
 
-    def __init__(self, cupy: Any, lanes: Sequence[Lane], host: Mapping[str, Array], keep: Any) -> None:
+    def __init__(self, cupy: Any, lanes: Sequence[Lane], keep: Any) -> None:
         self._cuda, self._lanes, self._kept = cupy.cuda, list(lanes), [keep]
-        self._names = {id(array): name for name, array in host.items()}
         self._placed: list[Placed] = []
         self._fetched: list[Array] = []
         self._graph: Any = None
@@ -82,17 +82,9 @@ class Recording:
         self._kept.append(memory)
         return memory.ptr, np.frombuffer(memory, np.uint8, nbytes).view(dtype)
 
-    def place(self, array: Array, regions: Sequence[Region], cells: Array) -> None:
-        """Note what a run writes into `cells` before it launches the graph.
-
-        Raises
-        ------
-        NotRecordable
-            For an array that is neither an input nor a constant.
-        """
-        if id(array) not in self._names:
-            raise NotRecordable("cells that were spilled come back from host memory")
-        placed = Placed(self._names[id(array)], tuple(regions), cells)
+    def place(self, tensor: str, array: Array, regions: Sequence[Region], cells: Array) -> None:
+        """Note what a run writes into `cells`, of an input or a constant, before it launches the graph."""
+        placed = Placed(tensor, tuple(regions), cells)
         self._placed.append(placed)
         _write(placed, array)
 
@@ -106,11 +98,9 @@ class Recording:
         self._graph = self.origin.stream.end_capture()
 
     def abandon(self) -> None:
-        """End the capture of a run that failed."""
-        try:
-            self.end()
-        except Exception:  # the driver has given the capture up already
-            self._graph = None
+        """End the capture of a run that failed: nothing else may be asked of streams whose capture has failed."""
+        with suppress(Exception):  # the driver has given the capture up already
+            self.origin.stream.end_capture()
 
     def launch(self, host: Mapping[str, Array] | None = None) -> list[Array]:
         """Run the graph, for other inputs if they are given; what was fetched, in order, until the next launch."""
@@ -120,6 +110,65 @@ class Recording:
         self._graph.launch(self.origin.stream)
         self.origin.stream.synchronize()
         return self._fetched
+
+
+class Recordings:
+    """Which plans have a graph, which of them get one in their next run, and the run that is being recorded.
+
+    A plan's first run is a plain one, so that kernels are compiled and tables are there; its second one is recorded.
+    """
+
+    def __init__(self) -> None:
+        self.now: Recording | None = None
+        """Of the run that is being recorded."""
+        self._of: dict[int, Recording | None] = {}
+        self._never: set[int] = set()
+        self._is_wanted = self._was_tried = False
+
+    def of(self, plan: ShardPlan) -> Recording | None:
+        """A plan's recording, None if it is not there yet."""
+        self._is_wanted = self._was_tried = False
+        key = id(plan)
+        if key in self._never:
+            return None
+        if key not in self._of:
+            self._of[key] = None
+            finalize(plan, self._of.pop, key, None)
+            return None
+        self._is_wanted = self._of[key] is None
+        return self._of[key]
+
+    def take_wish(self) -> bool:
+        """Whether the run that begins is to be recorded; asked once."""
+        wanted, self._is_wanted = self._is_wanted, False
+        return wanted
+
+    def begin(self, recording: Recording) -> None:
+        """Record from here on."""
+        self.now, self._was_tried = recording, True
+        recording.begin()
+
+    def keep(self, plan: ShardPlan, result: Any) -> None:
+        """The run that was recorded, if one was, has ended well."""
+        if self.now is not None:
+            self.now.result = result
+            self._of[id(plan)] = self.now
+        self.now, self._was_tried = None, False
+
+    def drop(self) -> None:
+        """Give up what is not whole."""
+        if self.now is not None and not self.now.is_whole:
+            self.now.abandon()
+            self.now = None
+
+    def give_up(self, plan: ShardPlan) -> bool:
+        """Never record a plan again whose run failed while it was recorded; whether that was so."""
+        if not self._was_tried:
+            return False
+        self.now, self._was_tried = None, False
+        self._never.add(id(plan))
+        finalize(plan, self._never.discard, id(plan))
+        return True
 
 
 def _write(placed: Placed, array: Array) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +22,7 @@ from tapestry_exec.on_simulated import SimulatedBackend
 from tapestry_exec.recording import Recording
 from tapestry_exec.trace import Event, Phase, check_target, on_devices, write_trace
 from tapestry_plan import (
+    BUILTIN_OPS,
     HOST,
     Alloc,
     Buffer,
@@ -90,13 +91,14 @@ class Backend(Protocol[Device]):
 
     name: str
 
-    def check(self, ops: Sequence[Op]) -> None: ...
-    def recorded(self, plan: ShardPlan, host: Mapping[str, Array]) -> Recording | None: ...
+    def alone(self) -> AbstractContextManager[None]: ...
+    def check(self, ops: Mapping[str, Op], runs: Iterable[tuple[Op, int]]) -> None: ...
+    def recorded(self, plan: ShardPlan) -> Recording | None: ...
     def remember(self, plan: ShardPlan, result: Run) -> None: ...
     def forget(self, plan: ShardPlan, error: BaseException | None) -> bool: ...
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int]) -> Sequence[Device]: ...
     def close(self, devices: Sequence[Device]) -> None: ...
-    def place(self, array: Array, regions: Sequence[Region]) -> Payload: ...
+    def place(self, array: Array, regions: Sequence[Region], tensor: str) -> Payload: ...
     def move(self, payload: Payload, src: int, dst: int) -> Payload: ...
     def fetch(self, payload: Payload) -> Array: ...
     def synchronize(self) -> None: ...
@@ -132,6 +134,9 @@ class ResultMismatch(RuntimeError):
 @dataclass(frozen=True)
 class Run:
     """What a run gave, and what it took; every number was counted, none is taken from the plan.
+
+    Of a plan that was recorded as a graph of the driver, and launched as a whole, the counts are those of the run that
+    was recorded.
 
     Parameters
     ----------
@@ -268,7 +273,7 @@ def run(
     >>> r.outputs["z"].tolist(), r.nbytes_moved, r.difference
     ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
     """
-    _check_arguments(shard_plan, backend, progress, memory, ops)
+    _check_arguments(shard_plan, backend, progress, memory, ops, verify)
     engine = _backend(backend, shard_plan)
     shards = checked(shard_plan)
     host = bind(shard_plan.graph, inputs, constants)
@@ -281,16 +286,18 @@ def run(
     if trace is not None:
         check_target(trace, "trace")
     known = {**shard_plan.graph.ops, **(ops or {})}
-    engine.check([known[node.op] for node in shard_plan.graph.nodes.values()])
-    recording = engine.recorded(shard_plan, host) if trace is None else None
-    if recording is None:
 
-        def interpret(devices: Sequence[DeviceMemory]) -> Run:
-            return _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
+    def interpret(devices: Sequence[DeviceMemory]) -> Run:
+        return _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
 
-        result = _issued(shard_plan, engine, (capacity, payloads), trace is not None, interpret)
-    else:
-        result = _run_again(shard_plan, recording, host)
+    with engine.alone():
+        engine.check({**BUILTIN_OPS, **known}, _placed_ops(shard_plan, known))
+        # A recording has the operators of the run that was recorded, and no times of single steps.
+        recording = engine.recorded(shard_plan) if trace is None and not ops else None
+        if recording is None:
+            result = _issued(shard_plan, engine, (capacity, payloads), trace is not None, interpret)
+        else:
+            result = _run_again(shard_plan, recording, host, progress)
     _compare_counts(shard_plan, result)
     if trace is not None:
         write_trace(result.timeline, trace)
@@ -300,17 +307,21 @@ def run(
     return replace(result, difference=found)
 
 
-def _check_arguments(plan: Any, backend: Any, progress: Any, memory: Any, ops: Any) -> None:
+def _check_arguments(plan: Any, backend: Any, progress: Any, memory: Any, ops: Any, verify: Any) -> None:
     """Raise TypeError naming the argument that has another type than it must have."""
     wrong = ""
     if not isinstance(plan, ShardPlan):
         wrong = f"shard_plan is {type(plan).__name__}; it must be a ShardPlan: make one with plan(graph, mesh)"
+    elif isinstance(backend, type):
+        wrong = f"backend is the class {backend.__name__}; give an object of it: {backend.__name__}()"
     elif not isinstance(backend, str) and not callable(getattr(backend, "open", None)):
         wrong = f"backend is {type(backend).__name__}; it must be a Backend or one of the names {sorted(BACKENDS)}"
     elif progress is not None and not callable(progress):
         wrong = f"progress is {type(progress).__name__}; it must be a function of (steps done, steps in all, operator)"
     elif memory is not None and (isinstance(memory, bool) or not isinstance(memory, int)):
         wrong = f"memory is {type(memory).__name__}; it must be a number of bytes, an int"
+    elif not isinstance(verify, bool | np.bool_):
+        wrong = f"verify is {verify!r}; it must be True or False"
     elif ops is not None and not (isinstance(ops, Mapping) and all(isinstance(op, Op) for op in ops.values())):
         wrong = "ops must map names to operators, objects of type Op"
     if wrong:
@@ -528,7 +539,7 @@ class _Interpreter:
             device.gather(source, target, step.piece, step.regions)
             return 0, ()
         if step.src == HOST:
-            payload = self.backend.place(self.host[step.tensor], step.regions)
+            payload = self.backend.place(self.host[step.tensor], step.regions, step.tensor)
             counts = self.spilled if step.again else self.placed
             counts[target.device] += payload.nbytes
             device.unpack(payload, target, step.regions)
@@ -563,7 +574,7 @@ class _Interpreter:
 
     def _fetch(self, step: Fetch, buffer: Buffer) -> int:
         array = self.kept[step.spilled] if step.keep else self.kept.pop(step.spilled)
-        payload = self.backend.place(array.reshape(buffer.shape), (Region.full(buffer.shape),))
+        payload = self.backend.place(array.reshape(buffer.shape), (Region.full(buffer.shape),), buffer.tensor)
         self.devices[buffer.device].unpack(payload, buffer, (Region.full(buffer.shape, buffer.start),))
         return int(payload.nbytes)
 
@@ -625,11 +636,13 @@ def _issued(
     interpret: Callable[[Sequence[DeviceMemory]], Run],
 ) -> Run:
     """Run a plan step by step; what failed while it was recorded runs once more, not recorded."""
+    result = None
     try:
         result = _opened(engine, room, timed, interpret)
     except StepFailed as error:
         if not engine.forget(plan, error.__cause__):
             raise
+    if result is None:  # outside of the handler, whose error holds the devices
         result = _opened(engine, room, timed, interpret)
     engine.remember(plan, result)
     return result
@@ -655,11 +668,18 @@ def _opened(
     return result
 
 
-def _run_again(plan: ShardPlan, recording: Recording, host: Mapping[str, Array]) -> Run:
+def _placed_ops(plan: ShardPlan, ops: Mapping[str, Op]) -> Iterator[tuple[Op, int]]:
+    """Each operator with the device that it runs on."""
+    return ((ops[plan.graph.nodes[step.node].op], step.device) for step in plan.steps if isinstance(step, Compute))
+
+
+def _run_again(plan: ShardPlan, recording: Recording, host: Mapping[str, Array], progress: Progress | None) -> Run:
     """Launch what was recorded: it moves and holds what its run did, which was counted then."""
     begin = perf_counter()
     cells = recording.launch(host)
     seconds = perf_counter() - begin
+    if progress is not None:
+        progress(len(plan.steps), len(plan.steps), plan.graph.order()[-1].name if plan.graph.nodes else "")
     counted: Run = recording.result
     return replace(counted, outputs=_assembled(plan, cells), seconds=seconds, timeline=[])
 
