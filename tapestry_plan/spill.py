@@ -203,7 +203,7 @@ class Use:
     """The buffers of one device that a step needs at once, and those that it writes."""
 
     at: int
-    """The step's number; after the last one for outputs that are placed and that no step uses."""
+    """The step's number; after the last one for outputs that are placed, in whole or in part, after their last use."""
     buffers: tuple[int, ...]
     written: frozenset[int]
 
@@ -244,15 +244,17 @@ def _tapes(plan: ShardPlan, devices: Iterable[int]) -> dict[int, Tape]:
 
 
 def _add_outputs(plan: ShardPlan, home: dict[int, Tape | None]) -> None:
-    """Outputs stay; those that come from the host alone are used once more, each for itself, after the last step."""
+    """Outputs stay; those that the host places cells of after their last use are used once more, each for itself."""
     for number in dict.fromkeys(n for out in plan.outputs for n, _ in (*out.blocks, *out.replicas)):
         tape = home[number]
         if tape is not None:
             tape.outputs.add(number)
     for tape in {id(tape): tape for tape in home.values()}.values():
         if tape is not None:
-            used = {n for use in tape.uses for n in use.buffers}
-            tape.uses += [Use(len(plan.steps), (n,), frozenset()) for n in sorted(tape.outputs - used)]
+            last = {n: use.at for use in tape.uses for n in use.buffers}
+            late = {n for n, placed in tape.placings.items() if n in last and placed[-1][0] > last[n]}
+            again = tape.outputs - last.keys() | tape.outputs & late
+            tape.uses += [Use(len(plan.steps), (n,), frozenset()) for n in sorted(again)]
 
 
 def is_placing(step: Step) -> bool:

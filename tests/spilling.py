@@ -36,8 +36,9 @@ LENGTHS = (16, 40, 64, 130, 256)
 """Of the vectors that programs begin with: blocks of 64 to 1,024 bytes, not all of them multiples of a cache line."""
 LINE_NBYTES = 64
 """Blocks begin at multiples of a cache line and take whole ones."""
-Program = tuple[int, list[tuple[int, int, int, bool]], list[int]]
-"""Devices; steps (operation, two earlier tensors, whether its shards are asked for); which tensors are outputs."""
+Program = tuple[int, list[tuple[int, int, int, bool]], list[tuple[int, bool]], bool]
+"""Devices; steps (operation, two earlier tensors, whether its shards are asked for); which tensors are outputs, and
+whether every device is asked to have the whole; whether inputs start in one copy."""
 
 
 def padded(nbytes: int) -> int:
@@ -87,8 +88,8 @@ def programs(longest: int = 8) -> st.SearchStrategy[Program]:
     """Programs for one to three devices."""
     near = st.integers(0, 60)
     step = st.tuples(st.integers(0, len(OPERATIONS) - 1), near, near, st.booleans())
-    outputs = st.lists(near, min_size=1, max_size=3)
-    return st.tuples(st.integers(1, 3), st.lists(step, min_size=2, max_size=longest), outputs)
+    outputs = st.lists(st.tuples(near, st.booleans()), min_size=1, max_size=3)
+    return st.tuples(st.integers(1, 3), st.lists(step, min_size=2, max_size=longest), outputs, st.booleans())
 
 
 def seeded_program(seed: int, longest: int = 6) -> Program:
@@ -98,12 +99,12 @@ def seeded_program(seed: int, longest: int = 6) -> Program:
         (rng.randrange(len(OPERATIONS)), rng.randrange(61), rng.randrange(61), rng.random() < 0.5)
         for _ in range(rng.randint(3, longest))
     ]
-    return rng.randint(1, 2), steps, [rng.randrange(61) for _ in range(rng.randint(1, 2))]
+    return rng.randint(1, 2), steps, [(rng.randrange(61), False) for _ in range(rng.randint(1, 2))], False
 
 
 def planned(program: Program) -> ShardPlan:
     """The program's plan, with the shards that it asks for."""
-    devices, steps, outputs = program
+    devices, steps, outputs, is_single = program
     g = Graph()
     tensors = [g.input(f"x{k}", (n,)) for k, n in enumerate(LENGTHS)]
     fix: dict[str, dict[str, int]] = {}
@@ -114,9 +115,12 @@ def planned(program: Program) -> ShardPlan:
             longest = max(g.signature(name).axes, key=lambda axis: axis.size)
             if longest.size >= devices:
                 fix[name] = {longest.name: devices}
-    for k, at in enumerate(dict.fromkeys(at % len(tensors) for at in outputs)):
-        g.output(tensors[at], f"y{k}")
-    return plan(g, Mesh(devices), fix=fix)
+    layout: dict[str, dict[str, int]] = {}
+    for at, is_whole in {at % len(tensors): is_whole for at, is_whole in outputs}.items():
+        g.output(tensors[at], f"y{at}")
+        if is_whole and tensors[at].name in g.stored:
+            layout[f"y{at}"] = {}
+    return plan(g, Mesh(devices), fix=fix, layout=layout, placement="single" if is_single else "free")
 
 
 def arrays_for(p: ShardPlan, seed: int = 0) -> dict[str, np.ndarray]:

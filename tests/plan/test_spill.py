@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tapestry_plan import (
+    HOST,
     Alloc,
     Copy,
     Fetch,
@@ -61,7 +62,9 @@ def waiting(devices: int = 1, **mesh: Any) -> ShardPlan:
 
 @FEW
 @given(programs(), st.floats(0, 1))
-@example((1, [(6, 4, 0, False), (5, 5, 0, False)], [5, 6]), 0.0)
+@example((1, [(6, 4, 0, False), (5, 5, 0, False)], [(5, False), (6, False)], False), 0.0)
+@example((2, [(6, 0, 0, True), (7, 2, 0, False), (7, 6, 0, False)], [(0, True), (7, False)], False), 0.0)
+@example((2, [(0, 0, 0, True), (0, 0, 1, False)], [(0, False)], True), 0.0)
 def test_what_a_plan_does_stays_as_it_was(program: Program, share: float) -> None:
     """Every step reads what it read before, no byte has two owners, and the counts are those of the steps."""
     p = planned(program)
@@ -73,10 +76,28 @@ def test_what_a_plan_does_stays_as_it_was(program: Program, share: float) -> Non
     assert found.moved == q.nbytes_by_link == p.nbytes_by_link
     assert tuple(found.peak) == q.peak_nbytes and max(found.peak) <= memory
     assert tuple(found.spilled) == q.nbytes_spilled
-    assert tuple(found.placed) == q.nbytes_placed == p.nbytes_placed
+    assert tuple(found.placed) == q.nbytes_placed and wanted.placed == list(p.nbytes_placed)
+    assert found.placed == [
+        less if peak > memory else whole
+        for less, whole, peak in zip(placed_and_used(p), wanted.placed, p.peak_nbytes, strict=True)
+    ]
     assert (q.nbytes_received, q.flop, q.placement) == (p.nbytes_received, p.flop, p.placement)
     assert all(one <= most for one, most in zip(found.spilled, used_nbytes(p), strict=True))
     assert not any(n for n, peak in zip(found.spilled, p.peak_nbytes, strict=True) if peak <= memory)
+
+
+def placed_and_used(p: ShardPlan) -> list[int]:
+    """Bytes by device that are placed in blocks that a step uses or an output is read from."""
+    used = {n for out in p.outputs for n, _ in (*out.blocks, *out.replicas)}
+    used.update(n for step in p.steps for n in touched(step)[0])
+    buffers = {b.id: b for b in p.buffers if b.id in used}
+    placed = [0] * p.mesh.size
+    for step in p.steps:
+        if isinstance(step, Copy) and step.src == HOST and step.piece is None and step.dst in buffers:
+            target = buffers[step.dst]
+            cells = sum(len(region.points()) for region in step.regions)
+            placed[target.device] += cells * np.dtype(target.dtype).itemsize
+    return placed
 
 
 def used_nbytes(p: ShardPlan) -> list[int]:
