@@ -24,7 +24,10 @@ from typing import Any, Protocol
 import numpy as np
 
 HEADER = files("tapestry_exec").joinpath("shim.h")
-OPTIONS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-fPIC", "-shared", "-g1", "-w")
+OPTIONS = (
+    *("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-g1", "-w"),
+    *("-fPIC", "-shared", "-Wl,-Bsymbolic"),  # a kernel may have the name of one of the C library's functions
+)
 """Of g++: no fused multiply-add that the source does not ask for, and line numbers for the sanitizer."""
 SANITIZE = ("-fsanitize=address", "-fno-omit-frame-pointer", "-fsanitize-sections=shim_shared")
 MESSAGE_NBYTES = 512

@@ -365,3 +365,12 @@ def test_the_sanitizer_asks_for_a_process_of_its_own() -> None:
         pytest.skip("no other process to ask for")
     with pytest.raises(OSError, match=r"start Python with shim\.sanitized_environment"):
         compile_source(ONE, sanitize=True)
+
+
+@pytest.mark.parametrize("name", ["times", "index", "read"])
+def test_a_kernel_may_have_the_name_of_a_function_of_the_c_library(name: str) -> None:
+    """Calls in a shared library reach functions of the process first, if it is not linked otherwise."""
+    source = f'extern "C" __global__ void {name}(float* y) {{ y[threadIdx.x] = 2; }}'
+    y = np.zeros(4, np.float32)
+    compile_source(source).launch(Launch(name, (1, 1, 1), (4, 1, 1), (np.uint64(y.ctypes.data),)))
+    assert (y == 2).all()
