@@ -133,7 +133,7 @@ def test_a_run_within_a_run_is_refused_by_name() -> None:
     (p, feeds), (q, more) = rows(4), rows(8)
     backend = CupyBackend(cupy=simulated.cupy(2))
     with pytest.raises(
-        RuntimeError, match="a run of this CupyBackend is under way, .* give the other one a CupyBackend"
+        RuntimeError, match=r"a run of this CupyBackend is under way, .* give the other one a CupyBackend"
     ):
         run(p, feeds, backend=backend, progress=lambda *told: run(q, more, backend=backend))
     run(p, feeds, backend=backend, progress=lambda *told: run(q, more, backend=CupyBackend(cupy=simulated.cupy(1))))
