@@ -165,11 +165,11 @@ def _expanded(
 
 
 def _left_out(every: Variants, some: Variants) -> list[Expansions]:
-    """The operators of which no expansion can be in a better plan."""
+    """The operators of which no expansion can be in a better plan, or none was compared."""
     open_ = {choice.node for choice in some.choices}
     return [
-        Expansions(choice.node, tuple(option.into for option in choice.options))
-        for choice in every.choices
+        Expansions(choice.node, tuple(option.into for option in choice.options), left_out=choice.left_out)
+        for choice in (*every.choices, *every.without)
         if not choice.given and choice.node not in open_
     ]
 

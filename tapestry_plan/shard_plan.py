@@ -263,12 +263,15 @@ class Expansions(msgspec.Struct, frozen=True):
         The one that the plan has in its place.
     nodes : tuple of str
         The operators that stand for it then; some of them may have been expanded in turn.
+    left_out : tuple of str
+        Expansions that were not compared: who reads the operator would read through too many combinations of views.
     """
 
     node: str
     considered: tuple[str, ...]
     chosen: str | None = None
     nodes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 class PlanVersionError(ValueError):
@@ -375,7 +378,7 @@ class ShardPlan:
             else "  (not compared with other shardings: its tensors have too many consumers)",
         ]
         if node in found:
-            lines.insert(2, f"  no better where expanded by {' or '.join(found[node].considered)}")
+            lines[2:2] = self._compared(found[node])
         lines[2:2] = [
             f"  stands, with others, for {entry.node}, expanded by {entry.chosen}"
             for entry in self.expansions
@@ -388,6 +391,17 @@ class ShardPlan:
                 f"{other.nbytes_moved:14,} B moved{mark}"
             )
         return "\n".join(lines)
+
+    def _compared(self, entry: Expansions) -> list[str]:
+        """What is known of an operator's expansions, which the plan does not have."""
+        lines = []
+        if entry.considered:
+            finding = "no better" if self.gap == 0 else "not found better (the gap is not closed)"
+            lines.append(f"  {finding} where expanded by {' or '.join(entry.considered)}")
+        if entry.left_out:
+            by = " or ".join(entry.left_out)
+            lines.append(f"  not compared with what it is expanded by {by}: too many combinations of views to be read")
+        return lines
 
     # -- as a document -----------------------------------------------------------------------------------
 

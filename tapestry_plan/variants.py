@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
 
 from tapestry_plan.draft import Draft
@@ -24,10 +25,19 @@ MAX_NODES = 64
 """Expansions into more operators are not considered: the planner's work grows with them."""
 
 MAX_READINGS = 32
-"""An operator reads through views that expansions end in, in so many combinations; beyond it some are dropped."""
+"""An operator reads through views that expansions end in, in so many combinations; beyond it expansions are left out.
+
+One after the other, the deepest first and of these the last: what the graph's own operators are said in goes last.
+"""
 
 Given = tuple[tuple[int, int], ...]
 """Numbers of choices with the values that they must have."""
+
+Path = tuple[str | int, ...]
+"""An operator of the graph as given, then each expansion that leads to another one, with its place in what that builds.
+
+Unlike names, paths stay the same when other expansions are left out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +61,15 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Between an operator (value 0) and its expansions (from 1 on); open only where other choices are as `given`."""
+    """Between an operator (value 0) and its expansions (from 1 on); open only where other choices are as `given`.
+
+    `left_out` names expansions that are no options, as too many combinations of views would be read.
+    """
 
     node: str
     given: Given
     options: tuple[Option, ...]
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +126,7 @@ class Variants:
     ) -> None:
         self.original = graph
         self.expand, self.pinned, self.kept = expand, frozenset(pinned), frozenset(kept)
-        self._dropped: set[tuple[str, str]] = set()
+        self._dropped: set[tuple[Path, str]] = set()
         while not self._built():
             pass
 
@@ -120,52 +134,65 @@ class Variants:
         """Lay out the variants; False if views had to be dropped, so that it must be done again."""
         self.graph = Draft(self.original)
         self.choices: list[Choice] = []
+        self.without: list[Choice] = []
+        """Operators all of whose expansions are left out."""
         self._nodes: list[tuple[OpNode, Given]] = []
+        self._paths: list[Path] = []
         self._choice_of: dict[str, int] = {}
         self._same: dict[str, str] = {}
         self._clones: dict[tuple[str, str, str], str] = {}
         for node in self.original.order():
-            self._add(node, (), 0)
-        try:
-            self.present = [
-                Present(node, given, tuple(self._readings(node.inputs, given))) for node, given in self._nodes
-            ]
-            self.results = {label: tuple(self._readings((name,), ())) for label, name in self.original.outputs.items()}
-        except _TooManyReadings as error:
-            self._dropped.update(error.views)
+            self._add(node, (), (node.name,))
+        asked = [(node.inputs, given) for node, given in self._nodes]
+        asked += [((name,), ()) for name in self.original.outputs.values()]
+        found = [tuple(islice(self._readings(*one), MAX_READINGS + 1)) for one in asked]
+        many = [one for one, readings in zip(asked, found, strict=True) if len(readings) > MAX_READINGS]
+        if many:
+            self._dropped.update(self._last_view(names) for names, _ in many)
             return False
+        nodes = zip(self._nodes, found[: len(self._nodes)], strict=True)
+        self.present = [Present(node, given, readings) for (node, given), readings in nodes]
+        self.results = dict(zip(self.original.outputs, found[len(self._nodes) :], strict=True))
         return True
 
     # -- building ----------------------------------------------------------------------------------------
 
-    def _add(self, node: OpNode, given: Given, depth: int) -> None:
-        options = self._options(node) if depth < MAX_DEPTH and self._is_wanted(node) else []
+    def _add(self, node: OpNode, given: Given, path: Path) -> None:
+        wanted = len(path) // 2 < MAX_DEPTH and self._is_wanted(node)
+        options, left_out = self._options(node, path) if wanted else ([], ())
         if not options:
             self._nodes.append((node, given))
+            if left_out:
+                self.without.append(Choice(node.name, given, (), left_out))
             return
         number = len(self.choices)
-        self.choices.append(Choice(node.name, given, tuple(options)))
+        self.choices.append(Choice(node.name, given, tuple(options), left_out))
+        self._paths.append(path)
         self._choice_of.update(dict.fromkeys(node.outputs, number))
         self._nodes.append((node, (*given, (number, 0))))
         for value, option in enumerate(options, 1):
-            for below in option.nodes:
-                self._add(self.graph.nodes[below], (*given, (number, value)), depth + 1)
+            for k, below in enumerate(option.nodes):
+                self._add(self.graph.nodes[below], (*given, (number, value)), (*path, option.into, k))
 
     def _is_wanted(self, node: OpNode) -> bool:
         if node.name in self.pinned or not self.graph.ops[node.op].expansions:
             return False
         return self.expand is not True or is_coarse(self.graph.signature(node.name))
 
-    def _options(self, node: OpNode) -> list[Option]:
-        found = []
+    def _options(self, node: OpNode, path: Path) -> tuple[list[Option], tuple[str, ...]]:
+        """The expansions of an operator that are compared with it, and the names of those that are left out."""
+        found, left_out = [], []
         for expansion in self.graph.ops[node.op].expansions:
             into = expansion.__name__
             if self.expand is not True and into not in self._names():
                 continue
-            option = None if (node.name, into) in self._dropped else self._option(node, expansion)
+            if (path, into) in self._dropped:
+                left_out.append(into)
+                continue
+            option = self._option(node, expansion)
             if option is not None:
                 found.append(option)
-        return found
+        return found, tuple(left_out)
 
     def _names(self) -> Collection[str]:
         return () if isinstance(self.expand, bool) else self.expand
@@ -219,16 +246,12 @@ class Variants:
 
     def _readings(self, names: tuple[str, ...], given: Given) -> Iterator[Reading]:
         """What some names read, for each way to choose where that matters."""
-        found = 0
         stack = [(names, given)]
         while stack:
             names, given = stack.pop()
             values = dict(given)
             leaf = next((t for t in self._leaves(names) if values.get(self._choice_of[t]) != 0), None)
             if leaf is None:
-                found += 1
-                if found > MAX_READINGS:
-                    raise _TooManyReadings(self._views(given))
                 yield Reading(given, names)
                 continue
             number = self._choice_of[leaf]
@@ -244,15 +267,29 @@ class Variants:
         """The stored tensors behind some names that are views of others in some variant."""
         return [t for name in names for t in self.graph.source(name).stored if self._is_moving(t)]
 
-    def _views(self, given: Given) -> list[tuple[str, str]]:
-        """The expansions that end in views, of the choices that a reading depends on."""
-        return [
-            (choice.node, option.into)
-            for number, _ in given
-            for choice in (self.choices[number],)
-            if any(map(self._is_moving, self.graph.nodes[choice.node].outputs))
-            for option in choice.options
-        ]
+    def _last_view(self, names: Sequence[str]) -> tuple[Path, str]:
+        """The deepest expansion that ends in a view which something reads, and of these the last."""
+        number, into = max(
+            ((number, k) for number, k in self._views(names)),
+            key=lambda found: (len(self.choices[found[0]].given), *found),
+        )
+        return self._paths[number], self.choices[number].options[into].into
+
+    def _views(self, names: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """The choices, and the numbers of their options, that end in views behind some names."""
+        left, seen = self._leaves(names), set[str]()
+        while left:
+            leaf = left.pop()
+            if leaf in seen:
+                continue
+            seen.add(leaf)
+            number = self._choice_of[leaf]
+            choice = self.choices[number]
+            at = self.graph.nodes[choice.node].outputs.index(leaf)
+            for k, option in enumerate(choice.options):
+                if self._same.get(option.outputs[at]) != leaf:
+                    yield number, k
+                left += self._leaves((option.outputs[at],))
 
     def _replaced(self, name: str, old: str, new: str) -> str:
         """A name as it is read with another tensor in place of one, through selections of its own."""
@@ -287,27 +324,24 @@ class Variants:
                 continue
             at, considered = names.get(choice.node, choice.node), tuple(option.into for option in choice.options)
             if value == 0:
-                found.append(Expansions(at, considered))
+                found.append(Expansions(at, considered, left_out=choice.left_out))
                 continue
             option, before = choice.options[value - 1], set(draft.nodes)
             expand.on(draft, at, into=option.into)
             new = [name for name in draft.nodes if name not in before]
             names.update(zip(option.nodes, new, strict=True))
             order.update({at: new, **{name: [name] for name in new}})
-            found.append(Expansions(at, considered, option.into, tuple(new)))
+            found.append(Expansions(at, considered, option.into, tuple(new), choice.left_out))
+        found += [
+            Expansions(names.get(choice.node, choice.node), (), left_out=choice.left_out)
+            for choice in self.without
+            if all(values[number] == wanted for number, wanted in choice.given)
+        ]
         made = draft.done()
         # What stands for an operator comes where the operator was, as the costs were counted.
         roots = [node.name for node in self.original.order()]
         made.nodes = {name: made.nodes[name] for root in roots for name in _spelled(root, order)}
         return made, tuple(found)
-
-
-class _TooManyReadings(Exception):
-    """An operator reads through too many combinations of views; `views` are the expansions that end in them."""
-
-    def __init__(self, views: Sequence[tuple[str, str]]) -> None:
-        super().__init__(views)
-        self.views = views
 
 
 def is_coarse(signature: Signature) -> bool:

@@ -25,6 +25,7 @@ from tapestry_plan import (
     ShardPlan,
     Signature,
     Tensor,
+    concat,
     plan,
     same_graph,
 )
@@ -424,6 +425,30 @@ def test_explain_says_what_was_expanded_and_why() -> None:
     assert "no better where expanded by exp_sum" in kept.explain("s")
     with pytest.raises(ValueError, match="no operator 'nope'"):
         p.explain("nope")
+
+
+def test_more_names_make_no_slower_plan() -> None:
+    """A dilated convolution whose expansions end in views, and have such in turn: more than can be read through."""
+    g = Graph()
+    x, w = g.input("x", (1, 1, 7, 7)), g.input("w", (1, 1, 3, 3))
+    g.output(g.op("conv", x, w, dilations=(2, 2), pads=(2, 2, 2, 2), name="c"), "y")
+    mesh = Mesh((2,), **SLOW)  # type: ignore[arg-type]
+    few, many = plan(g, mesh, expand=["interleaved"]), plan(g, mesh, expand=["interleaved", "windows_einsum"])
+    assert few.expanded["c"] == "interleaved" and few.seconds < plan(g, mesh, expand=False).seconds
+    assert (many.seconds, many.nbytes_moved) <= (few.seconds, few.nbytes_moved)
+    check_runs(g, many)
+
+
+def test_explain_says_what_was_not_compared() -> None:
+    """Seven convolutions in groups beside one another: there are 128 ways to read their concatenation."""
+    g = Graph()
+    x = g.input("x", (1, 2, 2))
+    made = [g.op("conv", x, g.input(f"w{k}", (2, 1, 1)), groups=2, name=f"c{k}") for k in range(7)]
+    g.output(g.op("relu", concat(made, 1), name="r"), "y")
+    p = plan(g, Mesh((2,), **FAST), expand=["by_group"])  # type: ignore[arg-type]
+    assert "not compared with what it is expanded by by_group: too many" in p.explain("c6")
+    assert "better" in p.explain("c0") and "not compared" not in p.explain("c0")
+    assert ShardPlan.from_json(p.to_json()).expansions == p.expansions
 
 
 @pytest.mark.parametrize("g", [attention(2, 1, causal=True), normalised()], ids=["attention", "normalised"])

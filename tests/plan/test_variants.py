@@ -136,6 +136,32 @@ def test_what_is_read_through_too_many_views_is_not_expanded() -> None:
     g.output(relu(together, name="r"), "y")
     variants = Variants(g, ["by_group"])
     assert all(len(present.readings) <= MAX_READINGS for present in variants.present)
-    assert len(variants.choices) < 8
+    # Of eight choices between two, those of five operators make 32 readings.
+    assert [choice.node for choice in variants.choices] == [f"c{k}" for k in range(5)]
     same, entries = variants.graph_of([0] * len(variants.choices))
     assert same_graph(same, g) and all(entry.chosen is None for entry in entries)
+    wanted = {f"c{k}": (("by_group",), ()) if k < 5 else ((), ("by_group",)) for k in range(8)}
+    assert {entry.node: (entry.considered, entry.left_out) for entry in entries} == wanted
+
+
+def dilated() -> Graph:
+    g = Graph()
+    x, w = g.input("x", (1, 1, 7, 7)), g.input("w", (1, 1, 3, 3))
+    g.output(conv(x, w, name="c", dilations=(2, 2), pads=(2, 2, 2, 2)), "y")
+    return g
+
+
+def test_the_deepest_expansions_are_left_out_first() -> None:
+    """One too many combinations of views: one of eleven expansions goes, of the third kind of what builds what."""
+    variants = Variants(dilated(), ["interleaved", "windows_einsum"])
+    assert [option.into for option in variants.choices[0].options] == ["interleaved", "windows_einsum"]
+    (shut,) = variants.without
+    assert len(shut.given) == 2 and shut.left_out == ("windows_einsum",)
+    assert not any(choice.left_out for choice in variants.choices)
+    assert sum(len(choice.options) for choice in variants.choices) == 9
+    assert all(0 < len(readings) <= MAX_READINGS for readings in variants.results.values())
+    values = [1 if choice.options[0].into == "interleaved" else 0 for choice in variants.choices]
+    _, entries = variants.graph_of(values)
+    assert [entry.considered for entry in entries if entry.left_out] == [()]
+    _, whole = variants.graph_of([0] * len(values))
+    assert [entry.left_out for entry in whole] == [()]
