@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapestry_exec import evaluate, run
+from tapestry_exec import CupyBackend, evaluate, run
 from tapestry_plan import BUILTIN_OPS, Graph, Mesh, Op, plan
 from tests.cutting import Case, backwards, close
 from tests.operator_cases import CASES
@@ -29,7 +29,7 @@ def graph_of(case: Case, op: Op | None = None) -> tuple[Graph, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", FIRST, ids=lambda case: case.op)
-def test_each_axis_is_cut_over_the_devices(case: Case) -> None:
+def test_each_axis_is_cut_over_the_devices(backend: str | CupyBackend, case: Case) -> None:
     g, arrays = graph_of(case)
     whole = evaluate(g, arrays)
     for axis in g.signature("it").axes:
@@ -38,7 +38,7 @@ def test_each_axis_is_cut_over_the_devices(case: Case) -> None:
             continue
         made = plan(g, Mesh((parts,)), fix={"it": {axis.name: parts}}, placement="single")
         assert len({box for boxes in made.placement["it"].values() for box in boxes if not box.is_empty}) == parts
-        report = run(made, arrays, verify=True)
+        report = run(made, arrays, verify=True, backend=backend)
         assert sum(report.nbytes_received) == made.nbytes_moved
         for name, array in whole.items():
             if array.dtype.kind == "f":

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper
 
-from tapestry_exec import NumpyBackend, StepFailed, cli, run
+from tapestry_exec import CupyBackend, NumpyBackend, StepFailed, cli, run
 from tapestry_exec.cli import main, progress_bar
+from tapestry_exec.cupy_device import CupyDevice
 from tapestry_exec.on_numpy import NumpyDevice
 from tapestry_plan import Graph, Mesh, ShardPlan, linear, plan, relu
 
@@ -41,10 +43,10 @@ def made(devices: int = 3) -> tuple[ShardPlan, dict[str, np.ndarray]]:
 # -- progress --------------------------------------------------------------------------------------------
 
 
-def test_progress_counts_up_to_the_last_step_and_names_operators() -> None:
+def test_progress_counts_up_to_the_last_step_and_names_operators(backend: str | CupyBackend) -> None:
     p, inputs = made()
     seen: list[tuple[int, int, str]] = []
-    run(p, inputs, progress=lambda *at: seen.append(at))
+    run(p, inputs, progress=lambda *at: seen.append(at), backend=backend)
     done = [at for at, _, _ in seen]
     assert done == sorted(set(done)) and seen[-1][:2] == (len(p.steps), len(p.steps))
     assert {total for _, total, _ in seen} == {len(p.steps)}
@@ -99,22 +101,16 @@ def test_quiet_commands_leave_stderr_empty(tmp_path: Path) -> None:
 # -- steps that fail -------------------------------------------------------------------------------------
 
 
-class Broken(NumpyBackend):
-    """Devices of which one method raises."""
+@contextmanager
+def broken(backend: str | CupyBackend, method: str) -> Iterator[None]:
+    """Devices of a backend of which one method raises."""
 
-    def __init__(self, method: str) -> None:
-        super().__init__()
-        self.method = method
+    def fail(*_: Any) -> None:
+        raise OSError("the wire is loose")
 
-    def open(self, *sizes: Sequence[int]) -> list[NumpyDevice]:
-        devices = super().open(*sizes)
-
-        def fail(*_: Any) -> None:
-            raise OSError("the wire is loose")
-
-        for device in devices:
-            setattr(device, self.method, fail)
-        return devices
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NumpyDevice if backend == "numpy" else CupyDevice, method, fail)
+        yield
 
 
 HERE = r"buffer \d+ on device (\d)"
@@ -135,32 +131,33 @@ REGIONS = r"regions \[Region\(.*\)\]"
         ("merge", rf"reduce '\w+' into {HERE}, {BLOCK}, {REGIONS}"),
     ],
 )
-def test_a_step_that_fails_is_named(method: str, message: str, tmp_path: Path) -> None:
+def test_a_step_that_fails_is_named(backend: str | CupyBackend, method: str, message: str, tmp_path: Path) -> None:
     """With its operator, shard, devices and regions; nothing is left behind, and the next run is a whole one."""
     p, inputs = made()
-    engine = Broken(method)
-    with pytest.raises(StepFailed, match=rf"^step \d+ \({message}\) failed: OSError: the wire is loose$") as error:
-        run(p, inputs, backend=engine, trace=tmp_path / "t.json")
+    named = pytest.raises(StepFailed, match=rf"^step \d+ \({message}\) failed: OSError: the wire is loose$")
+    with broken(backend, method), named as error:
+        run(p, inputs, backend=backend, trace=tmp_path / "t.json")
     assert isinstance(error.value.__cause__, OSError) and list(tmp_path.iterdir()) == []
-    engine.method = "nothing"
-    assert run(p, inputs, backend=engine).outputs["y"].tobytes() == run(p, inputs).outputs["y"].tobytes()
+    another = NumpyBackend() if backend == "numpy" else CupyBackend()
+    wanted = run(p, inputs, backend=another).outputs["y"]
+    assert run(p, inputs, backend=backend).outputs["y"].tobytes() == wanted.tobytes()
 
 
-def test_a_transport_that_fails_is_named() -> None:
-    class Cut(NumpyBackend):
-        def move(self, payload: np.ndarray, src: int, dst: int) -> np.ndarray:
-            raise ConnectionError("cut")
+def test_a_transport_that_fails_is_named(backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(*_: Any) -> None:
+        raise ConnectionError("cut")
 
+    monkeypatch.setattr(NumpyBackend if backend == "numpy" else CupyBackend, "move", cut)
     p, inputs = made()
     with pytest.raises(StepFailed, match=rf"from {HERE} to {HERE}.*ConnectionError: cut"):
-        run(p, inputs, backend=Cut())
+        run(p, inputs, backend=backend)
 
 
-def test_many_regions_are_counted_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_regions_are_counted_not_listed(backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["tapestry_exec.run"], "REGIONS_NAMED", 0)
     p, inputs = made()
-    with pytest.raises(StepFailed, match=r"regions \[ and 1 more\]"):
-        run(p, inputs, backend=Broken("merge"))
+    with broken(backend, "merge"), pytest.raises(StepFailed, match=r"regions \[ and 1 more\]"):
+        run(p, inputs, backend=backend)
 
 
 # -- Ctrl-C ----------------------------------------------------------------------------------------------
@@ -179,26 +176,35 @@ def interrupted(p: ShardPlan) -> dict[str, Any]:
     return {"relu": replace(op, block=block)}
 
 
-class Counting(NumpyBackend):
-    opened = closed = 0
+def counted(engine: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls that open and close an engine's devices, in order, from here on."""
+    calls: list[str] = []
 
-    def open(self, *sizes: Sequence[int]) -> list[NumpyDevice]:
-        self.opened += 1
-        return super().open(*sizes)
+    def noted(name: str) -> Callable[..., Any]:
+        before = getattr(engine, name)
 
-    def close(self, devices: Sequence[NumpyDevice]) -> None:
-        self.closed += 1
-        super().close(devices)
+        def call(*args: Any) -> Any:
+            calls.append(name)
+            return before(*args)
+
+        return call
+
+    for name in ("open", "close"):
+        monkeypatch.setattr(engine, name, noted(name))
+    return calls
 
 
-def test_ctrl_c_closes_the_devices_and_the_backend_runs_again(tmp_path: Path) -> None:
+def test_ctrl_c_closes_the_devices_and_the_backend_runs_again(
+    backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     p, inputs = made()
-    expected = run(p, inputs).outputs["y"].tobytes()
-    engine = Counting()
+    expected = run(p, inputs, backend=backend).outputs["y"].tobytes()
+    engine = NumpyBackend() if backend == "numpy" else backend
+    calls = counted(engine, monkeypatch)
     for again in range(1, 3):
         with pytest.raises(KeyboardInterrupt):
             run(p, inputs, backend=engine, ops=interrupted(p), trace=tmp_path / "t.json")
-        assert (engine.opened, engine.closed) == (2 * again - 1, 2 * again - 1)
+        assert calls == ["open", "close"] * (2 * again - 1)
         assert list(tmp_path.iterdir()) == []
         r = run(p, inputs, backend=engine, verify=True)
         assert r.outputs["y"].tobytes() == expected and r.nbytes_moved == p.nbytes_moved

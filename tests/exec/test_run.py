@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_exec import NumpyBackend, ResultMismatch, StepFailed, TransferMismatch, run
+from tapestry_exec import CupyBackend, NumpyBackend, ResultMismatch, StepFailed, TransferMismatch, run
 from tapestry_exec.run import _backend
 from tapestry_exec.trace import replacing
 from tapestry_plan import Copy, Graph, Mesh, ShardPlan, concat, conv, graph, linear, matmul, max_pool, plan, relu
@@ -34,12 +34,12 @@ def small() -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
 
 @pytest.mark.parametrize("fix", [{}, {"m": 3}, {"n": 3}, {"k": 3}, {"m": 2, "k": 3}, {"m": 2, "n": 3}, {"k": 6}])
 @pytest.mark.parametrize("devices", [6, 7])
-def test_every_axis_can_be_split(fix: dict[str, int], devices: int) -> None:
+def test_every_axis_can_be_split(backend: str | CupyBackend, fix: dict[str, int], devices: int) -> None:
     g, inputs, expected = small()
     if devices == 7 and fix:
         fix = {"m": 7}
     p = plan(g, Mesh(devices), fix={"fc": fix})
-    r = run(p, inputs, verify=True)
+    r = run(p, inputs, verify=True, backend=backend)
     np.testing.assert_allclose(r.outputs["y"], expected, rtol=1e-5, atol=1e-5)
     assert r.nbytes_moved == p.nbytes_moved == sum(r.nbytes_by_link.values())
     assert (r.nbytes_received, r.peak_nbytes) == (p.nbytes_received, p.peak_nbytes)
@@ -48,7 +48,7 @@ def test_every_axis_can_be_split(fix: dict[str, int], devices: int) -> None:
 
 
 @given(st.data())
-def test_views_between_operators(data: st.DataObject) -> None:
+def test_views_between_operators(backend: str | CupyBackend, data: st.DataObject) -> None:
     """Random chains of views read by a sharded operator: what NumPy reads, exactly."""
     shape = tuple(data.draw(st.lists(st.sampled_from([4, 6, 3, 5, 2, 8]), min_size=1, max_size=3)))
     value = np.arange(1, np.prod(shape) + 1, dtype=np.int64).reshape(shape)
@@ -60,7 +60,7 @@ def test_views_between_operators(data: st.DataObject) -> None:
     g.output(made, "y")
     g.output(made.flip(0), "v")
     p = plan(g, Mesh(devices))
-    r = run(p, {"x": value}, verify=True)
+    r = run(p, {"x": value}, verify=True, backend=backend)
     np.testing.assert_array_equal(r.outputs["y"], expected + expected)
     np.testing.assert_array_equal(r.outputs["v"], (expected + expected)[::-1])
 
@@ -95,18 +95,18 @@ def random_views(data: st.DataObject, tensor: Any, array: np.ndarray) -> tuple[A
     return tensor, array
 
 
-def test_a_view_of_an_input_may_be_an_output() -> None:
+def test_a_view_of_an_input_may_be_an_output(backend: str | CupyBackend) -> None:
     """Though no operator reads all of the input, and though another one reads it elsewhere."""
     g = Graph()
     x = g.input("x", (6,), "int64")
     g.output(x[::2], "even")
     g.output(g.op("add", x[1::2], x[1::2]), "odd")
-    r = run(plan(g, Mesh(2)), {"x": np.arange(6)}, verify=True)
+    r = run(plan(g, Mesh(2)), {"x": np.arange(6)}, verify=True, backend=backend)
     assert (r.outputs["even"].tolist(), r.outputs["odd"].tolist()) == ([0, 2, 4], [2, 6, 10])
 
 
 @given(st.data())
-def test_sharded_convolutions(data: st.DataObject) -> None:
+def test_sharded_convolutions(backend: str | CupyBackend, data: st.DataObject) -> None:
     """Uneven parts, halos, strides, dilations and split reductions; poison would show as NaN."""
     h, w, c, out = (data.draw(st.integers(low, high)) for low, high in ((3, 9), (3, 7), (1, 4), (1, 4)))
     stride, dilation, pad = (data.draw(st.integers(low, high)) for low, high in ((1, 3), (1, 2), (0, 2)))
@@ -122,7 +122,7 @@ def test_sharded_convolutions(data: st.DataObject) -> None:
     axis = data.draw(st.sampled_from(sorted(sizes)))
     parts = data.draw(st.integers(1, min(4, sizes[axis])))
     p = plan(g, Mesh(parts), fix={"conv": {axis: parts}})
-    run(p, {"x": rng.standard_normal((1, c, h, w)).astype(np.float32)}, verify=True)
+    run(p, {"x": rng.standard_normal((1, c, h, w)).astype(np.float32)}, verify=True, backend=backend)
 
 
 # -- counting --------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def moving_plan() -> tuple[ShardPlan, dict[str, np.ndarray]]:
         ("peak_nbytes", r"at most held by device 0: [\d,]+ B predicted"),
     ],
 )
-def test_counts_are_not_taken_from_the_plan(field: str, message: str) -> None:
+def test_counts_are_not_taken_from_the_plan(backend: str | CupyBackend, field: str, message: str) -> None:
     p, inputs = moving_plan()
     value = getattr(p, field)
     if isinstance(value, dict):
@@ -152,13 +152,17 @@ def test_counts_are_not_taken_from_the_plan(field: str, message: str) -> None:
     else:
         wrong = (value[0] + 4, *value[1:])
     with pytest.raises(TransferMismatch, match=message):
-        run(replace(p, **{field: wrong}), inputs)
+        run(replace(p, **{field: wrong}), inputs, backend=backend)
 
 
-def test_a_link_that_the_plan_does_not_have() -> None:
+def test_a_link_that_the_plan_does_not_have(backend: str | CupyBackend) -> None:
     p, inputs = moving_plan()
     with pytest.raises(TransferMismatch, match="device 0 -> device 1: 0 B predicted"):
-        run(replace(p, nbytes_by_link={k: v for k, v in p.nbytes_by_link.items() if k != (0, 1)}), inputs)
+        run(
+            replace(p, nbytes_by_link={k: v for k, v in p.nbytes_by_link.items() if k != (0, 1)}),
+            inputs,
+            backend=backend,
+        )
 
 
 def test_devices_exchange_nothing_but_payloads() -> None:
@@ -174,10 +178,10 @@ def test_devices_exchange_nothing_but_payloads() -> None:
         run(p, inputs, backend=Lossy(), verify=True)
 
 
-def test_runs_give_the_same_bits() -> None:
+def test_runs_give_the_same_bits(backend: str | CupyBackend) -> None:
     p, inputs = moving_plan()
-    backend = NumpyBackend()
-    first, second, third = run(p, inputs), run(p, inputs, backend=backend), run(p, inputs, backend=backend)
+    another = NumpyBackend() if backend == "numpy" else CupyBackend()
+    first, second, third = (run(p, inputs, backend=one) for one in (backend, another, another))
     assert first.outputs["y"].tobytes() == second.outputs["y"].tobytes() == third.outputs["y"].tobytes()
 
 
@@ -205,7 +209,7 @@ def test_runs_of_one_plan_may_overlap() -> None:
 # -- errors ----------------------------------------------------------------------------------------------
 
 
-def test_a_failing_block_is_named() -> None:
+def test_a_failing_block_is_named(backend: str | CupyBackend) -> None:
     g, inputs, _ = small()
     p = plan(g, Mesh(2))
 
@@ -214,7 +218,7 @@ def test_a_failing_block_is_named() -> None:
 
     broken = replace(g.ops["relu"], block=fail)
     with pytest.raises(StepFailed) as error:
-        run(p, inputs, ops={"relu": broken})
+        run(p, inputs, ops={"relu": broken}, backend=backend)
     where = "compute 'act' on device 0, index box [0, "
     for part in ("step ", where, "input blocks (start, stop) [((0, 0), (", "FloatingPointError: too hot"):
         assert part in str(error.value)
@@ -231,7 +235,7 @@ def test_a_block_cannot_write_to_its_inputs() -> None:
         run(plan(g, Mesh(2)), inputs, ops={"relu": replace(g.ops["relu"], block=greedy)})
 
 
-def test_a_block_that_depends_on_its_shard_is_found_by_verify() -> None:
+def test_a_block_that_depends_on_its_shard_is_found_by_verify(backend: str | CupyBackend) -> None:
     g, inputs, _ = small()
 
     def odd(xp: Any, ins: Any, outs: Any, shard: Any) -> None:
@@ -240,14 +244,14 @@ def test_a_block_that_depends_on_its_shard_is_found_by_verify() -> None:
     p = plan(g, Mesh(2), fix={"act": {"i0": 2}})
     g.ops["relu"] = replace(g.ops["relu"], block=odd)
     with pytest.raises(ResultMismatch, match=r"the bound for float32 is 0\.0001"):
-        run(p, inputs, verify=True)
+        run(p, inputs, verify=True, backend=backend)
 
 
-def test_too_little_memory_is_found_before_the_run() -> None:
+def test_too_little_memory_is_found_before_the_run(backend: str | CupyBackend) -> None:
     p, inputs = moving_plan()
     with pytest.raises(ValueError, match=r"device 0 needs .* B at once in step .*, memory is 100 B"):
-        run(p, inputs, memory=100)
-    run(p, inputs, memory=max(p.peak_nbytes))
+        run(p, inputs, memory=100, backend=backend)
+    run(p, inputs, memory=max(p.peak_nbytes), backend=backend)
 
 
 @pytest.mark.parametrize(
@@ -296,45 +300,47 @@ def test_unfit_inputs(inputs: dict[str, np.ndarray], message: str) -> None:
         run(p, inputs)
 
 
-def test_a_plan_from_its_document_runs_with_the_constants_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_from_its_document_runs_with_the_constants_given(
+    backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(graph, "CARRIED_NBYTES", 0)  # as for larger weights
     g, inputs, expected = small()
     p = ShardPlan.from_json(plan(g, Mesh(4)).to_json())
     constants = {name: g.stored[name].data for name in ("w", "b")}
-    r = run(p, inputs, constants=constants, verify=True)
+    r = run(p, inputs, constants=constants, verify=True, backend=backend)
     np.testing.assert_allclose(r.outputs["y"], expected, rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="named but not carried"):
-        run(p, inputs)
+        run(p, inputs, backend=backend)
     with pytest.raises(ValueError, match="other values than the plan was made for"):
-        run(p, inputs, constants={**constants, "b": np.zeros(10, np.float32)})
+        run(p, inputs, constants={**constants, "b": np.zeros(10, np.float32)}, backend=backend)
 
 
-def test_infinite_padding_survives_the_document() -> None:
+def test_infinite_padding_survives_the_document(backend: str | CupyBackend) -> None:
     """JSON has no infinities; the padding of max_pool is one."""
     g = Graph()
     x = g.input("x", (1, 2, 6, 6))
     g.output(max_pool(x, (3, 3), strides=(2, 2), pads=(1, 1, 1, 1)), "y")
     p = plan(g, Mesh(2))
     value = -np.ones((1, 2, 6, 6), np.float32)
-    r = run(ShardPlan.from_json(p.to_json()), {"x": value}, verify=True)
+    r = run(ShardPlan.from_json(p.to_json()), {"x": value}, verify=True, backend=backend)
     assert r.outputs["y"].tolist() == (-np.ones((1, 2, 3, 3))).tolist()
 
 
 # -- what a run tells ------------------------------------------------------------------------------------
 
 
-def test_progress_ends_at_the_last_step() -> None:
+def test_progress_ends_at_the_last_step(backend: str | CupyBackend) -> None:
     p, inputs = moving_plan()
     seen: list[tuple[int, int, str]] = []
-    run(p, inputs, progress=lambda *at: seen.append(at))
+    run(p, inputs, progress=lambda *at: seen.append(at), backend=backend)
     assert [done for done, _, _ in seen] == sorted({done for done, _, _ in seen})
     assert seen[-1][:2] == (len(p.steps), len(p.steps))
     assert {"fc", "act"} <= {name for _, _, name in seen}
 
 
-def test_the_timeline_has_every_step() -> None:
+def test_the_timeline_has_every_step(backend: str | CupyBackend) -> None:
     p, inputs = moving_plan()
-    r = run(p, inputs)
+    r = run(p, inputs, backend=backend)
     assert [event.step for event in r.timeline] == list(range(len(p.steps)))
     moved = {b.id: b.device for b in p.buffers}
     crossing = sum(
@@ -347,16 +353,16 @@ def test_the_timeline_has_every_step() -> None:
     assert all(a.start <= b.start for a, b in zip(r.timeline, r.timeline[1:], strict=False))
 
 
-def test_the_trace_is_read_by_chrome(tmp_path: Path) -> None:
+def test_the_trace_is_read_by_chrome(backend: str | CupyBackend, tmp_path: Path) -> None:
     p, inputs = moving_plan()
-    run(p, inputs, trace=tmp_path / "trace.json")
+    run(p, inputs, trace=tmp_path / "trace.json", backend=backend)
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     spans = [event for event in events if event["ph"] == "X"]
     assert {event["args"]["step"] for event in spans} == set(range(len(p.steps)))
     assert {event["pid"] for event in spans} == {0, 1, 2}
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in spans)
     with pytest.raises(ValueError, match=r"trace: the folder of .* does not exist"):
-        run(p, inputs, trace=tmp_path / "no" / "trace.json")
+        run(p, inputs, trace=tmp_path / "no" / "trace.json", backend=backend)
 
 
 def test_targets_that_cannot_be_written_are_found_before_the_run(tmp_path: Path) -> None:
@@ -380,7 +386,7 @@ def test_targets_that_cannot_be_written_are_found_before_the_run(tmp_path: Path)
             run(p, inputs, backend=Never(), trace=target)
 
 
-def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_is_replaced_when_it_is_whole(backend: str | CupyBackend, tmp_path: Path) -> None:
     target = tmp_path / "t.json"
     target.write_text("before")
     with pytest.raises(KeyboardInterrupt), replacing(target) as file:
@@ -390,34 +396,34 @@ def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
     link = tmp_path / "link.json"
     link.symlink_to(target)
     p, inputs = moving_plan()
-    run(p, inputs, trace=link)
+    run(p, inputs, trace=link, backend=backend)
     assert link.is_symlink() and json.loads(target.read_text())["traceEvents"]
     assert sorted(tmp_path.iterdir()) == [link, target]
 
 
-def test_integers_are_compared_exactly() -> None:
+def test_integers_are_compared_exactly(backend: str | CupyBackend) -> None:
     g = Graph()
     x = g.input("x", (7,), "int64")
     g.output(x + x.flip(0), "y")
     value = np.arange(7) * 10**12
-    r = run(plan(g, Mesh(3)), {"x": value}, verify=True)
+    r = run(plan(g, Mesh(3)), {"x": value}, verify=True, backend=backend)
     assert r.outputs["y"].tolist() == (value + value[::-1]).tolist()
     assert r.difference == {"y": 0.0}
 
 
-def test_rank_0() -> None:
+def test_rank_0(backend: str | CupyBackend) -> None:
     g = Graph()
     x = g.input("x", ())
     g.output(g.op("mul", x, x), "y")
-    r = run(plan(g, Mesh(2)), {"x": np.array(3.0, np.float32)}, verify=True)
+    r = run(plan(g, Mesh(2)), {"x": np.array(3.0, np.float32)}, verify=True, backend=backend)
     assert r.outputs["y"].shape == () and float(r.outputs["y"]) == 9.0
 
 
-def test_results_that_cancel_are_off_by_rounding_only() -> None:
+def test_results_that_cancel_are_off_by_rounding_only(backend: str | CupyBackend) -> None:
     """The whole result is rounding: it is compared with the numbers that it is a difference of."""
     x = np.random.default_rng(0).normal(size=(16, 64)).astype(np.float32)
     g = Graph()
     t = g.input("x", x.shape)
     g.output(matmul(t, t.T, name="m") - matmul(t, t.T), "y")
-    found = run(plan(g, Mesh(2), fix={"m": {"k": 2}}), {"x": x}, verify=True)
+    found = run(plan(g, Mesh(2), fix={"m": {"k": 2}}), {"x": x}, verify=True, backend=backend)
     assert 0 < np.abs(found.outputs["y"]).max() < 1e-4

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tapestry_exec import InvalidPlan, NumpyBackend, ResultMismatch, TransferMismatch, run
+from tapestry_exec import CupyBackend, InvalidPlan, NumpyBackend, ResultMismatch, TransferMismatch, run
 from tapestry_plan import (
     HOST,
     Compute,
@@ -64,12 +64,12 @@ def bits(outputs: dict[str, np.ndarray]) -> dict[str, tuple[Any, ...]]:
 @given(programs(), st.floats(0, 1))
 @example((2, [(6, 4, 0, True), (5, 5, 0, False), (3, 6, 5, True)], [(5, False), (6, False), (7, False)], False), 0.0)
 @example((1, [(0, 0, 1, False), (0, 2, 3, False)], [(n, False) for n in (0, 1, 2, 5, 6)], False), 0.0)
-def test_less_memory_gives_the_same_bits(program: Program, share: float) -> None:
+def test_less_memory_gives_the_same_bits(backend: str | CupyBackend, program: Program, share: float) -> None:
     p = planned(program)
     low, high = tight_memory(p), max(p.peak_nbytes)
     memory = int(low + share * (high - low))
     inputs = arrays_for(p)
-    whole, found = run(p, inputs), run(p, inputs, memory=memory, verify=True)
+    whole, found = run(p, inputs, backend=backend), run(p, inputs, memory=memory, verify=True, backend=backend)
     assert bits(found.outputs) == bits(whole.outputs)
     counted = followed(spilled(p, memory))
     assert found.nbytes_spilled == tuple(counted.spilled)
@@ -96,42 +96,44 @@ def gradients() -> ShardPlan:
 
 
 @pytest.mark.parametrize(("make", "waits"), [(network, False), (gradients, True)])
-def test_networks_in_the_least_memory(make: Callable[[], ShardPlan], waits: bool) -> None:
+def test_networks_in_the_least_memory(backend: str | CupyBackend, make: Callable[[], ShardPlan], waits: bool) -> None:
     p = make()
     inputs, least = arrays_for(p), tight_memory(p)
-    whole = run(p, inputs)
+    whole = run(p, inputs, backend=backend)
     for memory in (least, (least + max(p.peak_nbytes)) // 2):
-        found = run(p, inputs, memory=memory)
+        found = run(p, inputs, memory=memory, backend=backend)
         assert bits(found.outputs) == bits(whole.outputs)
         assert max(found.peak_nbytes) <= memory < max(whole.peak_nbytes)
-    assert (sum(run(p, inputs, memory=least).nbytes_spilled) > 0) == waits
+    assert (sum(run(p, inputs, memory=least, backend=backend).nbytes_spilled) > 0) == waits
 
 
-def test_outputs_that_were_spilled_are_read_from_the_host() -> None:
+def test_outputs_that_were_spilled_are_read_from_the_host(backend: str | CupyBackend) -> None:
     p, least = waiting()
     q = spilled(p, least)
     kept = {step.buffer for step in q.steps if isinstance(step, Spill)}
     assert kept & {number for out in q.outputs for number, _ in out.blocks}
     x = np.random.default_rng(0).integers(-99, 99, (64, 60)).astype(np.float32)
-    found = run(q, {"x": x}).outputs
+    found = run(q, {"x": x}, backend=backend).outputs
     np.testing.assert_array_equal(found["second"], np.maximum(x, 0))
     np.testing.assert_array_equal(found["y"], 10 * np.maximum(x, 0))
 
 
-def test_a_run_that_fits_is_as_without_a_limit() -> None:
+def test_a_run_that_fits_is_as_without_a_limit(backend: str | CupyBackend) -> None:
     p, _ = waiting()
     inputs = arrays_for(p)
-    found = run(p, inputs, memory=max(p.peak_nbytes))
+    found = run(p, inputs, memory=max(p.peak_nbytes), backend=backend)
     assert found.nbytes_spilled == (0, 0) and found.peak_nbytes == p.peak_nbytes
-    assert [event.kind for event in found.timeline] == [event.kind for event in run(p, inputs).timeline]
+    assert [event.kind for event in found.timeline] == [
+        event.kind for event in run(p, inputs, backend=backend).timeline
+    ]
 
 
-def test_the_document_of_a_plan_that_spills_runs() -> None:
+def test_the_document_of_a_plan_that_spills_runs(backend: str | CupyBackend) -> None:
     p, least = waiting()
     inputs = arrays_for(p)
     read = ShardPlan.from_json(spilled(p, least).to_json())
-    found = run(read, inputs, memory=least, verify=True)
-    assert bits(found.outputs) == bits(run(p, inputs).outputs)
+    found = run(read, inputs, memory=least, verify=True, backend=backend)
+    assert bits(found.outputs) == bits(run(p, inputs, backend=backend).outputs)
     assert found.nbytes_spilled == read.nbytes_spilled and sum(found.nbytes_spilled) > 0
 
 
@@ -141,8 +143,8 @@ def test_what_waits_is_in_host_memory() -> None:
     inputs = arrays_for(p)
 
     class Forgetful(NumpyBackend):
-        def place(self, array: np.ndarray, regions: Sequence[Any]) -> np.ndarray:
-            payload = super().place(array, regions)
+        def place(self, array: np.ndarray, regions: Sequence[Any], tensor: str) -> np.ndarray:
+            payload = super().place(array, regions, tensor)
             return payload if np.shares_memory(array, inputs["x"]) else np.full_like(payload, np.nan)
 
     run(p, inputs, backend=Forgetful(), verify=True)
@@ -150,9 +152,9 @@ def test_what_waits_is_in_host_memory() -> None:
         run(p, inputs, backend=Forgetful(), memory=least, verify=True)
 
 
-def test_steps_are_timed_as_what_they_are() -> None:
+def test_steps_are_timed_as_what_they_are(backend: str | CupyBackend) -> None:
     p, least = waiting()
-    found = run(p, arrays_for(p), memory=least)
+    found = run(p, arrays_for(p), memory=least, backend=backend)
     wanted = [type(s).__name__.lower() for s in spilled(p, least).steps if isinstance(s, Spill | Fetch)]
     assert [event.kind for event in found.timeline if event.kind in ("spill", "fetch")] == wanted
     nbytes = [event.nbytes for event in found.timeline if event.kind in ("spill", "fetch")]
@@ -254,13 +256,13 @@ def test_what_is_placed_again_must_have_been_there() -> None:
     refused(p, replace_step(p, at, again), "which device 0 did not have before")
 
 
-def test_wrong_predictions_are_found_by_counting() -> None:
+def test_wrong_predictions_are_found_by_counting(backend: str | CupyBackend) -> None:
     p, least = waiting()
     q = spilled(p, least)
     inputs = arrays_for(p)
     wrong = replace(q, nbytes_spilled=(q.nbytes_spilled[0] - 8, *q.nbytes_spilled[1:]))
     with pytest.raises(TransferMismatch, match=r"spilled and fetched by device 0: [\d,]+ B predicted, [\d,]+ B count"):
-        run(wrong, inputs)
+        run(wrong, inputs, backend=backend)
     higher = replace(q, peak_nbytes=(q.peak_nbytes[0] + 64, *q.peak_nbytes[1:]))
     with pytest.raises(TransferMismatch, match="at most held by device 0"):
-        run(higher, inputs)
+        run(higher, inputs, backend=backend)

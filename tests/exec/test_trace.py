@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapestry_exec import Event, Run, run, write_trace
+from tapestry_exec import CupyBackend, Event, Run, run, write_trace
 from tapestry_plan import Alloc, Compute, Copy, Free, Graph, Mesh, ShardPlan, conv, plan, relu
 from tests.exec.test_progress import made
 
@@ -145,9 +145,9 @@ def check(trace: Trace, r: Run) -> None:
 
 
 @pytest.mark.parametrize("case", [made, halos, whole])
-def test_a_trace_says_what_the_run_counted(case: Any, tmp_path: Path) -> None:
+def test_a_trace_says_what_the_run_counted(backend: str | CupyBackend, case: Any, tmp_path: Path) -> None:
     p, inputs = case()
-    r = run(p, inputs, trace=tmp_path / "t.json")
+    r = run(p, inputs, trace=tmp_path / "t.json", backend=backend)
     trace = Trace(tmp_path / "t.json")
     check(trace, r)
     assert (r.nbytes_moved > 0) == (len(trace.arrows["s"]) > 0) == (p.mesh.size > 1)
@@ -157,17 +157,17 @@ def test_a_trace_says_what_the_run_counted(case: Any, tmp_path: Path) -> None:
     assert kinds == {kind for kind in r.seconds_by_kind if kind != "copy"} | ({"copy"} & kinds)
 
 
-def test_a_trace_says_what_was_spilled(tmp_path: Path) -> None:
+def test_a_trace_says_what_was_spilled(backend: str | CupyBackend, tmp_path: Path) -> None:
     p, inputs = chain()
-    r = run(p, inputs, memory=max(p.peak_nbytes) - 1, trace=tmp_path / "t.json")
+    r = run(p, inputs, memory=max(p.peak_nbytes) - 1, trace=tmp_path / "t.json", backend=backend)
     assert sum(r.nbytes_spilled) > 0
     check(Trace(tmp_path / "t.json"), r)
 
 
-def test_the_arena_counter_follows_the_steps(tmp_path: Path) -> None:
+def test_the_arena_counter_follows_the_steps(backend: str | CupyBackend, tmp_path: Path) -> None:
     """Against the plan's own steps, added up one by one."""
     p, inputs = halos()
-    run(p, inputs, trace=tmp_path / "t.json")
+    run(p, inputs, trace=tmp_path / "t.json", backend=backend)
     sizes = {buffer.id: (buffer.device, -(-buffer.nbytes // 64) * 64) for buffer in p.buffers}
     held, expected = Counter[int](), defaultdict[int, list[int]](list)
     for step in p.steps:
@@ -180,9 +180,9 @@ def test_the_arena_counter_follows_the_steps(tmp_path: Path) -> None:
         assert [value for _, value in trace.counters[device, "bytes in the arena"]] == values
 
 
-def test_seconds_by_kind_are_those_of_the_timeline() -> None:
+def test_seconds_by_kind_are_those_of_the_timeline(backend: str | CupyBackend) -> None:
     p, inputs = halos()
-    r = run(p, inputs)
+    r = run(p, inputs, backend=backend)
     found = r.seconds_by_kind
     assert sum(found.values()) == pytest.approx(sum(event.seconds for event in r.timeline)) and min(found.values()) >= 0
     computing = [event for event, step in zip(r.timeline, p.steps, strict=True) if isinstance(step, Compute)]
@@ -218,9 +218,11 @@ def written(timeline: Sequence[Event], path: Path) -> Trace:
         ({"seconds": 1e3}, "two bars of a row overlap"),
     ],
 )
-def test_a_wrong_event_is_found(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_wrong_event_is_found(
+    backend: str | CupyBackend, change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     p, inputs = halos()
-    r = run(p, inputs)
+    r = run(p, inputs, backend=backend)
     check(written(r.timeline, tmp_path / "t.json"), r)
     wrong = next(event for event in r.timeline if event.kind == "place")
     doctored = [event._replace(**change) if event is wrong else event for event in r.timeline]
@@ -228,9 +230,9 @@ def test_a_wrong_event_is_found(change: dict[str, Any], message: str, tmp_path: 
         check(written(doctored, tmp_path / "t.json"), r)
 
 
-def test_a_lost_move_is_found(tmp_path: Path) -> None:
+def test_a_lost_move_is_found(backend: str | CupyBackend, tmp_path: Path) -> None:
     p, inputs = halos()
-    r = run(p, inputs)
+    r = run(p, inputs, backend=backend)
     lost = next(event for event in r.timeline if event.phases)
     with pytest.raises(AssertionError, match="bytes received"):
         check(written([event for event in r.timeline if event is not lost], tmp_path / "t.json"), r)
