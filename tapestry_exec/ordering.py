@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,14 @@ class Memory:
                 yield agent, writes, numbers
 
 
+class Held(NamedTuple):
+    """A buffer in a block of memory: its name, and its first byte and the one behind its last."""
+
+    name: str
+    start: int
+    stop: int
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """Bytes that an operation reads or writes: an array's cells, or the bytes of a mask.
@@ -88,6 +96,9 @@ class Access:
         Of the bytes: the cells' own, and at last the bytes of one cell at stride 1.
     mask : array of bool, optional
         Which of consecutive bytes are meant; then the shape is ``(len(mask),)``.
+    is_poison : bool
+        Whether what is written may be poison: it is, where that fills a buffer that nothing was written to. Such bytes
+        count as unwritten.
     """
 
     memory: Memory
@@ -95,6 +106,7 @@ class Access:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     mask: NDArray[np.bool_] | None = None
+    is_poison: bool = False
 
     def of(self, numbers: NDArray[Any]) -> NDArray[Any]:
         """These bytes' entries in an array with one for each byte of the block, as a view but for a mask."""
@@ -175,7 +187,7 @@ class Checker:
     blocks: list[Memory] = field(default_factory=list)
     """By address."""
     _count: int = 0
-    _buffers: dict[int, str] = field(default_factory=dict)
+    _buffers: dict[int, Held] = field(default_factory=dict)
 
     # -- memory ------------------------------------------------------------------------------------------
 
@@ -202,6 +214,35 @@ class Checker:
         k = bisect_right([block.start for block in self.blocks], address) - 1
         found = self.blocks[k] if k >= 0 else None
         return found if found is not None and address < found.stop else None
+
+    def place(self, address: int) -> tuple[Memory, int, int] | None:
+        """What a pointer leads to: a block, and the first byte and the one behind the last of the buffer there.
+
+        Of a block that holds no buffers these are all of its bytes. None where no memory is, or no buffer in a block
+        that holds some; a buffer that was freed is found until another one takes its place.
+        """
+        memory = self.at(address)
+        if memory is None or memory.owners is None:
+            return None if memory is None else (memory, 0, memory.nbytes)
+        number = abs(int(memory.owners[address - memory.start]))
+        return (memory, *self._buffers[number][1:]) if number else None
+
+    def whereabouts(self, address: int) -> str:
+        """What lies at an address, for messages."""
+        memory = self.at(address)
+        if memory is None:
+            before = [block for block in self.blocks if block.stop <= address]
+            beyond = f", {address - before[-1].stop} bytes behind {before[-1].name}" if before else ""
+            return f"at {address:#x}{beyond}, where no memory is"
+        where = f"at byte {address - memory.start} of {memory.name}"
+        if not memory.is_live:
+            return f"{where}, which has been freed"
+        if memory.owners is None:
+            return where
+        number = int(memory.owners[address - memory.start])
+        if not number:
+            return f"{where}, where no buffer lives"
+        return f"{where}, where buffer {self._buffers[abs(number)].name} {'lives' if number > 0 else 'lived'}"
 
     def span(self, address: int, nbytes: int, what: str) -> Access:
         """So many bytes from an address on, which lie in one block.
@@ -243,17 +284,17 @@ class Checker:
         if live:
             taken = owners[owners > 0]
             if len(taken):
+                other = self._buffers[int(taken[0])].name
                 raise OrderingFault(
-                    f"{bytes_.describe()} are given to buffer {name} while buffer {self._buffers[int(taken[0])]} lives "
-                    "there; free it first"
+                    f"{bytes_.describe()} are given to buffer {name} while buffer {other} lives there; free it first"
                 )
-            self._buffers[len(self._buffers) + 1] = name
+            self._buffers[len(self._buffers) + 1] = Held(name, bytes_.offset, bytes_.offset + nbytes)
             owners[...] = len(self._buffers)
             if memory.written is not None:
                 bytes_.put(memory.written, 0)
             return
         first = int(owners[0])
-        if first <= 0 or (owners != first).any() or self._buffers[first] != name:
+        if first <= 0 or (owners != first).any() or self._buffers[first].name != name:
             raise OrderingFault(f"{bytes_.describe()} are freed by buffer {name}, which does not live there")
         owners[...] = -first
 
@@ -290,8 +331,8 @@ class Checker:
         Raises
         ------
         OrderingFault
-            When it touches bytes that are freed, that the device cannot reach, or that an operation may still write
-            or, where it writes, read.
+            When it touches bytes that are freed, that lie between buffers, that the device cannot reach, or that an
+            operation may still write or, where it writes, read.
         """
         self.join(agent, self.clock(HOST))
         self._count += 1
@@ -308,7 +349,7 @@ class Checker:
         for access, is_write in [(a, False) for a in reads] + [(a, True) for a in writes]:
             if 0 not in access.shape:
                 access.put(access.memory.last(agent, is_write), made.number)
-                if is_write and access.memory.written is not None:
+                if is_write and access.memory.written is not None and not self._is_poison(access):
                     access.put(access.memory.written, 1)
         self.operations[made.number] = made
         self.clock(agent)[agent] = made.number
@@ -339,10 +380,12 @@ class Checker:
             return
         owners = access.of(access.memory.owners)
         if (owners < 0).any():
-            name = self._buffers[-int(owners.min())]
+            name = self._buffers[-int(owners.min())].name
             raise OrderingFault(f"{made} touches {access.describe()}, where buffer {name} lived, which has been freed")
-        if access.mask is None and owners.max() != owners.min():
-            names = [self._buffers.get(int(n), "no buffer") for n in (owners.min(), owners.max())]
+        if not owners.max():
+            raise OrderingFault(f"{made} touches {access.describe()}, where no buffer lives")
+        if not owners.min() or (access.mask is None and owners.max() != owners.min()):
+            names = [self._buffers[int(n)].name if n else "no buffer" for n in (owners.min(), owners.max())]
             raise OrderingFault(f"{made} touches {access.describe()}, which reach from {names[0]} into {names[1]}")
 
     def _check_order(self, made: Operation, access: Access, is_write: bool) -> None:
@@ -377,6 +420,15 @@ class Checker:
             f"{made} {'writes' if is_write else 'reads'} {access.describe()}{from_} while {other} may still "
             f"{'write' if wrote else 'read'} them: {mend}"
         )
+
+    def _is_poison(self, access: Access) -> bool:
+        """Whether an access fills a buffer that nothing was written to since it took its place, with poison."""
+        memory = access.memory
+        if not access.is_poison or memory.owners is None or memory.written is None or access.mask is not None:
+            return False
+        held = self._buffers[int(access.of(memory.owners).flat[0])]
+        is_whole = (access.offset, access.shape) == (held.start, (held.stop - held.start,))
+        return is_whole and not access.of(memory.written).any()
 
     def _check_written(self, made: Operation, access: Access) -> None:
         written = access.memory.written

@@ -47,9 +47,17 @@ static const int warpSize = 32;
 extern "C" unsigned char __start_shim_shared[] __attribute__((weak, visibility("hidden")));
 extern "C" unsigned char __stop_shim_shared[] __attribute__((weak, visibility("hidden")));
 
+// What is told to a tracer of accesses, if one is included before: which bytes are the arguments, that a kernel begins or
+// goes on on a stack, and that it ends or waits.
+#ifndef SHIM_ARGUMENTS
+#define SHIM_ARGUMENTS(START, NBYTES)
+#define SHIM_KERNEL_BEGINS(STACK, NBYTES)
+#define SHIM_KERNEL_ENDS()
+#endif
+
 namespace shim {
 
-enum Code { DONE = 0, DIVERGED = 1 };
+enum Code { DONE = 0, DIVERGED = 1, STOPPED = 2 };
 
 #ifdef __SANITIZE_ADDRESS__
 constexpr size_t STACK_NBYTES = 1 << 20;
@@ -57,9 +65,12 @@ constexpr size_t STACK_NBYTES = 1 << 20;
 constexpr size_t STACK_NBYTES = 1 << 18;
 #endif
 
+// Beyond the stack's upper end, where it is used first: who writes before something that lies there leaves it alone.
+constexpr size_t STACK_MARGIN_NBYTES = 1 << 16;
+
 struct Fibre {
   ucontext_t context;
-  std::unique_ptr<char[]> stack{new char[STACK_NBYTES]};
+  std::unique_ptr<char[]> stack{new char[STACK_NBYTES + STACK_MARGIN_NBYTES]};
   unsigned thread = 0;
   int line = 0;  // of the barrier that it waits at; 0: it does not wait
 };
@@ -71,6 +82,7 @@ struct State {
   std::vector<unsigned> order;
   size_t next = 0;
   Fibre* running = nullptr;
+  bool is_stopped = false;
   void (*body)(void*) = nullptr;
   void* argument = nullptr;
 };
@@ -92,10 +104,20 @@ static void work() {
 }
 
 __attribute__((noinline)) static void barrier(int line) {
+  SHIM_KERNEL_ENDS();
   Fibre* self = state.running;
   self->line = line;
   swapcontext(&self->context, &state.scheduler);
   enter(self->thread);
+  SHIM_KERNEL_BEGINS(self->stack.get(), STACK_NBYTES);
+}
+
+// Ends the launch from inside a kernel, and says where it was: the thread, and the block's three numbers.
+[[maybe_unused]] __attribute__((noinline)) static void stop(unsigned* where) {
+  const unsigned at[] = {state.running->thread, blockIdx.x, blockIdx.y, blockIdx.z};
+  std::copy(at, at + 4, where);
+  state.is_stopped = true;
+  swapcontext(&state.running->context, &state.scheduler);
 }
 
 static void resume(Fibre& fibre) {
@@ -136,6 +158,7 @@ static int run_block(std::mt19937_64& draw, char* message, size_t size) {
   for (size_t n = 0; state.next < state.order.size(); ++n) {
     Fibre& fibre = fresh(n);
     resume(fibre);
+    if (state.is_stopped) return STOPPED;
     if (fibre.line != 0) waiting.push_back(&fibre);
   }
   size_t alive = state.order.size();
@@ -153,6 +176,7 @@ static int run_block(std::mt19937_64& draw, char* message, size_t size) {
     std::vector<Fibre*> again;
     for (Fibre* fibre : waiting) {
       resume(*fibre);
+      if (state.is_stopped) return STOPPED;
       if (fibre->line != 0) again.push_back(fibre);
     }
     if (again.empty()) break;
@@ -169,6 +193,7 @@ int run(const unsigned* grid, const unsigned* block, uint64_t seed, char* messag
   state.order.resize(size_t(block[0]) * block[1] * block[2]);
   std::iota(state.order.begin(), state.order.end(), 0u);
   state.argument = &call;
+  state.is_stopped = false;
   state.body = [](void* it) { (*static_cast<Call*>(it))(); };
   std::vector<uint64_t> blocks(size_t(grid[0]) * grid[1] * grid[2]);
   std::iota(blocks.begin(), blocks.end(), uint64_t(0));
@@ -195,7 +220,14 @@ int launch(void (*kernel)(A...), const unsigned* grid, const unsigned* block, vo
            char* message, size_t size, std::index_sequence<I...>) {
   std::tuple<std::remove_const_t<A>...> held;
   (std::memcpy(static_cast<void*>(&std::get<I>(held)), args[I], sizeof(A)), ...);
-  return run(grid, block, seed, message, size, [&] { kernel(std::get<I>(held)...); });
+  SHIM_ARGUMENTS(&held, sizeof held);
+  return run(grid, block, seed, message, size, [&] {
+    const auto entry = kernel;
+    auto& mine = held;
+    SHIM_KERNEL_BEGINS(state.running->stack.get(), STACK_NBYTES);
+    entry(std::get<I>(mine)...);
+    SHIM_KERNEL_ENDS();
+  });
 }
 
 template <class... A>

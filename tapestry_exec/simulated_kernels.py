@@ -1,24 +1,38 @@
-"""Raw kernels on simulated devices: the CPU shim runs them on the devices' memory and reports what they touch."""
+"""Raw kernels on simulated devices: the CPU shim runs them on the devices' memory and reports what they touch.
+
+A kernel may touch the buffers and the blocks of memory that its arguments point into, structs by value included, each
+as a whole; beside them its own stack and shared memory. Anything else ends the launch before the access is made.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tapestry_exec import shim
-from tapestry_exec.ordering import Access, Memory
+from tapestry_exec.ordering import Access, Memory, OrderingFault
 from tapestry_exec.simulated_arrays import DeviceArray
 from tapestry_exec.simulated_machine import CUDARuntimeError, Machine, Work
 from tapestry_exec.simulated_memory import MemoryPointer
 
 TRACED = files("tapestry_exec").joinpath("traced.h")
-TRACING = ("-fsanitize=thread", "-nodefaultlibs", "-Wl,--no-as-needed", "-lstdc++", "-lm", "-lc", "-lgcc_s")
+TRACING = (
+    *("-fsanitize=thread", "-nodefaultlibs", "-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset"),
+    *("-fno-builtin-memcpy", "-fno-builtin-memmove", "-fno-builtin-memset"),
+    *("-Wl,--no-as-needed", "-lstdc++", "-lm", "-lc", "-lgcc_s"),
+)
 """Options of g++ that let it report each load and store to the functions of traced.h, and to no library."""
+Place = tuple[Memory, int, int]
+"""Bytes of a block of memory: the first and the one behind the last."""
 
 
 class CompileException(Exception):
@@ -48,6 +62,17 @@ class TracedBlock(ctypes.Structure):
     ]
 
 
+class TracedStray(ctypes.Structure):
+    """As in traced.h."""
+
+    _fields_: ClassVar = [
+        ("address", ctypes.c_uint64),
+        ("nbytes", ctypes.c_uint64),
+        ("is_write", ctypes.c_uint32),
+        ("where", ctypes.c_uint32 * 4),
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class KernelLaunch:
     """A launch as the shim takes it."""
@@ -68,36 +93,80 @@ class KernelWork(Work):
 
     def memories(self) -> list[Memory]:
         """Where its arguments that are addresses lie."""
-        numbers = [int(arg) for arg in self._launch.args if isinstance(arg, np.uint64)]
-        return [memory for memory in map(self._machine.checker.at, numbers) if memory is not None]
+        return list({id(memory): memory for memory, _, _ in self._places()}.values())
 
     def traced(self) -> tuple[list[Access], list[Access]]:
-        """Run it, and tell which bytes it read and wrote."""
-        memories = list(self._machine.checker.blocks)
-        maps = [memory.touched for memory in memories]
-        table = (TracedBlock * max(len(memories), 1))()
-        for row, memory, pair in zip(table, memories, maps, strict=False):
-            row.start, row.nbytes = memory.start, memory.nbytes
+        """Run it, and tell which bytes it read and wrote.
+
+        Raises
+        ------
+        OrderingFault
+            When it is about to touch others than its arguments lead to.
+        """
+        places = self._places()
+        table = (TracedBlock * max(len(places), 1))()
+        for row, (memory, start, stop) in zip(table, places, strict=False):
+            row.start, row.nbytes = memory.start + start, stop - start
             for k in range(2):
-                row.touched[k], row.low[k], row.high[k] = pair[k].ctypes.data, memory.nbytes, 0
-        library = ctypes.CDLL(str(self._module.path))
-        library.traced_blocks(table, ctypes.c_size_t(len(memories)))
+                row.touched[k], row.low[k], row.high[k] = memory.touched[k].ctypes.data + start, stop - start, 0
+        try:
+            self._run(table, places)
+        except BaseException:
+            for memory, start, stop in places:
+                for one in memory.touched:
+                    one[start:stop] = False
+            raise
+        found: tuple[list[Access], list[Access]] = [], []
+        for row, (memory, start, _) in zip(table, places, strict=False):
+            for k in range(2):
+                low, high = start + row.low[k], start + row.high[k]
+                if low < high:
+                    bits = memory.touched[k][low:high]
+                    found[k].append(Access(memory, low, (high - low,), (1,), bits.copy()))
+                    bits[:] = False
+        return found
+
+    def _places(self) -> list[Place]:
+        """What its arguments point into, by every number in them that is an address."""
+        checker = self._machine.checker
+        numbers: list[int] = []
+        for arg in self._launch.args:
+            raw = np.asarray(arg).tobytes()
+            numbers += np.frombuffer(raw, np.uint64, len(raw) // 8).tolist()
+        low = min((block.start for block in checker.blocks), default=0)
+        high = max((block.stop for block in checker.blocks), default=0)
+        found = [checker.place(number) for number in dict.fromkeys(numbers) if low <= number < high]
+        return list({(id(one[0]), *one[1:]): one for one in found if one is not None}.values())
+
+    def _run(self, table: Any, places: Sequence[Place]) -> None:
+        """Run it to its end, or until it strays."""
+        library, stray = ctypes.CDLL(str(self._module.path)), TracedStray()
+        library.traced_blocks(table, ctypes.c_size_t(len(places)))
         try:
             self._module.launch(self._launch, self._seed)
-        except BaseException:
-            for one in (one for pair in maps for one in pair):
-                one[:] = False
-            raise
+        except shim.DivergentBarrier:
+            library.traced_stray(ctypes.byref(stray))
+            if not stray.nbytes:
+                raise
         finally:
             library.traced_blocks(None, ctypes.c_size_t(0))
-        found: tuple[list[Access], list[Access]] = [], []
-        for row, memory, pair in zip(table, memories, maps, strict=False):
-            for k in range(2):
-                low, high = row.low[k], row.high[k]
-                if low < high:
-                    found[k].append(Access(memory, low, (high - low,), (1,), pair[k][low:high].copy()))
-                    pair[k][low:high] = False
-        return found
+        if stray.nbytes:
+            raise OrderingFault(self._strayed(stray, places))
+
+    def _strayed(self, stray: TracedStray, places: Sequence[Place]) -> str:
+        """What is said of an access beside everything that the arguments point into."""
+
+        def is_in(address: int) -> bool:
+            return any(start <= address - memory.start < stop for memory, start, stop in places)
+
+        first = next(n for n in range(stray.address, stray.address + stray.nbytes + 1) if not is_in(n))
+        thread, *block = stray.where
+        where = self._machine.checker.whereabouts(first)
+        return (
+            f"kernel {self._launch.entry}: thread {thread} of block {tuple(block)} "
+            f"{'writes' if stray.is_write else 'reads'} {where}; no argument of the launch points there: keep the "
+            "kernel's indices in bounds, or give it the array"
+        )
 
 
 class RawModule:
@@ -127,12 +196,10 @@ class RawModule:
         if self._module is None:
             text = TRACED.read_text(encoding="utf-8")
             defines = [option for option in self.options if option.startswith("-D")]
-            folder = shim.cache_folder()
-            header = folder / f"traced-{abs(hash(text)) & 0xFFFFFFFF:08x}.h"
-            if not header.exists():
-                header.write_text(text, encoding="utf-8")
             try:
-                self._module = shim.compile_source(self.code, options=(*TRACING, "-include", str(header), *defines))
+                self._module = shim.compile_source(
+                    self.code, options=(*TRACING, "-include", str(_header_of(text)), *defines)
+                )
             except shim.ShimError as error:
                 raise CompileException(error.log, self.code, "kernels.cu", self.options) from error
 
@@ -143,6 +210,16 @@ class RawModule:
         if name not in self._module.entries:
             raise CUDARuntimeError(f"CUDA_ERROR_NOT_FOUND: named symbol not found: {name}")
         return RawKernel(self.machine, self._module, name)
+
+
+def _header_of(text: str) -> Path:
+    """A file that holds a header, under a name that says what is in it, for whoever compiles it next."""
+    header = shim.cache_folder() / f"traced-{hashlib.sha256(text.encode()).hexdigest()[:16]}.h"
+    if not header.exists():
+        made = header.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        made.write_text(text, encoding="utf-8")
+        made.replace(header)
+    return header
 
 
 class RawKernel:

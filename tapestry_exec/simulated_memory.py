@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from tapestry_exec.ordering import Memory
@@ -225,10 +226,10 @@ def pinned(machine: Machine, size: int) -> Any:
 
 
 def memset(machine: Machine, ptr: int, value: int, size: int, stream: Queue) -> None:
-    """Set bytes of a device in a stream."""
+    """Set bytes of a device in a stream; a whole buffer's to other than 0 as poison, if nothing was written there."""
     if not size:
         return
-    span = machine.checker.span(ptr, size, "memset")
+    span = replace(machine.checker.span(ptr, size, "memset"), is_poison=value & 0xFF != 0)
 
     def run() -> None:
         span.of(span.memory.data)[...] = value & 0xFF

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,10 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 
-from tapestry_exec import SimulatedBackend, StepFailed, lanes, run
+from tapestry_exec import RawKernel, SimulatedBackend, StepFailed, cupy_device, lanes, run
 from tapestry_exec.cli import main, random_inputs
 from tapestry_exec.ordering import OrderingFault
-from tapestry_plan import Graph, Mesh, ShardPlan, demo_model, load_onnx, matmul, plan, relu
+from tapestry_plan import BUILTIN_OPS, Graph, Mesh, ShardPlan, demo_model, load_onnx, matmul, plan, relu
 from tests.exec.test_cli import network
 
 
@@ -50,6 +52,74 @@ def test_the_same_bits_whatever_is_left_to_chance() -> None:
     feeds = {"x": np.random.default_rng(1).standard_normal((6, 6)).astype(np.float32)}
     backends = [SimulatedBackend(gpus, seed=seed, unwritten=True) for gpus in (1, 2, 3) for seed in (0, 1)]
     assert len({run(p, feeds, backend=backend).outputs["z"].tobytes() for backend in backends}) == 1
+
+
+def nothing_unpacked(self: Any, payload: Any, buffer: Any, regions: Any) -> None:
+    self._ready(buffer, self.incoming)
+
+
+def first_row(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+    outputs[0][0] = inputs[0][0]
+
+
+@pytest.mark.parametrize("fault", ["a copy that is left out", "a block function that writes one row of several"])
+def test_cells_that_nothing_wrote_are_found(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """Only where they are asked for: poison is read then, and what comes out is wrong."""
+    p, feeds = example()
+    p = plan(p.graph, Mesh(1)) if fault.startswith("a block") else p
+    ops = {"relu": replace(BUILTIN_OPS["relu"], block=first_row, work=None)}
+    given: dict[str, Any] = {"ops": ops} if fault.startswith("a block") else {}
+    if not given:
+        monkeypatch.setattr(cupy_device.CupyDevice, "unpack", nothing_unpacked)
+    wrong = run(p, feeds, backend=SimulatedBackend(), **given).outputs["z"]
+    assert not np.array_equal(wrong, run(p, feeds).outputs["z"])
+    with pytest.raises(
+        StepFailed, match=r"OrderingFault: operation .* of which byte \d+ was never written since it was"
+    ):
+        run(p, feeds, backend=SimulatedBackend(unwritten=True), **given)
+
+
+BEYOND = """
+extern "C" __global__ void beyond(const float* x, float* y, int n, int at) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = x[i] > 0 ? x[i] : 0;
+    if (i == 0) y[at] = 7777;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [
+        (23, None),
+        (-40, r"at byte \d+ of memory \d+ of device 0, where no buffer lives; no argument of the launch points there"),
+        (-32, r"at byte \d+ of memory \d+ of device 0, where buffer \d+ \(add\) lives; no argument of the launch"),
+        (1 << 20, r"at 0x\w+, .*where no memory is; no argument|at byte \d+ of .*; no argument"),
+    ],
+    ids=["in bounds", "into a gap", "into a neighbour", "beyond the arena"],
+)
+def test_a_kernel_that_is_attached_stays_in_its_buffers(at: int, message: str | None) -> None:
+    g = Graph()
+    x = g.input("x", (4, 6))
+    z, y = x + 1, relu(x)
+    g.output(y + z, "y")
+    p = plan(g, Mesh(1), expand=False)
+    places = {buffer.tensor: buffer.offset for buffer in p.buffers}
+    assert places["relu"] - places["add"] == 128, "what the offsets above are made for"
+
+    def launch(inputs: Any, outputs: Any, shard: Any) -> Any:
+        return (1,), (32,), (inputs[0], outputs[0], np.int32(inputs[0].size), np.int32(at))
+
+    feeds = {"x": np.arange(24, dtype=np.float32).reshape(4, 6)}
+    backend = SimulatedBackend(1, kernels={"relu": RawKernel(BEYOND, "beyond", launch)})
+    if message is None:
+        assert run(p, feeds, backend=backend).outputs["y"][3, 5] == 7777 + 24
+        return
+    with pytest.raises(
+        StepFailed, match=r"compute 'relu' .* OrderingFault: kernel beyond: thread 0 of .* writes"
+    ) as one:
+        run(p, feeds, backend=backend)
+    assert re.search(message, str(one.value)), one.value
 
 
 def test_options_are_those_of_the_gpu_backend() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -296,6 +297,68 @@ def test_cells_that_reach_into_another_buffer() -> None:
     checker.mark(arena.start + 32, 32, "y", True)
     with pytest.raises(OrderingFault, match=r"touches bytes 24 to 40 of arena, which reach from x into y"):
         checker.issue("wide", "a", 0, [checker.cells(data[24:40])], [])
+
+
+def test_cells_where_no_buffer_lives() -> None:
+    checker = Checker()
+    arena, data = memory_of(checker, 64, "arena")
+    checker.mark(arena.start, 16, "x", True)
+    checker.mark(arena.start + 32, 16, "y", True)
+    for at, message in ((16, "where no buffer lives"), (8, "which reach from no buffer into x")):
+        with pytest.raises(OrderingFault, match=rf"touches bytes {at} to {at + 16} of arena, {message}"):
+            checker.issue("one", "a", 0, [], [checker.cells(data[at : at + 16])])
+    bits = np.zeros(64, bool)
+    bits[[3, 40]] = True
+    checker.issue("kernel", "a", 0, [], [Access(arena, 0, (64,), (1,), bits)])
+    bits[20] = True
+    with pytest.raises(OrderingFault, match="touches bytes 3 to 41 of arena, which reach from no buffer into y"):
+        checker.issue("kernel", "a", 0, [], [Access(arena, 0, (64,), (1,), bits)])
+
+
+def test_what_an_address_leads_to() -> None:
+    checker = Checker()
+    arena, _ = memory_of(checker, 64, "arena")
+    assert checker.place(arena.start + 5) == (arena, 0, 64)
+    checker.mark(arena.start + 16, 16, "x", True)
+    checker.mark(arena.start + 32, 16, "y", True)
+    checker.mark(arena.start + 32, 16, "y", False)
+    places = [checker.place(arena.start + k) for k in (15, 16, 31, 32, 48, 64)]
+    assert places == [None, (arena, 16, 32), (arena, 16, 32), (arena, 32, 48), None, None]
+    assert checker.whereabouts(arena.start + 17) == "at byte 17 of arena, where buffer x lives"
+    assert checker.whereabouts(arena.start + 40) == "at byte 40 of arena, where buffer y lived"
+    assert checker.whereabouts(arena.start) == "at byte 0 of arena, where no buffer lives"
+    assert checker.whereabouts(arena.stop + 3) == f"at {arena.stop + 3:#x}, 3 bytes behind arena, where no memory is"
+    checker.freed(arena)
+    assert checker.whereabouts(arena.start + 1) == "at byte 1 of arena, which has been freed"
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "is_poison", "before", "is_unwritten"),
+    [
+        (16, 48, True, False, True),
+        (16, 48, False, False, False),
+        (16, 48, True, True, False),
+        (16, 40, True, False, False),
+        (24, 48, True, False, False),
+    ],
+    ids=["a whole fresh buffer", "no poison", "written before", "its head", "its tail"],
+)
+def test_poison_is_nothing_that_was_written(
+    start: int, stop: int, is_poison: bool, before: bool, is_unwritten: bool
+) -> None:
+    checker = Checker(check_unwritten=True)
+    arena, data = memory_of(checker, 64, "arena")
+    checker.mark(arena.start + 16, 32, "x", True)
+    if before:
+        checker.issue("one", "a", 0, [], [checker.cells(data[20:24])])
+    filled = replace(checker.span(arena.start + start, stop - start, "fill"), is_poison=is_poison)
+    checker.issue("fill", "a", 0, [], [filled])
+    reading = [checker.cells(data[24:40])]
+    if is_unwritten:
+        with pytest.raises(OrderingFault, match="of which byte 24 was never written"):
+            checker.issue("two", "a", 0, reading, [])
+    else:
+        checker.issue("two", "a", 0, reading, [])
 
 
 def test_a_buffer_that_takes_a_place_has_nothing_in_it() -> None:
