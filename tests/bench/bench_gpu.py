@@ -4,8 +4,12 @@
     python tests/bench/bench_gpu.py --write         also writes them to tests/bench/results/bench_gpu.md
     python tests/bench/bench_gpu.py --simulated     tiny sizes on a simulated GPU: shows that the script runs
 
-Times are of events in one stream, the median of several runs that alternate with the peer's. Figures of simulated
-devices say nothing about a GPU and are never written.
+Times are of events in one stream, the median of several runs that alternate with the peer's: between two events there
+are so many launches of one thing that they take 5 ms, as many of ours as of the peer's, and work in front of them lets
+the host get ahead, so that what is timed is the GPU and not Python. Where whole plans are timed, the host's work is in
+it as in every run. Figures of simulated devices say nothing about a GPU and are never written.
+
+Not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -15,24 +19,42 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from math import ceil
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from tapestry_exec import CupyBackend, kernels, run, simulated
+from tapestry_exec import CupyBackend, Event, Run, kernels, run, simulated
 from tapestry_exec.device_paths import is_direct_faster
 from tapestry_exec.gpus import Gpu
 from tapestry_exec.kernels import Convolving, Launch
 from tapestry_exec.strided import packed, unpacked
-from tapestry_plan import Correlation, Graph, Mesh, plan
+from tapestry_plan import (
+    Compute,
+    Copy,
+    Correlation,
+    Graph,
+    Mesh,
+    Reduce,
+    ShardPlan,
+    Tensor,
+    fuse,
+    linear,
+    matmul,
+    plan,
+    relu,
+)
 from tapestry_sets import Region
 
 RESULTS = Path(__file__).resolve().parent / "results" / "bench_gpu.md"
 SECTOR_NBYTES = 32
 ROUNDS = 9
+MOST_AT_ONCE = 200
+"""Launches of one thing between two events; a stream holds about a thousand kernels before the host has to wait."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +68,14 @@ class Sizes:
     channels: int
     pixels: int
     runs: tuple[int, ...]
+    layers: int
+    least_seconds: float
+    """Between two events."""
 
 
-REAL = Sizes(1 << 28, 8192, (64, 1024, 16384, 262144), 1000, 64, 112, (4, 8, 16, 32, 64, 128, 256, 1024, 4096, 65536))
-TINY = Sizes(1 << 12, 16, (8, 32), 12, 3, 6, (4, 16, 64, 256))
+RUNS = 4, 8, 16, 32, 64, 128, 256, 1024, 4096, 65536
+REAL = Sizes(1 << 28, 8192, (64, 1024, 16384, 262144), 1000, 64, 112, RUNS, 16, 5e-3)
+TINY = Sizes(1 << 12, 64, (8, 32), 12, 3, 6, (4, 16, 64, 256), 2, 0.0)
 
 
 class Row:
@@ -71,30 +97,52 @@ class Bench:
 
     def __init__(self, cupy: Any, sizes: Sizes) -> None:
         self.cupy, self.sizes = cupy, sizes
-        self.backend = CupyBackend(cupy=cupy)
         self.gpu = Gpu(cupy, 0)
         self.gpu.prepare(())
+        self._scratch = [cupy.zeros(sizes.payload_nbytes // 4, np.float32) for _ in range(2)]
+        self._copy_seconds = self._timed([lambda: self.copy(*self._scratch)] * 10) / 10
 
     def launch(self, launches: Iterable[Launch]) -> None:
         """Put kernels into the current stream."""
         for one in launches:
-            self.gpu.function(one.entry)(one.grid, one.block, one.args)
+            self.gpu.function(one.entry)(one.grid, one.block, one.args, shared_mem=one.shared_nbytes)
 
-    def seconds(self, *queries: Callable[[], object]) -> list[float]:
-        """Median seconds of some queries on the GPU, which alternate."""
-        cuda = self.cupy.cuda
+    def seconds(self, *queries: Callable[[], object], is_ahead: bool = True) -> list[float]:
+        """Median seconds of some queries on the GPU, which alternate; with `is_ahead`, without the host's share."""
+        costs = [self._cost(query) for query in queries]
+        least = self.sizes.least_seconds
+        count = min(MOST_AT_ONCE, max(1, ceil(least / min(whole for _, whole in costs)))) if is_ahead else 1
+        ahead = 1.5 * count * max(host for host, _ in costs) if is_ahead and least else 0.0
         found: list[list[float]] = [[] for _ in queries]
-        for query in queries:
-            query()
         for _ in range(ROUNDS):
             for query, times in zip(queries, found, strict=True):
-                start, stop = cuda.Event(), cuda.Event()
-                start.record()
-                query()
-                stop.record()
-                stop.synchronize()
-                times.append(cuda.get_elapsed_time(start, stop) / 1e3)
+                times.append(self._timed([query] * count, ahead) / count)
         return [max(median(times), 1e-9) for times in found]
+
+    def _cost(self, query: Callable[[], object], calls: int = 5) -> tuple[float, float]:
+        """Seconds in which the host has launched a query, and in which it is done, of several in a row."""
+        stream = self.cupy.cuda.get_current_stream()
+        query()
+        stream.synchronize()
+        begin = perf_counter()
+        for _ in range(calls):
+            query()
+        launched = perf_counter() - begin
+        stream.synchronize()
+        return launched / calls, (perf_counter() - begin) / calls
+
+    def _timed(self, queries: Sequence[Callable[[], object]], ahead: float = 0.0) -> float:
+        """Seconds of the GPU for some queries, launched while it is busy for so many seconds with something else."""
+        cuda = self.cupy.cuda
+        start, stop = cuda.Event(), cuda.Event()
+        for _ in range(ceil(ahead / self._copy_seconds) if ahead else 0):
+            self.copy(*self._scratch)
+        start.record()
+        for query in queries:
+            query()
+        stop.record()
+        stop.synchronize()
+        return max(float(cuda.get_elapsed_time(start, stop)) / 1e3, 1e-9)
 
     def copy(self, dst: Any, src: Any) -> None:
         """The runtime's copy between two arrays of one size."""
@@ -194,6 +242,88 @@ def wall(bench: Bench, streams: Sequence[Any], *queries: Callable[[], object]) -
     return [max(median(times[1:]), 1e-9) for times in found]
 
 
+def planned_overlaps(bench: Bench) -> Iterator[Row]:
+    """Plans of products on four devices of one GPU, with copies between them: how much of those is beside a product.
+
+    Times are the devices' own, from the trace of a run. A copy that waits for room on the GPU beside a product counts
+    as beside it; what the lanes gain in all is in the first two columns, against a run that waits after each step.
+    """
+    n = bench.sizes.matrix // 2
+    for name, made in (("rows to columns", turned(n)), ("halos", halved(n))):
+        feeds = {x: np.ones(made.graph.stored[x].shape, np.float32) for x in ("x", "y", "w")}
+        lanes, blocking = (CupyBackend(cupy=bench.cupy, devices=[0] * 4, blocking=one) for one in (False, True))
+        runs = [[traced(made, feeds, backend) for backend in (lanes, blocking)] for _ in range(4)][1:]
+        ours, peer = (median(span(one.timeline) for one in of) for of in zip(*runs, strict=True))
+        shares = [beside(one.timeline) for one, _ in runs]
+        copied = median(seconds for _, seconds in shares)
+        share, case = median(share for share, _ in shares), f"a plan, {name}, {n:,}²: copies beside products"
+        note = f"share of {copied * 1e3:,.2f} ms of packing and unpacking in {crossing(made):,} copies, from the trace"
+        yield Row(case, ours, peer, share, 0.8, note)
+
+
+def two_chains(n: int, layers: int, step: Callable[[Tensor, Tensor, str], Tensor]) -> ShardPlan:
+    """Two chains that know nothing of each other, in turns, so that one can compute while the other's copies run."""
+    g = Graph()
+    ends, w = [g.input(name, (n, n)) for name in ("x", "y")], g.input("w", (n, n))
+    for k in range(layers):
+        ends = [step(end, w, f"{name}{k}") for name, end in zip("xy", ends, strict=True)]
+    for name, end in zip("uv", ends, strict=True):
+        g.output(end, name)
+    fix = {node.name: {g.signature(node.name).axes[0].name: 4} for node in g.order()}
+    return plan(g, Mesh(4), fix=fix, placement="single")
+
+
+def turned(n: int) -> ShardPlan:
+    """Each product reads the one before by columns: every device sends to every other."""
+    return two_chains(n, 6, lambda y, w, name: matmul(y.T, w, name=name))
+
+
+def halved(n: int) -> ShardPlan:
+    """Each product reads rows of its neighbours: a sixteenth of the rows of a part, and more in each layer."""
+    far = max(1, n // 64)
+    return two_chains(n, 6, lambda y, w, name: matmul(y[far:] + y[:-far], w, name=name))
+
+
+def traced(p: ShardPlan, feeds: dict[str, Any], backend: CupyBackend) -> Run:
+    """A run whose timeline has the devices' own times."""
+    with TemporaryDirectory() as folder:
+        return run(p, feeds, backend=backend, trace=Path(folder) / "trace.json")
+
+
+def crossing(p: ShardPlan) -> int:
+    """How many copies go from one device to another."""
+    device = {buffer.id: buffer.device for buffer in p.buffers}
+    copies = [step for step in p.steps if isinstance(step, Copy) and step.src >= 0]
+    return sum(device[step.src] != device[step.dst] for step in copies)
+
+
+def busy(timeline: Iterable[Event]) -> list[tuple[float, float]]:
+    """When something was computed on any device: stretches in order, disjoint."""
+    found: list[tuple[float, float]] = []
+    for start, stop in sorted((e.start, e.start + e.seconds) for e in timeline if e.kind == "compute"):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], stop)
+        else:
+            found.append((start, stop))
+    return found
+
+
+def beside(timeline: Sequence[Event]) -> tuple[float, float]:
+    """The share of the time of copies between devices in which something was computed, and that time in seconds."""
+    computed, total, both = busy(timeline), 0.0, 0.0
+    for phase in (phase for event in timeline for phase in event.phases):
+        start, stop = phase.start, phase.start + phase.seconds
+        total += phase.seconds
+        both += sum(max(0.0, min(stop, b) - max(start, a)) for a, b in computed)
+    return (both / total if total else 0.0), total
+
+
+def span(timeline: Iterable[Event]) -> float:
+    """Seconds from the first product's begin to the last one's end."""
+    computed = busy(timeline)
+    return max(computed[-1][1] - computed[0][0], 1e-9)
+
+
 # ------------------------------------------------------------------------------------------------ fused operators
 
 
@@ -216,11 +346,62 @@ def epilogues(bench: Bench) -> Iterator[Row]:
                 return cupy.maximum(cupy.matmul(x, w) + bias, 0)
 
             ours, peer = bench.seconds(fused, unfused)
-            bound = 2 * rows * inner * columns < 200 * 4 * (rows * (inner + 3 * columns) + inner * columns)
+            bound = is_by_memory(rows, inner, columns)
             note = "bound by memory" if bound else "bound by the product"
             yield Row(
                 f"linear + bias + relu, {rows:,}×{inner}×{columns}", ours, peer, peer / ours, 1.2 if bound else 1, note
             )
+
+
+def chains(bench: Bench) -> Iterator[Row]:
+    """Layers of linear + bias + relu as whole plans, fused by the rule and as they are, against CuPy's sequence.
+
+    Ours are the device's own times from the trace of a run, from the first operator's begin to the last one's end: with
+    the poison that every new buffer is set to, and where Python launches slower than the GPU computes, with that. The
+    peer's host is in its times in the same way.
+    """
+    cupy, layers = bench.cupy, bench.sizes.layers
+    for rows in bench.sizes.rows:
+        for width in (64, 1024) if bench.sizes.least_seconds else (4,):
+            plain = layered(rows, width, layers)
+            rng = np.random.default_rng(0)
+            feeds = {
+                name: (rng.standard_normal(plain.stored[name].shape) / width**0.5).astype(np.float32) for name in "xwb"
+            }
+            on_gpu = {name: cupy.asarray(array) for name, array in feeds.items()}
+
+            def peer(given: dict[str, Any] = on_gpu) -> Any:
+                y = given["x"]
+                for _ in range(layers):
+                    y = cupy.maximum(cupy.matmul(y, given["w"]) + given["b"], 0)
+                return y
+
+            fused = plain
+            for k in range(layers):
+                fused = fuse.apply(fused, f"act{k}")
+            (theirs,) = bench.seconds(peer, is_ahead=False)
+            bound = is_by_memory(rows, width, width)
+            for name, g, aim in (("fused", fused, 1.2 if bound else 1.0), ("as planned", plain, 1.0)):
+                p, backend = plan(g, Mesh(1)), CupyBackend(cupy=cupy)
+                ours = median([span(traced(p, feeds, backend).timeline) for _ in range(4)][1:])
+                note = "bound by memory" if bound else "bound by the product"
+                case = f"a plan of {layers} layers, {name}, {rows:,}×{width}×{width}"
+                yield Row(case, ours / layers, theirs / layers, theirs / ours, aim, f"a layer; {note}")
+
+
+def layered(rows: int, width: int, layers: int) -> Graph:
+    """Layers of linear + bias + relu, one after the other, all of the same weights."""
+    g = Graph()
+    y, w, b = g.input("x", (rows, width)), g.input("w", (width, width)), g.input("b", (width,))
+    for k in range(layers):
+        y = relu(linear(y, w, b, name=f"fc{k}"), name=f"act{k}")
+    g.output(y, "y")
+    return g
+
+
+def is_by_memory(rows: int, inner: int, columns: int) -> bool:
+    """Whether a layer's bytes, unfused, take longer than its product: below 200 operations a byte."""
+    return 2 * rows * inner * columns < 200 * 4 * (rows * (inner + 3 * columns) + inner * columns)
 
 
 def convolutions(bench: Bench) -> Iterator[Row]:
@@ -265,33 +446,42 @@ def convolutions(bench: Bench) -> Iterator[Row]:
 
 
 def captured(bench: Bench) -> Iterator[Row]:
-    """A plan of many small steps: its graph's launch, a step, against issuing the steps one by one."""
+    """A plan of many small operators: its graph's launch, an operation, against issuing them one by one.
+
+    An operation is what is put on a device: a copy, an operator's shard, a merge; taking and giving back a place in
+    the arena puts nothing there. Operators are elementwise: products are cuBLAS's, whose calls CuPy refuses while a
+    stream is captured, so that a plan with products is not recorded and runs step by step.
+    """
     g = Graph()
     x = g.input("x", (64, 64))
-    for _ in range(bench.sizes.steps // 2):
+    for _ in range(bench.sizes.steps):
         x = x + 1
     g.output(x, "y")
     p = plan(g, Mesh(1))
+    count = sum(isinstance(step, Compute | Copy | Reduce) for step in p.steps)
     feeds = {"x": np.zeros((64, 64), np.float32)}
     plain, graph = CupyBackend(cupy=bench.cupy), CupyBackend(cupy=bench.cupy, capture=True)
     times: dict[str, list[float]] = {"plain": [], "graph": []}
     for k in range(ROUNDS + 3):
         for name, backend in (("plain", plain), ("graph", graph)):
-            seconds = run(p, feeds, backend=backend).seconds
+            found = run(p, feeds, backend=backend)
+            np.testing.assert_array_equal(found.outputs["y"], np.full((64, 64), bench.sizes.steps, np.float32))
             if k >= 3:
-                times[name].append(seconds)
-    ours, peer = (median(times[name]) / len(p.steps) for name in ("graph", "plain"))
-    yield Row(
-        f"a step of {len(p.steps):,}, as a graph", ours, peer, 5e-6 / ours, 1, "5 us / ours; the peer issues each"
-    )
+                assert bool(found.timeline) == (name == "plain"), "a graph's steps are not issued one by one"
+                times[name].append(found.seconds)
+    ours, peer = (median(times[name]) / count for name in ("graph", "plain"))
+    note = f"5 us / ours; the peer issues each; {len(p.steps) - count:,} steps more take or give back memory"
+    yield Row(f"an operation of {count:,}, as a graph", ours, peer, 5e-6 / ours, 1, note)
 
 
 TABLES: tuple[tuple[str, str, Callable[[Bench], Iterator[Row]]], ...] = (
     ("Regions", "a copy from device to device", gathers),
     ("Copies beside work", "one after the other", overlaps),
+    ("Plans' copies beside their work", "waiting after each step", planned_overlaps),
     ("Epilogues", "CuPy's operators", epilogues),
+    ("Layers as plans", "CuPy's operators", chains),
     ("Convolutions", "the other way", convolutions),
-    ("Launches", "step by step", captured),
+    ("Launches", "one by one", captured),
 )
 
 
