@@ -50,7 +50,8 @@ class Factor:
 class Minimum:
     """An assignment, its cost, and a proven lower bound on every assignment's cost.
 
-    `exact` says whether no table was split: the cost and the bound are then equal.
+    `exact` says whether no table was split: the cost and the bound are then equal. `entries` are those of all tables
+    that were made.
     """
 
     choice: tuple[int, ...]
@@ -58,9 +59,12 @@ class Minimum:
     nbytes: int
     bound_ticks: int
     exact: bool
+    entries: int
 
 
-def minimise(sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = DEFAULT_CAP) -> Minimum:
+def minimise(
+    sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = DEFAULT_CAP, total: int = TOTAL_ENTRIES
+) -> Minimum:
     """Choose a value for each variable so that the factors' sum is least.
 
     Parameters
@@ -70,6 +74,8 @@ def minimise(sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = DEFA
     factors : sequence of Factor
     cap : int
         Entries of the largest table to build.
+    total : int
+        Entries of the tables that are kept together; as they are used up, tables are split earlier.
 
     Returns
     -------
@@ -83,7 +89,7 @@ def minimise(sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = DEFA
     ticks = sum(int(factor.ticks) for factor in factors if not factor.scope)
     chosen: list[tuple[int, list[Factor]]] = []
     exact = True
-    room = TOTAL_ENTRIES
+    room, entries = total, 0
     remaining = set(range(len(sizes)))
     neighbours = _neighbours(remaining, work)
     while remaining:
@@ -96,7 +102,9 @@ def minimise(sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = DEFA
         groups = _groups(bucket, sizes, min(cap, max(room // (len(remaining) + 1) * 8, SMALLEST_CAP)))
         exact = exact and len(groups) <= 1
         for group in groups:
-            message = _project_out(_add(group, sizes), var)
+            table = _add(group, sizes)
+            entries += table.ticks.size
+            message = _project_out(table, var)
             room -= message.ticks.size
             if message.scope:
                 work.append(message)
@@ -108,7 +116,7 @@ def minimise(sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = DEFA
         choice[var] = _best_value(var, bucket, choice, sizes[var])
     total, nbytes = evaluate(choice, factors)
     assert total >= ticks, "an assignment cannot cost less than the bound"
-    return Minimum(tuple(choice), total, nbytes, ticks, exact)
+    return Minimum(tuple(choice), total, nbytes, ticks, exact, entries)
 
 
 def evaluate(choice: Sequence[int], factors: Sequence[Factor]) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tapestry_plan.cost import Int
-from tapestry_plan.eliminate import Factor, minimise
+from tapestry_plan.eliminate import DEFAULT_CAP, TOTAL_ENTRIES, Factor, minimise
 from tapestry_plan.graph import OpNode, Stored
 from tapestry_plan.mesh import Mesh
 from tapestry_plan.problem import MAX_JOINT_CONSUMERS, MAX_TABLE, Known, Problem, TensorCost, Use
@@ -26,6 +26,12 @@ MAX_CASES = 64
 
 Case = tuple[Given, tuple[int, ...]]
 """Consumers of one tensor, by position, that it has where choices have some values."""
+
+LEAST_ENTRIES = 4_000_000
+"""Entries of tables that the elimination may always take."""
+
+MORE_ENTRIES = 16
+"""Times as many entries as the graph as given took are what the elimination may take beyond that."""
 
 MAX_TOTAL = 2**62
 """Bytes of a plan, with the number of expansions behind them, that fit a table's entries."""
@@ -209,12 +215,20 @@ class JointProblem(Problem):
 
     # -- solving -----------------------------------------------------------------------------------------
 
-    def choose(self) -> Chosen:
-        """The expansions of the cheapest plan: of equally cheap ones those with the fewest."""
+    def choose(self, entries: int) -> Chosen:
+        """The expansions of the cheapest plan: of equally cheap ones those with the fewest.
+
+        Parameters
+        ----------
+        entries : int
+            Of the tables of the graph as given; those of this problem are split where they would be many more.
+        """
         search, bound = self.factors()
-        found = minimise(self.sizes, self._fewest(search))
+        total = min(TOTAL_ENTRIES, max(LEAST_ENTRIES, MORE_ENTRIES * entries))
+        cap = min(DEFAULT_CAP, total // 4)
+        found = minimise(self.sizes, self._fewest(search), cap=cap, total=total)
         alone = bound is not search
-        lowest = minimise(self.sizes, bound).bound_ticks if alone else found.bound_ticks
+        lowest = minimise(self.sizes, bound, cap=cap, total=total).bound_ticks if alone else found.bound_ticks
         values = found.choice[len(self.variables) :]
         return Chosen(values, lowest, found.exact and not alone)
 

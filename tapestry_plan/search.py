@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -21,6 +22,12 @@ from tapestry_plan.shard_plan import Alternative, Expansions, ShardPlan, Stage
 from tapestry_plan.signature import Axis
 from tapestry_plan.variants import Variants
 from tapestry_sets import Box, Regions
+
+SECONDS = 5.0
+"""Of improving moves, where no other limit is given."""
+
+LEAST_SECONDS = 1.0
+"""Of trying expansions one after another, however soon the graph as given was planned."""
 
 MAX_COMPARISONS = 1000
 """Consumers that are counted again, one by one, to compare the shardings of one operator."""
@@ -51,7 +58,9 @@ def plan(
         less memory are not searched. Without it, `spilled` makes any plan fit that can fit.
     seed, time_limit : int, float (seconds, 5 by default)
         Of the improving moves, which are made only where a tensor has too many consumers to count them
-        jointly, or tables would not fit; `ShardPlan.gap` then says how far the bound is.
+        jointly, or tables would not fit; `ShardPlan.gap` then says how far the bound is. Where that is so of the
+        expansions, they are tried one after another too, as long again; by default no longer than a second, or twice
+        what it took to plan the graph as given.
     placement : "free" or "single"
         Whether inputs and weights start where the plan wants them, replicas included, or in one copy.
     layout : mapping, optional
@@ -71,7 +80,10 @@ def plan(
         `ShardPlan.expansions` says what was compared, and `ShardPlan.derivation` how the graph was rewritten.
         Operators in `fix` or `forbid` are not expanded, nor is one into a view whose layout is asked for. What
         stands for an operator runs where the operator would. The work grows with the number of operators, not with
-        that of the graphs that they make.
+        that of the graphs that they make. The bound is over all of these graphs, and its tables are not let grow to
+        much more than those of the graph as given: the gap may be wider than without expansions, for the same plan.
+        Where an operator would be read through more than 32 combinations of views, the deepest expansions are left
+        out, as `ShardPlan.expansions` says.
 
     Returns
     -------
@@ -105,20 +117,25 @@ def plan(
     graph.validate()
 
     known = Known()
+    began = time.monotonic()
 
-    def solved(asked: Graph) -> tuple[ShardPlan, Problem, list[Factor]]:
+    def solved(asked: Graph, limit: float) -> tuple[ShardPlan, Problem, list[Factor], int]:
         problem = Problem(asked, mesh, placement, layout, fix, forbid, known)
         search, bound = problem.factors()
-        return _solved(problem, search, bound, seed, time_limit, fan_in), problem, bound
+        best, entries = _solved(problem, search, bound, seed, limit, fan_in)
+        return best, problem, bound, entries
 
-    result, problem, bound = solved(graph)
+    limit = SECONDS if time_limit is None else time_limit
+    result, problem, bound, entries = solved(graph, limit)
+    if time_limit is None:
+        limit = min(limit, max(LEAST_SECONDS, 2 * (time.monotonic() - began)))
     if names is not False:
         kept = [graph.outputs[label] for label in layout if label in graph.outputs]
         every = Variants(graph, names, {*fix, *forbid}, kept)
         some = every.only(promising(problem, every, bound, result.seconds, result.bound)) if every.choices else every
         if some.choices:
             joint = JointProblem(some, mesh, placement, layout, fix, forbid, known)
-            result = _expanded(result, joint, lambda asked: solved(asked)[0], memory)
+            result = _expanded(result, joint, lambda asked, left: solved(asked, left)[0], memory, entries, limit)
         result = replace(result, expansions=(*result.expansions, *_left_out(every, some)))
     if memory is not None:
         _check_memory(result, memory)
@@ -130,38 +147,67 @@ def _solved(
     search: list[Factor],
     bound: list[Factor],
     seed: int,
-    time_limit: float | None,
+    time_limit: float,
     fan_in: int | None,
-) -> ShardPlan:
-    """The best plan of one graph."""
+) -> tuple[ShardPlan, int]:
+    """The best plan of one graph, and the entries of the tables that it took."""
     sizes = [len(variable.layouts) for variable in problem.variables]
     found = minimise(sizes, search)
     choice, lowest = found.choice, found.bound_ticks
     if problem.counted_alone:
         lowest = minimise(sizes, bound).bound_ticks
     if problem.counted_alone or not found.exact:
-        choice = improve(choice, problem.costs, seed=seed, time_limit=5.0 if time_limit is None else time_limit)
-    return _write_down(problem, choice, lowest, fan_in)
+        choice = improve(choice, problem.costs, seed=seed, time_limit=time_limit)
+    return _write_down(problem, choice, lowest, fan_in), found.entries
 
 
 def _expanded(
-    whole: ShardPlan, joint: JointProblem, solved: Callable[[Graph], ShardPlan], memory: int | None
+    whole: ShardPlan,
+    joint: JointProblem,
+    solved: Callable[[Graph, float], ShardPlan],
+    memory: int | None,
+    entries: int,
+    time_limit: float,
 ) -> ShardPlan:
-    """The plan of the graph as given, or of the variant that the joint problem finds cheaper, with its bound."""
-    found = joint.choose()
-    graph, expansions = joint.variants.graph_of(found.values)
-    best = whole
-    if any(entry.chosen for entry in expansions):
-        other = solved(graph)
-        fits = memory is None or max(other.peak_nbytes) <= memory or max(whole.peak_nbytes) > memory
-        if fits and (other.seconds, other.nbytes_moved) < (whole.seconds, whole.nbytes_moved):
-            best = other
-    if best is whole:
-        _, expansions = joint.variants.graph_of([0] * len(found.values))
+    """The plan of the graph as given, or of a variant that is found cheaper, with the bound over all variants."""
+    variants = joint.variants
+    found = joint.choose(entries)
+    stop = time.monotonic() + time_limit
+    lowest = found.bound_ticks / TICKS_PER_SECOND
+
+    def tried(values: Sequence[int]) -> ShardPlan:
+        graph, expansions = variants.graph_of(values)
+        return replace(solved(graph, max(0.0, stop - time.monotonic())), expansions=expansions)
+
+    def is_better(one: ShardPlan, than: ShardPlan) -> bool:
+        fits = memory is None or max(one.peak_nbytes) <= memory or max(than.peak_nbytes) > memory
+        return fits and (one.seconds, one.nbytes_moved) < (than.seconds, than.nbytes_moved)
+
+    values = (0,) * len(variants.choices)
+    best = replace(whole, expansions=variants.graph_of(values)[1])
+    if any(found.values) and is_better(other := tried(found.values), best):
+        best, values = other, variants.opened(found.values)
+    moves = None if found.exact else _moves(variants, values)
+    while moves and lowest < best.seconds and time.monotonic() < stop and (move := next(moves, None)):
+        if is_better(other := tried(move), best):
+            best, moves = other, _moves(variants, move)
     # Every variant's bound holds for the variant alone, that of the joint problem for all that it has; other variants
     # are proven to cost more than the graph as given.
-    bound = min(best.seconds, found.bound_ticks / TICKS_PER_SECOND)
-    return replace(best, bound=bound, expansions=expansions)
+    return replace(best, bound=min(best.seconds, lowest))
+
+
+def _moves(variants: Variants, values: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Other values of the choices: of all that are alike at once, then of one after another."""
+    alike: dict[object, list[int]] = {}
+    for number, choice in enumerate(variants.choices):
+        if all(values[n] == wanted for n, wanted in choice.given):
+            alike.setdefault(variants.kind(choice), []).append(number)
+    together = [numbers for numbers in alike.values() if len(numbers) > 1]
+    for numbers in (*together, *([number] for group in alike.values() for number in group)):
+        for value in range(1 + len(variants.choices[numbers[0]].options)):
+            moved = [value if number in numbers else old for number, old in enumerate(values)]
+            if moved != list(values):
+                yield variants.opened(moved)
 
 
 def _left_out(every: Variants, some: Variants) -> list[Expansions]:

@@ -311,7 +311,20 @@ class Variants:
         pinned = self.pinned.union(self.original.nodes).difference(nodes)
         return Variants(self.original, self.expand, pinned, self.kept)
 
+    def kind(self, choice: Choice) -> object:
+        """What operators have in common that are probably better expanded together."""
+        node = self.graph.nodes[choice.node]
+        shapes = tuple(self.graph.tensor(name).shape for name in node.inputs)
+        return node.op, repr(sorted(node.attrs.items())), shapes, len(choice.given), len(choice.options)
+
     # -- one of them -------------------------------------------------------------------------------------
+
+    def opened(self, values: Sequence[int]) -> tuple[int, ...]:
+        """The values of the choices, 0 for those that are not there."""
+        out: list[int] = []
+        for choice, value in zip(self.choices, values, strict=True):
+            out.append(value if all(out[number] == wanted for number, wanted in choice.given) else 0)
+        return tuple(out)
 
     def graph_of(self, values: Sequence[int]) -> tuple[Graph, tuple[Expansions, ...]]:
         """The graph in which the choices have some values, and its choices, in an order that can be replayed."""

@@ -60,6 +60,13 @@ def test_alternatives_are_evaluations(problem: tuple[list[int], list[Factor]]) -
         assert (ticks[value], nbytes[value]) == evaluate([value, *choice[1:]], factors)
 
 
+def test_entries_are_those_of_the_tables_that_are_made() -> None:
+    """Three variables in a row, the middle one last: tables of 2 x 3, of 3 x 4, and of 3 for what both leave."""
+    first, second = (np.zeros(shape, np.int64) for shape in ((2, 3), (3, 4)))
+    found = minimise([2, 3, 4], [Factor((0, 1), first, first), Factor((1, 2), second, second)])
+    assert found.entries == 2 * 3 + 3 * 4 + 3
+
+
 def test_large_costs_stay_exact() -> None:
     near = 2**53 + 1  # not a float64
     found = minimise([2], [Factor((0,), np.array([near, near - 1]), np.array([0, 9]))])

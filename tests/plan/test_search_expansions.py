@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tapestry_plan.joint as joint
 from tapestry_exec import evaluate, run
 from tapestry_plan import (
     BUILTIN_OPS,
@@ -29,6 +30,7 @@ from tapestry_plan import (
     plan,
     same_graph,
 )
+from tapestry_plan.eliminate import minimise
 from tapestry_plan.rules import expand
 from tapestry_sets import AffineMap, IndexProjection
 
@@ -344,6 +346,75 @@ def test_a_million_variants_are_compared_at_once() -> None:
     p = plan(g, Mesh((4,), **SLOW))  # type: ignore[arg-type]
     assert p.expanded == {f"s{k}": "exp_sum" for k in range(20)} and p.gap == 0
     assert p.seconds < 0.67 * plan(g, Mesh((4,), **SLOW), expand=False).seconds  # type: ignore[arg-type]
+
+
+# -- where all variants cannot be compared at once --------------------------------------------------------------
+
+
+def fan(shape: tuple[int, int], ops: Sequence[str], added: Sequence[int]) -> Graph:
+    """Operators that read one tensor, some of whose results are added up, the others given out."""
+    g = Graph()
+    h = g.op("relu", g.input("x", shape), name="h")
+    made = [g.op(op, h, name=f"n{k}") for k, op in enumerate(ops)]
+    total = made[0]
+    for k in range(1, len(made)):
+        if k in added:
+            total = total + made[k]
+        else:
+            g.output(made[k], f"o{k}")
+    g.output(total, "y")
+    return g
+
+
+@pytest.mark.parametrize(
+    ("shape", "devices", "ops", "added"),
+    [
+        ((1, 64), 2, ["softmax"] * 3 + ["log_softmax"] * 2, (1, 4)),
+        ((2, 32), 4, ["relu", "log_softmax", "softmax", "softmax", "relu"], (2, 3, 4)),
+    ],
+    ids=["two at once", "one"],
+)
+def test_expansions_are_tried_where_consumers_are_too_many(
+    shape: tuple[int, int], devices: int, ops: list[str], added: tuple[int, ...]
+) -> None:
+    """Every expansion reads the tensor several times more: its consumers cannot be counted jointly."""
+    g, mesh = fan(shape, ops, added), Mesh((devices,), device=Device(1e9, 1e9), link=Link(1e-9, 1e9))
+    p = plan(g, mesh)
+    assert p.gap > 0 and p.expanded and p.seconds < plan(g, mesh, expand=False).seconds
+    assert p.bound <= cheapest(g, mesh)[0] and (p.seconds, p.nbytes_moved) == cheapest(g, mesh)
+    check_runs(g, p)
+    for name in ("n1", "n2"):
+        if name not in p.expanded:
+            assert "not found better (the gap is not closed) where expanded by" in p.explain(name)
+
+
+def test_nothing_is_tried_without_time() -> None:
+    g = fan((1, 64), ["softmax"] * 3 + ["log_softmax"] * 2, (1, 4))
+    mesh = Mesh((2,), device=Device(1e9, 1e9), link=Link(1e-9, 1e9))
+    hasty, p = plan(g, mesh, time_limit=0), plan(g, mesh)
+    assert p.seconds < hasty.seconds and hasty.bound <= p.seconds
+
+
+def test_tables_do_not_grow_far_beyond_those_of_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four operators over one small tensor: without a limit, thirty-seven million entries beside one thousand."""
+    entries = []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        found = minimise(*args, **kwargs)
+        entries.append(found.entries)
+        return found
+
+    monkeypatch.setattr(joint, "minimise", counted)
+    g = Graph()
+    x = g.input("x", (4, 6))
+    s, b = g.input("s", (6,)), g.input("b", (6,))
+    g.output(g.op("softmax", g.op("layer_normalization", x, s, b, name="ln"), name="s0"), "a")
+    for k, op in enumerate(("log_softmax", "softmax")):
+        g.output(g.op(op, x, name=f"n{k}"), f"y{k}")
+    p = plan(g, Mesh((4,)), placement="single")
+    assert entries and all(1_000_000 < count < 4 * joint.LEAST_ENTRIES for count in entries)
+    whole = plan(g, Mesh((4,)), placement="single", expand=False)
+    assert p.bound <= p.seconds <= whole.seconds and whole.gap == 0 < p.gap
 
 
 # -- what is asked for ---------------------------------------------------------------------------------------
