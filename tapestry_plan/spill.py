@@ -63,6 +63,7 @@ from tapestry_plan.shard_plan import (
     Reduce,
     ShardPlan,
     Spill,
+    Stage,
     Step,
 )
 
@@ -70,6 +71,8 @@ DISTANCE_EXPONENTS = (0.0, 1.0, 4.0)
 """How much the distance to the next use counts, against bytes, when a buffer is chosen to be given up."""
 SLACKS = (0.0, 1 / 16, 1 / 8, 1 / 4)
 """Shares of the arena that are left aside when what to give up is chosen before the places are."""
+OUTPUTS = "(outputs)"
+"""The stage of what waits for the last step: outputs that come from the host."""
 NEAR_USES = (None, 0, 1, 2, 4, 8)
 """Within so many steps the last use of a buffer is near; None for places that do not depend on it."""
 
@@ -661,12 +664,7 @@ def _written(plan: ShardPlan, layouts: Sequence[_Layout]) -> ShardPlan:
         plan,
         buffers=tuple(sorted([*others, *(b for layout in layouts for b in layout.buffers)], key=lambda b: b.id)),
         steps=steps,
-        stages=tuple(
-            msgspec.structs.replace(stage, seconds=stage.seconds + seconds[stage.node])
-            if stage.node in seconds
-            else stage
-            for stage in plan.stages
-        ),
+        stages=_stages(plan, seconds),
         outputs=tuple(
             msgspec.structs.replace(
                 out,
@@ -680,6 +678,17 @@ def _written(plan: ShardPlan, layouts: Sequence[_Layout]) -> ShardPlan:
         seconds=plan.seconds + sum(seconds.values()),
         nbytes_spilled=tuple(moved),
     )
+
+
+def _stages(plan: ShardPlan, seconds: dict[str, float]) -> tuple[Stage, ...]:
+    """The plan's stages with the seconds of transfers; outputs that took no time so far have one of their own."""
+    out = [
+        msgspec.structs.replace(stage, seconds=stage.seconds + seconds.get(stage.node, 0.0)) for stage in plan.stages
+    ]
+    none = (0,) * plan.mesh.size
+    fresh = seconds.keys() - {stage.node for stage in plan.stages}
+    out += [Stage(node, "output", {}, none, 0, (0.0,) * plan.mesh.size, seconds[node]) for node in sorted(fresh)]
+    return tuple(out)
 
 
 def _outputs_of(plan: ShardPlan, tight: dict[int, _Layout]) -> dict[int, int]:
@@ -750,7 +759,7 @@ def _seconds(plan: ShardPlan, layouts: Sequence[_Layout]) -> dict[str, float]:
     for layout in layouts:
         for at, transfers in layout.moved.items():
             step = plan.steps[at] if at < len(plan.steps) else None
-            node = step.node if isinstance(step, Copy | Compute | Reduce) else ""
+            node = step.node if isinstance(step, Copy | Compute | Reduce) else OUTPUTS
             seconds = len(transfers) * link.latency_seconds + sum(transfers) / link.nbytes_per_second
             devices = taken.setdefault(node, Counter())
             devices[layout.tape.device] += seconds  # type: ignore[assignment]

@@ -81,6 +81,7 @@ def test_what_a_plan_does_stays_as_it_was(program: Program, share: float) -> Non
         less if peak > memory else whole
         for less, whole, peak in zip(placed_and_used(p), wanted.placed, p.peak_nbytes, strict=True)
     ]
+    assert sum(stage.seconds for stage in q.stages) == pytest.approx(q.seconds, rel=1e-9)
     assert (q.nbytes_received, q.flop, q.placement) == (p.nbytes_received, p.flop, p.placement)
     assert all(one <= most for one, most in zip(found.spilled, used_nbytes(p), strict=True))
     assert not any(n for n, peak in zip(found.spilled, p.peak_nbytes, strict=True) if peak <= memory)
@@ -199,6 +200,20 @@ def test_spilling_takes_the_time_of_the_host_link() -> None:
     stages = sum(s.seconds for s in q.stages) - sum(s.seconds for s in p.stages)
     assert stages == pytest.approx(more)
     assert q.bound == p.bound and q.gap > p.gap
+
+
+def test_stages_add_up_where_outputs_come_from_the_host() -> None:
+    """Two outputs that no operator reads or makes are placed at the end; one goes to the host again for the other."""
+    g = Graph()
+    g.output(relu(relu(g.input("a", (64, 64)))), "y")
+    for name in "bc":
+        g.output(g.input(name, (64, 64)), f"{name}_out")
+    p = plan(g, Mesh(1))
+    q = spilled(p, least_memory(p))
+    assert sum(q.nbytes_spilled) > 0
+    assert sum(stage.seconds for stage in q.stages) == pytest.approx(q.seconds, rel=1e-12)
+    assert [stage.op for stage in q.stages if stage.node not in q.graph.nodes] == ["output"]
+    assert "(outputs)" in q.stage and ShardPlan.from_json(q.to_json()).stages == q.stages
 
 
 def test_devices_spill_beside_one_another() -> None:
