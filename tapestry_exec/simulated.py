@@ -4,6 +4,9 @@ Memory of devices is memory of this process, so that kernels run on its addresse
 functions are NumPy's. What is offered is CuPy's, with CuPy's parameters, and two functions more, which a backend may
 call where there are such: ``mark_block(pointer, nbytes, name, live)`` when a buffer takes or leaves its place in an
 arena, and ``mark_host(pointer, nbytes, write)`` before the host reads or writes pinned memory.
+
+While a graph is captured, what CuPy and CUDA refuse then is refused: waits of the host, products of matrices that
+CuPy has cuBLAS compute, and, once a call has failed, everything else on its streams until the capture is ended.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from tapestry_exec.ordering import OrderingFault
 from tapestry_exec.simulated_arrays import DeviceArray
 from tapestry_exec.simulated_functions import SAME, as_strided, functions_of
 from tapestry_exec.simulated_kernels import CompileException, RawModule
-from tapestry_exec.simulated_machine import COPY_KINDS, MEMORY_NBYTES, CUDARuntimeError, Machine, Queue
+from tapestry_exec.simulated_machine import COPY_KINDS, MEMORY_NBYTES, CUDADriverError, CUDARuntimeError, Machine, Queue
 from tapestry_exec.simulated_memory import (
     Device,
     DeviceMemory,
@@ -102,6 +105,7 @@ def _cuda(machine: Machine) -> SimpleNamespace:
     cuda.runtime = SimpleNamespace(
         **_copies(machine), **_devices(machine), **COPY_KINDS, **CAPTURE_MODES, CUDARuntimeError=CUDARuntimeError
     )
+    cuda.driver = SimpleNamespace(CUDADriverError=CUDADriverError)
     cuda.compiler = SimpleNamespace(CompileException=CompileException)
     cuda.get_elapsed_time, cuda.is_available = get_elapsed_time, lambda: machine.device_count > 0
     return cuda

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -114,6 +116,9 @@ vstack(tup, *, dtype=None, casting='same_kind')
 where(condition, x=None, y=None)
 """
 """Functions of device arrays that NumPy has too, with CuPy's parameters; no others are offered."""
+
+PRODUCTS = "matmul", "dot", "inner", "tensordot", "einsum"
+"""Functions that CuPy computes by cuBLAS, for some dtypes and shapes: while a graph is captured they are refused."""
 
 CREATORS = """
 arange(start, stop=None, step=1, dtype=None)
@@ -244,11 +249,58 @@ def _checked(
             raise ValueError("kind can only be None or 'stable'")
         out = given.pop("out", None)
         inspect_args = inspect.BoundArguments(signature, given)
+        if name in PRODUCTS and is_by_cublas(name, given) and machine.is_capturing(machine.stream()):
+            raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
         return machine.call(name, function, list(inspect_args.args), inspect_args.kwargs, out)
 
     call.__name__ = name
     call.__signature__ = signature  # type: ignore[attr-defined]
     return call
+
+
+def is_by_cublas(name: str, given: Mapping[str, Any]) -> bool:
+    """Whether CuPy has cuBLAS compute a product, of floating-point or complex cells: else kernels of its own do.
+
+    Parameters
+    ----------
+    name : str
+        One of `PRODUCTS`.
+    given : mapping
+        Its arguments by their names, those of ``*args`` as a tuple.
+    """
+    operands = given.get("args") or given.get("operands") or (given["a"], given["b"])
+    arrays = [one for one in operands if isinstance(one, DeviceArray)]
+    if not all(one.size for one in arrays) or np.result_type(*(one.dtype for one in arrays)).kind not in "fc":
+        return False
+    if name == "einsum":
+        return has_contraction(operands)
+    if max(one.ndim for one in arrays) > 2 and name == "matmul":
+        return True
+    if min(one.ndim for one in arrays) == 0:
+        return False
+    a, b = arrays
+    axes = given.get("axes", 2) if name == "tensordot" else 1
+    folded = range(a.ndim - axes, a.ndim) if isinstance(axes, int) else np.atleast_1d(axes[0])
+    depth = prod(a.shape[int(axis)] for axis in folded)
+    return a.size * b.size != depth * depth  # of one cell, it is a sum of products
+
+
+def has_contraction(operands: Sequence[Any]) -> bool:
+    """Whether an einsum sums over a label that several operands have.
+
+    Examples
+    --------
+    >>> [has_contraction((text, 0, 0)) for text in ("ij,jk->ik", "ij,ij", "ij,ij->ij", "ij,kl->ik")]
+    [True, True, False, False]
+    """
+    if isinstance(operands[0], str):
+        text, _, kept = operands[0].replace(" ", "").replace("...", "").partition("->")
+        inputs, out = text.split(","), set(kept)
+    else:
+        count = len(operands) // 2
+        inputs, out = list(operands[1 : 2 * count : 2]), set(operands[-1] if len(operands) % 2 else ())
+    counts = Counter(label for labels in inputs for label in set(labels) if label is not Ellipsis)
+    return any(count > 1 and label not in out for label, count in counts.items())
 
 
 def _creator(machine: Machine, name: str, signature: inspect.Signature) -> Callable[..., Any]:

@@ -88,7 +88,7 @@ class KernelWork(Work):
     """A launch of a raw kernel; what it touches is seen while it runs."""
 
     def __init__(self, machine: Machine, module: shim.Module, launch: KernelLaunch, seed: int) -> None:
-        super().__init__(f"kernel {launch.entry}", machine.device, [], [], lambda: None)
+        super().__init__(f"kernel {launch.entry}", machine.device, [], [], lambda: None, is_kernel=True)
         self._machine, self._module, self._launch, self._seed = machine, module, launch, seed
 
     def memories(self) -> list[Memory]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,8 @@ MEMORY_NBYTES = 1 << 34
 MOST_FREED_NBYTES = 1 << 27
 """Memory that was freed is kept up to so many bytes, so that a late use of it is found."""
 
+INVALIDATED = "operation failed due to a previous error during capture"
+
 COPY_KINDS = {
     "memcpyHostToHost": 0,
     "memcpyHostToDevice": 1,
@@ -47,6 +49,10 @@ class CUDARuntimeError(RuntimeError):
     def __init__(self, status: str) -> None:
         super().__init__(status)
         self.status = status
+
+
+class CUDADriverError(RuntimeError):
+    """What the driver refuses, which launches kernels, by CUDA's name of the error."""
 
 
 @dataclass(eq=False)
@@ -87,6 +93,8 @@ class Work:
         Does it.
     everywhere : bool
         Whether it reaches the memory of every device, as copies do.
+    is_kernel : bool
+        Whether the driver launches it, and not the runtime.
     """
 
     name: str
@@ -95,6 +103,7 @@ class Work:
     writes: list[Access]
     run: Callable[[], None]
     everywhere: bool = False
+    is_kernel: bool = False
 
     def memories(self) -> list[Memory]:
         """The memory that it is known to touch."""
@@ -131,11 +140,25 @@ class InFlight:
 
 @dataclass(eq=False)
 class Capture:
-    """What is put into streams while a graph is being captured: work, and records of and waits for events."""
+    """What is put into streams while a graph is being captured: work, and records of and waits for events.
+
+    A call that fails makes it invalid: all that its streams are asked from then on fails too, until it is ended.
+    """
 
     origin: Queue
     entries: list[tuple[str, Queue, Any]] = field(default_factory=list)
     members: list[Queue] = field(default_factory=list)
+    is_valid: bool = True
+
+    def fail(self, status: str) -> NoReturn:
+        """A call on one of its streams or events fails, by the name of the error."""
+        self.is_valid = False
+        raise CUDARuntimeError(status)
+
+    def check(self) -> None:
+        """Raise CUDARuntimeError if a call has failed."""
+        if not self.is_valid:
+            raise CUDARuntimeError(f"cudaErrorStreamCaptureInvalidated: {INVALIDATED}")
 
 
 class Machine:
@@ -244,10 +267,17 @@ class Machine:
         """
         found = self.stream(stream)
         if found.capture is not None:
-            raise CUDARuntimeError(
+            found.capture.check()
+            found.capture.fail(
                 f"cudaErrorStreamCaptureUnsupported: {why} waits for {found.agent}, which is being captured"
             )
         self.host_after(self.clock_of(found))
+
+    def is_capturing(self, stream: Queue) -> bool:
+        """Whether a stream is being captured; RuntimeError if that has failed, as CuPy's."""
+        if stream.capture is not None and not stream.capture.is_valid:
+            raise RuntimeError("the stream was capturing, but an error has invalidated the capture sequence")
+        return stream.capture is not None
 
     def host_after(self, clock: Clock) -> None:
         """The host knows what a clock says to be done."""
@@ -275,12 +305,22 @@ class Machine:
         cells = self.checker.cells
         self.put(
             found,
-            Work(name, self.device, [cells(v) for v in reads if v.size], [cells(v) for v in writes if v.size], work),
+            Work(
+                name,
+                self.device,
+                [cells(v) for v in reads if v.size],
+                [cells(v) for v in writes if v.size],
+                work,
+                is_kernel=True,
+            ),
         )
 
     def put(self, stream: Queue, work: Work) -> None:
         """Put an operation into a stream: it is done, or captured."""
         if stream.capture is not None:
+            if work.is_kernel and not stream.capture.is_valid:
+                raise CUDADriverError(f"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: {INVALIDATED}")
+            stream.capture.check()
             stream.capture.entries.append(("work", stream, work))
             return
         self.clock_of(stream)

@@ -61,6 +61,9 @@ class Stream(Queue):
     def done(self) -> bool:
         """Whether everything in it is done, as far as the host can tell; asked again, it will be."""
         stream = self.machine.stream(self)
+        if stream.capture is not None:  # what asks is an error, of which only this is told
+            stream.capture.is_valid = False
+            return False
         return _asked(self.machine, self.machine.clock_of(stream))
 
     def synchronize(self) -> None:
@@ -77,43 +80,51 @@ class Stream(Queue):
         """Let what comes next in it wait for what an event was last recorded behind; nothing, if it never was."""
         stream = self.machine.stream(self)
         if event.captured is not None:
-            capture = event.captured[0]
-            if stream.capture is None:
-                stream.capture = capture
-                capture.members.append(stream)
-            if stream.capture is not capture:
-                raise CUDARuntimeError("cudaErrorStreamCaptureMerge: the event belongs to another capture")
-            capture.entries.append(("wait", stream, event.captured[1]))
+            self._draw_in(stream, *event.captured)
         elif stream.capture is not None:
+            stream.capture.check()
             if event.clock is not None:
-                raise CUDARuntimeError(
+                stream.capture.fail(
                     f"cudaErrorStreamCaptureIsolation: {stream.agent} is being captured and waits for an event that "
                     "was recorded before: record it while capturing"
                 )
         elif event.clock is not None:
             self.machine.checker.join(stream.agent, event.clock)
 
+    def _draw_in(self, stream: Queue, capture: Capture, token: object) -> None:
+        """Wait for an event that was recorded while capturing, which brings this stream into the capture."""
+        capture.check()
+        if stream.capture is None:
+            stream.capture = capture
+            capture.members.append(stream)
+        if stream.capture is not capture:
+            stream.capture.is_valid = False
+            capture.fail("cudaErrorStreamCaptureMerge: the event belongs to another capture")
+        capture.entries.append(("wait", stream, token))
+
     def begin_capture(self, mode: int | None = None) -> None:
         """Take down what comes next, in it and in streams that wait for it, instead of doing it."""
         if self.ptr == 0:
             raise RuntimeError("cannot capture on the default (legacy) stream")
         if self.capture is not None:
-            raise CUDARuntimeError("cudaErrorIllegalState: the stream is being captured already")
+            self.capture.check()
+            self.capture.fail("cudaErrorIllegalState: the stream is being captured already")
         self.capture = Capture(self, members=[self])
 
     def end_capture(self) -> Graph:
-        """The graph of what was taken down."""
+        """The graph of what was taken down; of a capture in which a call failed there is none, but it ends here."""
         capture = self.capture
         if capture is None or capture.origin is not self:
             raise CUDARuntimeError("cudaErrorIllegalState: no capture began with this stream")
         for stream in capture.members:
             stream.capture = None
+        capture.check()
         made: Graph = self.machine.cuda.Graph._of(capture)
         return made
 
     def is_capturing(self) -> bool:
         """Whether it is being captured."""
-        return self.capture is not None
+        return self.machine.is_capturing(self)
 
 
 def _asked(machine: Machine, clock: Clock) -> bool:
@@ -148,6 +159,7 @@ class Event:
                 f"cudaErrorInvalidResourceHandle: an event of device {self.device} is recorded in {found.agent}"
             )
         if found.capture is not None:
+            found.capture.check()
             token = object()
             self.captured = found.capture, token
             found.capture.entries.append(("record", found, token))
@@ -159,12 +171,15 @@ class Event:
     @property
     def done(self) -> bool:
         """Whether what it was recorded behind is done, as far as the host can tell; asked again, it will be."""
+        if self.captured is not None:  # what asks is an error, of which only this is told
+            self.captured[0].is_valid = False
+            return False
         return self.clock is None or _asked(self.machine, self.clock)
 
     def synchronize(self) -> None:
         """The host waits for what it was recorded behind."""
         if self.captured is not None:
-            raise CUDARuntimeError("cudaErrorCapturedEvent: the event was recorded while capturing")
+            self.captured[0].fail("cudaErrorCapturedEvent: the event was recorded while capturing")
         if self.clock is not None:
             self.machine.host_after(self.clock)
 
@@ -229,7 +244,8 @@ class Graph:
         machine = self.machine
         checker, found = machine.checker, machine.stream(stream)
         if found.capture is not None:
-            raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: a graph in a graph is not simulated")
+            found.capture.check()
+            found.capture.fail("cudaErrorStreamCaptureUnsupported: a graph in a graph is not simulated")
         base = dict(machine.clock_of(found))
         base |= {agent: max(number, base.get(agent, 0)) for agent, number in checker.clock(HOST).items()}
         agents: dict[Queue, str] = {}

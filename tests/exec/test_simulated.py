@@ -395,32 +395,149 @@ def test_a_graph_is_waited_for_as_other_work_is() -> None:
     assert host.tolist() == [12] * 4
 
 
-def test_what_no_graph_holds() -> None:
-    xp = simulated.cupy(1)
-    a = xp.ones(4, np.float32)
-    stream, other = xp.cuda.Stream(non_blocking=True), xp.cuda.Stream(non_blocking=True)
-    before = other.record()
-    xp.cuda.Device().synchronize()
+class Capturing:
+    """A stream that is being captured, one that is not, and what they meet."""
+
+    def __init__(self) -> None:
+        self.xp = simulated.cupy(1)
+        self.a = self.xp.ones(4, np.float32)
+        self.kernel = self.xp.RawModule(code=TOUCH).get_function("touch")
+        self.stream, self.other = (self.xp.cuda.Stream(non_blocking=True) for _ in range(2))
+        self.before = self.other.record()
+        self.xp.cuda.Device().synchronize()
+        self.stream.use()
+        self.stream.begin_capture()
+        self.event = self.stream.record()
+
+    def launch(self) -> None:
+        self.kernel((1,), (1,), (self.a, np.int32(1), np.int32(2)))
+
+    def memset(self) -> None:
+        self.xp.cuda.runtime.memsetAsync(self.a.data.ptr, 0, 16, self.stream.ptr)
+
+    def merge(self) -> None:
+        self.other.begin_capture()
+        self.other.wait_event(self.event)
+
+    def unjoined(self) -> None:
+        self.other.wait_event(self.event)
+        self.stream.end_capture()
+
+
+FAILING: dict[str, tuple[Callable[[Capturing], Any], str]] = {
+    "a stream is waited for": (
+        lambda on: on.stream.synchronize(),
+        "Unsupported: synchronize waits for device 0 stream 1",
+    ),
+    "a device is waited for": (
+        lambda on: on.xp.cuda.Device().synchronize(),
+        "Unsupported: synchronize waits for device",
+    ),
+    "values are looked at": (lambda on: on.a.get(), "Unsupported: get waits for device 0 stream 1"),
+    "an event from before": (lambda on: on.stream.wait_event(on.before), "cudaErrorStreamCaptureIsolation"),
+    "two captures are mixed": (lambda on: on.merge(), "cudaErrorStreamCaptureMerge"),
+    "begun twice": (lambda on: on.stream.begin_capture(), "cudaErrorIllegalState"),
+    "an event is waited for": (lambda on: on.event.synchronize(), "cudaErrorCapturedEvent"),
+}
+
+
+@pytest.mark.parametrize("what", FAILING)
+def test_a_call_that_fails_makes_a_capture_invalid(what: str) -> None:
+    """Everything that its streams and events are asked then fails too; its end is an error, but it ends."""
+    on = Capturing()
+    call, message = FAILING[what]
+    with pytest.raises(CUDARuntimeError, match=message):
+        call(on)
+    asked: list[Callable[[], Any]] = [on.stream.record, on.stream.synchronize, on.memset]
+    asked += [lambda: on.other.wait_event(on.event), lambda: on.stream.wait_event(on.before), on.stream.begin_capture]
+    for one in asked:
+        with pytest.raises(CUDARuntimeError, match="cudaErrorStreamCaptureInvalidated: operation failed due to a prev"):
+            one()
+    for launch in (on.launch, lambda: on.a + 1):
+        with pytest.raises(on.xp.cuda.driver.CUDADriverError, match="CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"):
+            launch()
+    with pytest.raises(RuntimeError, match="was capturing, but an error has invalidated the capture sequence"):
+        on.stream.is_capturing()
+    with pytest.raises(CUDARuntimeError, match="cudaErrorStreamCaptureInvalidated"):
+        on.stream.end_capture()
+    assert not on.stream.is_capturing()
+    on.launch()
+    on.stream.begin_capture()
+    on.a += 1
+    on.stream.end_capture().launch(on.stream)
+    assert on.a.get().tolist() == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("asks", ["stream", "event"])
+def test_asking_whether_captured_work_is_done_makes_the_capture_invalid(asks: str) -> None:
+    on = Capturing()
+    assert not getattr(on, asks).done
+    with pytest.raises(CUDARuntimeError, match="cudaErrorStreamCaptureInvalidated"):
+        on.stream.end_capture()
+
+
+def test_captures_that_end_otherwise() -> None:
+    on = Capturing()
     with pytest.raises(RuntimeError, match="cannot capture on the default"):
-        xp.cuda.Stream.null.begin_capture()
-    with stream:
-        stream.begin_capture()
-        with pytest.raises(CUDARuntimeError, match="cudaErrorIllegalState"):
-            stream.begin_capture()
-        with pytest.raises(CUDARuntimeError, match="StreamCaptureUnsupported: synchronize waits for device 0 stream 1"):
-            stream.synchronize()
-        with pytest.raises(CUDARuntimeError, match="StreamCaptureIsolation"):
-            stream.wait_event(before)
-        with pytest.raises(OrderingFault, match="memory of the host that is not pinned"):
-            a.set(np.zeros(4, np.float32))
-        event = stream.record()
-        with pytest.raises(CUDARuntimeError, match="cudaErrorCapturedEvent"):
-            event.synchronize()
-        other.wait_event(event)
-        with pytest.raises(CUDARuntimeError, match=r"Unjoined: .* not wait for the last work of \['device 0 stream 2"):
-            stream.end_capture()
+        on.xp.cuda.Stream.null.begin_capture()
+    with pytest.raises(OrderingFault, match="memory of the host that is not pinned"):
+        on.a.set(np.zeros(4, np.float32))
+    with pytest.raises(CUDARuntimeError, match=r"Unjoined: .* not wait for the last work of \['device 0 stream 2"):
+        on.unjoined()
     with pytest.raises(CUDARuntimeError, match="no capture began with this stream"):
-        stream.end_capture()
+        on.stream.end_capture()
+
+
+Product = Callable[[Any, Any, Any], Any]
+BY_CUBLAS: dict[str, Product] = {
+    "matmul": lambda xp, a, b: xp.matmul(a, b),
+    "@": lambda xp, a, b: a @ b,
+    "into an array": lambda xp, a, b: xp.matmul(a, b, out=xp.empty((4, 4), np.float32)),
+    "a method": lambda xp, a, b: a.dot(b),
+    "dot with a vector": lambda xp, a, b: xp.dot(a, b[0]),
+    "inner": lambda xp, a, b: xp.inner(a, b),
+    "tensordot": lambda xp, a, b: xp.tensordot(a, b, axes=1),
+    "tensordot by axes": lambda xp, a, b: xp.tensordot(a, b, axes=([0], [1])),
+    "tensordot without axes": lambda xp, a, b: xp.tensordot(a, b, axes=0),
+    "many": lambda xp, a, b: xp.matmul(a[None], b),
+    "einsum": lambda xp, a, b: xp.einsum("ij,jk->ik", a, b),
+    "einsum to a number": lambda xp, a, b: xp.einsum("ij,ij", a, b),
+    "einsum by numbers": lambda xp, a, b: xp.einsum(a, [0, 1], b, [1, 2], [0, 2]),
+    "complex": lambda xp, a, b: xp.matmul(a.astype(np.complex64), b),
+}
+BY_KERNELS: dict[str, Product] = {
+    "whole numbers": lambda xp, a, b: xp.matmul(a.astype(np.int32), b.astype(np.int32)),
+    "to a number": lambda xp, a, b: xp.dot(a[0], b[0]),
+    "all to a number": lambda xp, a, b: xp.tensordot(a, b, axes=2),
+    "vdot": lambda xp, a, b: xp.vdot(a, b),
+    "outer": lambda xp, a, b: xp.outer(a, b),
+    "no cells": lambda xp, a, b: xp.matmul(a[:, :0], b[:0]),
+    "by a number": lambda xp, a, b: xp.dot(a, b[0, 0]),
+    "einsum of one": lambda xp, a, b: xp.einsum("ij->j", a),
+    "einsum without sums": lambda xp, a, b: xp.einsum("ij,ij->ij", a, b),
+    "einsum, each summed alone": lambda xp, a, b: xp.einsum("ij,kl->ik", a, b),
+    "einsum by numbers without sums": lambda xp, a, b: xp.einsum(a, [0, 1], b, [0, 1], [0, 1]),
+}
+
+
+@pytest.mark.parametrize("name", [*BY_CUBLAS, *BY_KERNELS])
+def test_products_that_cublas_computes_are_refused_while_capturing(name: str) -> None:
+    """CuPy refuses before it calls cuBLAS, so that the capture goes on."""
+    product = (BY_CUBLAS | BY_KERNELS)[name]
+    on = Capturing()
+    a = np.arange(16, dtype=np.float32).reshape(4, 4)
+    on.stream.end_capture()
+    x, y = on.xp.asarray(a), on.xp.asarray(a + 1)
+    wanted = product(on.xp, x, y).get()
+    on.stream.begin_capture()
+    if name in BY_CUBLAS:
+        with pytest.raises(NotImplementedError, match="calling cuBLAS API during stream capture is currently unsupp"):
+            product(on.xp, x, y)
+        on.stream.end_capture().launch(on.stream)
+        return
+    made = product(on.xp, x, y)
+    on.stream.end_capture().launch(on.stream)
+    np.testing.assert_array_equal(made.get(), wanted)
 
 
 def test_the_pool_of_a_graph_must_be_its_own() -> None:
@@ -640,12 +757,12 @@ def test_what_one_process_compiled_another_one_does_not(tmp_path: Path) -> None:
 # -- faults planted in the backend --------------------------------------------------------------------------
 
 
-def crossing(devices: int = 2, size: int = 8) -> tuple[ShardPlan, Feeds]:
+def crossing(devices: int = 2, size: int = 8, product: bool = True) -> tuple[ShardPlan, Feeds]:
     """Rows made on each device and read by columns: copies between all devices, in several steps."""
     g = Graph()
     x, w = g.input("x", (size, size)), g.input("w", (size, size))
     y = relu(x + w)
-    g.output(matmul(y, y.T), "z")
+    g.output(matmul(y, y.T) if product else y - y.T, "z")
     g.output(concat([y[::2], y[1::2]], 0).T + w, "v")
     axes = {node.name: next(a.name for a in g.signature(node.name).axes if a.size > 1) for node in g.order()}
     rng = np.random.default_rng(3)
@@ -789,7 +906,7 @@ def test_each_wait_is_dropped_in_turn(monkeypatch: pytest.MonkeyPatch, gpus: int
 @pytest.mark.usefixtures("small_rings")
 def test_each_wait_of_a_recorded_run_is_dropped_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is captured is checked when it is launched: a graph that lacks a wait is faulted, or right without it."""
-    p, feeds = crossing()
+    p, feeds = crossing(product=False)
     wanted = run(p, feeds).outputs
     plain = lanes.Lane.after
     waits, dropped = 0, -1
