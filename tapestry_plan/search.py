@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import index
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from tapestry_plan.signature import Axis
 from tapestry_plan.variants import Variants
 from tapestry_sets import Box, Regions
 
+SECONDS_TYPES = (int, float, np.integer, np.floating)
 SECONDS = 5.0
 """Of improving moves, where no other limit is given."""
 
@@ -107,9 +109,10 @@ def plan(
     ([0, 1, 2, 3], 0, 0.0)
     """
     layout, fix, forbid = layout or {}, fix or {}, forbid or {}
-    _check_types(graph, mesh, memory, time_limit, {"layout": layout, "fix": fix, "forbid": forbid})
-    if fan_in is not None and (isinstance(fan_in, bool) or not isinstance(fan_in, int) or fan_in < 2):
-        raise ValueError(f"plan: fan_in is {fan_in!r}; it is an integer >= 2, or None")
+    _check_types(graph, mesh, time_limit, {"layout": layout, "fix": fix, "forbid": forbid})
+    seed = _whole("seed", seed, "an integer")
+    memory = None if memory is None else _whole("memory", memory, "a number of bytes, an integer >= 0", 0)
+    fan_in = None if fan_in is None else _whole("fan_in", fan_in, "an integer >= 2, or None", 2, ValueError)
     if placement not in ("free", "single"):
         raise ValueError(f"plan: placement is {placement!r}; it is 'free' or 'single'")
     _check_names(graph, layout, fix, forbid)
@@ -341,22 +344,34 @@ def _boxes(option: Layout) -> dict[int, tuple[Box, ...]]:
 def _check_types(
     graph: object,
     mesh: object,
-    memory: object,
-    time_limit: float | None,
+    time_limit: Any,
     wanted: Mapping[str, Mapping[str, Any]],
 ) -> None:
     if not isinstance(graph, Graph):
         raise TypeError(f"plan: graph is {type(graph).__name__}, it must be a Graph; load_onnx makes one from a model")
     if not isinstance(mesh, Mesh):
         raise TypeError(f"plan: mesh is {mesh!r}, it must be a Mesh; write Mesh((4,)) for four devices")
-    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 0):
-        raise TypeError(f"plan: memory is {memory!r}, it must be a number of bytes, an integer >= 0")
+    if time_limit is not None and (isinstance(time_limit, bool) or not isinstance(time_limit, SECONDS_TYPES)):
+        raise TypeError(f"plan: time_limit is {time_limit!r}, it must be a number of seconds, or None")
     if time_limit is not None and not time_limit >= 0:
         raise ValueError(f"plan: time_limit is {time_limit!r}, it must be seconds >= 0")
     for what, given in wanted.items():
         for name, axes in given.items():
             if not isinstance(axes, Mapping):
                 raise TypeError(f"{what}[{name!r}] is {axes!r}, it must map axes to parts, as in {{'h': 2}}")
+
+
+def _whole(what: str, value: Any, wanted: str, least: int | None = None, error: type[Exception] = TypeError) -> int:
+    """An integer of any kind, NumPy's too; `error` is raised for what is none."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise error(f"plan: {what} is {value!r}; it is {wanted}")
+    if least is not None and number < least:
+        raise ValueError(f"plan: {what} is {value!r}; it is {wanted}")
+    return number
 
 
 def _check_names(
@@ -394,6 +409,8 @@ def _checked_expand(graph: Graph, expand: object) -> bool | tuple[str, ...]:
         raise TypeError(f"plan: expand is {expand!r}, it must be True, False, or names of expansions as ['exp_sum']")
     known = {e.__name__ for op in (*BUILTIN_OPS.values(), *graph.ops.values()) for e in op.expansions}
     for name in expand:
+        if not isinstance(name, str):
+            raise TypeError(f"plan: expand has {name!r}, it must be True, False, or names of expansions as ['exp_sum']")
         if name not in known:
             raise ValueError(f"plan: no declaration lists an expansion {name!r}; known are {sorted(known)}")
     return tuple(expand) if expand else False

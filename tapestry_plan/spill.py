@@ -120,7 +120,11 @@ def spilled(plan: ShardPlan, memory: int | Sequence[int]) -> ShardPlan:
     if not tight:
         return plan
     if any(plan.nbytes_spilled):
-        raise ValueError("spilled: the plan spills already; give the plan that it was made from")
+        had = ", ".join(f"{nbytes:,}" for nbytes in _reach(plan))
+        raise ValueError(
+            f"memory is {memory!r}, and the plan, which spills already, takes {had} B by device: it cannot be laid out "
+            "anew in less; give the plan that it was made from"
+        )
     tapes = _tapes(plan, tight)
     for device in tight:
         _check_fits(plan, tapes[device], given[device])
@@ -166,27 +170,40 @@ def least_memory(plan: ShardPlan) -> tuple[int, ...]:
     -------
     tuple of int
         By device.
+
+    Raises
+    ------
+    TypeError
+        For what is no plan.
     """
+    _check_plan("least_memory", plan)
     tapes = _tapes(plan, range(plan.mesh.size))
     return tuple(_widest(tapes[device])[1] for device in range(plan.mesh.size))
 
 
+def _check_plan(asked: str, plan: object) -> None:
+    if not isinstance(plan, ShardPlan):
+        raise TypeError(f"{asked}: the plan is {type(plan).__name__}; it must be a ShardPlan")
+
+
 def _given(plan: object, memory: int | Sequence[int]) -> list[int]:
     """The bytes that each device's arena may have."""
-    if not isinstance(plan, ShardPlan):
-        raise TypeError(f"spilled: the plan is {type(plan).__name__}; it must be a ShardPlan")
+    _check_plan("spilled", plan)
+    assert isinstance(plan, ShardPlan), "it was checked"
     size = plan.mesh.size
+    texts = str | bytes | bytearray
     try:
-        listed = list(memory) if isinstance(memory, Sequence) and not isinstance(memory, str) else [memory] * size
+        listed: list[Any]
+        listed = list(memory) if isinstance(memory, Sequence) and not isinstance(memory, texts) else [memory] * size
         if any(isinstance(nbytes, bool) for nbytes in listed):
             raise TypeError
         given = [index(nbytes) for nbytes in listed]
     except TypeError:
-        raise TypeError(f"spilled: memory is {memory!r}; give a number of bytes, or one for each device") from None
+        raise TypeError(f"memory is {memory!r}; give a number of bytes, or one for each device") from None
     if len(given) != size:
-        raise ValueError(f"spilled: memory has {len(given)} entries; the mesh has {size} devices")
+        raise ValueError(f"memory has {len(given)} entries; the mesh has {size} devices")
     if min(given) < 0:
-        raise ValueError(f"spilled: memory is {memory!r}; bytes are >= 0")
+        raise ValueError(f"memory is {memory!r}; bytes are >= 0")
     return given
 
 

@@ -457,7 +457,7 @@ def test_an_output_whose_layout_is_asked_for_stays_a_tensor() -> None:
         (1, TypeError, "expand is 1"),
         ({"exp_sum": True}, TypeError, "must be True, False, or names"),
         (["exp_sums"], ValueError, "no declaration lists an expansion 'exp_sums'; known are .*'exp_sum'"),
-        ([3], ValueError, "no declaration lists an expansion 3"),
+        ([3], TypeError, "expand has 3, it must be True, False, or names"),
     ],
 )
 def test_wrong_values_of_expand(wrong: Any, kind: type[Exception], text: str) -> None:

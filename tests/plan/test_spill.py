@@ -239,8 +239,13 @@ def test_a_plan_is_not_spilled_twice() -> None:
     p = waiting()
     q = spilled(p, max(p.peak_nbytes) - 64)
     assert sum(q.nbytes_spilled) > 0 and spilled(q, max(q.peak_nbytes)) is q
-    with pytest.raises(ValueError, match="the plan spills already; give the plan that it was made from"):
+    with pytest.raises(
+        ValueError, match=r"which spills already, takes [0-9,]+ B by device.*that it was made from"
+    ) as error:
         spilled(q, max(q.peak_nbytes) - 64)
+    assert f"memory is {max(q.peak_nbytes) - 64}, " in str(error.value) and f"{max(q.peak_nbytes):,} B" in str(
+        error.value
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,6 +254,9 @@ def test_a_plan_is_not_spilled_twice() -> None:
         ("16GB", TypeError, "memory is '16GB'; give a number of bytes"),
         (1.5, TypeError, "memory is 1.5; give a number"),
         (True, TypeError, "memory is True"),
+        (b"100", TypeError, "memory is b'100'"),
+        (None, TypeError, "memory is None"),
+        ([None, 1 << 20], TypeError, "memory is [None, 1048576]"),
         ([1 << 20, "1"], TypeError, "or one for each device"),
         ([1 << 20], ValueError, "memory has 1 entries; the mesh has 2 devices"),
         (-1, ValueError, "memory is -1; bytes are >= 0"),
@@ -262,6 +270,8 @@ def test_wrong_sizes_are_named(memory: Any, kind: type[Exception], message: str)
 def test_what_is_no_plan_is_named() -> None:
     with pytest.raises(TypeError, match="the plan is Graph; it must be a ShardPlan"):
         spilled(Graph(), 100)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="least_memory: the plan is NoneType; it must be a ShardPlan"):
+        least_memory(None)  # type: ignore[arg-type]
 
 
 # -- how many bytes ------------------------------------------------------------------------------------------
