@@ -307,8 +307,8 @@ class CupyBackend:
         for lane, *events in self.spans or ():
             device, kind = self._roles[lane]
             first, at = self._clocks[device]
-            start, stop = (elapsed(first, event) / 1e3 for event in events)
-            found.append(Phase(kind, device, max(start + at - begin, 0.0), stop - start))
+            start, stop = (max(elapsed(first, event) / 1e3 + at - begin, 0.0) for event in events)
+            found.append(Phase(kind, device, start, stop - start))
         return found
 
     def arrive(self) -> None:
