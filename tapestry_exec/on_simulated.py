@@ -11,8 +11,11 @@ from tapestry_exec.on_cupy import CupyBackend
 class SimulatedBackend(CupyBackend):
     """Runs plans as `CupyBackend` does, on GPUs that are simulated in this process.
 
-    Kernels run thread by thread on the CPU and everything that touches memory is checked byte by byte, so it is slow:
-    for small plans, to see that they run on GPUs as they are and that no order of streams changes what comes out.
+    Kernels run thread by thread on the CPU, and what each operation reads and writes in memory of GPUs and in pinned
+    memory is checked byte by byte: that no order of streams changes it, that it lies in buffers that live and, for
+    kernels, in those that their arguments point into. So it is slow: for small plans, to see that they run on GPUs as
+    they are. What kernels do in shared memory and on their own stacks is not checked, nor whether they write to arrays
+    that they should only read.
 
     Parameters
     ----------
@@ -21,15 +24,15 @@ class SimulatedBackend(CupyBackend):
     seed : int
         Of what a GPU leaves to chance, as the order of a kernel's threads.
     unwritten : bool
-        Also find reads of memory that nothing wrote.
+        Also find reads of memory that nothing wrote since a buffer took its place, but poison.
     options : any
         Of `CupyBackend`.
 
     Raises
     ------
     OrderingFault
-        When some order that the waits allow does an operation too early, while a plan is run; a step that is at fault
-        is named by `StepFailed`.
+        When some order that the waits allow does an operation too early, or one touches memory that it must not, while
+        a plan is run; a step that is at fault is named by `StepFailed`.
 
     Examples
     --------
@@ -49,4 +52,6 @@ class SimulatedBackend(CupyBackend):
     def __init__(self, gpus: int = 2, *, seed: int = 0, unwritten: bool = False, **options: Any) -> None:
         if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1:
             raise ValueError(f"SimulatedBackend: gpus is {gpus!r}; give how many GPUs to simulate, an int >= 1")
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise TypeError(f"SimulatedBackend: seed is {seed!r}; give an int")
         super().__init__(cupy=simulated.cupy(gpus, seed, unwritten=unwritten), **options)

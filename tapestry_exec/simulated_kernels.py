@@ -21,7 +21,7 @@ import numpy as np
 from tapestry_exec import shim
 from tapestry_exec.ordering import Access, Memory, OrderingFault
 from tapestry_exec.simulated_arrays import DeviceArray
-from tapestry_exec.simulated_machine import CUDARuntimeError, Machine, Work
+from tapestry_exec.simulated_machine import CUDADriverError, Machine, Work
 from tapestry_exec.simulated_memory import MemoryPointer
 
 TRACED = files("tapestry_exec").joinpath("traced.h")
@@ -204,11 +204,11 @@ class RawModule:
                 raise CompileException(error.log, self.code, "kernels.cu", self.options) from error
 
     def get_function(self, name: str) -> RawKernel:
-        """A kernel by its name; CUDARuntimeError when there is none."""
+        """A kernel by its name; CUDADriverError when there is none, or not ``extern "C"``."""
         self.compile()
         assert self._module is not None, "compiled above"
-        if name not in self._module.entries:
-            raise CUDARuntimeError(f"CUDA_ERROR_NOT_FOUND: named symbol not found: {name}")
+        if name not in self._module.entries or not hasattr(ctypes.CDLL(str(self._module.path)), name):
+            raise CUDADriverError(f"CUDA_ERROR_NOT_FOUND: named symbol not found: {name}")
         return RawKernel(self.machine, self._module, name)
 
 

@@ -134,6 +134,12 @@ def test_numbers_of_gpus_that_are_none(gpus: Any) -> None:
         SimulatedBackend(gpus)
 
 
+@pytest.mark.parametrize("seed", ["a", 1.5, True, None])
+def test_seeds_that_are_none(seed: Any) -> None:
+    with pytest.raises(TypeError, match=r"SimulatedBackend: seed is .*; give an int"):
+        SimulatedBackend(seed=seed)
+
+
 def test_a_machine_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Kernels run on the CPU once g++ has compiled them; without it, and nothing compiled before, the mend is named."""
     p, feeds = example()
