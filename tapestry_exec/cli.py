@@ -427,10 +427,10 @@ def planned(graph: Graph, mesh: Mesh, nbytes: int | None, seed: int, expand: boo
     """A plan in so much memory; where none is found that fits as it is, the fastest one, with what is idle spilled."""
     try:
         return plan(graph, mesh, memory=nbytes, seed=seed, expand=expand)
-    except InfeasiblePlan:
-        if nbytes is None:
+    except InfeasiblePlan as error:
+        if nbytes is None or error.fastest is None:
             raise
-    return spilled(plan(graph, mesh, seed=seed, expand=expand), nbytes)
+        return spilled(error.fastest, nbytes)
 
 
 @main.command("run")

@@ -176,6 +176,7 @@ def _correlation(shard: Shard) -> Correlation:
     kernel = [shard.signature.axes[shard.signature.axis(f"k{name}")].size for name in names]
     window = Window.of(kernel, shard.attrs)
     groups = tuple(((made.start, made.stop), read.start) for made, read in groups_of(shard, length(shard, "ci")))
+    # A shard does not say of which type its cells are: the tiles are those of the usual one, float32.
     tiles = -(-length(shard, names[0]) // _tile_rows(shard, 4))
     return Correlation(
         0,

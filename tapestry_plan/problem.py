@@ -42,7 +42,18 @@ MAX_CELLS = 2**60
 
 
 class InfeasiblePlan(ValueError):
-    """No plan keeps what was asked for."""
+    """No plan keeps what was asked for.
+
+    Parameters
+    ----------
+    message : str
+    fastest : ShardPlan, optional
+        The plan that would be given if it did not need more memory than allowed; `spilled` may make it fit.
+    """
+
+    def __init__(self, message: str, fastest: Any = None) -> None:
+        super().__init__(message)
+        self.fastest = fastest
 
 
 @dataclass

@@ -94,7 +94,7 @@ def plan(
     Raises
     ------
     InfeasiblePlan
-        When `forbid` leaves nothing, or the plan needs more memory than given.
+        When `forbid` leaves nothing, or the plan needs more memory than given; `InfeasiblePlan.fastest` is it then.
     ValueError
         For unknown names, axes and values.
 
@@ -422,5 +422,6 @@ def _check_memory(result: ShardPlan, memory: int) -> None:
         raise InfeasiblePlan(
             f"device {device} needs {result.peak_nbytes[device]:,} bytes in the fastest plan, {memory:,} are "
             "allowed; slower plans with less memory are not searched: use more devices, fix operators, or let idle "
-            "buffers wait in host memory: spilled(plan(graph, mesh), memory), or run(…, memory=…)"
+            "buffers wait in host memory: spilled(plan(graph, mesh), memory), or run(…, memory=…)",
+            result,
         )

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tapestry_exec import cli
 from tapestry_exec.cli import first_difference, main, parse_nbytes, parse_shapes
-from tapestry_plan import Graph, ShardPlan
+from tapestry_plan import Graph, ShardPlan, plan
 from tapestry_sets import Concat
 
 
@@ -456,6 +457,18 @@ def test_less_memory_spills(waiting: Path, tmp_path: Path) -> None:
         rf"B spilled +counted\s.*\s0 .* {3 * block:,} +{3 * block:,} +{block:,} +{block:,}", result.stdout, re.S
     )
     assert values[0] == values[1]
+
+
+def test_a_plan_that_does_not_fit_is_searched_once(waiting: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+
+    def counted(*args: Any, **kwargs: Any) -> ShardPlan:
+        searched.append(kwargs)
+        return plan(*args, **kwargs)
+
+    monkeypatch.setattr(cli, "plan", counted)
+    assert "B spilled" in call("plan", waiting, "--mesh", 1, "--memory", 3 * 64 * 64 * 4).stdout
+    assert len(searched) == 1
 
 
 def test_a_saved_plan_runs_in_less_memory(waiting: Path, tmp_path: Path) -> None:

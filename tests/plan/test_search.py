@@ -466,8 +466,10 @@ def test_work_beyond_the_count_names_its_operator() -> None:
 
 
 def test_too_little_memory_is_infeasible() -> None:
-    with pytest.raises(InfeasiblePlan, match="bytes in the fastest plan"):
-        plan(_one(), Mesh((2,)), memory=64)
+    g, mesh = _one(), Mesh((2,))
+    with pytest.raises(InfeasiblePlan, match="bytes in the fastest plan") as error:
+        plan(g, mesh, memory=64)
+    assert error.value.fastest == plan(g, mesh) and max(error.value.fastest.peak_nbytes) > 64
 
 
 def test_mesh_axes_by_name_lay_parts_over_that_axis() -> None:
