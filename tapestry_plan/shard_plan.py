@@ -343,7 +343,12 @@ class ShardPlan:
 
     @property
     def derivation(self) -> Derivation:
-        """The rewrites that lead from the graph that was planned to the graph that the plan has."""
+        """The rewrites that lead from the graph that was planned to the graph that the plan has.
+
+        Replayed, they give the same operators on the same tensors, but for their order: the plan runs what stands for
+        an operator where the operator would run, rewrites add it at the end. Where several operators read one tensor,
+        the first of them pays for what arrives, so that a plan of the replayed graph may cost a little less or more.
+        """
         steps = Derivation()
         for node, into in self.expanded.items():
             steps = steps.then("expand", node, into=into)

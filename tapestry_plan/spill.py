@@ -310,12 +310,14 @@ def _check_fits(plan: ShardPlan, tape: Tape, memory: int) -> None:
     use, nbytes = _widest(tape)
     if use is None or nbytes <= memory:
         return
-    tensors = ", ".join(f"{tape.buffers[n].tensor!r} {tape.buffers[n].nbytes:,} B" for n in use.buffers[:6])
-    more = f" and {len(use.buffers) - 6} more" if len(use.buffers) > 6 else ""
+    sizes = {n: aligned(tape.buffers[n].nbytes) for n in use.buffers}
+    tensors = ", ".join(f"{tape.buffers[n].tensor!r} {sizes[n]:,} B" for n in use.buffers[:6])
+    rest = sum(sizes[n] for n in use.buffers[6:])
+    more = f" and {len(use.buffers) - 6} more of {rest:,} B" if rest else ""
     raise InfeasiblePlan(
         f"device {tape.device} needs {nbytes:,} B at once in {_named(plan, use.at)}, memory is {memory:,} B: it uses "
-        f"{tensors}{more}, which no spilling makes smaller; give at least {nbytes:,} B, plan for more devices, or cut "
-        "the operator along further axes with fix"
+        f"{tensors}{more}, in whole lines of {ALIGNMENT_NBYTES} B, which no spilling makes smaller; give at least "
+        f"{nbytes:,} B, plan for more devices, or cut the operator along further axes with fix"
     )
 
 

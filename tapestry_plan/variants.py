@@ -13,7 +13,7 @@ from itertools import islice
 from math import prod
 
 from tapestry_plan.draft import Draft
-from tapestry_plan.graph import Expansion, Graph, OpNode
+from tapestry_plan.graph import Expansion, Graph, OpNode, Tensor
 from tapestry_plan.rules import expand
 from tapestry_plan.shard_plan import Expansions
 from tapestry_plan.signature import Signature
@@ -205,6 +205,7 @@ class Variants:
             with draft.edit(), draft.scope(node.name):
                 made = expansion(tuple(map(draft.tensor, node.inputs)), node.attrs)
                 tensors = made if isinstance(made, tuple) else (made,)
+                _check_made(node, expansion, tensors)
                 outs = tuple(t.name for t in tensors)
                 new = [name for name in draft.nodes if name not in before]
                 stored = [out for out in outs if (maker := draft.maker(out)) and maker.name not in before]
@@ -355,6 +356,16 @@ class Variants:
         roots = [node.name for node in self.original.order()]
         made.nodes = {name: made.nodes[name] for root in roots for name in _spelled(root, order)}
         return made, tuple(found)
+
+
+def _check_made(node: OpNode, expansion: Expansion, made: Sequence[object]) -> None:
+    """Raise TypeError for an expansion that is declared wrongly."""
+    said = f"operator {node.op!r}: its expansion {expansion.__name__!r}, applied to {node.name!r}, gives"
+    if len(made) != len(node.outputs):
+        raise TypeError(f"{said} {len(made)} tensors; the operator has {len(node.outputs)} outputs")
+    for one in made:
+        if not isinstance(one, Tensor):
+            raise TypeError(f"{said} {one!r}; it must give a Tensor, or a tuple of them")
 
 
 def is_coarse(signature: Signature) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -130,6 +131,8 @@ def test_less_than_one_step_uses_is_refused(program: Program, less: int) -> None
     text = str(error.value)
     assert f"device {device} needs {max(needs):,} B at once in " in text
     assert "which no spilling makes smaller; give at least" in text
+    listed = text.partition("it uses ")[2].partition(", in whole lines of 64 B")[0]
+    assert sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) B(?!\w)", listed)) == max(needs)
     busy = [k for k, step in enumerate(p.steps) if sum(sizes(p, device, touched(step)[0])) == max(needs)]
     assert any(f"in step {k}, " in text for k in busy) or "the plan's outputs" in text
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -110,6 +112,24 @@ def test_an_operator_that_reads_a_view_of_an_expansion() -> None:
     assert stored[0] == ("c",) and len(stored[1]) == 2
     kept = Variants(g, ["by_group"], kept=["c"])
     assert kept.choices == []
+
+
+def nothing(inputs: Any, attrs: Any) -> Any:
+    return None
+
+
+def twice(inputs: Any, attrs: Any) -> Any:
+    return inputs[0], inputs[0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"), [(nothing, "gives None; it must give a Tensor"), (twice, "gives 2 tensors; the operator has 1")]
+)
+def test_expansions_that_are_declared_wrongly_are_named(wrong: Any, text: str) -> None:
+    g = Graph()
+    g.output(g.op(replace(BUILTIN_OPS["softmax"], name="soft", expansions=(wrong,)), g.input("x", (4, 6)), name="s"))
+    with pytest.raises(TypeError, match=f"operator 'soft': its expansion '{wrong.__name__}', applied to 's', {text}"):
+        Variants(g, True)
 
 
 # -- no more than there is room for --------------------------------------------------------------------------
