@@ -160,6 +160,13 @@ class CupyDevice:
         slot.uses.wrote(mark)
         return Payload(address, size * itemsize, block.dtype, self.gpu.number, slot.uses, lane=self.out)
 
+    def spill(self, buffer: Buffer) -> Payload:
+        """All cells of a buffer, as one payload; also those that nothing wrote."""
+        block, told = self._ready(buffer, self.out), getattr(self.shared.cupy, "mark_moved", None)
+        if told is not None:
+            told(block.address, buffer.nbytes)
+        return self.pack(buffer, (Region.full(buffer.shape, buffer.start),))
+
     def unpack(self, payload: Any, buffer: Buffer, regions: Regions) -> None:
         """Write a payload that `pack` made of the same regions."""
         lane = self.incoming

@@ -174,6 +174,10 @@ class NumpyDevice:
         """The regions' cells, each region row-major, as one contiguous payload."""
         return pack(self._array(buffer), buffer.start, regions)
 
+    def spill(self, buffer: Buffer) -> Array:
+        """All cells of a buffer, as one payload; also those that nothing wrote."""
+        return self.pack(buffer, (Region.full(buffer.shape, buffer.start),))
+
     def unpack(self, payload: Array, buffer: Buffer, regions: Sequence[Region]) -> None:
         """Write a payload that `pack` made of the same regions."""
         unpack(payload, self._target(buffer, regions), buffer.start, regions)

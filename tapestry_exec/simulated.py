@@ -1,9 +1,10 @@
 """Devices without a GPU: a namespace that stands in for CuPy, on which whatever uses CuPy runs under a checker.
 
 Memory of devices is memory of this process, so that kernels run on its addresses (through the CPU shim), and array
-functions are NumPy's. What is offered is CuPy's, with CuPy's parameters, and two functions more, which a backend may
+functions are NumPy's. What is offered is CuPy's, with CuPy's parameters, and three functions more, which a backend may
 call where there are such: ``mark_block(pointer, nbytes, name, live)`` when a buffer takes or leaves its place in an
-arena, and ``mark_host(pointer, nbytes, write)`` before the host reads or writes pinned memory.
+arena, ``mark_host(pointer, nbytes, write)`` before the host reads or writes pinned memory, and ``mark_moved(pointer,
+nbytes)`` before a buffer is moved as it is, with cells that nothing wrote: they count as written from then on.
 
 While a graph is captured, what CuPy and CUDA refuse then is refused: waits of the host, products of matrices that
 CuPy has cuBLAS compute, and, once a call has failed, everything else on its streams until the capture is ended.
@@ -84,7 +85,8 @@ def cupy(devices: int = 2, seed: int = 0, *, peers: bool = True, unwritten: bool
     made.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     made.is_available, made.__version__ = made.cuda.is_available, "14.2.0"
     made.get_default_memory_pool = lambda: machine.pool
-    made.mark_block, made.mark_host, made.checker = machine.mark_block, machine.mark_host, machine.checker
+    made.mark_block, made.mark_host, made.mark_moved = machine.mark_block, machine.mark_host, machine.mark_moved
+    made.checker = machine.checker
     return made
 
 

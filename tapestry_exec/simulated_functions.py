@@ -293,6 +293,7 @@ def has_contraction(operands: Sequence[Any]) -> bool:
     >>> [has_contraction((text, 0, 0)) for text in ("ij,jk->ik", "ij,ij", "ij,ij->ij", "ij,kl->ik")]
     [True, True, False, False]
     """
+    inputs: list[Any]
     if isinstance(operands[0], str):
         text, _, kept = operands[0].replace(" ", "").replace("...", "").partition("->")
         inputs, out = text.split(","), set(kept)

@@ -378,6 +378,13 @@ class Machine:
         touched = [self.checker.span(pointer, nbytes, "the host")]
         self.checker.issue("host access", HOST, None, [] if write else touched, touched if write else [])
 
+    def mark_moved(self, pointer: int, nbytes: int) -> None:
+        """Bytes are about to be moved as they are: those that nothing wrote count as written from here on."""
+        if nbytes:
+            moved = self.checker.span(pointer, nbytes, "what is moved")
+            if moved.memory.written is not None:
+                moved.put(moved.memory.written, 1)
+
     # -- arrays ------------------------------------------------------------------------------------------
 
     def indices(self, indices: Any) -> Any:

@@ -195,6 +195,7 @@ def test_fresh_floats_are_nan(dtype: str) -> None:
     d, b = device(), buffer(0, (3, 4), dtype)
     d.alloc(b, (3, 4))
     assert np.isnan(d.pack(b, [Region.full((3, 4))])).all()
+    assert np.isnan(d.spill(b)).all() and d.spill(b).size == 12
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint64"])

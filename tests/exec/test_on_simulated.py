@@ -12,10 +12,10 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 
-from tapestry_exec import RawKernel, SimulatedBackend, StepFailed, cupy_device, lanes, run
+from tapestry_exec import RawKernel, SimulatedBackend, StepFailed, cupy_device, lanes, run, simulated_machine
 from tapestry_exec.cli import main, random_inputs
 from tapestry_exec.ordering import OrderingFault
-from tapestry_plan import BUILTIN_OPS, Graph, Mesh, ShardPlan, demo_model, load_onnx, matmul, plan, relu
+from tapestry_plan import BUILTIN_OPS, Graph, Mesh, ShardPlan, demo_model, least_memory, load_onnx, matmul, plan, relu
 from tests.exec.test_cli import network
 
 
@@ -77,6 +77,26 @@ def test_cells_that_nothing_wrote_are_found(monkeypatch: pytest.MonkeyPatch, fau
         StepFailed, match=r"OrderingFault: operation .* of which byte \d+ was never written since it was"
     ):
         run(p, feeds, backend=SimulatedBackend(unwritten=True), **given)
+
+
+def test_buffers_that_are_spilled_before_all_of_them_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait in host memory with what is poison in them, which nobody else reads."""
+    g = Graph()
+    x, w = g.input("x", (6, 6)), g.input("w", (6, 6))
+    y = x[1:] + w[1:]
+    z = relu(y) + y * y
+    g.output(matmul(z, z.T), "z")
+    g.output(x[:5] + x[1:], "v")
+    p = plan(g, Mesh(2))
+    feeds = {name: np.random.default_rng(k).integers(-3, 4, (6, 6)).astype(np.float32) for k, name in enumerate("xw")}
+    wanted, memory = run(p, feeds), max(least_memory(p))
+    found = run(p, feeds, backend=SimulatedBackend(unwritten=True), memory=memory)
+    assert sum(found.nbytes_spilled) > 0
+    for name, array in wanted.outputs.items():
+        np.testing.assert_array_equal(found.outputs[name], array)
+    monkeypatch.setattr(simulated_machine.Machine, "mark_moved", lambda *args: None)
+    with pytest.raises(StepFailed, match=r"\(spill of buffer .* OrderingFault: .* was never written since"):
+        run(p, feeds, backend=SimulatedBackend(unwritten=True), memory=memory)
 
 
 BEYOND = """

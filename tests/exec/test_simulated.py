@@ -291,6 +291,20 @@ def test_memory_is_poison_until_it_is_written_and_again_when_it_is_freed() -> No
     assert np.isnan(simulated.cupy(1).empty(3, np.float32).get()).all()
 
 
+def test_memory_that_is_moved_as_it_is_counts_as_written() -> None:
+    xp = simulated.cupy(1, unwritten=True)
+    a = xp.empty(8, np.float32)
+    xp.mark_moved(a.data.ptr + 4, 16)
+    assert np.isnan(a[1:5].get()).all()
+    for beside in (a[:2], a[4:6]):
+        with pytest.raises(OrderingFault, match="was never written"):
+            beside.get()
+    xp.mark_moved(a.data.ptr, 0)
+    with pytest.raises(OrderingFault, match=r"what is moved: 1024 bytes at .* lie beyond the 512 bytes"):
+        xp.mark_moved(a.data.ptr, 1024)
+    simulated.cupy(1).mark_moved(0, 0)
+
+
 def test_memory_that_was_freed_is_not_used() -> None:
     xp = simulated.cupy(1)
     memory = xp.cuda.Memory(64)
