@@ -31,6 +31,8 @@ TRACING = (
     *("-Wl,--no-as-needed", "-lstdc++", "-lm", "-lc", "-lgcc_s"),
 )
 """Options of g++ that let it report each load and store to the functions of traced.h, and to no library."""
+TURN = threading.Lock()
+"""Held while a kernel runs: what it may touch is said to its library, of which there is one in the process."""
 Place = tuple[Memory, int, int]
 """Bytes of a block of memory: the first and the one behind the last."""
 
@@ -141,15 +143,16 @@ class KernelWork(Work):
     def _run(self, table: Any, places: Sequence[Place]) -> None:
         """Run it to its end, or until it strays."""
         library, stray = ctypes.CDLL(str(self._module.path)), TracedStray()
-        library.traced_blocks(table, ctypes.c_size_t(len(places)))
-        try:
-            self._module.launch(self._launch, self._seed)
-        except shim.DivergentBarrier:
-            library.traced_stray(ctypes.byref(stray))
-            if not stray.nbytes:
-                raise
-        finally:
-            library.traced_blocks(None, ctypes.c_size_t(0))
+        with TURN:
+            library.traced_blocks(table, ctypes.c_size_t(len(places)))
+            try:
+                self._module.launch(self._launch, self._seed)
+            except shim.DivergentBarrier:
+                library.traced_stray(ctypes.byref(stray))
+                if not stray.nbytes:
+                    raise
+            finally:
+                library.traced_blocks(None, ctypes.c_size_t(0))
         if stray.nbytes:
             raise OrderingFault(self._strayed(stray, places))
 

@@ -282,10 +282,10 @@ def test_placing_copies_only_what_is_scattered() -> None:
     backend = NumpyBackend()
     rows = Region.from_bounds((4, 6), (1, 0), (3, 6))
     columns = Region.from_bounds((4, 6), (0, 1), (4, 3))
-    assert np.shares_memory(backend.place(array, [rows]), array)
-    assert backend.place(array, [rows]).tolist() == array[1:3].ravel().tolist()
-    assert backend.place(array, [columns]).tolist() == array[:, 1:3].ravel().tolist()
-    assert backend.place(array, [rows, columns]).size == 20
+    assert np.shares_memory(backend.place(array, [rows], "x"), array)
+    assert backend.place(array, [rows], "x").tolist() == array[1:3].ravel().tolist()
+    assert backend.place(array, [columns], "x").tolist() == array[:, 1:3].ravel().tolist()
+    assert backend.place(array, [rows, columns], "x").size == 20
 
 
 @pytest.mark.parametrize(

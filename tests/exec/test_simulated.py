@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -734,6 +735,21 @@ def test_a_kernel_has_its_stack_and_shared_memory_and_what_structs_point_to(thre
     k = np.arange(threads)
     made = ((k % 32 + k) % n) * (k % 4 + 1)
     np.testing.assert_array_equal(out.get(), 2 * made[(k + 1) % threads])
+
+
+def test_threads_with_machines_of_their_own_launch_the_same_kernel() -> None:
+    """The kernel's module is one in the process: one launch at a time, each with the memory that it may touch."""
+
+    def launched(k: int) -> bool:
+        arena = Arena()
+        for at in range(60):
+            arena.poke("y", at, 1, True, True)
+            with pytest.raises(OrderingFault, match="where buffer z lives"):
+                arena.poke("y", 64 + at, 1, True, True)
+        return bool((arena.bytes[128:188] == 7).all() and (arena.bytes[188:] == 0xFF).all())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(launched, range(4)))
 
 
 def test_a_kernel_in_a_graph_is_stopped_when_the_graph_is_launched() -> None:
