@@ -30,7 +30,7 @@ Case = tuple[Given, tuple[int, ...]]
 LEAST_ENTRIES = 4_000_000
 """Entries of tables that the elimination may always take."""
 
-MORE_ENTRIES = 16
+MORE_ENTRIES = 8
 """Times as many entries as the graph as given took are what the elimination may take beyond that."""
 
 MAX_TOTAL = 2**62

@@ -61,8 +61,8 @@ def plan(
     seed, time_limit : int, float (seconds, 5 by default)
         Of the improving moves, which are made only where a tensor has too many consumers to count them
         jointly, or tables would not fit; `ShardPlan.gap` then says how far the bound is. Where that is so of the
-        expansions, they are tried one after another too, as long again; by default no longer than a second, or twice
-        what it took to plan the graph as given.
+        expansions, they are tried one after another too, as long again; by default no longer than a second, or than
+        planning the graph as given took.
     placement : "free" or "single"
         Whether inputs and weights start where the plan wants them, replicas included, or in one copy.
     layout : mapping, optional
@@ -131,7 +131,7 @@ def plan(
     limit = SECONDS if time_limit is None else time_limit
     result, problem, bound, entries = solved(graph, limit)
     if time_limit is None:
-        limit = min(limit, max(LEAST_SECONDS, 2 * (time.monotonic() - began)))
+        limit = min(limit, max(LEAST_SECONDS, time.monotonic() - began))
     if names is not False:
         kept = [graph.outputs[label] for label in layout if label in graph.outputs]
         every = Variants(graph, names, {*fix, *forbid}, kept)

@@ -379,7 +379,7 @@ def test_expansions_are_tried_where_consumers_are_too_many(
 ) -> None:
     """Every expansion reads the tensor several times more: its consumers cannot be counted jointly."""
     g, mesh = fan(shape, ops, added), Mesh((devices,), device=Device(1e9, 1e9), link=Link(1e-9, 1e9))
-    p = plan(g, mesh)
+    p = plan(g, mesh, time_limit=60)
     assert p.gap > 0 and p.expanded and p.seconds < plan(g, mesh, expand=False).seconds
     assert p.bound <= cheapest(g, mesh)[0] and (p.seconds, p.nbytes_moved) == cheapest(g, mesh)
     check_runs(g, p)
@@ -391,7 +391,7 @@ def test_expansions_are_tried_where_consumers_are_too_many(
 def test_nothing_is_tried_without_time() -> None:
     g = fan((1, 64), ["softmax"] * 3 + ["log_softmax"] * 2, (1, 4))
     mesh = Mesh((2,), device=Device(1e9, 1e9), link=Link(1e-9, 1e9))
-    hasty, p = plan(g, mesh, time_limit=0), plan(g, mesh)
+    hasty, p = plan(g, mesh, time_limit=0), plan(g, mesh, time_limit=60)
     assert p.seconds < hasty.seconds and hasty.bound <= p.seconds
 
 
