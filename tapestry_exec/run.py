@@ -281,7 +281,7 @@ def run(
     if verify:
         check_finite(shard_plan.graph, host)
     if memory is not None:
-        shard_plan = _fitted(shard_plan, memory)
+        shard_plan = _fitted(shard_plan, int(memory))
         shards = checked(shard_plan)
     capacity, payloads = _room(shard_plan)
     if trace is not None:
@@ -319,7 +319,7 @@ def _check_arguments(plan: Any, backend: Any, progress: Any, memory: Any, ops: A
         wrong = f"backend is {type(backend).__name__}; it must be a Backend or one of the names {sorted(BACKENDS)}"
     elif progress is not None and not callable(progress):
         wrong = f"progress is {type(progress).__name__}; it must be a function of (steps done, steps in all, operator)"
-    elif memory is not None and (isinstance(memory, bool) or not isinstance(memory, int)):
+    elif memory is not None and (isinstance(memory, bool) or not isinstance(memory, int | np.integer)):
         wrong = f"memory is {type(memory).__name__}; it must be a number of bytes, an int"
     elif not isinstance(verify, bool | np.bool_):
         wrong = f"verify is {verify!r}; it must be True or False"

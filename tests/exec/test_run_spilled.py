@@ -266,3 +266,10 @@ def test_wrong_predictions_are_found_by_counting(backend: str | CupyBackend) -> 
     higher = replace(q, peak_nbytes=(q.peak_nbytes[0] + 64, *q.peak_nbytes[1:]))
     with pytest.raises(TransferMismatch, match="at most held by device 0"):
         run(higher, inputs, backend=backend)
+
+
+def test_a_number_of_numpy_is_a_number_of_bytes() -> None:
+    p, least = waiting()
+    one, two = (run(p, arrays_for(p), memory=memory) for memory in (least, np.int64(least)))
+    assert one.nbytes_spilled == two.nbytes_spilled
+    np.testing.assert_array_equal(one.outputs["y"], two.outputs["y"])
