@@ -292,6 +292,21 @@ def test_memory_is_poison_until_it_is_written_and_again_when_it_is_freed() -> No
     assert np.isnan(simulated.cupy(1).empty(3, np.float32).get()).all()
 
 
+@pytest.mark.parametrize("value", [0xFF, 0xA5, 0])
+def test_a_fresh_buffer_that_is_filled_with_poison_holds_nothing(value: int) -> None:
+    xp = simulated.cupy(1, unwritten=True)
+    memory = xp.cuda.MemoryPointer(xp.cuda.Memory(256), 0)
+    xp.mark_block(memory.ptr + 64, 64, "x", True)
+    xp.cuda.runtime.memsetAsync(memory.ptr + 64, value, 64, 0)
+    cells = xp.ndarray((64,), np.uint8, memory + 64)
+    if value:
+        with pytest.raises(OrderingFault, match="of which byte 64 was never written"):
+            cells.get()
+        cells[:32] = 1
+        xp.cuda.runtime.memsetAsync(memory.ptr + 64, value, 64, 0)
+    assert cells.get().tolist() == [value] * 64, "over what was written it is content"
+
+
 def test_memory_that_is_moved_as_it_is_counts_as_written() -> None:
     xp = simulated.cupy(1, unwritten=True)
     a = xp.empty(8, np.float32)
@@ -658,7 +673,9 @@ class Arena:
     def poke(self, buffer: str, at: int, nbytes: int = 1, writes: bool = True, after: bool = False) -> None:
         kernel = self.xp.RawModule(code=POKE).get_function("poke")
         address = np.uint64(self.memory.ptr + BUFFERS[buffer][0])
-        kernel((2,), (3,), (address, np.int64(at), np.int32(nbytes), np.int32(writes), np.int32(after)))
+        kernel(
+            (1,) if after else (2,), (3,), (address, np.int64(at), np.int32(nbytes), np.int32(writes), np.int32(after))
+        )
 
 
 @given(
