@@ -673,9 +673,8 @@ class Arena:
     def poke(self, buffer: str, at: int, nbytes: int = 1, writes: bool = True, after: bool = False) -> None:
         kernel = self.xp.RawModule(code=POKE).get_function("poke")
         address = np.uint64(self.memory.ptr + BUFFERS[buffer][0])
-        kernel(
-            (1,) if after else (2,), (3,), (address, np.int64(at), np.int32(nbytes), np.int32(writes), np.int32(after))
-        )
+        grid, block = (1,) if after else (2,), (1,) if after and writes else (3,)
+        kernel(grid, block, (address, np.int64(at), np.int32(nbytes), np.int32(writes), np.int32(after)))
 
 
 @given(
@@ -704,7 +703,7 @@ def test_a_kernel_that_leaves_its_buffers_is_stopped(
         assert not writes or 7 in arena.bytes[start + at :][:nbytes]
     else:
         what = "writes" if writes else "reads"
-        with pytest.raises(OrderingFault, match=rf"kernel poke: thread 2 of block \([01], 0, 0\) {what} at .*keep"):
+        with pytest.raises(OrderingFault, match=rf"kernel poke: thread [02] of block \([01], 0, 0\) {what} at .*keep"):
             arena.poke(buffer, at, nbytes, writes, after)
         assert (arena.bytes == 0xFF).all()
     arena.poke("y", 5, 1, True, True)
