@@ -10,13 +10,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import platform
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tapestry_exec import BackendUnavailable, CupyBackend
+from tapestry_exec import BackendUnavailable, CupyBackend, shim
 
 settings.register_profile(
     "default",
@@ -33,6 +34,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
+NO_COMPILER = "no C++ compiler: kernels are not run on the CPU; install g++"
+COMPILED_EXAMPLES = (
+    "tapestry_exec.on_simulated.SimulatedBackend",
+    "tapestry_exec.shim.compile_source",
+    "tapestry_exec.shim.kernels_of",
+)
+"""Docstrings whose examples run kernels on the CPU."""
 HEAVY_SAMPLE = 4
 """One heavy test in this many runs by default; which ones is fixed by their names."""
 
@@ -55,6 +63,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     elif on_gpu and (missing := _no_gpu()):
         for item in on_gpu:
             item.add_marker(pytest.mark.skip(reason=missing))
+    if shim.found_compiler() is None:
+        for item in items:
+            if item.name in COMPILED_EXAMPLES:
+                item.add_marker(pytest.mark.skip(reason=NO_COMPILER))
     if config.getoption("--all"):
         return
     dropped = [
@@ -72,6 +84,43 @@ def _no_gpu() -> str:
     except BackendUnavailable as error:
         return str(error)
     return ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    return (yield from _without_compiler())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    return (yield from _without_compiler())
+
+
+def _without_compiler() -> Iterator[None]:
+    """Skip what fails for want of a C++ compiler: kernels cannot be run on the CPU then."""
+    try:
+        return (yield)
+    except Exception as error:
+        if shim.found_compiler() is None and any(map(_is_compiler_missing, _chain(error))):
+            pytest.skip(NO_COMPILER)
+        raise
+
+
+def _is_compiler_missing(error: BaseException) -> bool:
+    return isinstance(error, FileNotFoundError) and "g++" in str(error)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what it came from, and the members of groups."""
+    seen: list[BaseException] = []
+    left = [error]
+    while left:
+        one = left.pop()
+        if one is None or any(one is other for other in seen):
+            continue
+        seen.append(one)
+        left += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+        yield one
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

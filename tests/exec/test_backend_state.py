@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapestry_exec import BackendUnavailable, CupyBackend, NoDevicePath, RawKernel, run, simulated
+from tapestry_exec import BackendUnavailable, CupyBackend, NoDevicePath, RawKernel, run, shim, simulated
 from tapestry_plan import BUILTIN_OPS, Graph, Mesh, ShardPlan, plan, relu
 
 Feeds = dict[str, Any]
@@ -140,6 +140,7 @@ def test_a_run_within_a_run_is_refused_by_name() -> None:
     right(p, feeds, backend)
 
 
+@pytest.mark.skipif(shim.found_compiler() is None, reason="no C++ compiler")
 def test_threads_take_turns() -> None:
     p, feeds = rows(8)
     backend = CupyBackend(cupy=simulated.cupy(2), capture=True)

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 
-from tapestry_exec import RawKernel, SimulatedBackend, StepFailed, cupy_device, lanes, run, simulated_machine
+from tapestry_exec import RawKernel, SimulatedBackend, StepFailed, cupy_device, lanes, run, shim, simulated_machine
 from tapestry_exec.cli import main, random_inputs
 from tapestry_exec.ordering import OrderingFault
 from tapestry_plan import BUILTIN_OPS, Graph, Mesh, ShardPlan, demo_model, least_memory, load_onnx, matmul, plan, relu
@@ -204,6 +204,7 @@ def test_large_networks_run_under_the_checker(name: str) -> None:
 # -- the command --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(shim.found_compiler() is None, reason="no C++ compiler")
 def test_the_command_runs_a_model_on_simulated_gpus(file: Path) -> None:
     result = command("run", file, "--mesh", "2", "--backend", "simulated", "--verify", "-q")
     assert result.exit_code == 0, result.output
@@ -220,6 +221,7 @@ def test_the_command_explains_backends_and_refuses_others(file: Path) -> None:
     assert "'abacus' is not one of" in result.stderr and "'simulated'" in result.stderr
 
 
+@pytest.mark.skipif(shim.found_compiler() is None, reason="no C++ compiler")
 def test_a_fault_ends_the_command_with_one_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes.Lane, "after", lambda self, marks: None)
     result = command("run", file, "--mesh", "2", "--backend", "simulated", "-q")

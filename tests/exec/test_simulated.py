@@ -19,7 +19,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_exec import CupyBackend, StepFailed, cupy_device, lanes, payloads, run, simulated
+from tapestry_exec import CupyBackend, StepFailed, cupy_device, lanes, payloads, run, shim, simulated
 from tapestry_exec.ordering import OrderingFault
 from tapestry_exec.simulated_kernels import CompileException
 from tapestry_exec.simulated_machine import CUDADriverError, CUDARuntimeError
@@ -791,6 +791,7 @@ assert x.get().tolist() == [1] * 4
 """
 
 
+@pytest.mark.skipif(shim.found_compiler() is None, reason="no C++ compiler")
 def test_what_one_process_compiled_another_one_does_not(tmp_path: Path) -> None:
     def run_it(salt: str) -> set[tuple[str, int]]:
         given_ = {"TAPESTRY_CACHE": str(tmp_path), "PYTHONHASHSEED": salt}
