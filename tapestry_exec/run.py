@@ -183,9 +183,10 @@ class Run:
 
     @property
     def seconds_by_kind(self) -> dict[str, float]:
-        """Seconds of the steps by kind, as the host saw them; copies between devices as pack, move and unpack.
+        """Seconds of the steps by kind; copies between devices as pack, move and unpack.
 
-        Where devices work ahead of the host, these are seconds of launching the work.
+        Where devices work ahead of the host, these are seconds of launching the work, and of the work itself where the
+        run was traced. Of a plan that was launched as a whole there are none.
 
         Examples
         --------
@@ -677,7 +678,13 @@ def _placed_ops(plan: ShardPlan, ops: Mapping[str, Op]) -> Iterator[tuple[Op, in
 def _run_again(plan: ShardPlan, recording: Recording, host: Mapping[str, Array], progress: Progress | None) -> Run:
     """Launch what was recorded: it moves and holds what its run did, which was counted then."""
     begin = perf_counter()
-    cells = recording.launch(host)
+    try:
+        cells = recording.launch(host)
+    except Exception as error:
+        raise StepFailed(
+            f"the plan, recorded as a graph and launched as a whole, failed: {type(error).__name__}: {error}; "
+            "CupyBackend(blocking=True) waits after each step and names the one"
+        ) from error
     seconds = perf_counter() - begin
     if progress is not None:
         progress(len(plan.steps), len(plan.steps), plan.graph.order()[-1].name if plan.graph.nodes else "")

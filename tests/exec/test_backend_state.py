@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapestry_exec import BackendUnavailable, CupyBackend, NoDevicePath, RawKernel, run, shim, simulated
+from tapestry_exec import (
+    BackendUnavailable,
+    CupyBackend,
+    NoDevicePath,
+    RawKernel,
+    StepFailed,
+    recording,
+    run,
+    shim,
+    simulated,
+)
 from tapestry_plan import BUILTIN_OPS, Graph, Mesh, ShardPlan, plan, relu
 
 Feeds = dict[str, Any]
@@ -115,6 +125,22 @@ def test_what_no_graph_holds_runs_step_by_step(error: type[Exception]) -> None:
         assert run(p, feeds, backend=backend).timeline
     assert not any(stream.capture is not None for stream in cupy.cuda.Stream.machine.streams.values())
     right(*rows(8), backend)
+
+
+def test_a_launch_as_a_whole_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, feeds = rows()
+    backend = CupyBackend(cupy=simulated.cupy(2), capture=True)
+    for _ in range(3):
+        right(p, feeds, backend)
+
+    def fails(*given: Any) -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recording.Recording, "launch", fails)
+        with pytest.raises(StepFailed, match=r"launched as a whole, failed: RuntimeError: an illegal .*blocking=True"):
+            run(p, feeds, backend=backend)
+    right(p, feeds, backend)
 
 
 def test_progress_is_told_of_a_launch_as_a_whole() -> None:
