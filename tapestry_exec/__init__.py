@@ -1,22 +1,32 @@
 """Runs plans, copying only what they need."""
 
-from tapestry_exec.check import InvalidPlan, check_plan
-from tapestry_exec.evaluate import DIFFERENCE_BOUND, difference, evaluate
-from tapestry_exec.gpus import KernelError, RawKernel
-from tapestry_exec.on_cupy import BackendUnavailable, CupyBackend, NoDevicePath
-from tapestry_exec.on_numpy import NumpyBackend
-from tapestry_exec.on_simulated import SimulatedBackend
+from typing import TYPE_CHECKING, Any
+
 from tapestry_exec.run import (
     BACKENDS,
+    DIFFERENCE_BOUND,
     Backend,
+    BackendUnavailable,
     DeviceMemory,
+    Event,
+    InvalidPlan,
+    Phase,
     ResultMismatch,
     Run,
     StepFailed,
     TransferMismatch,
+    check_plan,
+    difference,
+    evaluate,
+    load_from_wing,
     run,
+    write_trace,
 )
-from tapestry_exec.trace import Event, Phase, write_trace
+
+if TYPE_CHECKING:  # loaded when they are asked for: see `__getattr__`
+    from tapestry_exec.cuda import CupyBackend, KernelError, NoDevicePath, RawKernel
+    from tapestry_exec.numpy import NumpyBackend
+    from tapestry_exec.simulated import SimulatedBackend
 
 __all__ = [
     "BACKENDS",
@@ -43,3 +53,12 @@ __all__ = [
     "run",
     "write_trace",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Names of the backends' wings, which are loaded here, through the table that names them."""
+    return load_from_wing(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,44 +1,59 @@
 """Operators, exact costs and the choice of shards."""
 
-from tapestry_plan import array_api
-from tapestry_plan.cover import check_partition
-from tapestry_plan.derived import Derived, merge_of, part_of, state_of
-from tapestry_plan.draft import Draft, NotApplicable
-from tapestry_plan.draw_projection import show_projection
-from tapestry_plan.forms import Activation, Addition, Correlation, Form, MatrixProduct, RandomCells, Scatter
-from tapestry_plan.fusion import fused_of
-from tapestry_plan.generators import bernoulli, dropout, integers, normal, uniform
-from tapestry_plan.gradient import gradient
-from tapestry_plan.graph import (
+from tapestry_plan.autodiff import gradient
+from tapestry_plan.draw import show_projection
+from tapestry_plan.ir import (
     BUILTIN_OPS,
+    MONOIDS,
+    Activation,
+    Addition,
     Attrs,
+    Axis,
     Backward,
     Block,
+    Correlation,
+    Form,
     Graph,
+    MatrixProduct,
+    Monoid,
+    NoMonoid,
     Op,
+    Operand,
+    Operation,
     OpNode,
+    RandomCells,
+    Scatter,
     Selection,
     Shape,
     Shard,
+    ShardRegions,
+    Signature,
     Source,
+    State,
     Stored,
     Tensor,
     UnsupportedOp,
+    check_monoid,
+    check_partition,
+    check_pieces,
+    check_selection,
+    components_of,
     concat,
+    merged,
+    operation,
+    project,
+    same_graph,
     sha256_of,
+    sharing,
 )
-from tapestry_plan.isomorphism import same_graph
-from tapestry_plan.mesh import ALIGNMENT_NBYTES, Device, Link, Mesh, aligned
-from tapestry_plan.monoids import MONOIDS, Monoid, NoMonoid, State, check_monoid, components_of, merged
-from tapestry_plan.motion import Message, Motion, Reads, motion, reads, replay, selected_view
-from tapestry_plan.networks import before_softmax, demo_model, he_random, light_model
-from tapestry_plan.online_softmax import key_blocks
-from tapestry_plan.onnx_import import load_onnx, read_constant
-from tapestry_plan.operation import Operation, ShardRegions, operation, sharing
+from tapestry_plan.onnx import before_softmax, demo_model, he_random, light_model, load_onnx, read_constant
 from tapestry_plan.ops import (
     acos,
     acosh,
     add,
+    argmax,
+    argmin,
+    array_api,
     asin,
     asinh,
     atan,
@@ -46,6 +61,7 @@ from tapestry_plan.ops import (
     attention,
     average_pool,
     batch_normalization,
+    bernoulli,
     bitwise_and,
     bitwise_not,
     bitwise_or,
@@ -61,6 +77,7 @@ from tapestry_plan.ops import (
     cumsum,
     depth_to_space,
     div,
+    dropout,
     einsum,
     elu,
     equal,
@@ -81,6 +98,7 @@ from tapestry_plan.ops import (
     hard_sigmoid,
     hard_swish,
     instance_normalization,
+    integers,
     isinf,
     isnan,
     layer_normalization,
@@ -105,6 +123,7 @@ from tapestry_plan.ops import (
     mod,
     mul,
     neg,
+    normal,
     not_equal,
     one_hot,
     prelu,
@@ -112,11 +131,16 @@ from tapestry_plan.ops import (
     reciprocal,
     reduce_all,
     reduce_any,
+    reduce_logsumexp,
     reduce_max,
     reduce_mean,
     reduce_min,
     reduce_prod,
+    reduce_std,
     reduce_sum,
+    reduce_variance,
+    reduce_with,
+    reduction,
     relu,
     resize,
     rms_normalization,
@@ -142,24 +166,62 @@ from tapestry_plan.ops import (
     tanh,
     thresholded_relu,
     top_k,
+    uniform,
     where,
 )
-from tapestry_plan.problem import InfeasiblePlan
-from tapestry_plan.rewrite import RULES, Applied, Derivation, Rule, find, rewrite, rule
-from tapestry_plan.rules import compose, expand, fold, forward, fuse, move, shard, simplify
+from tapestry_plan.rewrite import (
+    RULES,
+    Applied,
+    Change,
+    Derivation,
+    Derived,
+    Draft,
+    Message,
+    Motion,
+    NotApplicable,
+    Reads,
+    Rewrite,
+    Rule,
+    compose,
+    expand,
+    find,
+    fold,
+    forward,
+    fuse,
+    fused_of,
+    key_blocks,
+    merge_of,
+    motion,
+    move,
+    move_selection,
+    part_of,
+    reads,
+    replay,
+    rewrite,
+    rule,
+    selected_view,
+    shard,
+    simplify,
+    simplify_selection,
+    simplify_selections,
+    state_of,
+)
 from tapestry_plan.search import plan
-from tapestry_plan.selection import check_pieces, check_selection
-from tapestry_plan.selection_rewrites import Change, Rewrite, move_selection, simplify_selection, simplify_selections
-from tapestry_plan.shard_plan import (
+from tapestry_plan.steps import (
+    ALIGNMENT_NBYTES,
     HOST,
     Alloc,
     Alternative,
     Buffer,
     Compute,
     Copy,
+    Device,
     Expansions,
     Fetch,
     Free,
+    InfeasiblePlan,
+    Link,
+    Mesh,
     Output,
     PlanVersionError,
     Reduce,
@@ -167,17 +229,9 @@ from tapestry_plan.shard_plan import (
     Spill,
     Stage,
     Step,
-)
-from tapestry_plan.signature import Axis, Operand, Signature, project
-from tapestry_plan.spill import least_memory, spilled
-from tapestry_plan.statistics import (
-    argmax,
-    argmin,
-    reduce_logsumexp,
-    reduce_std,
-    reduce_variance,
-    reduce_with,
-    reduction,
+    aligned,
+    least_memory,
+    spilled,
 )
 
 __all__ = [

@@ -1,35 +1,75 @@
 """Exact integer sets, views and alias queries."""
 
-from tapestry_sets import canvas
-from tapestry_sets.adjoint import Term, placed, scatter_terms
-from tapestry_sets.affine import AffineMap, Box, ImplicitRegion
 from tapestry_sets.alias import (
+    MEMORY,
+    AliasGraph,
+    AliasOverlap,
+    AliasTensor,
     Missing,
+    OriginsTable,
     Overlap,
+    SharedGroup,
+    SharedMemory,
     Witness,
+    as_view,
     contains,
     has_internal_overlap,
     internal_overlap,
     is_contiguous,
     missing,
     origins,
+    origins_table,
     overlap,
     overlap_matrix,
     overlap_sizes,
     overlaps,
     same_elements,
+    shared_memory,
+    show_views,
 )
-from tapestry_sets.alias_graph import AliasGraph, AliasOverlap, AliasTensor
-from tapestry_sets.alias_pictures import OriginsTable, origins_table, show_views
-from tapestry_sets.arrays import MEMORY, as_view
 from tapestry_sets.batch import BoxArray, FirstCommon, RegionArray, StripeArray
-from tapestry_sets.canvas import Picture
-from tapestry_sets.draw import show, svg, text
-from tapestry_sets.draw_levels import levels_svg, levels_text, show_levels
-from tapestry_sets.draw_views import views_svg, views_text
-from tapestry_sets.from_isl import from_isl
-from tapestry_sets.isl import to_isl
-from tapestry_sets.kinds import (
+from tapestry_sets.digits import progression_set
+from tapestry_sets.draw import (
+    Picture,
+    canvas,
+    levels_svg,
+    levels_text,
+    show,
+    show_levels,
+    svg,
+    text,
+    views_svg,
+    views_text,
+)
+from tapestry_sets.integers import (
+    Filled,
+    Integers,
+    Intersection,
+    Run,
+    Sampled,
+    Sett,
+    Setts,
+    Stripe,
+    count_common_all,
+    first_common_all,
+    isdisjoint_all,
+)
+from tapestry_sets.interop import (
+    NonAffineSize,
+    SymbolicView,
+    distinct_count,
+    from_isl,
+    from_mlir,
+    overlap_condition,
+    overlap_count,
+    symbolic_allocate,
+    to_mlir,
+)
+from tapestry_sets.limits import Limits, Tally, TooHard, TooManyPieces, limits, tally
+from tapestry_sets.regions import AffineMap, Box, ImplicitRegion, IndexProjection, Region, Regions, Reshaped, unflatten
+from tapestry_sets.solvers import to_isl
+from tapestry_sets.views import (
+    Allocation,
     Assembled,
     AsStrided,
     Broadcast,
@@ -38,10 +78,15 @@ from tapestry_sets.kinds import (
     ExpandDims,
     Fill,
     Flip,
+    Guard,
     Index,
+    IndexMap,
     Interleave,
+    InternalOverlap,
     Pad,
     Permute,
+    Piece,
+    Relinearize,
     Repeat,
     Reshape,
     Roll,
@@ -50,70 +95,38 @@ from tapestry_sets.kinds import (
     Squeeze,
     Stack,
     Take,
+    Term,
     Tile,
+    View,
+    Viewable,
     ViewKind,
     Window,
-    kind_from_dict,
-    kind_to_dict,
-)
-from tapestry_sets.limits import Limits, TooHard, TooManyPieces, limits
-from tapestry_sets.maps import (
-    Guard,
-    IndexMap,
-    Piece,
-    Relinearize,
-    compose_pieces,
-    identity_piece,
-    piece_domain,
-    piece_image,
-    region_from_dict,
-    region_to_dict,
-)
-from tapestry_sets.mlir import from_mlir, to_mlir
-from tapestry_sets.nest import Run
-from tapestry_sets.one_view import InternalOverlap
-from tapestry_sets.partition import first_gap, first_shared
-from tapestry_sets.progression import progression_set
-from tapestry_sets.projection import IndexProjection
-from tapestry_sets.region import Region, Regions, Reshaped, unflatten
-from tapestry_sets.sett import (
-    Filled,
-    Integers,
-    Intersection,
-    Sampled,
-    Sett,
-    Setts,
-    count_common_all,
-    first_common_all,
-    isdisjoint_all,
-)
-from tapestry_sets.storage import SharedGroup, SharedMemory, shared_memory
-from tapestry_sets.stripe import Stripe
-from tapestry_sets.symbolic import (
-    NonAffineSize,
-    SymbolicView,
-    distinct_count,
-    overlap_condition,
-    overlap_count,
-    symbolic_allocate,
-)
-from tapestry_sets.tallies import Tally, tally
-from tapestry_sets.viewable import (
-    Viewable,
+    allocate,
     broadcast_arrays,
+    compose_pieces,
     concatenate,
     fill_into,
+    first_gap,
+    first_shared,
     hstack,
+    identity_piece,
     interleave,
+    kind_from_dict,
+    kind_to_dict,
     pad,
     parse_index,
+    piece_domain,
+    piece_image,
+    placed,
+    region_from_dict,
+    region_to_dict,
     repeat,
     roll,
+    scatter_terms,
     stack,
     tile,
     vstack,
 )
-from tapestry_sets.views import Allocation, View, allocate
 
 __all__ = [
     "MEMORY",

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tapestry_exec import BackendUnavailable, CupyBackend, shim
+from tapestry_exec import BackendUnavailable, CupyBackend
+from tapestry_exec.simulated import shim
 
 settings.register_profile(
     "default",
@@ -36,9 +37,9 @@ settings.register_profile(
 
 NO_COMPILER = "no C++ compiler: kernels are not run on the CPU; install g++"
 COMPILED_EXAMPLES = (
-    "tapestry_exec.on_simulated.SimulatedBackend",
-    "tapestry_exec.shim.compile_source",
-    "tapestry_exec.shim.kernels_of",
+    "tapestry_exec.simulated.backend.SimulatedBackend",
+    "tapestry_exec.simulated.shim.compile_source",
+    "tapestry_exec.simulated.shim.kernels_of",
 )
 """Docstrings whose examples run kernels on the CPU."""
 HEAVY_SAMPLE = 4

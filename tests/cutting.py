@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import helper
 
-from tapestry_plan.graph import Op, Shard
-from tapestry_plan.signature import Operand, Signature, parts_of
+from tapestry_plan.ir.graph import Op, Shard
+from tapestry_plan.ir.signature import Operand, Signature, parts_of
 from tapestry_sets import AffineMap, Box, IndexProjection
 
 Array = NDArray[Any]

@@ -38,7 +38,7 @@ def test_links_lead_somewhere() -> None:
 def test_the_overlap_example_of_the_command_line() -> None:
     from click.testing import CliRunner
 
-    from tapestry_exec.cli import main
+    from tapestry_exec.cli.commands import main
 
     text = re.search(r"tapestry overlap '(.*?)'", README).group(1)  # type: ignore[union-attr]
     result = CliRunner().invoke(main, ["overlap", text])

@@ -29,16 +29,7 @@ from tapestry_plan import (
     relu,
     show_projection,
 )
-from tapestry_sets import (
-    AffineMap,
-    Guard,
-    IndexMap,
-    Piece,
-    Region,
-    allocate,
-    overlap,
-    overlaps,
-)
+from tapestry_sets import AffineMap, Guard, IndexMap, Piece, Region, allocate, overlap, overlaps
 
 
 @dataclass(frozen=True, slots=True)

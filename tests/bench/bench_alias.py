@@ -32,7 +32,6 @@ from tapestry_sets import (
     interleave,
     internal_overlap,
     is_contiguous,
-    isl,
     overlap,
     overlap_matrix,
     overlap_sizes,
@@ -43,6 +42,7 @@ from tapestry_sets import (
     tally,
     tile,
 )
+from tapestry_sets.solvers import isl
 
 RESULTS = SETS_RESULTS.with_name("bench_alias.md")
 VIEWS = 1000

@@ -84,7 +84,7 @@ def measure(name: str, devices: int, repeats: int) -> dict[str, Any]:
     import onnx
 
     from tapestry_exec import NumpyBackend, check_plan, difference, evaluate, run
-    from tapestry_exec.cli import random_inputs, reference_outputs
+    from tapestry_exec.cli.commands import random_inputs, reference_outputs
     from tapestry_plan import Mesh, before_softmax, he_random, light_model, load_onnx, plan
 
     model = he_random(onnx.load(SMALL_RESNET)) if name == "small_resnet" else light_model(name)

@@ -32,9 +32,10 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(ROOT))
 
 from tapestry_exec import NumpyBackend, Run, evaluate, run
-from tapestry_exec.cli import random_inputs
-from tapestry_exec.on_numpy import NumpyDevice, pack, strided_copies, unpack
-from tapestry_exec.strided import packed
+from tapestry_exec.cli.commands import random_inputs
+from tapestry_exec.copies.arrays import pack, strided_copies, unpack
+from tapestry_exec.copies.strided import packed
+from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_plan import (
     Graph,
     Mesh,

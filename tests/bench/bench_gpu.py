@@ -28,11 +28,13 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_exec import CupyBackend, Event, Run, kernels, run, simulated
-from tapestry_exec.device_paths import is_direct_faster
-from tapestry_exec.gpus import Gpu
-from tapestry_exec.kernels import Convolving, Launch
-from tapestry_exec.strided import packed, unpacked
+from tapestry_exec import CupyBackend, Event, Run, run
+from tapestry_exec.copies.strided import packed, unpacked
+from tapestry_exec.cuda import kernels
+from tapestry_exec.cuda.gpus import Gpu
+from tapestry_exec.cuda.kernels import Convolving, Launch
+from tapestry_exec.cuda.paths import is_direct_faster
+from tapestry_exec.simulated import namespace as simulated
 from tapestry_plan import (
     Compute,
     Copy,

@@ -17,7 +17,7 @@ from bench_sets import RESULTS as SETS_RESULTS
 from bench_sets import Row, machine, peer_table, seconds, shown
 
 from tapestry_plan import Graph, Tensor, conv, gradient, linear, operation, reduce_sum, relu, sharing
-from tapestry_plan.philox import region_words, words
+from tapestry_plan.ops.random.philox import region_words, words
 
 RESULTS = SETS_RESULTS.with_name("bench_operators.md")
 DEVICES = 1024

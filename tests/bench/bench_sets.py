@@ -39,10 +39,10 @@ from tapestry_sets import (
     TooHard,
     allocate,
     concatenate,
-    isl,
     overlap,
     overlaps,
 )
+from tapestry_sets.solvers import isl
 
 RESULTS = Path(__file__).parent / "results" / "bench_sets.md"
 SIZES = (10, 11, 10**3, 10**3 + 1, 10**6, 10**6 + 1, 10**9, 10**9 + 1, 10**12, 10**12 + 1)

@@ -26,7 +26,6 @@ from tapestry_sets import (
     allocate,
     concatenate,
     count_common_all,
-    isl,
     limits,
     overlap,
     overlap_count,
@@ -37,6 +36,7 @@ from tapestry_sets import (
     tile,
     unflatten,
 )
+from tapestry_sets.solvers import isl
 
 S = Sett(Stripe(6, 1), Stripe(2, 1))
 T = Sett(Stripe(1, 4))

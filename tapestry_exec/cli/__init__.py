@@ -1,0 +1,5 @@
+"""The `tapestry` command."""
+
+from tapestry_exec.cli.commands import main
+
+__all__ = ["main"]

@@ -1,0 +1,639 @@
+"""The `tapestry` command."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.cli.expression import parse_views
+from tapestry_exec.run import (
+    BACKENDS,
+    DIFFERENCE_BOUND,
+    BackendUnavailable,
+    OrderingFault,
+    ResultMismatch,
+    Run,
+    StepFailed,
+    TransferMismatch,
+    check_target,
+    checked,
+    difference,
+    evaluate,
+    read_array,
+    replacing,
+    run,
+)
+from tapestry_plan.ir import Graph, Stored
+from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
+from tapestry_plan.search import plan
+from tapestry_plan.steps import InfeasiblePlan, Mesh, ShardPlan, spilled
+from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
+
+Array = NDArray[Any]
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+MOST_DRAWN = 32
+"""The picture of an overlap shows up to so many views."""
+
+
+class _Commands(click.Group):
+    """A group whose errors are one line.
+
+    The exit status is 2 for what the user gave, 1 for a run that went wrong, 130 after Ctrl-C.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():  # behind the ^C that the terminal shows
+                click.echo(err=True)
+            raise click.Abort from None
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            status = super().main(*args, **{**extra, "standalone_mode": False})
+        except click.ClickException as error:
+            _fail(error.format_message(), 2)
+        except click.Abort:
+            _fail("stopped by Ctrl-C", 130)
+        except (TransferMismatch, StepFailed, ResultMismatch, OrderingFault) as error:
+            _fail(str(error), 1)
+        except (ValueError, TypeError, IndexError, OSError, MemoryError, BackendUnavailable) as error:
+            _fail(str(error) or type(error).__name__, 2)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str, status: int) -> None:
+    click.echo("error: " + " ".join(message.split()), err=True)
+    sys.exit(status)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tapestry")
+def main() -> None:
+    """Plan and run tensor programs on a mesh of devices, with exact sets of what moves."""
+
+
+# ------------------------------------------------------------------------------------------------- options
+
+
+class _Mesh(click.ParamType[Mesh]):
+    name = "mesh"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Mesh:
+        if isinstance(value, Mesh):
+            return value
+        try:
+            return Mesh.parse(value)
+        except (ValueError, TypeError, OverflowError) as error:
+            self.fail(str(error), param, ctx)
+
+
+mesh_option = click.option(
+    "--mesh", type=_Mesh(), default="4", show_default=True, metavar="N[xM…]", help="Devices, as 4 or 2x2."
+)
+seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random numbers.")
+shape_option = click.option(
+    "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Shape of an input that leaves it open."
+)
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors.")
+memory_option = click.option(
+    "--memory", metavar="16GB", help="Most memory for each device; what does not fit waits in host memory while idle."
+)
+expand_option = click.option(
+    "--expand",
+    "wanted",
+    multiple=True,
+    metavar="NAME",
+    help="Compare operators with expansions of this name, as exp_sum, and with no others.",
+)
+backend_option = click.option(
+    "--backend",
+    type=click.Choice(sorted(BACKENDS)),
+    default="numpy",
+    show_default=True,
+    help="Where devices are: arenas of this process, GPUs through CuPy, or GPUs that are simulated, slowly, under a "
+    "checker of streams.",
+)
+no_expand_option = click.option("--no-expand", is_flag=True, help="Plan every operator as it is, without expansions.")
+
+
+def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Input shapes from ``name=1,3,224,224``.
+
+    Examples
+    --------
+    >>> parse_shapes(["x=1,3"])
+    {'x': (1, 3)}
+    """
+    out = {}
+    for item in given:
+        name, sign, extents = item.rpartition("=")
+        parts = [part.strip() for part in extents.split(",")]
+        if not sign or not name or not all(part.isdecimal() for part in parts):
+            raise click.UsageError(f"--shape {item!r} is not of the form name=1,3,224,224")
+        out[name] = tuple(int(part) for part in parts)
+    return out
+
+
+def parse_nbytes(text: str | None) -> int | None:
+    """Bytes from ``16GB``, ``512MiB`` or ``1000000``.
+
+    Examples
+    --------
+    >>> parse_nbytes("16GB"), parse_nbytes("1.5KiB")
+    (16000000000, 1536)
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
+    if not found:
+        raise click.UsageError(f"--memory {text!r} is no size; write for example 16GB, 512MiB or 1000000")
+    return int(float(found[1]) * UNITS[found[2] or ""]) if "." in found[1] else int(found[1]) * UNITS[found[2] or ""]
+
+
+def parse_expand(wanted: Sequence[str], no_expand: bool) -> bool | list[str]:
+    """What `plan` is to expand, from ``--expand NAME`` and ``--no-expand``.
+
+    Examples
+    --------
+    >>> parse_expand([], False), parse_expand([], True), parse_expand(["exp_sum"], False)
+    (True, False, ['exp_sum'])
+    """
+    if wanted and no_expand:
+        raise click.UsageError("--expand and --no-expand cannot both be given: one asks for what the other excludes")
+    return list(wanted) or not no_expand
+
+
+def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
+    """Seeded inputs for a graph: standard normal floats, small integers, booleans."""
+    inputs = [tensor for tensor in graph.stored.values() if tensor.kind == "input"]
+    return {tensor.name: _random_input(tensor, np.random.default_rng((seed, k))) for k, tensor in enumerate(inputs)}
+
+
+def _random_input(tensor: Stored, rng: np.random.Generator) -> Array:
+    try:
+        if np.dtype(tensor.dtype).kind in "fc":
+            return rng.standard_normal(tensor.shape).astype(tensor.dtype)
+        return rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
+    except (MemoryError, ValueError, OverflowError):  # NumPy has several ways to say that an array is too large
+        raise MemoryError(
+            f"input {tensor.name!r} of shape {tensor.shape} does not fit into this machine's memory; "
+            "give it smaller extents"
+        ) from None
+
+
+def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Array]:
+    """Inputs from ``name=file.npy``; those not given are random."""
+    out = random_inputs(graph, seed)
+    for item in files:
+        name, sign, file = item.partition("=")
+        if not sign or not name or not file:
+            raise click.UsageError(f"--input {item!r} is not of the form name=file.npy")
+        if name not in out:
+            raise click.UsageError(f"--input {item!r}: the model has no input {name!r}; it has {sorted(out)}")
+        try:
+            out[name] = read_array(file)
+        except (OSError, ValueError) as error:
+            raise click.UsageError(f"--input {item!r} cannot be read: {error}") from None
+    return out
+
+
+# ------------------------------------------------------------------------------------------------ progress
+
+
+SHOWN_AFTER = 1.0
+"""Runs are shown once they have taken so many seconds."""
+
+
+@contextmanager
+def progress_bar(label: str, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
+    """A progress callback for runs that last: a bar on a terminal, a line for each tenth elsewhere, on stderr."""
+    if quiet:
+        yield lambda done, total, name: None
+        return
+    with ExitStack() as stack:
+        shown: list[Callable[[int, int, str], None]] = []
+        begin = perf_counter()
+
+        def report(done: int, total: int, name: str) -> None:
+            if not shown and perf_counter() - begin >= SHOWN_AFTER:
+                shown.append(stack.enter_context(_bar(label)) if sys.stderr.isatty() else _plain_lines(label))
+            for each in shown:
+                each(done, total, name)
+
+        yield report
+
+
+@contextmanager
+def _bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=f"{label} {name}")
+
+
+def _plain_lines(label: str) -> Callable[[int, int, str], None]:
+    tenths = 0
+
+    def report(done: int, total: int, name: str) -> None:
+        nonlocal tenths
+        if total and done * 10 // total > tenths:
+            tenths = done * 10 // total
+            click.echo(f"{label}: {tenths * 10} % ({done} of {total} steps, {name})", err=True)
+
+    return report
+
+
+@contextmanager
+def timed(label: str, quiet: bool = False) -> Iterator[None]:
+    """Say what is being done, and how long it took: a spinner on a terminal, a plain line elsewhere."""
+    begin = perf_counter()
+    if sys.stderr.isatty() and not quiet:
+        from rich.console import Console
+
+        with Console(stderr=True).status(label):
+            yield
+    else:
+        yield
+    if not quiet:
+        click.echo(f"{label}: {perf_counter() - begin:.2f} s", err=True)
+
+
+# -------------------------------------------------------------------------------------------------- tables
+
+
+def print_table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> None:
+    """Print a table to stdout; columns in `numbers` are aligned at the right."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
+    for k, head in enumerate(heads):
+        table.add_column(head, justify="right" if k in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell.replace("[", r"\[") for cell in row))
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110, highlight=False)
+    console.print(table)
+
+
+def print_operators(p: ShardPlan, title: str) -> None:
+    """For each operator its sharding, what it pulls from other devices, and what its shards share."""
+    rows = [
+        (
+            one.node,
+            one.op,
+            " ".join(f"{axis}:{parts}" for axis, parts in one.sharding.items() if parts > 1) or "whole",
+            f"{sum(one.nbytes_received):,}",
+            f"{one.nbytes_shared:,}",
+        )
+        for one in p.stages
+    ]
+    print_table(title, ("operator", "type", "sharding", "B pulled", "B shared"), rows, (3, 4))
+
+
+def print_devices(p: ShardPlan, r: Run | None) -> None:
+    """For each device its bytes and peak memory, predicted and, after a run, counted; what is spilled if anything."""
+    shown = [("B received", "nbytes_received"), ("peak B", "peak_nbytes")]
+    if any(p.nbytes_spilled):
+        shown.append(("B spilled", "nbytes_spilled"))
+    found = [(p, None)] if r is None else [(p, None), (r, "counted")]
+    columns = [(other or head, getattr(one, name)) for head, name in shown for one, other in found]
+    heads = ["device", *(head for head, _ in columns)]
+    rows = [[str(d), *(f"{values[d]:,}" for _, values in columns)] for d in range(p.mesh.size)]
+    print_table("", heads, rows, range(1, len(heads)))
+
+
+def print_totals(p: ShardPlan) -> None:
+    """Modelled time, its proven bound, and how the work is divided."""
+    flop = sum(p.flop)
+    busiest = max(p.flop, default=0.0)
+    click.echo(
+        f"modelled {p.seconds * 1e6:,.1f} us, proven bound {p.bound * 1e6:,.1f} us (gap {p.gap:.1%}); "
+        f"{flop:.4g} flop, the busiest device {busiest / flop if flop else 0:.1%}"
+    )
+
+
+# ------------------------------------------------------------------------------------------------ commands
+
+
+@main.command()
+@mesh_option
+@seed_option
+@quiet_option
+def demo(mesh: Mesh, seed: int, quiet: bool) -> None:
+    """Plan SqueezeNet for a mesh, run the plan, and compare with the network run whole."""
+    with timed("reading SqueezeNet from the onnx package, with seeded weights", quiet):
+        model = demo_model(seed)
+        # softmax flattens differences, so compare what goes into it
+        graph = load_onnx(model, outputs=before_softmax(model))
+    with timed(f"planning for {mesh.size} devices", quiet):
+        p = plan(graph, mesh, seed=seed)
+    inputs = random_inputs(graph, seed)
+    with progress_bar("running", quiet) as progress:
+        r = run(p, inputs, progress=progress)
+    name, reference = reference_outputs(model, graph, inputs)
+    apart = max(difference(r.outputs[k], reference[k]) for k in r.outputs)
+    print_operators(p, f"SqueezeNet on {mesh.size} devices")
+    print_devices(p, r)
+    print_totals(p)
+    click.echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal")
+    click.echo("peak memory: predicted and counted equal on every device")
+    bound = DIFFERENCE_BOUND["float32"]
+    click.echo(f"largest difference from {name} before softmax: {apart:.3g} (bound {bound:g})")
+    if not apart <= bound:
+        raise ResultMismatch(f"the run differs from {name} by {apart:.3g}, more than {bound:g}")
+
+
+def reference_outputs(model: Any, graph: Graph, inputs: Mapping[str, Array]) -> tuple[str, dict[str, Array]]:
+    """The graph's outputs from ONNX Runtime where it is installed, else from the unsharded run; and which."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return "the unsharded run", evaluate(graph, inputs)
+    wanted = list(graph.outputs)
+    shown = type(model).FromString(model.SerializeToString())
+    have = {value.name for value in shown.graph.output}
+    for name in wanted:
+        if name not in have:
+            shown.graph.output.add().name = name
+    onnxruntime.set_default_logger_severity(3)
+    session = onnxruntime.InferenceSession(shown.SerializeToString(), providers=["CPUExecutionProvider"])
+    values = session.run(wanted, dict(inputs))
+    return f"ONNX Runtime {onnxruntime.__version__}", dict(zip(wanted, values, strict=True))
+
+
+@main.command("plan")
+@click.argument("model", type=click.Path(path_type=Path))
+@mesh_option
+@shape_option
+@memory_option
+@expand_option
+@no_expand_option
+@seed_option
+@quiet_option
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as its JSON document.")
+@click.option("--explain", metavar="OPERATOR", help="Say why an operator is sharded as it is.")
+def plan_command(
+    model: Path,
+    mesh: Mesh,
+    shapes: Sequence[str],
+    memory: str | None,
+    wanted: Sequence[str],
+    no_expand: bool,
+    seed: int,
+    quiet: bool,
+    as_json: bool,
+    explain: str | None,
+) -> None:
+    """Plan an ONNX model for a mesh and print what moves."""
+    nbytes, expand = parse_nbytes(memory), parse_expand(wanted, no_expand)
+    graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
+    with timed(f"planning {model.name} for {mesh.size} devices", quiet):
+        p = planned(graph, mesh, nbytes, seed, expand)
+    if as_json:
+        click.echo(p.to_json())
+        return
+    if explain is not None:
+        click.echo(p.explain(explain))
+        return
+    print_operators(p, f"{model.name} on {mesh.size} devices")
+    print_devices(p, None)
+    print_totals(p)
+    click.echo(f"bytes moved: {p.nbytes_moved:,}")
+    if any(p.nbytes_spilled):
+        click.echo(f"bytes spilled to host memory and back: {sum(p.nbytes_spilled):,}")
+
+
+def planned(graph: Graph, mesh: Mesh, nbytes: int | None, seed: int, expand: bool | Sequence[str]) -> ShardPlan:
+    """A plan in so much memory; where none is found that fits as it is, the fastest one, with what is idle spilled."""
+    try:
+        return plan(graph, mesh, memory=nbytes, seed=seed, expand=expand)
+    except InfeasiblePlan as error:
+        if nbytes is None or error.fastest is None:
+            raise
+        return spilled(error.fastest, nbytes)
+
+
+@main.command("run")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--mesh", type=_Mesh(), metavar="N[xM…]", help="Devices, as 4 or 2x2; 4 by default.")
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Run this plan, made by `plan --json`.")
+@click.option("--input", "files", multiple=True, metavar="NAME=FILE.npy", help="An input; random otherwise.")
+@backend_option
+@click.option("--verify", is_flag=True, help="Compare with the unsharded run.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write a Chrome trace here.")
+@click.option("--save", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write the outputs here.")
+@shape_option
+@memory_option
+@expand_option
+@no_expand_option
+@seed_option
+@quiet_option
+def run_command(
+    model: Path,
+    mesh: Mesh | None,
+    plan_file: Path | None,
+    files: Sequence[str],
+    backend: str,
+    verify: bool,
+    trace: Path | None,
+    save: Path | None,
+    shapes: Sequence[str],
+    memory: str | None,
+    wanted: Sequence[str],
+    no_expand: bool,
+    seed: int,
+    quiet: bool,
+) -> None:
+    """Plan an ONNX model, or take a plan from a file, and run it."""
+    if mesh is not None and plan_file is not None:
+        raise click.UsageError("--mesh and --plan cannot both be given: the plan names its mesh")
+    if plan_file is not None and (wanted or no_expand):
+        raise click.UsageError("--expand and --no-expand are for making a plan: --plan gives one that is made")
+    if save is not None:
+        save = _npz_target(save)
+    if trace is not None:
+        check_target(trace, "--trace")
+    nbytes, expand = parse_nbytes(memory), parse_expand(wanted, no_expand)
+    p = ShardPlan.from_json(_file(plan_file).read_bytes()) if plan_file is not None else None
+    graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
+    if p is not None:
+        graph, apart = _as_planned(p, graph)
+        if apart is not None:
+            raise click.UsageError(f"{plan_file} was made for another model than {model}: {apart}; make the plan again")
+        if nbytes is not None:
+            checked(p)
+            p = spilled(p, nbytes)
+    else:
+        mesh = mesh or Mesh.parse("4")
+        with timed(f"planning {model.name} for {mesh.size} devices", quiet):
+            p = planned(graph, mesh, nbytes, seed, expand)
+    named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
+    constants = {name: graph.stored[name].data for name in named if name in graph.stored}
+    inputs = read_inputs(p.graph, files, seed)
+    with progress_bar("running", quiet) as progress:
+        r = run(
+            p,
+            inputs,
+            backend=backend,
+            verify=verify,
+            progress=progress,
+            trace=trace,
+            memory=nbytes,
+            constants=constants,
+        )
+    print_devices(p, r)
+    for name, value in r.outputs.items():
+        found = f", difference from the unsharded run {r.difference[name]:.3g}" if r.difference is not None else ""
+        click.echo(f"output {name}: {value.dtype}{list(value.shape)}{found}")
+    click.echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal; {r.seconds:.3f} s")
+    if any(p.nbytes_spilled):
+        there, found = f"{sum(p.nbytes_spilled):,}", f"{sum(r.nbytes_spilled):,}"
+        click.echo(f"bytes spilled to host memory and back: {there} predicted, {found} counted, equal")
+    if save is not None:
+        with replacing(save) as file:
+            np.savez(file, allow_pickle=False, **r.outputs)
+
+
+def _npz_target(path: Path) -> Path:
+    target = check_target(path, "--save")
+    if path.suffix != ".npz":
+        raise click.UsageError(f"--save: {str(path)!r} does not end in .npz, as files of several arrays do; rename it")
+    return target
+
+
+def _as_planned(p: ShardPlan, graph: Graph) -> tuple[Graph, str | None]:
+    """A model's graph, its operators expanded as those of a plan were; and what shows that the plan is not of it."""
+    try:
+        graph = p.derivation.replay(graph)
+    except ValueError as error:
+        return graph, f"its operators cannot be expanded as the plan's were: {error}"
+    return graph, first_difference(p.graph, graph)
+
+
+def first_difference(planned: Graph, loaded: Graph) -> str | None:
+    """The first thing in which the graph of a plan and that of a model differ, None when they are the same.
+
+    Tensors with the SHA-256 of constants, operators with their attributes, selections and outputs are
+    compared by name; where the constants lie does not matter.
+
+    Examples
+    --------
+    >>> g, h = Graph(), Graph()
+    >>> _ = g.output(g.input("x", (2, 3))), h.output(h.input("x", (2, 4)))
+    >>> first_difference(g, g), first_difference(g, h)
+    (None, "tensor 'x' has shape [2, 3] in the plan, [2, 4] in the model")
+    """
+    ours, theirs = planned.to_dict(), loaded.to_dict()
+    found = [_entries_apart("tensor", *({one["name"]: one for one in d["tensors"]} for d in (ours, theirs)))]
+    for kind, key in (("operator", "node"), ("selection", "select")):
+        found.append(_entries_apart(kind, *({e[key]: e for e in d["order"] if key in e} for d in (ours, theirs))))
+    found.append(
+        _entries_apart("output", *({k: {"tensor": v} for k, v in d["outputs"].items()} for d in (ours, theirs)))
+    )
+    return next((one for one in found if one is not None), None)
+
+
+def _entries_apart(
+    kind: str, ours: Mapping[str, Mapping[str, Any]], theirs: Mapping[str, Mapping[str, Any]]
+) -> str | None:
+    for name in [*ours, *theirs]:
+        if name not in ours or name not in theirs:
+            return f"{kind} {name!r} is only in the {'plan' if name in ours else 'model'}"
+        for key in [*ours[name], *theirs[name]]:
+            one, other = ours[name].get(key), theirs[name].get(key)
+            if key == "path" or one == other:
+                continue
+            if key == "sha256" and one and other:
+                return (
+                    f"constant {name!r} has other values: SHA-256 {one[:12]}… in the plan, {other[:12]}… in the model"
+                )
+            if key == "pieces":
+                return f"{kind} {name!r} selects other cells"
+            return f"{kind} {name!r} has {key} {one} in the plan, {other} in the model"
+    return None
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise click.UsageError(f"there is no file {str(path)!r}")
+    return path
+
+
+@main.command("overlap")
+@click.argument("views")
+@click.option("--table", is_flag=True, help="Print what each view reads of each allocation, as a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print the pairs as JSON.")
+@click.option("--svg", "svg_file", type=click.Path(path_type=Path), help="Write the picture to this file, as SVG.")
+def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | None) -> None:
+    """Say which views share cells, and where.
+
+    VIEWS is for example 'A[27]; A.reshape(3,3,3)[:2,:2,:2]; A[2::5]': declarations of memory, then views; with
+    'B = A[::2]; B' a view has a name.
+    """
+    if table and as_json:
+        raise click.UsageError("--table is text and --json is not; give one of them")
+    found = parse_views(views)
+    if len(found) < 2:
+        raise click.UsageError(
+            f"overlap needs two views or more, {len(found)} given; write for example 'A[27]; A[:9]; A[2::5]'"
+        )
+    names, given = [name for name, _ in found], [view for _, view in found]
+    pairs = [(names[j], names[k], overlap(given[j], given[k])) for k in range(len(found)) for j in range(k)]
+    if svg_file is not None:
+        if not svg_file.absolute().parent.is_dir():
+            raise click.UsageError(f"--svg: there is no directory {str(svg_file.absolute().parent)!r}; make it first")
+        svg_file.write_text(show_views(*given, names=names).svg)
+    if as_json:
+        click.echo(json.dumps([_pair_dict(*pair) for pair in pairs], indent=1))
+        return
+    for a, b, shared in pairs:
+        click.echo(f"{a}  and  {b}:\n  {describe_overlap(shared)}")
+    if table:
+        click.echo(f"\n{origins_table(*given, names=names)}")
+    if len(found) <= MOST_DRAWN:
+        click.echo(f"\n{show_views(*given, names=names, indices=False).text}")
+
+
+def _pair_dict(a: str, b: str, o: Overlap) -> dict[str, Any]:
+    witness = o.witness
+    where = None if witness is None else {"allocation": o.allocations[0].name, **witness._asdict()}
+    return {"a": a, "b": b, "cells": o.size, "witness": where}
+
+
+def describe_overlap(o: Overlap) -> str:
+    """An overlap in words: the witness and the size.
+
+    Examples
+    --------
+    >>> from tapestry_sets import allocate
+    >>> A = allocate((27,), name="A")
+    >>> describe_overlap(overlap(A.reshape(3, 3, 3)[:2, :2, :2], A[2::5]))
+    'aliases at A[12]: cell [1, 1, 0] of the first, [2] of the second; 1 cell shared'
+    """
+    witness = o.witness
+    if witness is None:
+        return "no common cell"
+    name = o.allocations[0].name
+
+    def at(point: tuple[int, ...]) -> str:
+        return "[" + ", ".join(map(str, point)) + "]"
+
+    cells = "1 cell" if o.size == 1 else f"{o.size:,} cells"
+    where = f"cell {at(witness.a)} of the first, {at(witness.b)} of the second"
+    return f"aliases at {name}{at(witness.cell)}: {where}; {cells} shared"

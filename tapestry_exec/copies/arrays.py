@@ -1,0 +1,346 @@
+"""Regions and views copied between NumPy arrays: packing, unpacking, and reading through pieces.
+
+A product of nested stripes is a strided view with one axis for each level of each coordinate, so that these are plain
+strided assignments: no index arrays, except where a view renumbers cells across rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from types import EllipsisType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.copies.strided import (
+    KEPT,
+    Ints,
+    Transfer,
+    between,
+    domain_of,
+    filled,
+    linear_offset,
+    packed,
+    row_major,
+    through,
+    unpacked,
+)
+from tapestry_plan.steps import ALIGNMENT_NBYTES
+from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.regions import Box, Region
+from tapestry_sets.views import Piece
+
+Array = NDArray[Any]
+
+MAX_ITEM_NBYTES = 1 << 20
+"""Runs of cells up to so many bytes are moved as one item; longer ones lose nothing to the loop over them."""
+WORTH_ANOTHER_COPY = 512
+"""Beginning a copy takes about as long as so many turns of a loop."""
+MAX_POINTS = 1 << 20
+"""Points whose coordinates are listed at once where a view is no strided copy."""
+
+
+def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:
+    raw = np.empty(nbytes + ALIGNMENT_NBYTES, np.uint8)
+    skip = -raw.ctypes.data % ALIGNMENT_NBYTES
+    return raw[skip : skip + nbytes]
+
+
+# ------------------------------------------------------------------------------------------ strided regions
+
+
+def pack(array: Array, start: Ints, regions: Sequence[Region]) -> Array:
+    """Gather the cells of regions into one contiguous array, each region row-major.
+
+    Parameters
+    ----------
+    array : contiguous array
+        Holds the box of cells that begins at `start`.
+    start : tuple of int
+    regions : sequence of Region
+        Inside that box, in absolute coordinates.
+
+    Returns
+    -------
+    array of rank 1
+
+    Examples
+    --------
+    >>> from tapestry_sets import Region
+    >>> a = np.arange(12).reshape(3, 4)
+    >>> pack(a, (0, 0), [Region.fromslices_of((3, 4), (slice(1, 3), slice(0, 4, 2)))]).tolist()
+    [4, 6, 8, 10]
+    """
+    copies = strided_copies(packed, array.itemsize, array.shape, start, tuple(regions))
+    payload = np.empty(copies.size, array.dtype)
+    copies.carry(array, payload)
+    return payload
+
+
+def unpack(payload: Array, array: Array, start: Ints, regions: Sequence[Region]) -> None:
+    """Scatter what `pack` gathered from the same regions; ValueError when the sizes differ."""
+    copies = strided_copies(unpacked, array.itemsize, array.shape, start, tuple(regions))
+    if payload.size != copies.size:
+        raise ValueError(f"unpack: the payload has {payload.size} cells, the regions have {copies.size}")
+    copies.carry(payload, array)
+
+
+def copy_region(source: Array, source_start: Ints, target: Array, target_start: Ints, region: Region) -> None:
+    """Copy a region's cells between two contiguous arrays over boxes of the same coordinates."""
+    where = source.shape, source_start, target.shape, target_start, (region,)
+    strided_copies(between, source.itemsize, *where).carry(source, target)
+
+
+class _Views(NamedTuple):
+    """Equal strided views of two arrays, for the constructor of NumPy's arrays; offsets and strides in bytes.
+
+    An item is a cell, or a whole run of cells that lies together on both sides: NumPy moves it at once, where
+    it would begin a loop for each run.
+    """
+
+    item: np.dtype[Any] | None
+    dims: Ints
+    src_offset: int
+    src_strides: Ints
+    dst_offset: int
+    dst_strides: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class StridedCopies:
+    """Transfers as NumPy carries them out."""
+
+    views: tuple[_Views, ...]
+    size: int
+    """Cells in all."""
+
+    def carry(self, source: Array, target: Array) -> None:
+        """Copy between two contiguous arrays; NumPy checks that it stays inside them.
+
+        Raises
+        ------
+        TypeError
+            When their dtypes differ: cells are copied, not converted.
+        """
+        if source.dtype != target.dtype:
+            raise TypeError(f"carry: cells are {source.dtype}, the target's are {target.dtype}; convert them first")
+        for item, dims, src_offset, src_strides, dst_offset, dst_strides in self.views:
+            mine = np.ndarray(dims, item or target.dtype, target, dst_offset, dst_strides)
+            mine[...] = np.ndarray(dims, item or source.dtype, source, src_offset, src_strides)
+
+
+@lru_cache(maxsize=KEPT)
+def strided_copies(form: Callable[..., tuple[Transfer, ...]], itemsize: int, *where: Any) -> StridedCopies:
+    """What a function of `strided` gives for arguments, as copies of items of so many bytes.
+
+    Raises
+    ------
+    ValueError
+        When a transfer has guards: here pieces with guards are cut into transfers without.
+    """
+    transfers = form(*where)
+    guarded = next((t for t in transfers if t.guards), None)
+    if guarded is not None:
+        raise ValueError(f"strided_copies: {guarded} has guards; cut it into transfers without")
+    views = tuple(view for t in transfers for view in _ordered(_in_runs(t, itemsize)))
+    return StridedCopies(views, sum(t.size for t in transfers))
+
+
+def _in_runs(t: Transfer, itemsize: int) -> _Views:
+    """A transfer in bytes; the dimension of which the cells lie together on both sides becomes part of the item."""
+    along = [k for k in range(len(t.dims)) if t.src_strides[k] == t.dst_strides[k] == 1]
+    nbytes = t.dims[along[0]] * itemsize if along else 0
+    item = None
+    kept = list(range(len(t.dims)))
+    if len(kept) > 1 and 0 < nbytes <= MAX_ITEM_NBYTES:
+        item = np.dtype((np.void, nbytes))
+        kept.remove(along[0])
+    return _Views(
+        item,
+        tuple(t.dims[k] for k in kept),
+        t.src_offset * itemsize,
+        tuple(t.src_strides[k] * itemsize for k in kept),
+        t.dst_offset * itemsize,
+        tuple(t.dst_strides[k] * itemsize for k in kept),
+    )
+
+
+def _ordered(views: _Views) -> Iterator[_Views]:
+    """Two copies where NumPy's innermost loop would have two turns only; it goes along the target's least stride."""
+    last = min(range(len(views.dims)), key=lambda k: abs(views.dst_strides[k]), default=None)
+    if last is None or views.dims[last] != 2 or prod(views.dims) < 2 * WORTH_ANOTHER_COPY:
+        yield views
+        return
+    dims, src, dst = (seq[:last] + seq[last + 1 :] for seq in (views.dims, views.src_strides, views.dst_strides))
+    for k in range(2):
+        src_offset = views.src_offset + k * views.src_strides[last]
+        yield _Views(views.item, dims, src_offset, src, views.dst_offset + k * views.dst_strides[last], dst)
+
+
+def fill_cells(transfers: Sequence[Transfer], target: Array, value: float) -> None:
+    for t in transfers:
+        strided_view(target, t.dst_offset, t.dims, t.dst_strides)[...] = value
+
+
+def block_of(array: Array, start: Ints, box: Box) -> Array:
+    """The cells of a box in an array that begins at `start`, as a view; rank 0 stays an array."""
+    if box.shape == array.shape and box.start == start:
+        return array
+    where: list[Any] = [slice(a - s, a - s + n) for a, s, n in zip(box.start, start, box.shape, strict=True)]
+    view: Array = array[(*where, ...)]
+    return view
+
+
+def contiguous(array: Array) -> Array:
+    """The array itself if it is contiguous in row-major order, else a copy that is; rank 0 stays rank 0."""
+    return array if array.flags.c_contiguous else np.array(array, order="C")
+
+
+def slices_of(region: Region, start: Ints) -> tuple[slice | EllipsisType, ...]:
+    """Where a region that is a box, perhaps empty, lies in an array that begins at `start`.
+
+    The ellipsis keeps the one cell of rank 0 an array, which can be written.
+    """
+    spans = region.spans
+    where = (slice(span[0] - s, span[1] - s) for span, s in zip(spans, start, strict=True) if span is not None)
+    return (*where, ...)
+
+
+def strided_view(array: Array, offset: int, dims: Ints, strides: Ints) -> Array:
+    """A view of a contiguous array by offset and strides in elements; NumPy checks that it stays inside."""
+    size = array.itemsize
+    return np.ndarray(dims, array.dtype, array, offset * size, [s * size for s in strides])
+
+
+def read_only(view: Array) -> Array:
+    view = view.view()
+    view.flags.writeable = False
+    return view
+
+
+# ------------------------------------------------------------------------------------- reading through views
+
+
+def read_view(pieces: Sequence[Piece], sources: Sequence[Array], shape: Sequence[int], dtype: str) -> Array:
+    """A view of whole arrays: no copy where one strided view does, else an array of its own.
+
+    Parameters
+    ----------
+    pieces : sequence of Piece
+        They partition the view.
+    sources : sequence of arrays
+        By the pieces' source numbers.
+    shape : sequence of int
+        Of the view.
+    dtype : str
+
+    Returns
+    -------
+    array of that shape
+    """
+    whole = Box.of(tuple(shape))
+    if len(pieces) == 1 and pieces[0].source >= 0 and not pieces[0].guards:
+        source = contiguous(sources[pieces[0].source])
+        linear = linear_offset(pieces[0], Box.of(source.shape))
+        if linear is not None:
+            return read_only(strided_view(source, linear[1], whole.shape, linear[0]))
+    out = np.empty(whole.shape, dtype)
+    for piece in pieces:
+        source = contiguous(sources[piece.source]) if piece.source >= 0 else out
+        read_piece(piece, source, Box.of(source.shape), out, whole.start, Region.full(whole.shape))
+    return out
+
+
+def read_piece(piece: Piece, source: Array, source_box: Box, target: Array, target_start: Ints, region: Region) -> None:
+    """Write the view's cells in `region` for which `piece` holds.
+
+    Parameters
+    ----------
+    piece : Piece
+    source : contiguous array
+        Over `source_box` of the piece's source; not read by a constant piece.
+    source_box : Box
+    target : contiguous array
+        Over the view's coordinates from `target_start`.
+    target_start : tuple of int
+    region : Region
+        In the view's coordinates.
+    """
+    target_box = Box(target_start, target.shape)
+    if piece.fill is not None:
+        fills = filled(piece, target_box, (region,))
+        if fills is not None:
+            fill_cells(fills, target, piece.fill)
+            return
+    else:
+        where = piece, source_box, target_box, (region,)
+        if through(*where) is not None:
+            strided_copies(through, source.itemsize, *where).carry(source, target)
+            return
+    flat_source, flat_target = source.reshape(-1), target.reshape(-1)
+    for at, read in index_pairs(piece, source_box, target_box, (region,)):
+        flat_target[at] = piece.fill if read is None else flat_source[read]
+
+
+def index_pairs(
+    piece: Piece, source_box: Box, target_box: Box, regions: Sequence[Region]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64] | None]]:
+    """The general way to read through a piece: numbers of cells in the target's and in the source's block.
+
+    The cells' coordinates are listed, in bounded chunks, and the chain is evaluated on them. A constant piece reads
+    no cells: None.
+    """
+    strides = np.array(row_major(target_box.shape), np.int64)
+    for region in regions:
+        try:
+            cells, guarded = (region & domain_of(piece, region.shape)).members, False
+        except TooManyPieces:
+            cells, guarded = (region,), True
+        for points in (points for member in cells for points in _point_chunks(member)):
+            if guarded:
+                points = points[_guards_hold(piece, points)]
+            at = (points - np.array(target_box.start, np.int64)) @ strides
+            if piece.source < 0:
+                yield at, None
+                continue
+            read = piece.map.apply_array(points) - np.array(source_box.start, np.int64)
+            yield at, read @ np.array(row_major(source_box.shape), np.int64)
+
+
+def _guards_hold(piece: Piece, points: NDArray[np.int64]) -> NDArray[np.bool_]:
+    hold = np.ones(len(points), bool)
+    for guard in piece.guards:
+        prefix = type(piece.map)(piece.map.steps[: guard.prefix], piece.map.in_rank)
+        at = prefix.apply_array(points)
+        for axis, sett in enumerate(guard.region.setts):
+            low = guard.region.start[axis]
+            high = low + guard.region.shape[axis]
+            inside = (at[:, axis] >= low) & (at[:, axis] < high)
+            members = sett.elements(low, high)
+            place = np.searchsorted(members, at[:, axis])
+            found = members[np.minimum(place, max(len(members) - 1, 0))] == at[:, axis] if len(members) else False
+            hold &= inside & found
+    return hold
+
+
+def _point_chunks(region: Region) -> Iterator[NDArray[np.int64]]:
+    """The region's points, at most about `MAX_POINTS` at a time."""
+    axes = [sett.elements(a, a + n) for sett, a, n in zip(region.setts, region.start, region.shape, strict=True)]
+    yield from _chunks(axes, [])
+
+
+def _chunks(axes: list[NDArray[np.int64]], fixed: list[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+    inner = prod(len(axis) for axis in axes[1:])
+    if len(axes) > 1 and inner > MAX_POINTS:
+        for x in axes[0]:
+            yield from _chunks(axes[1:], [*fixed, np.array([x])])
+        return
+    step = max(1, MAX_POINTS // max(inner, 1))
+    rows = axes[0] if axes else np.zeros(1, np.int64)
+    for k in range(0, len(rows), step):
+        grid = np.meshgrid(*fixed, *([rows[k : k + step]] if axes else []), *axes[1:], indexing="ij")
+        yield np.stack([axis.ravel() for axis in grid], axis=-1) if grid else np.zeros((1, 0), np.int64)

@@ -1,0 +1,416 @@
+"""Strided copies: what a region, or a view's piece, means as nested strides between two contiguous arrays.
+
+Everything here is arithmetic on integers; each backend carries the copies out in its own way. A product of
+nested stripes has one dimension for each level of each axis; clipped last periods are copies of their own. No
+coordinates are listed. What is found is kept, as plans are run many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from tapestry_sets.integers import Run
+from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.regions import AffineMap, Box, Region, Regions
+from tapestry_sets.views import Piece, piece_domain
+
+Ints = tuple[int, ...]
+Linear = tuple[Ints, int]
+"""Coefficients of the view's coordinates and a constant: an element's offset, in elements."""
+
+KEPT = 1 << 14
+"""How many answers each function here remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Which cells of a strided copy are copied: those with ``low <= Σ coefficients·index < high``.
+
+    Parameters
+    ----------
+    coefficients : tuple of int
+        One for each dimension of the copy.
+    low, high : int
+    """
+
+    coefficients: Ints
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One strided copy: ``dst[dst_offset + Σ i·dst_strides] = src[src_offset + Σ i·src_strides]`` for i in `dims`.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Extents of the index, row-major; empty for one cell.
+    src_offset, dst_offset : int
+        In elements, from the beginning of each array.
+    src_strides, dst_strides : tuple of int
+        In elements; they may be 0 (the source's: broadcast) or negative.
+    guards : tuple of Guard
+        Cells for which one of them does not hold are left alone.
+    """
+
+    dims: Ints
+    src_offset: int
+    src_strides: Ints
+    dst_offset: int
+    dst_strides: Ints
+    guards: tuple[Guard, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """How many cells the index has, guarded ones too."""
+        return prod(self.dims)
+
+    def swapped(self) -> Transfer:
+        """The same cells from `dst` to `src`."""
+        return replace(
+            self,
+            src_offset=self.dst_offset,
+            src_strides=self.dst_strides,
+            dst_offset=self.src_offset,
+            dst_strides=self.src_strides,
+        )
+
+    def collapsed(self) -> Transfer:
+        """The same copy in the fewest dimensions: none of extent 1, neighbours merged where both sides are even.
+
+        Examples
+        --------
+        >>> Transfer((2, 1, 3, 4), 0, (24, 7, 4, 1), 5, (12, 7, 4, 1)).collapsed()
+        Transfer(dims=(2, 12), src_offset=0, src_strides=(24, 1), dst_offset=5, dst_strides=(12, 1), guards=())
+        """
+        forms = (self.src_strides, self.dst_strides, *(guard.coefficients for guard in self.guards))
+        kept = _fewest(self.dims, forms)
+        src, dst, *coefficients = zip(*(steps for _, steps in kept), strict=True) if kept else [()] * len(forms)
+        guards = tuple(replace(g, coefficients=c) for g, c in zip(self.guards, coefficients, strict=True))
+        return Transfer(tuple(n for n, _ in kept), self.src_offset, src, self.dst_offset, dst, guards)
+
+
+class Places(NamedTuple):
+    """Where the same cells lie in several arrays: in array k at ``offsets[k] + Σ i·strides[k]`` for i in `dims`.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Extents of the index, row-major; empty for one cell.
+    offsets : tuple of int
+        By array, in elements.
+    strides : tuple of tuple of int
+        By array, then by dimension, in elements.
+    """
+
+    dims: Ints
+    offsets: Ints
+    strides: tuple[Ints, ...]
+
+
+def row_major(shape: Sequence[int]) -> Ints:
+    """Strides, in elements, of a contiguous array of this shape."""
+    strides = [1] * len(shape)
+    for k in range(len(shape) - 2, -1, -1):
+        strides[k] = strides[k + 1] * shape[k + 1]
+    return tuple(strides)
+
+
+# ---------------------------------------------------------------------------------------------------- regions
+
+
+@lru_cache(maxsize=KEPT)
+def packed(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Transfer, ...]:
+    """From an array over a box to a payload of rank 1 that holds the regions one after the other, each row-major.
+
+    Parameters
+    ----------
+    shape, start : tuple of int
+        The box that the contiguous source array holds.
+    regions : tuple of Region
+        Inside the box, in absolute coordinates.
+
+    Returns
+    -------
+    tuple of Transfer
+        Disjoint in the payload; together they write each of its cells.
+
+    Examples
+    --------
+    >>> packed((3, 4), (0, 0), (Region.from_slices((3, 4), (slice(1, 3), slice(0, 4, 2))),))
+    (Transfer(dims=(4,), src_offset=4, src_strides=(2,), dst_offset=0, dst_strides=(1,), guards=()),)
+    """
+    strides = row_major(shape)
+    found: list[Transfer] = []
+    at = 0
+    for region in regions:
+        axes = region.grids()
+        ranks = row_major([sum(run.size for run in runs) for runs in axes])
+        found += [_transfer(runs, _cells(runs, strides, start), _places(runs, ranks, at)) for runs in product(*axes)]
+        at += region.size
+    return tuple(found)
+
+
+@lru_cache(maxsize=KEPT)
+def unpacked(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Transfer, ...]:
+    """From the payload that `packed` fills to the array over the box."""
+    return tuple(transfer.swapped() for transfer in packed(shape, start, regions))
+
+
+@lru_cache(maxsize=KEPT)
+def between(
+    src_shape: Ints, src_start: Ints, dst_shape: Ints, dst_start: Ints, regions: tuple[Region, ...]
+) -> tuple[Transfer, ...]:
+    """From an array over one box to an array over another box of the same coordinates.
+
+    Parameters
+    ----------
+    src_shape, src_start, dst_shape, dst_start : tuple of int
+        The boxes that the contiguous arrays hold.
+    regions : tuple of Region
+        Inside both.
+
+    Examples
+    --------
+    >>> between((6,), (0,), (4,), (2,), (Region.from_bounds((6,), (3,), (5,)),))
+    (Transfer(dims=(2,), src_offset=3, src_strides=(1,), dst_offset=1, dst_strides=(1,), guards=()),)
+    """
+    src, dst = row_major(src_shape), row_major(dst_shape)
+    return tuple(
+        _transfer(runs, _cells(runs, src, src_start), _cells(runs, dst, dst_start))
+        for region in regions
+        for runs in product(*region.grids())
+    )
+
+
+@lru_cache(maxsize=KEPT)
+def together(boxes: tuple[tuple[Ints, Ints], ...], regions: tuple[Region, ...]) -> tuple[Places, ...]:
+    """Where the cells of regions lie in each of several arrays over boxes of the same coordinates.
+
+    Parameters
+    ----------
+    boxes : tuple of (shape, start)
+        What the contiguous arrays hold.
+    regions : tuple of Region
+        Inside all of them.
+
+    Examples
+    --------
+    >>> together((((6,), (0,)), ((4,), (2,))), (Region.from_bounds((6,), (3,), (5,)),))
+    (Places(dims=(2,), offsets=(3, 1), strides=((1,), (1,))),)
+    """
+    strides = [(row_major(shape), start) for shape, start in boxes]
+    return tuple(
+        _merged(
+            tuple(n for run in runs for n, _ in run.levels),
+            [_cells(runs, steps, start) for steps, start in strides],
+        )
+        for region in regions
+        for runs in product(*region.grids())
+    )
+
+
+def _merged(dims: Ints, forms: Sequence[Linear]) -> Places:
+    """Neighbouring dimensions as one, where all arrays are even."""
+    kept = _fewest(dims, [steps for steps, _ in forms])
+    strides = tuple(zip(*(steps for _, steps in kept), strict=True)) if kept else ((),) * len(forms)
+    return Places(tuple(n for n, _ in kept), tuple(offset for _, offset in forms), strides)
+
+
+def _fewest(dims: Ints, forms: Sequence[Ints]) -> list[tuple[int, Ints]]:
+    """Extents with the steps of each form: none of 1, neighbours as one where they are even in all forms."""
+    kept: list[tuple[int, Ints]] = []
+    for n, *steps in zip(dims, *forms, strict=True):
+        if n == 1:
+            continue
+        if kept and kept[-1][1] == tuple(step * n for step in steps):
+            n *= kept.pop()[0]
+        kept.append((n, tuple(steps)))
+    return kept
+
+
+@lru_cache(maxsize=KEPT)
+def outside(shape: Ints, start: Ints, tensor_shape: Ints) -> tuple[Transfer, ...]:
+    """The cells of a box that lie outside the tensor, each once, as fills: the source is one cell, its strides 0.
+
+    Parameters
+    ----------
+    shape, start : tuple of int
+        The box that the contiguous array holds; it may reach outside the tensor, or not touch it.
+    tensor_shape : tuple of int
+
+    Examples
+    --------
+    >>> outside((4,), (-1,), (3,))
+    (Transfer(dims=(), src_offset=0, src_strides=(), dst_offset=0, dst_strides=(), guards=()),)
+    """
+    strides = row_major(shape)
+    found: list[Transfer] = []
+    low, high = [0] * len(shape), list(shape)
+    for axis, (s, n, extent) in enumerate(zip(start, shape, tensor_shape, strict=True)):
+        before = min(max(-s, 0), n)
+        inside = min(max(extent - s, before), n)
+        for a, b in ((0, before), (inside, n)):
+            low[axis], high[axis] = a, b
+            found += _slab(low, high, strides)
+        low[axis], high[axis] = before, inside
+    return tuple(found)
+
+
+def _slab(low: Sequence[int], high: Sequence[int], strides: Ints) -> list[Transfer]:
+    dims = tuple(b - a for a, b in zip(low, high, strict=True))
+    if 0 in dims:
+        return []
+    offset = sum(a * s for a, s in zip(low, strides, strict=True))
+    return [Transfer(dims, 0, (0,) * len(dims), offset, strides).collapsed()]
+
+
+def _transfer(runs: Sequence[Run], src: Linear, dst: Linear) -> Transfer:
+    dims = tuple(n for run in runs for n, _ in run.levels)
+    return Transfer(dims, src[1], src[0], dst[1], dst[0]).collapsed()
+
+
+def _cells(runs: Sequence[Run], strides: Ints, start: Ints) -> Linear:
+    """Where a grid's cells lie in a contiguous array that begins at `start`."""
+    offset = sum((run.first - a) * s for run, a, s in zip(runs, start, strides, strict=True))
+    return tuple(step * s for run, s in zip(runs, strides, strict=True) for _, step in run.levels), offset
+
+
+def _places(runs: Sequence[Run], ranks: Ints, at: int) -> Linear:
+    """The places of a grid's cells in the packed region: consecutive ranks on each axis."""
+    offset = at + sum(run.rank * s for run, s in zip(runs, ranks, strict=True))
+    steps: list[int] = []
+    for run, s in zip(runs, ranks, strict=True):
+        steps += [s * inner for inner in row_major([n for n, _ in run.levels])]
+    return tuple(steps), offset
+
+
+# ------------------------------------------------------------------------------------- reading through views
+
+
+@lru_cache(maxsize=KEPT)
+def domain_of(piece: Piece, shape: Ints) -> Regions:
+    """The cells of a view of this shape that read through a piece."""
+    return piece_domain(piece, Box.of(shape))
+
+
+@lru_cache(maxsize=KEPT)
+def through(piece: Piece, src_box: Box, dst_box: Box, regions: tuple[Region, ...]) -> tuple[Transfer, ...] | None:
+    """From a source's block to a view's block, through one of the view's pieces that is no constant.
+
+    Parameters
+    ----------
+    piece : Piece
+    src_box : Box
+        What the contiguous source array holds, in the source's coordinates.
+    dst_box : Box
+        What the contiguous target array holds, in the view's coordinates.
+    regions : tuple of Region
+        Cells to be written, in the view's coordinates; those for which the piece's guards do not hold are
+        left out.
+
+    Returns
+    -------
+    tuple of Transfer, or None
+        None where the piece is no strided copy: it renumbers cells across rows of the block, or its domain
+        shatters.
+
+    Raises
+    ------
+    ValueError
+        If the piece is a constant: see `filled`.
+    """
+    if piece.source < 0:
+        raise ValueError(f"through: {piece} is a constant and reads no source; its cells are filled(piece, …)")
+    linear = linear_offset(piece, src_box)
+    grids = None if linear is None else _grids_written(piece, regions)
+    if linear is None or grids is None:
+        return None
+    strides = row_major(dst_box.shape)
+    return tuple(_transfer(runs, _read(runs, linear), _cells(runs, strides, dst_box.start)) for runs in grids)
+
+
+@lru_cache(maxsize=KEPT)
+def filled(piece: Piece, dst_box: Box, regions: tuple[Region, ...]) -> tuple[Transfer, ...] | None:
+    """The cells of a view's block that a constant piece fills; the source is one cell, its strides 0.
+
+    None where the piece's domain shatters. The parameters are those of `through`.
+    """
+    grids = _grids_written(piece, regions)
+    if grids is None:
+        return None
+    strides = row_major(dst_box.shape)
+    return tuple(
+        _transfer(runs, ((0,) * sum(len(run.levels) for run in runs), 0), _cells(runs, strides, dst_box.start))
+        for runs in grids
+    )
+
+
+def _grids_written(piece: Piece, regions: Sequence[Region]) -> list[tuple[Run, ...]] | None:
+    """The regions' cells for which a piece holds; None where they are too many grids."""
+    try:
+        return [runs for region in regions for runs in _grids_of(piece, region)]
+    except TooManyPieces:
+        return None
+
+
+def _grids_of(piece: Piece, region: Region) -> Iterator[tuple[Run, ...]]:
+    for member in (region & domain_of(piece, region.shape)).members:
+        yield from product(*member.grids())
+
+
+def _read(runs: Sequence[Run], linear: Linear) -> Linear:
+    """Where a grid of the view's cells reads a source of which each element's offset is linear."""
+    coefficients, offset = linear
+    offset += sum(c * run.first for c, run in zip(coefficients, runs, strict=True))
+    return tuple(c * step for c, run in zip(coefficients, runs, strict=True) for _, step in run.levels), offset
+
+
+@lru_cache(maxsize=KEPT)
+def linear_offset(piece: Piece, box: Box) -> Linear | None:
+    """The source's element offset as one linear form of the view's coordinates, where it is one.
+
+    It is after affine steps, and after a renumbering at the end whose cells lie in the source's block in the
+    order of their numbers. Otherwise None.
+    """
+    rank = piece.map.in_rank
+    rows: list[Ints] = [tuple(int(i == j) for j in range(rank)) for i in range(rank)]
+    offsets = [0] * rank
+    steps = piece.map.steps
+    for k, step in enumerate(steps):
+        if isinstance(step, AffineMap):
+            rows, offsets = _through(step, rows, offsets, rank)
+            continue
+        if k + 1 < len(steps) or not _in_number_order(box, step.to_shape):
+            return None
+        number = _combined(row_major(step.from_shape), rows, offsets, rank)
+        base = sum(a * s for a, s in zip(box.start, row_major(step.to_shape), strict=True))
+        return number[0], number[1] - base
+    strides = row_major(box.shape)
+    total = _combined(strides, rows, offsets, rank)
+    return total[0], total[1] - sum(a * s for a, s in zip(box.start, strides, strict=True))
+
+
+def _through(step: AffineMap, rows: list[Ints], offsets: list[int], rank: int) -> tuple[list[Ints], list[int]]:
+    combined = [_combined(row, rows, offsets, rank) for row in step.matrix]
+    return [row for row, _ in combined], [c + b for (_, c), b in zip(combined, step.offset, strict=True)]
+
+
+def _combined(weights: Sequence[int], rows: Sequence[Ints], offsets: Sequence[int], rank: int) -> Linear:
+    row = tuple(sum(w * r[j] for w, r in zip(weights, rows, strict=True)) for j in range(rank))
+    return row, sum(w * b for w, b in zip(weights, offsets, strict=True))
+
+
+def _in_number_order(box: Box, shape: Sequence[int]) -> bool:
+    """Whether a block of a tensor of this shape is a run of consecutive row-major numbers.
+
+    So it is when, after leading extents of 1, at most one axis is cut and all later ones are whole.
+    """
+    axes = [k for k, n in enumerate(box.shape) if n > 1]
+    return not axes or all(box.shape[k] == shape[k] for k in range(axes[0] + 1, len(shape)))

@@ -1,0 +1,499 @@
+"""The CuPy backend: an arena on each GPU, three lanes of work, and raw kernels that move regions.
+
+Each device of the mesh is a logical one: it has its own arena, its own ring for payloads and its own three streams
+(in, compute, out), and several may share a GPU; others may be arenas of this process. Work is put into streams and
+the host runs ahead. Whatever touches the same bytes in two streams is ordered by events. Buffers and payloads are laid
+out before the first step; what block functions and kernels ask for beside them, as index tables or random words, comes
+from a pool of the backend's own.
+
+Not yet run on a GPU: the whole module runs in the tests on simulated devices, which check the order of all accesses.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from difflib import get_close_matches
+from itertools import permutations
+from threading import Lock, get_ident
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.copies import aligned_bytes, packed, strided_copies
+from tapestry_exec.cuda.device import CupyDevice, HostDevice, clock_of
+from tapestry_exec.cuda.gpus import Gpu, RawKernel, Shared
+from tapestry_exec.cuda.lanes import Lane, Span
+from tapestry_exec.cuda.payloads import Payload, Pinned, cells_of, ring_nbytes
+from tapestry_exec.cuda.recording import Recording, Recordings
+from tapestry_exec.run import BackendUnavailable, OrderingFault, Phase
+from tapestry_plan.ir import Op
+from tapestry_plan.steps import HOST, Fetch, ShardPlan, Spill
+from tapestry_sets.regions import Region
+
+Array = NDArray[Any]
+Ints = tuple[int, ...]
+Regions = Sequence[Region]
+
+
+class NoDevicePath(ValueError):
+    """An operator's block function does not run on a GPU."""
+
+
+class CupyBackend:
+    """Runs plans on GPUs through CuPy.
+
+    Parameters
+    ----------
+    devices : sequence of (int or "cpu"), optional
+        For each device of the mesh the GPU that it lies on, or "cpu" for an arena of this process. By default the
+        devices of the mesh are dealt out to all GPUs in turn.
+    kernels : mapping of str to RawKernel, optional
+        Kernels that compute operators on GPUs, by the operators' names: neither parts of fused operators, which are
+        operators of another name, nor shards on devices of the mesh that are "cpu".
+    fallback : bool
+        Run block functions that need NumPy on the host, with copies there and back; otherwise they are refused.
+    blocking : bool
+        Wait after each step, so that an error is told of the step that made it.
+    capture : bool
+        Record a plan's second run as a graph of the driver, and launch that from then on, without the host's work for
+        each step. Plans that spill, that run blocks on the host, or whose blocks do what no graph holds, are not
+        recorded: `gather` waits for its indices to check them, and CuPy calls neither cuBLAS nor its like while a
+        stream is recorded, so that plans with products of matrices run step by step. Inputs may be others each time,
+        constants must stay, and counts of bytes are those of the run that was recorded.
+        Blocks of one's own must not bring arrays of NumPy to the GPU then (``xp.asarray(table)``): a graph would read
+        them again from memory that is no longer theirs, without an error.
+    cupy : module, optional
+        What stands in for CuPy.
+
+    Raises
+    ------
+    BackendUnavailable
+        When CuPy, its driver or a device is missing; when a plan is run, before its first step.
+
+    Notes
+    -----
+    Not yet run on a GPU.
+    """
+
+    name = "cupy"
+
+    def __init__(
+        self,
+        devices: Sequence[int | Literal["cpu"]] | None = None,
+        *,
+        kernels: Mapping[str, RawKernel] | None = None,
+        fallback: bool = False,
+        blocking: bool = False,
+        capture: bool = False,
+        cupy: Any = None,
+    ) -> None:
+        self._asked = _checked_devices(devices)
+        self.kernels = _checked_kernels(kernels)
+        _check_options(cupy, fallback=fallback, blocking=blocking, capture=capture)
+        self.fallback, self.blocking, self.capture = fallback, blocking, capture
+        self._recordings = Recordings()
+        self._lock, self._runner = Lock(), 0
+        self._given = cupy
+        self._gpus: dict[int, Gpu] = {}
+        self._pinned = Pinned()
+        self._pool: Any = None
+        self._kept: list[CupyDevice | HostDevice] = []
+        self._devices: list[CupyDevice | HostDevice] = []
+        self._stack = ExitStack()
+        self.spans: list[Span] | None = None
+        """Operations in lanes in the order in which they were put there, from `start_clocks` on."""
+        self._roles: dict[Lane, tuple[int, str]] = {}
+        self._clocks: dict[int, tuple[Any, float]] = {}
+        self._shared: Shared | None = None
+        self._peers: set[tuple[int, int]] = set()
+
+    # -- what is there -----------------------------------------------------------------------------------
+
+    @property
+    def cupy(self) -> Any:
+        """The array library, imported when it is needed first."""
+        if self._given is None:
+            self._given = _import_cupy()
+        return self._given
+
+    def gpus_of(self, size: int) -> list[int]:
+        """For each device of a mesh of this size its GPU, or HOST.
+
+        Raises
+        ------
+        BackendUnavailable
+            When there is no driver, no GPU, or not the one asked for.
+        ValueError
+            When devices are given, but not as many as the mesh has.
+        """
+        count = _gpu_count(self.cupy)
+        if self._asked is None:
+            if not count:
+                raise BackendUnavailable("there is no GPU on this machine; run with backend='numpy'")
+            return [device % count for device in range(size)]
+        if len(self._asked) != size:
+            raise ValueError(
+                f"CupyBackend: {len(self._asked)} devices are given, the plan's mesh has {size}; name one for each"
+            )
+        for device, gpu in enumerate(self._asked):
+            if gpu >= count:
+                there = f"GPUs 0 to {count - 1}" if count else "no GPU"
+                raise BackendUnavailable(
+                    f"device {device} of the mesh is to lie on GPU {gpu}; this machine has {there}: give others"
+                )
+        return list(self._asked)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Have the backend for one run: another thread waits until it is over.
+
+        Raises
+        ------
+        RuntimeError
+            When this thread has a run of this backend under way, of which this one is a part.
+        """
+        if self._runner == get_ident():
+            raise RuntimeError(
+                "a run of this CupyBackend is under way, and runs another plan on it, perhaps from its progress "
+                "function; give the other one a CupyBackend of its own"
+            )
+        return self._held()
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        with self._lock:
+            self._runner = get_ident()
+            try:
+                yield
+            finally:
+                self._runner = 0
+
+    def check(self, ops: Mapping[str, Op], runs: Iterable[tuple[Op, int]]) -> None:
+        """Refuse, before the first step, operators that do not run on a GPU, and kernels for unknown operators.
+
+        Parameters
+        ----------
+        ops : mapping of str to Op
+            All that are known.
+        runs : iterable of (operator, device of the mesh)
+
+        Raises
+        ------
+        NoDevicePath
+            Naming the operators.
+        ValueError
+            When a kernel is attached to an operator that there is not.
+        """
+        unknown = sorted(self.kernels.keys() - ops.keys())
+        if unknown:
+            near = get_close_matches(unknown[0], ops, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"CupyBackend: kernels has {unknown[0]!r}, which is no operator's name{hint}")
+        if self.fallback:
+            return
+        on_gpu = [op for op, device in runs if self._asked is None or self._asked[device : device + 1] != [HOST]]
+        without = sorted({op.name for op in on_gpu if op.host_only and op.name not in self.kernels})
+        if without:
+            raise NoDevicePath(
+                f"operators {without} have block functions that need NumPy; attach a kernel to them, or let them run "
+                "on the host with CupyBackend(fallback=True)"
+            )
+
+    # -- the protocol ------------------------------------------------------------------------------------
+
+    def recorded(self, plan: ShardPlan) -> Recording | None:
+        """A plan's recording; without one, its first run is a plain one, its second one is recorded."""
+        if not self.capture or self.fallback or HOST in (self._asked or ()):
+            return None
+        if any(isinstance(step, Spill | Fetch) for step in plan.steps):
+            return None
+        return self._recordings.of(plan)
+
+    def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
+        """Whether a run failed that was being recorded, perhaps since it was; the plan is recorded no more."""
+        return not isinstance(error, OrderingFault) and self._recordings.give_up(plan)
+
+    def remember(self, plan: ShardPlan, result: Any) -> None:
+        """Keep the recording of the run that just ended, with what it took."""
+        self._recordings.keep(plan, result)
+
+    def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int] = ()) -> list[CupyDevice | HostDevice]:
+        """One device for each arena size, in bytes; the largest payload that each sends or gets, in bytes."""
+        wanted, gpus = self._recordings.take_wish(), self.gpus_of(len(nbytes))
+        largest = [*payload_nbytes, *nbytes[len(payload_nbytes) :]]
+        self._prepare(sorted(set(gpus) - {HOST}))
+        before = [*self._kept, *[None] * len(gpus)]
+        needs = list(zip(gpus, nbytes, largest, strict=True))
+        kept = [one if self._is_fit(one, *need) else None for one, need in zip(before, needs, strict=False)]
+        del before
+        self._kept, self._devices = [], []  # what is not used again is free from here on
+        self._check_memory(gpus, nbytes, largest, kept)
+        self._pinned.reserve(self.cupy, max(largest, default=0))
+        self._devices = [self._opened(kept[k], k, *need) for k, need in enumerate(needs)]
+        self.spans = None
+        self._begin(wanted)
+        return self._devices
+
+    def close(self, devices: Sequence[CupyDevice | HostDevice]) -> None:
+        """Take the devices back: their memory is kept for the next run."""
+        try:
+            self._leave()
+            self._recordings.drop()
+            self.synchronize()
+        finally:
+            self._stack.close()
+            if self._shared is not None:
+                self._shared.current.forget()
+        self._kept = list(devices)
+
+    def place(self, array: Array, regions: Regions, tensor: str) -> Payload:
+        """Pack cells of a host array, which are a tensor's, into pinned memory."""
+        recording = self._recordings.now
+        if recording is not None:
+            made = self._pinned.of(recording, sum(region.size for region in regions), array.dtype)
+            recording.place(tensor, array, regions, cells_of(made))
+            return made
+        cells = self._pinned.take(sum(region.size for region in regions), array.dtype)
+        self._touch(cells, True)
+        copies = strided_copies(packed, array.itemsize, array.shape, (0,) * array.ndim, tuple(regions))
+        copies.carry(np.asarray(array, order="C"), cells_of(cells))
+        return cells
+
+    def move(self, payload: Any, src: int, dst: int) -> Any:
+        """Bring a payload to where device `dst` can unpack it."""
+        source, target = self._devices[src], self._devices[dst]
+        if isinstance(target, HostDevice):
+            return payload if isinstance(source, HostDevice) else self._read(payload)
+        if isinstance(source, HostDevice):
+            pinned = self._pinned.take(payload.size, payload.dtype)
+            self._touch(pinned, True)
+            cells_of(pinned)[...] = payload
+            return pinned
+        return payload if source.gpu is target.gpu else target.receive(payload)
+
+    def fetch(self, payload: Any) -> Array:
+        """A packed payload as a host array of its own; of a run that is recorded, to be read after `arrive`."""
+        if self._recordings.now is not None:
+            cells = cells_of(self._to_host(payload))
+            self._recordings.now.fetch(cells)
+            return cells
+        return np.array(cells_of(self._read(payload)) if isinstance(payload, Payload) else payload)
+
+    def synchronize(self) -> None:
+        """Wait until everything in all lanes is done; while a run is recorded nothing is done yet."""
+        if self._recordings.now is None:
+            for lane in self._lanes():
+                lane.stream.synchronize()
+
+    def start_clocks(self) -> None:
+        """Let all lanes note their operations; each device counts from an event of its own, here."""
+        self.spans, self._roles, self._clocks = [], {}, {}
+        for device in self._devices:
+            if isinstance(device, CupyDevice):
+                self._clocks[device.number] = clock_of(device.compute)
+                for lane, kind in zip(device.lanes, ("unpack", "compute", "pack"), strict=True):
+                    lane.spans, self._roles[lane] = self.spans, (device.number, kind)
+
+    def times(self, begin: float) -> list[Phase]:
+        """When the operations in `spans` ran, in seconds since a time of the host's; all of them must be done."""
+        elapsed, found = self.cupy.cuda.get_elapsed_time, []
+        for lane, *events in self.spans or ():
+            device, kind = self._roles[lane]
+            first, at = self._clocks[device]
+            start, stop = (max(elapsed(first, event) / 1e3 + at - begin, 0.0) for event in events)
+            found.append(Phase(kind, device, start, stop - start))
+        return found
+
+    def arrive(self) -> None:
+        """Have what was fetched: run what was recorded."""
+        if self._recordings.now is not None:
+            self._leave()
+            self._recordings.now.end()
+            self._recordings.now.launch()
+
+    # -- its own ------------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        for device in self._devices:
+            if isinstance(device, CupyDevice):
+                device.leave()
+
+    def _lanes(self) -> list[Lane]:
+        return [lane for device in self._devices if isinstance(device, CupyDevice) for lane in device.lanes]
+
+    def _begin(self, is_recorded: bool) -> None:
+        """Take the array library's current device, streams and allocator over, until the devices are closed."""
+        cuda = self.cupy.cuda
+        self._stack.close()
+        before = cuda.Device()
+        self._stack.callback(before.use)  # the last to be undone
+        for gpu in self._gpus.values():
+            with gpu.device:
+                self._stack.callback(_use, gpu.device, cuda.get_current_stream(gpu.number))
+        made = Recording(self.cupy, self._lanes(), list(self._devices)) if is_recorded else None
+        self._stack.enter_context(cuda.using_allocator((self._pool if made is None else made.pool).malloc))
+        if self._shared is not None:
+            self._shared.current.is_recording = is_recorded
+        if made is not None:
+            self._recordings.begin(made)
+
+    def _prepare(self, numbers: Sequence[int]) -> None:
+        """Have kernels on GPUs, a way between each two of them, and memory for what blocks ask for."""
+        for number in numbers:
+            if number not in self._gpus:
+                self._gpus[number] = Gpu(self.cupy, number)
+            self._gpus[number].prepare(self.kernels.values())
+        for one, two in permutations(numbers, 2):
+            if (one, two) not in self._peers:
+                self._peers.add((one, two))
+                _let_reach(self.cupy, self._gpus[one].device, one, two)
+        if self._pool is None:
+            self._pool = self.cupy.cuda.MemoryPool()
+        if self._shared is None:
+            self._shared = Shared(self.cupy, self.kernels, self.blocking)
+
+    def _is_fit(self, before: CupyDevice | HostDevice | None, gpu: int, nbytes: int, payload_nbytes: int) -> bool:
+        """Whether a device of an earlier run can be used again."""
+        if isinstance(before, HostDevice):
+            return gpu == HOST and before.memory.nbytes >= nbytes
+        return before is not None and before.fits(gpu, nbytes, payload_nbytes)
+
+    def _opened(
+        self, before: CupyDevice | HostDevice | None, k: int, gpu: int, nbytes: int, payload_nbytes: int
+    ) -> CupyDevice | HostDevice:
+        assert self._shared is not None, "made when GPUs were prepared"
+        if gpu == HOST:
+            return HostDevice(before.memory if isinstance(before, HostDevice) else aligned_bytes(nbytes))
+        if isinstance(before, CupyDevice):
+            return before.again()
+        return CupyDevice(self._shared, self._gpus[gpu], k, nbytes, payload_nbytes)
+
+    def _check_memory(self, gpus: Sequence[int], nbytes: Sequence[int], largest: Sequence[int], kept: Any) -> None:
+        """Raise before anything is allocated where a GPU has not the memory."""
+        for number in set(gpus) - {HOST}:
+            wanted = 0
+            for k, gpu in enumerate(gpus):
+                if gpu == number and kept[k] is None:
+                    wanted += nbytes[k] + ring_nbytes(largest[k])
+            with self._gpus[number].device:
+                free, total = self.cupy.cuda.runtime.memGetInfo()
+            if wanted > free:
+                raise BackendUnavailable(
+                    f"GPU {number} has {free:,} B free of {total:,} B, the arenas and rings on it need {wanted:,} B; "
+                    "plan for more GPUs, or run with memory= so that buffers spill to the host"
+                )
+
+    def _read(self, payload: Payload) -> Payload:
+        """A payload in pinned memory, which the host is about to read."""
+        here = self._to_host(payload)
+        self._touch(here, False)
+        return here
+
+    def _touch(self, payload: Payload, write: bool) -> None:
+        """Tell a checker, if there is one, that the host reads or writes pinned memory."""
+        told = getattr(self.cupy, "mark_host", None)
+        if told is not None and payload.nbytes:
+            told(payload.address, payload.nbytes, write)
+
+    def _to_host(self, payload: Payload) -> Payload:
+        """A payload in pinned memory, which the host may read."""
+        if payload.gpu == HOST:
+            return payload
+        lane, shared = payload.lane, self._shared
+        assert lane is not None and shared is not None, "a payload on a GPU was packed by a device"
+        size = payload.nbytes // payload.dtype.itemsize
+        recording = self._recordings.now
+        pinned = (
+            self._pinned.take(size, payload.dtype)
+            if recording is None
+            else self._pinned.of(recording, size, payload.dtype)
+        )
+        lane.after(payload.uses.writes)
+        shared.current.enter(self._gpus[payload.gpu], lane)
+        runtime = self.cupy.cuda.runtime
+        runtime.memcpyAsync(
+            pinned.address, payload.address, payload.nbytes, runtime.memcpyDeviceToHost, lane.stream.ptr
+        )
+        mark = lane.mark()
+        payload.uses.read(mark)
+        if recording is None:
+            mark.event.synchronize()
+        return pinned
+
+
+def _let_reach(cupy: Any, device: Any, one: int, two: int) -> None:
+    """Let a GPU reach another one's memory, where the machine can: copies between them go straight then."""
+    runtime = cupy.cuda.runtime
+    if runtime.deviceCanAccessPeer(one, two):
+        with device, suppress(runtime.CUDARuntimeError):  # somebody has done so already
+            runtime.deviceEnablePeerAccess(two)
+
+
+def _use(device: Any, stream: Any) -> None:
+    device.use()
+    stream.use()
+
+
+def _import_cupy() -> Any:
+    # cuBLAS gives the same bits in several streams only with a workspace of this kind; the user's own choice stays.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    try:
+        import cupy
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"backend 'cupy' needs CuPy, which cannot be imported ({error}); install tapestry[cuda13] or "
+            "tapestry[cuda12], or run with backend='numpy'"
+        ) from error
+    return cupy
+
+
+def _gpu_count(cupy: Any) -> int:
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendUnavailable(
+            f"CuPy is there, but no GPU can be used: {error}; install NVIDIA's driver, or run with backend='numpy'"
+        ) from error
+
+
+def _checked_kernels(kernels: Any) -> dict[str, RawKernel]:
+    if kernels is None:
+        return {}
+    if not isinstance(kernels, Mapping):
+        raise TypeError(f"CupyBackend: kernels is {type(kernels).__name__}; it must map operators' names to RawKernels")
+    for name, kernel in kernels.items():
+        if not isinstance(name, str):
+            raise TypeError(f"CupyBackend: kernels has the key {name!r}; keys are operators' names, as 'relu'")
+        if not isinstance(kernel, RawKernel):
+            raise TypeError(f"CupyBackend: kernels[{name!r}] is {type(kernel).__name__}; it must be a RawKernel")
+    return dict(kernels)
+
+
+def _check_options(cupy: Any, **flags: object) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"CupyBackend: {name} is {value!r}; it must be True or False")
+    if flags["blocking"] and flags["capture"]:
+        raise ValueError("CupyBackend: blocking waits after each step, which no graph holds; give capture or blocking")
+    if cupy is not None and not hasattr(cupy, "cuda"):
+        raise TypeError(f"CupyBackend: cupy is {cupy!r}, which has no 'cuda'; give CuPy or what stands in for it")
+
+
+def _checked_devices(devices: Any) -> list[int] | None:
+    if devices is None:
+        return None
+    if isinstance(devices, np.ndarray):
+        devices = devices.tolist()
+    if isinstance(devices, str | bytes) or not isinstance(devices, Sequence):
+        raise TypeError(f"CupyBackend: devices is {devices!r}; give a sequence of GPU numbers and 'cpu'")
+    return [_checked_device(place, device) for place, device in enumerate(devices)]
+
+
+def _checked_device(place: int, device: Any) -> int:
+    if isinstance(device, str) and device == "cpu":
+        return HOST
+    if isinstance(device, bool) or not isinstance(device, int | np.integer) or device < 0:
+        raise ValueError(f"CupyBackend: devices[{place}] is {device!r}; give a GPU's number, from 0, or 'cpu'")
+    return int(device)

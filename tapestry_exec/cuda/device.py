@@ -1,0 +1,517 @@
+"""One device of the mesh on a GPU: its arena, its ring, its three lanes, and the steps on them.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.copies import (
+    Transfer,
+    between,
+    filled,
+    index_pairs,
+    outside,
+    packed,
+    row_major,
+    through,
+    together,
+    unpacked,
+)
+from tapestry_exec.cuda import kernels
+from tapestry_exec.cuda.gpus import Gpu, Shared
+from tapestry_exec.cuda.kernels import Launch
+from tapestry_exec.cuda.lanes import Ground, Lane, Mark, Ring, Uses
+from tapestry_exec.cuda.paths import merging, way_of
+from tapestry_exec.cuda.payloads import Payload, cells_of, ring_nbytes
+from tapestry_exec.cuda.recording import NotRecordable
+from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
+from tapestry_plan.ir import Monoid, Op, Shard, components_of, merged
+from tapestry_plan.steps import HOST, Buffer, aligned
+from tapestry_sets.regions import Box, Region
+from tapestry_sets.views import Piece
+
+Array = NDArray[Any]
+Ints = tuple[int, ...]
+Regions = Sequence[Region]
+
+DIRECT_NBYTES = 64 * 1024
+"""From so many contiguous bytes on, cells are moved as they lie, without being packed first."""
+CLOCK_TRIES = 8
+"""How often a device's clock is compared with the host's."""
+
+
+@dataclass
+class Block:
+    """A buffer in its arena: where its first cell is, who uses it, and the tensor's shape until it is used first."""
+
+    buffer: Buffer
+    address: int
+    uses: Uses
+    fresh: Ints | None
+    dtype: np.dtype[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dtype = np.dtype(self.buffer.dtype)
+
+
+class States:
+    """An array of states on a GPU: its components, by name, each a strided array."""
+
+    def __init__(self, dtype: np.dtype[Any], components: Mapping[str, Any]) -> None:
+        self.dtype, self._components = dtype, components
+
+    def __getitem__(self, name: str) -> Any:
+        return self._components[name]
+
+    @property
+    def shape(self) -> Ints:
+        """Of each component."""
+        shape: Ints = next(iter(self._components.values())).shape
+        return shape
+
+
+class HostDevice(NumpyDevice):
+    """A device of the mesh that is an arena of this process beside GPUs."""
+
+    def unpack(self, payload: Any, buffer: Buffer, regions: Regions) -> None:
+        super().unpack(cells_of(payload) if isinstance(payload, Payload) else payload, buffer, regions)
+
+
+class CupyDevice:
+    """One device of the mesh on a GPU.
+
+    Parameters
+    ----------
+    shared : Shared
+    gpu : Gpu
+    number : int
+        In the mesh.
+    nbytes, payload_nbytes : int
+        Of the arena, and of the largest payload.
+    """
+
+    def __init__(self, shared: Shared, gpu: Gpu, number: int, nbytes: int, payload_nbytes: int) -> None:
+        self.shared, self.gpu, self.number = shared, gpu, number
+        self.nbytes = nbytes
+        cuda = shared.cupy.cuda
+
+        def lane(name: str) -> Lane:
+            return Lane(f"device {number}, {name}", cuda.Stream(non_blocking=True), _event_of(gpu.device, cuda))
+
+        with gpu.device:
+            self._arena = cuda.MemoryPointer(cuda.Memory(max(nbytes, 1)), 0)
+            self._ring_memory = cuda.MemoryPointer(cuda.Memory(ring_nbytes(payload_nbytes)), 0)
+            self.incoming, self.compute, self.out = lane("in"), lane("compute"), lane("out")
+        self.lanes = self.incoming, self.compute, self.out
+        self._ring = Ring(ring_nbytes(payload_nbytes))
+        self._told = getattr(shared.cupy, "mark_block", None)
+        self._blocks: dict[int, Block] = {}
+        self.again()
+
+    def fits(self, gpu: int, nbytes: int, payload_nbytes: int) -> bool:
+        """Whether it can be used again for an arena and payloads of these sizes on that GPU."""
+        return self.gpu.number == gpu and nbytes <= self.nbytes and ring_nbytes(payload_nbytes) <= self._ring.nbytes
+
+    def again(self) -> CupyDevice:
+        """Begin anew on the same memory; nothing may be on its way."""
+        self.peak_nbytes = 0
+        self._ground = Ground()
+        self._ring.restart()
+        for lane in self.lanes:
+            lane.restart()
+        return self
+
+    def leave(self) -> None:
+        """Give up all buffers that are left."""
+        for block in self._blocks.values():
+            self._tell(block, False)
+        self._blocks.clear()
+
+    # -- the protocol ------------------------------------------------------------------------------------
+
+    def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
+        """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
+        stop = buffer.offset + aligned(buffer.nbytes)
+        self.peak_nbytes = max(self.peak_nbytes, stop)
+        uses = Uses(self._ground.take(buffer.offset, stop))
+        made = Block(buffer, self._arena.ptr + buffer.offset, uses, tuple(tensor_shape))
+        self._tell(made, True)
+        self._blocks[buffer.id] = made
+
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer's place back; whoever takes it waits for those who still use it."""
+        block = self._blocks.pop(buffer.id)
+        self._ground.leave(buffer.offset, buffer.offset + aligned(buffer.nbytes), block.uses)
+        self._tell(block, False)
+
+    def pack(self, buffer: Buffer, regions: Regions) -> Payload:
+        """The regions' cells, each region row-major, as one payload; as they lie where that is contiguous."""
+        block, lane = self._ready(buffer, self.out), self.out
+        transfers = packed(buffer.shape, buffer.start, tuple(regions))
+        size, itemsize = sum(t.size for t in transfers), block.dtype.itemsize
+        at = _run_of(transfers, size, "src")
+        if at is not None and size * itemsize >= DIRECT_NBYTES:
+            return Payload(
+                block.address + at * itemsize, size * itemsize, block.dtype, self.gpu.number, block.uses, lane=self.out
+            )
+        slot = self._ring.take(size * itemsize)
+        lane.after([*block.uses.writes, *slot.uses.all])
+        address = self._ring_memory.ptr + slot.offset
+        self._launch(lane, kernels.copies(transfers, itemsize, block.address, address))
+        mark = self._done(lane)
+        block.uses.read(mark)
+        slot.uses.wrote(mark)
+        return Payload(address, size * itemsize, block.dtype, self.gpu.number, slot.uses, lane=self.out)
+
+    def spill(self, buffer: Buffer) -> Payload:
+        """All cells of a buffer, as one payload; also those that nothing wrote."""
+        block, told = self._ready(buffer, self.out), getattr(self.shared.cupy, "mark_moved", None)
+        if told is not None:
+            told(block.address, buffer.nbytes)
+        return self.pack(buffer, (Region.full(buffer.shape, buffer.start),))
+
+    def unpack(self, payload: Any, buffer: Buffer, regions: Regions) -> None:
+        """Write a payload that `pack` made of the same regions."""
+        lane = self.incoming
+        block = self._target(buffer, regions, lane)
+        transfers = unpacked(buffer.shape, buffer.start, tuple(regions))
+        size, itemsize = sum(t.size for t in transfers), block.dtype.itemsize
+        if payload.nbytes != size * itemsize:
+            raise ValueError(f"unpack: the payload has {payload.nbytes:,} B, the regions have {size * itemsize:,} B")
+        at = _run_of(transfers, size, "dst")
+        if payload.gpu == HOST and at is None:
+            payload = self._upload(payload)
+        lane.after([*block.uses.all, *payload.uses.writes])
+        if at is not None:
+            self._memcpy(lane, block.address + at * itemsize, payload)
+        else:
+            self._launch(lane, kernels.copies(transfers, itemsize, payload.address, block.address))
+        mark = self._done(lane)
+        block.uses.wrote(mark)
+        payload.uses.read(mark)
+
+    def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
+        """Copy cells between two buffers of this device."""
+        transfers = between(src.shape, src.start, dst.shape, dst.start, tuple(regions))
+        self._copy(src, self._target(dst, regions, self.compute), transfers)
+
+    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None:
+        """Fill cells of a view's block through one of the view's pieces."""
+        lane, cells = self.compute, tuple(regions)
+        target = self._ready(dst, lane) if piece.guards else self._target(dst, regions, lane)
+        if piece.fill is None:
+            transfers = through(piece, src.box, dst.box, cells)
+        else:
+            transfers = filled(piece, dst.box, cells)
+        if transfers is None:
+            self._by_tables(piece, src, target, cells)
+        elif piece.fill is not None:
+            lane.after(target.uses.all)
+            self._launch(lane, _fills(transfers, target.dtype, piece.fill, target.address))
+            target.uses.wrote(self._done(lane))
+        else:
+            self._copy(src, target, transfers)
+
+    def merge(
+        self,
+        monoid: Monoid,
+        attrs: Mapping[str, Any],
+        parts: Sequence[Buffer],
+        output: Buffer,
+        regions: Regions,
+        fan_in: int | None,
+    ) -> None:
+        """Merge partial results in the order given, and unwrap what comes out."""
+        lane = self.compute
+        read = [self._ready(part, lane) for part in parts]
+        target = self._target(output, regions, lane)
+        lane.after([mark for block in read for mark in block.uses.writes])
+        lane.after(target.uses.all)
+        self._merge(monoid, attrs, read, target, regions, fan_in)
+        mark = self._done(lane)
+        for block in read:
+            block.uses.read(mark)
+        target.uses.wrote(mark)
+
+    def launch(
+        self,
+        op: Op,
+        inputs: Sequence[tuple[Buffer, Box] | None],
+        outputs: Sequence[tuple[Buffer, Box]],
+        shard: Shard,
+        workspace: Buffer | None,
+    ) -> None:
+        """Run an operator's kernel, or its block function, on blocks of this device's buffers."""
+        lane = self.compute
+        read = [None if item is None else self._ready(item[0], lane) for item in inputs]
+        write = [self._ready(item[0], lane) for item in outputs]
+        scratch = None if workspace is None else self._ready(workspace, lane)
+        held = [block for block in read if block is not None]
+        written = write if scratch is None else [*write, scratch]
+        lane.after([mark for block in held for mark in block.uses.writes])
+        lane.after([mark for block in written for mark in block.uses.all])
+        self.shared.current.enter(self.gpu, lane)
+        given = [
+            None if item is None or block is None else self._view(block, item[1])
+            for item, block in zip(inputs, read, strict=True)
+        ]
+        made = [self._view(block, box) for block, (_, box) in zip(write, outputs, strict=True)]
+        room = self.shared.cupy.empty(0, np.uint8) if scratch is None else self._whole(scratch)
+        told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, room)
+        self._run(op, given, made, told)
+        mark = self._done(lane)
+        for block in held:
+            block.uses.read(mark)
+        for block in written:
+            block.uses.wrote(mark)
+
+    # -- its own -----------------------------------------------------------------------------------------
+
+    def _tell(self, block: Block, live: bool) -> None:
+        """Tell a checker, if there is one, which bytes of the arena are a buffer's."""
+        if self._told is not None and block.buffer.nbytes:
+            buffer = block.buffer
+            self._told(block.address, buffer.nbytes, f"{buffer.id} ({buffer.tensor})", live)
+
+    def receive(self, payload: Payload) -> Payload:
+        """Bring a payload from another GPU into this one's ring."""
+        lane, slot = self.incoming, self._ring.take(payload.nbytes)
+        lane.after([*slot.uses.all, *payload.uses.writes])
+        self.shared.current.enter(self.gpu, lane)
+        address = self._ring_memory.ptr + slot.offset
+        self.shared.cupy.cuda.runtime.memcpyPeerAsync(
+            address, self.gpu.number, payload.address, payload.gpu, payload.nbytes, lane.stream.ptr
+        )
+        mark = self._done(lane)
+        slot.uses.wrote(mark)
+        payload.uses.read(mark)
+        return Payload(address, payload.nbytes, payload.dtype, self.gpu.number, slot.uses, lane=self.out)
+
+    def _upload(self, payload: Payload) -> Payload:
+        """Bring a payload from pinned memory into the ring."""
+        lane, slot = self.incoming, self._ring.take(payload.nbytes)
+        lane.after([*slot.uses.all, *payload.uses.writes])
+        address = self._ring_memory.ptr + slot.offset
+        self._memcpy(lane, address, payload)
+        mark = lane.mark()
+        slot.uses.wrote(mark)
+        payload.uses.read(mark)
+        return Payload(address, payload.nbytes, payload.dtype, self.gpu.number, slot.uses, lane=self.out)
+
+    def _memcpy(self, lane: Lane, address: int, payload: Payload) -> None:
+        self.shared.current.enter(self.gpu, lane)
+        runtime = self.shared.cupy.cuda.runtime
+        kind = runtime.memcpyHostToDevice if payload.gpu == HOST else runtime.memcpyDeviceToDevice
+        if payload.nbytes:
+            runtime.memcpyAsync(address, payload.address, payload.nbytes, kind, lane.stream.ptr)
+
+    def _launch(self, lane: Lane, launches: Iterable[Launch]) -> None:
+        self.shared.current.enter(self.gpu, lane)
+        for launch in launches:
+            self.gpu.function(launch.entry)(launch.grid, launch.block, launch.args, shared_mem=launch.shared_nbytes)
+
+    def _done(self, lane: Lane) -> Mark:
+        if self.shared.blocking:
+            lane.stream.synchronize()
+        return lane.mark()
+
+    def _ready(self, buffer: Buffer, lane: Lane) -> Block:
+        """A buffer's block, poisoned and filled outside the tensor if nobody used it yet."""
+        block = self._blocks[buffer.id]
+        if block.fresh is None:
+            return block
+        shape, block.fresh = block.fresh, None
+        lane.after(block.uses.all)
+        self.shared.current.enter(self.gpu, lane)
+        poison = POISON_FLOAT if block.dtype.kind in "fc" else POISON_OTHER
+        if buffer.nbytes:
+            self.shared.cupy.cuda.runtime.memsetAsync(block.address, poison, buffer.nbytes, lane.stream.ptr)
+        if buffer.fill is not None:
+            beside = outside(buffer.shape, buffer.start, shape)
+            self._launch(lane, _fills(beside, block.dtype, buffer.fill, block.address))
+        block.uses.wrote(lane.mark())
+        return block
+
+    def _target(self, buffer: Buffer, regions: Regions, lane: Lane) -> Block:
+        """The block of a buffer whose cells in `regions` are about to be written."""
+        block = self._blocks[buffer.id]
+        if block.fresh is not None and len(regions) == 1 and regions[0].size == prod(buffer.shape):
+            block.fresh = None
+        return self._ready(buffer, lane)
+
+    def _copy(self, src: Buffer, target: Block, transfers: Sequence[Transfer]) -> None:
+        lane, source = self.compute, self._ready(src, self.compute)
+        lane.after([*source.uses.writes, *target.uses.all])
+        self._launch(lane, kernels.copies(transfers, target.dtype.itemsize, source.address, target.address))
+        mark = self._done(lane)
+        source.uses.read(mark)
+        target.uses.wrote(mark)
+
+    def _by_tables(self, piece: Piece, src: Buffer, target: Block, regions: tuple[Region, ...]) -> None:
+        """The general way, for views that are no strided copies: by the numbers of the cells, which are kept."""
+        lane, source = self.compute, target if piece.source < 0 else self._ready(src, self.compute)
+        lane.after([*source.uses.writes, *target.uses.all])
+        self.shared.current.enter(self.gpu, lane)
+        cells, values = self._flat(target), self._flat(source)
+        for at, read in self._numbers(piece, src, target.buffer, regions):
+            cells[at] = piece.fill if read is None else values[read]
+        mark = self._done(lane)
+        source.uses.read(mark)
+        target.uses.wrote(mark)
+
+    def _numbers(self, piece: Piece, src: Buffer, dst: Buffer, regions: tuple[Region, ...]) -> list[tuple[Any, Any]]:
+        """Numbers of cells in the target's and in the source's block, on the GPU."""
+        key = piece, src.box, dst.box, regions
+        found: list[tuple[Any, Any]] | None = self.gpu.table(key)
+        if found is None:
+            if self.shared.current.is_recording:
+                raise NotRecordable("an index table was not kept, and a graph cannot hold how it is brought to the GPU")
+            array = self.shared.cupy.asarray
+            found = [
+                (array(at), None if read is None else array(read))
+                for at, read in index_pairs(piece, src.box, dst.box, regions)
+            ]
+            # Other lanes may use it later, without an event to wait for.
+            self.compute.stream.synchronize()
+            self.gpu.keep_table(key, found, sum(a.nbytes for pair in found for a in pair if a is not None))
+        return found
+
+    def _merge(
+        self,
+        monoid: Monoid,
+        attrs: Mapping[str, Any],
+        parts: Sequence[Block],
+        target: Block,
+        regions: Regions,
+        fan_in: int | None,
+    ) -> None:
+        self.shared.current.enter(self.gpu, self.compute)
+        cupy, blocks = self.shared.cupy, (target, *parts)
+        out, *whole = (self._whole(block) for block in blocks)
+        function = merging(monoid, [block.dtype for block in blocks], len(parts), fan_in)
+        for dims, offsets, strides in together(tuple((b.buffer.shape, b.buffer.start) for b in blocks), tuple(regions)):
+            if function is not None:
+                addresses = (b.address + at * b.dtype.itemsize for b, at in zip(blocks, offsets, strict=True))
+                places = list(zip(addresses, strides, strict=True))
+                self._launch(self.compute, kernels.merges(function, target.dtype.name, dims, places, fan_in))
+                continue
+            states = [
+                tuple(_strided(cupy, component, dims, at, steps) for component in components_of(array))
+                for array, at, steps in zip(whole, offsets[1:], strides[1:], strict=True)
+            ]
+            made = monoid.unwrap(cupy, merged(monoid, cupy, states, fan_in), attrs)
+            _strided(cupy, out, dims, offsets[0], strides[0])[...] = made
+
+    def _run(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+        kernel = self.shared.kernels.get(op.name)
+        asked = None if kernel is None else kernel.asked(inputs, outputs, shard)
+        if kernel is not None and asked is not None:
+            grid, block, args, shared_nbytes = asked
+            launched = self.gpu.function(kernel.entry, kernel.source, kernel.options)
+            launched(grid, block, args, shared_mem=shared_nbytes)
+        elif op.host_only:
+            self._run_on_host(op, inputs, outputs, shard)
+        else:
+            way = None if op.work is None else way_of(op.work(shard), inputs, outputs)
+            if way is None:
+                op.block(self.shared.cupy, inputs, outputs, shard)
+            else:
+                way(self.shared.cupy, partial(self._launch, self.compute))
+
+    def _run_on_host(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+        read = [None if x is None else self._on_host(x) for x in inputs]
+        made = [self._on_host(out) for out in outputs]
+        room = np.empty(shard.workspace.nbytes, np.uint8)
+        told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, room)
+        op.block(np, read, made, told)
+        for out, array in zip(outputs, made, strict=True):
+            for component, values in zip(components_of(out), components_of(array), strict=True):
+                component[...] = self.shared.cupy.asarray(np.ascontiguousarray(values))
+
+    def _on_host(self, array: Any) -> Array:
+        """A copy in host memory; of states a structured array."""
+        get = self.shared.cupy.asnumpy
+        if not isinstance(array, States):
+            found: Array = get(array)
+            return found
+        made = np.empty(array.shape, array.dtype)
+        for name in array.dtype.names or ():
+            made[name] = get(array[name])
+        return made
+
+    def _array(self, block: Block, offset: int, dtype: np.dtype[Any], shape: Ints, steps: Ints) -> Any:
+        """An array in the arena from `offset` bytes behind the block's first; steps in bytes."""
+        pointer = self._arena + (block.buffer.offset + offset)
+        return self.shared.cupy.ndarray(shape, dtype, pointer, steps)
+
+    def _view(self, block: Block, box: Box) -> Any:
+        """The cells of a box of a block."""
+        size, strides = block.dtype.itemsize, row_major(block.buffer.shape)
+        at = sum((a - b) * s for a, b, s in zip(box.start, block.buffer.start, strides, strict=True))
+        return self._cells(block, at * size, box.shape, tuple(s * size for s in strides))
+
+    def _cells(self, block: Block, offset: int, shape: Ints, steps: Ints) -> Any:
+        fields = block.dtype.fields
+        if fields is None:
+            return self._array(block, offset, block.dtype, shape, steps)
+        parts = {name: self._array(block, offset + at, dtype, shape, steps) for name, (dtype, at, *_) in fields.items()}
+        return States(block.dtype, parts)
+
+    def _whole(self, block: Block) -> Any:
+        return self._view(block, block.buffer.box)
+
+    def _flat(self, block: Block) -> Any:
+        return self._array(block, 0, block.dtype, (prod(block.buffer.shape),), (block.dtype.itemsize,))
+
+
+# ---------------------------------------------------------------------------------------------------- arithmetic
+
+
+def _run_of(transfers: Sequence[Transfer], size: int, side: Literal["src", "dst"]) -> int | None:
+    """Where the array's cells begin if all of a payload's cells lie there one behind the other, else None."""
+    if len(transfers) != 1 or transfers[0].guards:
+        return None
+    t = transfers[0].collapsed()
+    strides, offset = (t.src_strides, t.src_offset) if side == "src" else (t.dst_strides, t.dst_offset)
+    return offset if not t.dims or (len(t.dims) == 1 and strides == (1,) and t.dims[0] == size) else None
+
+
+def _fills(transfers: Sequence[Transfer], dtype: np.dtype[Any], value: float, dst: int) -> Sequence[Launch]:
+    return kernels.fills(transfers, np.array(value, dtype).tobytes(), dst)
+
+
+def _strided(cupy: Any, array: Any, dims: Ints, offset: int, strides: Ints) -> Any:
+    """A view of a contiguous array, or of one of an array of states' components, by offset and strides in cells."""
+    step = array.strides[-1] if array.ndim else array.dtype.itemsize
+    return cupy.ndarray(dims, array.dtype, array.data + offset * step, tuple(s * step for s in strides))
+
+
+def _event_of(device: Any, cuda: Any) -> Callable[[bool], Any]:
+    def made(timed: bool) -> Any:
+        with device:
+            return cuda.Event(disable_timing=not timed)
+
+    return made
+
+
+def clock_of(lane: Lane) -> tuple[Any, float]:
+    """An event in an idle lane and the host's time of it: of several the one that is bounded the closest."""
+    found = []
+    for _ in range(CLOCK_TRIES):
+        before = perf_counter()
+        event = lane.time()
+        event.synchronize()
+        after = perf_counter()
+        found.append((after - before, (before + after) / 2, event))
+    _, at, event = min(found, key=lambda one: one[0])
+    return event, at

@@ -1,0 +1,184 @@
+"""GPUs as the backend sees them: what is current on them, and the raw kernels that are compiled for each.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tapestry_exec.cuda import kernels
+from tapestry_exec.cuda.lanes import Lane
+from tapestry_plan.ir import Shard
+
+Ints = tuple[int, ...]
+Asked = tuple[Ints, Ints, tuple[Any, ...], int]
+"""Grid, block, arguments and bytes of shared memory."""
+
+MAX_TABLE_NBYTES = 256 * 1024 * 1024
+"""Index tables of views that are no strided copies are kept on a GPU up to so many bytes."""
+
+
+class KernelError(ValueError):
+    """A raw kernel does not compile."""
+
+
+@dataclass(frozen=True)
+class RawKernel:
+    """A raw kernel that computes an operator's shards in the place of its block function.
+
+    Parameters
+    ----------
+    source : str
+        CUDA C++.
+    entry : str
+        Name of the kernel, declared ``extern "C" __global__``.
+    launch : callable
+        ``(inputs, outputs, shard) -> (grid, block, args)``, with bytes of shared memory as a fourth item if it needs
+        some, or None, where this kernel does not apply and the block function runs. Inputs and outputs are the device
+        arrays of the blocks, perhaps strided; args may hold device arrays, which reach the kernel as pointers to their
+        first cells, and NumPy scalars.
+    options : sequence of str
+        For the compiler.
+
+    Notes
+    -----
+    Not yet run on a GPU.
+    """
+
+    source: str
+    entry: str
+    launch: Callable[[Sequence[Any], Sequence[Any], Shard], tuple[Any, ...] | None]
+    options: tuple[str, ...] = ("-std=c++17",)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str) or not isinstance(self.entry, str) or not callable(self.launch):
+            raise TypeError(
+                "RawKernel: source and entry must be text and launch a function of (inputs, outputs, shard); "
+                f"they are {type(self.source).__name__}, {type(self.entry).__name__}, {type(self.launch).__name__}"
+            )
+        if isinstance(self.options, str) or not all(isinstance(option, str) for option in self.options):
+            raise TypeError(f"RawKernel: options is {self.options!r}; give a sequence of texts, as ('-std=c++17',)")
+        object.__setattr__(self, "options", tuple(self.options))
+
+    def asked(self, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> Asked | None:
+        """What `launch` wants for a shard.
+
+        Raises
+        ------
+        ValueError
+            When it is not (grid, block, args) or (grid, block, args, bytes of shared memory).
+        """
+        found: Any = self.launch(inputs, outputs, shard)
+        if found is None:
+            return None
+        if not isinstance(found, tuple) or len(found) not in (3, 4) or not isinstance(found[2], tuple):
+            raise ValueError(
+                f"the launch function of kernel {self.entry!r} returned {found!r}; it must be a tuple "
+                "(grid, block, args), with bytes of shared memory as a fourth item if it needs some, or None"
+            )
+        grid, block, args, *shared = found
+        return grid, block, args, int(shared[0]) if shared else 0
+
+
+class Gpu:
+    """One GPU and the kernels that are compiled for it."""
+
+    def __init__(self, cupy: Any, number: int) -> None:
+        self.number, self._cupy = number, cupy
+        self.device = cupy.cuda.Device(number)
+        self._modules: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._functions: dict[tuple[str, str, tuple[str, ...]], Any] = {}
+        self._tables: dict[Any, Any] = {}
+        self._tables_nbytes = 0
+
+    def prepare(self, attached: Iterable[RawKernel]) -> None:
+        """Compile what is not compiled yet.
+
+        Raises
+        ------
+        KernelError
+            With the compiler's log, which names the line.
+        """
+        self._module(kernels.SOURCE, kernels.OPTIONS, "tapestry's kernels")
+        for kernel in attached:
+            self._module(kernel.source, kernel.options, f"the kernel {kernel.entry!r}")
+            self.function(kernel.entry, kernel.source, kernel.options)
+
+    def function(self, entry: str, source: str = kernels.SOURCE, options: tuple[str, ...] = kernels.OPTIONS) -> Any:
+        """A kernel that can be launched."""
+        found = self._functions.get((entry, source, options))
+        if found is None:
+            try:
+                with self.device:
+                    found = self._module(source, options, entry).get_function(entry)
+            except (AttributeError, KeyError, ValueError, RuntimeError) as error:
+                raise KernelError(
+                    f'there is no kernel {entry!r} in its source: {error}; declare it extern "C" __global__'
+                ) from error
+            self._functions[entry, source, options] = found
+        return found
+
+    def table(self, key: Any) -> Any:
+        """An index table that was kept, or None."""
+        return self._tables.get(key)
+
+    def keep_table(self, key: Any, table: Any, nbytes: int) -> None:
+        """Keep an index table for all devices of the mesh on this GPU, while there is room."""
+        if self._tables_nbytes + nbytes <= MAX_TABLE_NBYTES:
+            self._tables[key] = table
+            self._tables_nbytes += nbytes
+
+    def _module(self, source: str, options: tuple[str, ...], what: str) -> Any:
+        key = source, options
+        if key not in self._modules:
+            with self.device:
+                module = self._cupy.RawModule(code=source, options=options)
+                try:
+                    module.compile()
+                except self._cupy.cuda.compiler.CompileException as error:
+                    raise KernelError(f"{what} does not compile for GPU {self.number}: {error}") from error
+            self._modules[key] = module
+        return self._modules[key]
+
+
+class Current:
+    """The GPU and the lane that the array library's calls go to, so that they are not set again and again."""
+
+    def __init__(self) -> None:
+        self._at: tuple[int, Lane] | None = None
+        self.is_recording = False
+        """Whether what is put into lanes becomes a graph of the driver."""
+
+    def enter(self, gpu: Gpu, lane: Lane) -> None:
+        """Make a GPU and a lane's stream the current ones."""
+        if self._at != (gpu.number, lane):
+            gpu.device.use()
+            lane.stream.use()
+            self._at = gpu.number, lane
+
+    def forget(self) -> None:
+        """Others may have set something else."""
+        self._at = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the devices of a backend share.
+
+    Parameters
+    ----------
+    cupy : module
+    kernels : mapping of str to RawKernel
+        Attached kernels, by the operators' names.
+    blocking : bool
+        Wait after each operation.
+    current : Current
+    """
+
+    cupy: Any
+    kernels: Mapping[str, RawKernel]
+    blocking: bool
+    current: Current = field(default_factory=Current)

@@ -1,0 +1,91 @@
+"""Packed cells on their way between devices and the host, and the pinned memory that they go through.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.cuda.lanes import Lane, Ring, Uses
+from tapestry_exec.cuda.recording import Recording
+from tapestry_plan.steps import HOST, aligned
+
+Array = NDArray[Any]
+
+RING_NBYTES = 32 * 1024 * 1024
+"""A ring for payloads holds so much at least, if what is ever moved is not less."""
+
+
+@dataclass
+class Payload:
+    """Packed cells on their way: where they lie, and who uses the memory.
+
+    Parameters
+    ----------
+    address, nbytes : int
+    dtype : dtype
+    gpu : int
+        The GPU's number, or HOST for pinned memory.
+    uses : Uses
+    cells : array, optional
+        Of a payload in host memory, the cells.
+    lane : Lane, optional
+        In which the GPU that it lies on sends.
+    """
+
+    address: int
+    nbytes: int
+    dtype: np.dtype[Any]
+    gpu: int
+    uses: Uses
+    cells: Array | None = None
+    lane: Lane | None = None
+
+
+class Pinned:
+    """A ring of pinned memory, through which cells go between host and GPUs."""
+
+    def __init__(self) -> None:
+        self._ring = Ring(0)
+        self._bytes: Array = np.empty(0, np.uint8)
+        self._memory: Any = None
+
+    def reserve(self, cupy: Any, payload_nbytes: int) -> None:
+        """Have room for payloads of so many bytes; nothing may be on its way."""
+        wanted = ring_nbytes(payload_nbytes)
+        self._ring.restart()
+        if wanted <= self._ring.nbytes:
+            return
+        self._memory = cupy.cuda.alloc_pinned_memory(wanted)
+        self._bytes = np.frombuffer(self._memory, np.uint8, wanted)
+        self._ring = Ring(wanted)
+
+    def take(self, size: int, dtype: np.dtype[Any]) -> Payload:
+        """Room for so many cells that nobody uses any more."""
+        nbytes = size * dtype.itemsize
+        slot = self._ring.take(nbytes)
+        for mark in slot.uses.all:
+            mark.event.synchronize()
+        cells = self._bytes[slot.offset : slot.offset + nbytes].view(dtype)
+        return Payload(self._memory.ptr + slot.offset, nbytes, dtype, HOST, slot.uses, cells)
+
+    def of(self, recording: Recording, size: int, dtype: np.dtype[Any]) -> Payload:
+        """Room that belongs to a recording."""
+        address, cells = recording.pinned(size, dtype)
+        return Payload(address, cells.nbytes, dtype, HOST, Uses(), cells)
+
+
+def ring_nbytes(payload_nbytes: int) -> int:
+    """Bytes of a ring for payloads of at most so many bytes: two fit, and more of small ones."""
+    largest = aligned(max(payload_nbytes, 1))
+    return max(2 * largest, min(RING_NBYTES, 16 * largest))
+
+
+def cells_of(payload: Payload) -> Array:
+    assert payload.cells is not None, "a payload in pinned memory has its cells"
+    return payload.cells

@@ -1,0 +1,175 @@
+"""A run of a plan as one graph of the driver: recorded once, then launched as a whole for other inputs.
+
+All streams of all devices are captured while a plan's steps are issued. Placed inputs and fetched outputs go through
+pinned memory of the recording's own, so that another run writes the one, launches the graph and reads the other.
+
+Not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.copies import packed, strided_copies
+from tapestry_exec.cuda.lanes import Lane
+from tapestry_plan.steps import ShardPlan
+from tapestry_sets.regions import Region
+
+Array = NDArray[Any]
+
+
+class Placed(NamedTuple):
+    """Cells of a host array that a graph reads from pinned memory."""
+
+    tensor: str
+    regions: tuple[Region, ...]
+    cells: Array
+
+
+class NotRecordable(RuntimeError):
+    """A run does what no graph of the driver holds; its steps are issued one by one then."""
+
+
+class Recording:
+    """One plan's run as a graph.
+
+    Parameters
+    ----------
+    cupy : module
+    lanes : sequence of Lane
+        All streams that work is put into. The first one begins and ends the capture.
+    keep : object
+        What must live as long as the graph: the devices, whose memory it names.
+    """
+
+    def __init__(self, cupy: Any, lanes: Sequence[Lane], keep: Any) -> None:
+        self._cuda, self._lanes, self._kept = cupy.cuda, list(lanes), [keep]
+        self._placed: list[Placed] = []
+        self._fetched: list[Array] = []
+        self._graph: Any = None
+        self.pool = cupy.cuda.MemoryPool()
+        self.result: Any = None
+        """What the run that was recorded took, as its interpreter counted it."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the graph is made."""
+        return self._graph is not None
+
+    @property
+    def origin(self) -> Lane:
+        """The lane whose stream began the capture."""
+        return self._lanes[0]
+
+    def begin(self) -> None:
+        """Capture what is put into any of the lanes from here on."""
+        self.origin.stream.begin_capture()
+        start = self.origin.mark()
+        for lane in self._lanes[1:]:
+            lane.after([start])
+
+    def pinned(self, size: int, dtype: np.dtype[Any]) -> tuple[int, Array]:
+        """Address and cells of pinned memory that belongs to the graph."""
+        nbytes = size * dtype.itemsize
+        memory = self._cuda.alloc_pinned_memory(max(nbytes, 1))
+        self._kept.append(memory)
+        return memory.ptr, np.frombuffer(memory, np.uint8, nbytes).view(dtype)
+
+    def place(self, tensor: str, array: Array, regions: Sequence[Region], cells: Array) -> None:
+        """Note what a run writes into `cells`, of an input or a constant, before it launches the graph."""
+        placed = Placed(tensor, tuple(regions), cells)
+        self._placed.append(placed)
+        _write(placed, array)
+
+    def fetch(self, cells: Array) -> None:
+        """Note cells that the graph writes for the host."""
+        self._fetched.append(cells)
+
+    def end(self) -> None:
+        """Join all lanes and make the graph."""
+        self.origin.after([lane.mark() for lane in self._lanes[1:]])
+        self._graph = self.origin.stream.end_capture()
+
+    def abandon(self) -> None:
+        """End the capture of a run that failed: nothing else may be asked of streams whose capture has failed."""
+        with suppress(Exception):  # the driver has given the capture up already
+            self.origin.stream.end_capture()
+
+    def launch(self, host: Mapping[str, Array] | None = None) -> list[Array]:
+        """Run the graph, for other inputs if they are given; what was fetched, in order, until the next launch."""
+        if host is not None:
+            for placed in self._placed:
+                _write(placed, host[placed.tensor])
+        self._graph.launch(self.origin.stream)
+        self.origin.stream.synchronize()
+        return self._fetched
+
+
+class Recordings:
+    """Which plans have a graph, which of them get one in their next run, and the run that is being recorded.
+
+    A plan's first run is a plain one, so that kernels are compiled and tables are there; its second one is recorded.
+    """
+
+    def __init__(self) -> None:
+        self.now: Recording | None = None
+        """Of the run that is being recorded."""
+        self._of: dict[int, Recording | None] = {}
+        self._never: set[int] = set()
+        self._is_wanted = self._was_tried = False
+
+    def of(self, plan: ShardPlan) -> Recording | None:
+        """A plan's recording, None if it is not there yet."""
+        self._is_wanted = self._was_tried = False
+        key = id(plan)
+        if key in self._never:
+            return None
+        if key not in self._of:
+            self._of[key] = None
+            finalize(plan, self._of.pop, key, None)
+            return None
+        self._is_wanted = self._of[key] is None
+        return self._of[key]
+
+    def take_wish(self) -> bool:
+        """Whether the run that begins is to be recorded; asked once."""
+        wanted, self._is_wanted = self._is_wanted, False
+        return wanted
+
+    def begin(self, recording: Recording) -> None:
+        """Record from here on."""
+        self.now, self._was_tried = recording, True
+        recording.begin()
+
+    def keep(self, plan: ShardPlan, result: Any) -> None:
+        """The run that was recorded, if one was, has ended well."""
+        if self.now is not None:
+            self.now.result = result
+            self._of[id(plan)] = self.now
+        self.now, self._was_tried = None, False
+
+    def drop(self) -> None:
+        """Give up what is not whole."""
+        if self.now is not None and not self.now.is_whole:
+            self.now.abandon()
+            self.now = None
+
+    def give_up(self, plan: ShardPlan) -> bool:
+        """Never record a plan again whose run failed while it was recorded; whether that was so."""
+        if not self._was_tried:
+            return False
+        self.now, self._was_tried = None, False
+        self._never.add(id(plan))
+        finalize(plan, self._never.discard, id(plan))
+        return True
+
+
+def _write(placed: Placed, array: Array) -> None:
+    copies = strided_copies(packed, array.itemsize, array.shape, (0,) * array.ndim, placed.regions)
+    copies.carry(np.asarray(array, order="C"), placed.cells)

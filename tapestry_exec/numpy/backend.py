@@ -1,0 +1,237 @@
+"""The NumPy backend: every device of the mesh is an arena of bytes in this process.
+
+How regions and views are copied between its arrays is told in `copies`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.copies import (
+    Ints,
+    aligned_bytes,
+    between,
+    block_of,
+    fill_cells,
+    outside,
+    pack,
+    read_only,
+    read_piece,
+    slices_of,
+    strided_copies,
+    strided_view,
+    unpack,
+)
+from tapestry_exec.run import Phase
+from tapestry_plan.ir import Monoid, Op, Shard, components_of, merged
+from tapestry_plan.steps import Buffer, ShardPlan, aligned
+from tapestry_sets.regions import Box, Region
+from tapestry_sets.views import Piece
+
+Array = NDArray[Any]
+
+POISON_FLOAT = 0xFF  # all bits set is a NaN in every IEEE format
+POISON_OTHER = 0xA5
+
+
+class NumpyBackend:
+    """Devices of a mesh as arenas in this process.
+
+    Arenas that are closed are kept for the next run on the same object: memory that was touched before is
+    faster. A run that begins before another one ended gets arenas of its own.
+    """
+
+    name = "numpy"
+
+    def __init__(self) -> None:
+        self._closed: list[list[NDArray[np.uint8]]] = []
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep others away while a run is on: nobody needs to."""
+        return nullcontext()
+
+    def check(self, ops: Mapping[str, Op], runs: Iterable[tuple[Op, int]]) -> None:
+        """Refuse, before the first step, operators that do not run here; all do."""
+
+    def recorded(self, plan: ShardPlan) -> None:
+        """A run that is kept to be run again at once: none."""
+
+    def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
+        """Whether a run that failed was being recorded: none is."""
+        return False
+
+    def remember(self, plan: ShardPlan, result: Any) -> None:
+        """Keep a run to run it again at once: nothing is kept."""
+
+    spans: None = None
+    """No work is put into lanes: it is done when the host goes on."""
+
+    def start_clocks(self) -> None:
+        """Times are the host's."""
+
+    def times(self, begin: float) -> list[Phase]:
+        """Times are the host's."""
+        return []
+
+    def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int] = ()) -> list[NumpyDevice]:
+        """One device for each arena size, in bytes; payloads need no room beside them."""
+        try:
+            kept = self._closed.pop()
+        except IndexError:
+            kept = []
+        kept += [np.empty(0, np.uint8)] * (len(nbytes) - len(kept))
+        arenas = [arena if arena.nbytes >= n else aligned_bytes(n) for arena, n in zip(kept, nbytes, strict=False)]
+        return [NumpyDevice(arena) for arena in arenas]
+
+    def close(self, devices: Sequence[NumpyDevice]) -> None:
+        """Take the devices' arenas back."""
+        self._closed = [[device.memory for device in devices]]
+
+    def place(self, array: Array, regions: Sequence[Region], tensor: str) -> Array:
+        """Pack cells of a host array for a device; a view of it where they are contiguous there."""
+        if len(regions) == 1 and regions[0].is_box:
+            cells = array[slices_of(regions[0], (0,) * array.ndim)]
+            if cells.flags.c_contiguous:
+                return cells.reshape(-1)
+        return pack(array, (0,) * array.ndim, regions)
+
+    def move(self, payload: Array, src: int, dst: int) -> Array:
+        """Hand a packed payload from device `src` to device `dst`."""
+        return payload
+
+    def fetch(self, payload: Array) -> Array:
+        """A packed payload as a host array."""
+        return payload
+
+    def synchronize(self) -> None:
+        """Wait until everything launched is done; here everything is."""
+
+    def arrive(self) -> None:
+        """Have what was fetched; here it is there."""
+
+
+class NumpyDevice:
+    """One device: an arena of bytes, and the buffers that lie in it.
+
+    The device reaches its own arena only. Cells come and go as packed payloads.
+
+    Parameters
+    ----------
+    memory : array of uint8
+        The arena.
+    """
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self.memory = memory
+        self.peak_nbytes = 0
+        self._arrays: dict[int, Array] = {}
+        self._fresh: dict[int, tuple[int, ...]] = {}
+
+    def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
+        """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
+        taken = aligned(buffer.nbytes)
+        self.peak_nbytes = max(self.peak_nbytes, buffer.offset + taken)
+        self._arrays[buffer.id] = np.ndarray(buffer.shape, buffer.dtype, self.memory, buffer.offset)
+        # Poisoned just before the first use, unless that writes every cell.
+        self._fresh[buffer.id] = tuple(tensor_shape)
+
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer's place back."""
+        del self._arrays[buffer.id]
+        self._fresh.pop(buffer.id, None)
+
+    def _array(self, buffer: Buffer) -> Array:
+        array = self._arrays[buffer.id]
+        tensor_shape = self._fresh.pop(buffer.id, None)
+        if tensor_shape is not None:
+            poison = POISON_FLOAT if array.dtype.kind in "fc" else POISON_OTHER
+            self.memory[buffer.offset : buffer.offset + buffer.nbytes].fill(poison)
+            if buffer.fill is not None:
+                fill_cells(outside(buffer.shape, buffer.start, tensor_shape), array, buffer.fill)
+        return array
+
+    def _target(self, buffer: Buffer, regions: Sequence[Region]) -> Array:
+        """The array of a buffer whose cells in `regions` are about to be written."""
+        if buffer.id in self._fresh and len(regions) == 1 and regions[0].size == self._arrays[buffer.id].size:
+            del self._fresh[buffer.id]
+        return self._array(buffer)
+
+    def pack(self, buffer: Buffer, regions: Sequence[Region]) -> Array:
+        """The regions' cells, each region row-major, as one contiguous payload."""
+        return pack(self._array(buffer), buffer.start, regions)
+
+    def spill(self, buffer: Buffer) -> Array:
+        """All cells of a buffer, as one payload; also those that nothing wrote."""
+        return self.pack(buffer, (Region.full(buffer.shape, buffer.start),))
+
+    def unpack(self, payload: Array, buffer: Buffer, regions: Sequence[Region]) -> None:
+        """Write a payload that `pack` made of the same regions."""
+        unpack(payload, self._target(buffer, regions), buffer.start, regions)
+
+    def copy(self, src: Buffer, dst: Buffer, regions: Sequence[Region]) -> None:
+        """Copy cells between two buffers of this device."""
+        source, target = self._array(src), self._target(dst, regions)
+        where = src.shape, src.start, dst.shape, dst.start, tuple(regions)
+        strided_copies(between, source.itemsize, *where).carry(source, target)
+
+    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Sequence[Region]) -> None:
+        """Fill cells of a view's block through one of the view's pieces."""
+        target = self._array(dst) if piece.guards else self._target(dst, regions)
+        source = target if src.id == dst.id else self._array(src)
+        for region in regions:
+            read_piece(piece, source, src.box, target, dst.start, region)
+
+    def merge(
+        self,
+        monoid: Monoid,
+        attrs: Mapping[str, Any],
+        parts: Sequence[Buffer],
+        output: Buffer,
+        regions: Sequence[Region],
+        fan_in: int | None,
+    ) -> None:
+        """Merge partial results in the order given, and unwrap what comes out."""
+        target = self._target(output, regions)
+        if monoid.is_plain and (fan_in is None or len(parts) <= 2):
+            self._merge_in_place(getattr(np, monoid.ufunc), parts, target, output.start, regions)
+            return
+        states = [components_of(self.pack(part, regions)) for part in parts]
+        merged_cells = monoid.unwrap(np, merged(monoid, np, states, fan_in), attrs)
+        unpack(np.ascontiguousarray(merged_cells, target.dtype), target, output.start, regions)
+
+    def _merge_in_place(
+        self, ufunc: Any, parts: Sequence[Buffer], target: Array, start: Ints, regions: Sequence[Region]
+    ) -> None:
+        first, *others = parts
+        where = first.shape, first.start, target.shape, start, tuple(regions)
+        strided_copies(between, target.itemsize, *where).carry(self._array(first), target)
+        for region in regions:
+            for part in others:
+                source = self._array(part)
+                for t in between(part.shape, part.start, target.shape, start, (region,)):
+                    mine = strided_view(target, t.dst_offset, t.dims, t.dst_strides)
+                    theirs = strided_view(source, t.src_offset, t.dims, t.src_strides)
+                    ufunc(mine, theirs, out=mine)
+
+    def launch(
+        self,
+        op: Op,
+        inputs: Sequence[tuple[Buffer, Box] | None],
+        outputs: Sequence[tuple[Buffer, Box]],
+        shard: Shard,
+        workspace: Buffer | None,
+    ) -> None:
+        """Run an operator's block function on blocks of this device's buffers."""
+        read = [None if item is None else read_only(self._block(*item)) for item in inputs]
+        write = [self._block(*item) for item in outputs]
+        scratch = np.empty(0, np.uint8) if workspace is None else self._array(workspace)
+        told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, scratch)
+        op.block(np, read, write, told)
+
+    def _block(self, buffer: Buffer, box: Box) -> Array:
+        return block_of(self._array(buffer), buffer.start, box)

@@ -1,0 +1,140 @@
+"""What a backend is, and the table of those that can be named.
+
+A backend opens devices and carries packed payloads between them; a device does what steps say, in its own arena. The
+table names modules, so that a backend and the libraries behind it are loaded when they are asked for first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Any, Protocol, TypeVar
+
+from numpy.typing import NDArray
+
+from tapestry_exec.run.trace import Phase
+from tapestry_plan.ir import Monoid, Op, Shard
+from tapestry_plan.steps import Buffer, ShardPlan
+from tapestry_sets.regions import Box, Region
+from tapestry_sets.views import Piece
+
+Array = NDArray[Any]
+Payload = Any
+
+BACKENDS = {
+    "numpy": ("tapestry_exec.numpy", "NumpyBackend"),
+    "cupy": ("tapestry_exec.cuda", "CupyBackend"),
+    "simulated": ("tapestry_exec.simulated", "SimulatedBackend"),
+}
+"""Backends by name: the wing that has each, and its class there."""
+BESIDE = dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda")
+"""What else the package's root shows of a wing that it does not load by itself."""
+
+
+class BackendUnavailable(RuntimeError):
+    """A backend cannot run here: a package, a driver or a device is missing."""
+
+
+class OrderingFault(RuntimeError):
+    """An operation that some order allowed by the program does too early, or on memory that it must not touch."""
+
+
+class Recorded(Protocol):
+    """A run that a backend has recorded as a whole, to be launched again."""
+
+    result: Any
+
+    def launch(self, host: Mapping[str, Array]) -> Any: ...
+
+
+class DeviceMemory(Protocol):
+    """One device: its arena, and what can be done in it. It reaches no other device's memory."""
+
+    peak_nbytes: int
+
+    def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None: ...
+    def free(self, buffer: Buffer) -> None: ...
+    def pack(self, buffer: Buffer, regions: Sequence[Region]) -> Payload: ...
+    def spill(self, buffer: Buffer) -> Payload: ...
+    def unpack(self, payload: Payload, buffer: Buffer, regions: Sequence[Region]) -> None: ...
+    def copy(self, src: Buffer, dst: Buffer, regions: Sequence[Region]) -> None: ...
+    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Sequence[Region]) -> None: ...
+    def merge(
+        self,
+        monoid: Monoid,
+        attrs: Mapping[str, Any],
+        parts: Sequence[Buffer],
+        output: Buffer,
+        regions: Sequence[Region],
+        fan_in: int | None,
+    ) -> None: ...
+    def launch(
+        self,
+        op: Op,
+        inputs: Sequence[tuple[Buffer, Box] | None],
+        outputs: Sequence[tuple[Buffer, Box]],
+        shard: Shard,
+        workspace: Buffer | None,
+    ) -> None: ...
+
+
+Device = TypeVar("Device", bound=DeviceMemory)
+
+
+class Backend(Protocol[Device]):
+    """Where plans run: opens devices, carries packed payloads between them, and takes the devices back.
+
+    What `fetch` gives belongs to the caller for as long as it likes: buffers that are spilled are kept so, and come
+    back through `place` and `unpack`, each as one region that is a whole buffer of any dtype that a plan has.
+    """
+
+    name: str
+
+    def alone(self) -> AbstractContextManager[None]: ...
+    def check(self, ops: Mapping[str, Op], runs: Iterable[tuple[Op, int]]) -> None: ...
+    def recorded(self, plan: ShardPlan) -> Recorded | None: ...
+    def remember(self, plan: ShardPlan, result: Any) -> None: ...
+    def forget(self, plan: ShardPlan, error: BaseException | None) -> bool: ...
+    def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int]) -> Sequence[Device]: ...
+    def close(self, devices: Sequence[Device]) -> None: ...
+    def place(self, array: Array, regions: Sequence[Region], tensor: str) -> Payload: ...
+    def move(self, payload: Payload, src: int, dst: int) -> Payload: ...
+    def fetch(self, payload: Payload) -> Array: ...
+    def synchronize(self) -> None: ...
+    def arrive(self) -> None: ...
+
+    @property
+    def spans(self) -> Sequence[Any] | None:
+        """What was put into the queues of devices that work ahead of the host, else None: its times are right."""
+
+    def start_clocks(self) -> None: ...
+    def times(self, begin: float) -> Sequence[Phase]: ...
+
+
+def backend_named(name: str) -> Backend[Any]:
+    """Return a new backend of a name in `BACKENDS`; its wing is loaded here.
+
+    Raises
+    ------
+    ValueError
+        If no backend has this name.
+    """
+    if name not in BACKENDS:
+        raise ValueError(f"run: there is no backend {name!r}; known are {sorted(BACKENDS)}")
+    backend: Backend[Any] = load_from_wing(BACKENDS[name][1])()
+    return backend
+
+
+def load_from_wing(name: str) -> Any:
+    """Return what a backend's wing has under this name.
+
+    Raises
+    ------
+    AttributeError
+        If no backend's wing is listed with it.
+    """
+    wings = {**BESIDE, **{made: wing for wing, made in BACKENDS.values()}}
+    if name not in wings:
+        raise AttributeError(f"module 'tapestry_exec' has no attribute {name!r}")
+    return getattr(import_module(wings[name]), name)

@@ -1,0 +1,310 @@
+"""The unsharded run: the same block functions on whole tensors, and the comparison of two results."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.copies import block_of, contiguous, read_view
+from tapestry_plan.ir import Graph, Shard, Stored, components_of
+from tapestry_plan.onnx import read_constant
+from tapestry_sets.regions import Box
+
+Array = NDArray[Any]
+
+DIFFERENCE_BOUND = {
+    "float16": 1e-2,
+    "float32": 1e-4,
+    "float64": 1e-10,
+    "complex64": 1e-4,
+    "complex128": 1e-10,
+}
+"""Largest max|difference| / max|reference| that rounding is held to explain; 0 for all other dtypes."""
+
+
+def evaluate(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    constants: Mapping[str, Any] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> dict[str, Array]:
+    """Run a graph unsharded.
+
+    Parameters
+    ----------
+    graph : Graph
+    inputs : mapping of str to array
+        Every input, with its exact shape and dtype.
+    constants : mapping of str to array, optional
+        Values of constants that the graph names but does not carry.
+    outputs : sequence of str, optional
+        Tensors to give, by name; the graph's outputs by default.
+
+    Returns
+    -------
+    dict of str to array
+
+    Raises
+    ------
+    TypeError
+        When the graph is no Graph, or inputs or constants are no mappings.
+    ValueError
+        For inputs or constants that are missing, unknown or do not fit, and unknown outputs.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> g = Graph()
+    >>> x = g.input("x", (2, 3))
+    >>> _ = g.output((x + x).T, "y")
+    >>> evaluate(g, {"x": np.arange(6, dtype=np.float32).reshape(2, 3)})["y"].tolist()
+    [[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]]
+    """
+    if not isinstance(graph, Graph):
+        raise TypeError(f"evaluate: graph is {type(graph).__name__}; it must be a Graph")
+    wanted = dict(graph.outputs) if outputs is None else {name: graph.tensor(name).name for name in outputs}
+    return _evaluated(graph, inputs, constants, wanted, lambda array: 0.0)[0]
+
+
+def evaluate_with_scale(
+    graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Array], float]:
+    """What `evaluate` returns, and the largest finite magnitude of all floating numbers on the way."""
+    return _evaluated(graph, inputs, constants, dict(graph.outputs), _largest)
+
+
+def _evaluated(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    constants: Mapping[str, Any] | None,
+    wanted: Mapping[str, str],
+    size: Callable[[Array], float],
+) -> tuple[dict[str, Array], float]:
+    """The wanted tensors, and the largest size of any on the way."""
+    values = dict(bind(graph, inputs, constants))
+    largest = max(map(size, values.values()), default=0.0)
+    order = graph.order()
+    last = {s: k for k, node in enumerate(order) for name in node.inputs for s in graph.source(name).stored}
+    kept = {s for name in wanted.values() for s in graph.source(name).stored}
+    for k, node in enumerate(order):
+        made = _run_node(graph, node.name, values)
+        largest = max(largest, *map(size, made.values()))
+        values.update(made)
+        for name in [name for name in values if last.get(name, k) <= k and name not in kept]:
+            del values[name]
+    return {label: np.array(_read(graph, name, values)) for label, name in wanted.items()}, largest
+
+
+def _largest(array: Array) -> float:
+    """The largest finite magnitude of floating numbers, 0 of others."""
+    if array.dtype.kind != "f" or not array.size:
+        return 0.0
+    ends = float(array.max()), float(array.min())
+    if np.isfinite(ends).all():
+        return max(abs(ends[0]), abs(ends[1]))
+    finite = array[np.isfinite(array)]
+    return float(np.abs(finite).max(initial=0))
+
+
+def _read(graph: Graph, name: str, values: Mapping[str, Array]) -> Array:
+    source = graph.source(name)
+    if source.direct:
+        return values[source.stored[0]]
+    return read_view(source.pieces, [values[s] for s in source.stored], source.shape, source.dtype)
+
+
+def _run_node(graph: Graph, name: str, values: Mapping[str, Array]) -> dict[str, Array]:
+    node, signature = graph.nodes[name], graph.signature(name)
+    op, index = graph.ops[node.op], signature.index
+    boxes = tuple(signature.input_box(k, index) for k in range(len(node.inputs)))
+    blocks = [
+        None if box is None else _block(_read(graph, tensor, values), box, signature.inputs[k].pad)
+        for k, (tensor, box) in enumerate(zip(node.inputs, boxes, strict=True))
+    ]
+    dtypes = graph.written_dtypes(name)
+    made = {out: np.empty(graph.stored[out].shape, dtype) for out, dtype in zip(node.outputs, dtypes, strict=True)}
+    whole = tuple(Box.of(array.shape) for array in made.values())
+    shard = Shard(index, signature, node.attrs, boxes, whole, None)
+    scratch = np.empty(op.workspace(shard, graph.stored[node.outputs[0]].itemsize), np.uint8)
+    op.block(np, blocks, list(made.values()), replace(shard, workspace=scratch))
+    if op.has_states and op.monoid is not None:
+        ((out, states),) = made.items()
+        return {out: op.monoid.unwrap(np, components_of(states), node.attrs).astype(graph.stored[out].dtype)}
+    return made
+
+
+def _block(array: Array, box: Box, pad: float | None) -> Array:
+    """The cells of a box of a whole tensor; the operand's padding where the box reaches outside."""
+    tensor = Box.of(array.shape)
+    zeros = (0,) * array.ndim
+    if tensor.contains(box):
+        return block_of(array, zeros, box)
+    out = np.full(box.shape, pad, array.dtype)
+    inside = tensor.intersect(box)
+    if inside is not None:
+        block_of(out, box.start, inside)[...] = block_of(array, zeros, inside)
+    return out
+
+
+# ------------------------------------------------------------------------------------ inputs and constants
+
+
+def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] | None = None) -> dict[str, Array]:
+    """The arrays of a graph's inputs and constants, checked and contiguous, by name.
+
+    Raises
+    ------
+    TypeError
+        When inputs or constants are no mappings, or one of them is an array in a device's memory.
+    ValueError
+        Naming the input or constant that is missing, unknown, or of another shape, dtype or content.
+    """
+    for what, arrays in (("inputs", inputs), ("constants", constants)):
+        if not isinstance(arrays, Mapping) and (arrays is not None or what == "inputs"):
+            raise TypeError(f"{what} is {type(arrays).__name__}; it must map names to arrays: {{'name': array, …}}")
+    declared = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == "input"}
+    unknown = sorted(set(inputs) - declared.keys())
+    if unknown:
+        raise ValueError(f"inputs: the graph has no input {unknown[0]!r}; its inputs are {sorted(declared)}")
+    given = dict(constants or {})
+    fixed = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == "constant"}
+    unknown = sorted(set(given) - fixed.keys())
+    if unknown:
+        raise ValueError(f"constants: the graph has no constant {unknown[0]!r}; it has {len(fixed)} others")
+    out = {}
+    for name, tensor in declared.items():
+        if name not in inputs:
+            raise ValueError(f"inputs: {name!r} is missing; give an array of {tensor.dtype}, shape {tensor.shape}")
+        out[name] = _fitting(inputs[name], tensor, "input")
+    out.update({name: _constant(tensor, given) for name, tensor in fixed.items()})
+    return out
+
+
+def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:
+    """Raise ValueError for the first input with a value that is no finite number, naming value and place.
+
+    Memory that nothing wrote holds NaN. Where inputs hold such values too a comparison could not tell them from a
+    cell that no copy reached.
+    """
+    for name, tensor in graph.stored.items():
+        if tensor.kind != "input" or host[name].dtype.kind not in "fc":
+            continue
+        finite = np.isfinite(host[name])
+        if not finite.all():
+            first = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), finite.shape))
+            raise ValueError(
+                f"input {name!r} has {finite.size - int(finite.sum())} values that are not finite, the first is "
+                f"{host[name][first]} at {first}; a comparison with the unsharded run needs finite numbers: give "
+                "such, or run without verify"
+            )
+
+
+def _fitting(value: Any, tensor: Stored, what: str) -> Array:
+    try:
+        array = np.asarray(value)
+        if array.dtype == object and hasattr(value, "__cuda_array_interface__"):
+            raise TypeError("it has __cuda_array_interface__ and no other")
+    except TypeError as error:
+        raise TypeError(
+            f"{what} {tensor.name!r} is a {type(value).__module__}.{type(value).__qualname__} that is not in host "
+            f"memory ({error}); give a NumPy array: cupy.asnumpy(x) of a CuPy array, x.cpu() of a PyTorch tensor"
+        ) from error
+    if array.shape != tensor.shape:
+        raise ValueError(f"{what} {tensor.name!r} has shape {array.shape}; shape {tensor.shape} is needed")
+    if array.dtype != np.dtype(tensor.dtype):
+        raise ValueError(
+            f"{what} {tensor.name!r} has dtype {array.dtype}; {tensor.dtype} is needed: "
+            f"convert it with .astype({tensor.dtype!r})"
+        )
+    return contiguous(array)
+
+
+def _constant(tensor: Stored, given: Mapping[str, Any]) -> Array:
+    if tensor.name in given:
+        array = _fitting(given[tensor.name], tensor, "constant")
+    elif tensor.data is not None:
+        array = _fitting(tensor.data, tensor, "constant")
+    elif tensor.path:
+        array = _fitting(_from_file(tensor), tensor, "constant")
+    else:
+        raise ValueError(
+            f"constant {tensor.name!r} is named but not carried by the plan; give constants={{{tensor.name!r}: …}}"
+        )
+    # Values that came with the graph are the graph; only values from elsewhere can be others.
+    if tensor.sha256 is not None and array is not tensor.data:
+        found = hashlib.sha256(array.data).hexdigest()
+        if found != tensor.sha256:
+            raise ValueError(
+                f"constant {tensor.name!r} has other values than the plan was made for: its SHA-256 is "
+                f"{found[:12]}…, the plan's {tensor.sha256[:12]}…; give the constants of that model"
+            )
+    return array
+
+
+def _from_file(tensor: Stored) -> Any:
+    """A constant from where its path says: an array file, or ``model.onnx#initializer``."""
+    assert tensor.path is not None, "the caller has seen one"
+    file, _, initializer = tensor.path.partition("#")
+    if not Path(file).is_file():
+        raise ValueError(
+            f"constant {tensor.name!r}: its file {file!r} does not exist; give constants={{{tensor.name!r}: …}}"
+        )
+    return read_constant(tensor.path) if initializer else read_array(file)
+
+
+def read_array(file: str | Path) -> Array:
+    """The array in a ``.npy`` file.
+
+    Raises
+    ------
+    OSError
+        When there is no such file.
+    ValueError
+        When the file is of another kind, holds objects, or is damaged.
+    """
+    with open(file, "rb") as stored:
+        if stored.read(6) != b"\x93NUMPY":
+            raise ValueError(f"{file} is no .npy file; write the array with numpy.save")
+    try:
+        array: Array = np.load(file, allow_pickle=False)
+    except Exception as error:  # NumPy reads the header as Python text, and raises whatever that raises
+        if "allow_pickle" in str(error):
+            raise ValueError(f"{file} holds Python objects; save an array of numbers or booleans") from None
+        raise ValueError(f"{file} is damaged or truncated: {error}; write the array again") from None
+    return array
+
+
+# -------------------------------------------------------------------------------------------- comparison
+
+
+def difference(found: Array, reference: Array) -> float:
+    """How far two results of one shape are apart: max|difference| / max|reference|.
+
+    Integers and booleans differ by 0 or infinity. So do NaNs and infinities, which must be in the same places.
+
+    Examples
+    --------
+    >>> difference(np.array([1.0, 2.5]), np.array([1.0, 2.0]))
+    0.25
+    >>> difference(np.array([1, 2]), np.array([1, 3]))
+    inf
+    """
+    if found.shape != reference.shape or found.dtype != reference.dtype:
+        return float("inf")
+    if found.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(found, reference) else float("inf")
+    finite = np.isfinite(reference)
+    if not np.array_equal(found[~finite], reference[~finite], equal_nan=True) or not np.isfinite(found[finite]).all():
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    wide = np.result_type(found.dtype, np.float64)
+    apart = float(np.abs(found[finite].astype(wide) - reference[finite]).max())
+    largest = float(np.abs(reference[finite]).max())
+    return apart / largest if largest else (0.0 if apart == 0 else float("inf"))

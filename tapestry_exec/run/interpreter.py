@@ -1,0 +1,659 @@
+"""The interpreter of plans: one loop over the steps, on any backend, counting what is moved and held."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any, assert_never
+from weakref import WeakValueDictionary, finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_exec.copies import pack, read_view, unpack
+from tapestry_exec.run.backends import BACKENDS, Backend, DeviceMemory, Recorded, backend_named
+from tapestry_exec.run.check import checked, describe
+from tapestry_exec.run.evaluate import DIFFERENCE_BOUND, bind, check_finite, difference, evaluate_with_scale
+from tapestry_exec.run.trace import Event, Phase, check_target, on_devices, write_trace
+from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
+from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step, spilled
+from tapestry_sets.regions import Box, Region
+
+Array = NDArray[Any]
+Progress = Callable[[int, int, str], None]
+
+REGIONS_NAMED = 8
+"""How many regions of a step that failed are listed."""
+
+
+class TransferMismatch(RuntimeError):
+    """A run moved or held another number of bytes than its plan predicted."""
+
+
+class StepFailed(RuntimeError):
+    """A step of a plan raised an error; nothing of the run is returned."""
+
+
+class ResultMismatch(RuntimeError):
+    """A sharded run and the unsharded run differ by more than rounding."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run gave, and what it took; every number was counted, none is taken from the plan.
+
+    Of a plan that was recorded as a graph of the driver, and launched as a whole, the counts are those of the run that
+    was recorded.
+
+    Parameters
+    ----------
+    outputs : dict of str to array
+        The graph's outputs.
+    nbytes_by_link : dict of (source device, target device) to int
+        Bytes handed to the transport.
+    nbytes_received, nbytes_placed : tuple of int
+        By device: bytes from other devices, and bytes of inputs and constants from the host.
+    peak_nbytes : tuple of int
+        By device: the arena's high-water mark.
+    flop : tuple of float
+        By device: operations declared for the index points that were computed.
+    seconds : float
+        From the first step to the last.
+    timeline : list of Event
+    difference : dict of str to float, optional
+        With `verify`: max|difference| / max|reference| of each output.
+    nbytes_spilled : tuple of int
+        By device: bytes to host memory for want of room, and back; zeros where everything fits.
+    """
+
+    outputs: dict[str, Array] = field(repr=False)
+    nbytes_by_link: dict[tuple[int, int], int] = field(repr=False)
+    nbytes_received: tuple[int, ...]
+    nbytes_placed: tuple[int, ...]
+    peak_nbytes: tuple[int, ...]
+    flop: tuple[float, ...]
+    seconds: float
+    timeline: list[Event] = field(repr=False)
+    difference: dict[str, float] | None = None
+    nbytes_spilled: tuple[int, ...] = ()
+
+    @property
+    def nbytes_moved(self) -> int:
+        """Bytes between devices, once for each receiving device."""
+        return sum(self.nbytes_received)
+
+    @property
+    def seconds_placing(self) -> float:
+        """Seconds before the first step that works on inputs and constants where they were placed."""
+        return next((event.start for event in self.timeline if event.kind not in ("alloc", "place")), self.seconds)
+
+    @property
+    def seconds_by_kind(self) -> dict[str, float]:
+        """Seconds of the steps by kind; copies between devices as pack, move and unpack.
+
+        Where devices work ahead of the host, these are seconds of launching the work, and of the work itself where the
+        run was traced. Of a plan that was launched as a whole there are none.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, Mesh, plan
+        >>> g = Graph()
+        >>> x = g.input("x", (6,))
+        >>> _ = g.output(g.op("add", x, x.flip(0), name="a"), "y")
+        >>> r = run(plan(g, Mesh(2), fix={"a": {"i0": 2}}), {"x": np.ones(6, np.float32)})
+        >>> sorted(r.seconds_by_kind)
+        ['alloc', 'compute', 'copy', 'free', 'place']
+        """
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for event in self.timeline:
+            rest = event.seconds
+            for phase in event.phases:
+                seconds[phase.kind] += phase.seconds
+                rest -= phase.seconds
+            seconds[event.kind] += rest
+        return dict(seconds)
+
+
+def run(
+    shard_plan: ShardPlan,
+    inputs: Mapping[str, Any],
+    *,
+    backend: str | Backend[Any] = "numpy",
+    verify: bool = False,
+    progress: Progress | None = None,
+    trace: str | Path | None = None,
+    memory: int | None = None,
+    constants: Mapping[str, Any] | None = None,
+    ops: Mapping[str, Op] | None = None,
+) -> Run:
+    """Run a plan.
+
+    Parameters
+    ----------
+    shard_plan : ShardPlan
+    inputs : mapping of str to array
+        Every input of the graph, with its exact shape and dtype.
+    backend : str or Backend
+        An object, or a name: then the arenas are kept for further runs of this plan, as long as it lives.
+    verify : bool
+        Also run the graph unsharded and compare: integers and booleans exactly, floats within
+        `DIFFERENCE_BOUND` of max|difference| / max|reference|. Inputs must be finite then; constants need not.
+    progress : callable, optional
+        Called with (steps done, steps in all, operator) after each operator's shard. What it raises ends the
+        run.
+    trace : path, optional
+        Write the timeline there as a Chrome trace, with the devices' own times where they work ahead of the host.
+    memory : int, optional
+        Bytes that a device's arena may have. Where the plan needs more, ``spilled(shard_plan, memory)`` runs in its
+        place: buffers wait in host memory while they are idle, and `Run.nbytes_spilled` says what that moved.
+    constants : mapping of str to array, optional
+        Values of constants that the plan names but does not carry.
+    ops : mapping of str to Op, optional
+        Operators, by name, that replace or add to those of the plan's graph.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    TypeError
+        For an argument of another type than it must have.
+    InvalidPlan
+        When the plan's steps do not hold together (see `check_plan`); nothing has run then.
+    ValueError
+        For missing, unknown or unfit inputs and constants, an unknown backend, a trace that cannot be written,
+        or less memory than one step needs (`InfeasiblePlan`); nothing has run then.
+    StepFailed
+        When a step raises, as block functions may; names step, operator, shard, devices and regions. Ctrl-C is
+        no failure: KeyboardInterrupt comes through, devices are closed, and no trace is written.
+    TransferMismatch
+        When bytes counted differ from bytes predicted.
+    ResultMismatch
+        With `verify`, when an output differs from the unsharded run's.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> g = Graph()
+    >>> _ = g.output(g.input("x", (6,)) + g.input("y", (6,)), "z")
+    >>> r = run(plan(g, Mesh(2)), {"x": np.ones(6, np.float32), "y": np.arange(6, dtype=np.float32)}, verify=True)
+    >>> r.outputs["z"].tolist(), r.nbytes_moved, r.difference
+    ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
+    """
+    _check_arguments(shard_plan, backend, progress, memory, ops, verify)
+    engine = _backend(backend, shard_plan)
+    shards = checked(shard_plan)
+    host = bind(shard_plan.graph, inputs, constants)
+    if verify:
+        check_finite(shard_plan.graph, host)
+    if memory is not None:
+        shard_plan = _fitted(shard_plan, int(memory))
+        shards = checked(shard_plan)
+    capacity, payloads = _room(shard_plan)
+    if trace is not None:
+        check_target(trace, "trace")
+    known = {**shard_plan.graph.ops, **(ops or {})}
+
+    def interpret(devices: Sequence[DeviceMemory]) -> Run:
+        return _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
+
+    with engine.alone():
+        engine.check({**BUILTIN_OPS, **known}, _placed_ops(shard_plan, known))
+        # A recording has the operators of the run that was recorded, and no times of single steps.
+        recording = engine.recorded(shard_plan) if trace is None and not ops else None
+        if recording is None:
+            result = _issued(shard_plan, engine, (capacity, payloads), trace is not None, interpret)
+        else:
+            result = _run_again(shard_plan, recording, host, progress)
+    _compare_counts(shard_plan, result)
+    if trace is not None:
+        write_trace(result.timeline, trace)
+    if not verify:
+        return result
+    found = _verified(shard_plan, result.outputs, inputs, constants)
+    return replace(result, difference=found)
+
+
+def _check_arguments(plan: Any, backend: Any, progress: Any, memory: Any, ops: Any, verify: Any) -> None:
+    """Raise TypeError naming the argument that has another type than it must have."""
+    wrong = ""
+    if not isinstance(plan, ShardPlan):
+        wrong = f"shard_plan is {type(plan).__name__}; it must be a ShardPlan: make one with plan(graph, mesh)"
+    elif isinstance(backend, type):
+        wrong = f"backend is the class {backend.__name__}; give an object of it: {backend.__name__}()"
+    elif not isinstance(backend, str) and not callable(getattr(backend, "open", None)):
+        wrong = f"backend is {type(backend).__name__}; it must be a Backend or one of the names {sorted(BACKENDS)}"
+    elif progress is not None and not callable(progress):
+        wrong = f"progress is {type(progress).__name__}; it must be a function of (steps done, steps in all, operator)"
+    elif memory is not None and (isinstance(memory, bool) or not isinstance(memory, int | np.integer)):
+        wrong = f"memory is {type(memory).__name__}; it must be a number of bytes, an int"
+    elif not isinstance(verify, bool | np.bool_):
+        wrong = f"verify is {verify!r}; it must be True or False"
+    elif ops is not None and not (isinstance(ops, Mapping) and all(isinstance(op, Op) for op in ops.values())):
+        wrong = "ops must map names to operators, objects of type Op"
+    if wrong:
+        raise TypeError(f"run: {wrong}")
+
+
+_ENGINES: WeakValueDictionary[tuple[int, str], Backend[Any]] = WeakValueDictionary()
+
+
+def _backend(backend: str | Backend[Any], plan: ShardPlan) -> Backend[Any]:
+    """The backend asked for; one that is named lives, with its arenas, as long as the plan."""
+    if not isinstance(backend, str):
+        return backend
+    found = _ENGINES.get((id(plan), backend))
+    if found is None:
+        found = _ENGINES[id(plan), backend] = backend_named(backend)
+        finalize(plan, lambda kept: None, found)
+    return found
+
+
+_SPILLED: dict[tuple[int, int], ShardPlan] = {}
+
+
+def _fitted(plan: ShardPlan, memory: int) -> ShardPlan:
+    """The plan, or one that spills so that it fits the memory: made once, and kept as long as the plan lives."""
+    key = id(plan), memory
+    found = _SPILLED.get(key)
+    if found is None:
+        found = spilled(plan, memory)
+        if found is not plan:
+            _SPILLED[key] = found
+            finalize(plan, _SPILLED.pop, key, None)
+    return found
+
+
+_ROOM: dict[int, tuple[list[int], list[int]]] = {}
+
+
+def _room(plan: ShardPlan) -> tuple[list[int], list[int]]:
+    """Bytes of each arena, and of each device's largest payload: found once, and kept as long as the plan lives."""
+    key = id(plan)
+    found = _ROOM.get(key)
+    if found is None:
+        found = _ROOM[key] = _capacity(plan), _payloads(plan)
+        finalize(plan, _ROOM.pop, key, None)
+    return found
+
+
+def _capacity(plan: ShardPlan) -> list[int]:
+    """Bytes of each arena: as far as the plan's buffers reach."""
+    out = [0] * plan.mesh.size
+    for buffer in plan.buffers:
+        out[buffer.device] = max(out[buffer.device], buffer.offset + buffer.nbytes)
+    return out
+
+
+def _payloads(plan: ShardPlan) -> list[int]:
+    """Bytes of the largest payload that each device packs or unpacks."""
+    buffers = {buffer.id: buffer for buffer in plan.buffers}
+    out = [0] * plan.mesh.size
+
+    def seen(number: int, regions: Sequence[Region] | None) -> None:
+        buffer = buffers[number]
+        itemsize = np.dtype(buffer.dtype).itemsize
+        nbytes = buffer.nbytes if regions is None else sum(region.size for region in regions) * itemsize
+        out[buffer.device] = max(out[buffer.device], nbytes)
+
+    for step in plan.steps:
+        if isinstance(step, Spill | Fetch):
+            seen(step.buffer, None)
+        elif isinstance(step, Copy) and step.piece is None:
+            for number in (step.dst, *((step.src,) if step.src != HOST else ())):
+                seen(number, step.regions)
+    for output in plan.outputs:
+        for number, region in output.blocks:
+            seen(number, (region,))
+    return out
+
+
+class _Interpreter:
+    """Runs the steps in order; counts what it hands to the backend."""
+
+    def __init__(
+        self,
+        plan: ShardPlan,
+        backend: Backend[Any],
+        devices: Sequence[DeviceMemory],
+        host: Mapping[str, Array],
+        ops: Mapping[str, Op],
+        shards: Mapping[int, Shard],
+    ) -> None:
+        self.plan, self.graph, self.backend, self.devices = plan, plan.graph, backend, devices
+        self.host, self.ops, self.shards = host, ops, shards
+        self.makers = {out: name for name, node in plan.graph.nodes.items() for out in node.outputs}
+        self.buffers = {buffer.id: buffer for buffer in plan.buffers}
+        self.links: Counter[tuple[int, int]] = Counter()
+        self.placed = [0] * len(devices)
+        self.spilled = [0] * len(devices)
+        self.kept: dict[int, Array] = {}
+        """What lies in host memory: buffers by the number under which they were spilled."""
+        self.flop = [0.0] * len(devices)
+        self.timeline: list[Event] = []
+        self.begin = 0.0
+
+    def run(self, progress: Progress | None) -> Run:
+        begin = self.begin = perf_counter()
+        total, spans, counts = len(self.plan.steps), self.backend.spans, [0]
+        for k, step in enumerate(self.plan.steps):
+            start = perf_counter()
+            try:
+                node, device, nbytes, phases = self._step(k, step)
+            except Exception as error:
+                raise StepFailed(
+                    f"step {k} ({describe(self.plan, step)}{self._cells(k, step)}) failed: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            now = perf_counter()
+            kind = _kind(step)
+            self.timeline.append(Event(k, kind, node, device, start - begin, now - start, nbytes, phases))
+            if spans is not None:
+                counts.append(len(spans))
+            if progress is not None and (isinstance(step, Compute) or k + 1 == total):
+                progress(k + 1, total, node)
+        self._finish(self.backend.synchronize)
+        seconds = perf_counter() - begin
+        if spans is not None:
+            self.timeline = on_devices(self.timeline, self.backend.times(begin), counts)
+        cells = self._fetched()
+        self._finish(self.backend.arrive)
+        received = [0] * len(self.devices)
+        for (_, dst), nbytes in self.links.items():
+            received[dst] += nbytes
+        return Run(
+            _assembled(self.plan, cells),
+            dict(self.links),
+            tuple(received),
+            tuple(self.placed),
+            tuple(device.peak_nbytes for device in self.devices),
+            tuple(self.flop),
+            seconds,
+            self.timeline,
+            nbytes_spilled=tuple(self.spilled),
+        )
+
+    def _finish(self, wait: Callable[[], None]) -> None:
+        """Wait until the devices have done what the steps put into their queues."""
+        try:
+            wait()
+        except Exception as error:
+            raise StepFailed(
+                f"work that the steps had put into the devices' queues failed: {type(error).__name__}: {error}; "
+                "CupyBackend(blocking=True) waits after each step and names the one"
+            ) from error
+
+    def _cells(self, k: int, step: Step) -> str:
+        """The shard, blocks and regions that a step is about, for messages."""
+        match step:
+            case Compute():
+                boxes = [None if box is None else (box.start, box.stop) for box in self.shards[k].input_boxes]
+                return f", input blocks (start, stop) {boxes}"
+            case Copy() | Reduce():
+                block = step.dst if isinstance(step, Copy) else step.output
+                more = len(step.regions) - REGIONS_NAMED
+                listed = ", ".join(map(repr, step.regions[:REGIONS_NAMED])) + (f" and {more} more" if more > 0 else "")
+                return f", {self._extent(block)}, regions [{listed}]"
+            case Alloc() | Free() | Spill() | Fetch():
+                return f", {self._extent(step.buffer)}"
+            case _:
+                assert_never(step)
+
+    def _extent(self, number: int) -> str:
+        buffer = self.buffers[number]
+        box = Box(buffer.start, buffer.shape)
+        return f"the block (start, stop) {(box.start, box.stop)} of {buffer.tensor!r}"
+
+    def _step(self, k: int, step: Step) -> tuple[str, int, int, tuple[Phase, ...]]:
+        """Run one step; give its operator, its device, the bytes that it moved and the phases of a copy."""
+        match step:
+            case Alloc():
+                buffer = self.buffers[step.buffer]
+                self.devices[buffer.device].alloc(buffer, self._shape(buffer.tensor, buffer.shape))
+                return buffer.tensor, buffer.device, buffer.nbytes, ()
+            case Free():
+                buffer = self.buffers[step.buffer]
+                self.devices[buffer.device].free(buffer)
+                return buffer.tensor, buffer.device, buffer.nbytes, ()
+            case Copy():
+                return step.node, self.buffers[step.dst].device, *self._copy(step)
+            case Compute():
+                self._compute(step, self.shards[k])
+                return step.node, step.device, 0, ()
+            case Reduce():
+                return step.node, self._reduce(step), 0, ()
+            case Spill() | Fetch():
+                buffer = self.buffers[step.buffer]
+                nbytes = self._spill(buffer) if isinstance(step, Spill) else self._fetch(step, buffer)
+                self.spilled[buffer.device] += nbytes
+                return buffer.tensor, buffer.device, nbytes, ()
+            case _:
+                assert_never(step)
+
+    def _shape(self, tensor: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        if tensor in self.graph.stored:
+            return self.graph.stored[tensor].shape
+        return self.graph.selections[tensor].shape if tensor in self.graph.selections else default
+
+    def _copy(self, step: Copy) -> tuple[int, tuple[Phase, ...]]:
+        """Copy cells; give the bytes that were moved, and between devices how long each phase took."""
+        target = self.buffers[step.dst]
+        device = self.devices[target.device]
+        if step.piece is not None:
+            source = self.buffers[step.src] if step.src != HOST else target
+            device.gather(source, target, step.piece, step.regions)
+            return 0, ()
+        if step.src == HOST:
+            payload = self.backend.place(self.host[step.tensor], step.regions, step.tensor)
+            counts = self.spilled if step.again else self.placed
+            counts[target.device] += payload.nbytes
+            device.unpack(payload, target, step.regions)
+            return int(payload.nbytes), ()
+        source = self.buffers[step.src]
+        if source.device == target.device:
+            device.copy(source, target, step.regions)
+            return 0, ()
+        return self._across(source, target, step.regions)
+
+    def _across(self, source: Buffer, target: Buffer, regions: Sequence[Region]) -> tuple[int, tuple[Phase, ...]]:
+        """Copy cells between devices: packed into one payload, which is counted, moved and unpacked."""
+        link = source.device, target.device
+        packing = perf_counter()
+        payload = self.devices[link[0]].pack(source, regions)
+        moving = perf_counter()
+        self.links[link] += payload.nbytes
+        arrived = self.backend.move(payload, *link)
+        unpacking = perf_counter()
+        self.devices[link[1]].unpack(arrived, target, regions)
+        end = perf_counter()
+        return int(payload.nbytes), (
+            Phase("pack", link[0], packing - self.begin, moving - packing),
+            Phase("move", link[1], moving - self.begin, unpacking - moving),
+            Phase("unpack", link[1], unpacking - self.begin, end - unpacking),
+        )
+
+    def _spill(self, buffer: Buffer) -> int:
+        payload = self.devices[buffer.device].spill(buffer)
+        self.kept[buffer.id] = self.backend.fetch(payload)
+        return int(payload.nbytes)
+
+    def _fetch(self, step: Fetch, buffer: Buffer) -> int:
+        array = self.kept[step.spilled] if step.keep else self.kept.pop(step.spilled)
+        payload = self.backend.place(array.reshape(buffer.shape), (Region.full(buffer.shape),), buffer.tensor)
+        self.devices[buffer.device].unpack(payload, buffer, (Region.full(buffer.shape, buffer.start),))
+        return int(payload.nbytes)
+
+    def _compute(self, step: Compute, shard: Shard) -> None:
+        node = self.graph.nodes[step.node]
+        op = self.ops[node.op]
+        inputs = [
+            None if number is None or box is None else (self.buffers[number], box)
+            for number, box in zip(step.inputs, shard.input_boxes, strict=True)
+        ]
+        outputs = [(self.buffers[n], box) for n, box in zip(step.outputs, shard.output_boxes, strict=True)]
+        workspace = None if step.workspace is None else self.buffers[step.workspace]
+        self.devices[step.device].launch(op, inputs, outputs, shard, workspace)
+        self.flop[step.device] += op.flop_per_point(shard.signature, node.attrs) * shard.index.size
+
+    def _reduce(self, step: Reduce) -> int:
+        """Merge parts by the monoid of the operator that made them; give the device."""
+        output = self.buffers[step.output]
+        parts = [self.buffers[number] for number in step.inputs]
+        maker = self.graph.nodes[self.makers[output.tensor]]
+        monoid = self.ops[maker.op].monoid
+        assert monoid is not None and monoid.name == step.monoid, "checked before the first step"
+        self.devices[output.device].merge(monoid, maker.attrs, parts, output, step.regions, step.fan_in)
+        return output.device
+
+    def _fetched(self) -> list[Array]:
+        """The outputs' cells on the host, block by block."""
+        return [self._taken(number, region) for output in self.plan.outputs for number, region in output.blocks]
+
+    def _taken(self, number: int, region: Region) -> Array:
+        buffer = self.buffers[number]
+        if number in self.kept:
+            return pack(self.kept[number].reshape(buffer.shape), buffer.start, (region,))
+        cells: Array = self.backend.fetch(self.devices[buffer.device].pack(buffer, (region,)))
+        return cells
+
+
+def _assembled(plan: ShardPlan, cells: Sequence[Array]) -> dict[str, Array]:
+    """The outputs of their blocks' cells; viewed outputs are read through their views here."""
+    graph, out, rest = plan.graph, {}, iter(cells)
+    tensors = {buffer.id: buffer.tensor for buffer in plan.buffers}
+    for output in plan.outputs:
+        source = graph.source(output.tensor)
+        whole = {name: np.empty(graph.stored[name].shape, graph.stored[name].dtype) for name in source.stored}
+        for number, region in output.blocks:
+            unpack(next(rest), whole[tensors[number]], (0,) * region.rank, (region,))
+        arrays = [whole[name] for name in source.stored]
+        out[output.name] = (
+            arrays[0] if source.direct else np.array(read_view(source.pieces, arrays, source.shape, source.dtype))
+        )
+    return out
+
+
+def _issued(
+    plan: ShardPlan,
+    engine: Backend[Any],
+    room: tuple[Sequence[int], Sequence[int]],
+    timed: bool,
+    interpret: Callable[[Sequence[DeviceMemory]], Run],
+) -> Run:
+    """Run a plan step by step; what failed while it was recorded runs once more, not recorded."""
+    result = None
+    try:
+        result = _opened(engine, room, timed, interpret)
+    except StepFailed as error:
+        if not engine.forget(plan, error.__cause__):
+            raise
+    if result is None:  # outside of the handler, whose error holds the devices
+        result = _opened(engine, room, timed, interpret)
+    engine.remember(plan, result)
+    return result
+
+
+def _opened(
+    engine: Backend[Any],
+    room: tuple[Sequence[int], Sequence[int]],
+    timed: bool,
+    interpret: Callable[[Sequence[DeviceMemory]], Run],
+) -> Run:
+    """Run on devices that are closed in any case."""
+    devices = engine.open(*room)
+    try:
+        if timed:
+            engine.start_clocks()
+        result = interpret(devices)
+    except BaseException:
+        with suppress(Exception):  # what ended the run is what matters
+            engine.close(devices)
+        raise
+    engine.close(devices)
+    return result
+
+
+def _placed_ops(plan: ShardPlan, ops: Mapping[str, Op]) -> Iterator[tuple[Op, int]]:
+    """Each operator with the device that it runs on."""
+    return ((ops[plan.graph.nodes[step.node].op], step.device) for step in plan.steps if isinstance(step, Compute))
+
+
+def _run_again(plan: ShardPlan, recording: Recorded, host: Mapping[str, Array], progress: Progress | None) -> Run:
+    """Launch what was recorded: it moves and holds what its run did, which was counted then."""
+    begin = perf_counter()
+    try:
+        cells = recording.launch(host)
+    except Exception as error:
+        raise StepFailed(
+            f"the plan, recorded as a graph and launched as a whole, failed: {type(error).__name__}: {error}; "
+            "CupyBackend(blocking=True) waits after each step and names the one"
+        ) from error
+    seconds = perf_counter() - begin
+    if progress is not None:
+        progress(len(plan.steps), len(plan.steps), plan.graph.order()[-1].name if plan.graph.nodes else "")
+    counted: Run = recording.result
+    return replace(counted, outputs=_assembled(plan, cells), seconds=seconds, timeline=[])
+
+
+def _kind(step: Step) -> str:
+    """The kind of a step's event."""
+    if isinstance(step, Copy) and step.src == HOST:
+        return "fetch" if step.again else "place"
+    return type(step).__name__.lower()
+
+
+def _compare_counts(plan: ShardPlan, counted: Run) -> None:
+    wrong = [
+        f"device {a} -> device {b}: {plan.nbytes_by_link.get((a, b), 0):,} B predicted, "
+        f"{counted.nbytes_by_link.get((a, b), 0):,} B counted"
+        for a, b in sorted({*plan.nbytes_by_link, *counted.nbytes_by_link})
+        if plan.nbytes_by_link.get((a, b), 0) != counted.nbytes_by_link.get((a, b), 0)
+    ]
+    for what, predicted, found in (
+        ("received", plan.nbytes_received, counted.nbytes_received),
+        ("placed", plan.nbytes_placed, counted.nbytes_placed),
+        ("spilled and fetched", plan.nbytes_spilled, counted.nbytes_spilled),
+        ("at most held", plan.peak_nbytes, counted.peak_nbytes),
+    ):
+        wrong += [
+            f"{what} by device {d}: {p:,} B predicted, {f:,} B counted"
+            for d, (p, f) in enumerate(zip(predicted, found, strict=True))
+            if p != f
+        ]
+    if wrong:
+        raise TransferMismatch("the run differs from its plan: " + "; ".join(wrong))
+
+
+def _verified(
+    plan: ShardPlan, outputs: Mapping[str, Array], inputs: Mapping[str, Any], constants: Mapping[str, Any] | None
+) -> dict[str, float]:
+    reference, scale = evaluate_with_scale(plan.graph, inputs, constants)
+    found = {name: difference(outputs[name], reference[name]) for name in outputs}
+    for name, value in found.items():
+        bound = DIFFERENCE_BOUND.get(outputs[name].dtype.name, 0.0)
+        if not value <= bound and not _is_rounding(outputs[name], reference[name], scale):
+            raise ResultMismatch(
+                f"output {name!r} differs from the unsharded run: max|difference| / max|reference| is {value:.3g}, "
+                f"the bound for {outputs[name].dtype} is {bound:g}"
+            )
+    return found
+
+
+ROUNDINGS = 16
+"""How many units in the last place of the largest number on the way a result may be off, where it cancels."""
+
+
+def _is_rounding(found: Array, reference: Array, scale: float) -> bool:
+    """Whether results differ by no more than the rounding of the numbers that they are differences of."""
+    if found.dtype.kind != "f" or found.shape != reference.shape or found.dtype != reference.dtype:
+        return False
+    finite = np.isfinite(reference)
+    if not np.array_equal(found[~finite], reference[~finite], equal_nan=True) or not np.isfinite(found[finite]).all():
+        return False
+    apart = np.abs(found[finite] - reference[finite]).max(initial=0)
+    return bool(apart <= ROUNDINGS * np.finfo(found.dtype).eps * scale)

@@ -1,0 +1,211 @@
+"""What a run leaves behind: its timeline, Chrome traces of it, and files that take their place once they are whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import IO, Any, NamedTuple
+
+from tapestry_plan.steps import aligned
+
+
+class Phase(NamedTuple):
+    """A part of a copy between devices: pack on the source, move to the target, unpack there.
+
+    Times are in seconds since the run's first step.
+    """
+
+    kind: str
+    device: int
+    start: float
+    seconds: float
+
+
+class Event(NamedTuple):
+    """One step of a run: times in seconds since the run's first step.
+
+    The kinds are place (inputs and constants from the host), alloc, copy, compute, reduce, free, spill (to the
+    host for want of room) and fetch (back from there). A copy between devices has phases; the event's device
+    is the one that receives.
+    """
+
+    step: int
+    kind: str
+    node: str
+    device: int
+    start: float
+    seconds: float
+    nbytes: int
+    phases: tuple[Phase, ...] = ()
+
+
+def on_devices(timeline: Sequence[Event], times: Sequence[Phase], counts: Sequence[int]) -> list[Event]:
+    """A timeline with the times of what its steps put into devices' queues.
+
+    Parameters
+    ----------
+    timeline : sequence of Event
+        As the host saw it.
+    times : sequence of Phase
+        Operations in the order in which they were put into queues.
+    counts : sequence of int
+        How many of them there were before the first step and after each.
+
+    Examples
+    --------
+    >>> [event] = on_devices([Event(0, "compute", "relu", 0, 0.0, 0.1, 0)], [Phase("compute", 0, 2.0, 1.0)], [0, 1])
+    >>> event.start, event.seconds
+    (2.0, 1.0)
+    """
+    found = []
+    for event, first, after in zip(timeline, counts, counts[1:], strict=False):
+        mine = times[first:after]
+        if mine:
+            start = min(part.start for part in mine)
+            stop = max(part.start + part.seconds for part in mine)
+            event = event._replace(start=start, seconds=stop - start, phases=_phases(event, mine))
+        found.append(event)
+    return found
+
+
+def _phases(event: Event, parts: Sequence[Phase]) -> tuple[Phase, ...]:
+    """The pack, the move and the unpack of a copy between devices.
+
+    What is sent as it lies needs no pack, and what goes to host memory is unpacked by the host.
+    """
+    if not event.phases:
+        return ()
+    out, into = ([part for part in parts if (part.kind == "pack") is packs] for packs in (True, False))
+    pack = out[0] if out else Phase("pack", event.phases[0].device, parts[0].start, 0.0)
+    unpack = into[-1] if into else event.phases[-1]
+    moves = [*out[1:], *into[:-1]] or [Phase("move", event.device, pack.start + pack.seconds, 0.0)]
+    start = min(part.start for part in moves)
+    stop = max(part.start + part.seconds for part in moves)
+    return pack, Phase("move", event.device, start, stop - start), unpack
+
+
+# ------------------------------------------------------------------------------------------------ Chrome's trace
+
+ROWS = ("compute", "reduce", "pack", "move", "unpack", "copy", "place", "spill", "fetch", "alloc", "free")
+"""The rows of each device, from the top."""
+COUNTED = {"copy": "bytes received", "place": "bytes placed", "spill": "bytes spilled", "fetch": "bytes spilled"}
+"""The counter to which the bytes of an event of each kind are added."""
+IN_ARENA = "bytes in the arena"
+
+
+def write_trace(timeline: Sequence[Event], path: str | Path) -> None:
+    """Write a timeline as a Chrome trace, to be opened at https://ui.perfetto.dev or chrome://tracing.
+
+    Every device is a process with a row for each kind of work, and with counters: bytes received from other
+    devices, placed from the host, and spilled to the host and back, each up to then, and bytes of buffers that
+    lie in the arena at the time. A copy between devices is a pack on the source's row, joined by an arrow to the
+    move and the unpack of the target. Times are in microseconds.
+
+    References
+    ----------
+    "Trace Event Format", Google: complete events (X), counters (C), flows (s, f) and metadata (M).
+    """
+    spans = [span for event in timeline for span in _spans(event)]
+    arrows = [arrow for event in timeline if event.phases for arrow in _arrow(event)]
+    shown = [*_names(spans), *spans, *arrows, *_counters(timeline)]
+    shown.sort(key=lambda entry: entry.get("ts", -1.0))
+    with replacing(check_target(path, "trace")) as file:
+        file.write(json.dumps({"traceEvents": shown, "displayTimeUnit": "ms"}).encode())
+
+
+def _spans(event: Event) -> Iterator[dict[str, Any]]:
+    """An event's bars: one for each phase, or one."""
+    told: dict[str, Any] = {"step": event.step, "nbytes": event.nbytes}
+    if event.phases:
+        told |= {"src": event.phases[0].device, "dst": event.device}
+    for part in event.phases or (Phase(event.kind, event.device, event.start, event.seconds),):
+        yield {
+            "name": event.node,
+            "cat": part.kind,
+            "ph": "X",
+            "ts": part.start * 1e6,
+            "dur": part.seconds * 1e6,
+            "pid": part.device,
+            "tid": ROWS.index(part.kind),
+            "args": told,
+        }
+
+
+def _arrow(event: Event) -> Iterator[dict[str, Any]]:
+    """An arrow from the pack of a copy between devices to its unpack."""
+    pack, *_, unpack = event.phases
+    for mark, part in (({"ph": "s"}, pack), ({"ph": "f", "bp": "e"}, unpack)):
+        at = {"pid": part.device, "tid": ROWS.index(part.kind), "ts": part.start * 1e6}
+        yield {"name": event.node, "cat": "copy", "id": event.step, **mark, **at}
+
+
+def _counters(timeline: Sequence[Event]) -> Iterator[dict[str, Any]]:
+    """The counters of each device, at the end of each event that changes one."""
+    total: Counter[tuple[int, str]] = Counter()
+    for event in sorted(timeline, key=lambda event: event.start + event.seconds):
+        if event.kind in ("alloc", "free"):
+            name, more = IN_ARENA, aligned(event.nbytes) * (1 if event.kind == "alloc" else -1)
+        elif event.kind in COUNTED and event.nbytes:
+            name, more = COUNTED[event.kind], event.nbytes
+        else:
+            continue
+        total[event.device, name] += more
+        value = {"B": total[event.device, name]}
+        yield {"name": name, "ph": "C", "pid": event.device, "ts": (event.start + event.seconds) * 1e6, "args": value}
+
+
+def _names(spans: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The names of processes and rows, and the order of the rows."""
+    for device in sorted({span["pid"] for span in spans}):
+        yield {"name": "process_name", "ph": "M", "pid": device, "args": {"name": f"device {device}"}}
+    for device, row in sorted({(span["pid"], span["tid"]) for span in spans}):
+        where = {"ph": "M", "pid": device, "tid": row}
+        yield {"name": "thread_name", **where, "args": {"name": ROWS[row]}}
+        yield {"name": "thread_sort_index", **where, "args": {"sort_index": row}}
+
+
+# ---------------------------------------------------------------------------------------- files that a run leaves
+
+
+def check_target(path: str | Path, what: str) -> Path:
+    """Where a file is to be written, links resolved.
+
+    Raises
+    ------
+    TypeError
+        When it is no path.
+    ValueError
+        When its folder does not exist or cannot be written to, or something that is no file is there already.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{what} is {type(path).__name__}; it must be the path of a file")
+    try:
+        target = Path(path).resolve()
+        folder, there, plain = target.parent.is_dir(), target.exists(), target.is_file()
+    except (ValueError, OSError, RuntimeError) as error:  # a zero character, a name too long, a loop of links
+        raise ValueError(f"{what}: {str(path)!r} is no path that can be written: {error}") from None
+    if not folder:
+        raise ValueError(f"{what}: the folder of {str(path)!r} does not exist; make it first")
+    if there and not plain:
+        kind = "a folder" if target.is_dir() else "no ordinary file"
+        raise ValueError(f"{what}: {str(path)!r} is {kind}; give the name of a file")
+    if not os.access(target.parent, os.W_OK):
+        raise ValueError(f"{what}: the folder of {str(path)!r} cannot be written to; choose another one")
+    return target
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the target's place once it is whole: written beside it, then renamed."""
+    beside = target.with_name(f".{token_hex(8)}.part")
+    try:
+        with open(beside, "xb") as file:
+            yield file
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)

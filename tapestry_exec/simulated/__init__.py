@@ -1,0 +1,5 @@
+"""Wing simulated."""
+
+from tapestry_exec.simulated.backend import SimulatedBackend
+
+__all__ = ["SimulatedBackend"]

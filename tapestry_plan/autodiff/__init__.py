@@ -1,0 +1,6 @@
+"""Wing autodiff."""
+
+from tapestry_plan.autodiff import adjoints
+from tapestry_plan.autodiff.gradient import gradient
+
+__all__ = ["adjoints", "gradient"]

@@ -1,0 +1,554 @@
+"""Adjoints of operators: what each input receives, said in operators and views; declarations name them.
+
+An adjoint may give a gradient of a larger shape than its input's: `gradient` sums it over the axes along which the
+input was broadcast. None stands for an input that the values do not depend on smoothly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tapestry_plan.ir import Attrs, Backward, Expansion, Tensor
+from tapestry_sets.views import pad
+
+Grads = Sequence[Tensor | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """The adjoint of an operator that is said in others: theirs, after one another.
+
+    Parameters
+    ----------
+    expansion : callable
+        As in `Op.expansions`.
+    """
+
+    expansion: Expansion
+
+    def __call__(self, b: Backward) -> Grads:
+        raise AssertionError("gradient() goes through the expansion itself")
+
+
+def none(b: Backward) -> Grads:
+    """Steps and indices: flat wherever they are smooth."""
+    return (None,) * len(b.inputs)
+
+
+# -- cell by cell -------------------------------------------------------------------------------------------
+
+
+def add(b: Backward) -> Grads:
+    return (b.grad,) * len(b.inputs)
+
+
+def sub(b: Backward) -> Grads:
+    return b.grad, -b.grad
+
+
+def neg(b: Backward) -> Grads:
+    return (-b.grad,)
+
+
+def mul(b: Backward) -> Grads:
+    x, y = b.inputs
+    return b.grad * y, b.grad * x
+
+
+def div(b: Backward) -> Grads:
+    _, y = b.inputs
+    share = b.grad / y
+    return share, -(share * b.out)
+
+
+def pow(b: Backward) -> Grads:
+    x, y = b.inputs
+    slope_ = b.op("where", b.op("equal", y, _zero(b)), _zero(b), y * x ** (y - 1))  # also where 0 ** -1 is infinite
+    return b.grad * slope_, b.grad * b.out * b.op("log", x)
+
+
+def chosen(first: str) -> Callable[[Backward], Grads]:
+    """Of the larger or the smaller of two; each of two equal ones receives half."""
+
+    def adjoint(b: Backward) -> Grads:
+        x, y = b.inputs
+        ahead = _as(b.op(first, x, y), b.grad)
+        half = _as(b.op("equal", x, y), b.grad) * 0.5
+        return b.grad * (ahead + half), b.grad * (1 - ahead - half)
+
+    return adjoint
+
+
+def where(b: Backward) -> Grads:
+    condition = b.inputs[0]
+    return None, b.op("where", condition, b.grad, _zero(b)), b.op("where", condition, _zero(b), b.grad)
+
+
+def cast(b: Backward) -> Grads:
+    x = b.inputs[0]
+    return (b.op("cast", b.grad, dtype=x.dtype) if np.dtype(x.dtype).kind == "f" else None,)
+
+
+def relu(b: Backward) -> Grads:
+    return (_if(b, b.inputs[0] > 0, b.grad),)
+
+
+def leaky_relu(b: Backward) -> Grads:
+    return (b.op("where", b.inputs[0] > 0, b.grad, b.grad * b.attrs.get("alpha", 0.01)),)
+
+
+def clip(b: Backward) -> Grads:
+    x, grad = b.inputs[0], b.grad
+    if b.attrs.get("min") is not None:
+        grad = _if(b, x >= b.attrs["min"], grad)
+    if b.attrs.get("max") is not None:
+        grad = _if(b, x <= b.attrs["max"], grad)
+    return (grad,)
+
+
+def slope(of: Callable[[Tensor, Tensor, Callable[[str, Tensor], Tensor]], Tensor]) -> Callable[[Backward], Grads]:
+    """Of a function of one value, from its slope: ``(x, y, op) -> dy/dx``."""
+
+    def adjoint(b: Backward) -> Grads:
+        return (b.grad * of(b.inputs[0], b.out, b.op),)
+
+    return adjoint
+
+
+sigmoid = slope(lambda x, y, op: y * (1 - y))
+tanh = slope(lambda x, y, op: 1 - y * y)
+exp = slope(lambda x, y, op: y)
+sqrt = slope(lambda x, y, op: 0.5 / y)
+abs = slope(lambda x, y, op: op("sign", x))
+log = slope(lambda x, y, op: 1 / x)
+log1p = slope(lambda x, y, op: 1 / (x + 1))
+expm1 = slope(lambda x, y, op: y + 1)
+reciprocal = slope(lambda x, y, op: -(y * y))
+sin = slope(lambda x, y, op: op("cos", x))
+cos = slope(lambda x, y, op: -op("sin", x))
+tan = slope(lambda x, y, op: y * y + 1)
+asin = slope(lambda x, y, op: 1 / op("sqrt", 1 - x * x))
+acos = slope(lambda x, y, op: -1 / op("sqrt", 1 - x * x))
+atan = slope(lambda x, y, op: 1 / (x * x + 1))
+sinh = slope(lambda x, y, op: op("cosh", x))
+cosh = slope(lambda x, y, op: op("sinh", x))
+asinh = slope(lambda x, y, op: 1 / op("sqrt", x * x + 1))
+acosh = slope(lambda x, y, op: 1 / op("sqrt", x * x - 1))
+atanh = slope(lambda x, y, op: 1 / (1 - x * x))
+erf = slope(lambda x, y, op: op("exp", -(x * x)) * (2 / np.pi**0.5))
+softplus = slope(lambda x, y, op: op("sigmoid", x))
+
+
+def silu(b: Backward) -> Grads:
+    x = b.inputs[0]
+    share = b.op("sigmoid", x)
+    return (b.grad * (share + b.out * (1 - share)),)
+
+
+def gelu(b: Backward) -> Grads:
+    x = b.inputs[0]
+    if b.attrs.get("approximate", "none") == "tanh":
+        c = (2 / np.pi) ** 0.5
+        t = b.op("tanh", (x + x * x * x * 0.044715) * c)
+        return (b.grad * ((t + 1) * 0.5 + x * (1 - t * t) * (x * x * (3 * 0.044715) + 1) * (0.5 * c)),)
+    density = b.op("exp", x * x * -0.5) * (1 / (2 * np.pi) ** 0.5)
+    return (b.grad * ((b.op("erf", x * 0.5**0.5) + 1) * 0.5 + x * density),)
+
+
+def mish(b: Backward) -> Grads:
+    x = b.inputs[0]
+    t = b.op("tanh", b.op("softplus", x))
+    return (b.grad * (t + x * (1 - t * t) * b.op("sigmoid", x)),)
+
+
+def softsign(b: Backward) -> Grads:
+    away = b.op("abs", b.inputs[0]) + 1
+    return (b.grad / (away * away),)
+
+
+def elu(b: Backward) -> Grads:
+    return (b.op("where", b.inputs[0] > 0, b.grad, b.grad * (b.out + b.attrs.get("alpha", 1.0))),)
+
+
+def selu(b: Backward) -> Grads:
+    gamma, alpha = b.attrs.get("gamma", 1.0507009873554805), b.attrs.get("alpha", 1.6732632423543772)
+    return (b.op("where", b.inputs[0] > 0, b.grad * gamma, b.grad * (b.out + gamma * alpha)),)
+
+
+def celu(b: Backward) -> Grads:
+    x, alpha = b.inputs[0], b.attrs.get("alpha", 1.0)
+    return (b.op("where", x > 0, b.grad, b.grad * b.op("exp", b.op("minimum", x / alpha, _zero(b)))),)
+
+
+def hard_sigmoid(b: Backward) -> Grads:
+    return (_if(b, (b.out > 0) & (b.out < 1), b.grad * b.attrs.get("alpha", 0.2)),)
+
+
+def hard_swish(b: Backward) -> Grads:
+    x = b.inputs[0]
+    return (b.op("where", x >= 3, b.grad, _if(b, x > -3, b.grad * (x / 3 + 0.5))),)
+
+
+def thresholded_relu(b: Backward) -> Grads:
+    return (_if(b, b.inputs[0] > b.attrs.get("alpha", 1.0), b.grad),)
+
+
+def prelu(b: Backward) -> Grads:
+    x, slope_ = b.inputs
+    return b.op("where", x > 0, b.grad, b.grad * slope_), b.op("where", x > 0, _zero(b), b.grad * x)
+
+
+def cumsum(b: Backward) -> Grads:
+    """Sums from the other end."""
+    attrs = dict(b.attrs)
+    return (b.op("cumsum", b.grad, **{**attrs, "reverse": not attrs.get("reverse", False)}),)
+
+
+def mod(b: Backward) -> Grads:
+    x, y = b.inputs
+    return b.grad, -(b.grad * ((x - b.out) / y))
+
+
+def dropout(b: Backward) -> Grads:
+    """The same cells are dropped: they depend on the key and the place alone."""
+    return (b.op("dropout", b.grad, **b.attrs),)
+
+
+# -- products -----------------------------------------------------------------------------------------------
+
+
+def matmul(b: Backward) -> Grads:
+    x, y = b.inputs
+    return b.grad @ y.mT, x.mT @ b.grad
+
+
+def linear(b: Backward) -> Grads:
+    x, w = b.inputs[:2]
+    return (b.grad @ w.T, x.T @ b.grad, b.grad)[: len(b.inputs)]
+
+
+def einsum(b: Backward) -> Grads:
+    """Each operand receives the sum of products of the gradient and the other operands."""
+    terms, _, result = b.attrs["equation"].replace(" ", "").partition("->")
+    names = terms.split(",")
+    if "." in terms or "->" not in b.attrs["equation"]:
+        raise ValueError(f"equation {b.attrs['equation']!r} has no gradient; write every axis as a letter, and ->")
+    grads = []
+    for k, own in enumerate(names):
+        others = [name for j, name in enumerate(names) if j != k]
+        operands = [x for j, x in enumerate(b.inputs) if j != k]
+        reached = [c for c in own if c in result or any(c in name for name in others)]
+        equation = f"{','.join([result, *others])}->{''.join(reached)}"
+        made = b.op("einsum", b.grad, *operands, equation=equation)
+        grads.append(_spread(made, [own.index(c) for c in reached], b.inputs[k].shape))
+    return grads
+
+
+def products(b: Backward) -> Grads:
+    """Of x[…, m, k] · y[…, k, n], not summed, as (…, m, n, k)."""
+    x, y = b.inputs
+    n, m = b.grad.ndim - 2, b.grad.ndim - 3
+    dx = b.op("reduce_sum", b.grad * y.mT.expand_dims(y.ndim - 2), axes=(n,), keepdims=False)
+    dy = b.op("reduce_sum", b.grad * x.expand_dims(x.ndim - 1), axes=(m,), keepdims=False)
+    return dx, dy.mT
+
+
+# -- places -------------------------------------------------------------------------------------------------
+
+
+def gather(b: Backward) -> Grads:
+    """Each place receives the sum over the indices that name it: a product with their one-hot rows."""
+    x, indices = b.inputs
+    axis = b.attrs.get("axis", 0) % x.ndim
+    many = indices.size
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    hot = b.op("one_hot", indices.reshape(many), depth=x.shape[axis], dtype=b.grad.dtype)
+    taken = b.grad.reshape(prod(before), many, prod(after))
+    made = b.op("einsum", taken, hot, equation="pia,in->pna")
+    return made.reshape(x.shape), None
+
+
+def gather_elements(b: Backward) -> Grads:
+    x, indices = b.inputs
+    if indices.ndim != x.ndim or any(
+        n != m
+        for k, (n, m) in enumerate(zip(indices.shape, x.shape, strict=True))
+        if k != b.attrs.get("axis", 0) % x.ndim
+    ):
+        raise ValueError(f"indices of shape {indices.shape} read a part of {x.shape}; slice it first for its gradient")
+    return _by_one_hot(b, indices, b.grad, b.attrs.get("axis", 0) % x.ndim), None
+
+
+def gather_nd(b: Backward) -> Grads:
+    """Each cell receives the sum over the indices that name it."""
+    x, indices = b.inputs
+    return b.op("scatter_nd", _zero(b).broadcast_to(x.shape), indices, b.grad, reduction="add"), None
+
+
+def scatter(how: str, read: str) -> Callable[[Backward], Grads]:
+    """Of values put in places, or added there: what is put receives what is read there."""
+
+    def adjoint(b: Backward) -> Grads:
+        _, indices, updates = b.inputs
+        kind = b.attrs.get("reduction", "none")
+        if kind not in ("none", "add"):
+            raise ValueError(f"{how} with reduction {kind!r} has no gradient; 'none' and 'add' have one")
+        along = {"axis": b.attrs["axis"]} if "axis" in b.attrs else {}
+        kept = b.grad
+        if kind == "none":
+            kept = b.op(how, b.grad, indices, _zero(b).broadcast_to(updates.shape), **b.attrs)
+        return kept, None, b.op(read, b.grad, indices, **along)
+
+    return adjoint
+
+
+def top_k(b: Backward) -> Grads:
+    """The values' gradient goes to where they were; the indices have none."""
+    axis = b.attrs.get("axis", -1) % b.inputs[0].ndim
+    grad = b.grads[0]
+    return (None if grad is None else _by_one_hot(b, b.outputs[1], grad, axis),)
+
+
+def _by_one_hot(b: Backward, indices: Tensor, grad: Tensor, axis: int) -> Tensor:
+    """The sum of gradients at the indices along an axis that they name."""
+    last = grad.ndim - 1
+    hot = b.op("one_hot", indices.moveaxis(axis, last), depth=b.inputs[0].shape[axis], dtype=grad.dtype)
+    spread = grad.moveaxis(axis, last).expand_dims(grad.ndim) * hot
+    made = b.op("reduce_sum", spread, axes=(last,), keepdims=False)
+    return made.moveaxis(last, axis)
+
+
+# -- reductions ---------------------------------------------------------------------------------------------
+
+
+def reduce_sum(b: Backward) -> Grads:
+    return (_back(b, b.grad),)
+
+
+def reduce_extreme(b: Backward) -> Grads:
+    """Equal extremes share the gradient."""
+    x = b.inputs[0]
+    best = _as(b.op("equal", x, _back(b, b.out)), b.grad)
+    ties = b.op("reduce_sum", best, axes=_axes(b), keepdims=True)
+    return (_back(b, b.grad) * best / ties,)
+
+
+def reduce_prod(b: Backward) -> Grads:
+    """The product of the others: of a single zero that of the rest, of several zeros none."""
+    x = b.inputs[0]
+    is_zero = b.op("equal", x, _zero(b))
+    rest = b.op("where", is_zero, _zero(b) + 1, x)
+    zeros = _back(b, b.op("reduce_sum", _as(is_zero, b.grad), axes=_axes(b), keepdims=True))
+    others = _back(b, b.op("reduce_prod", rest, axes=_axes(b), keepdims=True)) / rest
+    alone = (zeros < 0.5) | (is_zero & (zeros < 1.5))
+    return (_if(b, alone, _back(b, b.grad) * others),)
+
+
+def reduce_logsumexp(b: Backward) -> Grads:
+    return (_back(b, b.grad) * b.op("exp", b.inputs[0] - _back(b, b.out)),)
+
+
+def reduce_variance(b: Backward) -> Grads:
+    return (_back(b, b.grad) * _from_mean(b) * 2,)
+
+
+def reduce_std(b: Backward) -> Grads:
+    return (_back(b, b.grad / b.out) * _from_mean(b),)
+
+
+def softmax(b: Backward) -> Grads:
+    inner = b.op("reduce_sum", b.grad * b.out, axes=(b.attrs.get("axis", -1),), keepdims=True)
+    return (b.out * (b.grad - inner),)
+
+
+def log_softmax(b: Backward) -> Grads:
+    total = b.op("reduce_sum", b.grad, axes=(b.attrs.get("axis", -1),), keepdims=True)
+    return (b.grad - b.op("exp", b.out) * total,)
+
+
+# -- windows, as views and sums of products -----------------------------------------------------------------
+
+
+def windows_einsum(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    """A convolution as the sum of products of windows and weights."""
+    x, w, *bias = inputs
+    n, spatial, groups = x.shape[0], x.ndim - 2, attrs.get("groups", 1)
+    windows = _windows(x, w.shape[2:], attrs, 0.0)
+    out = windows.shape[2 : 2 + spatial]
+    o, k = "xyz"[:spatial], "uvw"[:spatial]
+    made: Tensor = x.graph.op(
+        "einsum",
+        windows.reshape(n, groups, w.shape[1], *out, *w.shape[2:]),
+        w.reshape(groups, w.shape[0] // groups, *w.shape[1:]),
+        equation=f"ngi{o}{k},gci{k}->ngc{o}",
+    )
+    made = made.reshape(n, w.shape[0], *out)
+    return made + bias[0].reshape(-1, *(1,) * spatial) if bias else made
+
+
+def conv_transpose(b: Backward) -> Grads:
+    """Its input receives the convolution that it is the adjoint of; its weight products with that one's windows."""
+    x, w = b.inputs[:2]
+    attrs = {key: b.attrs[key] for key in ("strides", "pads", "dilations", "groups") if key in b.attrs}
+    spatial, groups = x.ndim - 2, attrs.get("groups", 1)
+    every = (slice(None), slice(None), *(slice(n) for n in x.shape[2:]))
+    dx = b.op("conv", b.grad, w, **attrs)[every]
+    windows = _windows(b.grad, w.shape[2:], attrs, 0.0)[every]
+    o, k = "xyz"[:spatial], "uvw"[:spatial]
+    dw = b.op(
+        "einsum",
+        windows.reshape(x.shape[0], groups, w.shape[1], *x.shape[2:], *w.shape[2:]),
+        x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]),
+        equation=f"ngc{o}{k},ngi{o}->gic{k}",
+    )
+    bias = [b.op("reduce_sum", b.grad, axes=(0, *range(2, x.ndim)), keepdims=False)] if len(b.inputs) > 2 else []
+    return dx, dw.reshape(w.shape), *bias
+
+
+def windows_max(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    """The maxima of windows."""
+    return _pooled("reduce_max", inputs[0], attrs, float("-inf"))
+
+
+def windows_sum(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    """The sums of windows."""
+    return _pooled("reduce_sum", inputs[0], attrs, 0.0)
+
+
+def spatial_max(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    """The largest of all spatial cells."""
+    (x,) = inputs
+    made: Tensor = x.graph.op("reduce_max", x, axes=tuple(range(2, x.ndim)), keepdims=True)
+    return made
+
+
+def root_mean_square(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    """x / √(mean x² + epsilon), times the scale."""
+    x, scale = inputs
+    over = tuple(range(x.ndim - scale.ndim, x.ndim))
+    mean: Tensor = x.graph.op("reduce_mean", x * x, axes=over, keepdims=True)
+    root: Tensor = x.graph.op("sqrt", mean + attrs.get("epsilon", 1e-5))
+    return x / root * scale
+
+
+def local_response(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    """x / (bias + alpha/size · Σ x² over neighbouring channels)^beta."""
+    (x,) = inputs
+    size = attrs["size"]
+    before = (size - 1) // 2
+    around = [(0, 0), (before, size - 1 - before), *((0, 0),) * (x.ndim - 2)]
+    windows = pad(x * x, around).sliding_windows(size, axis=1)
+    total: Tensor = x.graph.op("reduce_sum", windows, axes=(x.ndim,), keepdims=False)
+    scale = total * (attrs.get("alpha", 1e-4) / size) + attrs.get("bias", 1.0)
+    made: Tensor = x / scale ** attrs.get("beta", 0.75)
+    return made
+
+
+def by_groups(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    """Each group of channels, or each channel, centred and scaled to variance 1; then times scale, plus bias."""
+    x, scale, bias = inputs
+    groups = attrs.get("groups", x.shape[1])
+    rows = x.reshape(x.shape[0], groups, -1)
+    apart: Tensor = rows - x.graph.op("reduce_mean", rows, axes=(2,), keepdims=True)
+    variance: Tensor = x.graph.op("reduce_mean", apart * apart, axes=(2,), keepdims=True)
+    made: Tensor = apart / x.graph.op("sqrt", variance + attrs.get("epsilon", 1e-5))
+    column = (-1, *(1,) * (x.ndim - 2))
+    return made.reshape(x.shape) * scale.reshape(column) + bias.reshape(column)
+
+
+def windows_mean(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    """The sums of windows over how many of their cells count."""
+    (x,) = inputs
+    total = _pooled("reduce_sum", x, attrs, 0.0)
+    counts = np.ones(total.shape[2:])
+    kernel = _each(attrs["kernel"], x.ndim - 2)
+    for axis, (n, size) in enumerate(zip(x.shape[2:], kernel, strict=True)):
+        begin, end, step, dilation = _moves(attrs, axis, x.ndim - 2)
+        low, high = (-begin, n + end) if attrs.get("count_include_pad") else (0, n)
+        cells = (np.arange(total.shape[2 + axis]) * step - begin)[:, None] + np.arange(size) * dilation
+        along = ((cells >= low) & (cells < high)).sum(axis=1)
+        counts = counts * along.reshape([-1 if a == axis else 1 for a in range(x.ndim - 2)])
+    return total / x.graph.constant(x.graph._fresh("counts"), counts.astype(x.dtype))
+
+
+def _pooled(op: str, x: Tensor, attrs: Attrs, fill: float) -> Tensor:
+    if attrs.get("ceil_mode"):
+        raise ValueError("ceil_mode has windows that reach beyond the padding; pad more instead")
+    spatial = x.ndim - 2
+    windows = _windows(x, _each(attrs["kernel"], spatial), attrs, fill)
+    made: Tensor = x.graph.op(op, windows, axes=tuple(range(x.ndim, x.ndim + spatial)), keepdims=False)
+    return made
+
+
+def _windows(x: Tensor, kernel: Sequence[int], attrs: Attrs, fill: float) -> Tensor:
+    """All windows, as a view: (n, c, *out, *kernel)."""
+    spatial = x.ndim - 2
+    moves = [_moves(attrs, axis, spatial) for axis in range(spatial)]
+    padded = pad(x, [(0, 0), (0, 0), *((begin, end) for begin, end, _, _ in moves)], value=fill)
+    axes = tuple(range(2, x.ndim))
+    return padded.sliding_windows(tuple(kernel), [m[2] for m in moves], [m[3] for m in moves], axes)
+
+
+def _moves(attrs: Attrs, axis: int, rank: int) -> tuple[int, int, int, int]:
+    """Padding before and after, step and dilation along a spatial axis."""
+    pads = attrs.get("pads", 0)
+    both = tuple(pads) if not isinstance(pads, int) and len(pads) == 2 * rank else _each(pads, rank) * 2
+    step, dilation = (_each(attrs.get(key, 1), rank)[axis] for key in ("strides", "dilations"))
+    return both[axis], both[rank + axis], step, dilation
+
+
+def _each(value: Any, rank: int) -> tuple[int, ...]:
+    return (value,) * rank if isinstance(value, int) else tuple(value)
+
+
+# -- what they have in common -------------------------------------------------------------------------------
+
+
+def _zero(b: Backward) -> Tensor:
+    graph = b.grad.graph
+    return graph.constant(graph._fresh("zero"), np.array(0, b.grad.dtype))
+
+
+def _if(b: Backward, condition: Tensor, grad: Tensor) -> Tensor:
+    """The gradient where a condition holds, else 0 (also where the gradient is infinite)."""
+    return b.op("where", condition, grad, _zero(b))
+
+
+def _as(condition: Tensor, like: Tensor) -> Tensor:
+    made: Tensor = condition.graph.op("cast", condition, dtype=like.dtype)
+    return made
+
+
+def _axes(b: Backward) -> tuple[int, ...]:
+    """The axes that a node reduces, from the first."""
+    rank, given = b.inputs[0].ndim, b.attrs.get("axes")
+    every = range(rank) if given is None else (given,) if isinstance(given, int) else given
+    return tuple(sorted(axis % rank for axis in every))
+
+
+def _back(b: Backward, reduced: Tensor) -> Tensor:
+    """What was reduced in the shape of the operand."""
+    x = b.inputs[0]
+    over = _axes(b)
+    kept = tuple(1 if axis in over else n for axis, n in enumerate(x.shape))
+    return reduced.reshape(kept).broadcast_to(x.shape)
+
+
+def _from_mean(b: Backward) -> Tensor:
+    """(x − mean) / (count − correction)."""
+    x, over = b.inputs[0], _axes(b)
+    degrees: float = prod(x.shape[axis] for axis in over) - b.attrs.get("correction", 0)
+    mean = b.op("reduce_mean", x, axes=over, keepdims=True)
+    return (x - mean) / degrees
+
+
+def _spread(grad: Tensor, axes: Sequence[int], shape: tuple[int, ...]) -> Tensor:
+    """A gradient of some axes, the same along the others."""
+    kept = tuple(n if axis in axes else 1 for axis, n in enumerate(shape))
+    made: Tensor = grad.reshape(kept).broadcast_to(shape)
+    return made

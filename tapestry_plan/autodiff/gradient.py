@@ -1,0 +1,275 @@
+"""Gradients: reverse mode over a graph, as more of the same graph, so that backward passes shard, plan and run too.
+
+An operator's declaration says what its inputs receive (`Op.adjoint`), or how it is said in operators that do
+(`Op.expansions`). A selection needs no word for any view kind: each cell of its source receives the sum of what the
+view's cells that read it have, which follows from the view's pieces (`tapestry_sets.scatter_terms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+import numpy as np
+
+from tapestry_plan.autodiff.adjoints import Through
+from tapestry_plan.ir import Backward, Graph, OpNode, Selection, Tensor
+from tapestry_sets.views import Reshape, Term, placed, scatter_terms
+
+
+def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Add to a graph what computes the gradient of a tensor with respect to others.
+
+    Parameters
+    ----------
+    y : Tensor
+        Of a floating dtype; of one cell, unless `seed` is given.
+    wrt : sequence of Tensor
+        Of floating dtypes; inputs, constants or results.
+    seed : Tensor, optional
+        Of y's shape: the gradient of something else with respect to y. By default ones.
+
+    Returns
+    -------
+    tuple of Tensor
+        One for each of `wrt`, of its shape; zeros where y does not depend on it.
+
+    Raises
+    ------
+    ValueError
+        If y has several cells and no seed is given, a dtype is not floating, or an operator on the way declares
+        neither an adjoint nor an expansion; the graph is unchanged then.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, reduce_sum
+    >>> g = Graph()
+    >>> x = g.input("x", (2, 3))
+    >>> (dx,) = gradient(reduce_sum(x[:, 1:] * x[:, 1:]), [x])
+    >>> dx.shape
+    (2, 3)
+
+    References
+    ----------
+    Griewank, Walther, "Evaluating Derivatives", 2008: reverse mode.
+    """
+    graph = y.graph
+    _check(y, wrt, seed)
+    with graph._all_or_nothing():
+        kept = graph.nodes.keys() | graph.stored.keys() | graph.selections.keys()
+        found = _Reverse(graph, wrt).run(y, seed)
+        _drop_unread(graph, kept, found)
+        return found
+
+
+def _drop_unread(graph: Graph, kept: set[str], wanted: Sequence[Tensor]) -> None:
+    """Take back what adjoints added for inputs that nobody asked about."""
+    read = {tensor.name for tensor in wanted}
+    for item in reversed(list(graph._ordered())):
+        outputs = (item.name,) if isinstance(item, Selection) else item.outputs
+        if item.name in kept or read.intersection(outputs):
+            read.update(item.inputs)
+            continue
+        graph._remove(item)
+    for name in [name for name in graph.stored if name not in kept and name not in read]:
+        if graph.stored[name].kind == "constant":
+            del graph.stored[name]
+
+
+def _check(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> None:
+    if not wrt:
+        raise ValueError("gradient: wrt is empty; name at least one tensor")
+    for what, tensor in (("y", y), *((f"wrt[{k}]", t) for k, t in enumerate(wrt)), ("seed", seed)):
+        if tensor is None:
+            continue
+        if tensor.graph is not y.graph:
+            raise ValueError(f"gradient: {what} {tensor.name!r} belongs to another graph")
+        if np.dtype(tensor.dtype).kind != "f":
+            raise ValueError(
+                f"gradient: {what} {tensor.name!r} is {tensor.dtype}; only floating numbers have gradients"
+            )
+    if seed is None and y.size != 1:
+        raise ValueError(
+            f"gradient: y {y.name!r} has shape {y.shape}; reduce it to one cell, or give a seed of its shape"
+        )
+    if seed is not None and (seed.shape, seed.dtype) != (y.shape, y.dtype):
+        raise ValueError(f"gradient: the seed is {seed.dtype}{seed.shape}, y is {y.dtype}{y.shape}; they must agree")
+
+
+class _Reverse:
+    """One backward pass: what each tensor has received so far.
+
+    Parameters
+    ----------
+    graph : Graph
+    wrt : sequence of Tensor
+    ends : bool
+        Whether nothing goes on from `wrt` to what these are made of.
+    """
+
+    def __init__(self, graph: Graph, wrt: Sequence[Tensor], ends: bool = False) -> None:
+        self.graph, self.wrt = graph, wrt
+        self.ends = {t.name for t in wrt} if ends else set()
+        self.received: dict[str, list[Tensor]] = {}
+        self.totals: dict[str, Tensor] = {}
+
+    def run(self, y: Tensor, seed: Tensor | None) -> tuple[Tensor, ...]:
+        order = list(self.graph._ordered())
+        depends = self._dependent(order, {t.name for t in self.wrt})
+        needed = self._needed(order, y.name)
+        start = seed if seed is not None else self._constant(y, 1.0)
+        self.received[y.name] = [start]
+        for item in reversed(order):
+            outputs = (item.name,) if isinstance(item, Selection) else item.outputs
+            if self.ends.intersection(outputs):
+                continue
+            if any(name in depends for name in outputs) and any(name in self.received for name in outputs):
+                assert any(name in needed for name in outputs), "only what y reads receives anything"
+                self._pass(item, outputs, depends)
+        totals = [self._total(t.name) for t in self.wrt]
+        return tuple(self._constant(t, 0.0) if g is None else g for t, g in zip(self.wrt, totals, strict=True))
+
+    def _dependent(self, order: Iterable[OpNode | Selection], wrt: set[str]) -> set[str]:
+        """Tensors that depend on one of `wrt`, these included."""
+        found = set(wrt)
+        for item in order:
+            if found.intersection(item.inputs):
+                found.update((item.name,) if isinstance(item, Selection) else item.outputs)
+        return found
+
+    def _needed(self, order: Sequence[OpNode | Selection], y: str) -> set[str]:
+        """Tensors that y depends on, y included."""
+        found = {y}
+        for item in reversed(order):
+            if found.intersection((item.name,) if isinstance(item, Selection) else item.outputs):
+                found.update(item.inputs)
+        return found
+
+    def _constant(self, like: Tensor, value: float) -> Tensor:
+        """One value in a tensor's shape: a constant of one cell, broadcast."""
+        one = self.graph.constant(self.graph._fresh(f"{value:g}"), np.array(value, like.dtype))
+        return one.broadcast_to(like.shape) if like.shape else one
+
+    def _total(self, name: str) -> Tensor | None:
+        """The sum of all that a tensor has received."""
+        parts = self.received.get(name)
+        if not parts:
+            return None
+        if name not in self.totals:
+            self.totals[name] = parts[0] if len(parts) == 1 else self.graph.op("sum_n", *parts)
+        return self.totals[name]
+
+    def _give(self, name: str, grad: Tensor | None) -> None:
+        if grad is not None:
+            self.received.setdefault(name, []).append(_summed_to(grad, self.graph.tensor(name).shape))
+
+    def _pass(self, item: OpNode | Selection, outputs: Sequence[str], depends: set[str]) -> None:
+        """Hand the gradients of an item's outputs on to its inputs."""
+        if isinstance(item, Selection):
+            grad = self._total(item.name)
+            assert grad is not None, "asked only where something was received"
+            for k, name in enumerate(item.inputs):
+                if name in depends:
+                    self._give(name, _scattered(grad, item, k, self.graph.tensor(name).shape))
+            return
+        grads = tuple(self._total(name) for name in outputs)
+        inputs = tuple(self.graph.tensor(name) for name in item.inputs)
+        given = self._adjoint(item, inputs, grads)
+        if len(given) != len(inputs):
+            raise ValueError(
+                f"gradient: the adjoint of {item.op!r} gives {len(given)} gradients for {len(inputs)} inputs"
+            )
+        for tensor, grad in zip(inputs, given, strict=True):
+            if tensor.name in depends and np.dtype(tensor.dtype).kind == "f":
+                self._give(tensor.name, grad)
+
+    def _adjoint(
+        self, node: OpNode, inputs: tuple[Tensor, ...], grads: tuple[Tensor | None, ...]
+    ) -> Sequence[Tensor | None]:
+        """What the inputs of a node receive: by the adjoint of its operator, or through an expansion."""
+        op = self.graph.ops[node.op]
+        outputs = tuple(self.graph.tensor(name) for name in node.outputs)
+        if isinstance(op.adjoint, Through):
+            return self._through(op.adjoint.expansion(inputs, node.attrs), inputs, grads)
+        if op.adjoint is not None:
+            return op.adjoint(Backward(inputs, outputs, grads, node.attrs))
+        reasons = []
+        for expansion in op.expansions:
+            try:
+                with self.graph._all_or_nothing():
+                    return self._through(expansion(inputs, node.attrs), inputs, grads)
+            except ValueError as error:
+                reasons.append(f"{expansion.__name__}: {error}")
+        why = f", and no expansion has one ({'; '.join(reasons)})" if reasons else " and no expansion"
+        raise ValueError(
+            f"gradient: operator {node.op!r} of node {node.name!r} declares no adjoint{why}; give its Op an adjoint"
+        )
+
+    def _through(
+        self, made: Tensor | tuple[Tensor, ...], inputs: tuple[Tensor, ...], grads: tuple[Tensor | None, ...]
+    ) -> list[Tensor | None]:
+        """Gradients of a node's inputs through its expansion, which reads the same tensors."""
+        outputs = made if isinstance(made, tuple) else (made,)
+        totals: dict[str, list[Tensor]] = {tensor.name: [] for tensor in inputs}
+        wanted = list({t.name: t for t in inputs if np.dtype(t.dtype).kind == "f"}.values())
+        for out, grad in zip(outputs, grads, strict=True):
+            if grad is not None:
+                for tensor, found in zip(wanted, _Reverse(self.graph, wanted, ends=True).run(out, grad), strict=True):
+                    totals[tensor.name].append(found)
+        counts = {name: [t.name for t in inputs].count(name) for name in totals}
+        result: list[Tensor | None] = []
+        for tensor in inputs:  # an input that comes twice receives what all its places do, once
+            parts = totals[tensor.name] if counts[tensor.name] else []
+            counts[tensor.name] = 0
+            result.append(None if not parts else parts[0] if len(parts) == 1 else self.graph.op("sum_n", *parts))
+        return result
+
+
+def _summed_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A gradient summed over the axes along which an operand was broadcast."""
+    if grad.shape == shape:
+        return grad
+    lead = len(grad.shape) - len(shape)
+    over = [k for k, n in enumerate(grad.shape) if k < lead or (shape[k - lead] == 1 and n > 1)]
+    made: Tensor = grad.graph.op("reduce_sum", grad, axes=tuple(over), keepdims=True) if over else grad
+    if made.size != prod(shape):
+        raise ValueError(f"gradient: a gradient has shape {grad.shape}, which does not sum to the operand's {shape}")
+    return made.reshape(shape)
+
+
+# -- selections ---------------------------------------------------------------------------------------------
+
+
+def _scattered(grad: Tensor, view: Selection, source: int, shape: tuple[int, ...]) -> Tensor | None:
+    """What a selection's source receives: for each cell the sum over the view's cells that read it."""
+    terms = scatter_terms(view.pieces, view.shape, shape, source)
+    parts = [_placed(grad, group, shape) for group in _in_groups(terms)]
+    if not parts:
+        return None
+    total: Tensor = parts[0] if len(parts) == 1 else grad.graph.op("sum_n", *parts)
+    return total
+
+
+def _in_groups(terms: Sequence[Term]) -> list[list[Term]]:
+    """Terms whose places are disjoint, together."""
+    groups: list[list[Term]] = []
+    for term in terms:
+        for group in groups:
+            if all(term.place.isdisjoint(other.place) for other in group):
+                group.append(term)
+                break
+        else:
+            groups.append([term])
+    return groups
+
+
+def _placed(grad: Tensor, terms: Sequence[Term], shape: tuple[int, ...]) -> Tensor:
+    """The values of disjoint terms in their places, zeros elsewhere."""
+    sources = []
+    for term in terms:
+        read = grad.apply(term.read)
+        if term.summed:
+            read = grad.graph.op("reduce_sum", read, axes=term.summed, keepdims=False)
+        sources.append(read.reshape(read.size))
+    whole = sources[0].apply(placed([term.place for term in terms]), *sources[1:])
+    return whole.apply(Reshape(shape))

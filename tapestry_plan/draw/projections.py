@@ -1,0 +1,292 @@
+"""Projection geometry in pictures: an index space cut into parts, and the cells that each part reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Protocol
+
+from tapestry_plan.draw.plots import Plot
+from tapestry_plan.ir import Signature, cells_of, parts_of
+from tapestry_sets.draw import Picture, canvas
+from tapestry_sets.regions import Box, IndexProjection
+
+Shape = tuple[int, ...]
+
+
+class Applied(Protocol):
+    """An operator node, as `operation` gives it."""
+
+    @property
+    def graph(self) -> Any:
+        """The graph that has the tensors."""
+
+    @property
+    def node(self) -> Any:
+        """The node: its operator, and the names of its tensors."""
+
+    @property
+    def signature(self) -> Signature:
+        """Index axes and operand projections."""
+
+
+def show_projection(
+    op: Applied | Signature,
+    parts: Mapping[str, int] | Box | Sequence[Box] | None = None,
+    *,
+    shapes: Sequence[Sequence[int]] | None = None,
+    title: str = "",
+) -> Picture:
+    """A picture of an index space with its parts, and of what each part reads and writes of every operand.
+
+    Cells that several parts touch are marked ``X`` and counted: the halo of windows, weights that all read, partial
+    results that are to be merged. Places that are read outside a tensor are grey in the drawing and blank in the text.
+
+    Parameters
+    ----------
+    op : Operation or Signature
+    parts : mapping of str to int, Box, or sequence of Box, optional
+        Number of parts along each named index axis, or index boxes, which may leave out some of the index space and
+        share some; by default the whole index space is one part.
+    shapes : sequence of shapes, optional
+        Of a signature's inputs. By default those that the operands declare, or what is read where nothing is read
+        outside. An operator's tensors have theirs.
+    title : str
+        The words above the picture; by default the operator's name.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    TypeError
+        For an `op` that is neither, and parts that are neither numbers by axis nor boxes.
+    ValueError
+        For an unknown axis, less than one part or more parts than index points, boxes that are empty or reach out of
+        the index space, and inputs whose shapes cannot be known.
+
+    Examples
+    --------
+    Two parts of a convolution's rows share a row of what they read:
+
+    >>> from tapestry_plan.ir import Axis, Operand, project
+    >>> axes = (Axis("h", 4), Axis("kh", 3, "reduction"))
+    >>> x, y = Operand(project(axes, [{"h": 2, "kh": 1}])), Operand(project(axes, [{"h": 1}]))
+    >>> show_projection(Signature(axes, (x,), (y,)), {"h": 2}, title="rows")
+    rows
+    index space: h 4, kh 3 (reduction); 2 parts
+    axis h down, axis kh across
+      0 2
+    0 111
+    1 111
+    2 222
+    3 222
+    1  [0:2, :]: 6 of 12 cells
+    2  [2:4, :]: 6 of 12 cells
+    X  in two or more: 0 of 12 cells
+    <BLANKLINE>
+    input 0 (9,) at [2·h + kh]
+    0 2 4 6 8
+    1111X2222
+    1  [0:5]: 5 of 9 cells
+    2  [4:9]: 5 of 9 cells
+    X  in two or more: 1 of 9 cells
+    <BLANKLINE>
+    output 0 (4,) at [h]
+    0 2
+    1122
+    1  [0:2]: 2 of 4 cells
+    2  [2:4]: 2 of 4 cells
+    X  in two or more: 0 of 4 cells
+
+    References
+    ----------
+    Tapestry, "Index Projection Functions": the figures of Linear and of Conv.
+    """
+    signature = op if isinstance(op, Signature) else getattr(op, "signature", None)
+    if not isinstance(signature, Signature):
+        raise TypeError(f"show_projection: {op!r} is neither an operation nor a signature; ask operation(graph, name)")
+    boxes = index_boxes(signature, parts, "show_projection")
+    plots = [index_plot(signature, boxes)]
+    if isinstance(op, Signature):
+        plots += signature_plots(signature, boxes, shapes)
+    elif shapes is not None:
+        raise ValueError("show_projection: shapes are for signatures; an operator's tensors have shapes of their own")
+    else:
+        plots += operand_plots(op, boxes)
+        title = title or (op.node.name if op.node.name == op.node.op else f"{op.node.name}: {op.node.op}")
+    lines = [canvas.shortened(title)] if title else []
+    return Picture(
+        "\n".join([*lines, "\n\n".join(plot.text() for plot in plots)]),
+        canvas.document(_arranged(plots), title),
+    )
+
+
+def _arranged(plots: Sequence[Plot]) -> canvas.Drawing:
+    """The index space, below it the inputs side by side, and then the outputs."""
+    rows = [[plot.drawing() for plot in plots if plot.role.startswith(role)] for role in ("index", "input", "output")]
+    return canvas.below([canvas.beside(row, 28) for row in rows if row], 18)
+
+
+def index_boxes(
+    signature: Signature, parts: Mapping[str, int] | Box | Sequence[Box] | None, what: str
+) -> tuple[Box, ...]:
+    """Parts of an index space: as even as possible where they are counted by axis, else those given."""
+    if parts is None or isinstance(parts, Mapping):
+        return tuple(_cut(signature, parts or {}, what))
+    boxes = (parts,) if isinstance(parts, Box) else tuple(parts)
+    for k, box in enumerate(boxes):
+        if not isinstance(box, Box):
+            raise TypeError(f"{what}: part {k} is {box!r}; give a Box, or a number of parts by axis")
+        if box.rank != len(signature.axes) or not signature.index.contains(box):
+            raise ValueError(f"{what}: part {k} is {box}, outside the index space {signature.index}; give one inside")
+        if box.is_empty:
+            raise ValueError(f"{what}: part {k} is {box}, which has no index points; give it some")
+    if not boxes:
+        raise ValueError(f"{what}: there are no parts; give at least one index box")
+    return boxes
+
+
+def _cut(signature: Signature, parts: Mapping[str, int], what: str) -> Iterator[Box]:
+    counts = [1] * len(signature.axes)
+    for name, count in parts.items():
+        k = signature.axis(name)
+        size = signature.axes[k].size
+        number = canvas.as_integer(count, f"the number of parts of axis {name!r}")
+        if not 1 <= number <= size:
+            raise ValueError(
+                f"{what}: {number} parts of axis {name!r}, which has {size} index points; "
+                f"give a number from 1 to {size}"
+            )
+        counts[k] = number
+    cuts = [parts_of(axis.size, n) for axis, n in zip(signature.axes, counts, strict=True)]
+    for chosen in product(*cuts):
+        yield Box.from_bounds(tuple(lo for lo, _ in chosen), tuple(hi for _, hi in chosen))
+
+
+# ------------------------------------------------------------------------------------------------- what is drawn
+
+
+def index_plot(signature: Signature, boxes: Sequence[Box]) -> Plot:
+    """The index space and its parts."""
+    words = ", ".join(f"{a.name} {a.size}{' (reduction)' * (a.kind == 'reduction')}" for a in signature.axes)
+    count = f"{len(boxes)} parts" if len(boxes) > 1 else "1 part"
+    cells = tuple(cells_of(box, signature.index) for box in boxes)
+    caption = f"index space: {words or 'one point'}; {count}"
+    return Plot("index", caption, tuple(axis.name for axis in signature.axes), signature.index, cells)
+
+
+def signature_plots(
+    signature: Signature, boxes: Sequence[Box], shapes: Sequence[Sequence[int]] | None = None
+) -> list[Plot]:
+    """The operands of a signature, by their numbers."""
+    if shapes is not None and len(shapes) != len(signature.inputs):
+        raise ValueError(f"show_projection: {len(shapes)} shapes for {len(signature.inputs)} inputs; give one for each")
+    plots = []
+    for k in range(len(signature.inputs)):
+        given = None if shapes is None else tuple(canvas.as_integer(n, f"an extent of input {k}") for n in shapes[k])
+        plots.append(_input_plot(signature, k, boxes, _frame_of(signature, k, given), f"input {k}"))
+    for k, operand in enumerate(signature.outputs):
+        plots.append(_output_plot(signature, k, boxes, operand.bounding_box(signature.index), f"output {k}"))
+    return plots
+
+
+def operand_plots(op: Applied, boxes: Sequence[Box]) -> list[Plot]:
+    """The operands of an operator, by their names."""
+    signature, plots = op.signature, []
+    for k, name in enumerate(op.node.inputs):
+        source = op.graph.source(name)
+        words = f"input {k}: {plain(name)} {source.dtype}"
+        plots.append(_input_plot(signature, k, boxes, Box.of(source.shape), words))
+    for k, name in enumerate(op.node.outputs):
+        stored = op.graph.stored[name]
+        words = f"output {k}: {plain(name)} {stored.dtype}"
+        plots.append(_output_plot(signature, k, boxes, Box.of(stored.shape), words))
+    return plots
+
+
+def _frame_of(signature: Signature, number: int, shape: Shape | None) -> Box:
+    """The box that an input occupies, as given or declared, or else what is read."""
+    operand = signature.inputs[number]
+    read = operand.bounding_box(signature.index)
+    start = operand.origin or (0,) * read.rank
+    extents = shape if shape is not None else operand.extents
+    if extents is None and (operand.pad is not None or operand.outside != "forbid"):
+        raise ValueError(
+            f"show_projection: input {number} is read in {read}, which may reach outside its tensor; "
+            "give the shapes of the inputs"
+        )
+    if extents is None:
+        return read if operand.origin else Box.from_bounds(start, read.stop)
+    if len(extents) != read.rank:
+        raise ValueError(
+            f"show_projection: input {number} has rank {read.rank}, the shape given is {extents}; give one of that rank"
+        )
+    frame = Box(start, extents)
+    if operand.pad is None and operand.outside == "forbid" and not frame.contains(read):
+        raise ValueError(f"show_projection: input {number} is read in {read}, outside the shape given, {extents}")
+    return frame
+
+
+def _input_plot(signature: Signature, number: int, boxes: Sequence[Box], frame: Box, words: str) -> Plot:
+    operand = signature.inputs[number]
+    around = frame
+    for box in boxes:
+        read = signature.input_box(number, box)
+        around = around if read is None else around.hull(read)
+    cells = signature.input_regions(number, list(boxes), around)
+    how = f"as {operand.pad:g}" if operand.pad is not None else f"by the policy {operand.outside!r}"
+    caption = f"{words} {frame.shape} at {' and '.join(at_text(p, signature) for p in operand.projections)}"
+    if operand.at_start_of:
+        caption += f", at the start of {', '.join(operand.at_start_of)} only"
+    return Plot(f"input {number}", caption, (), frame, tuple(cells), how)
+
+
+def _output_plot(signature: Signature, number: int, boxes: Sequence[Box], frame: Box, words: str) -> Plot:
+    cells = signature.output_regions(number, list(boxes), frame)
+    caption = f"{words} {frame.shape} at {at_text(signature.outputs[number].projection, signature)}"
+    cut = [k for k in signature.reductions if any(box.shape[k] != signature.axes[k].size for box in boxes)]
+    names = ", ".join(signature.axes[k].name for k in cut)
+    note = f"partial results, to be merged over {names}" if cut else ""
+    return Plot(f"output {number}", caption, (), frame, tuple(cells), note=note)
+
+
+# ---------------------------------------------------------------------------------------------------- in words
+
+
+def plain(name: str, most: int = 48) -> str:
+    """A name that fits into a line: without characters that are not printed, and not too long."""
+    return canvas.shortened(name if name.isprintable() else repr(name), most)
+
+
+def at_text(projection: IndexProjection, signature: Signature) -> str:
+    """Where a projection begins and how far it goes, by the names of the index axes.
+
+    Examples
+    --------
+    >>> from tapestry_plan.ir import Axis, project
+    >>> axes = (Axis("h", 4), Axis("kh", 3, "reduction"))
+    >>> at_text(project(axes, [{"h": 2, "kh": -1, "": -1}, {}], [1, 5]), Signature(axes, (), ()))
+    '[2·h - kh - 1, 0:5]'
+    """
+    columns = [axis.name for axis in signature.axes]
+    for axis, q in projection.splits:
+        columns += [f"{columns[axis]}//{q}", f"{columns[axis]}%{q}"]
+    coordinates = []
+    for row, offset, extent in zip(projection.map.terms(), projection.map.offset, projection.shape, strict=True):
+        terms = [(c, columns[k]) for k, c in row] + ([(offset, "")] if offset or not row else [])
+        start = "".join(_term(at, c, name) for at, (c, name) in enumerate(terms))
+        if not row and extent > 1:
+            coordinates.append(f"{offset}:{offset + extent}")
+        else:
+            coordinates.append(start if extent == 1 else f"{start} : +{extent}")
+    return f"[{', '.join(coordinates)}]"
+
+
+def _term(at: int, coefficient: int, name: str) -> str:
+    sign = ("-" if coefficient < 0 else "") if at == 0 else (" - " if coefficient < 0 else " + ")
+    size = abs(coefficient)
+    if not name:
+        return f"{sign}{size}"
+    return f"{sign}{name}" if size == 1 else f"{sign}{size}·{name}"

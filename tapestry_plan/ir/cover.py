@@ -1,0 +1,61 @@
+"""Whether parts make up a whole exactly: index boxes of shards, and the cells that they write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import add
+
+from tapestry_plan.ir.signature import cells_of
+from tapestry_sets.regions import Box, Regions
+from tapestry_sets.views import first_gap, first_shared
+
+
+def check_partition(boxes: Sequence[Box], whole: Box, what: str) -> None:
+    """Check that boxes cover a whole exactly: no point outside, none in two boxes, none left out.
+
+    Parameters
+    ----------
+    boxes : sequence of Box
+    whole : Box
+        What they must partition.
+    what : str
+        What the messages call the parts.
+
+    Raises
+    ------
+    ValueError
+        Naming a box outside, a point in two boxes, or a point in none.
+
+    Examples
+    --------
+    Eight cells in all, from 0 to 8, and no partition:
+
+    >>> check_partition([Box((0,), (3,)), Box((2,), (2,)), Box((5,), (3,))], Box.of((8,)), "shards")
+    Traceback (most recent call last):
+    ...
+    ValueError: shards: parts 0 and 1 both have (2,); each point must be in exactly one part
+    """
+    for k, box in enumerate(boxes):
+        if box.rank != whole.rank or not whole.contains(box):
+            raise ValueError(f"{what}: part {k} is {box}, outside {whole}; parts must lie inside")
+    check_cover([cells_of(box, whole) for box in boxes], whole, what)
+
+
+def check_cover(parts: Sequence[Regions], whole: Box, what: str) -> None:
+    """Check that sets of cells, all inside a box, share no cell and leave none out, as `check_partition` does."""
+    back = tuple(-a for a in whole.start)
+    home = [cells.shift(back) for cells in parts]
+    shared = first_shared(home)
+    if shared is not None:
+        point, one, other = shared
+        raise ValueError(
+            f"{what}: parts {one} and {other} both have {_moved(point, whole.start)}; "
+            "each point must be in exactly one part"
+        )
+    gap = first_gap(home or [Regions(whole.shape)])
+    if gap is not None:
+        raise ValueError(f"{what}: no part has {_moved(gap, whole.start)}; each point must be in exactly one part")
+
+
+def _moved(point: Sequence[int], by: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(add, point, by))

@@ -1,0 +1,1094 @@
+"""Graphs: stored tensors, operators between them, and selections (views) that are never stored."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from math import isfinite
+from operator import index
+from types import ModuleType
+from typing import Any, Literal, NoReturn, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_plan.ir import pictures
+from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
+from tapestry_plan.ir.forms import Form
+from tapestry_plan.ir.monoids import MONOIDS, Monoid
+from tapestry_plan.ir.pictures import MOST_NODES, Parts
+from tapestry_plan.ir.selection import check_pieces
+from tapestry_plan.ir.signature import Signature
+from tapestry_sets.draw import Picture
+from tapestry_sets.regions import Box
+from tapestry_sets.views import Concat, Piece, Viewable, ViewKind, compose_pieces, identity_piece
+
+Shape = tuple[int, ...]
+Attrs = Mapping[str, Any]
+GRAPH_FORMAT = "tapestry-graph/1"
+
+
+class UnsupportedOp(ValueError):
+    """A model asks for operators that have no declaration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What a block function is told of its part of the work.
+
+    Parameters
+    ----------
+    index : Box
+        The part of the index space to compute.
+    signature : Signature
+        Of the whole operator.
+    attrs : mapping
+        The operator's attributes.
+    input_boxes : tuple of Box or None
+        Coordinates of the input blocks in their tensors; None for an input that this part does not read.
+    output_boxes : tuple of Box
+        Coordinates of the output blocks.
+    workspace : array of uint8
+        As many bytes as the operator declared, or more; its content is undefined.
+    """
+
+    index: Box
+    signature: Signature
+    attrs: Attrs
+    input_boxes: tuple[Box | None, ...]
+    output_boxes: tuple[Box, ...]
+    workspace: Any
+
+    def range(self, axis: str) -> tuple[int, int]:
+        """Begin and end of this part along an index axis, by name."""
+        k = self.signature.axis(axis)
+        return self.index.start[k], self.index.start[k] + self.index.shape[k]
+
+
+class Block(Protocol):
+    """Computes one shard: reads the input blocks, writes the output blocks in place, keeps nothing."""
+
+    def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None: ...
+
+
+Expansion = Callable[[Sequence["Tensor"], Attrs], Any]
+"""Builds a graph equal to an operator: from its inputs, present ones only, and its attributes to its outputs."""
+
+
+def _first_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    return (dtypes[0],)
+
+
+def _no_workspace(shard: Shard, itemsize: int) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """What an operator's adjoint is given.
+
+    Parameters
+    ----------
+    inputs, outputs : tuple of Tensor
+        Of the node, as the graph has them.
+    grads : tuple of (Tensor or None)
+        The gradient of each output; None for those that the result does not depend on.
+    attrs : mapping
+        The node's attributes.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    grads: tuple[Tensor | None, ...]
+    attrs: Attrs
+
+    @property
+    def grad(self) -> Tensor:
+        """The gradient of the only output."""
+        (grad,) = self.grads
+        assert grad is not None, "an adjoint is asked where some output has a gradient"
+        return grad
+
+    @property
+    def out(self) -> Tensor:
+        """The first output."""
+        return self.outputs[0]
+
+    def op(self, name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
+        """Add an operator to the graph, by name."""
+        made: Tensor = self.inputs[0].graph.op(name, *inputs, **attrs)
+        return made
+
+
+@dataclass(frozen=True)
+class Op:
+    """The one declaration of an operator.
+
+    Parameters
+    ----------
+    name : str
+        What graphs and plans call it.
+    signature : callable
+        ``(input shapes, attrs) -> Signature``; raises ValueError for shapes that do not fit.
+    block : callable
+        ``(xp, inputs, outputs, shard)``: writes the output blocks, in place, with functions of the array
+        namespace `xp`. With a sharded reduction it writes the partial result of its part.
+    flop : float or callable
+        Floating-point operations for each index point, or ``(signature, attrs) -> float``.
+    reduction : Monoid, or the name of one of `MONOIDS`, optional
+        How partial results merge; needed for signatures with reduction axes. Where the monoid's state is not the
+        result itself, the block writes states always, component by component, and the only output is unwrapped from
+        the merged ones.
+    dtype : callable
+        ``(input dtypes, attrs) -> output dtypes``; the first input's by default.
+    workspace : callable
+        ``(shard, itemsize) -> nbytes`` of scratch memory that the block wants.
+    attributes : tuple of str
+        Names of the attributes that it takes; any other is an error.
+    expansions : tuple of callable
+        Functions ``(inputs, attrs) -> tensor``, or a tuple of tensors, that say the operator in other ones and in
+        views, and raise ValueError where they cannot; rewrites know them by their names.
+    adjoint : callable, optional
+        ``(Backward) -> gradients``: for each input the gradient that it receives, or None; a gradient of a larger shape
+        is summed to the input's. Without it, gradients go through the first expansion.
+    host_only : bool
+        Whether the block needs NumPy arrays: then it runs on no GPU.
+    work : callable, optional
+        ``(shard) -> Form or None``: the block's work in words that backends may have kernels for.
+    """
+
+    name: str
+    signature: Callable[[Sequence[Shape], Attrs], Signature]
+    block: Block
+    flop: float | Callable[[Signature, Attrs], float] = 1.0
+    reduction: str | Monoid | None = None
+    dtype: Callable[[Sequence[str], Attrs], tuple[str, ...]] = _first_dtype
+    workspace: Callable[[Shard, int], int] = _no_workspace
+    attributes: tuple[str, ...] = ()
+    expansions: tuple[Expansion, ...] = ()
+    adjoint: Callable[[Backward], Sequence[Tensor | None]] | None = None
+    host_only: bool = False
+    work: Callable[[Shard], Form | None] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.reduction, str) and self.reduction not in MONOIDS:
+            raise ValueError(f"operator {self.name!r}: reduction {self.reduction!r} is none of {sorted(MONOIDS)}")
+
+    @property
+    def monoid(self) -> Monoid | None:
+        """How partial results merge."""
+        return MONOIDS[self.reduction] if isinstance(self.reduction, str) else self.reduction
+
+    @property
+    def has_states(self) -> bool:
+        """Whether the block writes states, which are not results yet."""
+        return self.monoid is not None and not self.monoid.is_plain
+
+    def flop_per_point(self, signature: Signature, attrs: Attrs) -> float:
+        """Floating-point operations at each index point."""
+        return self.flop(signature, attrs) if callable(self.flop) else self.flop
+
+    def check_attributes(self, attrs: Attrs, what: str) -> None:
+        """Raise ValueError for an attribute that the operator does not take."""
+        unknown = [name for name in attrs if name not in self.attributes and name != AROUND]
+        if unknown:
+            raise ValueError(f"{what}: there is no attribute {unknown[0]!r}; {self.name} takes {list(self.attributes)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A tensor that has memory: a graph input, a constant, or an operator's output."""
+
+    name: str
+    shape: Shape
+    dtype: str
+    kind: Literal["input", "constant", "result"]
+    data: NDArray[Any] | None = field(default=None, repr=False, compare=False)
+    path: str | None = None
+    sha256: str | None = None
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one cell."""
+        return np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class OpNode:
+    """An operator applied to tensors."""
+
+    name: str
+    op: str
+    attrs: Attrs
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A view between operators, in the normal form: it has neither placement nor memory."""
+
+    name: str
+    label: str
+    inputs: tuple[str, ...]
+    shape: Shape
+    dtype: str
+    pieces: tuple[Piece, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A tensor read through a chain of selections: pieces over the stored tensors."""
+
+    shape: Shape
+    dtype: str
+    stored: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    stored_shapes: tuple[Shape, ...]
+
+    @cached_property
+    def direct(self) -> bool:
+        """Whether the tensor is the stored one itself, not just the beginning of it."""
+        return self.stored_shapes == (self.shape,) and self.pieces == (identity_piece(len(self.shape)),)
+
+
+class Graph:
+    """A tensor program: stored tensors, operators and selections, in the order in which they were added.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, relu
+    >>> g = Graph()
+    >>> x = g.input("x", (32, 64), "float32")
+    >>> w = g.constant("w", np.ones((64, 16), np.float32))
+    >>> y = relu(x @ w)
+    >>> g.output(y).shape
+    (32, 16)
+    """
+
+    def __init__(self, name: str = "graph", ops: Mapping[str, Op] | None = None) -> None:
+        self.name = name
+        self.ops: dict[str, Op] = dict(ops or {})
+        self.stored: dict[str, Stored] = {}
+        self.selections: dict[str, Selection] = {}
+        self.nodes: dict[str, OpNode] = {}
+        self.outputs: dict[str, str] = {}
+        self._sources: dict[str, Source] = {}
+        self._signatures: dict[str, Signature] = {}
+        self._numbered: dict[tuple[str, str], int] = {}
+
+    # -- authoring ---------------------------------------------------------------------------------------
+
+    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Tensor:
+        """Declare a tensor that every run is given."""
+        checked = _shape(shape, f"input {name!r}")
+        self._new_tensor(Stored(name, checked, _dtype(dtype, f"input {name!r}"), "input"))
+        return Tensor(self, name)
+
+    def constant(self, name: str, array: Any, path: str | None = None) -> Tensor:
+        """Add a tensor with known values, kept by reference; `path` says where a later run can find it."""
+        data = np.ascontiguousarray(array).reshape(np.shape(array))  # which makes rank 0 rank 1
+        data = data if data.dtype.isnative else data.astype(data.dtype.newbyteorder("="))
+        self._new_tensor(
+            Stored(name, data.shape, _dtype(data.dtype.name, f"constant {name!r}"), "constant", data, path)
+        )
+        return Tensor(self, name)
+
+    def op(self, op: str | Op, *inputs: Tensor | None, name: str | None = None, **attrs: Any) -> Any:
+        """Apply an operator, by name or by declaration.
+
+        Returns
+        -------
+        Tensor or tuple of Tensor
+            Several outputs come as a tuple.
+
+        Raises
+        ------
+        UnsupportedOp
+            When no operator of that name is known.
+        ValueError
+            When the operands do not fit the operator; the graph is unchanged then.
+        """
+        declared = self._declare(op)
+        node_name = self._fresh(name or declared.name, "node")
+        for k, tensor in enumerate(inputs):
+            if tensor is not None and tensor.graph is not self:
+                raise ValueError(f"{node_name}: input {k} ({tensor.name!r}) belongs to another graph")
+        names = tuple(tensor.name for tensor in inputs if tensor is not None)
+        present = [self.source(name) for name in names]
+        for name, source in zip(names, present, strict=True):
+            if 0 in source.shape:
+                raise ValueError(f"{node_name}: input {name!r} of shape {source.shape} has no cells; give it some")
+        what = f"{declared.name} {node_name!r}"
+        frozen_attrs = {key: _plain(value, f"{what}: {key}") for key, value in sorted(attrs.items())}
+        declared.check_attributes(frozen_attrs, what)
+        try:
+            signature, around = resolve(declared.signature, [source.shape for source in present], frozen_attrs)
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from None
+        if around:
+            return self._op_extended(declared, inputs, node_name, frozen_attrs, around)
+        try:
+            dtypes = declared.dtype([source.dtype for source in present], frozen_attrs)
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from None
+        shapes = [_covered(operand.projection.bounding_box(signature.index)) for operand in signature.outputs]
+        signature.validate([source.shape for source in present], shapes, what)
+        if signature.reductions and declared.reduction is None:
+            raise ValueError(f"{what}: the signature reduces, but the operator does not say how parts merge")
+        if declared.has_states and len(shapes) != 1:
+            raise ValueError(f"{what}: states are unwrapped to one output, but the signature has {len(shapes)}")
+        outs = [self._fresh(node_name if len(shapes) == 1 else f"{node_name}.{k}") for k in range(len(shapes))]
+        self.ops[declared.name] = declared
+        self.nodes[node_name] = OpNode(node_name, declared.name, frozen_attrs, names, tuple(outs))
+        self._signatures[node_name] = signature
+        for out, shape, dtype in zip(outs, shapes, dtypes, strict=True):
+            self._new_tensor(Stored(out, shape, dtype, "result"))
+        tensors = tuple(Tensor(self, out) for out in outs)
+        return tensors[0] if len(tensors) == 1 else tensors
+
+    def _op_extended(
+        self, declared: Op, inputs: Sequence[Tensor | None], name: str, attrs: Attrs, around: tuple[Widths, ...]
+    ) -> Any:
+        """Apply an operator whose operands say what is outside their tensors, to views that are wide enough."""
+        present = [tensor for tensor in inputs if tensor is not None]
+        operands = declared.signature([tensor.shape for tensor in present], attrs).inputs
+        with self._all_or_nothing():
+            extended = [
+                tensor.apply(extension(operand, widths)) if widths else tensor
+                for tensor, operand, widths in zip(present, operands, around, strict=True)
+            ]
+            return self.op(declared, *extended, name=name, **{**attrs, AROUND: around})
+
+    def select(self, kind: ViewKind, *inputs: Tensor, name: str | None = None) -> Tensor:
+        """View tensors through a view kind: a slice, a permutation, a concatenation, …
+
+        The selection is labelled by the name of the kind's class, or the kind's own `label`.
+
+        Raises
+        ------
+        ValueError
+            When the kind does not fit the tensors' shapes, a cell of its view is not one cell of one tensor (see
+            `check_selection`), or the tensors' dtypes differ; the graph is unchanged then.
+        """
+        for k, tensor in enumerate(inputs):
+            if tensor.graph is not self:
+                raise ValueError(f"select: input {k} ({tensor.name!r}) belongs to another graph")
+        shapes = tuple(tensor.shape for tensor in inputs)
+        dtypes = {tensor.dtype for tensor in inputs}
+        label = getattr(kind, "label", type(kind).__name__.lower())
+        if len(dtypes) != 1:
+            raise ValueError(f"{label}: the inputs have dtypes {sorted(dtypes)}; cast them to one dtype")
+        shape, pieces = tuple(kind.out_shape(shapes)), tuple(kind.pieces(shapes))
+        check_pieces(pieces, shape, shapes, label)
+        selection = Selection(
+            self._fresh(name or label),
+            label,
+            tuple(tensor.name for tensor in inputs),
+            shape,
+            dtypes.pop(),
+            pieces,
+        )
+        self.selections[selection.name] = selection
+        return Tensor(self, selection.name)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Take back the tensors and nodes that were added, if one cannot be."""
+        parts: tuple[dict[str, Any], ...] = (self.selections, self.nodes, self.stored, self.outputs, self.ops)
+        before = [len(part) for part in parts]
+        try:
+            yield
+        except BaseException:
+            for part, size in zip(parts, before, strict=True):
+                while len(part) > size:
+                    name, _ = part.popitem()
+                    self._sources.pop(name, None)
+                    self._signatures.pop(name, None)
+            self._numbered.clear()
+            raise
+
+    def _remove(self, item: OpNode | Selection) -> None:
+        """Take a node that nothing reads, or a selection, out of the graph."""
+        if isinstance(item, Selection):
+            del self.selections[item.name]
+            self._sources.pop(item.name, None)
+            return
+        del self.nodes[item.name]
+        self._signatures.pop(item.name, None)
+        for name in item.outputs:
+            del self.stored[name]
+            self._sources.pop(name, None)
+
+    def output(self, tensor: Tensor, name: str | None = None) -> Tensor:
+        """Mark a tensor as a result of the graph."""
+        if tensor.graph is not self:
+            raise ValueError(f"output: {tensor.name!r} belongs to another graph")
+        label = name or tensor.name
+        if label in self.outputs:
+            raise ValueError(f"output: there is an output {label!r} already; give another name")
+        self.outputs[label] = tensor.name
+        return tensor
+
+    # -- asking ------------------------------------------------------------------------------------------
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor called `name`; KeyError-free: ValueError naming the tensors nearest in name."""
+        if name not in self.stored and name not in self.selections:
+            raise ValueError(f"graph {self.name!r} has no tensor {name!r}")
+        return Tensor(self, name)
+
+    def source(self, name: str) -> Source:
+        """How a tensor is read from stored ones: the composition of the selections in front of it."""
+        found = self._sources.get(name)
+        if found is None:
+            found = self._sources[name] = self._resolve(name)
+        return found
+
+    def signature(self, node: str) -> Signature:
+        """The signature of an operator node."""
+        found = self._signatures.get(node)
+        if found is None:
+            n = self.nodes[node]
+            shapes = [self.source(name).shape for name in n.inputs]
+            found = self._signatures[node] = resolve(self.ops[n.op].signature, shapes, n.attrs)[0]
+        return found
+
+    def consumers(self) -> dict[str, list[tuple[str, int]]]:
+        """For each stored tensor, the (node, operand) pairs that read it, in the order of the nodes."""
+        out: dict[str, list[tuple[str, int]]] = {name: [] for name in self.stored}
+        for node in self.nodes.values():
+            for k, name in enumerate(node.inputs):
+                for stored in self.source(name).stored:
+                    out[stored].append((node.name, k))
+        return out
+
+    def flop(self) -> float:
+        """Floating-point operations of one unsharded run."""
+        return sum(
+            self.ops[n.op].flop_per_point(self.signature(n.name), n.attrs) * self.signature(n.name).index.size
+            for n in self.nodes.values()
+        )
+
+    def validate(self) -> None:
+        """Check the whole graph again.
+
+        Raises
+        ------
+        ValueError
+            For references to tensors that are missing or come later, unknown operators, operands that no
+            longer fit, results that are made twice or not at all or have another dtype than their operator gives,
+            selections of which a cell is not one cell of one tensor, and outputs that do not exist.
+        """
+        self._check_makers()
+        known = {name for name, tensor in self.stored.items() if tensor.kind != "result"}
+        for item in self._ordered():
+            where = f"node {item.name!r}"
+            for name in item.inputs:
+                if name not in known:
+                    raise ValueError(f"{where} reads {name!r}, which no earlier node makes")
+            if isinstance(item, Selection):
+                self._check_selection(item)
+                known.add(item.name)
+                continue
+            if item.op not in self.ops:
+                raise UnsupportedOp(f"{where}: operator {item.op!r} has no declaration")
+            self._check_node(item, where)
+            known.update(item.outputs)
+        for label, name in self.outputs.items():
+            if name not in known:
+                raise ValueError(f"output {label!r} names tensor {name!r}, which does not exist")
+
+    def draw(
+        self, shards: Mapping[str, Parts] | None = None, *, direction: Literal["right", "down"] | None = None
+    ) -> Picture:
+        """A picture: ``print`` writes it, a line for each tensor, selection and operator; a notebook draws it.
+
+        Parameters
+        ----------
+        shards : mapping, optional
+            Operators by name, each with the number of parts by index axis, or with boxes of its index space: what
+            these parts read and write is shown in the tensors, through selections too, and counted.
+        direction : "right" or "down", optional
+            Where the drawing has the results; by default "right" where that is not too wide.
+
+        Raises
+        ------
+        ValueError
+            For an unknown operator, and parts that do not fit it; a graph that is not ordered.
+
+        Examples
+        --------
+        >>> g = Graph("small")
+        >>> y = g.output(g.op("relu", g.input("x", (4, 6)).T, name="y"))
+        >>> print(g.draw())
+        graph small
+          input    x: float32[4, 6]
+          view     permute: [6, 4] = permute(x)
+          op       y: [6, 4] = relu(permute)
+          output   y = y
+        """
+        return pictures.draw_graph(self, tuple(self._ordered()), shards, direction)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """The forms in which a notebook shows the graph: a drawing too, unless it is large."""
+        if len(self.stored) + len(self.nodes) + len(self.selections) > MOST_NODES:
+            return {"text/plain": repr(self)}
+        return {"text/plain": repr(self), "image/svg+xml": self.draw().svg}
+
+    def __repr__(self) -> str:
+        return (
+            f"<Graph {self.name!r}: {len(self.nodes)} operators, {len(self.selections)} selections, "
+            f"{len(self.stored)} stored tensors>"
+        )
+
+    # -- as a document -----------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """The graph as plain data; constants by name, dtype, shape, SHA-256 and path, small ones by value."""
+        return {
+            "format": GRAPH_FORMAT,
+            "name": self.name,
+            "tensors": [self._tensor_dict(tensor) for tensor in self.stored.values()],
+            "order": [
+                {
+                    "select": item.name,
+                    "label": item.label,
+                    "inputs": list(item.inputs),
+                    "shape": list(item.shape),
+                    "dtype": item.dtype,
+                    "pieces": [piece.to_dict() for piece in item.pieces],
+                }
+                if isinstance(item, Selection)
+                else {
+                    "op": item.op,
+                    "node": item.name,
+                    "attrs": {key: finite(value) for key, value in item.attrs.items()},
+                    "inputs": list(item.inputs),
+                    "outputs": list(item.outputs),
+                }
+                for item in self._ordered()
+            ],
+            "outputs": dict(self.outputs),
+        }
+
+    def to_json(self) -> str:
+        """The graph as a JSON document (see `to_dict`)."""
+        return msgspec.json.encode(self.to_dict()).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes, ops: Mapping[str, Op] | None = None) -> Graph:
+        """A graph from its JSON document.
+
+        Raises
+        ------
+        ValueError
+            For text that is no JSON, another format or version, or a graph that does not hold together.
+        """
+        try:
+            document = msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"Graph.from_json: this is no JSON document: {error}") from None
+        return cls.from_dict(document, ops)
+
+    @classmethod
+    def from_dict(cls, document: Any, ops: Mapping[str, Op] | None = None) -> Graph:
+        """A graph from the plain data of `to_dict`; `ops` declares operators beyond the built-in ones."""
+        found = document.get("format") if isinstance(document, dict) else None
+        if found != GRAPH_FORMAT:
+            raise ValueError(f"graph document: format is {found!r}, this version reads {GRAPH_FORMAT!r}")
+        graph = cls(document.get("name", "graph"), ops)
+        try:
+            graph._fill(document)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"graph document: a field is missing or of the wrong type: {error!r}") from None
+        graph.validate()
+        return graph
+
+    def _fill(self, document: dict[str, Any]) -> None:
+        _named_once(document["tensors"], "name", "tensors")
+        _named_once(document["order"], "node", "nodes")
+        _named_once(document["order"], "select", "selections")
+        for entry in document["tensors"]:
+            name = _word(entry["name"], "a tensor's name")
+            shape = _shape(entry["shape"], name)
+            self.stored[name] = Stored(
+                name,
+                shape,
+                _dtype(entry["dtype"], entry["name"]),
+                entry["kind"],
+                _carried(entry, shape),
+                entry.get("path"),
+                entry.get("sha256"),
+            )
+        for entry in document["order"]:
+            if "select" in entry:
+                name = _word(entry["select"], "a selection's name")
+                self.selections[name] = Selection(
+                    name,
+                    _word(entry["label"], f"selection {name!r}: the label"),
+                    _words(entry["inputs"], f"selection {name!r}: inputs"),
+                    tuple(entry["shape"]),
+                    entry["dtype"],
+                    tuple(Piece.from_dict(piece) for piece in entry["pieces"]),
+                )
+                continue
+            name, op = (
+                _word(entry["node"], "a node's name"),
+                _word(entry["op"], f"node {entry['node']!r}: the operator"),
+            )
+            self.ops[op] = self._declare(op)
+            attrs = {key: from_finite(value) for key, value in entry["attrs"].items()}
+            inputs, outputs = (_words(entry[key], f"node {name!r}: {key}") for key in ("inputs", "outputs"))
+            self.nodes[name] = OpNode(name, op, attrs, inputs, outputs)
+        if not isinstance(document["outputs"], dict):
+            raise ValueError(f"graph document: outputs {document['outputs']!r} must map labels to tensors")
+        for label, tensor in document["outputs"].items():
+            self.outputs[_word(label, "an output's label")] = _word(tensor, f"output {label!r}")
+
+    def _tensor_dict(self, tensor: Stored) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "name": tensor.name,
+            "shape": list(tensor.shape),
+            "dtype": tensor.dtype,
+            "kind": tensor.kind,
+        }
+        if tensor.kind == "constant":
+            out["sha256"] = tensor.sha256 or sha256_of(tensor.data)
+            if tensor.path:
+                out["path"] = tensor.path
+            elif tensor.data is not None and tensor.data.nbytes <= CARRIED_NBYTES:
+                out["data"] = np.ascontiguousarray(tensor.data).tobytes().hex()
+        return out
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _check_makers(self) -> None:
+        """Each result is made by one operator, each name is one tensor's, and operators write results only."""
+        makers: dict[str, str] = {}
+        for node in self.nodes.values():
+            for name in node.outputs:
+                tensor = self.stored.get(name)
+                if tensor is None or tensor.kind != "result":
+                    found = "no stored tensor" if tensor is None else f"of kind {tensor.kind!r}"
+                    raise ValueError(f"node {node.name!r} writes {name!r}, which is {found}; it must be a result")
+                if name in makers:
+                    raise ValueError(
+                        f"tensor {name!r} is made by the nodes {makers[name]!r} and {node.name!r}; one must make it"
+                    )
+                makers[name] = node.name
+        for name, tensor in self.stored.items():
+            if tensor.kind not in ("input", "constant", "result"):
+                raise ValueError(f"tensor {name!r} is of kind {tensor.kind!r}; it must be input, constant or result")
+            if tensor.kind == "result" and name not in makers:
+                raise ValueError(f"tensor {name!r} is a result, but no operator makes it")
+            if name in self.selections:
+                raise ValueError(f"a stored tensor and a selection are both called {name!r}; rename one")
+
+    def _check_node(self, node: OpNode, where: str) -> None:
+        """An operator takes its operands and attributes, and its outputs are what it gives."""
+        op = self.ops[node.op]
+        op.check_attributes(node.attrs, where)
+        sources = [self.source(name) for name in node.inputs]
+        shapes, outs = [source.shape for source in sources], [self.stored[name] for name in node.outputs]
+        try:
+            signature = resolve(op.signature, shapes, node.attrs)[0]
+            dtypes = tuple(op.dtype([source.dtype for source in sources], node.attrs))
+        except (ValueError, TypeError, LookupError) as error:
+            raise ValueError(f"{where}: {node.op!r} does not take its operands and attributes: {error}") from None
+        signature.validate(shapes, [tensor.shape for tensor in outs], where)
+        for tensor, dtype in zip(outs, dtypes, strict=True):
+            if tensor.dtype != dtype:
+                raise ValueError(f"{where}: its output {tensor.name!r} has dtype {tensor.dtype}; it gives {dtype}")
+
+    def _check_selection(self, selection: Selection) -> None:
+        what = f"selection {selection.name!r} ({selection.label})"
+        below = [self.tensor(name) for name in selection.inputs]
+        if not below:
+            raise ValueError(f"{what}: it reads no tensor; a selection views at least one")
+        dtypes = {tensor.dtype for tensor in below} - {selection.dtype}
+        if dtypes:
+            raise ValueError(f"{what}: it has dtype {selection.dtype}, but it reads {sorted(dtypes)}")
+        check_pieces(selection.pieces, selection.shape, [tensor.shape for tensor in below], what)
+
+    def _declare(self, op: str | Op) -> Op:
+        if isinstance(op, Op):
+            known = self.ops.get(op.name)
+            if known is not None and known is not op:
+                raise ValueError(f"operator {op.name!r} is declared already, in another way; rename one")
+            return op
+        declared = self.ops.get(op) or BUILTIN_OPS.get(op) or self._derive(op)
+        if declared is None:
+            raise UnsupportedOp(f"operator {op!r} has no declaration; known are {sorted({*BUILTIN_OPS, *self.ops})}")
+        return declared
+
+    def _derive(self, name: str) -> Op | None:
+        """The operator that a name like ``part(linear)`` makes of others; None where it is no such name."""
+        form, bracket, rest = name.partition("(")
+        if form not in DERIVED or not bracket or not rest.endswith(")"):
+            return None
+        depths = accumulate((c == "(") - (c == ")") for c in rest)
+        commas = [k for k, (c, depth) in enumerate(zip(rest, depths, strict=True)) if c == "," and depth == 0]
+        names = [rest[a + 1 : b] for a, b in pairwise([-1, *commas, len(rest) - 1])]
+        return DERIVED[form](*(self._declare(one) for one in names))
+
+    def _resolve(self, name: str) -> Source:
+        stored = self.stored.get(name)
+        if stored is not None:
+            return Source(stored.shape, stored.dtype, (name,), (identity_piece(len(stored.shape)),), (stored.shape,))
+        if name not in self.selections:
+            raise ValueError(f"graph {self.name!r} has no tensor {name!r}")
+        selection = self.selections[name]
+        below = [self.source(n) for n in selection.inputs]
+        names = tuple(dict.fromkeys(n for source in below for n in source.stored))
+        renumbered = tuple(
+            tuple(
+                piece if piece.source < 0 else replace(piece, source=names.index(source.stored[piece.source]))
+                for piece in source.pieces
+            )
+            for source in below
+        )
+        pieces = compose_pieces(selection.pieces, renumbered, selection.shape)
+        shapes = tuple(self.stored[n].shape for n in names)
+        return Source(selection.shape, selection.dtype, names, pieces, shapes)
+
+    def _ordered(self) -> Iterator[OpNode | Selection]:
+        """Nodes and selections, every one after what it reads."""
+        makers = {out: node for node in self.nodes.values() for out in node.outputs}
+        done: set[str] = set()
+        roots: list[OpNode | Selection] = [*self.nodes.values(), *self.selections.values()]
+        for root in roots:
+            stack: list[tuple[OpNode | Selection, bool]] = [(root, False)]
+            while stack:
+                item, ready = stack.pop()
+                key = f"{type(item).__name__} {item.name}"
+                if key in done:
+                    continue
+                if ready:
+                    done.add(key)
+                    yield item
+                    continue
+                stack.append((item, True))
+                for name in item.inputs:
+                    below = self.selections.get(name) or makers.get(name)
+                    if below is not None and f"{type(below).__name__} {below.name}" not in done:
+                        if (below, True) in stack:
+                            raise ValueError(f"node {item.name!r} is part of a cycle through {name!r}")
+                        stack.append((below, False))
+
+    def written_dtypes(self, name: str) -> tuple[str, ...]:
+        """The dtypes of what a node's block writes: of its outputs, or of the states that they are unwrapped from."""
+        node = self.nodes[name]
+        op = self.ops[node.op]
+        if not op.has_states:
+            return tuple(self.stored[out].dtype for out in node.outputs)
+        assert op.monoid is not None, "only monoids have states"
+        return (op.monoid.state_dtype(self.source(node.inputs[0]).dtype),)
+
+    def order(self) -> list[OpNode]:
+        """The operator nodes, every one after those that it depends on."""
+        return [item for item in self._ordered() if isinstance(item, OpNode)]
+
+    def _new_tensor(self, tensor: Stored) -> None:
+        if tensor.name in self.stored or tensor.name in self.selections:
+            raise ValueError(f"graph {self.name!r} has a tensor {tensor.name!r} already; give another name")
+        self.stored[tensor.name] = tensor
+
+    def _fresh(self, wanted: str, what: Literal["node", "tensor"] = "tensor") -> str:
+        """A name that no other node, or tensor, has: the wanted one, or with the first free number after it."""
+        taken = (self.nodes,) if what == "node" else (self.stored, self.selections)
+        if not any(wanted in names for names in taken):
+            return wanted
+        k = self._numbered.get((what, wanted), 1)  # smaller ones were taken, and no name is given back
+        while any(f"{wanted}_{k}" in names for names in taken):
+            k += 1
+        self._numbered[what, wanted] = k
+        return f"{wanted}_{k}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor(Viewable):
+    """A tensor of a graph, stored or viewed; arithmetic adds operators, indexing adds selections."""
+
+    graph: Graph = field(repr=False)
+    name: str
+
+    @property
+    def shape(self) -> Shape:
+        """Extents."""
+        return self.graph.selections[self.name].shape if self._viewed else self.graph.stored[self.name].shape
+
+    @property
+    def dtype(self) -> str:
+        """NumPy's name of the dtype."""
+        return self.graph.selections[self.name].dtype if self._viewed else self.graph.stored[self.name].dtype
+
+    @property
+    def _viewed(self) -> bool:
+        return self.name in self.graph.selections
+
+    def _with(self, op: str, other: Tensor | float, swapped: bool = False) -> Tensor:
+        """An operator on this tensor and another one, or a number, which becomes a constant of this dtype."""
+        if not isinstance(other, Tensor):
+            if not isinstance(other, int | float | np.number):
+                raise TypeError(f"{op}: {other!r} is {type(other).__name__}; give a tensor of the graph or a number")
+            try:
+                number = np.asarray(other, self.dtype)
+            except OverflowError:
+                raise ValueError(f"{op}: {other!r} is beyond {self.dtype}; cast the tensor to a wider dtype") from None
+            if number.dtype.kind != "f" and number != other:
+                raise ValueError(f"{op}: {other!r} is no {self.dtype}; cast the tensor or round the number")
+            with self._all_or_nothing():
+                constant = self.graph.constant(self.graph._fresh("number"), number)
+                return self._with(op, constant, swapped)
+        operands = (other, self) if swapped else (self, other)
+        return self.graph.op(op, *operands)  # type: ignore[no-any-return]
+
+    def __add__(self, other: Tensor | float) -> Tensor:
+        return self._with("add", other)
+
+    def __radd__(self, other: float) -> Tensor:
+        return self._with("add", other, swapped=True)
+
+    def __sub__(self, other: Tensor | float) -> Tensor:
+        return self._with("sub", other)
+
+    def __rsub__(self, other: float) -> Tensor:
+        return self._with("sub", other, swapped=True)
+
+    def __mul__(self, other: Tensor | float) -> Tensor:
+        return self._with("mul", other)
+
+    def __rmul__(self, other: float) -> Tensor:
+        return self._with("mul", other, swapped=True)
+
+    def _quotient(self, other: Tensor | float, swapped: bool = False) -> Tensor:
+        if np.dtype(self.dtype).kind != "f":
+            raise ValueError(
+                f"/: {self.name!r} is {self.dtype}; cast it to floating numbers, or divide whole ones by //"
+            )
+        return self._with("div", other, swapped)
+
+    def __truediv__(self, other: Tensor | float) -> Tensor:
+        return self._quotient(other)
+
+    def __rtruediv__(self, other: float) -> Tensor:
+        return self._quotient(other, swapped=True)
+
+    def __floordiv__(self, other: Tensor | float) -> Tensor:
+        """The quotient rounded down, as Python has it: what is left is `%`."""
+        with self._all_or_nothing():
+            whole = (self - self % other)._with("div", other)
+            return self.graph.op("round", whole) if np.dtype(self.dtype).kind == "f" else whole
+
+    def __neg__(self) -> Tensor:
+        return self.graph.op("neg", self)  # type: ignore[no-any-return]
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __abs__(self) -> Tensor:
+        return self.graph.op("abs", self)  # type: ignore[no-any-return]
+
+    def __pow__(self, other: Tensor | float) -> Tensor:
+        return self._with("pow", other)
+
+    def __rpow__(self, other: float) -> Tensor:
+        return self._with("pow", other, swapped=True)
+
+    def __mod__(self, other: Tensor | float) -> Tensor:
+        return self._with("mod", other)
+
+    def __rmod__(self, other: float) -> Tensor:
+        return self._with("mod", other, swapped=True)
+
+    def __lt__(self, other: Tensor | float) -> Tensor:
+        return self._with("less", other)
+
+    def __le__(self, other: Tensor | float) -> Tensor:
+        return self._with("less_equal", other)
+
+    def __gt__(self, other: Tensor | float) -> Tensor:
+        return self._with("greater", other)
+
+    def __ge__(self, other: Tensor | float) -> Tensor:
+        return self._with("greater_equal", other)
+
+    def _bits(self, name: str, other: Tensor | float, swapped: bool = False) -> Tensor:
+        """A word for bits: of truth values the logical one."""
+        return self._with(f"{'logical' if self.dtype == 'bool' else 'bitwise'}_{name}", other, swapped)
+
+    def __and__(self, other: Tensor | float) -> Tensor:
+        return self._bits("and", other)
+
+    def __rand__(self, other: float) -> Tensor:
+        return self._bits("and", other, swapped=True)
+
+    def __or__(self, other: Tensor | float) -> Tensor:
+        return self._bits("or", other)
+
+    def __ror__(self, other: float) -> Tensor:
+        return self._bits("or", other, swapped=True)
+
+    def __xor__(self, other: Tensor | float) -> Tensor:
+        return self._bits("xor", other)
+
+    def __rxor__(self, other: float) -> Tensor:
+        return self._bits("xor", other, swapped=True)
+
+    def __invert__(self) -> Tensor:
+        return self.graph.op("logical_not" if self.dtype == "bool" else "bitwise_not", self)  # type: ignore[no-any-return]
+
+    def __lshift__(self, other: Tensor | float) -> Tensor:
+        return self._with("shift_left", other)
+
+    def __rshift__(self, other: Tensor | float) -> Tensor:
+        return self._with("shift_right", other)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"tensor {self.name!r} has no truth value before a run; compare in the graph, with where()")
+
+    @property
+    def device(self) -> Graph:
+        """What the array API calls a device: the graph."""
+        return self.graph
+
+    def __array_namespace__(self, api_version: str | None = None) -> ModuleType:
+        """The functions of the array API standard, for tensors of graphs."""
+        if api_version not in (None, "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"__array_namespace__: version {api_version!r} is not known; 2024.12 is")
+        return sys.modules["tapestry_plan.array_api"]
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        return self._with("matmul", other)
+
+    def _all_or_nothing(self) -> AbstractContextManager[None]:
+        return self.graph._all_or_nothing()
+
+    def apply(self, kind: ViewKind, *others: Tensor) -> Tensor:
+        """This tensor, and others beside it, through a view kind, as a selection."""
+        return self.graph.select(kind, self, *others)
+
+    def view(self, kind: ViewKind, *others: Tensor, name: str | None = None) -> Tensor:
+        """As `apply`, with a name."""
+        return self.graph.select(kind, self, *others, name=name)
+
+
+def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """The tensors one after another along an axis, as a view."""
+    if not tensors:
+        raise ValueError("concat: no tensors given; give at least one")
+    return tensors[0].graph.select(Concat(axis), *tensors)
+
+
+BUILTIN_OPS: dict[str, Op] = {}
+"""The declared operators by name; `tapestry_plan.ops.names` fills it."""
+
+DERIVED: dict[str, Callable[..., Op]] = {}
+"""How operators are made of other ones, by the word before the brackets; `tapestry_plan.rewrite.derived` fills it."""
+
+
+def _word(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"graph document: {what} is {value!r}; it must be a string of one character or more")
+    return value
+
+
+def _words(value: Any, what: str) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"graph document: {what} is {value!r}; it must be a list of names")
+    return tuple(_word(item, f"{what}[{k}]") for k, item in enumerate(value))
+
+
+CARRIED_NBYTES = 4096
+"""Constants without a file of up to so many bytes, such as numbers in formulas, are in a graph's document."""
+
+
+def _carried(entry: Mapping[str, Any], shape: Shape) -> NDArray[Any] | None:
+    """The values of a constant that a document holds."""
+    if "data" not in entry:
+        return None
+    what, dtype = f"tensor {entry['name']!r}", np.dtype(_dtype(entry["dtype"], entry["name"]))
+    try:
+        data = np.frombuffer(bytes.fromhex(entry["data"]), dtype).reshape(shape)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what}: data is not the bytes of {dtype}{shape} in hexadecimal: {error}") from None
+    if sha256_of(data) != entry.get("sha256"):
+        raise ValueError(f"{what}: data has another SHA-256 than the document says; write the document again")
+    return data
+
+
+def sha256_of(array: Any) -> str:
+    """SHA-256 of an array's cells in row-major order."""
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
+def _shape(shape: Sequence[int], what: str) -> Shape:
+    out = []
+    for axis, extent in enumerate(shape):
+        if isinstance(extent, bool):
+            raise TypeError(f"{what}: axis {axis} of {tuple(shape)} is a boolean; extents are integers")
+        try:
+            n = index(extent)
+        except TypeError:
+            raise TypeError(f"{what}: axis {axis} of {tuple(shape)} is {extent!r}, not an integer") from None
+        if n < 1:
+            raise ValueError(f"{what}: axis {axis} of {tuple(shape)} is {n}; extents are at least 1")
+        out.append(n)
+    return tuple(out)
+
+
+def _dtype(name: str, what: str) -> str:
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        raise ValueError(f"{what}: {name!r} is no dtype of NumPy") from None
+    if dtype.hasobject:
+        raise ValueError(f"{what}: dtype {name!r} holds objects; give numbers or booleans")
+    return dtype.name
+
+
+def _named_once(entries: Sequence[Mapping[str, Any]], key: str, what: str) -> None:
+    """Raise ValueError where two entries of a document have one name."""
+    names = [entry[key] for entry in entries if key in entry]
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"graph document: two {what} are called {name!r}; give each a name of its own")
+        seen.add(name)
+
+
+def _covered(box: Box) -> Shape:
+    """The shape of the tensor that begins at 0 and ends where the box ends."""
+    return box.stop
+
+
+def _plain(value: Any, what: str) -> Any:
+    """An attribute as documents hold it: Python's numbers, strings and tuples of such."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item, what) for item in value)
+    if isinstance(value, complex):
+        raise ValueError(f"{what} is {value!r}; attributes are real numbers, strings, or tuples of such")
+    return value
+
+
+def finite(value: Any) -> Any:
+    """A value as JSON can hold it: tuples as lists, and numbers that are not finite as {"float": "-inf"}."""
+    if isinstance(value, tuple | list):
+        return [finite(item) for item in value]
+    return {"float": str(value)} if isinstance(value, float) and not isfinite(value) else value
+
+
+def from_finite(value: Any) -> Any:
+    """The value that `finite` wrote down; lists come as tuples."""
+    if isinstance(value, list):
+        return tuple(from_finite(item) for item in value)
+    return float(value["float"]) if isinstance(value, dict) and set(value) == {"float"} else value

@@ -1,0 +1,225 @@
+"""One operator of a graph: its shards, what each reads and writes, and what neighbours share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, product
+
+from tapestry_plan.ir.cover import check_cover, check_partition
+from tapestry_plan.ir.graph import Graph, OpNode
+from tapestry_plan.ir.signature import Operand, Signature, parts_of
+from tapestry_sets.regions import Box, Regions
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRegions:
+    """One part of an operator's work.
+
+    Parameters
+    ----------
+    index : Box
+        Part of the index space.
+    inputs, outputs : tuple of Regions
+        Cells that it reads and writes, in the coordinates of the operands.
+    """
+
+    index: Box
+    inputs: tuple[Regions, ...]
+    outputs: tuple[Regions, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operator node and what follows from its signature.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, linear, operation, sharing
+    >>> g = Graph()
+    >>> y = linear(g.input("x", (8, 6)), g.input("w", (6, 4)), name="fc1")
+    >>> op = operation(g, "fc1")
+    >>> [axis.name for axis in op.signature.axes]
+    ['m', 'n', 'k']
+    >>> [part.index.shape for part in op.shard({"batch": 3})]
+    [(3, 4, 6), (3, 4, 6), (2, 4, 6)]
+    >>> sharing(op, "batch")
+    (0, 24)
+    """
+
+    graph: Graph
+    node: OpNode
+
+    @property
+    def signature(self) -> Signature:
+        """Index axes and operand projections."""
+        return self.graph.signature(self.node.name)
+
+    def region(self, index: Box) -> ShardRegions:
+        """What the index points of a box read and write."""
+        return self._regions([index])[0]
+
+    def _regions(self, boxes: Sequence[Box]) -> tuple[ShardRegions, ...]:
+        """What each of many index boxes reads and writes."""
+        signature = self.signature
+        inputs = [
+            _spread(
+                boxes, self._used(operand), partial(signature.input_regions, k, shape=self.graph.source(name).shape)
+            )
+            for k, (operand, name) in enumerate(zip(signature.inputs, self.node.inputs, strict=True))
+        ]
+        outputs = [
+            _spread(
+                boxes, self._used(operand), partial(signature.output_regions, k, shape=self.graph.stored[name].shape)
+            )
+            for k, (operand, name) in enumerate(zip(signature.outputs, self.node.outputs, strict=True))
+        ]
+        nothing: list[tuple[Regions, ...]] = [()] * len(boxes)
+        return tuple(
+            map(ShardRegions, boxes, *(zip(*found, strict=True) if found else nothing for found in (inputs, outputs)))
+        )
+
+    def _used(self, operand: Operand) -> tuple[int, ...]:
+        """Index axes on which an operand's region depends."""
+        rank = len(self.signature.axes)
+        axes = {self.signature.axis(name) for name in operand.at_start_of}
+        for projection in operand.projections:
+            for row in projection.map.terms():
+                axes |= {k if k < rank else projection.splits[(k - rank) // 2][0] for k, _ in row}
+        return tuple(sorted(axes))
+
+    def shard(self, parts: Mapping[str, int]) -> tuple[ShardRegions, ...]:
+        """Cut the index space into parts as even as possible, in row-major order of the parts.
+
+        Parameters
+        ----------
+        parts : mapping of str to int
+            Number of parts along each named index axis; axes not named stay whole.
+
+        Raises
+        ------
+        ValueError
+            For an unknown axis, and for less than one part or more parts than index points.
+        """
+        return self._regions(list(self._boxes(parts)))
+
+    def check_shards(self, shards: Sequence[ShardRegions]) -> None:
+        """Check that shards, however they were made, are this operator's work: all of it, once.
+
+        Raises
+        ------
+        ValueError
+            When there is no shard; when one lists more or fewer operands than the operator has, or regions of another
+            shape than the operand's; when the index boxes do not partition the index space; when what a shard says
+            that it reads or writes is not the projection of its own index; and when the shards' outputs do not cover
+            a tensor exactly.
+
+        Examples
+        --------
+        >>> from tapestry_plan import Graph, linear
+        >>> g = Graph()
+        >>> y = linear(g.input("x", (8, 6)), g.input("w", (6, 4)), name="fc1")
+        >>> op = operation(g, "fc1")
+        >>> op.check_shards(op.shard({"batch": 3}))
+        >>> op.check_shards(op.shard({"batch": 3})[1:])
+        Traceback (most recent call last):
+        ...
+        ValueError: shards of 'fc1': no part has (0, 0, 0); each point must be in exactly one part
+        """
+        what = f"shards of {self.node.name!r}"
+        if not shards:
+            raise ValueError(f"{what}: there is none; the operator needs at least one shard")
+        for k, shard in enumerate(shards):
+            self._check_operands(f"{what}: shard {k}", shard)
+        check_partition([shard.index for shard in shards], self.signature.index, what)
+        for k, (shard, own) in enumerate(zip(shards, self._regions([shard.index for shard in shards]), strict=True)):
+            for role, have, need in (("input", shard.inputs, own.inputs), ("output", shard.outputs, own.outputs)):
+                for number, (cells, image) in enumerate(zip(have, need, strict=True)):
+                    if cells is not image and not cells.same_points(image):
+                        raise ValueError(
+                            f"{what}: shard {k} says that {role} {number} is {cells!r}; the projection of its index "
+                            f"{shard.index} is {image!r}"
+                        )
+        self._check_outputs(shards, what)
+
+    def _check_operands(self, what: str, shard: ShardRegions) -> None:
+        for role, have, names in (
+            ("inputs", shard.inputs, self.node.inputs),
+            ("outputs", shard.outputs, self.node.outputs),
+        ):
+            if len(have) != len(names):
+                raise ValueError(f"{what} lists {len(have)} {role}; the operator has {len(names)}")
+            for cells, name in zip(have, names, strict=True):
+                box = Box.of(self.graph.tensor(name).shape)
+                if (cells.start, cells.shape) != (box.start, box.shape):
+                    raise ValueError(
+                        f"{what} has a region in the box {cells.start} + {cells.shape} of {name!r}, "
+                        f"which is a tensor of shape {box.shape}"
+                    )
+
+    def _check_outputs(self, shards: Sequence[ShardRegions], what: str) -> None:
+        """Each cell of an output is written by one parallel part; the parts of a reduction write it together."""
+        parallel = [k for k, axis in enumerate(self.signature.axes) if axis.kind == "parallel"]
+        firsts = {tuple((s.index.start[k], s.index.shape[k]) for k in parallel): s for s in shards}
+        for number, name in enumerate(self.node.outputs):
+            cells = [shard.outputs[number] for shard in firsts.values()]
+            check_cover(cells, Box.of(self.graph.stored[name].shape), f"{what}: output {number} ({name!r})")
+
+    def _boxes(self, parts: Mapping[str, int]) -> Iterator[Box]:
+        counts = [1] * len(self.signature.axes)
+        for name, count in parts.items():
+            axis = self.signature.axis(name)
+            size = self.signature.axes[axis].size
+            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= size:
+                raise ValueError(
+                    f"shard: {count} parts of axis {name!r} of {self.node.name!r}, which has {size} index points; "
+                    f"give a number from 1 to {size}"
+                )
+            counts[axis] = count
+        cuts = [parts_of(axis.size, n) for axis, n in zip(self.signature.axes, counts, strict=True)]
+        pieces = [[(lo, hi - lo) for lo, hi in spans] for spans in cuts]
+        for chosen in product(*pieces):
+            start, shape = zip(*chosen, strict=True) if chosen else ((), ())
+            yield Box(start, shape)
+
+
+def _spread(
+    boxes: Sequence[Box], used: tuple[int, ...], regions: Callable[[Sequence[Box]], list[Regions]]
+) -> list[Regions]:
+    """The regions of many boxes, of which those that are alike along the axes that matter are asked once."""
+    keys = [(box.is_empty, *[(box.start[k], box.shape[k]) for k in used]) for box in boxes]
+    first = dict(zip(keys, boxes, strict=True))
+    known = dict(zip(first, regions(list(first.values())), strict=True))
+    return [known[key] for key in keys]
+
+
+def operation(graph: Graph, name: str) -> Operation:
+    """The operator called `name`; ValueError when the graph has none."""
+    if name not in graph.nodes:
+        raise ValueError(f"graph {graph.name!r} has no operator {name!r}; it has {list(graph.nodes)[:12]}")
+    return Operation(graph, graph.nodes[name])
+
+
+def sharing(op: Operation, axis: str, parts: int = 2) -> tuple[int, ...]:
+    """Cells of each input that two neighbouring shards along an axis both read: the most at any cut.
+
+    Parameters
+    ----------
+    op : Operation
+    axis : str
+        Index axis that is cut.
+    parts : int
+        Number of shards, at least 2.
+
+    Returns
+    -------
+    tuple of int
+        One count for each input, in cells.
+    """
+    shards = op.shard({axis: parts})
+    pairs = list(pairwise(shards))
+    return tuple(
+        max((one.inputs[k].count_common(two.inputs[k]) for one, two in pairs), default=0)
+        for k in range(len(op.node.inputs))
+    )

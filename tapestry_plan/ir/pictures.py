@@ -1,0 +1,35 @@
+"""The one hook through which a graph draws itself: the wing `draw` stands above graphs and fills it in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from tapestry_sets.draw import Picture
+from tapestry_sets.regions import Box
+
+Parts = Mapping[str, int] | Box | Sequence[Box]
+"""How an operator is cut: parts by index axis, or boxes of its index space."""
+MOST_NODES = 400
+"""Graphs of more nodes are not drawn in a notebook unless asked for."""
+
+
+class DrawGraph(Protocol):
+    """Draws a graph, its items in order, with what the given shards read and write."""
+
+    def __call__(
+        self,
+        graph: Any,
+        order: Sequence[Any],
+        shards: Mapping[str, Parts] | None = None,
+        direction: Literal["right", "down"] | None = None,
+    ) -> Picture: ...
+
+
+draw_graph: DrawGraph
+
+
+def fill_draw_graph(function: DrawGraph) -> None:
+    """Let graphs draw themselves by this function; `draw` calls it once."""
+    global draw_graph
+    draw_graph = function

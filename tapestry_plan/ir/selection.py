@@ -1,0 +1,133 @@
+"""Selections are maps: each cell of a view is one cell of one source, or a constant. Checked, for every view kind.
+
+A kind is known by its pieces alone: their domains must partition the view, and each piece must read inside its source.
+Sets decide, however large the tensors are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+
+from tapestry_sets.limits import TooHard, TooManyPieces
+from tapestry_sets.regions import Box, Region, Regions, Reshaped
+from tapestry_sets.views import Assembled, Piece, Relinearize, ViewKind, piece_domain
+
+Shape = tuple[int, ...]
+Domain = Region | Regions | Reshaped
+CHECKED = 4096
+"""How many verdicts are kept: the layers of a network use the same kinds on the same shapes."""
+
+
+def check_selection(kind: ViewKind, shapes: Sequence[Shape]) -> None:
+    """Check that each cell of a kind's view is one cell of one source.
+
+    Parameters
+    ----------
+    kind : ViewKind
+        Any class with `out_shape` and `pieces`.
+    shapes : sequence of tuple of int
+        Of its sources.
+
+    Raises
+    ------
+    ValueError
+        If a cell is read by no piece or by two, or reads outside its source; the message names it. Also whatever
+        the kind itself says of the shapes.
+    TooHard
+        If the pieces are too entangled to decide.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Concat, Interleave
+    >>> check_selection(Concat(0), [(4, 10**9), (3, 10**9)])
+    >>> check_selection(Interleave(1), [(4, 10**9), (4, 10**9)])
+
+    References
+    ----------
+    Tapestry, "Tensor View Selections": a selection maps each coordinate to a (tensor, coordinate) pair of exactly
+    one source tensor.
+    """
+    given = tuple(tuple(shape) for shape in shapes)
+    check_pieces(kind.pieces(given), kind.out_shape(given), given, type(kind).__name__.lower())
+
+
+def check_pieces(pieces: Sequence[Piece], shape: Shape, shapes: Sequence[Shape], what: str) -> None:
+    """Check pieces as `check_selection` does; `what` is what the messages call them.
+
+    Examples
+    --------
+    >>> from tapestry_sets import AffineMap, IndexMap
+    >>> shift = Piece(0, (), IndexMap((AffineMap(((1,),), (2,)),)))
+    >>> check_pieces([shift], (4,), [(6,)], "shift")
+    >>> check_pieces([shift], (5,), [(6,)], "shift")
+    Traceback (most recent call last):
+    ...
+    ValueError: shift: cell (4,) reads (6,) of source 0 of shape (6,), through piece 0; it must read inside its source
+    """
+    try:
+        fault = _fault(tuple(pieces), tuple(shape), tuple(shapes))
+    except (TooHard, TooManyPieces) as error:
+        raise TooHard(f"{what}: {_plain(error)}; make the view of several simpler selections") from None
+    if fault:
+        raise ValueError(f"{what}: {fault}")
+
+
+@lru_cache(maxsize=CHECKED)
+def _fault(pieces: tuple[Piece, ...], shape: Shape, shapes: tuple[Shape, ...]) -> str | None:
+    """What is wrong with the pieces of a view, or None."""
+    for k, piece in enumerate(pieces if prod(shape) else ()):
+        if any(isinstance(step, Relinearize) and not prod(step.from_shape) for step in piece.map.steps):
+            return f"piece {k} renumbers a shape without cells, but the view has shape {shape}"
+    try:
+        Assembled(shape, pieces, shapes)
+    except (TooHard, TooManyPieces):
+        raise
+    except ValueError as error:
+        return _plain(error)
+    return None
+
+
+def _plain(error: ValueError) -> str:
+    return str(error).removeprefix("assembled: ")
+
+
+def domain_of(piece: Piece, shape: Shape) -> Domain:
+    """Return the cells of a view of this shape that read through a piece.
+
+    They are held by their row-major numbers where products would be too many.
+
+    Raises
+    ------
+    TooHard
+        If guards stand behind maps through which they cannot be seen.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Guard, IndexMap
+    >>> n = 10**9
+    >>> guard = Guard(1, Region.from_slices((n, n + 1), (slice(None), slice(n // 2))))
+    >>> domain_of(Piece(0, (guard,), IndexMap((Relinearize((n + 1, n), (n, n + 1)),))), (n + 1, n)).size == n * n // 2
+    True
+    """
+    if not piece.guards:
+        return Region.full(shape)
+    try:
+        return piece_domain(piece, Box.of(shape))
+    except TooManyPieces:
+        return _numbered_domain(piece, shape)
+
+
+def _numbered_domain(piece: Piece, shape: Shape) -> Domain:
+    """The domain of a piece whose guards stand behind renumberings of the whole view, which keep row-major numbers."""
+    domain: Domain = Region.full(shape)
+    for guard in piece.guards:
+        steps = piece.map.steps[: guard.prefix]
+        size = prod(shape)
+        keeps = all(isinstance(step, Relinearize) and prod(step.from_shape) == size for step in steps)
+        home = steps[-1].to_shape if steps and isinstance(steps[-1], Relinearize) else shape
+        if not keeps or guard.region.shape != home or any(guard.region.start):
+            raise TooHard(f"the cells of a view of shape {shape} that read through {piece} are no few products")
+        domain = domain & guard.region.reshape(shape)
+    return domain

@@ -1,0 +1,620 @@
+"""Signatures: the index space of an operator and the projections of its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from math import prod
+from typing import Any, Literal, get_args
+
+from tapestry_sets.regions import AffineMap, Box, IndexProjection, Region, Regions
+
+Outside = Literal["forbid", "wrap", "from_end", "edge", "reflect", "symmetric"]
+"""What an operand reads outside its tensor, where it declares no padding value."""
+
+Coordinate = Any
+"""A sympy expression or an int, the block's start; or a pair of it and the block's extent."""
+
+LinearForm = Mapping[str, int]
+"""A linear form over index axes, e.g. ``{"h": 2, "kh": 1, "": -3}`` for 2·h + kh − 3.
+
+``"c//"`` and ``"c%"`` name the quotient and the remainder of a split axis ``c``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of an index space.
+
+    Parameters
+    ----------
+    name : str
+        The field's name of the axis (``m n k``, ``n c h w``, ``ci kh kw``, ``i0 i1 …``).
+    size : int
+        Number of index points along the axis, at least 1.
+    kind : "parallel" or "reduction"
+        A parallel axis may be split freely; the parts of a reduction axis give partial results to merge.
+    alias : str
+        A second name that users may say, e.g. ``batch`` for the ``m`` of a linear operator.
+    """
+
+    name: str
+    size: int
+    kind: Literal["parallel", "reduction"] = "parallel"
+    alias: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """How an operator reads or writes one tensor.
+
+    Parameters
+    ----------
+    projection : IndexProjection
+        From the index space to the tensor's coordinates.
+    pad : float, optional
+        The value read outside the tensor.
+    at_start_of : tuple of str
+        Reduction axes at whose beginning only the operand is read (the bias of a convolution: added once,
+        by the part that starts the reduction).
+    extents : tuple of int, optional
+        The tensor's shape, for block functions that must know where it ends.
+    also : tuple of IndexProjection
+        Further projections through which an input is read: its region is the union, its block the box around.
+    outside : Outside
+        What is read outside the tensor, where no `pad` is declared: "forbid", an error, by default; "wrap", the
+        tensor repeated; "from_end", as NumPy's negative indices; "edge", "reflect" and "symmetric", as `numpy.pad`.
+    origin : tuple of int
+        Coordinates of the tensor's first cell in the projection's space; zeros by default.
+
+    Raises
+    ------
+    ValueError
+        When ranks differ, an unknown policy is given, or both a policy and a padding value.
+
+    Examples
+    --------
+    The butterfly reads two cells at a time, from both ends:
+
+    >>> from sympy import symbols
+    >>> i = symbols("i", integer=True)
+    >>> x = Operand.from_exprs([i], [i], [7 - i])
+    >>> x.bounding_box(Box.of((2,))), x.image(Box.of((2,)), Box.of((8,))).size
+    (Box(start=(0,), shape=(8,)), 4)
+    """
+
+    projection: IndexProjection
+    pad: float | None = None
+    at_start_of: tuple[str, ...] = ()
+    extents: tuple[int, ...] | None = None
+    also: tuple[IndexProjection, ...] = ()
+    outside: Outside = "forbid"
+    origin: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        rank = len(self.projection.shape)
+        for k, more in enumerate(self.also):
+            if (len(more.shape), more.index_rank) != (rank, self.projection.index_rank):
+                raise ValueError(
+                    f"Operand: projection {k + 1} goes from rank {more.index_rank} to rank {len(more.shape)}, "
+                    f"projection 0 from rank {self.projection.index_rank} to rank {rank}; they must be equal"
+                )
+        if self.outside not in get_args(Outside):
+            raise ValueError(f"Operand: outside is {self.outside!r}; it must be one of {list(get_args(Outside))}")
+        if self.pad is not None and self.outside != "forbid":
+            raise ValueError(f"Operand: pad={self.pad} and outside={self.outside!r} are two policies; declare one")
+        if self.origin and len(self.origin) != rank:
+            raise ValueError(f"Operand: origin {self.origin} has rank {len(self.origin)}, the projection rank {rank}")
+
+    @classmethod
+    def from_exprs(cls, index: Sequence[Any], *reads: Sequence[Coordinate], **fields: Any) -> Operand:
+        """An operand from sympy expressions of the index symbols.
+
+        Parameters
+        ----------
+        index : sequence of sympy.Symbol
+            The index axes, in order.
+        *reads : sequence of Coordinate
+            One list of coordinates for each projection: expressions, or pairs (expression, extent of the block).
+        **fields
+            Further fields of the operand, by name.
+        """
+        if not reads:
+            raise ValueError("Operand.from_exprs: no projection is given; give a list of coordinates")
+        made = []
+        for coordinates in reads:
+            pairs = [c if isinstance(c, tuple) else (c, 1) for c in coordinates]
+            start, shape = [expr for expr, _ in pairs], [extent for _, extent in pairs]
+            made.append(IndexProjection.from_exprs(index, start=start, shape=shape))
+        return cls(made[0], also=tuple(made[1:]), **fields)
+
+    @property
+    def projections(self) -> tuple[IndexProjection, ...]:
+        """All projections through which the operand is read."""
+        return (self.projection, *self.also)
+
+    def bounding_box(self, box: Box) -> Box:
+        """The smallest box around all that an index box, which must not be empty, touches."""
+        bounds = self.projection.bounding_box(box)
+        for more in self.also:
+            bounds = bounds.hull(more.bounding_box(box))
+        return bounds
+
+    def image(self, box: Box, within: Box) -> Regions:
+        """The exact cells of a tensor, which occupies the box `within`, that an index box touches.
+
+        Raises
+        ------
+        ValueError
+            When they are no union of products.
+        """
+        return self.images([box], within)[0]
+
+    def images(self, boxes: Sequence[Box], within: Box) -> list[Regions]:
+        """The exact cells that each of many index boxes touches, as `image` has them."""
+        found = _products(self.projection.images(boxes, within), boxes)
+        for more in self.also:
+            found = [a | b for a, b in zip(found, _products(more.images(boxes, within), boxes), strict=True)]
+        return found
+
+
+def project(
+    axes: Sequence[Axis],
+    start: Sequence[LinearForm],
+    shape: Sequence[int] | None = None,
+    splits: Mapping[str, int] | None = None,
+) -> IndexProjection:
+    """An index projection from linear forms that name the axes.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        The index space.
+    start : sequence of LinearForm
+        One linear form for each coordinate of the tensor; the key ``""`` is the constant.
+    shape : sequence of int, optional
+        Extents of the box at each index point; all ones by default.
+    splits : mapping of str to int, optional
+        Axis name to divisor q, for forms that use ``"c//"`` and ``"c%"``.
+
+    Raises
+    ------
+    ValueError
+        When a form names an axis that the index space lacks.
+
+    Examples
+    --------
+    >>> axes = (Axis("h", 4), Axis("kh", 3, "reduction"))
+    >>> project(axes, [{"h": 2, "kh": 1, "": -1}])([1, 0]).start
+    (1,)
+    """
+    split_items = tuple((splits or {}).items())
+    columns = [axis.name for axis in axes]
+    for name, _ in split_items:
+        columns += [f"{name}//", f"{name}%"]
+    position = {name: k for k, name in enumerate(columns)}
+    rows = []
+    offset = []
+    for coordinate, form in enumerate(start):
+        unknown = [name for name in form if name and name not in position]
+        if unknown:
+            raise ValueError(
+                f"project: coordinate {coordinate} uses {unknown[0]!r}, which is none of the columns "
+                f"{columns}; name an axis of the index space or declare a split"
+            )
+        row = [0] * len(columns)
+        for name, coefficient in form.items():
+            if name:
+                row[position[name]] = coefficient
+        rows.append(tuple(row))
+        offset.append(form.get("", 0))
+    names = [axis.name for axis in axes]
+    return IndexProjection(
+        AffineMap(tuple(rows), tuple(offset)),
+        tuple(shape) if shape is not None else (1,) * len(rows),
+        tuple((names.index(name), q) for name, q in split_items),
+    )
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What an operator touches: its index space and the projections of its operands.
+
+    Which shards are possible, what each reads and writes, and what neighbours share follow from this alone.
+
+    Parameters
+    ----------
+    axes : tuple of Axis
+        The index space, in the order in which a mesh is laid over it.
+    inputs, outputs : tuple of Operand
+        One for each operand, in order.
+
+    References
+    ----------
+    Tapestry, "Index Projection Functions": P(i) = box(start: A·i + b, shape: s).
+    """
+
+    axes: tuple[Axis, ...]
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+
+    @classmethod
+    def from_exprs(
+        cls,
+        axes: Mapping[Any, int],
+        inputs: Sequence[Sequence[Any] | Operand],
+        outputs: Sequence[Sequence[Any] | Operand],
+        reductions: Sequence[Any] = (),
+    ) -> Signature:
+        """A signature from sympy symbols.
+
+        Parameters
+        ----------
+        axes : mapping of sympy.Symbol to int
+            Index axes and their sizes, in order.
+        inputs, outputs : sequence of operands
+            An operand is a list of coordinates: expressions, or pairs (expression, extent of the block). A list of
+            such lists is one operand that is read through several projections. What is declared beyond projections
+            comes as an `Operand`, see `Operand.from_exprs`.
+        reductions : sequence of sympy.Symbol
+            Those of the axes that are reduced.
+
+        Raises
+        ------
+        ValueError
+            For expressions that are not affine in the axes, and reductions that are no axis.
+
+        Examples
+        --------
+        Linear, of 8 rows, 4 outputs and 6 inputs, and a butterfly of 8 cells:
+
+        >>> from sympy import symbols
+        >>> m, n, k = symbols("m n k", integer=True)
+        >>> linear = Signature.from_exprs({m: 8, n: 4, k: 6}, [[m, k], [k, n]], [[m, n]], reductions=[k])
+        >>> linear.validate([(8, 6), (6, 4)], [(8, 4)], "linear")
+        >>> butterfly = Signature.from_exprs({m: 8}, [[[m], [7 - m]]], [[m]])
+        >>> butterfly.input_region(0, Box.of((2,)), (8,)).size
+        4
+        """
+        foreign = [symbol for symbol in reductions if symbol not in axes]
+        if foreign:
+            raise ValueError(f"from_exprs: the reduction {foreign[0]} is none of the axes {list(axes)}")
+        index = list(axes)
+
+        def read(operand: Sequence[Any] | Operand) -> Operand:
+            if isinstance(operand, Operand):
+                return operand
+            several = bool(operand) and all(isinstance(one, list) for one in operand)
+            return Operand.from_exprs(index, *(operand if several else (operand,)))
+
+        made = tuple(
+            Axis(str(symbol), size, "reduction" if symbol in reductions else "parallel")
+            for symbol, size in axes.items()
+        )
+        return cls(made, tuple(map(read, inputs)), tuple(map(read, outputs)))
+
+    @classmethod
+    def from_matrices(
+        cls, axes: Sequence[Axis], inputs: Sequence[Sequence[Any]], outputs: Sequence[Sequence[Any]]
+    ) -> Signature:
+        """A signature from matrices.
+
+        Parameters
+        ----------
+        axes : sequence of Axis
+        inputs, outputs : sequence of (matrix, offset) or (matrix, offset, shape)
+            One for each operand: P(i) = box(start: matrix·i + offset, shape), of ones by default.
+
+        Examples
+        --------
+        >>> axes = (Axis("h", 4), Axis("kh", 3, "reduction"))
+        >>> rows = Signature.from_matrices(axes, [([[2, 1]], [0])], [([[1, 0]], [0])])
+        >>> rows.validate([(9,)], [(4,)], "rows")
+        """
+
+        def read(matrix: Sequence[Sequence[int]], offset: Sequence[int], shape: Sequence[int] | None = None) -> Operand:
+            rows = tuple(tuple(row) for row in matrix)
+            extents = (1,) * len(rows) if shape is None else tuple(shape)
+            return Operand(IndexProjection(AffineMap(rows, tuple(offset), len(axes)), extents))
+
+        return cls(tuple(axes), tuple(read(*one) for one in inputs), tuple(read(*one) for one in outputs))
+
+    @cached_property
+    def index_shape(self) -> tuple[int, ...]:
+        """Extents of the index space."""
+        return tuple(axis.size for axis in self.axes)
+
+    @cached_property
+    def index(self) -> Box:
+        """The whole index space as a box."""
+        return Box.of(self.index_shape)
+
+    @cached_property
+    def reductions(self) -> tuple[int, ...]:
+        """Positions of the reduction axes."""
+        return tuple(k for k, axis in enumerate(self.axes) if axis.kind == "reduction")
+
+    def axis(self, name: str) -> int:
+        """Position of the axis called `name`; ValueError when there is none."""
+        for k, axis in enumerate(self.axes):
+            if name in (axis.name, axis.alias):
+                return k
+        raise ValueError(f"there is no index axis {name!r}; the axes are {[a.name for a in self.axes]}")
+
+    def starts(self, box: Box, names: tuple[str, ...]) -> bool:
+        """Whether `box` begins at 0 along every axis of `names`."""
+        return all(box.start[self.axis(name)] == 0 for name in names)
+
+    def input_box(self, operand: int, box: Box) -> Box | None:
+        """The block that the operator reads of an input for an index box; None when it reads nothing.
+
+        It is the box around all that is read, and may reach outside the tensor where the operand declares a padding.
+        """
+        declared = self.inputs[operand]
+        if box.size == 0 or not self.starts(box, declared.at_start_of):
+            return None
+        return declared.bounding_box(box)
+
+    def input_region(self, operand: int, box: Box, shape: tuple[int, ...] | Box) -> Regions:
+        """The exact cells of an input that an index box reads.
+
+        Parameters
+        ----------
+        operand : int
+            Number of the input.
+        box : Box
+            Part of the index space.
+        shape : tuple of int or Box
+            The tensor's shape, or the box that it occupies, which may start anywhere.
+        """
+        return self.input_regions(operand, [box], shape)[0]
+
+    def input_regions(self, operand: int, boxes: Sequence[Box], shape: tuple[int, ...] | Box) -> list[Regions]:
+        """The exact cells of an input that each of many index boxes reads, as `input_region` has them."""
+        declared, frame = self.inputs[operand], _frame(shape)
+        names = declared.at_start_of
+        reading = [box for box in boxes if box.size and self.starts(box, names)] if names else boxes
+        try:
+            images = declared.images(reading, frame)
+        except ValueError as error:
+            raise ValueError(f"input {operand}: {error}") from None
+        if reading is boxes:
+            return images
+        left = iter(images)
+        nothing = Regions(frame.shape, (), frame.start)
+        return [next(left) if box.size and self.starts(box, names) else nothing for box in boxes]
+
+    def input_shared(self, operand: int, one: Box, other: Box, shape: tuple[int, ...] | Box) -> Regions:
+        """The exact cells of an input that two index boxes both read."""
+        return self.input_region(operand, one, shape) & self.input_region(operand, other, shape)
+
+    def input_added(self, operand: int, box: Box, axis: str, shape: tuple[int, ...] | Box) -> Regions:
+        """The marginal step: cells of an input that one more index point along an axis reads in addition to a box.
+
+        Examples
+        --------
+        >>> axes = (Axis("h", 4), Axis("kh", 3, "reduction"))
+        >>> rows = Signature(axes, (Operand(project(axes, [{"h": 2, "kh": 1}])),), ())
+        >>> rows.input_added(0, Box.of((2, 3)), "h", (9,)).bounds()
+        ((5,), (7,))
+        """
+        k = self.axis(axis)
+        start = tuple(a + n if j == k else a for j, (a, n) in enumerate(zip(box.start, box.shape, strict=True)))
+        slab = Box(start, tuple(1 if j == k else n for j, n in enumerate(box.shape)))
+        return self.input_region(operand, slab, shape) - self.input_region(operand, box, shape)
+
+    def output_region(self, operand: int, box: Box, shape: tuple[int, ...] | Box) -> Regions:
+        """The exact cells of an output that an index box writes."""
+        return self.output_regions(operand, [box], shape)[0]
+
+    def output_regions(self, operand: int, boxes: Sequence[Box], shape: tuple[int, ...] | Box) -> list[Regions]:
+        """The exact cells of an output that each of many index boxes writes."""
+        try:
+            return self.outputs[operand].images(boxes, _frame(shape))
+        except ValueError as error:
+            raise ValueError(f"output {operand}: {error}") from None
+
+    def reversed(self, name: str) -> Signature:
+        """The signature that counts an index axis backwards: the same regions for the mirrored index.
+
+        Raises
+        ------
+        ValueError
+            For an unknown axis, one that an operand splits unevenly, and one at whose start only an operand is read.
+
+        Examples
+        --------
+        >>> axes = (Axis("h", 4),)
+        >>> rows = Signature(axes, (Operand(project(axes, [{"h": 2, "": -1}], [3])),), ())
+        >>> rows.reversed("h").input_box(0, Box((0,), (1,))) == rows.input_box(0, Box((3,), (1,)))
+        True
+        """
+        k = self.axis(name)
+        for number, operand in enumerate(self.inputs):
+            if any(self.axis(axis) == k for axis in operand.at_start_of):
+                raise ValueError(
+                    f"reversed: input {number} is read at the start of {name!r} only, which would be its end; "
+                    "reverse another axis"
+                )
+
+        def mirrored(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+            turned = [[p.reversed(k, self.axes[k].size) for p in operand.projections] for operand in operands]
+            return tuple(
+                replace(operand, projection=first, also=tuple(rest))
+                for operand, (first, *rest) in zip(operands, turned, strict=True)
+            )
+
+        return Signature(self.axes, mirrored(self.inputs), mirrored(self.outputs))
+
+    def check_coherence(self) -> None:
+        """Check that neighbouring index points touch neighbouring blocks of every operand.
+
+        Neighbours are points of the parallel axes, each with the whole of the reduction; their blocks are the boxes
+        around what they touch, and neighbours where these overlap or adjoin. An operator may be valid and not
+        coherent, as a pooling whose stride exceeds its window: its shards are exact, but not of solid regions.
+
+        Raises
+        ------
+        ValueError
+            Naming the operand, two index points and the blocks between which there is a gap.
+
+        References
+        ----------
+        Tapestry, "Index Projection Functions": coherent index ranges map to coherent regions.
+        """
+        for role, operands in (("input", self.inputs), ("output", self.outputs)):
+            for number, operand in enumerate(operands):
+                for projection in operand.projections:
+                    blocks = self._blocks(projection)
+                    found = blocks.first_incoherence(self.index_shape)
+                    if found is None:
+                        continue
+                    axis, point = found
+                    following = tuple(x + (j == axis) for j, x in enumerate(point))
+                    raise ValueError(
+                        f"{role} {number}: the index points {point} and {following}, neighbours along axis "
+                        f"{self.axes[axis].name!r}, touch {blocks(point)} and {blocks(following)}, "
+                        "which leave a gap between them; coherent blocks overlap or adjoin"
+                    )
+
+    def _blocks(self, projection: IndexProjection) -> IndexProjection:
+        """The projection from the parallel axes alone to the box around what a point touches over the reduction."""
+        fixed = self._reduction_columns(projection)
+        inner = Box.of(tuple(n if k in self.reductions else 1 for k, n in enumerate(self.index_shape)))
+        around = projection.bounding_box(inner)
+        matrix = tuple(tuple(0 if k in fixed else c for k, c in enumerate(row)) for row in projection.map.matrix)
+        return IndexProjection(AffineMap(matrix, around.start, projection.map.in_rank), around.shape, projection.splits)
+
+    def output_box(self, operand: int, box: Box) -> Box | None:
+        """The block of an output that an index box writes, None for an empty index box."""
+        return self.outputs[operand].projection.bounding_box(box) if box.size else None
+
+    def validate(
+        self, input_shapes: Sequence[tuple[int, ...] | Box], output_shapes: Sequence[tuple[int, ...] | Box], what: str
+    ) -> None:
+        """Check the signature against the operands' shapes, or the boxes that they occupy.
+
+        Raises
+        ------
+        ValueError
+            When counts or ranks differ, an input is read outside its tensor without a padding, or an output
+            is not written exactly once everywhere.
+        """
+        self._validate_axes(what)
+        inputs, outputs = [_frame(shape) for shape in input_shapes], [_frame(shape) for shape in output_shapes]
+        for role, operands, frames in (("input", self.inputs, inputs), ("output", self.outputs, outputs)):
+            if len(operands) != len(frames):
+                raise ValueError(f"{what}: {len(frames)} {role}s given, the signature has {len(operands)}")
+            for k, (operand, frame) in enumerate(zip(operands, frames, strict=True)):
+                projection = operand.projection
+                if len(projection.shape) != frame.rank:
+                    raise ValueError(
+                        f"{what}: {role} {k} has shape {frame.shape}, rank {frame.rank}; "
+                        f"its projection has rank {len(projection.shape)}"
+                    )
+                if projection.index_rank not in (-1, len(self.axes)):
+                    raise ValueError(
+                        f"{what}: the projection of {role} {k} takes index points of rank {projection.index_rank}; "
+                        f"the index space has {len(self.axes)} axes"
+                    )
+        self._validate_inputs(inputs, what)
+        self._validate_outputs(outputs, what)
+
+    def _validate_axes(self, what: str) -> None:
+        names = [name for axis in self.axes for name in dict.fromkeys((axis.name, axis.alias)) if name]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{what}: two index axes are called {twice!r}; give each axis names of its own")
+        for axis in self.axes:
+            if axis.size < 1:
+                raise ValueError(f"{what}: index axis {axis.name!r} has size {axis.size}; it must be at least 1")
+            if axis.kind not in ("parallel", "reduction"):
+                raise ValueError(
+                    f"{what}: index axis {axis.name!r} is of kind {axis.kind!r}; it must be parallel or reduction"
+                )
+
+    def _validate_inputs(self, frames: Sequence[Box], what: str) -> None:
+        for k, (operand, frame) in enumerate(zip(self.inputs, frames, strict=True)):
+            for name in operand.at_start_of:
+                self.axis(name)
+            box = operand.bounding_box(self.index)
+            if operand.pad is None and operand.outside == "forbid" and not frame.contains(box):
+                place = f"shape {frame.shape}" if not any(frame.start) else f"box {frame}"
+                raise ValueError(
+                    f"{what}: input {k} of {place} is read in {box}, outside the tensor; "
+                    "declare a padding value or a policy, or a smaller index space"
+                )
+
+    def _validate_outputs(self, frames: Sequence[Box], what: str) -> None:
+        parallel = prod(axis.size for axis in self.axes if axis.kind == "parallel")
+        for k, (operand, frame) in enumerate(zip(self.outputs, frames, strict=True)):
+            if operand.also or operand.outside != "forbid" or operand.pad is not None:
+                raise ValueError(
+                    f"{what}: output {k} has {len(operand.projections)} projections, outside={operand.outside!r} and "
+                    f"pad={operand.pad}; an output is written through one projection and nowhere outside"
+                )
+            matrix = operand.projection.map.matrix
+            if any(row[column] for row in matrix for column in self._reduction_columns(operand.projection)):
+                raise ValueError(f"{what}: output {k} moves along a reduction axis; only parallel axes may")
+            image = operand.projection.image(self.index, within=frame)
+            cells = frame.size
+            # As many (index point, cell) pairs as cells, and every cell reached: each is written exactly once.
+            written = parallel * prod(operand.projection.shape)
+            box = operand.projection.bounding_box(self.index)
+            inside = frame.contains(box)
+            if not isinstance(image, Regions) or image.size != cells or written != cells or not inside:
+                raise ValueError(
+                    f"{what}: output {k} of shape {frame.shape} [{cells} cells] is written {written} times in {box}, "
+                    "but each cell must be written exactly once"
+                )
+
+    def _reduction_columns(self, projection: IndexProjection) -> list[int]:
+        """Columns of a projection's matrix that move with a reduction axis, the parts of a split one included."""
+        columns = list(self.reductions)
+        for s, (axis, _) in enumerate(projection.splits):
+            if axis in self.reductions:
+                columns += [len(self.axes) + 2 * s, len(self.axes) + 2 * s + 1]
+        return columns
+
+
+@lru_cache(maxsize=65_536)
+def parts_of(size: int, parts: int) -> tuple[tuple[int, int], ...]:
+    """Cut [0, size) into parts as even as possible, larger ones first.
+
+    Examples
+    --------
+    >>> parts_of(7, 3)
+    ((0, 3), (3, 5), (5, 7))
+    """
+    base, extra = divmod(size, parts)
+    cuts = [0]
+    for k in range(parts):
+        cuts.append(cuts[-1] + base + (k < extra))
+    return tuple(pairwise(cuts))
+
+
+def cells_of(box: Box, shape: tuple[int, ...] | Box) -> Regions:
+    """The cells of `box` that lie in a tensor of the given shape, or that occupies the given box."""
+    frame = _frame(shape)
+    inside = box.intersect(frame)
+    return Regions(frame.shape, () if inside is None else (inside.to_region(frame),), frame.start)
+
+
+def whole_of(shape: tuple[int, ...]) -> Regions:
+    """Every cell of a tensor of the given shape."""
+    return Regions(shape, (Region.full(shape),))
+
+
+def _products(images: Sequence[Any], boxes: Sequence[Box]) -> list[Regions]:
+    for image, box in zip(images, boxes, strict=True):
+        if not isinstance(image, Regions):
+            raise ValueError(
+                f"the projection's image of {box} is no union of products; "
+                "give each coordinate of the projection index axes of its own"
+            )
+    return list(images)
+
+
+def _frame(shape: Sequence[int] | Box) -> Box:
+    return shape if isinstance(shape, Box) else Box.of(shape)

@@ -1,0 +1,726 @@
+"""ONNX models as graphs.
+
+`load_onnx` reads a model in four steps: the file is checked and brought to a current opset; nodes that no
+output needs are left out; nodes whose inputs are all known are evaluated; the others become operators and
+selections, each by one small function of the table `IMPORTERS` of `onnx_operators`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_plan.ir import Graph, Tensor, UnsupportedOp
+from tapestry_plan.onnx.nodes import Node, refusal
+from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
+
+Array = NDArray[Any]
+
+OLDEST_OPSET = 13
+"""Older models are converted first: from this opset on axes and limits are inputs, and softmax has one axis."""
+
+TARGET_OPSET = 21
+"""The opset that older models are converted to."""
+
+RANDOM_OPS = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+"""Never evaluated in advance: each run is to draw anew."""
+
+
+# -- nodes of a model ------------------------------------------------------------------------------------
+
+
+def _nodes(model: Any) -> list[Node]:
+    """The model's nodes; one without a name is called by its type and a number."""
+    from onnx import AttributeProto, helper
+
+    counts: dict[str, int] = {}
+    out = []
+    for proto in model.graph.node:
+        name = proto.name
+        if not name:
+            k = counts.get(proto.op_type, 0)
+            counts[proto.op_type] = k + 1
+            name = f"{proto.op_type}_{k}"
+        inputs = list(proto.input)
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        plain = [a for a in proto.attribute if a.type not in (AttributeProto.GRAPH, AttributeProto.GRAPHS)]
+        attrs = {a.name: helper.get_attribute_value(a) for a in plain}
+        decoded = {key: value.decode() if isinstance(value, bytes) else value for key, value in attrs.items()}
+        out.append(
+            Node(
+                name,
+                proto.op_type,
+                "" if proto.domain == "ai.onnx" else proto.domain,
+                tuple(inputs),
+                tuple(proto.output),
+                decoded,
+                proto,
+                tuple(_captured(proto)) if len(plain) < len(proto.attribute) else None,
+            )
+        )
+    return out
+
+
+def _captured(proto: Any) -> Iterator[str]:
+    """Names that the graphs inside a node read, at any depth."""
+    for attribute in proto.attribute:
+        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+            for node in graph.node:
+                yield from node.input
+                yield from _captured(node)
+
+
+def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
+    """The nodes that the outputs depend on, in the model's order."""
+    makers = {name: node for node in nodes for name in node.outputs if name}
+    todo, seen = list(outputs), set[int]()
+    while todo:
+        node = makers.get(todo.pop())
+        if node is not None and id(node) not in seen:
+            seen.add(id(node))
+            todo += [*node.inputs, *(node.captured or ())]
+    return [node for node in nodes if id(node) in seen]
+
+
+# -- the model file --------------------------------------------------------------------------------------
+
+
+def read_model(source: Any) -> tuple[Any, Path | None]:
+    """The model without its external data, and the file it came from."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    if isinstance(source, onnx.ModelProto):
+        return source, None
+    if not isinstance(source, (str, Path, bytes)):
+        raise TypeError(f"load_onnx: {type(source).__name__} given; give a path, the bytes of a model or a ModelProto")
+    path = None if isinstance(source, bytes) else Path(source)
+    what = f"the {len(source)} bytes given" if isinstance(source, bytes) else str(source)
+    data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError:
+        raise ValueError(
+            f"load_onnx: {what}: this is no ONNX model, or it is truncated [{len(data)} bytes]; "
+            "check the file, or export it again"
+        ) from None
+    if not model.HasField("graph") or not model.opset_import:
+        missing = "no graph" if not model.HasField("graph") else "a graph but no opset"
+        raise ValueError(
+            f"load_onnx: {what}: this is no ONNX model, or it is truncated [{len(data)} bytes, {missing}]; "
+            "check the file, or export it again"
+        )
+    return model, path
+
+
+def _opset(model: Any, what: str) -> int:
+    """The version of the standard operators that the model asks for."""
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    if not versions:
+        domains = sorted({entry.domain for entry in model.opset_import})
+        raise ValueError(f"load_onnx: {what}: the model uses the domains {domains} only, not ONNX's own operators")
+    if not 1 <= versions[0] <= newest:
+        raise ValueError(
+            f"load_onnx: {what}: unknown opset {versions[0]} of domain 'ai.onnx'; "
+            f"the newest supported is {newest}: export with that one or install a newer onnx"
+        )
+    return int(versions[0])
+
+
+def _checked(source: Any) -> tuple[Any, Path | None, int, frozenset[str]]:
+    """The model with all its data, its file, its opset, which is OLDEST_OPSET or later, and its weights' names."""
+    import onnx
+    from onnx import version_converter
+
+    model, path = read_model(source)
+    what = str(path) if path else "the model"
+    opset = _opset(model, what)
+    weights = frozenset(tensor.name for tensor in model.graph.initializer)
+    _reject_unusual_tensors(model, what)
+    _reject_second_makers(model, what)
+    if any(_is_external(tensor) for tensor in _all_tensors(model)):
+        model = _with_external_data(model, path, what)
+    for tensor in _all_tensors(model):
+        _check_values(tensor, what)
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    if opset >= OLDEST_OPSET:
+        return model, path, opset, weights
+    try:
+        return version_converter.convert_version(model, TARGET_OPSET), path, TARGET_OPSET, weights
+    except Exception as error:  # the converter raises whatever its C++ raises
+        raise ValueError(
+            f"load_onnx: {what}: opset {opset} cannot be converted to {TARGET_OPSET}: {str(error).strip()}; "
+            f"export the model with opset {OLDEST_OPSET} or later"
+        ) from None
+
+
+def _all_tensors(model: Any) -> Iterator[Any]:
+    yield from model.graph.initializer
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def _is_external(tensor: Any) -> bool:
+    return bool(tensor.HasField("data_location") and tensor.data_location == tensor.EXTERNAL)
+
+
+def _reject_unusual_tensors(model: Any, what: str) -> None:
+    import onnx
+
+    for sparse in model.graph.sparse_initializer:
+        raise ValueError(
+            f"load_onnx: {what}: initializer {sparse.values.name!r} is sparse, which is not supported; store it dense"
+        )
+    for tensor in _all_tensors(model):
+        if tensor.data_type == onnx.TensorProto.STRING:
+            raise ValueError(f"load_onnx: {what}: tensor {tensor.name!r} holds strings; only numbers are supported")
+
+
+def _with_external_data(model: Any, path: Path | None, what: str) -> Any:
+    """A copy of the model that holds all its data; every place is checked before one is read."""
+    import onnx
+
+    if path is None:
+        raise ValueError(
+            f"load_onnx: {what}: tensors are stored outside the model, but no file was given to look beside; "
+            "give the model's path"
+        )
+    folder = path.resolve().parent
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    external = [tensor for tensor in _all_tensors(copy) if _is_external(tensor)]
+    places = [_external_place(tensor, folder, what) for tensor in external]
+    for tensor, place in zip(external, places, strict=True):
+        _take_external(tensor, *place)
+    return copy
+
+
+def _take_external(tensor: Any, file: Path, offset: int, nbytes: int) -> None:
+    """Read a tensor's values into it."""
+    with open(file, "rb") as stored:
+        stored.seek(offset)
+        tensor.raw_data = stored.read(nbytes)
+    tensor.data_location = tensor.DEFAULT
+    del tensor.external_data[:]
+
+
+def _external_place(tensor: Any, folder: Path, what: str) -> tuple[Path, int, int]:
+    """File, offset and bytes of a tensor that is stored beside the model."""
+    entry = {item.key: item.value for item in tensor.external_data}
+    location = entry.get("location", "")
+    where = f"load_onnx: {what}: tensor {tensor.name!r} is stored in {location!r}"
+    target = (folder / location).resolve()  # resolves symbolic links and ".."
+    if not location or Path(location).is_absolute() or not target.is_relative_to(folder):
+        raise ValueError(f"{where}, outside the model's folder {folder}; only files beside the model are read")
+    if not target.is_file():
+        raise ValueError(f"{where}, which does not exist in {folder}; put the file beside the model")
+    needed = _nbytes(tensor, what)
+    try:
+        offset, length = int(entry.get("offset", 0)), int(entry.get("length", needed))
+    except ValueError:
+        raise ValueError(f"{where} at an offset or length that is no number: {entry}") from None
+    if offset < 0 or length < 0:
+        raise ValueError(
+            f"{where} at offset {offset}, length {length}; neither can be negative: export the model again"
+        )
+    size = target.stat().st_size
+    if offset + length > size:
+        raise ValueError(
+            f"{where}, bytes {offset} to {offset + length}, but the file has {size} bytes; it is truncated"
+        )
+    if length != needed:
+        raise ValueError(f"{where} with {length} bytes; {_needs(tensor, needed)}: export the model again")
+    return target, offset, needed
+
+
+BITS = {"INT2": 2, "UINT2": 2, "INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}
+"""Element types of ONNX that are stored packed, several in one byte."""
+
+
+def _nbytes(tensor: Any, what: str) -> int:
+    """Bytes that a tensor's dtype and dims ask for."""
+    from onnx import TensorProto, helper
+
+    where = f"load_onnx: {what}: tensor {tensor.name!r}"
+    if any(n < 0 for n in tensor.dims):
+        raise ValueError(f"{where} has dims {list(tensor.dims)}; none can be negative: export the model again")
+    try:
+        packed = BITS.get(TensorProto.DataType.Name(tensor.data_type))
+        bits = packed or 8 * int(helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+    except (KeyError, ValueError, TypeError):
+        raise ValueError(
+            f"{where} has elements of type {tensor.data_type}, which ONNX does not know: export the model again"
+        ) from None
+    return -(-prod(map(int, tensor.dims)) * bits // 8)
+
+
+def _needs(tensor: Any, nbytes: int) -> str:
+    from onnx import TensorProto
+
+    return f"dims {list(tensor.dims)} of {TensorProto.DataType.Name(tensor.data_type)} need {nbytes}"
+
+
+def _check_values(tensor: Any, what: str) -> None:
+    """Compare how many values a tensor holds with its dims."""
+    from onnx import TensorProto, helper
+
+    needed = _nbytes(tensor, what)
+    where = f"load_onnx: {what}: tensor {tensor.name!r}"
+    if tensor.HasField("raw_data"):
+        if len(tensor.raw_data) != needed:
+            raise ValueError(
+                f"{where} holds {len(tensor.raw_data)} bytes; {_needs(tensor, needed)}: export the model again"
+            )
+    elif TensorProto.DataType.Name(tensor.data_type) not in BITS:
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        present = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
+        count = prod(tensor.dims) * (2 if dtype.kind == "c" else 1)
+        if present != count:
+            raise ValueError(
+                f"{where} holds {present} values; dims {list(tensor.dims)} need {count}: export the model again"
+            )
+
+
+def _reject_second_makers(model: Any, what: str) -> None:
+    """Every tensor is made once: by one node, or as an input, an initializer, or an input with that initializer."""
+    made: dict[str, str] = {}
+    given = {value.name for value in model.graph.input}
+    entries = [(value.name, "an input") for value in model.graph.input]
+    entries += [(tensor.name, "an initializer") for tensor in model.graph.initializer if tensor.name not in given]
+    entries += [(name, node.where) for node in _nodes(model) for name in node.outputs if name]
+    for name, maker in entries:
+        if name in made:
+            raise ValueError(
+                f"load_onnx: {what}: tensor {name!r} is made twice, by {made[name]} and by {maker}; "
+                "names of tensors are unique: rename one"
+            )
+        made[name] = maker
+
+
+# -- shapes of inputs ------------------------------------------------------------------------------------
+
+
+def _input_shape(value: Any, given: Mapping[str, Sequence[int]], what: str) -> tuple[int, ...]:
+    """The shape of a model input: as declared, where declared axes are fixed, else as given."""
+    tensor = value.type.tensor_type
+    wanted = given.get(value.name)
+    if not tensor.HasField("shape"):
+        if wanted is None:
+            raise ValueError(f"load_onnx: {what}: input {value.name!r} has no shape; {_mend(value.name, ('…',))}")
+        return tuple(wanted)
+    dims = list(tensor.shape.dim)
+    if wanted is not None and len(wanted) != len(dims):
+        raise ValueError(
+            f"load_onnx: {what}: shapes[{value.name!r}] = {tuple(wanted)} has rank {len(wanted)}, "
+            f"the input has rank {len(dims)}: {_dims_text(dims)}"
+        )
+    out = []
+    for axis, dim in enumerate(dims):
+        fixed = dim.dim_value if _is_fixed(dim) else None
+        if fixed == 0:
+            raise ValueError(
+                f"load_onnx: {what}: input {value.name!r} of shape {_dims_text(dims)} has extent 0 on axis {axis}; "
+                "extents are at least 1: export the model with a size there, or with an open axis"
+            )
+        if wanted is None and fixed is None:
+            symbol = f" ({dim.dim_param})" if dim.dim_param else ""
+            shown = [str(d.dim_value) if _is_fixed(d) else "…" for d in dims]
+            raise ValueError(
+                f"load_onnx: {what}: input {value.name!r} of shape {_dims_text(dims)} is dynamic on axis "
+                f"{axis}{symbol}; {_mend(value.name, shown)}"
+            )
+        if wanted is not None and fixed is not None and wanted[axis] != fixed:
+            raise ValueError(
+                f"load_onnx: {what}: shapes[{value.name!r}] = {tuple(wanted)} says {wanted[axis]} on axis {axis}, "
+                f"but the model fixes it to {fixed}"
+            )
+        out.append(int(fixed if wanted is None or fixed is not None else wanted[axis]))  # type: ignore[arg-type]
+    return tuple(out)
+
+
+def _is_fixed(dim: Any) -> bool:
+    """Whether a declared axis has a size; some exporters write -1 for an open one."""
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
+
+
+def _dims_text(dims: Sequence[Any]) -> str:
+    names = [str(d.dim_value) if _is_fixed(d) else d.dim_param or "?" for d in dims]
+    return f"({', '.join(names)})"
+
+
+def _mend(name: str, shown: Sequence[str]) -> str:
+    return f"fix it with shapes={{{name!r}: [{', '.join(shown)}]}} or --shape {name}={','.join(shown)}"
+
+
+def _dtype_of(value: Any, what: str) -> str:
+    """NumPy's name of an input's dtype."""
+    from onnx import TensorProto, helper
+
+    if value.type.WhichOneof("value") != "tensor_type":
+        raise ValueError(f"load_onnx: {what}: input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor")
+    code = value.type.tensor_type.elem_type
+    dtype = helper.tensor_dtype_to_np_dtype(code) if code else np.dtype(object)
+    if dtype.kind not in "fiub":
+        label = TensorProto.DataType.Name(code)
+        raise ValueError(
+            f"load_onnx: {what}: input {value.name!r} has elements of type {label}; cast it to numbers of NumPy"
+        )
+    return str(dtype.name)
+
+
+# -- the importer ----------------------------------------------------------------------------------------
+
+
+class Importer:
+    """What is known while a model becomes a graph: tensors made so far, and values known in advance."""
+
+    def __init__(self, model: Any, path: Path | None, opset: int, weights: frozenset[str]) -> None:
+        self.graph = Graph(model.graph.name or (path.stem if path else "graph"))
+        self.what = str(path) if path else "the model"
+        self.opset = opset
+        self._path = path
+        self._tensors: dict[str, Tensor] = {}
+        self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._from_file = {name: name for name in weights} if path else {}
+
+    def is_known(self, name: str) -> bool:
+        """Whether the value of a model tensor is known in advance."""
+        return name in self._values
+
+    def value(self, name: str) -> Array:
+        """The value of a model tensor that is known."""
+        found = self._values.get(name)
+        if found is None:
+            raise ValueError(f"load_onnx: {self.what}: no node makes tensor {name!r}; check the outputs of the nodes")
+        if isinstance(found, np.ndarray):
+            return found
+        from onnx import numpy_helper
+
+        try:
+            array = self._values[name] = np.asarray(numpy_helper.to_array(found))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"load_onnx: {self.what}: tensor {name!r} cannot be read: {error}") from None
+        return array
+
+    def tensor(self, name: str) -> Tensor:
+        """The graph's tensor for a model tensor; a known value becomes a constant when it is first used."""
+        found = self._tensors.get(name)
+        if found is None:
+            array = self.value(name)
+            if array.dtype.kind not in "fiub" or array.dtype.isbuiltin != 1:
+                raise ValueError(
+                    f"load_onnx: {self.what}: tensor {name!r} is {array.dtype}, which is no dtype of NumPy"
+                )
+            origin = self._from_file.get(name)
+            path = f"{self._path}#{origin}" if origin is not None else None
+            found = self._tensors[name] = self.graph.constant(name, array, path)
+        return found
+
+    def inputs(self, node: Node) -> list[Tensor]:
+        """All inputs of a node as tensors."""
+        return [self.tensor(name) for name in node.inputs]
+
+    def constant(self, node: Node, k: int, label: str) -> Array | None:
+        """The value of input k, None when it is not given.
+
+        Raises
+        ------
+        UnsupportedOp
+            When the model computes it.
+        """
+        name = node.input(k)
+        if not name:
+            return None
+        if not self.is_known(name):
+            raise UnsupportedOp(
+                f"load_onnx: {self.what}: {node.where}: its input {k} ({label}) is {name!r}, which the model "
+                "computes; only constants are supported there"
+            )
+        return self.value(name)
+
+    def ints(self, node: Node, k: int, label: str) -> list[int] | None:
+        """The value of input k as a list of ints, or of the attribute of that name, or None."""
+        value = self.constant(node, k, label)
+        if value is not None:
+            return [int(v) for v in value.reshape(-1)]
+        found = node.attrs.get(label)
+        return None if found is None else [int(v) for v in found]
+
+    def bind(self, name: str, result: Tensor | Array) -> None:
+        """Say what a model tensor is: a tensor of the graph, or a value."""
+        if isinstance(result, Tensor):
+            self._tensors[name] = result
+        else:
+            self._values[name] = result
+
+    def alias(self, name: str, of: str) -> None:
+        """Let one model tensor be another."""
+        if self.is_known(of):
+            self._values[name] = self._values[of]
+            if of in self._from_file:
+                self._from_file[name] = self._from_file[of]
+        if of in self._tensors:
+            self._tensors[name] = self._tensors[of]
+
+    def dtype(self, code: int) -> str:
+        """NumPy's name of an element type of ONNX."""
+        from onnx import helper
+
+        return str(helper.tensor_dtype_to_np_dtype(code).name)
+
+    def view(self, node: Node, kind: Any, *names: str) -> Tensor:
+        """A selection over model tensors, called like the node."""
+        return self.graph.select(kind, *(self.tensor(name) for name in names), name=node.name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a model tensor."""
+        return self._tensors[name].shape if name in self._tensors else self.value(name).shape
+
+    def add(self, node: Node) -> None:
+        """Evaluate a node in advance where its inputs are known, else add it to the graph."""
+        takes = IMPORTERS.get(node.op_type, NOT_ADDED.get(node.op_type))
+        if takes is not None:
+            takes.check_inputs(node, self.what)
+        reads = [name for name in node.inputs if name]
+        for name in reads:
+            if name not in self._tensors and not self.is_known(name):
+                raise ValueError(f"load_onnx: {self.what}: {node.where} reads {name!r}, which no earlier node makes")
+        if node.op_type in NOT_ADDED:
+            NOT_ADDED[node.op_type].add(self, node)
+        elif node.op_type not in ("Identity", "Dropout") and all(map(self.is_known, reads)):
+            self._add_known(node)
+        else:
+            self._add_to_graph(node)
+
+    def _add_known(self, node: Node) -> None:
+        """Evaluate a node, or add it to the graph where the reference implementation does not run it."""
+        try:
+            values = _evaluate(node, self)
+        except ValueError:
+            if node.op_type not in IMPORTERS:
+                raise
+            self._add_to_graph(node)
+            return
+        for name, array in zip(node.outputs, values, strict=False):
+            self.bind(name, array)
+
+    def _add_to_graph(self, node: Node) -> None:
+        if node.op_type not in IMPORTERS:  # which was to be evaluated, but reads what could not be
+            raise refusal(self, node, "its operator is not supported, and its inputs are not known in advance")
+        try:
+            results = IMPORTERS[node.op_type].add(self, node)
+        except (ValueError, TypeError, IndexError, KeyError) as error:
+            if isinstance(error, UnsupportedOp):
+                raise
+            if isinstance(error, KeyError):
+                error = ValueError(f"the attribute {error} is missing")
+            raise ValueError(f"load_onnx: {self.what}: {node.where}: {error}") from None
+        if results is None:  # an alias, bound already
+            return
+        results = results if isinstance(results, list) else [results]
+        for name, result in zip(node.outputs, results, strict=False):
+            if name:
+                self.bind(name, result)
+
+
+def _evaluate(node: Node, at: Importer) -> list[Array]:
+    """The results of a node whose inputs are known, by ONNX's reference implementation."""
+    from onnx import TensorProto, helper
+    from onnx.reference import ReferenceEvaluator
+
+    given = {name: at.value(name) for name in node.inputs if name}
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in given.items()
+    ]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.outputs if name]
+    graph = helper.make_graph([node.proto], "known", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", at.opset)])
+    try:
+        results = ReferenceEvaluator(model).run(None, given)
+    except Exception as error:  # whatever the implementation of any operator raises
+        raise ValueError(f"load_onnx: {at.what}: {node.where} cannot be evaluated in advance: {error}") from None
+    arrays = iter([np.asarray(result) for result in results])
+    return [next(arrays) if name else np.empty(0) for name in node.outputs]
+
+
+def load_onnx(
+    path_or_model: Any,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> Graph:
+    """Read an ONNX model as a graph.
+
+    Parameters
+    ----------
+    path_or_model : str, Path, bytes or onnx.ModelProto
+    shapes : mapping of str to sequence of int, optional
+        Shapes of inputs whose axes the model leaves open.
+    outputs : sequence of str, optional
+        Tensors to give as outputs instead of the model's own; parts of the model that they do not need are
+        left out.
+
+    Returns
+    -------
+    Graph
+        Its outputs are called like the model's. Constants that come straight from a file carry the path
+        ``<file>#<initializer>``, which `read_constant` understands.
+
+    Raises
+    ------
+    UnsupportedOp
+        Listing every node whose operator is not supported, by name, type, domain and opset.
+    ValueError
+        For what is no ONNX model or is truncated, an unknown opset, axes without a size, shapes that do not
+        fit, external data that is missing or outside the model's folder, sparse or string tensors.
+
+    Examples
+    --------
+    >>> from tapestry_plan import demo_model
+    >>> graph = load_onnx(demo_model())
+    >>> graph.stored["data_0"].shape, graph.tensor(graph.outputs["softmaxout_1"]).shape
+    ((1, 3, 224, 224), (1, 1000, 1, 1))
+
+    References
+    ----------
+    ONNX IR and operators, opset 13 and later; older models are converted by onnx.version_converter.
+    """
+    model, path, opset, weights = _checked(path_or_model)
+    at = Importer(model, path, opset, weights)
+    nodes = _nodes(model)
+    names = list(outputs) if outputs is not None else [value.name for value in model.graph.output]
+    _check_names(model, nodes, names, at.what)
+    needed = _needed(nodes, names)
+    _check_supported(needed, at)
+    _add_inputs(model, needed, names, dict(shapes or {}), at)
+    for node in needed:
+        at.add(node)
+    for name in names:
+        at.graph.output(at.tensor(name), name)
+    if not shapes:
+        _check_declared_shapes(model, at)
+    return at.graph
+
+
+def _check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str], what: str) -> None:
+    made = {name for node in nodes for name in node.outputs}
+    made.update(value.name for value in model.graph.input)
+    made.update(tensor.name for tensor in model.graph.initializer)
+    if not outputs:
+        raise ValueError(f"load_onnx: {what}: the model has no outputs; name some with outputs=[…]")
+    for name in outputs:
+        if name not in made:
+            raise ValueError(
+                f"load_onnx: {what}: output {name!r} is no tensor of the model; "
+                f"its own outputs are {[value.name for value in model.graph.output]}"
+            )
+
+
+def _check_supported(nodes: Sequence[Node], at: Importer) -> None:
+    """Raise for all nodes that are neither in the table nor evaluated in advance."""
+    known: set[str] = set()
+    missing = []
+    for node in nodes:
+        reads = [name for name in node.inputs if name]
+        standard = not node.domain and node.captured is None
+        folded = all(name in known or at.is_known(name) for name in reads) and node.op_type not in RANDOM_OPS
+        if standard and (folded or node.op_type in NOT_ADDED):
+            known.update(node.outputs)
+        elif not standard or node.op_type not in IMPORTERS:
+            missing.append(node)
+    if missing:
+        lines = [
+            f"  node {node.name!r}: {node.op_type} of domain {node.domain or 'ai.onnx'!r}"
+            + (f", opset {at.opset}" if not node.domain else "")
+            + (", with a graph inside" if node.captured is not None else "")
+            for node in missing
+        ]
+        raise UnsupportedOp(
+            f"load_onnx: {at.what}: {len(missing)} node{'s have' if len(missing) > 1 else ' has'} "
+            "an operator that is not supported:\n"
+            + "\n".join(lines)
+            + f"\nsupported are {', '.join(sorted(IMPORTERS))}"
+        )
+
+
+def _add_inputs(
+    model: Any, needed: Sequence[Node], outputs: Sequence[str], shapes: dict[str, Sequence[int]], at: Importer
+) -> None:
+    """Declare the inputs that the outputs depend on; an initializer that is also an input is a constant."""
+    values = [value for value in model.graph.input if not at.is_known(value.name)]
+    unknown = sorted(shapes.keys() - {value.name for value in values})
+    if unknown:
+        raise ValueError(
+            f"load_onnx: {at.what}: shapes names {unknown[0]!r}, which is no input; "
+            f"the inputs are {[value.name for value in values]}"
+        )
+    used = {name for node in needed for name in node.inputs} | set(outputs)
+    for value in values:
+        if value.name in used:
+            dtype = _dtype_of(value, at.what)
+            shape = _input_shape(value, shapes, at.what)
+            if prod(shape) >= 2**63:
+                raise ValueError(
+                    f"load_onnx: {at.what}: input {value.name!r} of shape {shape} has 2**63 cells or more, "
+                    "which cannot be counted: give it smaller extents"
+                )
+            try:
+                at.bind(value.name, at.graph.input(value.name, shape, dtype))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"load_onnx: {at.what}: {error}") from None
+
+
+def _check_declared_shapes(model: Any, at: Importer) -> None:
+    """Compare the shapes that the model declares for its tensors with those that the graph found."""
+    for value in [*model.graph.value_info, *model.graph.output]:
+        tensor = value.type.tensor_type
+        found = at._tensors.get(value.name)
+        if found is None or not tensor.HasField("shape"):
+            continue
+        dims = list(tensor.shape.dim)
+        fits = len(dims) == found.ndim and all(d.dim_value in (0, n) for d, n in zip(dims, found.shape, strict=True))
+        if not fits:
+            raise ValueError(
+                f"load_onnx: {at.what}: tensor {value.name!r} comes out with shape {found.shape}, "
+                f"the model declares {_dims_text(dims)}; the model contradicts itself"
+            )
+
+
+def read_constant(path: str) -> Array:
+    """The constant stored under a path ``<file>#<initializer>``, as `load_onnx` writes them.
+
+    Raises
+    ------
+    ValueError
+        When the path has no such form, or the file no such initializer.
+    """
+    from onnx import numpy_helper
+
+    file, sep, name = path.partition("#")
+    if not sep:
+        raise ValueError(f"read_constant: {path!r} is not of the form <file>#<initializer>")
+    model, _ = read_model(file)
+    for tensor in model.graph.initializer:
+        if tensor.name == name:
+            if _is_external(tensor):
+                _take_external(tensor, *_external_place(tensor, Path(file).resolve().parent, file))
+            _check_values(tensor, file)
+            return np.asarray(numpy_helper.to_array(tensor))
+    raise ValueError(f"read_constant: {file} has no initializer {name!r}")

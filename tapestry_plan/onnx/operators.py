@@ -1,0 +1,448 @@
+"""What each operator of ONNX becomes: one small function each, and the table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tapestry_plan.ir import Tensor
+from tapestry_plan.onnx import views as onnx_views
+from tapestry_plan.onnx import windows as onnx_windows
+from tapestry_plan.onnx.nodes import Import, Importing, Node, Result, refusal
+from tapestry_plan.ops import argmax, argmin, p_norm, reduce_logsumexp
+from tapestry_plan.ops import names as ops
+from tapestry_sets.views import ExpandDims, Repeat, Squeeze
+
+
+def _elementwise(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
+    return lambda at, node: function(*at.inputs(node), name=node.name)
+
+
+def _alias(at: Importing, node: Node) -> Result:
+    if node.op_type == "Dropout":
+        training = at.constant(node, 2, "training_mode")
+        if training is not None and bool(training):
+            raise refusal(at, node, "training mode is not supported; export for inference")
+        if len(node.outputs) > 1 and node.outputs[1]:
+            # at inference nothing is dropped
+            at.bind(node.outputs[1], np.ones(at.shape(node.inputs[0]), np.bool_))
+    at.alias(node.outputs[0], node.inputs[0])
+    return None
+
+
+def _shape_of(at: Importing, node: Node) -> Result:
+    shape = at.shape(node.inputs[0])
+    at.bind(node.outputs[0], np.array(shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))], np.int64))
+    return None
+
+
+def _size_of(at: Importing, node: Node) -> Result:
+    at.bind(node.outputs[0], np.array(prod(at.shape(node.inputs[0])), np.int64))
+    return None
+
+
+def _cast(at: Importing, node: Node) -> Result:
+    return ops.cast(at.tensor(node.inputs[0]), at.dtype(node.attrs["to"]), name=node.name)
+
+
+def _cast_like(at: Importing, node: Node) -> Result:
+    x, like = at.inputs(node)
+    return ops.cast(x, like.dtype, name=node.name)
+
+
+def _folded(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
+    """One operand after the other, from the left."""
+
+    def add(at: Importing, node: Node) -> Result:
+        first, *others = at.inputs(node)
+        for k, other in enumerate(others):
+            first = function(first, other, name=node.name if k == len(others) - 1 else None)
+        return first
+
+    return add
+
+
+def _mean(at: Importing, node: Node) -> Result:
+    return ops.sum_n(*at.inputs(node)) / len(node.inputs)
+
+
+def _with(function: Callable[..., Tensor], **defaults: Any) -> Callable[[Importing, Node], Result]:
+    """The operator with attributes of the same names, or those that ONNX has by default."""
+    return lambda at, node: function(
+        *at.inputs(node), name=node.name, **{key: node.attrs.get(key, value) for key, value in defaults.items()}
+    )
+
+
+def _mod(at: Importing, node: Node) -> Result:
+    return ops.mod(*at.inputs(node), truncate=bool(node.attrs.get("fmod")), name=node.name)
+
+
+def _pow(at: Importing, node: Node) -> Result:
+    base, exponent = at.inputs(node)
+    if exponent.dtype != base.dtype and np.dtype(base.dtype).kind != "f" and np.dtype(exponent.dtype).kind == "f":
+        raise refusal(at, node, f"{base.dtype} to the power of {exponent.dtype} is not supported; cast the base")
+    return ops.pow(base, ops.cast(exponent, base.dtype), name=node.name)
+
+
+def _bit_shift(at: Importing, node: Node) -> Result:
+    shift = {"LEFT": ops.shift_left, "RIGHT": ops.shift_right}[node.attrs["direction"]]
+    return shift(*at.inputs(node), name=node.name)
+
+
+def _isinf(at: Importing, node: Node) -> Result:
+    (x,) = at.inputs(node)
+    found = ops.isinf(x, name=node.name)
+    for sign, side in ((1, "detect_positive"), (-1, "detect_negative")):
+        if not node.attrs.get(side, 1):
+            zero = at.graph.constant(f"{node.name}.zero", np.zeros((), x.dtype))
+            found = ops.logical_and(found, (ops.less if sign > 0 else ops.greater)(x, zero))
+    return found
+
+
+def _einsum(at: Importing, node: Node) -> Result:
+    return ops.einsum(node.attrs["equation"], *at.inputs(node), name=node.name)
+
+
+def _trilu(at: Importing, node: Node) -> Result:
+    x, k = at.tensor(node.inputs[0]), at.constant(node, 1, "k")
+    shift = 0 if k is None else int(k.reshape(()))
+    ones = np.ones(x.shape[-2:], np.bool_)
+    kept = np.triu(ones, shift) if node.attrs.get("upper", 1) else np.tril(ones, shift)
+    mask = at.graph.constant(f"{node.name}.mask", kept)
+    return ops.where(mask, x, at.graph.constant(f"{node.name}.zero", np.zeros((), x.dtype)), name=node.name)
+
+
+def _batch_normalization(at: Importing, node: Node) -> Result:
+    if node.attrs.get("training_mode"):
+        raise refusal(at, node, "training mode is not supported; export for inference")
+    x, scale, bias, mean, variance = at.inputs(node)
+    epsilon = node.attrs.get("epsilon", 1e-5)
+    return ops.batch_normalization(x, scale, bias, mean, variance, epsilon=epsilon, name=node.name)
+
+
+def _layer_normalization(at: Importing, node: Node) -> Result:
+    if any(node.outputs[1:]):
+        raise refusal(at, node, "outputs of mean and deviation are not supported")
+    attrs = {"axis": node.attrs.get("axis", -1), "epsilon": node.attrs.get("epsilon", 1e-5)}
+    return ops.layer_normalization(*at.inputs(node), name=node.name, **attrs)
+
+
+def _rms_normalization(at: Importing, node: Node) -> Result:
+    x, scale = at.inputs(node)
+    axis = node.attrs.get("axis", -1) % x.ndim
+    if scale.shape != x.shape[axis:]:
+        scale = scale.broadcast_to(x.shape[axis:])
+    return ops.rms_normalization(x, scale, axis=axis, epsilon=node.attrs.get("epsilon", 1e-5), name=node.name)
+
+
+def _group_normalization(at: Importing, node: Node) -> Result:
+    x, scale, bias = at.inputs(node)
+    groups = node.attrs["num_groups"]
+    if at.opset < 21:  # one value for each group then
+        scale, bias = (v.view(Repeat(x.shape[1] // groups, 0)) for v in (scale, bias))
+    return ops.group_normalization(x, scale, bias, groups, epsilon=node.attrs.get("epsilon", 1e-5), name=node.name)
+
+
+def _lp_normalization(at: Importing, node: Node) -> Result:
+    x = at.tensor(node.inputs[0])
+    axis = node.attrs.get("axis", -1)
+    return ops.div(x, p_norm(x, node.attrs.get("p", 2), lambda powers: ops.reduce_sum(powers, axis)), name=node.name)
+
+
+def _attention(at: Importing, node: Node) -> Result:
+    attrs = node.attrs
+    unusual = [key for key in ("softcap", "qk_matmul_output_mode", "softmax_precision") if attrs.get(key)]
+    if unusual or any(node.inputs[4:]) or any(node.outputs[1:]):
+        what = f"the attribute {unusual[0]}" if unusual else "past keys, and outputs beyond the first,"
+        raise refusal(at, node, f"{what} of attention is not supported")
+    q, k, v = (at.tensor(name) for name in node.inputs[:3])
+    mask = at.tensor(node.inputs[3]) if node.input(3) else None
+    flat = q.ndim == 3
+    if flat:
+        heads = attrs["q_num_heads"], attrs["kv_num_heads"], attrs["kv_num_heads"]
+        q, k, v = (_by_head(x, n) for x, n in zip((q, k, v), heads, strict=True))
+    causal = bool(attrs.get("is_causal"))
+    out = ops.attention(q, k, v, mask, scale=attrs.get("scale"), causal=causal, name=node.name)
+    if flat:
+        batch, count, length, width = out.shape
+        out = out.permute_dims((0, 2, 1, 3)).reshape(batch, length, count * width)
+    return out
+
+
+def _by_head(x: Tensor, heads: int) -> Tensor:
+    """(batch, positions, heads · width) as (batch, heads, positions, width)."""
+    batch, length, width = x.shape
+    return x.reshape(batch, length, heads, width // heads).permute_dims((0, 2, 1, 3))
+
+
+def _clip(at: Importing, node: Node) -> Result:
+    low, high = at.constant(node, 1, "min"), at.constant(node, 2, "max")
+    bounds = [None if bound is None else bound.reshape(()).item() for bound in (low, high)]
+    return ops.clip(at.tensor(node.inputs[0]), *bounds, name=node.name)
+
+
+def _leaky_relu(at: Importing, node: Node) -> Result:
+    return ops.leaky_relu(at.tensor(node.inputs[0]), node.attrs.get("alpha", 0.01), name=node.name)
+
+
+def _gemm(at: Importing, node: Node) -> Result:
+    attrs = node.attrs
+    return ops.gemm(
+        *at.inputs(node),
+        alpha=attrs.get("alpha", 1.0),
+        beta=attrs.get("beta", 1.0),
+        trans_a=bool(attrs.get("transA")),
+        trans_b=bool(attrs.get("transB")),
+        name=node.name,
+    )
+
+
+def _matmul(at: Importing, node: Node) -> Result:
+    a, b = at.inputs(node)
+    gone = []
+    if b.ndim == 1:
+        b = b.view(ExpandDims((1,)))
+        gone.append(-1)
+    if a.ndim == 1:
+        a = a.view(ExpandDims((0,)))
+        gone.append(-2)
+    product = ops.matmul(a, b, name=node.name)
+    return product.view(Squeeze(tuple(gone))) if gone else product
+
+
+def _lrn(at: Importing, node: Node) -> Result:
+    a = node.attrs
+    return ops.lrn(
+        at.tensor(node.inputs[0]),
+        a["size"],
+        alpha=a.get("alpha", 1e-4),
+        beta=a.get("beta", 0.75),
+        bias=a.get("bias", 1.0),
+        name=node.name,
+    )
+
+
+def _softmax(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
+    return lambda at, node: function(at.tensor(node.inputs[0]), node.attrs.get("axis", -1), name=node.name)
+
+
+def _reduce(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
+    def add(at: Importing, node: Node) -> Result:
+        x, axes = at.tensor(node.inputs[0]), at.ints(node, 1, "axes")
+        if not axes and node.attrs.get("noop_with_empty_axes"):
+            return x
+        return function(x, tuple(axes) if axes else None, keepdims=bool(node.attrs.get("keepdims", 1)), name=node.name)
+
+    return add
+
+
+def _reduced_of(before: Callable[[Tensor], Tensor], after: Callable[[Tensor], Tensor]) -> Callable[..., Result]:
+    """The sum of what is made of each cell, and what is made of the sum."""
+
+    def total(x: Tensor, axes: Sequence[int] | None, *, keepdims: bool, name: str) -> Tensor:
+        return after(ops.reduce_sum(before(x), axes, keepdims=keepdims, name=name))
+
+    return _reduce(total)
+
+
+def _itself(x: Tensor) -> Tensor:
+    return x
+
+
+def _square(x: Tensor) -> Tensor:
+    return x * x
+
+
+def _place(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
+    def add(at: Importing, node: Node) -> Result:
+        if node.attrs.get("select_last_index"):
+            raise refusal(at, node, "the last of equal cells is not supported, the first is")
+        attrs = node.attrs
+        keepdims = bool(attrs.get("keepdims", 1))
+        return function(at.tensor(node.inputs[0]), attrs.get("axis", 0), keepdims=keepdims, name=node.name)
+
+    return add
+
+
+# -- indices -------------------------------------------------------------------------------------------
+
+
+def _gather(at: Importing, node: Node) -> Result:
+    x, axis = at.tensor(node.inputs[0]), node.attrs.get("axis", 0)
+    known = at.is_known(node.inputs[1])
+    return ops.gather(x, at.value(node.inputs[1]) if known else at.tensor(node.inputs[1]), axis, name=node.name)
+
+
+def _gather_nd(at: Importing, node: Node) -> Result:
+    if node.attrs.get("batch_dims"):
+        raise refusal(at, node, "batch_dims is not supported")
+    return ops.gather_nd(*at.inputs(node), name=node.name)
+
+
+def _one_hot(at: Importing, node: Node) -> Result:
+    depth, values = at.constant(node, 1, "depth"), at.constant(node, 2, "values")
+    assert depth is not None and values is not None, "both are needed"
+    off, on = values.tolist()
+    indices = at.tensor(node.inputs[0])
+    if np.dtype(indices.dtype).kind == "f":
+        indices = ops.cast(indices, "int64")
+    axis, count = node.attrs.get("axis", -1), int(depth.reshape(()))
+    return ops.one_hot(indices, count, axis=axis, on=on, off=off, dtype=values.dtype.name, name=node.name)
+
+
+def _cumsum(at: Importing, node: Node) -> Result:
+    axis = at.ints(node, 1, "axis") or [0]
+    how = {key: bool(node.attrs.get(key)) for key in ("exclusive", "reverse")}
+    return ops.cumsum(at.tensor(node.inputs[0]), axis[0], name=node.name, **how)
+
+
+def _top_k(at: Importing, node: Node) -> Result:
+    k = at.ints(node, 1, "k") or [0]
+    x, attrs = at.tensor(node.inputs[0]), node.attrs
+    return list(ops.top_k(x, k[0], attrs.get("axis", -1), largest=bool(attrs.get("largest", 1)), name=node.name))
+
+
+def _depth_to_space(at: Importing, node: Node) -> Result:
+    return ops.depth_to_space(at.tensor(node.inputs[0]), node.attrs["blocksize"], mode=node.attrs.get("mode", "DCR"))
+
+
+def _space_to_depth(at: Importing, node: Node) -> Result:
+    return ops.space_to_depth(at.tensor(node.inputs[0]), node.attrs["blocksize"])
+
+
+# -- the table -----------------------------------------------------------------------------------------
+
+IMPORTERS: dict[str, Import] = {
+    "Abs": Import(_elementwise(ops.abs)),
+    "Acos": Import(_elementwise(ops.acos)),
+    "Acosh": Import(_elementwise(ops.acosh)),
+    "Add": Import(_elementwise(ops.add), 2, 2),
+    "And": Import(_elementwise(ops.logical_and), 2, 2),
+    "ArgMax": Import(_place(argmax)),
+    "ArgMin": Import(_place(argmin)),
+    "Asin": Import(_elementwise(ops.asin)),
+    "Asinh": Import(_elementwise(ops.asinh)),
+    "Atan": Import(_elementwise(ops.atan)),
+    "Atanh": Import(_elementwise(ops.atanh)),
+    "Attention": Import(_attention, 3, 7),
+    "AveragePool": Import(onnx_windows.average_pool),
+    "BatchNormalization": Import(_batch_normalization, 5, 5),
+    "BitShift": Import(_bit_shift, 2, 2),
+    "BitwiseAnd": Import(_elementwise(ops.bitwise_and), 2, 2),
+    "BitwiseNot": Import(_elementwise(ops.bitwise_not)),
+    "BitwiseOr": Import(_elementwise(ops.bitwise_or), 2, 2),
+    "BitwiseXor": Import(_elementwise(ops.bitwise_xor), 2, 2),
+    "Cast": Import(_cast),
+    "CastLike": Import(_cast_like, 2, 2),
+    "Ceil": Import(_elementwise(ops.ceil)),
+    "Celu": Import(_with(ops.celu, alpha=1.0)),
+    "Clip": Import(_clip, 1, 3),
+    "Concat": Import(onnx_views.concat, 1, None),
+    "Conv": Import(onnx_windows.conv, 2, 3),
+    "ConvTranspose": Import(onnx_windows.conv_transpose, 2, 3),
+    "Cos": Import(_elementwise(ops.cos)),
+    "Cosh": Import(_elementwise(ops.cosh)),
+    "CumSum": Import(_cumsum, 2, 2),
+    "DepthToSpace": Import(_depth_to_space),
+    "Div": Import(_elementwise(ops.div), 2, 2),
+    "Dropout": Import(_alias, 1, 3),
+    "Einsum": Import(_einsum, 1, None),
+    "Elu": Import(_with(ops.elu, alpha=1.0)),
+    "Equal": Import(_elementwise(ops.equal), 2, 2),
+    "Erf": Import(_elementwise(ops.erf)),
+    "Exp": Import(_elementwise(ops.exp)),
+    "Expand": Import(onnx_views.expand, 2, 2),
+    "Flatten": Import(onnx_views.flatten),
+    "Floor": Import(_elementwise(ops.floor)),
+    "Gather": Import(_gather, 2, 2),
+    "GatherElements": Import(_with(ops.gather_elements, axis=0), 2, 2),
+    "GatherND": Import(_gather_nd, 2, 2),
+    "Gelu": Import(_with(ops.gelu, approximate="none")),
+    "Gemm": Import(_gemm, 2, 3),
+    "GlobalAveragePool": Import(_elementwise(ops.global_average_pool)),
+    "GlobalLpPool": Import(onnx_windows.global_lp_pool),
+    "GlobalMaxPool": Import(_elementwise(ops.global_max_pool)),
+    "Greater": Import(_elementwise(ops.greater), 2, 2),
+    "GreaterOrEqual": Import(_elementwise(ops.greater_equal), 2, 2),
+    "GroupNormalization": Import(_group_normalization, 3, 3),
+    "HardSigmoid": Import(_with(ops.hard_sigmoid, alpha=0.2, beta=0.5)),
+    "HardSwish": Import(_elementwise(ops.hard_swish)),
+    "Identity": Import(_alias),
+    "InstanceNormalization": Import(_with(ops.instance_normalization, epsilon=1e-5), 3, 3),
+    "IsInf": Import(_isinf),
+    "IsNaN": Import(_elementwise(ops.isnan)),
+    "LRN": Import(_lrn),
+    "LayerNormalization": Import(_layer_normalization, 2, 3),
+    "LeakyRelu": Import(_leaky_relu),
+    "Less": Import(_elementwise(ops.less), 2, 2),
+    "LessOrEqual": Import(_elementwise(ops.less_equal), 2, 2),
+    "Log": Import(_elementwise(ops.log)),
+    "LogSoftmax": Import(_softmax(ops.log_softmax)),
+    "LpNormalization": Import(_lp_normalization),
+    "LpPool": Import(onnx_windows.lp_pool),
+    "MatMul": Import(_matmul, 2, 2),
+    "Max": Import(_folded(ops.maximum), 1, None),
+    "MaxPool": Import(onnx_windows.max_pool),
+    "Mean": Import(_mean, 1, None),
+    "Min": Import(_folded(ops.minimum), 1, None),
+    "Mish": Import(_elementwise(ops.mish)),
+    "Mod": Import(_mod, 2, 2),
+    "Mul": Import(_elementwise(ops.mul), 2, 2),
+    "Neg": Import(_elementwise(ops.neg)),
+    "Not": Import(_elementwise(ops.logical_not)),
+    "OneHot": Import(_one_hot, 3, 3),
+    "Or": Import(_elementwise(ops.logical_or), 2, 2),
+    "PRelu": Import(_elementwise(ops.prelu), 2, 2),
+    "Pad": Import(onnx_views.pad, 2, 4),
+    "Pow": Import(_pow, 2, 2),
+    "RMSNormalization": Import(_rms_normalization, 2, 2),
+    "Reciprocal": Import(_elementwise(ops.reciprocal)),
+    "ReduceL1": Import(_reduced_of(ops.abs, _itself), 1, 2),
+    "ReduceL2": Import(_reduced_of(_square, ops.sqrt), 1, 2),
+    "ReduceLogSum": Import(_reduced_of(_itself, ops.log), 1, 2),
+    "ReduceLogSumExp": Import(_reduce(reduce_logsumexp), 1, 2),
+    "ReduceMax": Import(_reduce(ops.reduce_max), 1, 2),
+    "ReduceMean": Import(_reduce(ops.reduce_mean), 1, 2),
+    "ReduceMin": Import(_reduce(ops.reduce_min), 1, 2),
+    "ReduceProd": Import(_reduce(ops.reduce_prod), 1, 2),
+    "ReduceSum": Import(_reduce(ops.reduce_sum), 1, 2),
+    "ReduceSumSquare": Import(_reduced_of(_square, _itself), 1, 2),
+    "Relu": Import(_elementwise(ops.relu)),
+    "Reshape": Import(onnx_views.reshape, 2, 2),
+    "Resize": Import(onnx_windows.resize, 1, 4),
+    "Round": Import(_elementwise(ops.round)),
+    "ScatterElements": Import(_with(ops.scatter_elements, axis=0, reduction="none"), 3, 3),
+    "ScatterND": Import(_with(ops.scatter_nd, reduction="none"), 3, 3),
+    "Selu": Import(_with(ops.selu, alpha=1.6732632423543772, gamma=1.0507009873554805)),
+    "Sigmoid": Import(_elementwise(ops.sigmoid)),
+    "Sign": Import(_elementwise(ops.sign)),
+    "Sin": Import(_elementwise(ops.sin)),
+    "Sinh": Import(_elementwise(ops.sinh)),
+    "Slice": Import(onnx_views.slice, 3, 5),
+    "Softmax": Import(_softmax(ops.softmax)),
+    "Softplus": Import(_elementwise(ops.softplus)),
+    "Softsign": Import(_elementwise(ops.softsign)),
+    "SpaceToDepth": Import(_space_to_depth),
+    "Split": Import(onnx_views.split, 1, 2),
+    "Sqrt": Import(_elementwise(ops.sqrt)),
+    "Squeeze": Import(onnx_views.squeeze, 1, 2),
+    "Sub": Import(_elementwise(ops.sub), 2, 2),
+    "Sum": Import(_elementwise(ops.sum_n), 1, None),
+    "Tan": Import(_elementwise(ops.tan)),
+    "Tanh": Import(_elementwise(ops.tanh)),
+    "ThresholdedRelu": Import(_with(ops.thresholded_relu, alpha=1.0)),
+    "Tile": Import(onnx_views.tile, 2, 2),
+    "TopK": Import(_top_k, 2, 2),
+    "Transpose": Import(onnx_views.transpose),
+    "Trilu": Import(_trilu, 1, 2),
+    "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2),
+    "Where": Import(_elementwise(ops.where), 3, 3),
+    "Xor": Import(_elementwise(ops.logical_xor), 2, 2),
+}
+"""What each operator of ONNX becomes, and how many inputs it has."""
+
+NOT_ADDED: dict[str, Import] = {"Shape": Import(_shape_of), "Size": Import(_size_of)}
+"""Operators that never come into the graph, since shapes are known."""

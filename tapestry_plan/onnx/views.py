@@ -1,0 +1,102 @@
+"""Operators of ONNX that become selections, one function each."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from tapestry_plan.onnx.nodes import Importing, Node, Result
+from tapestry_sets.views import Broadcast, Concat, ExpandDims, Pad, Permute, Reshape, Slice, Squeeze, Tile
+
+
+def reshape(at: Importing, node: Node) -> Result:
+    wanted = at.ints(node, 1, "shape") or []
+    old = at.shape(node.inputs[0])
+    if not node.attrs.get("allowzero"):
+        if any(n == 0 and k >= len(old) for k, n in enumerate(wanted)):
+            raise ValueError(f"shape {wanted} copies an axis that the input of shape {old} has not")
+        wanted = [old[k] if n == 0 else n for k, n in enumerate(wanted)]
+    return at.view(node, Reshape(tuple(wanted)), node.inputs[0])
+
+
+def flatten(at: Importing, node: Node) -> Result:
+    shape = at.shape(node.inputs[0])
+    axis = node.attrs.get("axis", 1)
+    if not -len(shape) <= axis <= len(shape):
+        raise ValueError(f"axis is {axis}; a tensor of shape {shape} is cut at {-len(shape)} to {len(shape)}")
+    return at.view(node, Reshape((prod(shape[:axis]), prod(shape[axis:]))), node.inputs[0])
+
+
+def squeeze(at: Importing, node: Node) -> Result:
+    axes = at.ints(node, 1, "axes")
+    return at.view(node, Squeeze(None if axes is None else tuple(axes)), node.inputs[0])
+
+
+def unsqueeze(at: Importing, node: Node) -> Result:
+    return at.view(node, ExpandDims(tuple(at.ints(node, 1, "axes") or ())), node.inputs[0])
+
+
+def transpose(at: Importing, node: Node) -> Result:
+    rank = len(at.shape(node.inputs[0]))
+    return at.view(node, Permute(tuple(node.attrs.get("perm", range(rank)[::-1]))), node.inputs[0])
+
+
+def concat(at: Importing, node: Node) -> Result:
+    return at.view(node, Concat(node.attrs["axis"]), *node.inputs)
+
+
+def expand(at: Importing, node: Node) -> Result:
+    wanted = np.broadcast_shapes(at.shape(node.inputs[0]), tuple(at.ints(node, 1, "shape") or ()))
+    return at.view(node, Broadcast(wanted), node.inputs[0])
+
+
+def slice(at: Importing, node: Node) -> Result:
+    shape = at.shape(node.inputs[0])
+    starts, ends = at.ints(node, 1, "starts") or [], at.ints(node, 2, "ends") or []
+    axes = at.ints(node, 3, "axes") or list(range(len(starts)))
+    steps = at.ints(node, 4, "steps") or [1] * len(starts)
+    cuts: list[tuple[int | None, int | None, int | None]] = [(None, None, None)] * len(shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if not -len(shape) <= axis < len(shape):
+            raise ValueError(f"axis {axis} is out of range for shape {shape}")
+        cuts[axis] = (start, end, step)
+    return at.view(node, Slice(tuple(cuts)), node.inputs[0])
+
+
+def split(at: Importing, node: Node) -> Result:
+    shape, axis = at.shape(node.inputs[0]), node.attrs.get("axis", 0)
+    axis += len(shape) if axis < 0 else 0
+    parts = at.ints(node, 1, "split")
+    if parts is None:
+        count = len(node.outputs)
+        size = -(-shape[axis] // count)
+        parts = [min(size, shape[axis] - k * size) for k in range(count)]
+    if sum(parts) != shape[axis] or min(parts) < 0:
+        raise ValueError(f"split into {parts} does not sum up to axis {axis} of shape {shape}")
+    out, begin = [], 0
+    for part in parts:
+        cuts = ((None, None, None),) * axis + ((begin, begin + part, None),)
+        out.append(at.view(node, Slice(cuts), node.inputs[0]))
+        begin += part
+    return out
+
+
+def pad(at: Importing, node: Node) -> Result:
+    x = at.tensor(node.inputs[0])
+    pads = at.ints(node, 1, "pads") or []
+    axes = [axis % x.ndim for axis in at.ints(node, 3, "axes") or range(x.ndim)]
+    value = at.constant(node, 2, "constant_value")
+    fill = 0 if value is None else value.reshape(()).item()
+    widths = [(0, 0)] * x.ndim
+    for axis, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+        widths[axis] = (before, after)
+    if any(a < 0 or b < 0 for a, b in widths):  # ONNX crops with negative widths
+        crop = tuple((max(0, -a), n - max(0, -b), None) for n, (a, b) in zip(x.shape, widths, strict=True))
+        x = x.view(Slice(crop))
+    kept = tuple((max(0, a), max(0, b)) for a, b in widths)
+    return x.view(Pad(kept, node.attrs.get("mode", "constant"), fill), name=node.name)
+
+
+def tile(at: Importing, node: Node) -> Result:
+    return at.view(node, Tile(tuple(at.ints(node, 1, "repeats") or ())), node.inputs[0])

@@ -1,0 +1,129 @@
+"""Operators of ONNX that move windows over spatial axes, and resizing, one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
+from tapestry_plan.ops import COORDINATES, MODES, NEAREST, p_norm
+from tapestry_plan.ops import names as ops
+
+
+def window_of(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> dict[str, Any]:
+    """Strides, pads and dilations of a convolution or a pool, auto_pad resolved."""
+    rank = len(kernel)
+    strides = tuple(node.attrs.get("strides", (1,) * rank))
+    dilations = tuple(node.attrs.get("dilations", (1,) * rank))
+    pads = tuple(node.attrs.get("pads", (0,) * (2 * rank)))
+    auto = node.attrs.get("auto_pad", "NOTSET")
+    if auto == "VALID":
+        pads = (0,) * (2 * rank)
+    elif auto in ("SAME_UPPER", "SAME_LOWER"):
+        total = [
+            max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
+            for n, s, d, k in zip(extents, strides, dilations, kernel, strict=True)
+        ]
+        small, large = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+        pads = small + large if auto == "SAME_UPPER" else large + small
+    elif auto != "NOTSET":
+        raise ValueError(f"auto_pad is {auto!r}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are known")
+    return {"strides": strides, "pads": pads, "dilations": dilations}
+
+
+def conv(at: Importing, node: Node) -> Result:
+    x, w = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
+    bias = at.tensor(node.inputs[2]) if node.input(2) else None
+    window = window_of(node, x.shape[2:], w.shape[2:])
+    return ops.conv(x, w, bias, groups=node.attrs.get("group", 1), name=node.name, **window)
+
+
+def conv_transpose(at: Importing, node: Node) -> Result:
+    x, w = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
+    attrs, rank = node.attrs, x.ndim - 2
+    strides, dilations = (tuple(attrs.get(key, (1,) * rank)) for key in ("strides", "dilations"))
+    more = tuple(attrs.get("output_padding", (0,) * rank))
+    pads = tuple(attrs.get("pads", (0,) * (2 * rank)))
+    auto, wanted = attrs.get("auto_pad", "NOTSET"), attrs.get("output_shape")
+    spans = zip(x.shape[2:], strides, dilations, w.shape[2:], more, strict=True)
+    full = [(n - 1) * s + (k - 1) * d + 1 + o for n, s, d, k, o in spans]
+    if wanted is not None or auto.startswith("SAME"):
+        extents = wanted or [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
+        total = [a - b for a, b in zip(full, extents[-rank:], strict=True)]
+        if min(total) < 0:
+            raise refusal(at, node, f"an output of {list(extents)} is larger than the {full} cells that are reached")
+        small, large = tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
+        pads = small + large if auto == "SAME_UPPER" else large + small
+    return ops.conv_transpose(
+        x,
+        w,
+        at.tensor(node.inputs[2]) if node.input(2) else None,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        groups=attrs.get("group", 1),
+        output_padding=more,
+        name=node.name,
+    )
+
+
+def max_pool(at: Importing, node: Node) -> Result:
+    if len(node.outputs) > 1 and node.outputs[1]:
+        raise refusal(at, node, "the output of indices is not supported")
+    x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
+    window = window_of(node, x.shape[2:], kernel)
+    return ops.max_pool(x, kernel, ceil_mode=bool(node.attrs.get("ceil_mode")), name=node.name, **window)
+
+
+def average_pool(at: Importing, node: Node) -> Result:
+    x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
+    return ops.average_pool(
+        x,
+        kernel,
+        ceil_mode=bool(node.attrs.get("ceil_mode")),
+        count_include_pad=bool(node.attrs.get("count_include_pad")),
+        name=node.name,
+        **window_of(node, x.shape[2:], kernel),
+    )
+
+
+def lp_pool(at: Importing, node: Node) -> Result:
+    x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
+    window = window_of(node, x.shape[2:], kernel)
+    how = {"p": node.attrs.get("p", 2), "ceil_mode": bool(node.attrs.get("ceil_mode"))}
+    return ops.lp_pool(x, kernel, name=node.name, **how, **window)
+
+
+def global_lp_pool(at: Importing, node: Node) -> Result:
+    x = at.tensor(node.inputs[0])
+    spatial = tuple(range(2, x.ndim))
+    return p_norm(x, node.attrs.get("p", 2), lambda powers: ops.reduce_sum(powers, spatial, name=node.name))
+
+
+def resize(at: Importing, node: Node) -> Result:
+    attrs, x = node.attrs, at.tensor(node.inputs[0])
+    fixed = {"antialias": 0, "exclude_outside": 0, "keep_aspect_ratio_policy": "stretch"}
+    unusual = [key for key, value in fixed.items() if attrs.get(key, value) != value]
+    if unusual:
+        raise refusal(at, node, f"{unusual[0]}={attrs[unusual[0]]!r} is not supported")
+    known = {"mode": MODES, "coordinate_transformation_mode": COORDINATES, "nearest_mode": NEAREST}
+    for key, values in known.items():
+        if attrs.get(key, values[0]) not in values:
+            raise refusal(at, node, f"{key}={attrs[key]!r} is not supported, only {values}")
+    scales, sizes = at.constant(node, 2, "scales"), at.ints(node, 3, "sizes")
+    axes = [axis % x.ndim for axis in attrs.get("axes", range(x.ndim))]
+    factors, extents = [1.0] * x.ndim, list(x.shape)
+    if scales is not None and scales.size:
+        for axis, scale in zip(axes, scales.tolist(), strict=True):
+            factors[axis] = scale
+    for axis, extent in zip(axes, sizes or (), strict=False):
+        extents[axis] = extent
+    return ops.resize(
+        x,
+        extents if sizes else None,
+        scales=None if sizes else factors,
+        mode=attrs.get("mode", "nearest"),
+        coordinates=attrs.get("coordinate_transformation_mode", "half_pixel"),
+        nearest=attrs.get("nearest_mode", "round_prefer_floor"),
+        name=node.name,
+    )

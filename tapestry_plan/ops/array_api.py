@@ -1,0 +1,660 @@
+"""The array API standard for tensors of graphs: functions that add operators and views, so a model reads as in NumPy.
+
+``import tapestry_plan.array_api as xp``, or what ``x.__array_namespace__()`` returns. What differs from the standard:
+
+- ``x == y`` compares tensors as objects, since graphs keep them in dictionaries; `equal` compares their values.
+- Nothing has values before a run: there is no ``bool(x)`` and no function whose shapes depend on values (``nonzero``,
+  ``unique_values``, indexing by a computed mask).
+- Where a tensor is made from nothing, the graph is its device: ``xp.zeros((2, 3), device=x.device)``.
+- Two operands have one dtype, or one is a Python number, which is of that dtype; integers are divided by ``//``.
+- There are no complex numbers; sorts are along whole axes, and not of NaN.
+- Repeats, reshapes and tiles are views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod as _prod
+from typing import Any
+
+import numpy as np
+from numpy import (
+    bool,
+    e,
+    float32,
+    float64,
+    inf,
+    int8,
+    int16,
+    int32,
+    int64,
+    nan,
+    newaxis,
+    pi,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+
+from tapestry_plan.ir import Graph, Tensor
+from tapestry_plan.ops import names as _ops
+from tapestry_plan.ops.cells.choices import isinf, isnan
+from tapestry_plan.ops.cells.elementwise import (
+    abs,
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atanh,
+    ceil,
+    cos,
+    cosh,
+    exp,
+    expm1,
+    floor,
+    log,
+    log1p,
+    reciprocal,
+    round,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+)
+from tapestry_plan.ops.products.matrices import matmul
+from tapestry_plan.ops.reductions import statistics as _statistics
+from tapestry_plan.ops.reductions.statistics import argmax, argmin
+from tapestry_sets.views import broadcast_arrays, repeat, roll, stack, tile
+from tapestry_sets.views import concatenate as concat
+
+Axes = int | Sequence[int] | None
+
+
+# -- two operands, one of which may be a number ---------------------------------------------------------------
+
+
+def _both(op: str) -> Any:
+    def apply(x1: Any, x2: Any, /) -> Any:
+        if isinstance(x1, Tensor):
+            return x1._with(op, x2)
+        if isinstance(x2, Tensor):
+            return x2._with(op, x1, swapped=True)
+        raise TypeError(f"{apply.__name__}: {x1!r} and {x2!r} are no tensors; give one at least")
+
+    return apply
+
+
+def _named(name: str, op: str, doc: str) -> Any:
+    made = _both(op)
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = doc
+    return made
+
+
+add = _named("add", "add", "x1 + x2, cell by cell.")
+subtract = _named("subtract", "sub", "x1 − x2, cell by cell.")
+multiply = _named("multiply", "mul", "x1 · x2, cell by cell.")
+pow = _named("pow", "pow", "x1 to the power of x2, cell by cell.")
+remainder = _named("remainder", "mod", "The remainder of x1 / x2, with the sign of x2.")
+maximum = _named("maximum", "maximum", "The larger of x1 and x2, cell by cell.")
+minimum = _named("minimum", "minimum", "The smaller of x1 and x2, cell by cell.")
+equal = _named("equal", "equal", "Whether x1 = x2, cell by cell.")
+not_equal = _named("not_equal", "not_equal", "Whether x1 ≠ x2, cell by cell.")
+less = _named("less", "less", "Whether x1 < x2, cell by cell.")
+less_equal = _named("less_equal", "less_equal", "Whether x1 ≤ x2, cell by cell.")
+greater = _named("greater", "greater", "Whether x1 > x2, cell by cell.")
+greater_equal = _named("greater_equal", "greater_equal", "Whether x1 ≥ x2, cell by cell.")
+logical_and = _named("logical_and", "logical_and", "Whether x1 and x2 are both true, cell by cell.")
+logical_or = _named("logical_or", "logical_or", "Whether x1 or x2 is true, cell by cell.")
+logical_xor = _named("logical_xor", "logical_xor", "Whether just one of x1 and x2 is true, cell by cell.")
+bitwise_and = _named("bitwise_and", "bitwise_and", "The bits that x1 and x2 both have, cell by cell.")
+bitwise_or = _named("bitwise_or", "bitwise_or", "The bits that x1 or x2 has, cell by cell.")
+bitwise_xor = _named("bitwise_xor", "bitwise_xor", "The bits that just one of x1 and x2 has, cell by cell.")
+bitwise_left_shift = _named("bitwise_left_shift", "shift_left", "The bits of x1 moved up by x2 places.")
+bitwise_right_shift = _named("bitwise_right_shift", "shift_right", "The bits of x1 moved down by x2 places.")
+bitwise_invert = _ops.bitwise_not
+logical_not = _ops.logical_not
+negative = _ops.neg
+
+
+def divide(x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
+    """x1 / x2, cell by cell; of floating numbers."""
+    if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
+        raise TypeError(f"divide: {x1!r} and {x2!r} are no tensors; give one at least")
+    made: Any = x1 / x2
+    return made  # type: ignore[no-any-return]
+
+
+def positive(x: Tensor, /) -> Tensor:
+    """x itself."""
+    return x
+
+
+def square(x: Tensor, /) -> Tensor:
+    """x · x, cell by cell."""
+    return x * x
+
+
+def trunc(x: Tensor, /) -> Tensor:
+    """x without its fraction, cell by cell."""
+    return _ops.sign(x) * _ops.floor(_ops.abs(x))
+
+
+def log2(x: Tensor, /) -> Tensor:
+    """The logarithm to base 2, cell by cell."""
+    return _ops.log(x) * (1 / float(np.log(2)))
+
+
+def log10(x: Tensor, /) -> Tensor:
+    """The logarithm to base 10, cell by cell."""
+    return _ops.log(x) * (1 / float(np.log(10)))
+
+
+def hypot(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """√(x1² + x2²), where no square overflows."""
+    with x1._all_or_nothing():
+        a, b = _ops.abs(x1), _ops.abs(x2)
+        top = maximum(a, b)
+        ratio = _ops.where(top > 0, minimum(a, b) / maximum(top, float(np.finfo(x1.dtype).tiny)), zeros_like(top))
+        made: Tensor = top * _ops.sqrt(ratio * ratio + 1)
+        return made
+
+
+def count_nonzero(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
+    """How many values along axes, by default all, are not zero."""
+    return sum(x if x.dtype == "bool" else not_equal(x, 0), axis=axis, keepdims=keepdims)
+
+
+def diff(x: Tensor, /, *, axis: int = -1, n: int = 1) -> Tensor:
+    """The differences of neighbours along an axis, n times."""
+    x = x.moveaxis(axis, -1)
+    for _ in range(n):
+        x = x[..., 1:] - x[..., :-1]
+    return x.moveaxis(-1, axis)
+
+
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """x at indices of its own rank along an axis."""
+    return _ops.gather_elements(x, indices, axis)
+
+
+def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
+    """x1 where the condition is true, x2 elsewhere; one of them may be a number."""
+    if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
+        raise TypeError(f"where: {x1!r} and {x2!r} are no tensors; give one at least")
+    with condition._all_or_nothing():
+        one = x1 if isinstance(x1, Tensor) else _number(x2, x1)
+        two = x2 if isinstance(x2, Tensor) else _number(x1, x2)
+        made: Tensor = _ops.where(condition, one, two)
+        return made
+
+
+def _number(like: Any, value: float) -> Tensor:
+    """A number as a constant of a tensor's dtype."""
+    made: Tensor = like.graph.constant(like.graph._fresh("number"), np.array(value, like.dtype))
+    return made
+
+
+def isfinite(x: Tensor, /) -> Tensor:
+    """Whether x is neither infinite nor NaN, cell by cell."""
+    return _ops.logical_not(_ops.logical_or(_ops.isnan(x), _ops.isinf(x)))
+
+
+def clip(x: Tensor, /, min: float | None = None, max: float | None = None) -> Tensor:
+    """x limited to [min, max]."""
+    return _ops.clip(x, min, max)
+
+
+def logaddexp(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """log(exp(x1) + exp(x2)), where no exponential overflows."""
+    with x1._all_or_nothing():
+        top: Tensor = maximum(x1, x2)
+        apart = minimum(x1, x2) - top
+        apart = _ops.where(_ops.equal(x1, x2), zeros_like(apart), apart)  # also of two infinities
+        return top + _ops.log1p(_ops.exp(apart))
+
+
+def floor_divide(x1: Tensor, x2: Tensor | float, /) -> Tensor:
+    """The quotient rounded down, cell by cell, as Python has it: what is left is `remainder`."""
+    return x1 // x2
+
+
+# -- reductions -----------------------------------------------------------------------------------------------
+
+
+def _widened(x: Tensor) -> Tensor:
+    """Truth values and short integers in the default integer dtype, as the standard sums them."""
+    kind = np.dtype(x.dtype).kind
+    if kind in "bi" and x.dtype != "int64":
+        return _ops.cast(x, "int64")
+    return _ops.cast(x, "uint64") if kind == "u" and x.dtype != "uint64" else x
+
+
+def sum(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
+    """The sum over axes, by default all; short integers and truth values are widened first."""
+    return _ops.reduce_sum(_widened(x), axis, keepdims=keepdims)
+
+
+def prod(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
+    """The product over axes, by default all."""
+    return _ops.reduce_prod(_widened(x), axis, keepdims=keepdims)
+
+
+def mean(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
+    """The mean over axes, by default all."""
+    return _ops.reduce_mean(x, axis, keepdims=keepdims)
+
+
+def max(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
+    """The largest value over axes, by default all."""
+    return _ops.reduce_max(x, axis, keepdims=keepdims)
+
+
+def min(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
+    """The smallest value over axes, by default all."""
+    return _ops.reduce_min(x, axis, keepdims=keepdims)
+
+
+def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: Any = False) -> Tensor:
+    """The variance over axes, by default all."""
+    return _statistics.reduce_variance(x, axis, correction=correction, keepdims=keepdims)
+
+
+def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: Any = False) -> Tensor:
+    """The standard deviation over axes, by default all."""
+    return _statistics.reduce_std(x, axis, correction=correction, keepdims=keepdims)
+
+
+def any(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
+    """Whether some value along axes is true."""
+    return _ops.reduce_any(x, axis, keepdims=keepdims)
+
+
+def all(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
+    """Whether every value along axes is true."""
+    return _ops.reduce_all(x, axis, keepdims=keepdims)
+
+
+def cumulative_sum(x: Tensor, /, *, axis: int | None = None) -> Tensor:
+    """The sums of the values up to each along an axis, which may be left out of a vector."""
+    if axis is None and x.ndim != 1:
+        raise ValueError(f"cumulative_sum: x has shape {x.shape}; name the axis")
+    return _ops.cumsum(_widened(x), axis or 0)
+
+
+# -- matrices -------------------------------------------------------------------------------------------------
+
+
+def matrix_transpose(x: Tensor, /) -> Tensor:
+    """x with its last two axes exchanged."""
+    return x.mT
+
+
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """The sum of the products along an axis of both, the others broadcast."""
+    return sum(x1.moveaxis(axis, -1) * x2.moveaxis(axis, -1), axis=-1)
+
+
+def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+    """The sum of products over pairs of axes: the last of x1 and the first of x2, or those named."""
+    if isinstance(axes, int):
+        left, right = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
+    else:
+        left, right = ([a % x.ndim for a in given] for a, x, given in ((0, x1, axes[0]), (1, x2, axes[1])))
+    if [x1.shape[a] for a in left] != [x2.shape[a] for a in right]:
+        raise ValueError(f"tensordot: axes {left} of shape {x1.shape} and {right} of {x2.shape} differ in extent")
+    kept1 = [a for a in range(x1.ndim) if a not in left]
+    kept2 = [a for a in range(x2.ndim) if a not in right]
+    shape = (*(x1.shape[a] for a in kept1), *(x2.shape[a] for a in kept2))
+    inner = _prod(x1.shape[a] for a in left)
+    one = x1.permute_dims((*kept1, *left)).reshape(-1 if inner else 0, inner)
+    two = x2.permute_dims((*right, *kept2)).reshape(inner, -1 if inner else 0)
+    return (one @ two).reshape(shape)
+
+
+# -- views ----------------------------------------------------------------------------------------------------
+
+
+def astype(x: Tensor, dtype: Any, /) -> Tensor:
+    """x converted to another dtype."""
+    return _ops.cast(x, np.dtype(dtype).name)
+
+
+def reshape(x: Tensor, /, shape: Sequence[int]) -> Tensor:
+    """x in row-major order under another shape."""
+    return x.reshape(tuple(shape))
+
+
+def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
+    """x with its axes in another order."""
+    return x.permute_dims(axes)
+
+
+def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
+    """x repeated to a shape."""
+    return x.broadcast_to(shape)
+
+
+def expand_dims(x: Tensor, /, *, axis: int | Sequence[int] = 0) -> Tensor:
+    """x with a new axis of extent 1."""
+    return x.expand_dims(axis)
+
+
+def squeeze(x: Tensor, /, axis: int | Sequence[int]) -> Tensor:
+    """x without axes of extent 1."""
+    return x.squeeze(axis)
+
+
+def flip(x: Tensor, /, *, axis: Axes = None) -> Tensor:
+    """x with axes reversed, by default all."""
+    return x.flip(axis)
+
+
+def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
+    """x with axes moved to other places."""
+    return x.moveaxis(source, destination)
+
+
+def take(x: Tensor, indices: Any, /, *, axis: int | None = None) -> Tensor:
+    """x at indices along an axis: a view for known ones, an operator for a tensor of them."""
+    if isinstance(indices, Tensor):
+        return _ops.gather(x, indices, axis or 0)
+    return x.take(indices, axis)
+
+
+def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """x at each place of an axis."""
+    return tuple(x.unstack(axis))
+
+
+def zeros_like(x: Tensor, /) -> Tensor:
+    """Zeros of x's shape and dtype."""
+    return full_like(x, 0)
+
+
+def ones_like(x: Tensor, /) -> Tensor:
+    """Ones of x's shape and dtype."""
+    return full_like(x, 1)
+
+
+def full_like(x: Tensor, /, fill_value: float) -> Tensor:
+    """One value in x's shape and dtype: a constant of one cell, broadcast."""
+    one = x.graph.constant(x.graph._fresh("number"), np.array(fill_value, x.dtype))
+    return one.broadcast_to(x.shape) if x.shape else one
+
+
+# -- from nothing ---------------------------------------------------------------------------------------------
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: Graph | None = None) -> Tensor:
+    """A constant of a graph with the values of an array, a list or a number; of a tensor, itself, cast if need be."""
+    if isinstance(obj, Tensor):
+        return obj if dtype is None or np.dtype(dtype).name == obj.dtype else astype(obj, dtype)
+    graph = _graph(device, "asarray")
+    return graph.constant(graph._fresh("constant"), np.asarray(obj, dtype))
+
+
+def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, device: Graph | None = None) -> Tensor:
+    """One value in a shape: a constant of one cell, broadcast."""
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    one = asarray(np.asarray(fill_value, dtype), device=_graph(device, "full"))
+    return one.broadcast_to(extents) if extents else one
+
+
+def zeros(shape: int | Sequence[int], *, dtype: Any = float64, device: Graph | None = None) -> Tensor:
+    """Zeros in a shape."""
+    return full(shape, 0, dtype=dtype, device=device)
+
+
+def ones(shape: int | Sequence[int], *, dtype: Any = float64, device: Graph | None = None) -> Tensor:
+    """Ones in a shape."""
+    return full(shape, 1, dtype=dtype, device=device)
+
+
+def empty(shape: int | Sequence[int], *, dtype: Any = float64, device: Graph | None = None) -> Tensor:
+    """Zeros in a shape: nothing is left undefined."""
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def arange(
+    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Graph | None = None
+) -> Tensor:
+    """Numbers from start on, before stop, in steps."""
+    begin, end = (0, start) if stop is None else (start, stop)
+    return asarray(np.arange(begin, end, step, dtype=dtype), device=_graph(device, "arange"))
+
+
+def linspace(
+    start: float, stop: float, /, num: int, *, dtype: Any = None, device: Graph | None = None, endpoint: Any = True
+) -> Tensor:
+    """So many numbers at equal distances from start to stop."""
+    return asarray(np.linspace(start, stop, num, endpoint, dtype=dtype), device=_graph(device, "linspace"))
+
+
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = float64, device: Graph | None = None
+) -> Tensor:
+    """Ones on a diagonal, zeros elsewhere."""
+    return asarray(np.eye(n_rows, n_cols, k, dtype), device=_graph(device, "eye"))
+
+
+def _graph(device: Graph | None, what: str) -> Graph:
+    if not isinstance(device, Graph):
+        raise TypeError(f"{what}: device is {device!r}; it must be the graph that gets the tensor, such as x.device")
+    return device
+
+
+def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """The last two axes' cells on and below a diagonal, zeros above."""
+    return where(_triangle(x, k, "tril"), x, 0)
+
+
+def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """The last two axes' cells on and above a diagonal, zeros below."""
+    return where(_ops.logical_not(_triangle(x, k - 1, "triu")), x, 0)
+
+
+def _triangle(x: Tensor, k: int, what: str) -> Tensor:
+    if x.ndim < 2:
+        raise ValueError(f"{what}: x has shape {x.shape}; it needs 2 axes or more")
+    rows, columns = x.shape[-2:]
+    return asarray(np.tri(rows, columns, k, dtype=np.bool_), device=x.graph)
+
+
+def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
+    """Vectors as the coordinates of a grid, each broadcast along the others: views."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"meshgrid: indexing is {indexing!r}; it is 'xy' or 'ij'")
+    rank = len(arrays)
+    order = [1, 0, *range(2, rank)] if indexing == "xy" and rank > 1 else list(range(rank))
+    apart = [x.reshape([x.size if order[a] == k else 1 for a in range(rank)]) for k, x in enumerate(arrays)]
+    return list(broadcast_arrays(*apart))
+
+
+# -- in order -------------------------------------------------------------------------------------------------
+
+
+def sort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
+    """The values along an axis in order."""
+    return _ops.top_k(x, x.shape[axis], axis, largest=descending)[0]
+
+
+def argsort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
+    """The places of the values along an axis in order; of equal ones the first comes first."""
+    return _ops.top_k(x, x.shape[axis], axis, largest=descending)[1]
+
+
+def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left") -> Tensor:
+    """How many values of an ascending vector come before each value."""
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted: side is {side!r}; it is 'left' or 'right'")
+    before = less if side == "left" else less_equal
+    return sum(before(x1, x2.expand_dims(x2.ndim)), axis=-1)
+
+
+def isdtype(dtype: Any, kind: Any) -> Any:
+    """Whether a dtype is of a kind, as NumPy says."""
+    return np.isdtype(np.dtype(dtype), kind)
+
+
+def can_cast(from_: Any, to: Any, /) -> Any:
+    """Whether a dtype, or a tensor's, can be cast to another without loss, as NumPy says."""
+    return np.can_cast(np.dtype(from_.dtype if isinstance(from_, Tensor) else from_), np.dtype(to))
+
+
+def finfo(type: Any, /) -> Any:
+    """Limits of a floating dtype."""
+    return np.finfo(np.dtype(type.dtype if isinstance(type, Tensor) else type))
+
+
+def iinfo(type: Any, /) -> Any:
+    """Limits of an integer dtype."""
+    return np.iinfo(np.dtype(type.dtype if isinstance(type, Tensor) else type))
+
+
+def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
+    """The dtype of operators on tensors, dtypes and numbers, as NumPy promotes them."""
+    given = [np.dtype(x.dtype) if isinstance(x, Tensor) else x for x in arrays_and_dtypes]
+    return np.result_type(*given)
+
+
+__all__ = [
+    "abs",
+    "acos",
+    "acosh",
+    "add",
+    "all",
+    "any",
+    "arange",
+    "argmax",
+    "argmin",
+    "argsort",
+    "asarray",
+    "asin",
+    "asinh",
+    "astype",
+    "atan",
+    "atanh",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "bool",
+    "broadcast_arrays",
+    "broadcast_to",
+    "can_cast",
+    "ceil",
+    "clip",
+    "concat",
+    "cos",
+    "cosh",
+    "count_nonzero",
+    "cumulative_sum",
+    "diff",
+    "divide",
+    "e",
+    "empty",
+    "equal",
+    "exp",
+    "expand_dims",
+    "expm1",
+    "eye",
+    "finfo",
+    "flip",
+    "float32",
+    "float64",
+    "floor",
+    "floor_divide",
+    "full",
+    "full_like",
+    "greater",
+    "greater_equal",
+    "hypot",
+    "iinfo",
+    "inf",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "isdtype",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "less",
+    "less_equal",
+    "linspace",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logaddexp",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "matmul",
+    "matrix_transpose",
+    "max",
+    "maximum",
+    "mean",
+    "meshgrid",
+    "min",
+    "minimum",
+    "moveaxis",
+    "multiply",
+    "nan",
+    "negative",
+    "newaxis",
+    "not_equal",
+    "ones",
+    "ones_like",
+    "permute_dims",
+    "pi",
+    "positive",
+    "pow",
+    "prod",
+    "reciprocal",
+    "remainder",
+    "repeat",
+    "reshape",
+    "result_type",
+    "roll",
+    "round",
+    "searchsorted",
+    "sign",
+    "sin",
+    "sinh",
+    "sort",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "subtract",
+    "sum",
+    "take",
+    "take_along_axis",
+    "tan",
+    "tanh",
+    "tensordot",
+    "tile",
+    "tril",
+    "triu",
+    "trunc",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "unstack",
+    "var",
+    "vecdot",
+    "where",
+    "zeros",
+    "zeros_like",
+]

@@ -1,0 +1,186 @@
+"""Scaled dot-product attention, with a mask and with fewer heads of keys and values than of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.expansions import matmul_softmax_matmul
+from tapestry_plan.ops.operands import add_op, aligned, counted, declare, floating, need_rank
+
+
+def _attention_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """Index axes b, h (heads of queries) and s (queries); the heads of keys are h // group."""
+    q, k, v = shapes[:3]
+    _check_shapes(q, k, v)
+    group = q[1] // k[1]
+    axes = (Axis("b", q[0]), Axis("h", q[1]), Axis("s", q[2]))
+    head: LinearForm = {"h": 1} if group == 1 else {"h//": 1}
+    splits = {} if group == 1 else {"h": group}
+    inputs = [
+        Operand(project(axes, [{"b": 1}, {"h": 1}, {"s": 1}, {}], (1, 1, 1, q[3]))),
+        Operand(project(axes, [{"b": 1}, head, {}, {}], (1, 1, *k[2:]), splits)),
+        Operand(project(axes, [{"b": 1}, head, {}, {}], (1, 1, *v[2:]), splits)),
+    ]
+    if len(shapes) > 3:
+        inputs.append(_mask(shapes[3], axes, k[2]))
+    out = project(axes, [{"b": 1}, {"h": 1}, {"s": 1}, {}], (1, 1, 1, v[3]))
+    return Signature(axes, tuple(inputs), (Operand(out),))
+
+
+def _check_shapes(q: Shape, k: Shape, v: Shape) -> None:
+    for what, shape in (("operand 0", q), ("operand 1", k), ("operand 2", v)):
+        need_rank(shape, 4, what, "batch, heads, positions, width")
+    if k[:3] != v[:3]:
+        raise ValueError(f"the keys have shape {k}, the values {v}; batch, heads and positions must be equal")
+    if q[0] != k[0] or q[3] != k[3]:
+        raise ValueError(f"the queries have shape {q}, the keys {k}; batch and width must be equal")
+    if q[1] % k[1]:
+        raise ValueError(f"{q[1]} heads of queries share {k[1]} heads of keys; these must divide those")
+
+
+def _mask(shape: Shape, axes: Sequence[Axis], keys: int) -> Operand:
+    """The mask broadcasts to (batch, heads, queries, keys); its last axis is read whole."""
+    wanted = (*(axis.size for axis in axes), keys)
+    if len(shape) > 4 or any(n not in (1, m) for n, m in zip(shape[::-1], wanted[::-1], strict=False)):
+        raise ValueError(f"the mask has shape {shape}; it must broadcast to {wanted}: batch, heads, queries, keys")
+    forms = aligned(shape[:-1], axes)
+    return Operand(project(axes, [*forms, {}][: len(shape)], (*(1 for _ in shape[:-1]), *shape[-1:])))
+
+
+def _attention_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    if len(dtypes) > 3 and dtypes[3] not in ("bool", dtypes[0]):
+        raise ValueError(f"the mask is {dtypes[3]}; it must be bool, or {dtypes[0]} as the queries are, to be added")
+    return floating(dtypes[:3], attrs)
+
+
+def _attention_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    q, k, v = inputs[:3]
+    (out,) = outputs
+    scores = shard.workspace[: q.shape[2] * k.shape[2] * out.dtype.itemsize]
+    scores = scores.view(out.dtype).reshape(q.shape[2], k.shape[2])
+    scale = shard.attrs.get("scale", 1 / sqrt(q.shape[3]))
+    first, group = shard.range("h")[0], _group(shard)
+    for b in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            shared = (first + h) // group - first // group
+            xp.matmul(q[b, h], k[b, shared].T, out=scores)
+            xp.multiply(scores, out.dtype.type(scale), out=scores)
+            if len(inputs) > 3:
+                _add_mask(xp, scores, _of_head(inputs[3], b, h))
+            if shard.attrs.get("causal"):
+                rows = xp.arange(*shard.range("s"))[:, None]
+                xp.copyto(scores, out.dtype.type(-np.inf), where=xp.arange(k.shape[2])[None, :] > rows)
+            xp.subtract(scores, xp.max(scores, axis=1, keepdims=True), out=scores)
+            xp.exp(scores, out=scores)
+            xp.divide(scores, xp.sum(scores, axis=1, keepdims=True), out=scores)
+            xp.matmul(scores, v[b, shared], out=out[b, h])
+
+
+def _group(shard: Shard) -> int:
+    """Heads of queries that share one head of keys."""
+    splits = shard.signature.inputs[1].projection.splits
+    return splits[0][1] if splits else 1
+
+
+def _of_head(mask: Any, b: int, h: int) -> Any:
+    """The part of a mask, which broadcasts, for one batch item and head."""
+    for at in (b, h) if mask.ndim > 3 else (h,) if mask.ndim > 2 else ():
+        mask = mask[at if mask.shape[0] > 1 else 0]
+    return mask
+
+
+def _add_mask(xp: Any, scores: Any, mask: Any) -> None:
+    if mask.dtype == bool:
+        xp.copyto(scores, scores.dtype.type(-np.inf), where=~mask)
+    else:
+        xp.add(scores, mask, out=scores)
+
+
+def _attention_flop(signature: Signature, attrs: Attrs) -> float:
+    """For each query: its products with the keys, their softmax, and the weighted sum of the values."""
+    (_, _, keys, width), (_, _, _, values) = (signature.inputs[n].projection.shape for n in (1, 2))
+    return float(keys * (2 * width + 2 * values + 5))
+
+
+def _attention_workspace(shard: Shard, itemsize: int) -> int:
+    """The scores of one head."""
+    begin, end = shard.range("s")
+    return (end - begin) * shard.signature.inputs[1].projection.shape[2] * itemsize
+
+
+# -- declarations --------------------------------------------------------------------------------------
+
+declare(
+    Op(
+        "attention",
+        counted(_attention_signature, 3, 4),
+        _attention_block,
+        _attention_flop,
+        None,
+        _attention_dtype,
+        _attention_workspace,
+        attributes=("scale", "causal"),
+        expansions=(matmul_softmax_matmul,),
+    ),
+)
+
+# -- functions on graph tensors ------------------------------------------------------------------------
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    name: str | None = None,
+) -> Tensor:
+    """softmax(scale · q kᵀ + mask) v, for each batch item and head.
+
+    Plans split the batch b, the heads h and the queries s; each part reads the keys and values of its heads whole.
+    A query that the mask leaves no key gives NaN.
+
+    Heads of queries share those of keys in groups: head h reads head h // (heads / heads of keys).
+
+    Parameters
+    ----------
+    q : Tensor of shape (batch, heads, queries, width)
+    k : Tensor of shape (batch, heads of keys, keys, width)
+    v : Tensor of shape (batch, heads of keys, keys, width of values)
+    mask : Tensor, optional
+        Broadcasts to (batch, heads, queries, keys); added, or where it is of truth values, true for the keys to use.
+    scale : float, optional
+        1/√width by default.
+    causal : bool
+        Query s sees the keys 0 … s only.
+
+    Returns
+    -------
+    Tensor of shape (batch, heads, queries, width of values)
+
+    Raises
+    ------
+    ValueError
+        When shapes or dtypes do not fit, or the heads of keys do not divide those of queries.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> g = Graph()
+    >>> q, kv = g.input("q", (1, 8, 16, 64)), g.input("kv", (1, 2, 20, 64))
+    >>> attention(q, kv, kv).shape
+    (1, 8, 16, 64)
+
+    References
+    ----------
+    ONNX Attention; Vaswani et al., "Attention is all you need", 2017; Ainslie et al., "GQA", 2023.
+    """
+    given = None if scale is None else float(scale)
+    return add_op("attention", q, k, v, mask, name=name, scale=given, causal=bool(causal))

@@ -1,0 +1,242 @@
+"""Expansions: operators said in other operators and views, for the declarations that list them.
+
+Each is a function of an operator's inputs and attributes that builds what gives the same outputs, and raises
+ValueError where it says nothing. Declarations name it in their field `expansions`; the rule `expand` applies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd, prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from tapestry_plan.ir import Attrs, Tensor, concat
+from tapestry_plan.ops.operands import axis_of
+from tapestry_plan.ops.windows.windows import Window
+from tapestry_sets.views import interleave, pad
+
+Inputs = Sequence[Tensor]
+
+
+def _op(name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
+    found: Tensor = inputs[0].graph.op(name, *inputs, **attrs)
+    return found
+
+
+# -- matrices --------------------------------------------------------------------------------------------
+
+
+def matmul_add(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Linear := MatMul + Add, with a gemm's transpositions and factors."""
+    a, b = inputs[:2]
+    product = _op("matmul", a.T if attrs.get("trans_a") else a, b.T if attrs.get("trans_b") else b)
+    if attrs.get("alpha", 1) != 1:
+        product = product * attrs["alpha"]
+    if len(inputs) < 3:
+        return product
+    return _op("add", product, inputs[2] if attrs.get("beta", 1) == 1 else inputs[2] * attrs["beta"])
+
+
+def prod_sum(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """MatMul := Prod => Sum: x[…, m, k, 1] · w[…, 1, k, n] summed over k; then Linear's bias.
+
+    References
+    ----------
+    Tapestry, "Sharding Linear, and Matmul, over the in dimension".
+    """
+    a, b = inputs[:2]
+    products = _op("mul", a.expand_dims(a.ndim), b.expand_dims(b.ndim - 2))
+    total = _op("reduce_sum", products, axes=products.ndim - 2, keepdims=False)
+    return _op("add", total, inputs[2]) if len(inputs) > 2 else total
+
+
+# -- rows ------------------------------------------------------------------------------------------------
+
+
+def exp_sum(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Softmax := exp(x − max) / Σ exp(x − max)."""
+    (x,) = inputs
+    axis = axis_of(attrs.get("axis", -1), x.ndim, "softmax")
+    powers = _op("exp", _op("sub", x, _op("reduce_max", x, axes=axis)))
+    return _op("div", powers, _op("reduce_sum", powers, axes=axis))
+
+
+def minus_logsumexp(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Log softmax := x − log Σ exp(x), whose sum is a monoid with a state."""
+    (x,) = inputs
+    axis = axis_of(attrs.get("axis", -1), x.ndim, "log_softmax")
+    return _op("sub", x, _op("reduce_logsumexp", x, axes=axis))
+
+
+def sum_div(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Mean := Sum / count."""
+    (x,) = inputs
+    given = attrs.get("axes")
+    axes = range(x.ndim) if given is None else (given,) if isinstance(given, int) else given
+    return _op("reduce_sum", x, **attrs) / prod(x.shape[axis] for axis in axes)
+
+
+def pooled_mean(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Global average pool := Sum over the spatial axes / count."""
+    (x,) = inputs
+    return _op("reduce_sum", x, axes=tuple(range(2, x.ndim))) / prod(x.shape[2:])
+
+
+def moments(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Layer normalization := (x − mean) / √(variance + epsilon) · scale + bias."""
+    x, scale = inputs[:2]
+    axes = tuple(range(axis_of(attrs.get("axis", -1), x.ndim, "layer_normalization"), x.ndim))
+    count = prod(x.shape[axis] for axis in axes)
+    apart = _op("sub", x, _op("reduce_sum", x, axes=axes) / count)
+    variance = _op("reduce_sum", _op("mul", apart, apart), axes=axes) / count
+    scaled = _op("mul", _op("div", apart, _op("sqrt", variance + attrs.get("epsilon", 1e-5))), scale)
+    return _op("add", scaled, inputs[2]) if len(inputs) > 2 else scaled
+
+
+def factor_offset(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Batch normalization := x · factor + (bias − mean · factor), factor = scale / √(variance + epsilon)."""
+    x, scale, bias, mean, variance = inputs
+    factor = _op("div", scale, _op("sqrt", variance + attrs.get("epsilon", 1e-5)))
+    offset = _op("sub", bias, _op("mul", mean, factor))
+    tail = tuple(range(1, x.ndim - 1))
+    column = [t.expand_dims(tail) if tail else t for t in (factor, offset)]
+    return _op("add", _op("mul", x, column[0]), column[1])
+
+
+# -- attention -------------------------------------------------------------------------------------------
+
+
+def matmul_softmax_matmul(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Attention := softmax(q · scale @ kᵀ + mask) @ v, heads of queries grouped by the head of keys that they share."""
+    q, k, v = inputs[:3]
+    group = q.shape[1] // k.shape[1]
+    grouped = (q.shape[0], k.shape[1], group, *q.shape[2:])
+    left = q * attrs.get("scale", 1 / sqrt(q.shape[3]))
+    if group > 1:
+        left, k, v = left.reshape(grouped), k.expand_dims(2), v.expand_dims(2)
+    scores = _op("matmul", left, k.mT)
+    if len(inputs) > 3:
+        scores = _masked(scores, _mask(inputs[3], grouped[:3], group))
+    if attrs.get("causal"):
+        below = np.tril(np.ones(scores.shape[-2:], bool))
+        scores = _masked(scores, scores.graph.constant(f"{scores.name}.causal", below))
+    out = _op("matmul", _op("softmax", scores, axis=-1), v)
+    return out.reshape((*q.shape[:3], v.shape[-1])) if group > 1 else out
+
+
+def _mask(mask: Tensor, heads: Sequence[int], group: int) -> Tensor:
+    """A mask over (batch, heads, queries, keys) over heads of keys and their groups."""
+    if group == 1 or mask.ndim < 3:
+        return mask
+    if mask.shape[-3] == 1:
+        return mask.expand_dims(mask.ndim - 3)
+    return mask.reshape((*mask.shape[:-3], *heads[1:3], *mask.shape[-2:]))
+
+
+def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    if mask.dtype != "bool":
+        return _op("add", scores, mask)
+    least = scores.graph.constant(f"{scores.name}.least", np.asarray(-np.inf, scores.dtype))
+    return _op("where", mask, scores, least)
+
+
+# -- convolutions ----------------------------------------------------------------------------------------
+
+
+def by_group(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Grouped convolution := one dense convolution for each group, concatenated."""
+    x, w = inputs[:2]
+    groups = attrs.get("groups", 1)
+    if groups == 1:
+        raise ValueError("it has one group; there is nothing to split")
+    width, depth = w.shape[0] // groups, w.shape[1]
+    dense = {**attrs, "groups": 1}
+    parts = []
+    for g in range(groups):
+        out = slice(g * width, (g + 1) * width)
+        bias = [b[out] for b in inputs[2:]]
+        parts.append(_op("conv", x[:, g * depth : (g + 1) * depth], w[out], *bias, **dense))
+    return concat(parts, 1)
+
+
+def interleaved(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Dilated convolution := dense ones on strided slices, their results interleaved; along the first dilated axis.
+
+    Output row h = d·t + r reads rows s·h + d·k = d·(s·t + k) + s·r: every d-th row from s·r on, with dilation 1.
+    Where d and the stride s have a common factor, all rows that are read are multiples of it, and slices of these
+    come first.
+
+    References
+    ----------
+    Tapestry, "Sparse Strided Convolution Operators".
+    """
+    x, w = inputs[:2]
+    window = Window.of(w.shape[2:], attrs)
+    axis = next((a for a, d in enumerate(window.dilations) if d > 1), None)
+    if axis is None:
+        raise ValueError("no axis is dilated")
+    rows = window.out_shape(x.shape[2:])[axis]
+    common = gcd(window.strides[axis], window.dilations[axis])
+    s, d, kernel = window.strides[axis] // common, window.dilations[axis] // common, window.kernel[axis]
+    inner = _unpadded(attrs, window, axis, s)
+    source, parts = _padded(x, window), []
+    for r in range(min(d, rows)):
+        count = s * (-(-(rows - r) // d) - 1) + kernel
+        step = d * common
+        first = s * r * common
+        parts.append(_op("conv", _every(source, axis + 2, first, step, count), *inputs[1:], **inner))
+    return parts[0] if len(parts) == 1 else interleave(parts, axis + 2)
+
+
+def phases(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Strided convolution := a sum of dense ones on strided slices of input and kernel, along the first strided axis.
+
+    Kernel row k = s·u + r reads row s·(h + u) + r: every s-th row from r on, with stride 1.
+    """
+    x, w = inputs[:2]
+    window = Window.of(w.shape[2:], attrs)
+    axis = next((a for a, s in enumerate(window.strides) if s > 1 and window.dilations[a] == 1), None)
+    if axis is None:
+        raise ValueError("no axis that is not dilated has a stride")
+    rows, s, kernel = window.out_shape(x.shape[2:])[axis], window.strides[axis], window.kernel[axis]
+    inner, source, total = _unpadded(attrs, window, axis, 1), _padded(x, window), None
+    for r in range(min(s, kernel)):
+        u = -(-(kernel - r) // s)
+        slices = _every(source, axis + 2, r, s, rows - 1 + u), _every(w, axis + 2, r, s, u)
+        part = _op("conv", *slices, *(inputs[2:] if r == 0 else ()), **inner)
+        total = part if total is None else _op("add", total, part)
+    assert total is not None, "a kernel has a row"
+    return total
+
+
+def strided_view(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Strided convolution := a dense one, of whose results a strided selection keeps what is wanted."""
+    x, w = inputs[:2]
+    window = Window.of(w.shape[2:], attrs)
+    if all(s == 1 for s in window.strides):
+        raise ValueError("no axis has a stride")
+    found = _op("conv", *inputs, **{**attrs, "strides": 1})
+    for axis, (n, s) in enumerate(zip(window.out_shape(x.shape[2:]), window.strides, strict=True)):
+        found = _every(found, axis + 2, 0, s, n)
+    return found
+
+
+def _unpadded(attrs: Attrs, window: Window, axis: int, stride: int) -> dict[str, Any]:
+    """The attributes without padding, with another stride and no dilation along one axis."""
+    strides, dilations = list(window.strides), list(window.dilations)
+    strides[axis], dilations[axis] = stride, 1
+    return {**attrs, "pads": 0, "strides": tuple(strides), "dilations": tuple(dilations)}
+
+
+def _padded(x: Tensor, window: Window) -> Tensor:
+    widths = [(0, 0), (0, 0), *zip(window.begins, window.ends, strict=True)]
+    return pad(x, widths) if any(map(any, widths)) else x
+
+
+def _every(x: Tensor, axis: int, first: int, step: int, count: int) -> Tensor:
+    """So many cells along an axis, each `step` after the one before."""
+    if (first, step, count) == (0, 1, x.shape[axis]):
+        return x
+    return x[(*(slice(None),) * axis, slice(first, first + step * (count - 1) + 1, step))]

@@ -1,0 +1,450 @@
+"""Gathers and scatters: what is read or written depends on the values of another tensor.
+
+Indices that are known when the graph is written are views (`Tensor.take`), whose regions are exact. Indices that are
+computed may name any cell: an operator that is given them reads, or writes, the indexed axis whole, and plans split
+the other axes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_plan.autodiff import adjoints
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Scatter, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.operands import add_op, axis_of, counted, declare, named_dtype, need_indices, numbered
+
+COMBINED = {"add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
+"""How a scatter may combine an update with the cell that is there: the function of the array namespace."""
+
+
+def _indexed(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    need_indices(dtypes[1], "operand 1")
+    return (dtypes[0],)
+
+
+def _updated(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    need_indices(dtypes[1], "operand 1")
+    if dtypes[2] != dtypes[0]:
+        raise ValueError(f"operand 2 is {dtypes[2]}, operand 0 is {dtypes[0]}; cast them to one dtype")
+    how = attrs.get("reduction", "none")
+    if how != "none" and np.dtype(dtypes[0]).kind not in "iuf":
+        raise ValueError(f"reduction is {how!r}, but operand 0 is {dtypes[0]}; cast it to numbers")
+    return (dtypes[0],)
+
+
+def _need_known(attrs: Attrs) -> None:
+    how = attrs.get("reduction", "none")
+    if how != "none" and how not in COMBINED:
+        raise ValueError(f"reduction is {how!r}; it must be 'none' or one of {sorted(COMBINED)}")
+
+
+# -- gathers -------------------------------------------------------------------------------------------
+
+
+def _gather_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    x, indices = shapes
+    axis = axis_of(attrs.get("axis", 0), len(x), "gather")
+    axes = numbered((*x[:axis], *indices, *x[axis + 1 :]))
+    after = axis + len(indices)
+    before: list[LinearForm] = [{a.name: 1} for a in axes[:axis]]
+    rest: list[LinearForm] = [{a.name: 1} for a in axes[after:]]
+    box = [n if k == axis else 1 for k, n in enumerate(x)]
+    read = Operand(project(axes, [*before, {}, *rest], box))
+    where = Operand(project(axes, [{a.name: 1} for a in axes[axis:after]]))
+    return Signature(axes, (read, where), (Operand(project(axes, [{a.name: 1} for a in axes])),))
+
+
+def _gather_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    x, indices = inputs
+    axis = shard.attrs.get("axis", 0) % x.ndim
+    outputs[0][...] = xp.take(x, _from_front(xp, indices, x.shape[axis], shard), axis=axis)
+
+
+def _from_front(xp: Any, indices: Any, extent: int, shard: Shard) -> Any:
+    """Indices that may count from the end, counted from the front."""
+    if ((indices < -extent) | (indices >= extent)).any():
+        raise IndexError(f"an index is outside -{extent} … {extent - 1}, the cells of the indexed axis: {indices!r}")
+    return xp.where(indices < 0, indices + extent, indices)
+
+
+def _along(shapes: Sequence[Shape], attrs: Attrs, what: str) -> int:
+    """The axis that the elements of operand 0 are indexed along; operand 1 has operand 0's rank and fits beside it."""
+    x, indices = shapes[:2]
+    axis = axis_of(attrs.get("axis", 0), len(x), what)
+    if len(indices) != len(x) or any(m > n for k, (n, m) in enumerate(zip(x, indices, strict=True)) if k != axis):
+        raise ValueError(
+            f"operand 1 has shape {indices}, operand 0 {x}; the indices have its rank and, but for axis {axis}, no "
+            "more cells on any axis"
+        )
+    return axis
+
+
+def _gather_elements_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    axis = _along(shapes, attrs, "gather_elements")
+    x, indices = shapes
+    axes = numbered(indices)
+    forms: list[LinearForm] = [{} if k == axis else {a.name: 1} for k, a in enumerate(axes)]
+    read = Operand(project(axes, forms, [n if k == axis else 1 for k, n in enumerate(x)]))
+    each = Operand(project(axes, [{a.name: 1} for a in axes]))
+    return Signature(axes, (read, each), (each,))
+
+
+def _gather_elements_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    x, indices = inputs
+    axis = shard.attrs.get("axis", 0) % x.ndim
+    where = _from_front(xp, indices, x.shape[axis], shard)
+    outputs[0][...] = xp.take_along_axis(x, where.astype(np.int64), axis=axis)
+
+
+def _gather_nd_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    x, indices = shapes
+    depth = _depth(x, indices)
+    axes = numbered((*indices[:-1], *x[depth:]))
+    outer = len(indices) - 1
+    whole: list[LinearForm] = [{}] * depth
+    rest: list[LinearForm] = [{a.name: 1} for a in axes[outer:]]
+    read = Operand(project(axes, [*whole, *rest], (*x[:depth], *(1 for _ in rest))))
+    each: list[LinearForm] = [*({a.name: 1} for a in axes[:outer]), {}]
+    where = Operand(project(axes, each, (*(1 for _ in range(outer)), depth)))
+    return Signature(axes, (read, where), (Operand(project(axes, [{a.name: 1} for a in axes])),))
+
+
+def _depth(x: Shape, indices: Shape) -> int:
+    """How many axes of operand 0 each row of indices names."""
+    if not indices or not 1 <= indices[-1] <= len(x):
+        raise ValueError(
+            f"operand 1 has shape {indices}; its last axis names from 1 to {len(x)} axes of operand 0 of shape {x}"
+        )
+    return indices[-1]
+
+
+def _gather_nd_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    x, indices = inputs
+    outputs[0][...] = x[_cells(xp, x, indices, shard)]
+
+
+def _cells(xp: Any, x: Any, indices: Any, shard: Shard) -> tuple[Any, ...]:
+    return tuple(_from_front(xp, indices[..., k], x.shape[k], shard) for k in range(indices.shape[-1]))
+
+
+# -- scatters ------------------------------------------------------------------------------------------
+
+
+def _scatter_elements_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """Index axes are the axes of operand 0 beside the indexed one, where the indices cover them."""
+    _need_known(attrs)
+    axis = _along(shapes, attrs, "scatter_elements")
+    x, indices, updates = shapes
+    if updates != indices:
+        raise ValueError(f"operand 2 has shape {updates}, operand 1 {indices}; there is one update for each index")
+    cut = [k != axis and n == m for k, (n, m) in enumerate(zip(x, indices, strict=True))]
+    axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(x) if cut[k])
+    forms: list[LinearForm] = [{f"i{k}": 1} if free else {} for k, free in enumerate(cut)]
+    each, few = (
+        Operand(project(axes, forms, [1 if free else n for n, free in zip(shape, cut, strict=True)]))
+        for shape in (x, indices)
+    )
+    return Signature(axes, (each, few, few), (each,))
+
+
+def _scatter_elements_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    form = _elements(shard)
+    outputs[0][...] = inputs[0]
+    (named,), updates = form.prepare(xp, inputs)
+    rank = updates.ndim
+    cells = [xp.arange(n).reshape(-1, *(1,) * (rank - k - 1)) for k, n in enumerate(updates.shape)]
+    cells[form.turn] = named
+    each = tuple(xp.broadcast_to(cell, updates.shape) for cell in cells)
+    _put(xp, outputs[0], each, updates, shard.attrs.get("reduction", "none"), form.turn)
+
+
+def _elements(shard: Shard) -> Scatter:
+    axis = shard.attrs.get("axis", 0) % len(shard.output_boxes[0].shape)
+
+    def prepare(xp: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+        x, indices, updates = inputs
+        return (_from_front(xp, indices, x.shape[axis], shard),), updates
+
+    return Scatter(_function(shard), (axis,), axis, prepare)
+
+
+def _function(shard: Shard) -> str:
+    return {"none": "replace", **COMBINED}[shard.attrs.get("reduction", "none")]
+
+
+def _put(xp: Any, out: Any, cells: tuple[Any, ...], updates: Any, how: str, axis: int) -> None:
+    """Set cells, or combine them one update after the other, repeated cells as often as they come.
+
+    Cells repeat only along one axis of the updates. But in NumPy nothing says which of several updates of a cell comes
+    first, so they are done in turn.
+    """
+    if xp is np:
+        if how == "none":
+            out[cells] = updates
+        else:
+            getattr(np, COMBINED[how]).at(out, cells, updates)
+        return
+    for k in range(updates.shape[axis]):
+        turn = (*(slice(None),) * axis, slice(k, k + 1))
+        where = tuple(cell[turn] for cell in cells)
+        given = updates[turn]
+        out[where] = given if how == "none" else getattr(xp, COMBINED[how])(out[where], given)
+
+
+def _scatter_nd_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """Index axes are the axes of operand 0 that the indices do not name."""
+    _need_known(attrs)
+    x, indices, updates = shapes
+    depth = _depth(x, indices)
+    if updates != (*indices[:-1], *x[depth:]):
+        raise ValueError(
+            f"operand 2 has shape {updates}; {(*indices[:-1], *x[depth:])} is needed: a row of indices {indices} names "
+            f"cells {x[depth:]} of operand 0"
+        )
+    axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(x) if k >= depth)
+    rest: list[LinearForm] = [{a.name: 1} for a in axes]
+    ones = (1,) * len(rest)
+    whole: list[LinearForm] = [{}] * depth
+    each = Operand(project(axes, [*whole, *rest], (*x[:depth], *ones)))
+    where = Operand(project(axes, [{} for _ in indices], indices))
+    outer: list[LinearForm] = [{} for _ in indices[:-1]]
+    given = Operand(project(axes, [*outer, *rest], (*indices[:-1], *ones)))
+    return Signature(axes, (each, where, given), (each,))
+
+
+def _scatter_nd_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    outputs[0][...] = inputs[0]
+    cells, given = _rows(shard).prepare(xp, inputs)
+    rows = tuple(cell.reshape(-1) for cell in cells)
+    _put(xp, outputs[0], rows, given, shard.attrs.get("reduction", "none"), 0)
+
+
+def _rows(shard: Shard) -> Scatter:
+    box = shard.input_boxes[1]
+    assert box is not None, "every part reads the indices"
+
+    def prepare(xp: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+        x, indices, updates = inputs
+        given = updates.reshape(prod(indices.shape[:-1]), *updates.shape[indices.ndim - 1 :])
+        each = len(given), *(1,) * (given.ndim - 1)
+        return [cell.reshape(each) for cell in _cells(xp, x, indices, shard)], given
+
+    return Scatter(_function(shard), tuple(range(box.shape[-1])), 0, prepare)
+
+
+# -- one hot -------------------------------------------------------------------------------------------
+
+
+def _one_hot_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    (indices,) = shapes
+    depth, axis = _one_hot_place(indices, attrs)
+    axes = numbered((*indices[:axis], depth, *indices[axis:]))
+    others = [a for k, a in enumerate(axes) if k != axis]
+    where = Operand(project(axes, [{a.name: 1} for a in others]))
+    return Signature(axes, (where,), (Operand(project(axes, [{a.name: 1} for a in axes])),))
+
+
+def _one_hot_place(indices: Shape, attrs: Attrs) -> tuple[int, int]:
+    depth = attrs.get("depth")
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise ValueError(f"depth is {depth!r}; give an integer >= 1")
+    return depth, axis_of(attrs.get("axis", -1), len(indices) + 1, "one_hot")
+
+
+def _one_hot_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    need_indices(dtypes[0], "operand 0")
+    return (named_dtype(attrs.get("dtype", "float32")),)
+
+
+def _one_hot_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    (indices,), (out,) = inputs, outputs
+    attrs = shard.attrs
+    axis = attrs.get("axis", -1) % out.ndim
+    depth = attrs["depth"]
+    begin, end = shard.range(f"i{axis}")
+    row = xp.arange(begin, end).reshape(-1, *(1,) * (out.ndim - axis - 1))
+    hot = xp.where(indices < 0, indices + depth, indices)
+    out[...] = attrs.get("off", 0)
+    xp.copyto(out, out.dtype.type(attrs.get("on", 1)), where=xp.expand_dims(hot, axis) == row)
+
+
+# -- declarations --------------------------------------------------------------------------------------
+
+declare(
+    Op(
+        "gather",
+        counted(_gather_signature, 2, 2),
+        _gather_block,
+        dtype=_indexed,
+        attributes=("axis",),
+        adjoint=adjoints.gather,
+    ),
+    Op(
+        "gather_elements",
+        counted(_gather_elements_signature, 2, 2),
+        _gather_elements_block,
+        dtype=_indexed,
+        attributes=("axis",),
+        adjoint=adjoints.gather_elements,
+    ),
+    Op("gather_nd", counted(_gather_nd_signature, 2, 2), _gather_nd_block, dtype=_indexed, adjoint=adjoints.gather_nd),
+    Op(
+        "scatter_elements",
+        counted(_scatter_elements_signature, 3, 3),
+        _scatter_elements_block,
+        lambda signature, attrs: float(prod(signature.inputs[1].projection.shape)),
+        dtype=_updated,
+        attributes=("axis", "reduction"),
+        adjoint=adjoints.scatter("scatter_elements", "gather_elements"),
+        work=_elements,
+    ),
+    Op(
+        "scatter_nd",
+        counted(_scatter_nd_signature, 3, 3),
+        _scatter_nd_block,
+        lambda signature, attrs: float(prod(signature.inputs[2].projection.shape)),
+        dtype=_updated,
+        attributes=("reduction",),
+        adjoint=adjoints.scatter("scatter_nd", "gather_nd"),
+        work=_rows,
+    ),
+    Op(
+        "one_hot",
+        counted(_one_hot_signature, 1, 1),
+        _one_hot_block,
+        dtype=_one_hot_dtype,
+        attributes=("depth", "axis", "on", "off", "dtype"),
+        adjoint=adjoints.none,
+    ),
+)
+
+# -- functions on graph tensors ------------------------------------------------------------------------
+
+
+def gather(
+    x: Tensor, indices: Tensor | Sequence[Any] | NDArray[Any], axis: int = 0, *, name: str | None = None
+) -> Tensor:
+    """Cells of x along an axis, by index; negative indices count from the end.
+
+    Known indices make a view, with the exact cells that each part reads. A tensor of indices makes an operator that
+    plans split along every axis of its result: each part reads x whole along the indexed axis.
+
+    Parameters
+    ----------
+    x : Tensor
+    indices : Tensor of integers, or array-like of int
+        Outside −n … n − 1 an error: here if they are known, in the run if they are not.
+    axis : int
+
+    Returns
+    -------
+    Tensor of shape ``(*x.shape[:axis], *indices.shape, *x.shape[axis + 1:])``
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> g = Graph()
+    >>> x = g.input("x", (5, 6))
+    >>> gather(x, [[0, 4], [2, 2]]).shape, len(g.nodes)
+    ((2, 2, 6), 0)
+    >>> gather(x, g.input("i", (3,), "int64"), axis=1).shape, len(g.nodes)
+    ((5, 3), 1)
+
+    References
+    ----------
+    ONNX Gather; NumPy's take.
+    """
+    if isinstance(indices, Tensor):
+        return add_op("gather", x, indices, name=name, axis=axis)
+    known = np.asarray(indices)
+    at = axis_of(axis, x.ndim, "gather")
+    with x.graph._all_or_nothing():
+        taken = x.take(known.reshape(-1), axis=at)
+        return taken if known.ndim == 1 else taken.reshape((*x.shape[:at], *known.shape, *x.shape[at + 1 :]))
+
+
+def gather_elements(x: Tensor, indices: Tensor, axis: int = 0, *, name: str | None = None) -> Tensor:
+    """For each cell of the indices, the cell of x at that index of an axis and at the same place on the others.
+
+    Plans split every axis of the result; each part reads x whole along the indexed axis.
+
+    References
+    ----------
+    ONNX GatherElements; NumPy's take_along_axis.
+    """
+    return add_op("gather_elements", x, indices, name=name, axis=axis)
+
+
+def gather_nd(x: Tensor, indices: Tensor, *, name: str | None = None) -> Tensor:
+    """The part of x at each row of indices, which name its first axes.
+
+    Plans split every axis of the result; each part reads x whole along the axes that are indexed.
+
+    References
+    ----------
+    ONNX GatherND without batch axes.
+    """
+    return add_op("gather_nd", x, indices, name=name)
+
+
+def scatter_elements(
+    x: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, *, reduction: str = "none", name: str | None = None
+) -> Tensor:
+    """x with cells along an axis replaced by updates, or combined with them.
+
+    Plans split the axes beside the indexed one that the indices cover wholly; the others are read and written whole.
+
+    Parameters
+    ----------
+    x : Tensor
+    indices : Tensor of integers
+        Of x's rank; a cell named twice keeps one of the updates, or is combined with all.
+    updates : Tensor
+        Of x's dtype and the indices' shape.
+    reduction : "none", "add", "mul", "min" or "max"
+
+    References
+    ----------
+    ONNX ScatterElements.
+    """
+    return add_op("scatter_elements", x, indices, updates, name=name, axis=axis, reduction=reduction)
+
+
+def scatter_nd(
+    x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none", name: str | None = None
+) -> Tensor:
+    """x with the part at each row of indices, which name its first axes, replaced by an update, or combined with it.
+
+    Plans split the axes that are not indexed; where there are none, the operator stays whole.
+
+    References
+    ----------
+    ONNX ScatterND.
+    """
+    return add_op("scatter_nd", x, indices, updates, name=name, reduction=reduction)
+
+
+def one_hot(
+    indices: Tensor,
+    depth: int,
+    *,
+    axis: int = -1,
+    on: float = 1,
+    off: float = 0,
+    dtype: str = "float32",
+    name: str | None = None,
+) -> Tensor:
+    """`on` where the new axis has the index of a cell, `off` elsewhere; indices out of range have no `on`.
+
+    Every axis of the result may be split, the new one too.
+
+    References
+    ----------
+    ONNX OneHot.
+    """
+    return add_op("one_hot", indices, name=name, depth=depth, axis=axis, on=on, off=off, dtype=dtype)

@@ -1,0 +1,251 @@
+"""What the declarations of operators have in common: how they read shapes, dtypes and attributes.
+
+Block functions get dense input blocks that cover exactly ``shard.input_boxes`` (cells outside the tensor hold
+the operand's padding), fill C-contiguous output blocks in place, and find their way by the names of the index
+axes only. Cells of a strided window's block that lie between the windows are never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from tapestry_plan.ir import BUILTIN_OPS, Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+
+SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
+"""Names of the spatial axes, by how many there are."""
+
+
+# -- dtype rules ---------------------------------------------------------------------------------------
+
+
+def same_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    """All operands have the dtype of the first, and so has the result."""
+    for k, dtype in enumerate(dtypes):
+        if dtype != dtypes[0]:
+            raise ValueError(f"operand {k} is {dtype}, operand 0 is {dtypes[0]}; cast them to one dtype")
+    return (dtypes[0],)
+
+
+def numeric(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    """All operands have the same dtype of numbers, and so has the result."""
+    return _of_kinds(dtypes, "iuf", "numbers")
+
+
+def floating(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    """All operands have the same floating dtype."""
+    return _of_kinds(dtypes, "f", "floating numbers")
+
+
+def integral(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    """All operands have the same dtype of integers, or are truth values."""
+    return _of_kinds(dtypes, "iub", "integers or truth values")
+
+
+def truth(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    """All operands are truth values, and so is the result."""
+    return _of_kinds(dtypes, "b", "truth values")
+
+
+def _of_kinds(dtypes: Sequence[str], kinds: str, what: str) -> tuple[str, ...]:
+    if np.dtype(dtypes[0]).kind not in kinds:
+        raise ValueError(f"operand 0 is {dtypes[0]}, but the operator works on {what}; cast it")
+    return same_dtype(dtypes, {})
+
+
+def to_truth(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    """All operands have one dtype; the result says what is true of them."""
+    same_dtype(dtypes, attrs)
+    return ("bool",)
+
+
+def named_dtype(name: Any) -> str:
+    """NumPy's name of a dtype that an attribute gives."""
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        raise ValueError(f"dtype {name!r} is no dtype of NumPy") from None
+    if dtype.kind not in "fiub":
+        raise ValueError(f"dtype is {dtype.name}; give one of real numbers, integers or truth values")
+    return str(dtype.name)
+
+
+def need_indices(dtype: str, what: str) -> None:
+    """Raise ValueError for a dtype that counts nothing."""
+    if np.dtype(dtype).kind not in "iu":
+        raise ValueError(f"{what} is {dtype}, but indices are integers; cast it")
+
+
+# -- shapes and attributes -----------------------------------------------------------------------------
+
+
+def need_rank(shape: Shape, wanted: int, what: str, axes: str) -> None:
+    """Raise ValueError for a shape of another rank."""
+    if len(shape) != wanted:
+        raise ValueError(f"{what} has shape {shape}, rank {len(shape)}; rank {wanted} is needed ({axes})")
+
+
+def need_vector(shape: Shape, size: int, what: str, of: str) -> None:
+    """Raise ValueError for a shape other than (size,)."""
+    if shape != (size,):
+        raise ValueError(f"{what} has shape {shape}; {(size,)} is needed, one value for each of {of}")
+
+
+def ints_of(value: Any, rank: int, what: str, least: int) -> tuple[int, ...]:
+    """An int, meaning the same on every axis, or one int for each axis."""
+    values = (value,) * rank if isinstance(value, int) else tuple(value)
+    if len(values) != rank or any(isinstance(v, bool) or not isinstance(v, int) or v < least for v in values):
+        raise ValueError(f"{what} is {value!r}; give an integer >= {least}, or {rank} of them")
+    return values
+
+
+def axis_of(axis: Any, rank: int, what: str) -> int:
+    """A position from the front for an axis that may be counted from the end."""
+    if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
+        raise ValueError(f"{what}: axis is {axis!r}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}")
+    return axis % rank
+
+
+def numbered(shape: Shape) -> tuple[Axis, ...]:
+    """Index axes i0, i1, … of a shape."""
+    return tuple(Axis(f"i{k}", n) for k, n in enumerate(shape))
+
+
+def aligned(shape: Shape, axes: Sequence[Axis]) -> list[LinearForm]:
+    """One form for each axis of an operand that is broadcast, as NumPy does, to the index axes."""
+    lead = len(axes) - len(shape)
+    return [{} if n == 1 else {axes[lead + k].name: 1} for k, n in enumerate(shape)]
+
+
+def common_shape(shapes: Sequence[Shape]) -> Shape:
+    """The shape that shapes broadcast to, as in NumPy."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = " and ".join(str(shape) for shape in shapes)
+        raise ValueError(
+            f"operands of shapes {listed} do not broadcast; aligned at the last axis, extents must be equal or 1"
+        ) from None
+
+
+def spatial_names(shape: Shape, what: str) -> tuple[str, ...]:
+    """Names of the axes behind the batch and channel axes of a shape."""
+    if len(shape) - 2 not in SPATIAL:
+        raise ValueError(
+            f"{what} has shape {shape}, rank {len(shape)}; "
+            "it needs a batch axis, a channel axis and one to three spatial axes"
+        )
+    return SPATIAL[len(shape) - 2]
+
+
+# -- signatures and blocks -----------------------------------------------------------------------------
+
+
+def counted(signature: Callable[[Sequence[Shape], Attrs], Signature], least: int, most: int | None) -> Any:
+    """The signature, for a certain number of operands only."""
+
+    def checked(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+        if len(shapes) < least or (most is not None and len(shapes) > most):
+            bound = f"{least}" if most == least else f"{least} to {'any number' if most is None else most}"
+            raise ValueError(f"{len(shapes)} operands given; the operator takes {bound}")
+        return signature(shapes, attrs)
+
+    return checked
+
+
+def elementwise_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """Index axes i0, i1, … of the operands' common shape; each point reads one cell of each and writes one."""
+    axes = numbered(common_shape(shapes))
+    inputs = tuple(Operand(project(axes, aligned(shape, axes))) for shape in shapes)
+    return Signature(axes, inputs, (Operand(project(axes, [{axis.name: 1} for axis in axes])),))
+
+
+def ufunc(name: str) -> Any:
+    """The block that applies one function of the array namespace to all operands."""
+
+    def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+        getattr(xp, name)(*inputs, out=outputs[0])
+
+    return block
+
+
+def length(shard: Shard, axis: str) -> int:
+    """Index points of a shard along an axis."""
+    begin, end = shard.range(axis)
+    return end - begin
+
+
+def spatial_of(shard: Shard) -> tuple[str, ...]:
+    """Names of the spatial axes, in the tensor's order whatever the order of the index axes."""
+    present = {axis.name for axis in shard.signature.axes}
+    return tuple(name for name in SPATIAL[3] if name in present)
+
+
+def per_row(flop: int) -> Callable[[Signature, Attrs], float]:
+    """So many operations for each value of a row."""
+    return lambda signature, attrs: float(flop * prod(signature.inputs[0].projection.shape))
+
+
+unary = counted(elementwise_signature, 1, 1)
+binary = counted(elementwise_signature, 2, 2)
+
+
+# -- adding them to graphs -----------------------------------------------------------------------------
+
+
+def declare(*ops: Op) -> None:
+    """Make operators known to all graphs."""
+    for op in ops:
+        BUILTIN_OPS[op.name] = op
+
+
+class Unary(Protocol):
+    """Adds an operator of one operand to the operand's graph."""
+
+    def __call__(self, x: Tensor, *, name: str | None = None) -> Tensor: ...
+
+
+class Binary(Protocol):
+    """Adds an operator of two operands, broadcast against each other, to their graph."""
+
+    def __call__(self, a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor: ...
+
+
+def unary_function(op: str, doc: str) -> Unary:
+    """The function that adds an operator of one operand to its graph."""
+
+    def apply(x: Tensor, *, name: str | None = None) -> Tensor:
+        return add_op(op, x, name=name)
+
+    apply.__name__ = apply.__qualname__ = op
+    apply.__doc__ = doc
+    return apply
+
+
+def binary_function(op: str, doc: str) -> Binary:
+    """The function that adds an operator of two operands to their graph."""
+
+    def apply(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+        return add_op(op, a, b, name=name)
+
+    apply.__name__ = apply.__qualname__ = op
+    apply.__doc__ = doc
+    return apply
+
+
+def add_op(op: str, x: Tensor, *others: Tensor | None, name: str | None = None, **attrs: Any) -> Tensor:
+    """The result of an operator that is added to the graph of its first operand; what is None is not given."""
+    given = {key: value for key, value in attrs.items() if value is not None}
+    for k, operand in enumerate((x, *others)):
+        if not isinstance(operand, Tensor) and (operand is not None or not k):
+            raise TypeError(f"{op}: operand {k} is a {type(operand).__name__}; give a tensor of the graph")
+    out: Tensor = x.graph.op(op, x, *others, name=name, **given)
+    return out
+
+
+def stored_attr(value: int | Sequence[int]) -> int | tuple[int, ...]:
+    """An attribute as graphs store it."""
+    return value if isinstance(value, int) else tuple(value)

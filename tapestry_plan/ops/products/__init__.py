@@ -1,0 +1,1 @@
+"""Wing ops.products."""

@@ -1,0 +1,210 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapestry_plan.autodiff import adjoints
+from tapestry_plan.ir import (
+    Attrs,
+    Axis,
+    LinearForm,
+    MatrixProduct,
+    Op,
+    Operand,
+    Shape,
+    Shard,
+    Signature,
+    Tensor,
+    project,
+)
+from tapestry_plan.ops.expansions import matmul_add, prod_sum
+from tapestry_plan.ops.operands import (
+    add_op,
+    aligned,
+    binary_function,
+    common_shape,
+    counted,
+    declare,
+    need_rank,
+    need_vector,
+    same_dtype,
+    ufunc,
+)
+
+
+def _scaled(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    """The factors of a gemm are values of its operands' dtype."""
+    for key in ("alpha", "beta"):
+        if np.dtype(dtypes[0]).kind != "f" and attrs.get(key, 1) % 1:
+            raise ValueError(f"{key} is {attrs[key]!r}, but operand 0 is {dtypes[0]}; give a whole number")
+    return same_dtype(dtypes, attrs)
+
+
+def matmul_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """Index axes b0, b1, …, m, n and the reduction k of a product of stacks of matrices."""
+    a, b = shapes
+    if len(a) < 2 or len(b) < 2:
+        raise ValueError(f"operands have shapes {a} and {b}; both need rank 2 or more: give vectors an axis of 1")
+    if a[-1] != b[-2]:
+        raise ValueError(
+            f"operand 0 of shape {a} has {a[-1]} columns (axis {len(a) - 1}), "
+            f"operand 1 of shape {b} has {b[-2]} rows (axis {len(b) - 2}); they must be equal"
+        )
+    batch = tuple(Axis(f"b{k}", n) for k, n in enumerate(common_shape((a[:-2], b[:-2]))))
+    axes = (*batch, Axis("m", a[-2]), Axis("n", b[-1]), Axis("k", a[-1], "reduction"))
+    left = [*aligned(a[:-2], batch), {"m": 1}, {"k": 1}]
+    right = [*aligned(b[:-2], batch), {"k": 1}, {"n": 1}]
+    out: list[LinearForm] = [*({axis.name: 1} for axis in batch), {"m": 1}, {"n": 1}]
+    inputs = (Operand(project(axes, left)), Operand(project(axes, right)))
+    return Signature(axes, inputs, (Operand(project(axes, out)),))
+
+
+def _gemm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    a, b = shapes[:2]
+    need_rank(a, 2, "operand 0", "rows, columns")
+    need_rank(b, 2, "operand 1", "rows, columns")
+    m, k = a[::-1] if attrs.get("trans_a") else a
+    rows, n = b[::-1] if attrs.get("trans_b") else b
+    if rows != k:
+        raise ValueError(
+            f"operand 0 of shape {a} is multiplied over {k} values, operand 1 of shape {b} over {rows}; "
+            "they must be equal"
+        )
+    axes = (Axis("m", m, alias="batch"), Axis("n", n, alias="out"), Axis("k", k, "reduction", alias="in"))
+    left: list[LinearForm] = [{"m": 1}, {"k": 1}]
+    right: list[LinearForm] = [{"k": 1}, {"n": 1}]
+    inputs = [
+        Operand(project(axes, left[::-1] if attrs.get("trans_a") else left)),
+        Operand(project(axes, right[::-1] if attrs.get("trans_b") else right)),
+    ]
+    if len(shapes) > 2:
+        inputs.append(_gemm_bias(shapes[2], axes))
+    return Signature(axes, tuple(inputs), (Operand(project(axes, [{"m": 1}, {"n": 1}])),))
+
+
+def _gemm_bias(shape: Shape, axes: tuple[Axis, ...]) -> Operand:
+    m, n = axes[0].size, axes[1].size
+    if len(shape) > 2 or any(have not in (1, need) for have, need in zip(shape[::-1], (n, m), strict=False)):
+        raise ValueError(f"the bias has shape {shape}; it must broadcast to {(m, n)}")
+    return Operand(project(axes, aligned(shape, axes[:2])), at_start_of=("k",))
+
+
+def _linear_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    product = _gemm_signature(shapes[:2], {})
+    if len(shapes) == 2:
+        return product
+    need_vector(shapes[2], product.axes[1].size, "the bias", "the output's columns (out)")
+    return _gemm_signature(shapes, {})
+
+
+def _gemm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    (out,) = outputs
+    attrs = shard.attrs
+    a = inputs[0].T if attrs.get("trans_a") else inputs[0]
+    b = inputs[1].T if attrs.get("trans_b") else inputs[1]
+    xp.matmul(a, b, out=out)
+    alpha, beta = attrs.get("alpha", 1.0), attrs.get("beta", 1.0)
+    if alpha != 1:
+        xp.multiply(out, out.dtype.type(alpha), out=out)
+    if len(inputs) > 2 and inputs[2] is not None:
+        bias = inputs[2] if beta == 1 else inputs[2] * out.dtype.type(beta)
+        xp.add(out, bias, out=out)
+
+
+def _product(shard: Shard) -> MatrixProduct | None:
+    """The product as a form, unless it is scaled."""
+    attrs = shard.attrs
+    if attrs.get("alpha", 1) != 1 or attrs.get("beta", 1) != 1:
+        return None
+    bias = 2 if len(shard.input_boxes) > 2 else None
+    return MatrixProduct(bias=bias, transposed=(bool(attrs.get("trans_a")), bool(attrs.get("trans_b"))))
+
+
+# -- declarations --------------------------------------------------------------------------------------
+
+
+declare(
+    Op(
+        "matmul",
+        counted(matmul_signature, 2, 2),
+        ufunc("matmul"),
+        2.0,
+        "sum",
+        same_dtype,
+        expansions=(prod_sum,),
+        adjoint=adjoints.matmul,
+        work=_product,
+    ),
+    Op(
+        "linear",
+        counted(_linear_signature, 2, 3),
+        _gemm_block,
+        2.0,
+        "sum",
+        same_dtype,
+        expansions=(matmul_add, prod_sum),
+        adjoint=adjoints.linear,
+        work=_product,
+    ),
+    Op(
+        "gemm",
+        counted(_gemm_signature, 2, 3),
+        _gemm_block,
+        2.0,
+        "sum",
+        _scaled,
+        attributes=("alpha", "beta", "trans_a", "trans_b"),
+        expansions=(matmul_add,),
+        work=_product,
+    ),
+)
+
+
+# -- functions on graph tensors ------------------------------------------------------------------------
+
+
+matmul = binary_function("matmul", "The product of matrices over the last two axes; those before broadcast.")
+
+
+def linear(x: Tensor, w: Tensor, b: Tensor | None = None, *, name: str | None = None) -> Tensor:
+    """x @ w + b.
+
+    Parameters
+    ----------
+    x : Tensor of shape (batch, in)
+    w : Tensor of shape (in, out)
+    b : Tensor of shape (out,), optional
+
+    Returns
+    -------
+    Tensor of shape (batch, out)
+
+    References
+    ----------
+    Tapestry, "Linear": index axes m (batch), n (out) and the reduction k (in).
+    """
+    return add_op("linear", x, w, b, name=name)
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    name: str | None = None,
+) -> Tensor:
+    """alpha·a @ b + beta·c, with a or b transposed where asked and c broadcast.
+
+    References
+    ----------
+    ONNX Gemm.
+    """
+    return add_op("gemm", a, b, c, name=name, alpha=alpha, beta=beta, trans_a=bool(trans_a), trans_b=bool(trans_b))

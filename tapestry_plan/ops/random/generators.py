@@ -1,0 +1,341 @@
+"""Random tensors as operators: each cell is a function of (seed, stream, its row-major number).
+
+So every sharding, order and device gives the same numbers: words, uniforms, integers and Bernoulli draws bit for bit,
+normals as far as the device's logarithm and cosine agree (a few units in the last place).
+
+The seed is the user's, the stream a number that each generator of a graph is given when it is added, and keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import pi, prod
+from typing import Any
+
+import numpy as np
+
+from tapestry_plan.autodiff import adjoints
+from tapestry_plan.ir import (
+    BUILTIN_OPS,
+    Attrs,
+    Axis,
+    Graph,
+    Op,
+    Operand,
+    RandomCells,
+    Shape,
+    Shard,
+    Signature,
+    Tensor,
+    project,
+)
+from tapestry_plan.ops.random.philox import region_words
+
+MOST_CELLS = 1 << 60
+"""A counter numbers 2⁶⁴ groups of four words, and a number takes up to four."""
+WORDS = 1 << 32
+"""How many words there are: seeds and streams are words."""
+
+
+# -- declarations ----------------------------------------------------------------------------------------
+
+
+def _signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """Cells numbered by i0, i1, …; of an operand, if there is one, each cell is read for its own."""
+    shape = shapes[0] if shapes else tuple(attrs["shape"])
+    axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(shape))
+    whole = project(axes, [{axis.name: 1} for axis in axes])
+    return Signature(axes, (Operand(whole),) * len(shapes), (Operand(whole, extents=shape),))
+
+
+def _given_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    return (attrs["dtype"],)
+
+
+def _floating(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    if np.dtype(dtypes[0]).kind != "f":
+        raise ValueError(f"operand 0 is {dtypes[0]}, but what is kept is scaled by 1 / (1 - rate); cast it")
+    return (dtypes[0],)
+
+
+Finish = Callable[[Any, Any, Sequence[Any], Sequence[Any], Attrs], None]
+"""``(xp, words, inputs, outputs, attrs)``: writes the output from the words of its cells, shaped (*block, each)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The block of a generator: words of its cells by their numbers, and what is made of them.
+
+    Parameters
+    ----------
+    finish : callable
+    each : callable
+        Attributes of the node -> words of a cell.
+    is_uniform : bool
+        Whether the attributes `low` and `high` say all of what is made of them.
+    """
+
+    finish: Finish
+    each: Callable[[Attrs], int] = lambda attrs: 1
+    is_uniform: bool = False
+
+    def form(self, shard: Shard) -> RandomCells:
+        """The block's work in words."""
+        (box,), extents, attrs = shard.output_boxes, shard.signature.outputs[0].extents, shard.attrs
+        assert extents is not None, "a generator's signature says where its tensor ends"
+
+        def finish(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            self.finish(xp, words, inputs, outputs, attrs)
+
+        key, ends = (attrs["seed"], attrs["stream"]), (attrs["low"], attrs["high"]) if self.is_uniform else None
+        return RandomCells(key, box.start, box.shape, tuple(extents), self.each(attrs), finish, ends)
+
+    def __call__(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard, /) -> None:
+        """Write a shard's cells."""
+        form = self.form(shard)
+        words = region_words(xp, form.start, form.shape, form.extents, form.key, form.each)
+        form.finish(xp, words, inputs, outputs)
+
+
+def _unit(xp: Any, words: Any, dtype: Any) -> Any:
+    """Numbers in [0, 1) of one word each for float32 (24 bits), of two for float64 (53 bits)."""
+    if np.dtype(dtype) == np.float32:
+        return (words[..., 0] >> 8).astype(xp.float32) * xp.float32(2.0**-24)
+    high, low = (words[..., 0] >> 5).astype(xp.float64), (words[..., 1] >> 6).astype(xp.float64)
+    return (high * 2.0**26 + low) * 2.0**-53
+
+
+def _each(dtype: Any) -> int:
+    """Words of a number in [0, 1)."""
+    return int(np.dtype(dtype).itemsize) // 4
+
+
+def _uniform(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Attrs) -> None:
+    (out,) = outputs
+    unit = _unit(xp, words, out.dtype)
+    low, high = (out.dtype.type(attrs[key]) for key in ("low", "high"))
+    if (low, high) == (0, 1):
+        out[...] = unit
+    else:
+        out[...] = low + (high - low) * unit
+        xp.minimum(out, np.nextafter(high, low), out=out)  # which rounding may reach
+
+
+def _normal(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Attrs) -> None:
+    """Box and Muller: √(−2 ln(1 − u)) · cos(2π v) of two uniforms u and v for each cell."""
+    (out,) = outputs
+    n = _each(out.dtype)
+    u, v = _unit(xp, words[..., :n], out.dtype), _unit(xp, words[..., n:], out.dtype)
+    radius = xp.sqrt(-2 * xp.log(1 - u))
+    out[...] = radius * xp.cos(out.dtype.type(2 * pi) * v)
+    loc, scale = (out.dtype.type(attrs[key]) for key in ("loc", "scale"))
+    if scale != 1:
+        out *= scale
+    if loc != 0:
+        out += loc
+
+
+def _bernoulli(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Attrs) -> None:
+    outputs[0][...] = words[..., 0] < xp.uint64(round(attrs["p"] * WORDS))
+
+
+def _integers(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Attrs) -> None:
+    """low + ⌊n·w / 2⁶⁴⌋ of 64 random bits w: no value is off its share 1/n by more than 2⁻⁶⁴."""
+    (out,) = outputs
+    n = xp.uint64(attrs["high"] - attrs["low"])
+    wide = words.astype(xp.uint64)
+    drawn = (wide[..., 0] * n + ((wide[..., 1] * n) >> 32)) >> 32
+    out[...] = drawn.astype(xp.int64) + attrs["low"]
+
+
+def _dropout(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any], attrs: Attrs) -> None:
+    (x,), (out,) = inputs, outputs
+    rate = attrs["rate"]
+    kept = words[..., 0] >= xp.uint64(round(rate * WORDS))
+    xp.multiply(x, out.dtype.type(1 / (1 - rate)), out=out)
+    xp.multiply(out, kept, out=out)
+
+
+_KEY = ("seed", "stream")
+_MADE = ("shape", "dtype", *_KEY)
+
+
+def _generator(name: str, drawn: Drawn, flop: float, *attributes: str) -> Op:
+    return Op(name, _signature, drawn, flop, dtype=_given_dtype, attributes=(*_MADE, *attributes), work=drawn.form)
+
+
+for _op in (
+    _generator("uniform", Drawn(_uniform, lambda attrs: _each(attrs["dtype"]), True), 40.0, "low", "high"),
+    _generator("normal", Drawn(_normal, lambda attrs: 2 * _each(attrs["dtype"])), 120.0, "loc", "scale"),
+    _generator("bernoulli", Drawn(_bernoulli), 40.0, "p"),
+    _generator("integers", Drawn(_integers, lambda attrs: 2), 80.0, "low", "high"),
+    Op(
+        "dropout",
+        _signature,
+        Drawn(_dropout),
+        42.0,
+        dtype=_floating,
+        attributes=("rate", *_KEY),
+        adjoint=adjoints.dropout,
+        work=Drawn(_dropout).form,
+    ),
+):
+    BUILTIN_OPS[_op.name] = _op
+
+
+# -- functions on graphs ---------------------------------------------------------------------------------
+
+
+def uniform(
+    graph: Graph,
+    shape: Sequence[int],
+    low: float = 0.0,
+    high: float = 1.0,
+    *,
+    seed: int,
+    stream: int | None = None,
+    dtype: str = "float32",
+    name: str | None = None,
+) -> Tensor:
+    """Random numbers in [low, high), in steps of (high − low)·2⁻²⁴ for float32 and 2⁻⁵³ for float64.
+
+    Parameters
+    ----------
+    graph : Graph
+    shape : sequence of int
+    low, high : float
+        Finite; low < high.
+    seed : int
+        In [0, 2³²).
+    stream : int, optional
+        In [0, 2³²), by default one that no other generator of the graph with this seed has. Generators of one seed and
+        one stream give the same numbers.
+    dtype : "float32" or "float64"
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import uniform
+    >>> g = Graph()
+    >>> x, y = uniform(g, (4, 6), seed=7), uniform(g, (4, 6), seed=7)
+    >>> [g.nodes[t.name].attrs["stream"] for t in (x, y)]
+    [0, 1]
+
+    References
+    ----------
+    Random123, philox4x32-10, and its u01 conversions.
+    """
+    with np.errstate(over="ignore"):
+        ends = np.array([low, high], dtype if np.dtype(dtype).kind == "f" else "float64")
+        wide = ends[1] - ends[0]
+    if not (np.isfinite(ends).all() and np.isfinite(wide) and wide > 0):
+        raise ValueError(
+            f"uniform: low={low} and high={high} must be finite, low < high, and apart in {dtype}, not by infinity"
+        )
+    return _make("uniform", graph, shape, dtype, "f", seed, stream, name, low=float(low), high=float(high))
+
+
+def normal(
+    graph: Graph,
+    shape: Sequence[int],
+    loc: float = 0.0,
+    scale: float = 1.0,
+    *,
+    seed: int,
+    stream: int | None = None,
+    dtype: str = "float32",
+    name: str | None = None,
+) -> Tensor:
+    """Normally distributed numbers of mean `loc` and standard deviation `scale`; the others as for `uniform`.
+
+    Two devices' logarithms and cosines may differ in the last places: so may these numbers.
+
+    References
+    ----------
+    Box and Muller, "A note on the generation of random normal deviates", 1958.
+    """
+    if not (np.isfinite(loc) and np.isfinite(scale) and scale >= 0):
+        raise ValueError(f"normal: loc={loc} and scale={scale} must be finite, and scale >= 0")
+    return _make("normal", graph, shape, dtype, "f", seed, stream, name, loc=float(loc), scale=float(scale))
+
+
+def bernoulli(
+    graph: Graph, shape: Sequence[int], p: float = 0.5, *, seed: int, stream: int | None = None, name: str | None = None
+) -> Tensor:
+    """Truth values, each true with probability p (to the nearest 2⁻³²); the others as for `uniform`."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"bernoulli: p={p} must be a probability, from 0 to 1")
+    return _make("bernoulli", graph, shape, "bool", "b", seed, stream, name, p=float(p))
+
+
+def integers(
+    graph: Graph,
+    shape: Sequence[int],
+    low: int,
+    high: int,
+    *,
+    seed: int,
+    stream: int | None = None,
+    dtype: str = "int64",
+    name: str | None = None,
+) -> Tensor:
+    """Integers in [low, high), at most 2³² different ones; the others as for `uniform`."""
+    for what, value in (("low", low), ("high", high)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"integers: {what}={value!r} must be an integer")
+    if not 1 <= high - low <= WORDS:
+        raise ValueError(f"integers: [{low}, {high}) holds {high - low} integers; give from 1 to 2**32")
+    if np.dtype(dtype).kind in "iu" and not np.iinfo(dtype).min <= low <= high - 1 <= np.iinfo(dtype).max:
+        raise ValueError(f"integers: [{low}, {high}) does not fit {dtype}; give a wider dtype")
+    return _make("integers", graph, shape, dtype, "iu", seed, stream, name, low=low, high=high)
+
+
+def dropout(x: Tensor, rate: float, *, seed: int, stream: int | None = None, name: str | None = None) -> Tensor:
+    """x with each cell set to zero with probability `rate`, the others divided by 1 − rate.
+
+    Raises
+    ------
+    ValueError
+        If the rate is not in [0, 1), or x is not of a floating dtype.
+    """
+    if not 0 <= rate < 1:
+        raise ValueError(f"dropout: rate={rate} must be in [0, 1)")
+    key = _key("dropout", x.graph, seed, stream)
+    out: Tensor = x.graph.op("dropout", x, name=name, rate=float(rate), **key)
+    return out
+
+
+def _make(
+    op: str,
+    graph: Graph,
+    shape: Sequence[int],
+    dtype: str,
+    kinds: str,
+    seed: int,
+    stream: int | None,
+    name: str | None,
+    **attrs: Any,
+) -> Tensor:
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in extents):
+        raise ValueError(f"{op}: shape {shape!r} must hold integers >= 1")
+    if prod(extents) > MOST_CELLS:
+        raise ValueError(f"{op}: shape {extents} has {prod(extents)} cells, more than 2**60 numbers of one stream")
+    made = np.dtype(dtype)
+    if made.kind not in kinds or (kinds == "f" and made.itemsize not in (4, 8)):
+        wanted = {"f": "float32 or float64", "iu": "an integer dtype", "b": "bool"}[kinds]
+        raise ValueError(f"{op}: dtype {dtype!r} must be {wanted}")
+    out: Tensor = graph.op(op, name=name, shape=extents, dtype=made.name, **_key(op, graph, seed, stream), **attrs)
+    return out
+
+
+def _key(op: str, graph: Graph, seed: int, stream: int | None) -> dict[str, int]:
+    """The seed and the stream, a new one if none is given."""
+    if stream is None:
+        streams = [node.attrs["stream"] for node in graph.nodes.values() if node.attrs.get("seed") == seed]
+        stream = max(streams, default=-1) + 1
+    for what, value in (("seed", seed), ("stream", stream)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < WORDS:
+            raise ValueError(f"{op}: {what}={value!r} must be an integer in [0, 2**32)")
+    return {"seed": seed, "stream": stream}

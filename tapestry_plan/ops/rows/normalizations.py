@@ -1,0 +1,405 @@
+"""Operators that scale rows and channels: softmax and the normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from tapestry_plan.autodiff import adjoints
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.expansions import exp_sum, factor_offset, minus_logsumexp, moments
+from tapestry_plan.ops.operands import (
+    SPATIAL,
+    add_op,
+    axis_of,
+    counted,
+    declare,
+    floating,
+    ints_of,
+    need_vector,
+    per_row,
+    spatial_names,
+)
+
+
+def _batch_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    x = shapes[0]
+    if not 2 <= len(x) <= 5:
+        raise ValueError(
+            f"operand 0 has shape {x}, rank {len(x)}; it needs a batch and a channel axis, then up to 3 more"
+        )
+    for what, shape in zip(("scale", "bias", "mean", "variance"), shapes[1:], strict=True):
+        need_vector(shape, x[1], f"the {what}", "operand 0's channels (axis 1)")
+    axes = tuple(Axis(name, n) for name, n in zip(("n", "c", *SPATIAL.get(len(x) - 2, ())), x, strict=True))
+    whole = Operand(project(axes, [{axis.name: 1} for axis in axes]))
+    channel = Operand(project(axes, [{"c": 1}]))
+    return Signature(axes, (whole, channel, channel, channel, channel), (whole,))
+
+
+def _batch_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    x, scale, bias, mean, variance = inputs
+    (out,) = outputs
+    factor = scale / xp.sqrt(variance + out.dtype.type(shard.attrs.get("epsilon", 1e-5)))
+    offset = bias - mean * factor
+    column = (-1, *(1,) * (x.ndim - 2))
+    for n in range(x.shape[0]):
+        xp.multiply(x[n], factor.reshape(column), out=out[n])
+        xp.add(out[n], offset.reshape(column), out=out[n])
+
+
+def _lrn_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    (x,) = shapes
+    names = spatial_names(x, "operand 0")
+    (size,) = ints_of(attrs.get("size"), 1, "size", 1)
+    axes = tuple(Axis(name, n) for name, n in zip(("n", "c", *names), x, strict=True))
+    spatial: list[LinearForm] = [{name: 1} for name in names]
+    window = [1, size, *(1 for _ in names)]
+    read = Operand(project(axes, [{"n": 1}, {"c": 1, "": -((size - 1) // 2)}, *spatial], window), pad=0.0)
+    return Signature(axes, (read,), (Operand(project(axes, [{"n": 1}, {"c": 1}, *spatial])),))
+
+
+def _lrn_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    (x,), (out,) = inputs, outputs
+    attrs = shard.attrs
+    size, channels = attrs["size"], out.shape[1]
+    centre = (size - 1) // 2
+    squares = shard.workspace[: x[0].size * out.dtype.itemsize].view(out.dtype).reshape(x.shape[1:])
+    for n in range(x.shape[0]):
+        xp.multiply(x[n], x[n], out=squares)
+        out[n] = squares[:channels]
+        for k in range(1, size):
+            xp.add(out[n], squares[k : k + channels], out=out[n])
+        xp.multiply(out[n], out.dtype.type(attrs.get("alpha", 1e-4) / size), out=out[n])
+        xp.add(out[n], out.dtype.type(attrs.get("bias", 1.0)), out=out[n])
+        xp.power(out[n], out.dtype.type(-attrs.get("beta", 0.75)), out=out[n])
+        xp.multiply(out[n], x[n, centre : centre + channels], out=out[n])
+
+
+def _lrn_workspace(shard: Shard, itemsize: int) -> int:
+    box = shard.input_boxes[0]
+    return prod(box.shape[1:]) * itemsize if box is not None else 0
+
+
+def row_signature(shapes: Sequence[Shape], attrs: Attrs, first: int, last: int) -> Signature:
+    """An index point for each row; a row is what the axes first to last of operand 0 span."""
+    x = shapes[0]
+    axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(x) if not first <= k < last)
+    forms: list[LinearForm] = [{} if first <= k < last else {f"i{k}": 1} for k in range(len(x))]
+    whole = Operand(project(axes, forms, [n if first <= k < last else 1 for k, n in enumerate(x)]))
+    vector = Operand(project(axes, [{} for _ in x[first:last]], x[first:last]))
+    return Signature(axes, (whole, *(vector for _ in shapes[1:])), (whole,))
+
+
+def _softmax_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    axis = axis_of(attrs.get("axis", -1), len(shapes[0]), "softmax")
+    return row_signature(shapes, attrs, axis, axis + 1)
+
+
+def _softmax_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    (x,), (out,) = inputs, outputs
+    axis = shard.attrs.get("axis", -1)
+    xp.subtract(x, xp.max(x, axis=axis, keepdims=True), out=out)
+    xp.exp(out, out=out)
+    xp.divide(out, xp.sum(out, axis=axis, keepdims=True), out=out)
+
+
+def _log_softmax_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    (x,), (out,) = inputs, outputs
+    axis = shard.attrs.get("axis", -1)
+    xp.subtract(x, xp.max(x, axis=axis, keepdims=True), out=out)
+    xp.subtract(out, xp.log(xp.sum(xp.exp(out), axis=axis, keepdims=True)), out=out)
+
+
+def _layer_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    x = shapes[0]
+    axis = axis_of(attrs.get("axis", -1), len(x), "layer_normalization")
+    for what, shape in zip(("scale", "bias"), shapes[1:], strict=False):
+        if shape != x[axis:]:
+            raise ValueError(f"the {what} has shape {shape}; {x[axis:]} is needed, the normalised axes of operand 0")
+    return row_signature(shapes, attrs, axis, len(x))
+
+
+def _layer_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    x, scale = inputs[:2]
+    (out,) = outputs
+    over = tuple(range(x.ndim - scale.ndim, x.ndim))
+    xp.subtract(x, xp.mean(x, axis=over, keepdims=True), out=out)
+    variance = xp.mean(out * out, axis=over, keepdims=True)
+    xp.divide(out, xp.sqrt(variance + out.dtype.type(shard.attrs.get("epsilon", 1e-5))), out=out)
+    xp.multiply(out, scale, out=out)
+    if len(inputs) > 2:
+        xp.add(out, inputs[2], out=out)
+
+
+def _rms_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    x, scale = shapes
+    axis = axis_of(attrs.get("axis", -1), len(x), "rms_normalization")
+    if scale != x[axis:]:
+        raise ValueError(f"the scale has shape {scale}; {x[axis:]} is needed, the normalised axes of operand 0")
+    return row_signature(shapes, attrs, axis, len(x))
+
+
+def _rms_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    x, scale = inputs
+    (out,) = outputs
+    over = tuple(range(x.ndim - scale.ndim, x.ndim))
+    xp.multiply(x, x, out=out)
+    mean = xp.mean(out, axis=over, keepdims=True)
+    xp.divide(x, xp.sqrt(mean + out.dtype.type(shard.attrs.get("epsilon", 1e-5))), out=out)
+    xp.multiply(out, scale, out=out)
+
+
+def _group_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """An index point for each batch item and group: it reads and writes all the group's cells."""
+    x = shapes[0]
+    names = spatial_names(x, "operand 0")
+    (groups,) = ints_of(attrs.get("groups"), 1, "groups", 1)
+    if x[1] % groups:
+        raise ValueError(f"groups is {groups}, which does not divide the {x[1]} channels of operand 0 of shape {x}")
+    return _grouped(shapes, "g", groups, names)
+
+
+def _instance_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    return _grouped(shapes, "c", shapes[0][1], spatial_names(shapes[0], "operand 0"))
+
+
+def _grouped(shapes: Sequence[Shape], axis: str, groups: int, names: Sequence[str]) -> Signature:
+    x = shapes[0]
+    for what, shape in zip(("scale", "bias"), shapes[1:], strict=True):
+        need_vector(shape, x[1], f"the {what}", "operand 0's channels (axis 1)")
+    width = x[1] // groups
+    axes = (Axis("n", x[0]), Axis(axis, groups))
+    whole = Operand(project(axes, [{"n": 1}, {axis: width}, *({} for _ in names)], (1, width, *x[2:])))
+    channel = Operand(project(axes, [{axis: width}], (width,)))
+    return Signature(axes, (whole, channel, channel), (whole,))
+
+
+def _group_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    (x, scale, bias), (out,) = inputs, outputs
+    width = shard.signature.outputs[0].projection.shape[1]
+    epsilon = out.dtype.type(shard.attrs.get("epsilon", 1e-5))
+    for n in range(x.shape[0]):
+        for first in range(0, x.shape[1], width):
+            channels = slice(first, first + width)
+            target, column = out[n, channels], (-1, *(1,) * (x.ndim - 2))
+            xp.subtract(x[n, channels], xp.mean(x[n, channels]), out=target)
+            variance = xp.mean(target * target)
+            xp.multiply(target, scale[channels].reshape(column) / xp.sqrt(variance + epsilon), out=target)
+            xp.add(target, bias[channels].reshape(column), out=target)
+
+
+# -- declarations --------------------------------------------------------------------------------------
+
+
+declare(
+    Op(
+        "batch_normalization",
+        counted(_batch_norm_signature, 5, 5),
+        _batch_norm_block,
+        2.0,
+        dtype=floating,
+        attributes=("epsilon",),
+        expansions=(factor_offset,),
+    ),
+    Op(
+        "lrn",
+        counted(_lrn_signature, 1, 1),
+        _lrn_block,
+        lambda signature, attrs: 2.0 * attrs["size"] + 4.0,
+        None,
+        floating,
+        _lrn_workspace,
+        attributes=("size", "alpha", "beta", "bias"),
+        adjoint=adjoints.Through(adjoints.local_response),
+    ),
+    Op(
+        "softmax",
+        counted(_softmax_signature, 1, 1),
+        _softmax_block,
+        per_row(4),
+        dtype=floating,
+        attributes=("axis",),
+        expansions=(exp_sum,),
+        adjoint=adjoints.softmax,
+    ),
+    Op(
+        "log_softmax",
+        counted(_softmax_signature, 1, 1),
+        _log_softmax_block,
+        per_row(4),
+        dtype=floating,
+        attributes=("axis",),
+        adjoint=adjoints.log_softmax,
+        expansions=(minus_logsumexp,),
+    ),
+    Op(
+        "rms_normalization",
+        counted(_rms_norm_signature, 2, 2),
+        _rms_norm_block,
+        per_row(5),
+        dtype=floating,
+        attributes=("axis", "epsilon"),
+        adjoint=adjoints.Through(adjoints.root_mean_square),
+        expansions=(adjoints.root_mean_square,),
+    ),
+    Op(
+        "group_normalization",
+        counted(_group_norm_signature, 3, 3),
+        _group_norm_block,
+        per_row(8),
+        dtype=floating,
+        attributes=("groups", "epsilon"),
+        adjoint=adjoints.Through(adjoints.by_groups),
+        expansions=(adjoints.by_groups,),
+    ),
+    Op(
+        "instance_normalization",
+        counted(_instance_norm_signature, 3, 3),
+        _group_norm_block,
+        per_row(8),
+        dtype=floating,
+        attributes=("epsilon",),
+        adjoint=adjoints.Through(adjoints.by_groups),
+        expansions=(adjoints.by_groups,),
+    ),
+    Op(
+        "layer_normalization",
+        counted(_layer_norm_signature, 2, 3),
+        _layer_norm_block,
+        per_row(8),
+        dtype=floating,
+        attributes=("axis", "epsilon"),
+        expansions=(moments,),
+    ),
+)
+
+
+# -- functions on graph tensors ------------------------------------------------------------------------
+
+
+def batch_normalization(
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    name: str | None = None,
+) -> Tensor:
+    """scale·(x − mean)/√(variance + epsilon) + bias, with given statistics for each channel (axis 1).
+
+    References
+    ----------
+    ONNX BatchNormalization at inference.
+    """
+    return add_op("batch_normalization", x, scale, bias, mean, variance, name=name, epsilon=float(epsilon))
+
+
+def lrn(
+    x: Tensor,
+    size: int,
+    *,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    name: str | None = None,
+) -> Tensor:
+    """x / (bias + alpha/size · Σ x²)^beta, the sum taken over `size` channels around each.
+
+    References
+    ----------
+    ONNX LRN: the window of channel c begins at c − (size − 1) // 2.
+    """
+    return add_op("lrn", x, name=name, size=size, alpha=float(alpha), beta=float(beta), bias=float(bias))
+
+
+def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
+    """exp(x) / Σ exp(x) along an axis, which no plan splits."""
+    return add_op("softmax", x, name=name, axis=axis)
+
+
+def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
+    """x − log Σ exp(x) along an axis, which no plan splits."""
+    return add_op("log_softmax", x, name=name, axis=axis)
+
+
+def layer_normalization(
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    name: str | None = None,
+) -> Tensor:
+    """x centred and scaled to variance 1 over the axes from `axis` on, which no plan splits, times scale, plus bias.
+
+    References
+    ----------
+    ONNX LayerNormalization.
+    """
+    first = axis_of(axis, x.ndim, "layer_normalization")
+    return add_op(
+        "layer_normalization",
+        x,
+        scale,
+        bias,
+        name=name,
+        axis=first - x.ndim,
+        epsilon=float(epsilon),
+    )
+
+
+def rms_normalization(
+    x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, name: str | None = None
+) -> Tensor:
+    """x divided by its root mean square over the axes from `axis` on, which no plan splits, times scale.
+
+    Parameters
+    ----------
+    x : Tensor of a floating dtype
+    scale : Tensor of shape ``x.shape[axis:]``
+
+    References
+    ----------
+    ONNX RMSNormalization; Zhang and Sennrich, "Root mean square layer normalization", 2019.
+    """
+    first = axis_of(axis, x.ndim, "rms_normalization")
+    return add_op("rms_normalization", x, scale, name=name, axis=first - x.ndim, epsilon=float(epsilon))
+
+
+def group_normalization(
+    x: Tensor, scale: Tensor, bias: Tensor, groups: int, *, epsilon: float = 1e-5, name: str | None = None
+) -> Tensor:
+    """x centred and scaled to variance 1 over each group of channels, then scaled and shifted channel by channel.
+
+    Plans split the batch axis n and the groups g; what is normalised together, a group's channels and the spatial
+    axes, is read whole.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, channels, …)
+        One to three spatial axes.
+    scale, bias : Tensor of shape (channels,)
+    groups : int
+        A divisor of the channels.
+
+    References
+    ----------
+    ONNX GroupNormalization, opset 21; Wu and He, "Group normalization", 2018.
+    """
+    return add_op("group_normalization", x, scale, bias, name=name, groups=groups, epsilon=float(epsilon))
+
+
+def instance_normalization(
+    x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, name: str | None = None
+) -> Tensor:
+    """As `group_normalization`, each channel a group of its own: plans split the axes n and c.
+
+    References
+    ----------
+    ONNX InstanceNormalization.
+    """
+    return add_op("instance_normalization", x, scale, bias, name=name, epsilon=float(epsilon))

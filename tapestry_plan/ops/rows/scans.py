@@ -1,0 +1,144 @@
+"""Scans and sorts along an axis, which is read whole: running sums, and the largest cells with their places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2
+from typing import Any
+
+from tapestry_plan.autodiff import adjoints
+from tapestry_plan.ir import Attrs, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.operands import add_op, axis_of, counted, declare, numeric, per_row
+from tapestry_plan.ops.rows.normalizations import row_signature
+
+
+def _cumsum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    axis = axis_of(attrs.get("axis", -1), len(shapes[0]), "cumsum")
+    return row_signature(shapes, attrs, axis, axis + 1)
+
+
+def _cumsum_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    (x,), (out,) = inputs, outputs
+    axis = shard.attrs.get("axis", -1) % x.ndim
+    x, target = xp.moveaxis(x, axis, 0), xp.moveaxis(out, axis, 0)
+    if shard.attrs.get("reverse"):
+        x, target = x[::-1], target[::-1]
+    if shard.attrs.get("exclusive"):
+        target[0] = 0
+        x, target = x[:-1], target[1:]
+    if len(x):
+        target[...] = xp.cumsum(x, axis=0, dtype=out.dtype)
+
+
+def _top_k_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    (x,) = shapes
+    axis, k = axis_of(attrs.get("axis", -1), len(x), "top_k"), attrs.get("k")
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= x[axis]:
+        raise ValueError(f"k is {k!r}; axis {axis} of shape {x} has {x[axis]} cells: give an integer from 1 to that")
+    whole = row_signature(shapes, attrs, axis, axis + 1)
+    read = whole.inputs[0].projection
+    forms = [{} if n == axis else {f"i{n}": 1} for n in range(len(x))]
+    written = Operand(project(whole.axes, forms, [k if n == axis else 1 for n in range(len(read.shape))]))
+    return Signature(whole.axes, whole.inputs, (written, written))
+
+
+def _top_k_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+    return (*numeric(dtypes, attrs), "int64")
+
+
+def _top_k_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    x, (values, places) = inputs[0], outputs
+    axis = shard.attrs.get("axis", -1) % x.ndim
+    k, n = shard.attrs["k"], x.shape[axis]
+    rows = xp.moveaxis(x, axis, -1)
+    if shard.attrs.get("largest", True):
+        # Stable from the end: equal cells come out in their own order once it is turned round.
+        order = n - 1 - xp.argsort(rows[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    else:
+        order = xp.argsort(rows, axis=-1, kind="stable")
+    first = order[..., :k]
+    xp.moveaxis(values, axis, -1)[...] = xp.take_along_axis(rows, first, axis=-1)
+    xp.moveaxis(places, axis, -1)[...] = first
+
+
+def _sort_flop(signature: Signature, attrs: Attrs) -> float:
+    """n log n comparisons of a row."""
+    n = max(signature.inputs[0].projection.shape, default=1)
+    return n * max(1.0, log2(n))
+
+
+# -- declarations --------------------------------------------------------------------------------------
+
+declare(
+    Op(
+        "cumsum",
+        counted(_cumsum_signature, 1, 1),
+        _cumsum_block,
+        per_row(1),
+        dtype=numeric,
+        attributes=("axis", "exclusive", "reverse"),
+        adjoint=adjoints.cumsum,
+    ),
+    Op(
+        "top_k",
+        counted(_top_k_signature, 1, 1),
+        _top_k_block,
+        _sort_flop,
+        dtype=_top_k_dtype,
+        attributes=("k", "axis", "largest"),
+        adjoint=adjoints.top_k,
+    ),
+)
+
+# -- functions on graph tensors ------------------------------------------------------------------------
+
+
+def cumsum(
+    x: Tensor, axis: int = -1, *, exclusive: bool = False, reverse: bool = False, name: str | None = None
+) -> Tensor:
+    """Running sums along an axis, which no plan splits.
+
+    Parameters
+    ----------
+    x : Tensor of a dtype of numbers
+    axis : int
+    exclusive : bool
+        Leave out the cell itself: the first sum is 0.
+    reverse : bool
+        Sum from the end.
+
+    References
+    ----------
+    ONNX CumSum.
+    """
+    return add_op("cumsum", x, name=name, axis=axis, exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+def top_k(x: Tensor, k: int, axis: int = -1, *, largest: bool = True, name: str | None = None) -> tuple[Tensor, Tensor]:
+    """The k largest cells along an axis, which no plan splits, in order, and their places.
+
+    Parameters
+    ----------
+    x : Tensor of a dtype of numbers
+        Without NaN.
+    k : int
+        From 1 to the axis's extent.
+    largest : bool
+        Or else the smallest, smallest first.
+
+    Returns
+    -------
+    tuple of Tensor
+        Values, of x's dtype, and places, int64. Of equal cells the first comes first.
+
+    Raises
+    ------
+    ValueError
+        For a k that is no integer or does not fit the axis.
+
+    References
+    ----------
+    ONNX TopK, sorted.
+    """
+    values, places = x.graph.op("top_k", x, name=name, k=k, axis=axis, largest=bool(largest))
+    return values, places

@@ -1,0 +1,271 @@
+"""Convolutions over one to three spatial axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+
+from tapestry_plan.autodiff import adjoints
+from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.expansions import by_group, interleaved, phases, strided_view
+from tapestry_plan.ops.operands import (
+    SPATIAL,
+    add_op,
+    counted,
+    declare,
+    length,
+    need_rank,
+    need_vector,
+    same_dtype,
+    spatial_names,
+    spatial_of,
+    stored_attr,
+)
+from tapestry_plan.ops.windows.windows import WINDOW_ATTRIBUTES, Window, offsets_of
+
+TILE_NBYTES = 1 << 21
+"""Bytes of one tile of unfolded windows: with its result it should stay in a core's own cache."""
+
+
+def _conv_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    x, w = shapes[:2]
+    names = spatial_names(x, "operand 0")
+    need_rank(w, len(x), "the weight", "output channels, channels of a group, kernel")
+    groups = _conv_groups(x, w, attrs.get("groups", 1))
+    window = Window.of(w[2:], attrs)
+    kernel = tuple(f"k{name}" for name in names)
+    axes = (
+        Axis("n", x[0]),
+        Axis("c", w[0]),
+        *map(Axis, names, window.out_shape(x[2:])),
+        Axis("ci", w[1], "reduction"),
+        *(Axis(name, size, "reduction") for name, size in zip(kernel, w[2:], strict=True)),
+    )
+    channel, splits = group_channel(w, groups)
+    inputs = [
+        Operand(project(axes, [{"n": 1}, channel, *window.forms(names)], splits=splits), pad=0.0),
+        Operand(project(axes, [{"c": 1}, {"ci": 1}, *({name: 1} for name in kernel)])),
+    ]
+    if len(shapes) > 2:
+        need_vector(shapes[2], w[0], "the bias", "the output's channels")
+        inputs.append(Operand(project(axes, [{"c": 1}]), at_start_of=("ci", *kernel)))
+    out: list[LinearForm] = [{"n": 1}, {"c": 1}, *({name: 1} for name in names)]
+    return Signature(axes, tuple(inputs), (Operand(project(axes, out)),))
+
+
+def _conv_groups(x: Shape, w: Shape, groups: Any) -> int:
+    counts = isinstance(groups, int) and not isinstance(groups, bool) and groups >= 1
+    if not counts or w[0] % groups or x[1] != w[1] * groups:
+        raise ValueError(
+            f"groups is {groups!r}: operand 0 of shape {x} has {x[1]} channels and the weight of shape {w} takes "
+            f"{w[1]} for each group and makes {w[0]}; channels must be groups·{w[1]}, and groups divide {w[0]}"
+        )
+    return int(groups)
+
+
+def group_channel(weight: Shape, groups: int) -> tuple[LinearForm, dict[str, int]]:
+    """The channel that output channel c reads at ci: (c // channels of a group)·weight[1] + ci."""
+    if groups == 1:
+        return {"ci": 1}, {}
+    width = weight[0] // groups
+    if width == 1:
+        return {"c": weight[1], "ci": 1}, {}
+    return {"c//": weight[1], "ci": 1}, {"c": width}
+
+
+def _conv_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    x, w = inputs[:2]
+    bias = inputs[2] if len(inputs) > 2 else None
+    (out,) = outputs
+    window = Window.of(w.shape[2:], shard.attrs)
+    names = SPATIAL[w.ndim - 2]
+    unfolded = not _is_direct(shard, window)
+    for n in range(x.shape[0]):
+        for channels, read in groups_of(shard, w.shape[1]):
+            matrix = w[channels].reshape(channels.stop - channels.start, -1)
+            add = None if bias is None else bias[channels]
+            if unfolded:
+                _conv_unfolded(xp, x[n, read], matrix, add, out[n, channels], shard, window, names)
+            else:
+                _conv_direct(xp, x[n, read], matrix, add, out[n, channels])
+
+
+def _is_direct(shard: Shard, window: Window) -> bool:
+    """Whether the block of a shard is the output's block itself: one kernel cell, no stride."""
+    names = SPATIAL[len(window.kernel)]
+    return all(s == 1 for s in window.strides) and all(length(shard, f"k{name}") == 1 for name in names)
+
+
+def groups_of(shard: Shard, depth: int) -> Iterator[tuple[slice, slice]]:
+    """For each group of a shard: its output channels, and its channels in the block that is read."""
+    begin, end = shard.range("c")
+    groups = shard.attrs.get("groups", 1)
+    width = shard.signature.axes[shard.signature.axis("c")].size // groups
+    whole = shard.signature.axes[shard.signature.axis("ci")].size
+    first = begin // width
+    for group in range(first, (end - 1) // width + 1):
+        low, high = max(begin, group * width), min(end, (group + 1) * width)
+        at = (group - first) * whole
+        yield slice(low - begin, high - begin), slice(at, at + depth)
+
+
+def _conv_direct(xp: Any, x: Any, matrix: Any, bias: Any, out: Any) -> None:
+    """One kernel cell, no stride: a product of matrices on the tensor itself."""
+    if x.flags.c_contiguous:
+        flat = out.reshape(out.shape[0], -1)
+        xp.matmul(matrix, x.reshape(x.shape[0], -1), out=flat)
+    else:  # a block inside a larger buffer: row by row, still without a copy
+        xp.matmul(matrix, xp.moveaxis(x, 0, -2), out=xp.moveaxis(out, 0, -2))
+    if bias is not None:
+        out += bias.reshape(-1, *(1,) * (out.ndim - 1))
+
+
+def _conv_unfolded(
+    xp: Any,
+    x: Any,
+    matrix: Any,
+    bias: Any,
+    out: Any,
+    shard: Shard,
+    window: Window,
+    names: Sequence[str],
+) -> None:
+    """Windows unfolded into columns, a tile of rows at a time, each multiplied while it is in cache."""
+    depth, kernel = x.shape[0], prod(length(shard, f"k{name}") for name in names)
+    row = prod(out.shape[2:])
+    height = _tile_rows(shard, out.dtype.itemsize)
+    offsets = list(offsets_of(shard, window, names))
+    stride = window.strides[0]
+    flat = out.reshape(out.shape[0], -1)
+    scratch = shard.workspace[: depth * kernel * height * row * out.dtype.itemsize].view(out.dtype)
+    for top in range(0, out.shape[1], height):
+        rows = min(height, out.shape[1] - top)
+        columns = scratch[: depth * kernel * rows * row].reshape(depth, kernel, rows, *out.shape[2:])
+        for k, (_, cells) in enumerate(offsets):
+            first = cells[0].start + top * stride
+            columns[:, k] = x[(slice(None), slice(first, first + (rows - 1) * stride + 1, stride), *cells[1:])]
+        target = flat[:, top * row : (top + rows) * row]
+        xp.matmul(matrix, columns.reshape(depth * kernel, -1), out=target)
+        if bias is not None:
+            target += bias[:, None]
+
+
+def _tile_rows(shard: Shard, itemsize: int) -> int:
+    """Rows of one tile: as many as fit into TILE_NBYTES, at least one."""
+    names = spatial_of(shard)
+    depth = prod(length(shard, name) for name in ("ci", *(f"k{name}" for name in names)))
+    row = depth * prod(length(shard, name) for name in names[1:]) * itemsize
+    return max(1, min(length(shard, names[0]), TILE_NBYTES // row))
+
+
+def _conv_workspace(shard: Shard, itemsize: int) -> int:
+    names = spatial_of(shard)
+    # The kernel's extents are those of its index axes: the weight's shape is not at hand here.
+    kernel = [shard.signature.axes[shard.signature.axis(f"k{name}")].size for name in names]
+    if _is_direct(shard, Window.of(kernel, shard.attrs)):
+        return 0
+    depth = prod(length(shard, name) for name in ("ci", *(f"k{name}" for name in names)))
+    return _tile_rows(shard, itemsize) * depth * prod(length(shard, name) for name in names[1:]) * itemsize
+
+
+def _correlation(shard: Shard) -> Correlation:
+    names = spatial_of(shard)
+    kernel = [shard.signature.axes[shard.signature.axis(f"k{name}")].size for name in names]
+    window = Window.of(kernel, shard.attrs)
+    groups = tuple(((made.start, made.stop), read.start) for made, read in groups_of(shard, length(shard, "ci")))
+    # A shard does not say of which type its cells are: the tiles are those of the usual one, float32.
+    tiles = -(-length(shard, names[0]) // _tile_rows(shard, 4))
+    return Correlation(
+        0,
+        1,
+        2 if len(shard.input_boxes) > 2 else None,
+        window.strides,
+        window.dilations,
+        groups,
+        0 if _is_direct(shard, window) else tiles,
+    )
+
+
+# -- declarations --------------------------------------------------------------------------------------
+
+
+declare(
+    Op(
+        "conv",
+        counted(_conv_signature, 2, 3),
+        _conv_block,
+        2.0,
+        "sum",
+        same_dtype,
+        _conv_workspace,
+        attributes=(*WINDOW_ATTRIBUTES, "groups"),
+        expansions=(
+            by_group,
+            interleaved,
+            phases,
+            strided_view,
+            adjoints.windows_einsum,
+        ),
+        adjoint=adjoints.Through(adjoints.windows_einsum),
+        work=_correlation,
+    ),
+)
+
+
+# -- functions on graph tensors ------------------------------------------------------------------------
+
+
+def conv(
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    strides: int | Sequence[int] = 1,
+    pads: int | Sequence[int] = 0,
+    dilations: int | Sequence[int] = 1,
+    groups: int = 1,
+    name: str | None = None,
+) -> Tensor:
+    """A convolution (a correlation, as in all networks) over one to three spatial axes.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, channels, …)
+    w : Tensor of shape (output channels, channels / groups, …)
+    b : Tensor of shape (output channels,), optional
+    strides, dilations : int or one for each spatial axis
+    pads : int, or one for each spatial axis, or all begins and then all ends
+        Cells of zeros around x.
+    groups : int
+        Output channel c reads the channels of group c // (output channels / groups) only.
+
+    Raises
+    ------
+    ValueError
+        When the shapes, channels or groups do not fit, or the window is larger than the padded tensor.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import conv
+    >>> g = Graph()
+    >>> x, w = g.input("x", (1, 3, 8, 8)), g.input("w", (16, 3, 3, 3))
+    >>> conv(x, w, strides=2, pads=1).shape
+    (1, 16, 4, 4)
+
+    References
+    ----------
+    ONNX Conv; Tapestry, "Sharding convolution".
+    """
+    return add_op(
+        "conv",
+        x,
+        w,
+        b,
+        name=name,
+        strides=stored_attr(strides),
+        pads=stored_attr(pads),
+        dilations=stored_attr(dilations),
+        groups=groups,
+    )

@@ -1,0 +1,240 @@
+"""Transposed convolutions: the adjoint of a convolution, each cell of its output written once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+from tapestry_plan.autodiff import adjoints
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.operands import (
+    add_op,
+    counted,
+    declare,
+    ints_of,
+    need_rank,
+    need_vector,
+    numeric,
+    spatial_names,
+    spatial_of,
+    stored_attr,
+)
+from tapestry_plan.ops.windows.windows import WINDOW_ATTRIBUTES, Window
+
+
+def _conv_transpose_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    x, w = shapes[:2]
+    names = spatial_names(x, "operand 0")
+    need_rank(w, len(x), "the weight", "channels, output channels of a group, kernel")
+    groups = _groups(x, w, attrs.get("groups", 1))
+    window = Window.of(w[2:], attrs)
+    width, depth = w[1], w[0] // groups
+    axes = (
+        Axis("n", x[0]),
+        Axis("c", groups * width),
+        *map(Axis, names, _out_extents(x[2:], window, attrs)),
+        Axis("ci", depth, "reduction"),
+    )
+    strides = zip(names, window.strides, strict=True)
+    splits = {"c": width, **{name: stride for name, stride in strides if stride > 1}}
+    spans = [_span(window, axis) for axis in range(len(names))]
+    read: list[LinearForm] = [
+        {f"{name}//" if stride > 1 else name: 1, "": low}
+        for name, stride, (low, _) in zip(names, window.strides, spans, strict=True)
+    ]
+    channel: LinearForm = {"c//": depth, "ci": 1}
+    box = [1, 1, *(high - low + 1 for low, high in spans)]
+    inputs = [
+        Operand(project(axes, [{"n": 1}, channel, *read], box, splits), pad=0.0),
+        Operand(project(axes, [channel, {"c%": 1}, *({} for _ in names)], (1, 1, *w[2:]), splits)),
+    ]
+    if len(shapes) > 2:
+        need_vector(shapes[2], groups * width, "the bias", "the output's channels")
+        inputs.append(Operand(project(axes, [{"c": 1}]), at_start_of=("ci",)))
+    out: list[LinearForm] = [{"n": 1}, {"c": 1}, *({name: 1} for name in names)]
+    return Signature(axes, tuple(inputs), (Operand(project(axes, out)),))
+
+
+def _groups(x: Shape, w: Shape, groups: Any) -> int:
+    counts = isinstance(groups, int) and not isinstance(groups, bool) and groups >= 1
+    if not counts or x[1] != w[0] or w[0] % groups:
+        raise ValueError(
+            f"groups is {groups!r}: operand 0 of shape {x} has {x[1]} channels, the weight of shape {w} takes {w[0]}; "
+            "they must be equal, and groups divide them"
+        )
+    return int(groups)
+
+
+def _out_extents(extents: Shape, window: Window, attrs: Attrs) -> Shape:
+    more = ints_of(attrs.get("output_padding", 0), len(extents), "output_padding", 0)
+    out = []
+    for axis, n in enumerate(extents):
+        stride, dilation = window.strides[axis], window.dilations[axis]
+        if more[axis] >= max(stride, dilation):
+            raise ValueError(
+                f"output_padding is {more[axis]} on spatial axis {axis}; it must be below the stride {stride} "
+                f"or the dilation {dilation}"
+            )
+        made = (n - 1) * stride + window.reach[axis] + more[axis] - window.begins[axis] - window.ends[axis]
+        if made < 1:
+            raise ValueError(
+                f"pads of {window.begins[axis]} and {window.ends[axis]} leave {made} cells on spatial axis {axis} of "
+                f"extents {extents}; pad by less"
+            )
+        out.append(made)
+    return tuple(out)
+
+
+def _span(window: Window, axis: int) -> tuple[int, int]:
+    """First and last cell read by outputs stride·q … stride·q + stride − 1, relative to q.
+
+    Output o is reached from cell i by kernel cell k where o = stride·i + dilation·k − begin.
+    """
+    stride, begin = window.strides[axis], window.begins[axis]
+    return -((window.reach[axis] - 1 - begin) // stride), (stride - 1 + begin) // stride
+
+
+def _conv_transpose_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+    x, w = inputs[:2]
+    (out,) = outputs
+    names = spatial_of(shard)
+    window = Window.of(w.shape[2:], shard.attrs)
+    box = shard.input_boxes[0]
+    assert box is not None, "a shard reads of operand 0 always"
+    out[...] = 0
+    for kernel in product(*map(range, window.kernel)):
+        cells = [_taps(shard, window, axis, name, kernel[axis]) for axis, name in enumerate(names)]
+        if any(count == 0 for _, _, count in cells):
+            continue
+        written = tuple(slice(o, o + (n - 1) * s + 1, s) for (o, _, n), s in zip(cells, window.strides, strict=True))
+        read = tuple(slice(i - low, i - low + n) for (_, i, n), low in zip(cells, box.start[2:], strict=True))
+        for channels, groups, taken in _group_parts(shard, w.shape[1]):
+            matrix = w[(groups, taken, *kernel)]
+            source = x[(slice(None), groups, *read)]
+            # (channels of the group, outputs) and (n, channels of the group, …): the channels are summed
+            made = xp.moveaxis(xp.tensordot(matrix, source, axes=([0], [1])), 0, 1)
+            out[(slice(None), channels, *written)] += made
+    if len(inputs) > 2 and inputs[2] is not None:
+        out += inputs[2].reshape(-1, *(1,) * len(names))
+
+
+def _taps(shard: Shard, window: Window, axis: int, name: str, k: int) -> tuple[int, int, int]:
+    """For kernel cell k on an axis: the shard's first output, the input cell that it reads, and how many follow."""
+    begin, end = shard.range(name)
+    stride = window.strides[axis]
+    shift = window.dilations[axis] * k - window.begins[axis]  # o = stride·i + shift
+    first = -((shift - begin) // stride)
+    last = (end - 1 - shift) // stride
+    return stride * first + shift - begin, first, max(0, last - first + 1)
+
+
+def _group_parts(shard: Shard, block_width: int) -> list[tuple[slice, slice, slice]]:
+    """For each group of a shard: its output channels, the channels that it reads, its part of the weight's axis 1."""
+    begin, end = shard.range("c")
+    groups = shard.attrs.get("groups", 1)
+    width = shard.signature.axes[shard.signature.axis("c")].size // groups
+    low, high = shard.range("ci")
+    depth = shard.signature.axes[shard.signature.axis("ci")].size
+    first = begin // width
+    # The weight's block holds all of a group's channels where the shard has more than one group.
+    offset = 0 if block_width == width else begin % width
+    parts = []
+    for group in range(first, (end - 1) // width + 1):
+        a, b = max(begin, group * width), min(end, (group + 1) * width)
+        taken = slice(a - group * width - offset, b - group * width - offset)
+        at = (group - first) * depth
+        parts.append((slice(a - begin, b - begin), slice(at, at + high - low), taken))
+    return parts
+
+
+def _conv_transpose_flop(signature: Signature, attrs: Attrs) -> float:
+    """Two for each kernel cell that reaches an output: one in `stride` along each axis."""
+    kernel = signature.inputs[1].projection.shape[2:]
+    strides = ints_of(attrs.get("strides", 1), len(kernel), "strides", 1)
+    flop = 2.0
+    for k, stride in zip(kernel, strides, strict=True):
+        flop *= max(1.0, k / stride)
+    return flop
+
+
+# -- declarations --------------------------------------------------------------------------------------
+
+declare(
+    Op(
+        "conv_transpose",
+        counted(_conv_transpose_signature, 2, 3),
+        _conv_transpose_block,
+        _conv_transpose_flop,
+        "sum",
+        numeric,
+        attributes=(*WINDOW_ATTRIBUTES, "groups", "output_padding"),
+        adjoint=adjoints.conv_transpose,
+    ),
+)
+
+# -- functions on graph tensors ------------------------------------------------------------------------
+
+
+def conv_transpose(
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    strides: int | Sequence[int] = 1,
+    pads: int | Sequence[int] = 0,
+    dilations: int | Sequence[int] = 1,
+    groups: int = 1,
+    output_padding: int | Sequence[int] = 0,
+    name: str | None = None,
+) -> Tensor:
+    """The adjoint of a convolution: each cell of x is spread over a window of the output.
+
+    Every index axis may be cut: n, c, the spatial axes of the output, and the reduction ci over the channels of a
+    group. The kernel's cells are no index axes. A part of a spatial axis reads all cells that reach the runs of
+    `stride` outputs that it has a share in. Without dilation, these are just the cells that it needs where it begins
+    and ends with a run and the padding before the axis is a multiple of the stride, else up to one more on either side.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, channels, …)
+        One to three spatial axes.
+    w : Tensor of shape (channels, output channels / groups, …)
+    b : Tensor of shape (output channels,), optional
+    strides, dilations : int or one for each spatial axis
+    pads : int, or one for each spatial axis, or all begins and then all ends
+        Cells cut off from the output.
+    groups : int
+        Output channel c reads the channels of group c // (output channels / groups) only.
+    output_padding : int or one for each spatial axis
+        Cells added at the output's end; below the stride or the dilation.
+
+    Raises
+    ------
+    ValueError
+        When the shapes, channels or groups do not fit, or nothing is left of the output.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> g = Graph()
+    >>> x, w = g.input("x", (1, 8, 4, 4)), g.input("w", (8, 3, 3, 3))
+    >>> conv_transpose(x, w, strides=2, pads=1, output_padding=1).shape
+    (1, 3, 8, 8)
+
+    References
+    ----------
+    ONNX ConvTranspose.
+    """
+    return add_op(
+        "conv_transpose",
+        x,
+        w,
+        b,
+        name=name,
+        strides=stored_attr(strides),
+        pads=stored_attr(pads),
+        dilations=stored_attr(dilations),
+        groups=groups,
+        output_padding=stored_attr(output_padding),
+    )

@@ -1,0 +1,48 @@
+"""Wing rewrite."""
+
+from tapestry_plan.rewrite.derivation import RULES, Applied, Derivation, Rule, find, rewrite, rule
+from tapestry_plan.rewrite.derived import Derived, merge_of, part_of, state_of
+from tapestry_plan.rewrite.draft import Draft, NotApplicable
+from tapestry_plan.rewrite.fusion import fused_of
+from tapestry_plan.rewrite.motion import Message, Motion, Reads, motion, reads, replay, selected_view
+from tapestry_plan.rewrite.online_softmax import key_blocks
+from tapestry_plan.rewrite.rules import compose, expand, fold, forward, fuse, move, shard, simplify
+from tapestry_plan.rewrite.selections import Change, Rewrite, move_selection, simplify_selection, simplify_selections
+
+__all__ = [
+    "RULES",
+    "Applied",
+    "Change",
+    "Derivation",
+    "Derived",
+    "Draft",
+    "Message",
+    "Motion",
+    "NotApplicable",
+    "Reads",
+    "Rewrite",
+    "Rule",
+    "compose",
+    "expand",
+    "find",
+    "fold",
+    "forward",
+    "fuse",
+    "fused_of",
+    "key_blocks",
+    "merge_of",
+    "motion",
+    "move",
+    "move_selection",
+    "part_of",
+    "reads",
+    "replay",
+    "rewrite",
+    "rule",
+    "selected_view",
+    "shard",
+    "simplify",
+    "simplify_selection",
+    "simplify_selections",
+    "state_of",
+]

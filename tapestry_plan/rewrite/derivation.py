@@ -1,0 +1,254 @@
+"""Rewrites of graphs: rules that apply anywhere, a working copy that they edit, derivations that can be replayed.
+
+A rule looks at a place of a graph and either edits the graph there, so that it computes what it did before, or
+refuses with the reason. It edits a `Draft`: a graph that knows who reads each tensor, so that an edit costs what it
+changes and not what the graph is long. `rewrite` makes a draft of its own for one rule; `Derivation.replay` makes one
+for all of its steps. The graph given is never changed.
+
+What no rule touches keeps its name. A tensor that a rule makes in another way keeps its name too, and so do outputs
+and their labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tapestry_plan.ir import Graph, finite, from_finite
+from tapestry_plan.rewrite.draft import Draft, NotApplicable
+from tapestry_plan.rewrite.selections import Rewrite
+
+DERIVATION_FORMAT = "tapestry-derivation/1"
+
+
+# -- rules -----------------------------------------------------------------------------------------------
+
+
+def _nodes(graph: Graph) -> Iterable[str]:
+    return graph.nodes
+
+
+def _selections(graph: Graph) -> Iterable[str]:
+    return graph.selections
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rewrite that applies at places of graphs.
+
+    Parameters
+    ----------
+    name : str
+    requires : str
+        What must hold at a place.
+    keeps : str
+        What is the same afterwards, and in which sense.
+    edit : callable
+        ``(draft, at, **arguments)``: edits the draft at a place, or raises NotApplicable, or ValueError.
+    places : callable
+        The places of a graph that the rule looks at: its nodes by default.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, linear, shard
+    >>> g = Graph()
+    >>> x, w = g.input("x", (100, 4)), g.input("w", (4, 6))
+    >>> y = g.output(linear(x, w, name="y"))
+    >>> print(shard.apply(g, "y", axis="batch", parts=2).draw())
+    graph graph
+      input    x: float32[100, 4]
+      input    w: float32[4, 6]
+      view     y.0.slice: [50, 4] = slice(x)
+      op       y.0: [50, 6] = part(linear)(y.0.slice, w)
+      view     y.1.slice: [50, 4] = slice(x)
+      op       y.1: [50, 6] = part(linear)(y.1.slice, w)
+      view     y: [100, 6] = concat(y.0, y.1)
+      output   y = y
+
+    References
+    ----------
+    Tapestry, "Sharding": rewrites; onnx-ir, passes: what a pass requires and ensures.
+    """
+
+    name: str
+    requires: str
+    keeps: str
+    edit: Callable[..., None]
+    places: Callable[[Graph], Iterable[str]] = _nodes
+
+    def apply(self, graph: Graph, at: str, **arguments: Any) -> Graph:
+        """A new graph in which the rule is applied at a place; the graph given stays as it is.
+
+        Raises
+        ------
+        NotApplicable
+            With the reason, when its conditions fail there.
+        """
+        return rewrite(graph, self, at, **arguments).graph
+
+    def on(self, draft: Draft, at: str, **arguments: Any) -> None:
+        """Apply the rule to a draft, wholly or not at all."""
+        try:
+            with draft.edit():
+                self.edit(draft, at, **arguments)
+        except ValueError as error:
+            raise NotApplicable(f"{self.name} at {at!r}: {error}") from None
+
+
+RULES: dict[str, Rule] = {}
+"""The rules by name; the module `tapestry_plan.rewrite.rules` fills it."""
+
+
+def rule(requires: str, keeps: str, selections: bool = False) -> Callable[[Callable[..., None]], Rule]:
+    """Make a rule of the function that edits a draft, under the function's name, and add it to `RULES`."""
+
+    def made(edit: Callable[..., None]) -> Rule:
+        found = Rule(edit.__name__, requires, keeps, edit, _selections if selections else _nodes)
+        RULES[found.name] = found
+        return found
+
+    return made
+
+
+def rewrite(graph: Graph, rule: Rule, at: str, **arguments: Any) -> Rewrite:
+    """Apply a rule at a place of a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        Not changed.
+    rule : Rule
+    at : str
+        The place: a node, or for rules about selections a selection.
+    **arguments
+        The rule's own.
+
+    Raises
+    ------
+    NotApplicable
+        With the reason, when the rule's conditions fail there.
+    """
+    draft = Draft(graph)
+    rule.on(draft, at, **arguments)
+    return Rewrite(rule.name, draft.done() if draft.is_changed else graph, draft.changes(at))
+
+
+def find(graph: Graph, rule: Rule, **arguments: Any) -> list[str]:
+    """The places of a graph at which a rule applies with the given arguments.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, linear, relu, shard
+    >>> g = Graph()
+    >>> _ = g.output(relu(linear(g.input("x", (4, 3)), g.input("w", (3, 5)), name="fc"), name="act"))
+    >>> find(g, shard, axis="in", parts=2), find(g, shard, axis="i0", parts=2)
+    (['fc'], ['act'])
+    """
+    draft, found = Draft(graph), []
+    for at in list(rule.places(graph)):
+        try:
+            rule.on(draft, at, **arguments)
+        except NotApplicable:
+            continue
+        draft.undo()
+        found.append(at)
+    return found
+
+
+# -- derivations -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """One step of a derivation: a rule, by name, at a place, with arguments."""
+
+    rule: str
+    at: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """A sequence of rewrites that can be written down and applied again.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, linear, relu, forward, shard
+    >>> g = Graph()
+    >>> _ = g.output(relu(linear(g.input("x", (4, 3)), g.input("w", (3, 5)), name="fc"), name="act"))
+    >>> steps = Derivation().then(shard, "fc", axis="batch", parts=2).then(forward, "act")
+    >>> [node.op for node in steps.replay(g).order()]
+    ['part(linear)', 'part(linear)', 'part(relu)', 'part(relu)']
+    >>> Derivation.from_json(steps.to_json()) == steps
+    True
+    """
+
+    steps: tuple[Applied, ...] = ()
+
+    def then(self, rule: Rule | str, at: str, **arguments: Any) -> Derivation:
+        """The derivation with one more step."""
+        name = rule if isinstance(rule, str) else rule.name
+        plain = {key: from_finite(finite(value)) for key, value in sorted(arguments.items())}
+        return Derivation((*self.steps, Applied(name, at, plain)))
+
+    def replay(self, graph: Graph, rules: Mapping[str, Rule] | None = None) -> Graph:
+        """Apply all steps to a graph, on one working copy.
+
+        Parameters
+        ----------
+        graph : Graph
+            Not changed.
+        rules : mapping, optional
+            Rules beyond those that come along, by name.
+
+        Raises
+        ------
+        NotApplicable
+            Naming the step that does not apply.
+        """
+        known = {**RULES, **(rules or {})}
+        draft = Draft(graph)
+        for number, step in enumerate(self.steps):
+            if step.rule not in known:
+                raise NotApplicable(f"step {number}: there is no rule {step.rule!r}; known are {sorted(known)}")
+            try:
+                known[step.rule].on(draft, step.at, **step.arguments)
+            except NotApplicable as error:
+                raise NotApplicable(f"step {number}: {error}") from None
+        return draft.done()
+
+    def to_json(self) -> str:
+        """The derivation as a JSON document."""
+        steps = [
+            {"rule": s.rule, "at": s.at, "arguments": {k: finite(v) for k, v in s.arguments.items()}}
+            for s in self.steps
+        ]
+        return msgspec.json.encode({"format": DERIVATION_FORMAT, "steps": steps}).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Derivation:
+        """A derivation from its JSON document.
+
+        Raises
+        ------
+        ValueError
+            For text that is no JSON, or no derivation of this version.
+        """
+        try:
+            document = msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"Derivation.from_json: this is no JSON document: {error}") from None
+        found = document.get("format") if isinstance(document, dict) else None
+        if found != DERIVATION_FORMAT:
+            raise ValueError(f"derivation: format is {found!r}, this version reads {DERIVATION_FORMAT!r}")
+        try:
+            steps = [
+                Applied(s["rule"], s["at"], {k: from_finite(v) for k, v in s["arguments"].items()})
+                for s in document["steps"]
+            ]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"derivation: a field is missing or of the wrong type: {error!r}") from None
+        return cls(tuple(steps))

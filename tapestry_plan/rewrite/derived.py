@@ -1,0 +1,475 @@
+"""Operators made of other ones: a part, the states of a part, the merge of partial results.
+
+Each is a declaration like any other, made from the declarations of the operators that it is of, and named after
+them: ``part(linear)``, ``state(variance)``, ``merge(linear)``. What a node of it does is said
+by the node's attributes, so graphs with derived operators are written and read as all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
+
+from tapestry_plan.ir import (
+    AROUND,
+    DERIVED,
+    Attrs,
+    Form,
+    Monoid,
+    Op,
+    Operand,
+    Shape,
+    Shard,
+    Signature,
+    components_of,
+    merged,
+    project,
+    resolve,
+)
+from tapestry_plan.ops import numbered
+from tapestry_sets.regions import AffineMap, Box, IndexProjection
+
+PART_ATTRIBUTES = ("part.start", "part.shape", "part.of", "part.dtypes", "part.around")
+MERGE_ATTRIBUTES = ("merge.dtype", "merge.result")
+
+
+@dataclass(frozen=True)
+class Derived(Op):
+    """An operator made of others.
+
+    Parameters
+    ----------
+    form : str
+        The word before the brackets of its name.
+    of : tuple of Op
+    """
+
+    form: str = ""
+    of: tuple[Op, ...] = ()
+
+
+def made_from(form: str, of: Sequence[Op], **fields: Any) -> Derived:
+    return Derived(f"{form}({','.join(op.name for op in of)})", form=form, of=tuple(of), **fields)
+
+
+def core_attributes(op: Op, attrs: Attrs) -> dict[str, Any]:
+    """The attributes of the operator that a node's operator is made of."""
+    return {key: value for key, value in attrs.items() if key in op.attributes}
+
+
+def signature_of(op: Op, shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """The signature of an operator over tensors that are extended already where its operands reach out of them."""
+    return resolve(op.signature, shapes, attrs)[0]
+
+
+# -- projections over other index spaces ---------------------------------------------------------------
+
+
+def through(operand: Operand, change: Callable[[IndexProjection], IndexProjection]) -> Operand:
+    """The operand with all of its projections changed."""
+    return replace(operand, projection=change(operand.projection), also=tuple(map(change, operand.also)))
+
+
+def moved(projection: IndexProjection, box: Box, origin: Sequence[int]) -> IndexProjection:
+    """The projection of the index points of a box, counted from its start, to coordinates counted from an origin.
+
+    Raises
+    ------
+    ValueError
+        When the box begins inside a block of a split axis and ends outside that block.
+    """
+    rank, matrix = len(box.start), projection.map.matrix
+    rows = [list(row[:rank]) for row in matrix]
+    begins = [(k, value) for k, value in enumerate(_first(projection, box)) if value]
+    offset = [
+        b - o + sum(row[k] * value for k, value in begins)
+        for row, b, o in zip(matrix, projection.map.offset, origin, strict=True)
+    ]
+    splits = []
+    for number, (axis, q) in enumerate(projection.splits):
+        at = rank + 2 * number
+        within = box.start[axis] % q
+        if within + box.shape[axis] <= q:  # one block: its number is fixed, the remainder counts on
+            for row, old in zip(rows, matrix, strict=True):
+                row[axis] += old[at + 1]
+        elif within == 0:
+            splits.append((axis, q))
+            for row, old in zip(rows, matrix, strict=True):
+                row += old[at : at + 2]
+        else:
+            stop = box.start[axis] + box.shape[axis]
+            raise ValueError(f"index points {box.start[axis]} to {stop} begin inside a block of {q}; cut at multiples")
+    return IndexProjection(
+        AffineMap(tuple(map(tuple, rows)), tuple(offset), rank + 2 * len(splits)), projection.shape, tuple(splits)
+    )
+
+
+def _first(projection: IndexProjection, box: Box) -> tuple[int, ...]:
+    """The first point of an index box, with the quotients and remainders of the splits."""
+    more = [part for axis, q in projection.splits for part in divmod(box.start[axis], q)]
+    return (*box.start, *more)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What becomes of an index axis: all of its points from `start` on, so many, belong to one index point."""
+
+    start: int
+    extent: int
+
+
+def substituted(projection: IndexProjection, axes: Sequence[int | Range], rank: int) -> IndexProjection:
+    """The projection over other index axes: each old axis is a new one, or a range that widens the block.
+
+    Raises
+    ------
+    ValueError
+        When the cells of a widened block are no box.
+    """
+    old_rank, matrix = len(axes), projection.map.matrix
+    splits = [(axis, q) for axis, q in projection.splits if isinstance(axes[axis], int)]
+    columns: list[int | Range] = [*axes, *_split_columns(projection, axes, rank)]
+    rows, offset, shape = [], [], []
+    for c, old in enumerate(matrix):
+        row, start = [0] * (rank + 2 * len(splits)), projection.map.offset[c]
+        ranges = []
+        for column, factor in zip(columns, old, strict=True):
+            if isinstance(column, int):
+                row[column] += factor
+            elif factor:
+                start += factor * column.start + min(0, factor * (column.extent - 1))
+                ranges.append((abs(factor), column.extent))
+        rows.append(tuple(row))
+        offset.append(start)
+        shape.append(_solid(projection.shape[c], ranges, c))
+    for k in range(old_rank):
+        found = axes[k]
+        if isinstance(found, Range) and found.extent > 1 and sum(row[k] != 0 for row in matrix) > 1:
+            raise ValueError(f"index axis {k} moves several coordinates at once; the block would be no box")
+    new_splits = tuple((axis, q) for axis, q in ((axes[a], q) for a, q in splits) if isinstance(axis, int))
+    return IndexProjection(AffineMap(tuple(rows), tuple(offset), rank + 2 * len(splits)), tuple(shape), new_splits)
+
+
+def _split_columns(projection: IndexProjection, axes: Sequence[int | Range], rank: int) -> list[int | Range]:
+    """The columns of quotients and remainders: new columns, or ranges."""
+    columns: list[int | Range] = []
+    kept, old_rank = 0, len(axes)
+    for number, (axis, q) in enumerate(projection.splits):
+        found = axes[axis]
+        if isinstance(found, int):
+            columns += [rank + 2 * kept, rank + 2 * kept + 1]
+            kept += 1
+            continue
+        at = old_rank + 2 * number
+        used = [any(row[at + k] for row in projection.map.matrix) for k in range(2)]
+        columns += _split_range(found, q, all(used))
+    return columns
+
+
+def _split_range(found: Range, q: int, together: bool) -> tuple[Range, Range]:
+    """The quotients and the remainders of a range; where both are used, each of these with each of those."""
+    block, within = divmod(found.start, q)
+    blocks = Range(block, (found.start + found.extent - 1) // q - block + 1)
+    if blocks.extent == 1:
+        return blocks, Range(within, found.extent)
+    if found.extent < q or (together and (within or found.extent % q)):
+        raise ValueError(f"{found.extent} index points from {found.start} on are no whole blocks of {q}")
+    return blocks, Range(0, q)
+
+
+def _solid(width: int, ranges: Sequence[tuple[int, int]], coordinate: int) -> int:
+    """How many cells a block has that steps over some ranges make wider; ValueError where it has gaps."""
+    for step, count in sorted(ranges):
+        if count > 1 and step > width:
+            raise ValueError(f"coordinate {coordinate} is read in steps of {step}, {width} wide: not without gaps")
+        width += step * (count - 1)
+    return width
+
+
+# -- parts -----------------------------------------------------------------------------------------------
+
+
+def window(signature: Signature, operand: int, box: Box, shape: Shape) -> Box | None:
+    """The block of an input that an index box reads, cut to the tensor; at least a cell, for padding beside it."""
+    found = signature.input_box(operand, box)
+    if found is None:
+        return None
+    start = tuple(min(max(a, 0), n - 1) for a, n in zip(found.start, shape, strict=True))
+    stop = (min(max(b, a + 1), n) for a, b, n in zip(start, found.stop, shape, strict=True))
+    return Box.from_bounds(start, tuple(stop))
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The operator application that a part is part of, and the part's index box."""
+
+    op: Op
+    attrs: Attrs
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[str, ...]
+    signature: Signature
+    box: Box
+
+    @classmethod
+    def of_part(cls, op: Op, attrs: Attrs) -> Whole:
+        """What the attributes of a node of ``part(op)`` say."""
+        core = core_attributes(op, attrs)
+        missing = [key for key in PART_ATTRIBUTES if key not in attrs and key != "part.around"]
+        if missing:
+            raise ValueError(f"the attribute {missing[0]} is missing")
+        shapes = tuple(map(tuple, attrs["part.of"]))
+        box = Box(tuple(attrs["part.start"]), tuple(attrs["part.shape"]))
+        if "part.around" in attrs:
+            core[AROUND] = attrs["part.around"]
+        signature = _known_signature(op, shapes, core)
+        if not signature.index.contains(box) or box.is_empty:
+            raise ValueError(f"the part {box} is not in the index space of shape {signature.index_shape}")
+        return cls(op, core, shapes, tuple(attrs["part.dtypes"]), signature, box)
+
+    def part(self, box: Box) -> dict[str, Any]:
+        """The attributes of a part."""
+        where = (box.start, box.shape, self.shapes, self.dtypes)
+        around = {"part.around": self.attrs[AROUND]} if AROUND in self.attrs else {}
+        core = core_attributes(self.op, self.attrs)
+        return {**core, **dict(zip(PART_ATTRIBUTES, where, strict=False)), **around}
+
+    def windows(self, box: Box | None = None) -> tuple[Box | None, ...]:
+        """The blocks that a part reads, cut to the tensors; None for an input that it does not read."""
+        box = box or self.box
+        return tuple(window(self.signature, k, box, shape) for k, shape in enumerate(self.shapes))
+
+    def outputs(self, box: Box | None = None) -> tuple[Box, ...]:
+        """The blocks that a part writes."""
+        found = (operand.projection.bounding_box(box or self.box) for operand in self.signature.outputs)
+        return tuple(found)
+
+    def local(self, windows: Sequence[Box | None] | None = None) -> Signature:
+        """The part's own signature: index points, cells and blocks counted from their starts."""
+        windows = self.windows() if windows is None else windows
+        axes = tuple(replace(axis, size=n) for axis, n in zip(self.signature.axes, self.box.shape, strict=True))
+        inputs = [
+            through(operand, partial(moved, box=self.box, origin=found.start))
+            for operand, found in zip(self.signature.inputs, windows, strict=True)
+            if found is not None
+        ]
+        outputs = [
+            through(operand, partial(moved, box=self.box, origin=found.start))
+            for operand, found in zip(self.signature.outputs, self.outputs(), strict=True)
+        ]
+        return Signature(axes, tuple(inputs), tuple(outputs))
+
+    def shard(self, local: Shard) -> Shard:
+        """What the block function of the operator is told of a part of this part."""
+        index = local.index.shift(self.box.start)
+        inputs: list[Box | None] = []
+        given = iter(local.input_boxes)
+        for found in self.windows():
+            box = None if found is None else next(given)
+            inputs.append(None if box is None or found is None else box.shift(found.start))
+        outs = zip(local.output_boxes, self.outputs(), strict=True)
+        boxes = tuple(box.shift(found.start) for box, found in outs)
+        return Shard(index, self.signature, self.attrs, tuple(inputs), boxes, local.workspace)
+
+    def operands(self, inputs: Sequence[Any]) -> list[Any]:
+        """The input blocks at the operator's own positions."""
+        given = iter(inputs)
+        return [None if found is None else next(given) for found in self.windows()]
+
+
+def _checked(shapes: Sequence[Shape], windows: Sequence[Box | None]) -> Sequence[Box | None]:
+    """The windows, if these are the shapes of those that are read."""
+    wanted = [found.shape for found in windows if found is not None]
+    if list(map(tuple, shapes)) != wanted:
+        raise ValueError(f"the inputs have shapes {list(shapes)}; the part reads blocks of {wanted}")
+    return windows
+
+
+def _known_signature(op: Op, shapes: tuple[Shape, ...], attrs: Attrs) -> Signature:
+    """The signature of an operator, made once for all of its parts."""
+    key = tuple(attrs.items())
+    try:
+        hash(key)
+    except TypeError:  # an attribute that is a list
+        return signature_of(op, shapes, attrs)
+    return _signature_once(op, shapes, key)
+
+
+@lru_cache(maxsize=4096)
+def _signature_once(op: Op, shapes: tuple[Shape, ...], attrs: tuple[tuple[str, Any], ...]) -> Signature:
+    return signature_of(op, shapes, dict(attrs))
+
+
+def _known_part(op: Op, attrs: Attrs) -> tuple[tuple[Box | None, ...], Signature]:
+    """What a part reads and its signature, made once for all parts that are alike: a network's layers repeat."""
+    key = tuple(attrs.items())
+    try:
+        hash(key)
+    except TypeError:  # an attribute that is a list
+        return _part_of_key.__wrapped__(op, key)
+    return _part_of_key(op, key)
+
+
+@lru_cache(maxsize=4096)
+def _part_of_key(op: Op, attrs: tuple[tuple[str, Any], ...]) -> tuple[tuple[Box | None, ...], Signature]:
+    whole = Whole.of_part(op, dict(attrs))
+    windows = whole.windows()
+    return windows, whole.local(windows)
+
+
+@lru_cache(maxsize=1024)
+def part_of(op: Op) -> Derived:
+    """The operator that does a part of another one's work, on the blocks of the inputs which that part reads.
+
+    Its block function is the operator's own, and is told which part of the whole it computes. So a part of a mean, a
+    pool or a generator is right whatever its block function needs to know of the whole.
+
+    Examples
+    --------
+    >>> from tapestry_plan import BUILTIN_OPS
+    >>> part_of(BUILTIN_OPS["linear"]).name
+    'part(linear)'
+    """
+
+    def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+        windows, local = _known_part(op, attrs)
+        _checked(shapes, windows)
+        return local
+
+    def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+        whole = Whole.of_part(op, shard.attrs)
+        op.block(xp, whole.operands(inputs), outputs, whole.shard(shard))
+
+    def work(shard: Shard) -> Form | None:
+        whole = Whole.of_part(op, shard.attrs)
+        # A form numbers the operator's own operands, of which the part may lack some.
+        return None if op.work is None or None in whole.windows() else op.work(whole.shard(shard))
+
+    def flop(signature: Signature, attrs: Attrs) -> float:
+        whole = Whole.of_part(op, attrs)
+        return op.flop_per_point(whole.signature, whole.attrs)
+
+    return made_from(
+        "part",
+        [op],
+        signature=signature,
+        block=block,
+        flop=flop,
+        reduction=op.reduction,
+        dtype=lambda dtypes, attrs: op.dtype(attrs["part.dtypes"], core_attributes(op, attrs)),
+        workspace=lambda shard, itemsize: op.workspace(Whole.of_part(op, shard.attrs).shard(shard), itemsize),
+        attributes=(*op.attributes, *PART_ATTRIBUTES),
+        work=work,
+    )
+
+
+# -- states and merges -----------------------------------------------------------------------------------
+
+
+def _monoid(op: Op) -> Monoid:
+    if op.monoid is None:
+        raise ValueError(f"{op.name} does not say how partial results merge")
+    return op.monoid
+
+
+@lru_cache(maxsize=1024)
+def state_of(op: Op) -> Derived:
+    """The operator that makes the states of a part of a reduction, an output for each component."""
+    monoid = _monoid(op)
+
+    def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+        whole = Whole.of_part(op, attrs)
+        local = whole.local(_checked(shapes, whole.windows()))
+        count = len(monoid.components(whole.dtypes[0]))
+        return without_axes(local, [a.name for a in whole.signature.axes if a.kind == "reduction"], count)
+
+    def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+        whole = Whole.of_part(op, shard.attrs)
+        states = xp.empty(outputs[0].shape, monoid.state_dtype(whole.dtypes[0]))
+        box = with_whole(shard.index, shard.signature, whole.local())
+        local = replace(shard, index=box, output_boxes=shard.output_boxes[:1])
+        op.block(xp, whole.operands(inputs), [states], whole.shard(local))
+        for out, component in zip(outputs, components_of(states), strict=True):
+            out[...] = component
+
+    def flop(signature: Signature, attrs: Attrs) -> float:
+        whole = Whole.of_part(op, attrs)
+        points = whole.box.size / signature.index.size
+        return op.flop_per_point(whole.signature, whole.attrs) * points
+
+    return made_from(
+        "state",
+        [op],
+        signature=signature,
+        block=block,
+        flop=flop,
+        dtype=lambda dtypes, attrs: monoid.components(attrs["part.dtypes"][0]),
+        attributes=(*op.attributes, *PART_ATTRIBUTES),
+    )
+
+
+def without_axes(signature: Signature, names: Sequence[str], outputs: int | None = None) -> Signature:
+    """The signature without some index axes, whose points one index point takes all; its first output several times."""
+    kept = [axis for axis in signature.axes if axis.name not in names]
+    axes = [kept.index(axis) if axis in kept else Range(0, axis.size) for axis in signature.axes]
+
+    def widened(operand: Operand) -> Operand:
+        start = tuple(name for name in operand.at_start_of if name not in names)
+        return replace(through(operand, lambda p: substituted(p, axes, len(kept))), at_start_of=start)
+
+    outs = signature.outputs if outputs is None else signature.outputs[:1] * outputs
+    return Signature(tuple(kept), tuple(map(widened, signature.inputs)), tuple(map(widened, outs)))
+
+
+def with_whole(box: Box, signature: Signature, full: Signature) -> Box:
+    """An index box of a signature without some axes in the index space that has them."""
+    spans = {axis.name: (a, n) for axis, a, n in zip(signature.axes, box.start, box.shape, strict=True)}
+    found = [spans.get(axis.name, (0, axis.size)) for axis in full.axes]
+    return Box(tuple(a for a, _ in found), tuple(n for _, n in found))
+
+
+@lru_cache(maxsize=1024)
+def merge_of(op: Op) -> Derived:
+    """The operator that merges partial results of another one, in their order.
+
+    With the attributes ``merge.dtype`` (of the operand that was reduced) it merges states, component after component,
+    and with ``merge.result`` it unwraps the last one to that dtype.
+    """
+    monoid = _monoid(op)
+
+    def count(attrs: Attrs) -> int:
+        return 1 if monoid.is_plain else len(monoid.components(attrs["merge.dtype"]))
+
+    def outputs_of(attrs: Attrs) -> int:
+        return 1 if "merge.result" in attrs else count(attrs)
+
+    def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+        if not shapes or len(set(shapes)) != 1 or len(shapes) % count(attrs):
+            raise ValueError(f"partial results of shapes {list(shapes)} given; they must be whole states of one shape")
+        axes = numbered(shapes[0])
+        cell = Operand(project(axes, [{axis.name: 1} for axis in axes]))
+        return Signature(axes, (cell,) * len(shapes), (cell,) * outputs_of(attrs))
+
+    def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+        width = count(shard.attrs)
+        states = [tuple(inputs[k : k + width]) for k in range(0, len(inputs), width)]
+        state = merged(monoid, xp, states)
+        if not monoid.is_plain and "merge.result" in shard.attrs:
+            state = (monoid.unwrap(xp, state, core_attributes(op, shard.attrs)),)
+        for out, component in zip(outputs, state, strict=True):
+            out[...] = component
+
+    def dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+        if monoid.is_plain:
+            return (dtypes[0],)
+        return (attrs["merge.result"],) if "merge.result" in attrs else monoid.components(attrs["merge.dtype"])
+
+    def flop(signature: Signature, attrs: Attrs) -> float:
+        return len(signature.inputs) / count(attrs) - 1
+
+    attributes = (*op.attributes, *MERGE_ATTRIBUTES)
+    return made_from("merge", [op], signature=signature, block=block, flop=flop, dtype=dtype, attributes=attributes)
+
+
+DERIVED.update(part=part_of, state=state_of, merge=merge_of)

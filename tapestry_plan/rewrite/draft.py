@@ -1,0 +1,460 @@
+"""Drafts: working copies of graphs that are edited place by place.
+
+A draft knows who reads each tensor, so an edit costs what it changes, not what the graph is long, and every edit can
+be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tapestry_plan.ir import Graph, Op, OpNode, Selection, Source, Stored, Tensor
+from tapestry_plan.rewrite.selections import Change
+from tapestry_sets.regions import AffineMap, Box, Regions
+from tapestry_sets.views import Concat, ViewKind, piece_domain
+
+_ABSENT: Any = object()
+
+
+class NotApplicable(ValueError):
+    """The conditions of a rule fail at a place; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A box of a selection that reads one tensor, cell after cell.
+
+    Parameters
+    ----------
+    box : Box
+        Of the selection.
+    tensor : str
+    start : tuple of int
+        The tensor's cell at the box's start.
+    """
+
+    box: Box
+    tensor: str
+    start: tuple[int, ...]
+
+
+class Draft(Graph):
+    """A graph that rules edit: what they add is found again by who reads it, and can be taken back.
+
+    Parameters
+    ----------
+    graph : Graph
+        Copied without its constants' values; never changed.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.name, graph.ops)
+        self.stored, self.nodes = dict(graph.stored), dict(graph.nodes)
+        self.selections, self.outputs = dict(graph.selections), dict(graph.outputs)
+        self._sources, self._signatures = dict(graph._sources), dict(graph._signatures)
+        self._log: list[tuple[dict[str, Any], str, Any]] = []
+        self._mark = 0
+        self._scope = ""
+        self._cut: dict[tuple[str, Box], str] = {}
+        self._makers = {out: node.name for node in self.nodes.values() for out in node.outputs}
+        self._labels: dict[str, dict[str, None]] = {}
+        for label, name in self.outputs.items():
+            self._labels.setdefault(name, {})[label] = None
+        self._readers: dict[str, dict[tuple[str, bool], None]] = {}
+        items: list[OpNode | Selection] = [*self.nodes.values(), *self.selections.values()]
+        for item in items:
+            self._enlist(item)
+
+    def _enlist(self, item: OpNode | Selection) -> None:
+        for name in item.inputs:
+            self._readers.setdefault(name, {})[item.name, isinstance(item, OpNode)] = None
+
+    def _delist(self, item: OpNode | Selection) -> None:
+        for name in item.inputs:
+            self._readers.get(name, {}).pop((item.name, isinstance(item, OpNode)), None)
+
+    # -- asking --
+
+    def node(self, name: str) -> OpNode:
+        """The operator node at a place.
+
+        Raises
+        ------
+        NotApplicable
+            When there is none of that name.
+        """
+        if name not in self.nodes:
+            raise NotApplicable(f"there is no operator {name!r} in graph {self.name!r}")
+        return self.nodes[name]
+
+    def maker(self, tensor: str) -> OpNode | None:
+        """The node that makes a stored tensor; None for inputs, constants and selections."""
+        found = self._makers.get(tensor)
+        return None if found is None else self.nodes[found]
+
+    def readers(self, tensor: str) -> list[OpNode | Selection]:
+        """The nodes and selections that read a tensor."""
+        found = self._readers.get(tensor, {})
+        items = (self.nodes.get(name) if is_node else self.selections.get(name) for name, is_node in found)
+        return [item for item in items if item is not None]
+
+    def is_output(self, tensor: str) -> bool:
+        """Whether a tensor is a result of the graph."""
+        return bool(self._labels.get(tensor))
+
+    def source(self, name: str) -> Source:
+        """As `Graph.source`."""
+        if name not in self._sources:
+            self._put(self._sources, name, self._resolve(name))
+        return self._sources[name]
+
+    # -- adding --
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Name what is added ``name.…``."""
+        before, self._scope = self._scope, name
+        try:
+            yield
+        finally:
+            self._scope = before
+
+    def _fresh(self, wanted: str, what: Any = "tensor") -> str:
+        inside = not self._scope or wanted == self._scope or wanted.startswith(f"{self._scope}.")
+        return super()._fresh(wanted if inside else f"{self._scope}.{wanted}", what)
+
+    def op(self, op: str | Op, *inputs: Tensor | None, name: str | None = None, **attrs: Any) -> Any:
+        """As `Graph.op`."""
+        before, known = len(self.nodes), len(self.ops)
+        found = super().op(op, *inputs, name=name, **attrs)
+        assert len(self.nodes) == before + 1, "one node was added"
+        node = self.nodes[next(reversed(self.nodes))]
+        self._log.append((self.nodes, node.name, _ABSENT))
+        self._log.append((self._signatures, node.name, _ABSENT))
+        if len(self.ops) > known:
+            self._log.append((self.ops, node.op, _ABSENT))
+        for out in node.outputs:
+            self._put(self._makers, out, node.name)
+        self._added(node)
+        return found
+
+    def select(self, kind: ViewKind, *inputs: Tensor, name: str | None = None) -> Tensor:
+        """As `Graph.select`."""
+        found = super().select(kind, *inputs, name=name)
+        self._log.append((self.selections, found.name, _ABSENT))
+        self._added(self.selections[found.name])
+        return found
+
+    def _new_tensor(self, tensor: Stored) -> None:
+        super()._new_tensor(tensor)
+        self._log.append((self.stored, tensor.name, _ABSENT))
+
+    def _added(self, item: OpNode | Selection) -> None:
+        for name in item.inputs:
+            self._put(self._readers.setdefault(name, {}), (item.name, isinstance(item, OpNode)), None)
+
+    def slice(self, tensor: Tensor, box: Box) -> Tensor:
+        """A box of a tensor, read from what the tensor is put together of, as far as that shows.
+
+        A box inside one part of a concatenation is a box of that part; one across several parts is a concatenation
+        of boxes of only those.
+        """
+        if box == Box.of(tensor.shape):
+            return tensor
+        known = self._cut.get((tensor.name, box))
+        if known is None:
+            known = self._cut[tensor.name, box] = self._sliced(tensor, box).name
+        return self.tensor(known)
+
+    def _sliced(self, tensor: Tensor, box: Box) -> Tensor:
+        parts: list[tuple[Box, Tile]] = []
+        for tile in self.tiles(tensor.name) or ():
+            common = tile.box.intersect(box)
+            if common is not None:
+                parts.append((common, tile))
+        moving = {c for common, _ in parts for c in range(box.rank) if common.shape[c] != box.shape[c]}
+        if not parts or len(moving) > 1:
+            return tensor[tuple(slice(a, b) for a, b in zip(box.start, box.stop, strict=True))]
+        pieces = [
+            self.slice(self.tensor(tile.tensor), Box(_inside(tile, common), common.shape))
+            for common, tile in sorted(parts, key=lambda part: part[0].start)
+        ]
+        return self.joined(pieces, moving.pop()) if moving else pieces[0]
+
+    def joined(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
+        """Tensors one after another along an axis; one alone is itself."""
+        return tensors[0] if len(tensors) == 1 else self.select(Concat(axis), *tensors)
+
+    def tiles(self, name: str) -> tuple[Tile, ...] | None:
+        """The boxes that a selection is put together of, each a box of one tensor; None if it is not."""
+        selection = self.selections.get(name)
+        if selection is None:
+            return None
+        found = []
+        for piece in selection.pieces:
+            domain = piece_domain(piece, Box.of(selection.shape))
+            bounds = domain.bounds()
+            steps = piece.map.steps
+            shifts = not steps or (len(steps) == 1 and isinstance(steps[0], AffineMap) and _is_shift(steps[0]))
+            if piece.source < 0 or bounds is None or not shifts or not _is_box(domain):
+                return None
+            low, high = bounds
+            found.append(Tile(Box.from_bounds(low, high), selection.inputs[piece.source], piece.map.apply(low)))
+        return tuple(found)
+
+    # -- changing --
+
+    def _put(self, where: dict[Any, Any], key: Any, value: Any) -> None:
+        self._log.append((where, key, where.get(key, _ABSENT)))
+        where[key] = value
+
+    def _drop(self, where: dict[Any, Any], key: Any) -> None:
+        if key in where:
+            self._log.append((where, key, where.pop(key)))
+
+    def replace(self, old: str, new: Tensor) -> None:
+        """Let a new tensor be what an old one, with its name, was: for all that read it, and as an output.
+
+        The node or selection that made the old one must be removed (`remove`) in the same edit.
+
+        Raises
+        ------
+        NotApplicable
+            When shapes or dtypes differ.
+        """
+        was = self.tensor(old)
+        if (new.shape, new.dtype) != (was.shape, was.dtype):
+            raise NotApplicable(
+                f"{old!r} is {was.dtype}{list(was.shape)}, what would stand for it {new.dtype}{list(new.shape)}"
+            )
+        if new.name == old:
+            return
+        for item in self.readers(old):
+            self._reading(item, old, new.name)
+        for label in list(self._labels.get(old, {})):
+            self._put(self.outputs, label, new.name)
+            self._drop(self._labels[old], label)
+            self._put(self._labels.setdefault(new.name, {}), label, None)
+        self._forget(new.name)
+
+    def rename(self, tensor: str, name: str) -> None:
+        """Give a tensor that is no input or constant another name, which must be free."""
+        assert name not in self.stored and name not in self.selections, "the name is free"
+        readers = self.readers(tensor)
+        if tensor in self.selections:
+            selection = replace(self.selections[tensor], name=name)
+            self._unread(self.selections[tensor])
+            self._drop(self.selections, tensor)
+            self._put(self.selections, name, selection)
+            self._added(selection)
+        else:
+            node = self.nodes[self._makers[tensor]]
+            outs = tuple(name if out == tensor else out for out in node.outputs)
+            self._put(self.stored, name, replace(self.stored[tensor], name=name))
+            self._drop(self.stored, tensor)
+            self._put(self.nodes, node.name, replace(node, outputs=outs))
+            self._drop(self._makers, tensor)
+            self._put(self._makers, name, node.name)
+        for item in readers:
+            self._reading(item, tensor, name)
+        for label in list(self._labels.get(tensor, {})):
+            self._put(self.outputs, label, name)
+            self._drop(self._labels[tensor], label)
+            self._put(self._labels.setdefault(name, {}), label, None)
+        self._drop(self._sources, tensor)
+        self._forget(name)
+
+    def _reading(self, item: OpNode | Selection, old: str, new: str) -> None:
+        """Let a node or selection read another tensor in place of one."""
+        inputs = tuple(new if name == old else name for name in item.inputs)
+        self._unread(item)
+        made = replace(item, inputs=inputs)
+        self._put(self.nodes if isinstance(item, OpNode) else self.selections, item.name, made)
+        self._added(made)
+
+    def _unread(self, item: OpNode | Selection) -> None:
+        for name in item.inputs:
+            self._drop(self._readers.get(name, {}), (item.name, isinstance(item, OpNode)))
+
+    def _forget(self, tensor: str) -> None:
+        """Forget how selections over a tensor are read from memory."""
+        stack = [tensor]
+        while stack:
+            name = stack.pop()
+            self._drop(self._sources, name)
+            stack += [item.name for item in self.readers(name) if isinstance(item, Selection)]
+
+    def remove(self, node: str) -> None:
+        """Take away a node whose outputs nothing reads, its outputs, and the selections that only it read."""
+        item = self.nodes[node]
+        self._unread(item)
+        self._drop(self.nodes, node)
+        self._drop(self._signatures, node)
+        for out in item.outputs:
+            assert not self.readers(out) and not self.is_output(out), "nothing reads what is removed"
+            self._drop(self.stored, out)
+            self._drop(self._makers, out)
+            self._drop(self._sources, out)
+        self.sweep(item.inputs)
+
+    def sweep(self, names: Iterable[str]) -> None:
+        """Take away selections that nothing reads."""
+        stack = list(dict.fromkeys(names))
+        while stack:
+            name = stack.pop()
+            selection = self.selections.get(name)
+            if selection is not None and not self.readers(name) and not self.is_output(name):
+                self._unread(selection)
+                self._drop(self.selections, name)
+                self._drop(self._sources, name)
+                stack += selection.inputs
+
+    def become(self, node: str, outputs: Sequence[Tensor]) -> None:
+        """Let tensors stand for the outputs of a node, under their names if this edit added them; remove the node."""
+        olds, added = self.node(node).outputs, self._added_tensors()
+        for old, new in zip(olds, outputs, strict=True):
+            self.replace(old, new)
+        self.remove(node)
+        for old, new in zip(olds, outputs, strict=True):
+            if new.name in added:
+                self.rename(new.name, old)
+                added.discard(new.name)
+
+    def rename_node(self, node: str, name: str) -> None:
+        """Give a node another name, which must be free."""
+        assert name not in self.nodes, "the name is free"
+        item = self.nodes[node]
+        self._unread(item)
+        self._drop(self.nodes, node)
+        self._put(self.nodes, name, replace(item, name=name))
+        if node in self._signatures:
+            self._put(self._signatures, name, self._signatures[node])
+            self._drop(self._signatures, node)
+        for out in item.outputs:
+            self._put(self._makers, out, name)
+        self._added(self.nodes[name])
+
+    def adopt(self, graph: Graph) -> None:
+        """Take over the nodes, selections and outputs of a graph that was made of this one."""
+        for where, found in ((self.nodes, graph.nodes), (self.selections, graph.selections)):
+            self._adopt_items(where, found)
+        for label, name in graph.outputs.items():
+            if self.outputs[label] != name:
+                self._drop(self._labels[self.outputs[label]], label)
+                self._put(self._labels.setdefault(name, {}), label, None)
+                self._put(self.outputs, label, name)
+
+    def _adopt_items(self, where: dict[str, Any], found: Mapping[str, Any]) -> None:
+        for name in [name for name in where if found.get(name) is not where[name]]:
+            self._unread(where[name])
+            self._drop(where, name)
+            self._forget(name)
+        for name, item in found.items():
+            if name not in where:
+                self._put(where, name, item)
+                self._added(item)
+                self._forget(name)
+
+    def _added_tensors(self) -> set[str]:
+        """The tensors that this edit added."""
+        return {
+            key
+            for where, key, was in self._log[self._mark :]
+            if was is _ABSENT and (where is self.stored or where is self.selections)
+        }
+
+    # -- all or nothing --
+
+    @contextmanager
+    def edit(self) -> Iterator[None]:
+        """Take back everything that is done inside if it raises."""
+        self._mark = len(self._log)
+        self._numbered.clear()
+        self._cut.clear()
+        try:
+            yield
+        except BaseException:
+            self.undo()
+            raise
+
+    def undo(self) -> None:
+        """Take back what was done since the last `edit` began."""
+        while len(self._log) > self._mark:
+            where, key, was = self._log.pop()
+            if was is _ABSENT:
+                where.pop(key, None)
+            else:
+                where[key] = was
+
+    def changes(self, at: str) -> tuple[Change, ...]:
+        """What the last edit did: the operators and selections that went, and those that came."""
+        before: dict[tuple[int, str], Any] = {}
+        after: dict[tuple[int, str], Any] = {}
+        for where, key, was in self._log[self._mark :]:
+            if where is self.nodes or where is self.selections:
+                before.setdefault((id(where), key), None if was is _ABSENT else was)
+                after[id(where), key] = where.get(key)
+        apart = [k for k, was in before.items() if was is None or after[k] is None or _word(was) != _word(after[k])]
+        gone = tuple(_word(before[k]) for k in apart if before[k] is not None)
+        come = tuple(_word(after[k]) for k in apart if after[k] is not None)
+        if not apart and self.is_changed:  # the same operators and selections, but of others
+            gone = come = tuple({_word(item): None for item in after.values()})
+        return (Change(at, gone, come),) if gone or come else ()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the last edit changed a node, a selection or an output."""
+        places = (self.nodes, self.selections, self.outputs)
+        return any(where is place for where, _, _ in self._log[self._mark :] for place in places)
+
+    def done(self) -> Graph:
+        """The graph as it is now, nodes and selections after what they read; the draft is spent."""
+        made = Graph(self.name, self.ops)
+        made.stored, made.outputs = self.stored, self.outputs
+        made._sources, made._signatures = self._sources, self._signatures
+        for item in self._in_order():
+            if isinstance(item, OpNode):
+                made.nodes[item.name] = item
+            else:
+                made.selections[item.name] = item
+        return made
+
+    def _in_order(self) -> Iterator[OpNode | Selection]:
+        """All nodes and selections in the order in which they were added, but each after what it reads."""
+        done: set[int] = set()
+        roots: list[OpNode | Selection] = [*self.nodes.values(), *self.selections.values()]
+        for root in roots:
+            stack: list[tuple[OpNode | Selection, bool]] = [(root, False)]
+            while stack:
+                item, ready = stack.pop()
+                if id(item) in done:
+                    continue
+                if ready:
+                    done.add(id(item))
+                    yield item
+                    continue
+                stack.append((item, True))
+                for name in reversed(item.inputs):
+                    below = self.selections.get(name) or self.maker(name)
+                    if below is not None and id(below) not in done:
+                        stack.append((below, False))
+
+
+def _inside(tile: Tile, box: Box) -> tuple[int, ...]:
+    """Where a box inside a tile begins in the tile's tensor."""
+    return tuple(a - o + s for a, o, s in zip(box.start, tile.box.start, tile.start, strict=True))
+
+
+def _word(item: OpNode | Selection) -> str:
+    return item.op if isinstance(item, OpNode) else item.label
+
+
+def _is_box(cells: Regions) -> bool:
+    return len(cells.members) == 1 and cells.members[0].is_box
+
+
+def _is_shift(step: AffineMap) -> bool:
+    return AffineMap(step.matrix, (0,) * step.out_rank, step.in_rank).is_identity

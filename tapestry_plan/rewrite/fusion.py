@@ -1,0 +1,347 @@
+"""Two operators in one block: the first one's result is read by the second one and never stored.
+
+The operator made of them is named after both, ``fused(linear,relu)``. Its index space is the second one's; the first
+one's projections are followed through what the second one reads of its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tapestry_plan.ir import (
+    DERIVED,
+    Activation,
+    Addition,
+    Attrs,
+    Correlation,
+    Form,
+    MatrixProduct,
+    Op,
+    Operand,
+    Shape,
+    Shard,
+    Signature,
+)
+from tapestry_plan.rewrite.derived import (
+    Derived,
+    Range,
+    made_from,
+    signature_of,
+    substituted,
+    through,
+    window,
+    with_whole,
+    without_axes,
+)
+from tapestry_sets.regions import Box, IndexProjection
+
+FUSED_ATTRIBUTES = tuple(f"fused.{key}" for key in ("first", "second", "of", "inputs", "at", "whole", "dtype"))
+ALIGNED_NBYTES = 64
+"""Scratch memory of each of two blocks in one begins at a multiple of so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """Two operators, the second of which reads the first one's result, as one.
+
+    Parameters
+    ----------
+    first, second : Op
+    first_signature, second_signature : Signature
+        The second one's has all its operands, the result between the two included.
+    first_attrs, second_attrs : mapping
+    at : tuple of int
+        The second one's operands that are the result between.
+    shape : tuple of int
+        Of the result between.
+    dtype : str
+        Of the result between.
+    whole : frozenset of str
+        Index axes of the second one that no part of the fused operator cuts.
+    """
+
+    first: Op
+    second: Op
+    first_signature: Signature
+    second_signature: Signature
+    first_attrs: Attrs
+    second_attrs: Attrs
+    at: tuple[int, ...]
+    shape: Shape
+    dtype: str
+    whole: frozenset[str]
+
+    @classmethod
+    def of(cls, first: Op, second: Op, attrs: Attrs) -> Fusion:
+        """What the attributes of a node of ``fused(first,second)`` say."""
+        missing = [key for key in FUSED_ATTRIBUTES if key not in attrs]
+        if missing:
+            raise ValueError(f"the attribute {missing[0]} is missing")
+        count, at = attrs["fused.inputs"], tuple(attrs["fused.at"])
+        shapes = tuple(map(tuple, attrs["fused.of"]))
+        one, two = dict(attrs["fused.first"]), dict(attrs["fused.second"])
+        made = signature_of(first, shapes[:count], one)
+        if len(made.outputs) != 1:
+            raise ValueError(f"{first.name} has {len(made.outputs)} outputs; only one can stay inside a block")
+        between = made.outputs[0].projection.bounding_box(made.index).stop
+        rest = iter(shapes[count:])
+        operands = [between if k in at else next(rest) for k in range(len(shapes) - count + len(at))]
+        used = signature_of(second, operands, two)
+        whole = frozenset(attrs["fused.whole"])
+        return cls(first, second, made, used, one, two, at, between, attrs["fused.dtype"], whole)
+
+    def owners(self) -> tuple[int | None, ...]:
+        """For each coordinate of the result between: the first one's index axis that counts it, None for none.
+
+        Raises
+        ------
+        ValueError
+            When the first operator writes no single cell, or whole axis, at each index point.
+        """
+        projection = self.first_signature.outputs[0].projection
+        found: list[int | None] = []
+        for row, b, n, extent in zip(
+            projection.map.matrix, projection.map.offset, projection.shape, self.shape, strict=True
+        ):
+            terms = [(k, c) for k, c in enumerate(row) if c]
+            if not terms and b == 0 and n == extent:
+                found.append(None)
+            elif len(terms) == 1 and terms[0][1] == 1 and b == 0 and n == 1 and not projection.splits:
+                found.append(terms[0][0])
+            else:
+                raise ValueError(f"{self.first.name} writes coordinate {len(found)} in blocks, not cell by cell")
+        return tuple(found)
+
+    def reader(self) -> Operand:
+        """How the second operator reads the result between."""
+        operands = {self.second_signature.inputs[k] for k in self.at}
+        if len(operands) != 1 or any(operand.also for operand in operands):
+            raise ValueError(f"{self.second.name} reads operands {list(self.at)} in different ways")
+        return operands.pop()
+
+    def unlike_cells(self) -> dict[str, str]:
+        """Index axes of the second operator that do not count cells of the result between one by one, and why."""
+        names = [axis.name for axis in self.second_signature.axes]
+        projection, found = self.reader().projection, {}
+        moves: set[str] = set()
+        for c, (row, owner) in enumerate(zip(projection.map.matrix, self.owners(), strict=True)):
+            used = {names[_axis_of(projection, k)] for k, factor in enumerate(row) if factor}
+            moves |= used
+            if owner is None:
+                found.update(dict.fromkeys(used, f"{self.first.name} makes coordinate {c} as a whole"))
+            elif used and not self._counts(row, c):
+                found.update(dict.fromkeys(used, f"{self.second.name} reads coordinate {c} in windows or steps"))
+        for axis in self.second_signature.axes:
+            if axis.size > 1 and axis.name not in moves:
+                found[axis.name] = f"each part along {axis.name} of {self.second.name} would compute all of it again"
+        return found
+
+    def _counts(self, row: Sequence[int], c: int) -> bool:
+        """Whether one index axis counts all cells of coordinate c, in order."""
+        projection = self.reader().projection
+        terms = [(k, factor) for k, factor in enumerate(row) if factor]
+        rank = len(self.second_signature.axes)
+        if len(terms) != 1 or terms[0][0] >= rank or terms[0][1] != 1:
+            return False
+        sizes = self.second_signature.index_shape
+        return not projection.map.offset[c] and projection.shape[c] == 1 and sizes[terms[0][0]] == self.shape[c]
+
+    def cells(self, box: Box) -> Box | None:
+        """The block of the result between that an index box of the second operator reads, cut to the tensor."""
+        return window(self.second_signature, self.at[0], box, self.shape)
+
+    def made_by(self, cells: Box) -> Box:
+        """The index box of the first operator that makes a block."""
+        spans = {o: (a, n) for o, a, n in zip(self.owners(), cells.start, cells.shape, strict=True) if o is not None}
+        sizes = self.first_signature.index_shape
+        found = [spans.get(k, (0, n)) for k, n in enumerate(sizes)]
+        return Box(tuple(a for a, _ in found), tuple(n for _, n in found))
+
+    def signature(self) -> Signature:
+        """Of the fused operator: the second one's index axes, the first one's operands and then the second one's.
+
+        Raises
+        ------
+        ValueError
+            When parts would not read exactly what they need.
+        """
+        unlike = self.unlike_cells()
+        left = [name for name in unlike if name not in self.whole]
+        if left:
+            raise ValueError(unlike[left[0]])
+        small = without_axes(self.second_signature, sorted(self.whole))
+        cells = self.cells(self.second_signature.index)
+        assert cells is not None, "the whole operator reads every operand"
+        images: list[int | Range] = [Range(0, n) for n in self.first_signature.index_shape]
+        reader = small.inputs[self.at[0]]
+        for c, (owner, row) in enumerate(zip(self.owners(), reader.projection.map.matrix, strict=True)):
+            if owner is not None:
+                axis = next((k for k, factor in enumerate(row) if factor), None)
+                images[owner] = Range(cells.start[c], cells.shape[c]) if axis is None else axis
+        inputs = [
+            replace(through(operand, lambda p: substituted(p, images, len(small.axes))), at_start_of=reader.at_start_of)
+            for operand in self.first_signature.inputs
+        ]
+        rest = [operand for k, operand in enumerate(small.inputs) if k not in self.at]
+        return Signature(small.axes, (*inputs, *rest), small.outputs)
+
+    def run(self, xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+        """Run both block functions on a part of the fused operator, the result between in scratch memory."""
+        count = len(self.first_signature.inputs)
+        one, two, sizes = self.plan(shard, outputs[0].dtype.itemsize)
+        scratch = _cut(shard.workspace, sizes)
+        between = None
+        if one is not None:
+            out = one.output_boxes[0]
+            nbytes = out.size * np.dtype(self.dtype).itemsize
+            made = scratch[0][:nbytes].view(self.dtype).reshape(out.shape)
+            self.first.block(xp, inputs[:count], [made], replace(one, workspace=scratch[1]))
+            between = self._read(xp, made, out, two)
+        rest = iter(inputs[count:])
+        operands = [between if k in self.at else next(rest) for k in range(len(self.second_signature.inputs))]
+        self.second.block(xp, operands, outputs, replace(two, workspace=scratch[2]))
+
+    def plan(self, shard: Shard, itemsize: int) -> tuple[Shard | None, Shard, tuple[int, int, int]]:
+        """What the two block functions are told, and the scratch bytes of the result between and of both."""
+        count = len(self.first_signature.inputs)
+        index = with_whole(shard.index, shard.signature, self.second_signature)
+        cells = self.cells(index)
+        rest = iter(shard.input_boxes[count:])
+        wanted = self.second_signature.input_box(self.at[0], index)
+        boxes = tuple(wanted if k in self.at else next(rest) for k in range(len(self.second_signature.inputs)))
+        two = Shard(index, self.second_signature, self.second_attrs, boxes, shard.output_boxes, None)
+        last = self.second.workspace(two, itemsize)
+        if cells is None:
+            return None, two, (0, 0, last)
+        box = self.made_by(cells)
+        out = self.first_signature.outputs[0].projection.bounding_box(box)
+        one = Shard(box, self.first_signature, self.first_attrs, shard.input_boxes[:count], (out,), None)
+        item = np.dtype(self.dtype).itemsize
+        return one, two, (out.size * item, self.first.workspace(one, item), last)
+
+    def form(self, shard: Shard) -> Form | None:
+        """What both do, if the second one only ends what the first one begins."""
+        one, two, _ = self.plan(shard, 1)
+        if one is None or self.first.work is None or self.second.work is None:
+            return None
+        (out,) = one.output_boxes
+        if any(two.input_boxes[k] != out for k in self.at) or two.output_boxes != (out,):
+            return None
+        begun, ended = self.first.work(one), self.second.work(two)
+        if not isinstance(begun, MatrixProduct | Correlation) or begun.activation != "none":
+            return None
+        if isinstance(ended, Activation):
+            return replace(begun, activation=ended.name)
+        is_bias = isinstance(ended, Addition) and isinstance(begun, MatrixProduct) and len(self.at) == 1
+        # Of the fused operator's inputs the second one's other operand is the last.
+        return replace(begun, bias=len(one.input_boxes)) if is_bias and begun.bias is None else None
+
+    def _read(self, xp: Any, made: Any, box: Box, two: Shard) -> Any:
+        """The block that the second operator reads of what the first one made, in its padding."""
+        wanted = two.input_boxes[self.at[0]]
+        assert wanted is not None, "the first block ran, so the second one reads its result"
+        inside = wanted.intersect(box)
+        if inside == wanted:
+            return made[_slices(wanted, box)]
+        out = xp.full(wanted.shape, self.reader().pad, made.dtype)
+        if inside is not None:
+            out[_slices(inside, wanted)] = made[_slices(inside, box)]
+        return out
+
+
+def _cut(workspace: Any, sizes: Sequence[int]) -> list[Any]:
+    """Scratch memory in pieces of so many bytes, each beginning aligned."""
+    found, at = [], 0
+    for n in sizes:
+        found.append(workspace[at : at + n])
+        at += -(-n // ALIGNED_NBYTES) * ALIGNED_NBYTES
+    return found
+
+
+def _axis_of(projection: IndexProjection, column: int) -> int:
+    """The index axis of a column, which may be a split's."""
+    rank = projection.index_rank
+    return column if column < rank else projection.splits[(column - rank) // 2][0]
+
+
+def _slices(box: Box, frame: Box) -> tuple[slice, ...]:
+    return tuple(slice(a - o, a - o + n) for a, n, o in zip(box.start, box.shape, frame.start, strict=True))
+
+
+def _known_fusion(first: Op, second: Op, attrs: Attrs) -> Fusion:
+    """What a node's attributes say, worked out once for all of its shards."""
+    key = tuple(attrs.items())
+    try:
+        hash(key)
+    except TypeError:  # an attribute that is a list
+        return Fusion.of(first, second, attrs)
+    return _fusion_once(first, second, key)
+
+
+@lru_cache(maxsize=4096)
+def _fusion_once(first: Op, second: Op, attrs: tuple[tuple[str, Any], ...]) -> Fusion:
+    return Fusion.of(first, second, dict(attrs))
+
+
+@lru_cache(maxsize=1024)
+def fused_of(first: Op, second: Op) -> Derived:
+    """The operator that runs two block functions one after the other, so that what is between them is never stored.
+
+    Examples
+    --------
+    >>> from tapestry_plan import BUILTIN_OPS
+    >>> fused_of(BUILTIN_OPS["linear"], BUILTIN_OPS["relu"]).name
+    'fused(linear,relu)'
+    """
+    for op in (first, second):
+        if op.has_states:
+            raise ValueError(f"{op.name} makes states that are unwrapped afterwards; its block has no result yet")
+
+    def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+        wanted = tuple(map(tuple, attrs.get("fused.of", ())))
+        if tuple(map(tuple, shapes)) != wanted:
+            raise ValueError(f"the inputs have shapes {list(shapes)}; the operators were fused for {list(wanted)}")
+        return _known_fusion(first, second, attrs).signature()
+
+    def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+        _known_fusion(first, second, shard.attrs).run(xp, inputs, outputs, shard)
+
+    def flop(signature: Signature, attrs: Attrs) -> float:
+        found = _known_fusion(first, second, attrs)
+        one = first.flop_per_point(found.first_signature, found.first_attrs) * found.first_signature.index.size
+        two = second.flop_per_point(found.second_signature, found.second_attrs) * found.second_signature.index.size
+        return (one + two) / signature.index.size
+
+    def work(shard: Shard) -> Form | None:
+        return _known_fusion(first, second, shard.attrs).form(shard)
+
+    def dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+        at, count = attrs["fused.at"], attrs["fused.inputs"]
+        rest = iter(dtypes[count:])
+        operands = [attrs["fused.dtype"] if k in at else next(rest) for k in range(len(dtypes) - count + len(at))]
+        return second.dtype(operands, dict(attrs["fused.second"]))
+
+    def workspace(shard: Shard, itemsize: int) -> int:
+        sizes = _known_fusion(first, second, shard.attrs).plan(shard, itemsize)[2]
+        return sum(-(-n // ALIGNED_NBYTES) * ALIGNED_NBYTES for n in sizes)
+
+    return made_from(
+        "fused",
+        [first, second],
+        signature=signature,
+        block=block,
+        flop=flop,
+        reduction=second.reduction,
+        dtype=dtype,
+        workspace=workspace,
+        attributes=FUSED_ATTRIBUTES,
+        work=work,
+    )
+
+
+DERIVED.update(fused=fused_of)

@@ -1,0 +1,590 @@
+"""Where selections are evaluated: what a cascade reads, what has to travel to a device, and shorter cascades.
+
+A cascade of selections over stored tensors is one view. Seen so, it can be cut in two: what narrows (select, stride,
+slice, permute, flip) is done by the device that holds the data, what widens or joins (broadcast, repeat, pad,
+windows, concat, interleave) by the device that consumes it, and each cell travels once. All of it is derived from the
+pieces of the view; no kind is named, so that one from outside the package is cut as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import prod
+from typing import TypeVar
+
+import numpy as np
+
+from tapestry_plan.ir import Graph, Selection, domain_of
+from tapestry_sets.alias import overlap
+from tapestry_sets.limits import TooManyPieces, limits
+from tapestry_sets.regions import Box, Region, Regions
+from tapestry_sets.views import Allocation, Piece, View, Viewable, allocate, concatenate, fill_into, pad
+
+Shape = tuple[int, ...]
+Device = Hashable
+Share = Box | Region | Regions
+Placement = Mapping[str, Device | Mapping[Device, Share]]
+"""For each stored tensor the device that holds it, or for each device the cells that it holds."""
+V = TypeVar("V", bound=Viewable)
+MOST_REGIONS = 256
+"""How many regions a message may have."""
+FEW_REGIONS = 32
+"""Of so many regions a cascade is looked through for a shorter one."""
+
+
+# ------------------------------------------------------------------------------------------------ what is read
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The kind of a selection of a graph: its pieces, which were checked when it was added, and its label."""
+
+    label: str
+    shape: Shape
+    parts: tuple[Piece, ...]
+
+    def out_shape(self, shapes: tuple[Shape, ...]) -> Shape:
+        """The shape."""
+        return self.shape
+
+    def pieces(self, shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+        """The pieces."""
+        return self.parts
+
+
+def selected_view(graph: Graph, name: str) -> View:
+    """Return a tensor of a graph as a view of memory: one allocation for each stored tensor, under its name.
+
+    All that `tapestry_sets` can be asked of views can so be asked of selections.
+
+    Raises
+    ------
+    ValueError
+        If the graph has no tensor of that name.
+
+    Examples
+    --------
+    >>> from tapestry_sets import overlaps
+    >>> g = Graph()
+    >>> x = g.input("x", (8, 8))
+    >>> selected_view(g, x[::2].T.name)
+    View((8, 4) of x)
+    >>> selected_view(g, x[2:4].broadcast_to((3, 2, 8)).name).has_internal_overlap()
+    True
+    """
+    graph.tensor(name)
+    made: dict[str, View] = {}
+    stack = [name]
+    while stack:
+        at = stack[-1]
+        selection = graph.selections.get(at)
+        missing = [] if selection is None else [n for n in selection.inputs if n not in made]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        if at in made:  # it was wanted twice
+            continue
+        if selection is None:
+            stored = graph.stored[at]
+            made[at] = allocate(stored.shape, name=at, dtype=stored.dtype)
+        else:
+            below = [made[n] for n in selection.inputs]
+            kind = Selected(selection.label, selection.shape, selection.pieces)
+            made[at] = View(selection.shape, kind, tuple(below))
+    return made[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a selection reads: for each of its cells a cell of one stored tensor, or a constant. Made by `reads`.
+
+    Parameters
+    ----------
+    name : str
+        Of the selection.
+    dtype : str
+    view : View
+        Over one allocation for each stored tensor.
+    """
+
+    name: str
+    dtype: str
+    view: View = field(repr=False)
+
+    @property
+    def shape(self) -> Shape:
+        """Of the selection's view."""
+        return self.view.shape
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The stored tensors of which at least one cell is read."""
+        return tuple(a.name for a in self.view.allocations if a in self.view.cells)
+
+    def cell(self, at: Sequence[int]) -> tuple[str, Shape] | float:
+        """Return the tensor and the cell that a cell of the view is, or the value of a constant.
+
+        Raises
+        ------
+        IndexError
+            If `at` is no cell of the view.
+
+        Examples
+        --------
+        >>> from tapestry_sets import pad
+        >>> g = Graph()
+        >>> r = reads(g, pad(g.input("x", (4, 4)).T, 1).name)
+        >>> r.cell((1, 3)), r.cell((0, 3))
+        (('x', (2, 0)), 0)
+        """
+        point = tuple(at)
+        if len(point) != len(self.shape) or not all(0 <= x < n for x, n in zip(point, self.shape, strict=True)):
+            raise IndexError(f"{self.name}: {point} is no cell of a view of shape {self.shape}")
+        found = [(p, cell) for p in self.view.pieces if (cell := _cell_read(p, point)) is not None]
+        assert len(found) == 1, "selections are checked when they are added"
+        piece, cell = found[0]
+        return (self.view.allocations[piece.source].name, cell) if piece.fill is None else piece.fill
+
+    @property
+    def regions(self) -> dict[str, Regions]:
+        """For each tensor the cells that are read, however often.
+
+        Raises
+        ------
+        TooManyPieces
+            If they need more regions than can be written out.
+        """
+        return {a.name: cells.regions() for a, cells in self.view.cells.items()}
+
+    @property
+    def distinct(self) -> dict[str, int]:
+        """For each tensor how many different cells are read.
+
+        Examples
+        --------
+        >>> g = Graph()
+        >>> r = reads(g, g.input("x", (10**9, 6))[:, ::2].sliding_windows(3).name)
+        >>> r.distinct, r.counts
+        ({'x': 3000000000}, {'x': 8999999982})
+        """
+        return {a.name: cells.size for a, cells in self.view.cells.items()}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """For each tensor how many cells of the view read it; constants fill the rest."""
+        counted = dict.fromkeys(self.tensors, 0)
+        for piece in self.view.pieces if 0 not in self.shape else ():
+            if piece.source >= 0:
+                count = domain_of(piece, self.shape).size
+                if count:
+                    counted[self.view.allocations[piece.source].name] += count
+        return counted
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the different cells that are read."""
+        return sum(self.distinct.values()) * np.dtype(self.dtype).itemsize
+
+
+def reads(graph: Graph, name: str) -> Reads:
+    """Return what a selection reads of the stored tensors below it.
+
+    Raises
+    ------
+    ValueError
+        If the graph has no selection of that name.
+    """
+    selection = selection_named(graph, name, "reads")
+    return Reads(name, selection.dtype, selected_view(graph, name))
+
+
+def selection_named(graph: Graph, name: str, what: str) -> Selection:
+    """Return a selection; ValueError, which begins with `what`, if the graph has none of that name."""
+    found = graph.selections.get(graph.tensor(name).name)
+    if found is None:
+        raise ValueError(f"{what}: {name!r} is a stored tensor, no selection; give one of {list(graph.selections)}")
+    return found
+
+
+def _cell_read(piece: Piece, at: Shape) -> Shape | None:
+    """The source's cell that a cell of the view reads through a piece; None where a guard does not hold."""
+    for prefix in range(len(piece.map.steps) + 1):
+        if any(guard.prefix == prefix and at not in guard.region for guard in piece.guards):
+            return None
+        if prefix < len(piece.map.steps):
+            at = piece.map.steps[prefix].apply(at)
+    return at
+
+
+# ---------------------------------------------------------------------------------------------- what has to travel
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Cells of one tensor on their way from the device that holds them to the consumer, each cell once.
+
+    Parameters
+    ----------
+    tensor : str
+    holder, consumer : hashable
+        Devices.
+    pack : View
+        Over `home`: what the holder evaluates and sends, cell after cell in row-major order.
+    home : Allocation
+        The tensor at its holder.
+    arrived : Allocation
+        The message at the consumer, of the shape of `pack`.
+    size : int
+        How many different cells the consumer needs, counted on sets.
+    """
+
+    tensor: str
+    holder: Device
+    consumer: Device
+    pack: View
+    home: Allocation = field(repr=False)
+    arrived: Allocation = field(repr=False)
+    size: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that travel."""
+        return self.size * self.home.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """A selection in two parts: what the holders of its tensors send, and what the consumer makes of it.
+
+    Each different remote cell travels once. Fewer bytes cannot do: no device but its holders knows the value of a
+    cell, each cell of a stored tensor may have any value, and the view shows every one of them; so its bytes have to
+    reach the consumer, and nothing else does.
+
+    Parameters
+    ----------
+    name : str
+        Of the selection.
+    consumer : hashable
+        The device that needs the view.
+    messages : tuple of Message
+        One for each pair of holder and tensor.
+    local : tuple of Allocation
+        The tensors of which the consumer reads cells that it holds, in their own coordinates.
+    unpack : View
+        Over `local` and what arrived: the selection's view.
+    """
+
+    name: str
+    consumer: Device
+    messages: tuple[Message, ...]
+    local: tuple[Allocation, ...]
+    unpack: View
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that travel: the least that can."""
+        return sum(message.nbytes for message in self.messages)
+
+    @property
+    def nbytes_by_link(self) -> dict[tuple[Device, Device], int]:
+        """Bytes for each (holder, consumer)."""
+        total: dict[tuple[Device, Device], int] = {}
+        for message in self.messages:
+            link = message.holder, message.consumer
+            total[link] = total.get(link, 0) + message.nbytes
+        return total
+
+    def composed(self) -> View:
+        """Return the view of unpacked packed cells, over the tensors: cell by cell the selection."""
+        arrived: dict[Allocation, View] = {m.arrived: m.pack for m in self.messages}
+        return replay(self.unpack, {**arrived, **{a: a for a in self.local}})
+
+
+def motion(graph: Graph, name: str, placement: Placement, consumer: Device) -> Motion:
+    """Return what the holders of a selection's tensors send to a consumer, and how it makes the view of that.
+
+    Parameters
+    ----------
+    graph : Graph
+    name : str
+        Of a selection.
+    placement : mapping
+        For each stored tensor that is read the device that holds it, or a mapping from devices to the cells that they
+        hold. Where several hold a cell, the consumer's own copy is read, else the first one's.
+    consumer : hashable
+
+    Raises
+    ------
+    ValueError
+        If there is no such selection, a tensor that it reads has no place, or no device holds a cell that it reads.
+    TooManyPieces
+        If a message needs more regions than can be written out.
+
+    Examples
+    --------
+    >>> g = Graph()
+    >>> x = g.input("x", (4, 10**9, 2))
+    >>> rows = x[1, ::2].T.broadcast_to((8, 2, 5 * 10**8))
+    >>> found = motion(g, rows.name, {"x": 0}, consumer=1)
+    >>> found.nbytes, found.messages[0].pack.shape, found.unpack.shape
+    (4000000000, (1, 2, 500000000), (8, 2, 500000000))
+
+    References
+    ----------
+    Tapestry, "Tensor View Selections": the selection is sent to the tensor's holder, and the selected block back.
+    """
+    selection_named(graph, name, "motion")
+    if not isinstance(placement, Mapping):
+        raise TypeError(f"motion: placement is a {type(placement).__name__}; give a mapping from tensors to devices")
+    view = selected_view(graph, name)
+    simple = view.simplify()
+    unpacked: dict[int, View] = {id(a): a for a in in_order(simple) if a.kind is None}
+    messages: list[Message] = []
+    for home, cells in view.cells.items():
+        holder = _holder(home, placement)
+        if holder == consumer:
+            continue
+        pack = None if holder is _SEVERAL else _narrowest(simple, home, cells.size)
+        if pack is not None:
+            message = _message(home, holder, consumer, pack, cells.size)
+            unpacked[id(pack)] = message.arrived
+            messages.append(message)
+        else:
+            shares = _shares(view, name, home, placement[home.name], consumer)
+            unpacked[id(home)], sent = _by_regions(home, shares, consumer)
+            messages += sent
+    if view.cells:  # of what is not read nothing need be there
+        base = messages[0].arrived if messages else next(iter(view.cells))
+        unpacked |= {
+            id(a): _zeros(base, a.shape) for a in in_order(simple) if isinstance(a, Allocation) and a not in view.cells
+        }
+    unpack = _replayed(simple, unpacked)
+    unpack = unpack.simplify() if len(in_order(unpack)) <= len(in_order(simple)) + 4 * FEW_REGIONS else unpack
+    arrived = {message.arrived for message in messages}
+    local = tuple(a for a in in_order(unpack) if isinstance(a, Allocation) and a not in arrived)
+    return Motion(name, consumer, tuple(messages), local, unpack)
+
+
+_SEVERAL = object()
+"""Stands for the holder of a tensor that has several."""
+
+
+def _holder(home: Allocation, placement: Placement) -> Device:
+    """The device that holds a tensor."""
+    if home.name not in placement:
+        raise ValueError(f"motion: the placement has no device for tensor {home.name!r}; it names {list(placement)}")
+    held = placement[home.name]
+    return _SEVERAL if isinstance(held, Mapping) else held
+
+
+def _message(home: Allocation, holder: Device, consumer: Device, pack: View, size: int) -> Message:
+    assert pack.size == size, "each cell travels once"
+    arrived = allocate(pack.shape, name=f"{home.name} from {holder}", itemsize=home.itemsize)
+    return Message(home.name, holder, consumer, pack, home, arrived, size)
+
+
+def _narrowest(view: View, home: Allocation, size: int) -> View | None:
+    """The last view in the chain of a view that all reads of a tensor go through and that has `size` cells.
+
+    As many different cells of the tensor are read: so it shows these, each once, and nothing else. It is made of this
+    tensor alone.
+    """
+    order = in_order(view)
+    above = dict.fromkeys(map(id, order), 0)  # how many ways lead from the view to each below it
+    above[id(view)] = 1
+    for v in reversed(order):
+        for source in v.sources:
+            above[id(source)] += above[id(v)]
+    below: dict[int, int] = {}  # and from each to the tensor
+    alone: dict[int, bool] = {}
+    for v in order:
+        below[id(v)] = int(v is home) + sum(below[id(source)] for source in v.sources)
+        alone[id(v)] = all(alone[id(source)] for source in v.sources) if v.sources else v is home
+    for v in reversed(order):
+        if v.size == size and alone[id(v)] and above[id(v)] * below[id(v)] == below[id(view)]:
+            return v
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------- by regions
+
+
+def _shares(view: View, name: str, home: Allocation, held: object, consumer: Device) -> list[tuple[Device, Regions]]:
+    """The cells of a tensor that a view reads, by the device that provides them, as regions of one box.
+
+    That is the tensor's, or its row-major numbers', whichever needs fewer regions. The consumer's own come first.
+    """
+    rest = _fewest(home, view)
+    given = held if isinstance(held, Mapping) else {held: Region.full(home.shape)}
+    found = []
+    for device in sorted(given, key=lambda d: d != consumer):
+        share = _share(given[device], home, device)
+        own = rest & (share if share.shape == rest.shape else share.reshape(rest.shape).explicit())
+        rest = rest - own
+        found.append((device, own))
+    if rest:
+        first = Region.full(rest.shape) & rest
+        missing = home.reshape(rest.shape).sample(first.members[0])
+        witness = overlap(view, missing).witness
+        assert witness is not None, "some cell is read"
+        raise ValueError(
+            f"motion: cell {witness.cell} of tensor {home.name!r}, which cell {witness.a} of {name!r} reads, is held "
+            "by no device of the placement"
+        )
+    return [(device, own) for device, own in found if own]
+
+
+def _share(cells: object, home: Allocation, device: Device) -> Region | Regions:
+    where = f"motion: what device {device!r} holds of tensor {home.name!r}"
+    if isinstance(cells, Box):
+        if not Box.of(home.shape).contains(cells):
+            raise ValueError(f"{where} is {cells}, which reaches outside its shape {home.shape}")
+        return cells.to_region(home.shape)
+    if not isinstance(cells, Region | Regions):
+        raise TypeError(f"{where} is a {type(cells).__name__}; give a Box, a Region or Regions")
+    if cells.shape != home.shape or any(cells.start):
+        raise ValueError(f"{where} is in a box of shape {cells.shape} from {cells.start}; its shape is {home.shape}")
+    return cells
+
+
+def _fewest(home: Allocation, view: View) -> Regions:
+    """The cells of a tensor that a view reads, as regions of its box or, where those are fewer, of its numbers'."""
+    cells = view.cells[home]
+    many = f"more than {MOST_REGIONS}"
+    with suppress(TooManyPieces):
+        found = Regions((home.size,), [Region((home.size,), [sett]) for sett in cells.explicit().members])
+        many = str(len(found))
+        if len(found) <= MOST_REGIONS:
+            with suppress(TooManyPieces), limits(max_pieces=4 * len(found) + 4):
+                regions = cells.regions()
+                found = regions if len(regions) <= len(found) else found
+            return found
+    raise TooManyPieces(
+        f"motion: the cells of tensor {home.name!r} of shape {home.shape} that are needed are {many} regions, and a "
+        f"message may have {MOST_REGIONS}; move a selection below this one that shows each of its cells once, and do "
+        "the rest where it arrives"
+    )
+
+
+def _by_regions(home: Allocation, shares: list[tuple[Device, Regions]], consumer: Device) -> tuple[View, list[Message]]:
+    """What stands for a tensor at the consumer, from its own cells and what others send; other cells are 0.
+
+    Each message has the cells in the order of the tensor, region after region, where they are several in one row.
+    """
+    box = shares[0][1].shape
+    rows = home if box == home.shape else home.reshape(box)
+    places: list[Region] = []
+    parts: list[View] = []
+    messages = []
+    for device, cells in shares:
+        each: list[View] = [rows.sample(region) for region in cells.members]
+        if device != consumer:
+            pack = each[0] if len(each) == 1 else concatenate([one.ravel() for one in each])
+            pack = pack.simplify() if len(each) <= FEW_REGIONS else pack
+            message = _message(home, device, consumer, pack, cells.size)
+            messages.append(message)
+            each = _apart(message.arrived, cells)
+        places += cells.members
+        parts += each
+    for region in (Region.full(box) - Regions(box, places)).members:
+        places.append(region)
+        parts.append(_zeros(parts[0], region.counts))
+    return fill_into(places, parts).reshape(home.shape), messages
+
+
+def _zeros(base: View, shape: Shape) -> View:
+    """A view that reads nothing of `base`."""
+    return pad(base.ravel()[:0], ((0, prod(shape)),)).reshape(shape)
+
+
+def _apart(arrived: Allocation, cells: Regions) -> list[View]:
+    """The parts of a message, one for each region."""
+    if len(cells) == 1:
+        return [arrived]
+    found: list[View] = []
+    at = 0
+    for region in cells.members:
+        found.append(arrived[at : at + region.size].reshape(region.counts))
+        at += region.size
+    return found
+
+
+# -------------------------------------------------------------------------------------------- chains of kinds
+
+
+def replay(view: View, sources: Mapping[Allocation, V]) -> V:
+    """Return what a view's kinds make of other sources in the place of its allocations.
+
+    Parameters
+    ----------
+    view : View
+    sources : mapping
+        For each allocation below the view what stands for it: views, tensors of a graph, anything that view kinds
+        can be applied to.
+
+    Raises
+    ------
+    ValueError
+        If nothing stands for an allocation.
+
+    Examples
+    --------
+    >>> g = Graph()
+    >>> x, a = g.input("x", (4, 6)), allocate((4, 6))
+    >>> replay(a[1:].T, {a: x}).shape, list(g.selections)
+    ((6, 3), ['slice', 'permute'])
+    """
+    below = [a for a in in_order(view) if isinstance(a, Allocation)]
+    for a in below:
+        if a not in sources:
+            raise ValueError(f"replay: nothing stands for {a!r}; sources has {list(sources)}")
+    return _replayed(view, {id(a): sources[a] for a in below})
+
+
+def _replayed(view: View, made: Mapping[int, V]) -> V:
+    """As `replay`, with what stands for views, not only allocations, by their identity."""
+    found = dict(made)
+    for v in in_order(view):
+        if id(v) not in found:
+            assert v.kind is not None, "something stands for each allocation"
+            first, *others = [found[id(source)] for source in v.sources]
+            found[id(v)] = first.apply(v.kind, *others)
+    return found[id(view)]
+
+
+def shortest(view: View) -> View:
+    """Return the view itself, or the same view of the same memory as a shorter chain of kinds, if there is one.
+
+    Of two chains of as many kinds the one with fewer cells in between is shorter.
+
+    Examples
+    --------
+    >>> a = allocate((4, 6))
+    >>> shortest(a.T.T) is a
+    True
+    """
+    other = view.simplify()
+    return other if _length(other) < _length(view) else view
+
+
+def _length(view: View) -> tuple[int, int]:
+    """How many kinds a view is made of, and how many cells the views below it have."""
+    made = [v for v in in_order(view) if v.kind is not None]
+    return len(made), sum(v.size for v in made) - view.size
+
+
+def in_order(view: View) -> list[View]:
+    """Return the view and all that it is made of, each once, sources before what reads them."""
+    found: dict[int, View] = {}
+    stack = [(view, False)]
+    while stack:
+        at, ready = stack.pop()
+        if ready:
+            found[id(at)] = at
+        elif id(at) not in found:
+            stack.append((at, True))
+            stack += [(source, False) for source in at.sources]
+    return list(found.values())

@@ -1,0 +1,5 @@
+"""Wing search."""
+
+from tapestry_plan.search.planner import plan
+
+__all__ = ["plan"]

@@ -1,0 +1,245 @@
+"""The choice of expansions and of layouts as one sum of cost tables.
+
+Each choice of an expansion is one more variable of the elimination. A table that counts only where choices have some
+values is zero elsewhere, so what an expansion builds costs nothing where it was not chosen; and all of the 2ⁿ variants
+of n operators are compared with each other in one elimination, whose bound holds for every one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+
+from tapestry_plan.ir import OpNode, Stored
+from tapestry_plan.search.cost import Int
+from tapestry_plan.search.elimination import DEFAULT_CAP, TOTAL_ENTRIES, Factor, minimise
+from tapestry_plan.search.problem import MAX_JOINT_CONSUMERS, MAX_TABLE, Known, Problem, TensorCost, Use
+from tapestry_plan.search.variants import Given, Variants
+from tapestry_plan.steps import Mesh
+
+MAX_CASES = 64
+"""Ways to choose among the operators around one tensor; beyond it, its consumers are counted one by one."""
+
+Case = tuple[Given, tuple[int, ...]]
+"""Consumers of one tensor, by position, that it has where choices have some values."""
+
+LEAST_ENTRIES = 4_000_000
+"""Entries of tables that the elimination may always take."""
+
+MORE_ENTRIES = 8
+"""Times as many entries as the graph as given took are what the elimination may take beyond that."""
+
+MAX_TOTAL = 2**62
+"""Bytes of a plan, with the number of expansions behind them, that fit a table's entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Values of the choices, a proven lower bound over all of them, and whether the values are the best ones."""
+
+    values: tuple[int, ...]
+    bound_ticks: int
+    exact: bool
+
+
+class JointProblem(Problem):
+    """The choice of expansions and layouts as variables and exact cost tables.
+
+    Parameters
+    ----------
+    variants : Variants
+    mesh, placement, layout, fix, forbid, known
+        As in `Problem`; operators that are in `fix` or `forbid` have no expansions.
+    """
+
+    def __init__(
+        self,
+        variants: Variants,
+        mesh: Mesh,
+        placement: Literal["free", "single"],
+        layout: Mapping[str, Mapping[Any, Any]],
+        fix: Mapping[str, Mapping[str, Any]],
+        forbid: Mapping[str, Mapping[str, Any]],
+        known: Known | None = None,
+    ) -> None:
+        self.variants = variants
+        self.present = {present.node.name: present for present in variants.present}
+        self.read: list[tuple[Given, OpNode, dict[str, Int]]] = []
+        super().__init__(variants.graph, mesh, placement, layout, fix, forbid, known)
+        self.sizes = [len(variable.layouts) for variable in self.variables]
+        self.sizes += [1 + len(choice.options) for choice in variants.choices]
+
+    # -- where problems of one graph have one answer -----------------------------------------------------
+
+    def _in_order(self) -> list[OpNode]:
+        return [present.node for present in self.variants.present]
+
+    def stored_as(self, result: str) -> str:
+        """The stored tensor that a result stands for."""
+        return self.variants.stored(result)
+
+    def stored_behind(self, label: str) -> tuple[str, ...]:
+        """The stored tensors behind a graph output, whatever is chosen."""
+        readings = self.variants.results[label]
+        found = (stored for reading in readings for stored in self.graph.source(reading.names[0]).stored)
+        return tuple(dict.fromkeys(map(self.stored_as, found)))
+
+    def _made_by(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:
+        return replace(super()._made_by(node, output, tensor), given=self.present[node.name].given)
+
+    def _add_uses(self, node: OpNode) -> None:
+        at = self.position["operator", node.name]
+        for reading in self.present[node.name].readings:
+            read = self._read(replace(node, inputs=reading.names))
+            self.read.append((reading.given, node, read))
+            for name, numbers in read.items():
+                self.uses[self.stored_as(name)].append(Use(at, numbers, reading.given))
+
+    def _add_outputs(self) -> None:
+        for readings in self.variants.results.values():
+            for reading in readings:
+                for name in map(self.stored_as, self.graph.source(reading.names[0]).stored):
+                    position = self.position.get(("output", name))
+                    if position is not None:
+                        numbers = self._tensor_numbers(self.variables[position])
+                        self.uses[name].append(Use(position, numbers, reading.given))
+
+    # -- tables ------------------------------------------------------------------------------------------
+
+    def factors(self) -> tuple[list[Factor], list[Factor]]:
+        """The cost tables over layouts and choices: those to search with, and those that bound from below."""
+        shared, alone, below = [], [], []
+        for given, node, read in self.read:
+            ticks = self._node_ticks(node, read)
+            unary = Factor((self.position["operator", node.name],), ticks, np.zeros(len(ticks), np.int64))
+            shared.append(self._where(given, unary))
+        for cost in self.tensors:
+            steps, cases = self._cases(cost)
+            if cases is None:
+                both = ((self._together(cost.given, use.given), k) for k, use in enumerate(cost.uses))
+                cases = [(given, (k,)) for given, k in both if given is not None]
+                alone += self._alone(cost, cases, 1)
+                below += self._alone(cost, cases, len(cost.uses))
+            elif all(self._fits(cost, given, active) for given, active in steps):
+                shared += [self._where(given, self._factor(cost, active)) for given, active in steps]
+            else:
+                self._add_cases(cost, cases, shared, alone, below)
+        search = shared + alone
+        return search, shared + below if alone else search
+
+    def _add_cases(
+        self,
+        cost: TensorCost,
+        cases: list[Case],
+        shared: list[Factor],
+        alone: list[Factor],
+        below: list[Factor],
+    ) -> None:
+        """Tables of a tensor in cases of which some have too many consumers, or too large tables."""
+        for given, active in cases:
+            if self._fits(cost, given, active):
+                steps = [active[: k + 1] for k in range(len(active))]
+                shared += [self._where(given, self._factor(cost, step)) for step in steps]
+            else:
+                single: list[Case] = [(given, (k,)) for k in active]
+                alone += self._alone(cost, single, 1)
+                below += self._alone(cost, single, len(active))
+
+    def _cases(self, cost: TensorCost) -> tuple[list[Case], list[Case] | None]:
+        """The consumers that a tensor has, one after another, each step with the choices that decide so far.
+
+        Also the steps that are the last ones, which share no choices and leave none out; None if there are too many.
+        """
+        steps: list[Case] = []
+        cases: list[Case] = []
+        stack: list[tuple[int, Given, tuple[int, ...]]] = [(0, cost.given, ())]
+        while stack:
+            k, given, active = stack.pop()
+            if k == len(cost.uses):
+                cases.append((given, active))
+                if len(cases) > MAX_CASES:
+                    return steps, None
+                continue
+            use, values = cost.uses[k], dict(given)
+            again = any(cost.uses[other].variable == use.variable for other in active)
+            if again or self._together(given, use.given) is None:
+                stack.append((k + 1, given, active))
+                continue
+            undecided = next((number for number, _ in use.given if number not in values), None)
+            if undecided is None:
+                steps.append((given, (*active, k)))
+                stack.append((k + 1, given, (*active, k)))
+            else:
+                values_of = range(len(self.variants.choices[undecided].options) + 1)
+                stack += [(k, (*given, (undecided, value)), active) for value in values_of]
+        return steps, cases
+
+    def _together(self, one: Given, two: Given) -> Given | None:
+        """Both conditions; None where they exclude each other."""
+        values = dict(one)
+        if any(values.setdefault(number, value) != value for number, value in two):
+            return None
+        return tuple(values.items())
+
+    def _fits(self, cost: TensorCost, given: Given, active: tuple[int, ...]) -> bool:
+        variables = [cost.producer, *(cost.uses[k].variable for k in active), *self._numbers(given)]
+        return len(active) <= MAX_JOINT_CONSUMERS and prod(self.sizes[v] for v in variables) <= MAX_TABLE
+
+    def _numbers(self, given: Given) -> Iterator[int]:
+        """The choices of a condition as variables of the elimination."""
+        return (len(self.variables) + number for number, _ in given)
+
+    def _alone(self, cost: TensorCost, cases: list[Case], share: int) -> list[Factor]:
+        """What consumers cost, each as if there were no other; a share of it, rounded down."""
+        out = []
+        for given, active in cases:
+            found = self._factor(cost, active)
+            out.append(self._where(given, Factor(found.scope, found.ticks // share, found.nbytes // share)))
+        return out
+
+    def _where(self, given: Given, factor: Factor) -> Factor:
+        """A table that counts where choices have some values, zero elsewhere."""
+        if not given:
+            return factor
+        wanted = dict(sorted(zip(self._numbers(given), (value for _, value in given), strict=True)))
+        numbers, values = tuple(wanted), tuple(wanted.values())
+        shape = (*factor.ticks.shape, *(self.sizes[v] for v in numbers))
+        ticks, nbytes = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        at: tuple[Any, ...] = (..., *values)
+        ticks[at], nbytes[at] = factor.ticks, factor.nbytes
+        return Factor((*factor.scope, *numbers), ticks, nbytes)
+
+    # -- solving -----------------------------------------------------------------------------------------
+
+    def choose(self, entries: int) -> Chosen:
+        """The expansions of the cheapest plan: of equally cheap ones those with the fewest.
+
+        Parameters
+        ----------
+        entries : int
+            Of the tables of the graph as given; those of this problem are split where they would be many more.
+        """
+        search, bound = self.factors()
+        total = min(TOTAL_ENTRIES, max(LEAST_ENTRIES, MORE_ENTRIES * entries))
+        cap = min(DEFAULT_CAP, total // 4)
+        found = minimise(self.sizes, self._fewest(search), cap=cap, total=total)
+        alone = bound is not search
+        lowest = minimise(self.sizes, bound, cap=cap, total=total).bound_ticks if alone else found.bound_ticks
+        values = found.choice[len(self.variables) :]
+        return Chosen(values, lowest, found.exact and not alone)
+
+    def _fewest(self, factors: list[Factor]) -> list[Factor]:
+        """Tables whose bytes count expansions too, behind them, so that ties go to fewer expansions."""
+        many = len(self.variants.choices) + 1
+        if many * sum(int(factor.nbytes.max()) for factor in factors) >= MAX_TOTAL:
+            return factors
+        out = [Factor(factor.scope, factor.ticks, factor.nbytes * many) for factor in factors]
+        for number in range(len(self.variants.choices)):
+            at = len(self.variables) + number
+            counted = np.minimum(np.arange(self.sizes[at]), 1)
+            out.append(Factor((at,), np.zeros(self.sizes[at], np.int64), counted))
+        return out

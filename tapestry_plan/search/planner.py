@@ -1,0 +1,423 @@
+"""From a graph and a mesh to a shard plan: the least sum of exact cost tables, written down as steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import index
+from typing import Any, Literal
+
+import numpy as np
+
+from tapestry_plan.ir import BUILTIN_OPS, Axis, Graph, OpNode
+from tapestry_plan.search.cost import TICKS_PER_SECOND, union
+from tapestry_plan.search.elimination import Factor, improve, minimise
+from tapestry_plan.search.joint import JointProblem
+from tapestry_plan.search.problem import Known, Moved, Problem
+from tapestry_plan.search.promising import promising
+from tapestry_plan.search.variants import Variants
+from tapestry_plan.steps import Alternative, Chosen, Expansions, InfeasiblePlan, Layout, Mesh, ShardPlan, Stage, lower
+from tapestry_sets.regions import Box, Regions
+
+SECONDS_TYPES = (int, float, np.integer, np.floating)
+SECONDS = 5.0
+"""Of improving moves, where no other limit is given."""
+
+LEAST_SECONDS = 1.0
+"""Of trying expansions one after another, however soon the graph as given was planned."""
+
+MAX_COMPARISONS = 1000
+"""Consumers that are counted again, one by one, to compare the shardings of one operator."""
+
+
+def plan(
+    graph: Graph,
+    mesh: Mesh,
+    *,
+    memory: int | None = None,
+    seed: int = 0,
+    time_limit: float | None = None,
+    placement: Literal["free", "single"] = "free",
+    layout: Mapping[str, Mapping[Any, Any]] | None = None,
+    fix: Mapping[str, Mapping[str, Any]] | None = None,
+    forbid: Mapping[str, Mapping[str, Any]] | None = None,
+    fan_in: int | None = None,
+    expand: bool | Sequence[str] = True,
+) -> ShardPlan:
+    """Choose the shards of every operator, and write down every step.
+
+    Parameters
+    ----------
+    graph : Graph
+    mesh : Mesh
+    memory : int, optional
+        Bytes that a device's arena may have. The fastest plan is checked against it; slower plans that need
+        less memory are not searched. Without it, `spilled` makes any plan fit that can fit.
+    seed, time_limit : int, float (seconds, 5 by default)
+        Of the improving moves, which are made only where a tensor has too many consumers to count them
+        jointly, or tables would not fit; `ShardPlan.gap` then says how far the bound is. Where that is so of the
+        expansions, they are tried one after another too, as long again; by default no longer than a second, or than
+        planning the graph as given took.
+    placement : "free" or "single"
+        Whether inputs and weights start where the plan wants them, replicas included, or in one copy.
+    layout : mapping, optional
+        Graph inputs, constants and outputs by name: tensor axis -> parts or mesh axes.
+    fix, forbid : mapping, optional
+        Operators by name: index axis -> parts or mesh axes. Both say a whole sharding: axes that are not
+        named stay whole, so ``forbid={"conv": {"h": 2}}`` leaves ``{"h": 2, "w": 2}`` allowed.
+    fan_in : int, optional
+        How many partial results of a sharded reduction are merged at a time, in a tree of neighbours; by default
+        they are merged one after the other. Either way the order is that of the parts, whoever made them.
+    expand : bool or sequence of str
+        Which operators are compared with the ways in which their declarations say them in other ones. By default
+        those a point of whose index space reads or writes several cells, such as a softmax, whose shards are whole
+        rows; with names, as in ``["exp_sum"]``, the operators that list expansions of these names; with False none.
+        What an expansion builds may be expanded in turn. A plan whose operators were expanded is of the rewritten
+        graph, and takes less time, or the same time with fewer bytes, than the plan of the graph as given;
+        `ShardPlan.expansions` says what was compared, and `ShardPlan.derivation` how the graph was rewritten.
+        Operators in `fix` or `forbid` are not expanded, nor is one into a view whose layout is asked for. What
+        stands for an operator runs where the operator would. The work grows with the number of operators, not with
+        that of the graphs that they make. The bound is over all of these graphs, and its tables are not let grow to
+        much more than those of the graph as given: the gap may be wider than without expansions, for the same plan.
+        Where an operator would be read through more than 32 combinations of views, the deepest expansions are left
+        out, as `ShardPlan.expansions` says.
+
+    Returns
+    -------
+    ShardPlan
+
+    Raises
+    ------
+    InfeasiblePlan
+        When `forbid` leaves nothing, or the plan needs more memory than given; `InfeasiblePlan.fastest` is it then.
+    ValueError
+        For unknown names, axes and values.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> g = Graph()
+    >>> x, w = g.input("x", (64, 64)), g.input("w", (64, 64))
+    >>> y = g.output(x @ w)
+    >>> p = plan(g, Mesh((4,)))
+    >>> sorted(p.placement["matmul"]), p.nbytes_moved, p.gap
+    ([0, 1, 2, 3], 0, 0.0)
+    """
+    layout, fix, forbid = layout or {}, fix or {}, forbid or {}
+    _check_types(graph, mesh, time_limit, {"layout": layout, "fix": fix, "forbid": forbid})
+    seed = _whole("seed", seed, "an integer")
+    memory = None if memory is None else _whole("memory", memory, "a number of bytes, an integer >= 0", 0)
+    fan_in = None if fan_in is None else _whole("fan_in", fan_in, "an integer >= 2, or None", 2, ValueError)
+    if placement not in ("free", "single"):
+        raise ValueError(f"plan: placement is {placement!r}; it is 'free' or 'single'")
+    _check_names(graph, layout, fix, forbid)
+    names = _checked_expand(graph, expand)
+    graph.validate()
+
+    known = Known()
+    began = time.monotonic()
+
+    def solved(asked: Graph, limit: float) -> tuple[ShardPlan, Problem, list[Factor], int]:
+        problem = Problem(asked, mesh, placement, layout, fix, forbid, known)
+        search, bound = problem.factors()
+        best, entries = _solved(problem, search, bound, seed, limit, fan_in)
+        return best, problem, bound, entries
+
+    limit = SECONDS if time_limit is None else time_limit
+    result, problem, bound, entries = solved(graph, limit)
+    if time_limit is None:
+        limit = min(limit, max(LEAST_SECONDS, time.monotonic() - began))
+    if names is not False:
+        kept = [graph.outputs[label] for label in layout if label in graph.outputs]
+        every = Variants(graph, names, {*fix, *forbid}, kept)
+        some = every.only(promising(problem, every, bound, result.seconds, result.bound)) if every.choices else every
+        if some.choices:
+            joint = JointProblem(some, mesh, placement, layout, fix, forbid, known)
+            result = _expanded(result, joint, lambda asked, left: solved(asked, left)[0], memory, entries, limit)
+        result = replace(result, expansions=(*result.expansions, *_left_out(every, some)))
+    if memory is not None:
+        _check_memory(result, memory)
+    return result
+
+
+def _solved(
+    problem: Problem,
+    search: list[Factor],
+    bound: list[Factor],
+    seed: int,
+    time_limit: float,
+    fan_in: int | None,
+) -> tuple[ShardPlan, int]:
+    """The best plan of one graph, and the entries of the tables that it took."""
+    sizes = [len(variable.layouts) for variable in problem.variables]
+    found = minimise(sizes, search)
+    choice, lowest = found.choice, found.bound_ticks
+    if problem.counted_alone:
+        lowest = minimise(sizes, bound).bound_ticks
+    if problem.counted_alone or not found.exact:
+        choice = improve(choice, problem.costs, seed=seed, time_limit=time_limit)
+    return _write_down(problem, choice, lowest, fan_in), found.entries
+
+
+def _expanded(
+    whole: ShardPlan,
+    joint: JointProblem,
+    solved: Callable[[Graph, float], ShardPlan],
+    memory: int | None,
+    entries: int,
+    time_limit: float,
+) -> ShardPlan:
+    """The plan of the graph as given, or of a variant that is found cheaper, with the bound over all variants."""
+    variants = joint.variants
+    found = joint.choose(entries)
+    stop = time.monotonic() + time_limit
+    lowest = found.bound_ticks / TICKS_PER_SECOND
+
+    def tried(values: Sequence[int]) -> ShardPlan:
+        graph, expansions = variants.graph_of(values)
+        return replace(solved(graph, max(0.0, stop - time.monotonic())), expansions=expansions)
+
+    def is_better(one: ShardPlan, than: ShardPlan) -> bool:
+        fits = memory is None or max(one.peak_nbytes) <= memory or max(than.peak_nbytes) > memory
+        return fits and (one.seconds, one.nbytes_moved) < (than.seconds, than.nbytes_moved)
+
+    values = (0,) * len(variants.choices)
+    best = replace(whole, expansions=variants.graph_of(values)[1])
+    if any(found.values) and is_better(other := tried(found.values), best):
+        best, values = other, variants.opened(found.values)
+    moves = None if found.exact else _moves(variants, values)
+    while moves and lowest < best.seconds and time.monotonic() < stop and (move := next(moves, None)):
+        if is_better(other := tried(move), best):
+            best, moves = other, _moves(variants, move)
+    # Every variant's bound holds for the variant alone, that of the joint problem for all that it has; other variants
+    # are proven to cost more than the graph as given.
+    return replace(best, bound=min(best.seconds, lowest))
+
+
+def _moves(variants: Variants, values: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Other values of the choices: of all that are alike at once, then of one after another."""
+    alike: dict[object, list[int]] = {}
+    for number, choice in enumerate(variants.choices):
+        if all(values[n] == wanted for n, wanted in choice.given):
+            alike.setdefault(variants.kind(choice), []).append(number)
+    together = [numbers for numbers in alike.values() if len(numbers) > 1]
+    for numbers in (*together, *([number] for group in alike.values() for number in group)):
+        for value in range(1 + len(variants.choices[numbers[0]].options)):
+            moved = [value if number in numbers else old for number, old in enumerate(values)]
+            if moved != list(values):
+                yield variants.opened(moved)
+
+
+def _left_out(every: Variants, some: Variants) -> list[Expansions]:
+    """The operators of which no expansion can be in a better plan, or none was compared."""
+    open_ = {choice.node for choice in some.choices}
+    return [
+        Expansions(choice.node, tuple(option.into for option in choice.options), left_out=choice.left_out)
+        for choice in (*every.choices, *every.without)
+        if not choice.given and choice.node not in open_
+    ]
+
+
+def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_in: int | None) -> ShardPlan:
+    graph, mesh = problem.graph, problem.mesh
+    chosen: dict[tuple[str, str], Layout] = {
+        (variable.kind, variable.name): variable.layouts[choice[at]] for at, variable in enumerate(problem.variables)
+    }
+    lowered = lower(Chosen(graph, mesh, chosen, problem.order, problem.operand_needs, problem.asked_outputs, fan_in))
+    moved = problem.moved(choice)
+    predicted = {key: tuple(m.nbytes.tolist()) for key, m in moved.items() if m.nbytes.any()}
+    if predicted != lowered.received:
+        raise AssertionError(f"the steps move {lowered.received}, the cost tables say {predicted}")
+    stages = [_stage(problem, node, choice, moved) for node in problem.order]
+    stages += _output_stages(problem, moved)
+    ticks = sum(m.ticks for m in moved.values())
+    ticks += sum(int(problem.compute[at][choice[at]]) for at in range(len(problem.variables)))
+    totals = np.zeros(mesh.size, np.int64)
+    for m in moved.values():
+        totals += m.nbytes
+    return ShardPlan(
+        graph=graph,
+        mesh=mesh,
+        placement={node.name: _boxes(chosen["operator", node.name]) for node in problem.order},
+        sharding={node.name: stage.sharding for node, stage in zip(problem.order, stages, strict=False)},
+        buffers=lowered.buffers,
+        steps=lowered.steps,
+        stages=tuple(stages),
+        outputs=lowered.outputs,
+        nbytes_received=tuple(int(n) for n in totals),
+        nbytes_by_link=lowered.nbytes_by_link,
+        nbytes_placed=lowered.nbytes_placed,
+        peak_nbytes=lowered.peak_nbytes,
+        flop=tuple(sum(stage.flop[d] for stage in stages) for d in range(mesh.size)),
+        seconds=ticks / TICKS_PER_SECOND,
+        bound=min(ticks, bound_ticks) / TICKS_PER_SECOND,
+        alternatives={node.name: _alternatives(problem, node.name, choice) for node in problem.order},
+    )
+
+
+def _stage(problem: Problem, node: OpNode, choice: Sequence[int], moved: Mapping[tuple[str, str], Moved]) -> Stage:
+    at = problem.position["operator", node.name]
+    variable = problem.variables[at]
+    option = variable.layouts[choice[at]]
+    signature = problem.graph.signature(node.name)
+    per_point = problem.graph.ops[node.op].flop_per_point(signature, node.attrs)
+    mine = [value for (_, consumer), value in moved.items() if consumer == node.name]
+    got = sum((m.nbytes for m in mine), np.zeros(problem.mesh.size, np.int64))
+    ticks = sum(m.ticks for m in mine) + int(problem.compute[at][choice[at]])
+    boxes = option.boxes
+    return Stage(
+        node=node.name,
+        op=node.op,
+        sharding=_summary(variable.axes, option),
+        nbytes_received=tuple(int(n) for n in got),
+        nbytes_shared=_shared_nbytes(problem, node, boxes),
+        flop=tuple(per_point * (box.size if box else 0) for box in boxes),
+        seconds=ticks / TICKS_PER_SECOND,
+    )
+
+
+def _output_stages(problem: Problem, moved: Mapping[tuple[str, str], Moved]) -> list[Stage]:
+    """What is moved at the end: partial results merged, outputs brought to the layout asked for."""
+    return [
+        Stage(
+            node=consumer,
+            op="output",
+            sharding={},
+            nbytes_received=tuple(m.nbytes.tolist()),
+            nbytes_shared=0,
+            flop=(0.0,) * problem.mesh.size,
+            seconds=m.ticks / TICKS_PER_SECOND,
+        )
+        for (_, consumer), m in moved.items()
+        if consumer not in problem.graph.nodes and m.ticks
+    ]
+
+
+def _shared_nbytes(problem: Problem, node: OpNode, boxes: Sequence[Box | None]) -> int:
+    """Bytes that more than one device reads: what all read, less the bytes of the union."""
+    by_tensor: dict[str, list[Regions]] = {}
+    for box in boxes:
+        for name, region in problem.needs(node, box).items():
+            by_tensor.setdefault(name, []).append(region)
+    total = 0
+    for name, regions in by_tensor.items():
+        tensor = problem.graph.stored[name]
+        every = sum(region.size for region in regions)
+        total += (every - union(regions, tensor.shape).size) * tensor.itemsize
+    return total
+
+
+def _alternatives(problem: Problem, node: str, choice: Sequence[int]) -> tuple[Alternative, ...]:
+    """The best placement of each other sharding of an operator, all other operators kept.
+
+    Empty where the comparison would take long: the operator's tensors have many consumers.
+    """
+    at = problem.position["operator", node]
+    variable = problem.variables[at]
+    work = sum(len(cost.uses) for cost in problem.counted_alone.get(at, ())) * len(variable.layouts)
+    if work > MAX_COMPARISONS:
+        return ()
+    ticks, nbytes = problem.costs(at, choice)
+    best: dict[tuple[int, ...], Alternative] = {}
+    for row in np.lexsort((nbytes, ticks)):
+        option = variable.layouts[int(row)]
+        if option.parts not in best:
+            best[option.parts] = Alternative(
+                _summary(variable.axes, option), int(ticks[row]) / TICKS_PER_SECOND, int(nbytes[row])
+            )
+    return tuple(best.values())
+
+
+def _summary(axes: Sequence[Axis], option: Layout) -> dict[str, int]:
+    return {axis.name: n for axis, n in zip(axes, option.parts, strict=True) if n > 1}
+
+
+def _boxes(option: Layout) -> dict[int, tuple[Box, ...]]:
+    return {device: (box,) for device, box in enumerate(option.boxes) if box is not None}
+
+
+def _check_types(
+    graph: object,
+    mesh: object,
+    time_limit: Any,
+    wanted: Mapping[str, Mapping[str, Any]],
+) -> None:
+    if not isinstance(graph, Graph):
+        raise TypeError(f"plan: graph is {type(graph).__name__}, it must be a Graph; load_onnx makes one from a model")
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"plan: mesh is {mesh!r}, it must be a Mesh; write Mesh((4,)) for four devices")
+    if time_limit is not None and (isinstance(time_limit, bool) or not isinstance(time_limit, SECONDS_TYPES)):
+        raise TypeError(f"plan: time_limit is {time_limit!r}, it must be a number of seconds, or None")
+    if time_limit is not None and not time_limit >= 0:
+        raise ValueError(f"plan: time_limit is {time_limit!r}, it must be seconds >= 0")
+    for what, given in wanted.items():
+        for name, axes in given.items():
+            if not isinstance(axes, Mapping):
+                raise TypeError(f"{what}[{name!r}] is {axes!r}, it must map axes to parts, as in {{'h': 2}}")
+
+
+def _whole(what: str, value: Any, wanted: str, least: int | None = None, error: type[Exception] = TypeError) -> int:
+    """An integer of any kind, NumPy's too; `error` is raised for what is none."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise error(f"plan: {what} is {value!r}; it is {wanted}")
+    if least is not None and number < least:
+        raise ValueError(f"plan: {what} is {value!r}; it is {wanted}")
+    return number
+
+
+def _check_names(
+    graph: Graph,
+    layout: Mapping[str, Any],
+    fix: Mapping[str, Any],
+    forbid: Mapping[str, Any],
+) -> None:
+    starts = [name for name, tensor in graph.stored.items() if tensor.kind != "result"]
+    for name in layout:
+        if name not in starts and name not in graph.outputs:
+            raise ValueError(
+                f"layout: {name!r} is no graph input, constant or output; they are {[*starts, *graph.outputs][:12]}"
+            )
+        if name not in starts and graph.outputs[name] not in graph.stored:
+            behind = ", ".join(map(repr, graph.source(graph.outputs[name]).stored)) or "constants"
+            raise ValueError(
+                f"layout: output {name!r} is a view of {behind}, which has no place of its own; ask for the layout of "
+                "an output that an operator makes, such as its sum with 0"
+            )
+    for what, given in (("fix", fix), ("forbid", forbid)):
+        for name in given:
+            if name not in graph.nodes:
+                raise ValueError(f"{what}: there is no operator {name!r}; known are {list(graph.nodes)[:12]}")
+    both = set(fix).intersection(forbid)
+    if both:
+        raise ValueError(f"operator {both.pop()!r} is in fix and in forbid; fixing alone says it all")
+
+
+def _checked_expand(graph: Graph, expand: object) -> bool | tuple[str, ...]:
+    """What `expand` asks for, False for nothing."""
+    if isinstance(expand, bool):
+        return expand
+    if isinstance(expand, str) or not isinstance(expand, Sequence):
+        raise TypeError(f"plan: expand is {expand!r}, it must be True, False, or names of expansions as ['exp_sum']")
+    known = {e.__name__ for op in (*BUILTIN_OPS.values(), *graph.ops.values()) for e in op.expansions}
+    for name in expand:
+        if not isinstance(name, str):
+            raise TypeError(f"plan: expand has {name!r}, it must be True, False, or names of expansions as ['exp_sum']")
+        if name not in known:
+            raise ValueError(f"plan: no declaration lists an expansion {name!r}; known are {sorted(known)}")
+    return tuple(expand) if expand else False
+
+
+def _check_memory(result: ShardPlan, memory: int) -> None:
+    device = int(np.argmax(result.peak_nbytes))
+    if result.peak_nbytes[device] > memory:
+        raise InfeasiblePlan(
+            f"device {device} needs {result.peak_nbytes[device]:,} bytes in the fastest plan, {memory:,} are "
+            "allowed; slower plans with less memory are not searched: use more devices, fix operators, or let idle "
+            "buffers wait in host memory: spilled(plan(graph, mesh), memory), or run(…, memory=…)",
+            result,
+        )

@@ -1,0 +1,550 @@
+"""The choice of layouts as variables and exact cost tables: what `tapestry_plan.search.planner` minimises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from tapestry_plan.ir import Axis, Graph, OpNode, Source, Stored, cells_of
+from tapestry_plan.search.cost import (
+    MAX_STAGE_SECONDS,
+    Held,
+    Int,
+    RegionTable,
+    compute_seconds,
+    merge_ticks,
+    received,
+    to_ticks,
+    transfer_ticks,
+    union,
+)
+from tapestry_plan.search.elimination import Factor, alternatives
+from tapestry_plan.steps import InfeasiblePlan, Layout, Mesh, asked_layout, in_order, layouts
+from tapestry_sets.regions import Box, Regions
+from tapestry_sets.views import piece_image
+
+T = TypeVar("T")
+
+MAX_TABLE = 4_000_000
+"""Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
+
+MAX_JOINT_CONSUMERS = 5
+"""Consumers of one tensor that are counted jointly: the terms of the union double with each."""
+
+MAX_CELLS = 2**60
+"""Cells of one tensor; beyond it byte counts would not fit 64 bits."""
+
+
+@dataclass
+class Known:
+    """What problems of one mesh with mostly the same operators have in common: it is worked out once.
+
+    Everything is kept by what it depends on. Arrays are known by their identity, and kept with what was made of them.
+    """
+
+    keys: dict[Any, int] = field(default_factory=dict)
+    tables: dict[tuple[str, tuple[int, ...]], RegionTable] = field(default_factory=dict)
+    images: dict[tuple[Any, ...], dict[str, Regions]] = field(default_factory=dict)
+    nodes: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    arrays: dict[tuple[Any, ...], tuple[tuple[Int, ...], Any]] = field(default_factory=dict)
+
+    def of_arrays(self, what: tuple[Any, ...], arrays: tuple[Int, ...], make: Callable[[], T]) -> T:
+        """What is made of some arrays, made now if it was not before."""
+        key = (*what, *map(id, arrays))
+        if key not in self.arrays:
+            self.arrays[key] = arrays, make()
+        found: T = self.arrays[key][1]
+        return found
+
+    def of_node(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """What is made of an operator."""
+        if key not in self.nodes:
+            self.nodes[key] = make()
+        found: T = self.nodes[key]
+        return found
+
+
+@dataclass
+class Variable:
+    """Something that has a layout: an operator, a source tensor that starts somewhere, or an output."""
+
+    name: str
+    kind: Literal["operator", "source", "output"]
+    axes: tuple[Axis, ...]
+    layouts: tuple[Layout, ...]
+
+
+@dataclass
+class Use:
+    """How a consumer reads one stored tensor: region numbers by (layout, device)."""
+
+    variable: int
+    numbers: Int
+    given: tuple[tuple[int, int], ...] = ()
+    """Choices of expansions, by number, with the values that they have where it reads so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What one consumer receives of one tensor: bytes by device, and modelled picoseconds."""
+
+    nbytes: Int
+    ticks: int
+
+
+@dataclass
+class TensorCost:
+    """What is moved for one stored tensor, whatever the layouts."""
+
+    tensor: Stored
+    table: RegionTable
+    producer: int
+    held: Held
+    part_itemsize: int
+    """Bytes of a cell of a partial result."""
+    uses: list[Use] = field(default_factory=list)
+    only_partial: frozenset[int] = frozenset()
+    """Consumers (by position) that want the tensor only where it is in partial results: graph outputs."""
+    given: tuple[tuple[int, int], ...] = ()
+    """Choices of expansions, by number, with the values that they have where the producer makes it."""
+
+    def itemsizes(self, parts: Int) -> Int:
+        """Bytes of a cell that moves, for each number of parts."""
+        sizes: Int = np.where(parts > 1, self.part_itemsize, self.tensor.itemsize)
+        return sizes
+
+
+class Problem:
+    """The choice of layouts as variables and exact cost tables.
+
+    Parameters
+    ----------
+    graph : Graph
+    mesh : Mesh
+    placement : "free" or "single"
+    layout, fix, forbid : mapping
+        As in `plan`.
+    known : Known, optional
+        Of a problem with the same mesh, placement, `fix` and `forbid`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        mesh: Mesh,
+        placement: Literal["free", "single"],
+        layout: Mapping[str, Mapping[Any, Any]],
+        fix: Mapping[str, Mapping[str, Any]],
+        forbid: Mapping[str, Mapping[str, Any]],
+        known: Known | None = None,
+    ) -> None:
+        self.graph, self.mesh = graph, mesh
+        self.known = known or Known()
+        self.order = self._in_order()
+        self.variables: list[Variable] = []
+        self.position: dict[tuple[str, str], int] = {}
+        self._declare_sources(placement, layout)
+        self._declare_operators(fix, forbid)
+        self._declare_outputs(layout)
+        self.tensors = self._tensor_costs()
+        self.made: dict[int, list[TensorCost]] = {}
+        for cost in self.tensors:
+            self.made.setdefault(cost.producer, []).append(cost)
+
+    def _in_order(self) -> list[OpNode]:
+        """The operators, each after those that it depends on."""
+        return self.graph.order()
+
+    @cached_property
+    def compute(self) -> list[Int]:
+        """Modelled picoseconds of each layout of each variable: of operators' work."""
+        return [self._compute_ticks(v) for v in range(len(self.variables))]
+
+    # -- variables ---------------------------------------------------------------------------------------
+
+    def _add(self, variable: Variable) -> None:
+        self.position[variable.kind, variable.name] = len(self.variables)
+        self.variables.append(variable)
+
+    def _declare_sources(self, placement: str, layout: Mapping[str, Mapping[Any, Any]]) -> None:
+        for name, tensor in self.graph.stored.items():
+            if tensor.kind == "result" or (placement == "free" and name not in layout):
+                continue
+            axes = tensor_axes(tensor.shape)
+            options = (
+                (_tensor_layout(axes, layout[name], self.mesh, f"layout[{name!r}]"),)
+                if name in layout
+                else layouts(tensor.shape, self.mesh.size, replicas=False)
+            )
+            self._add(Variable(name, "source", axes, options))
+
+    def _declare_operators(self, fix: Mapping[str, Mapping[str, Any]], forbid: Mapping[str, Mapping[str, Any]]) -> None:
+        for node in self.order:
+            axes = self.graph.signature(node.name).axes
+            options: tuple[Layout, ...] = in_order(layouts(tuple(axis.size for axis in axes), self.mesh.size), axes)
+            if node.name in fix:
+                options = (asked_layout(axes, fix[node.name], self.mesh, f"fix[{node.name!r}]"),)
+            if node.name in forbid:
+                banned = asked_layout(axes, forbid[node.name], self.mesh, f"forbid[{node.name!r}]")
+                options = tuple(o for o in options if o.parts != banned.parts)
+                if not options:
+                    raise InfeasiblePlan(
+                        f"operator {node.name!r}: forbid leaves no layout of its axes "
+                        f"{[f'{a.name}={a.size}' for a in axes]} over {self.mesh.size} devices"
+                    )
+            self._add(Variable(node.name, "operator", axes, options))
+
+    def _declare_outputs(self, layout: Mapping[str, Mapping[Any, Any]]) -> None:
+        """Outputs stay where they are made; partial results and asked-for layouts need a place of their own."""
+        partial = self._in_parts()
+        for label, name in self.graph.outputs.items():
+            for stored in self.stored_behind(label):
+                tensor = self.graph.stored[stored]
+                asked = layout.get(label) if stored == name else None
+                if ("output", stored) in self.position or (asked is None and stored not in partial):
+                    continue
+                axes = tensor_axes(tensor.shape)
+                options = (
+                    (_tensor_layout(axes, asked, self.mesh, f"layout[{label!r}]"),)
+                    if asked is not None
+                    else layouts(tensor.shape, self.mesh.size, replicas=False)
+                )
+                self._add(Variable(stored, "output", axes, options))
+        labels = [label for label in layout if label in self.graph.outputs]
+        self.asked_outputs = frozenset(self.graph.outputs[label] for label in labels)
+
+    def stored_behind(self, label: str) -> tuple[str, ...]:
+        """The stored tensors behind a graph output."""
+        return self.graph.source(self.graph.outputs[label]).stored
+
+    def stored_as(self, result: str) -> str:
+        """The stored tensor that an operator's result is: itself."""
+        return result
+
+    def _in_parts(self) -> set[str]:
+        """The stored tensors that may be made as partial results."""
+        out: set[str] = set()
+        for node in self.order:
+            reductions = self.graph.signature(node.name).reductions
+            options = self._variable("operator", node.name).layouts
+            if any(prod(option.parts[a] for a in reductions) > 1 for option in options):
+                out.update(map(self.stored_as, node.outputs))
+        return out
+
+    def _variable(self, kind: str, name: str) -> Variable:
+        return self.variables[self.position[kind, name]]
+
+    # -- regions -----------------------------------------------------------------------------------------
+
+    def needs(self, node: OpNode, box: Box | None) -> dict[str, Regions]:
+        """The exact cells of each stored tensor that an index box of an operator reads."""
+        out: dict[str, list[Regions]] = {}
+        if box is not None:
+            for operand in range(len(node.inputs)):
+                for stored, region in self.operand_needs(node, operand, box).items():
+                    out.setdefault(stored, []).append(region)
+        return {name: union(regions, self.graph.stored[name].shape) for name, regions in out.items()}
+
+    def operand_needs(self, node: OpNode, operand: int, box: Box) -> dict[str, Regions]:
+        """The exact cells of the stored tensors that one operand reads, through its selections."""
+        signature = self.graph.signature(node.name)
+        source = self.graph.source(node.inputs[operand])
+        declared = signature.inputs[operand]
+        key = (
+            self._key(declared),
+            self._key((source.pieces if not source.direct else source.shape, source.stored_shapes)),
+            signature.starts(box, declared.at_start_of),
+            box.start,
+            box.shape,
+        )
+        found = self.known.images.get(key)
+        if found is None:
+            region = signature.input_region(operand, box, source.shape)
+            found = self.known.images[key] = pull_back(self.graph, source, region)
+        return dict(zip(source.stored, found.values(), strict=True))
+
+    def _key(self, thing: Any) -> int:
+        return self.known.keys.setdefault(thing, len(self.known.keys))
+
+    def _node_key(self, what: str, node: OpNode) -> tuple[Any, ...]:
+        """All that the layouts of an operator and what it reads and writes depend on, and where their numbers are."""
+        sources = [self.graph.source(name) for name in node.inputs]
+        names = *(name for source in sources for name in source.stored), *node.outputs
+        said = node.name, node.op, id(self.graph.ops[node.op]), repr(sorted(node.attrs.items())), names
+        return what, *said, *map(self._key, sources), *(id(self.tables[name]) for name in names)
+
+    # -- costs -------------------------------------------------------------------------------------------
+
+    def _tensor_costs(self) -> list[TensorCost]:
+        """Tables for every stored tensor that can move: made by an operator, or given a place of its own."""
+        tables = {
+            name: self.known.tables.setdefault((name, tensor.shape), RegionTable(tensor.shape))
+            for name, tensor in self.graph.stored.items()
+        }
+        self.tables = {name: tables[self.stored_as(name)] for name in tables}
+        self.uses: dict[str, list[Use]] = {name: [] for name in self.graph.stored}
+        costs = self._makings()
+        for node in self.order:
+            self._add_uses(node)
+        self._add_outputs()
+        for cost in costs:
+            cost.uses = self.uses[cost.tensor.name]
+            if cost.tensor.name not in self.asked_outputs:
+                cost.only_partial = frozenset(
+                    k for k, use in enumerate(cost.uses) if self.variables[use.variable].kind == "output"
+                )
+        return costs
+
+    def _makings(self) -> list[TensorCost]:
+        """The stored tensors as their producers make them, in the order of the graph, without consumers yet."""
+        makers = {out: (node, k) for node in self.order for k, out in enumerate(node.outputs)}
+        costs = []
+        for name, tensor in self.graph.stored.items():
+            if prod(tensor.shape) > MAX_CELLS:
+                raise ValueError(f"tensor {name!r} of shape {tensor.shape} has more than 2**60 cells")
+            if name in makers:
+                costs.append(self._made_by(*makers[name], self.graph.stored[self.stored_as(name)]))
+            elif ("source", name) in self.position:
+                at = self.position["source", name]
+                numbers = self._tensor_numbers(self.variables[at])
+                held = Held(numbers, np.ones(len(numbers), np.int64))
+                costs.append(TensorCost(tensor, self.tables[name], at, held, tensor.itemsize))
+        return costs
+
+    def _made_by(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:
+        at = self.position["operator", node.name]
+        written = np.dtype(self.graph.written_dtypes(node.name)[output]).itemsize
+        key = *self._node_key("made", node), output, tensor.name
+        held = self.known.of_node(key, lambda: self._made(node, output, tensor))
+        return TensorCost(tensor, self.tables[tensor.name], at, held, written)
+
+    def _add_outputs(self) -> None:
+        for name in self.graph.stored:
+            position = self.position.get(("output", name))
+            if position is not None:
+                self.uses[name].append(Use(position, self._tensor_numbers(self.variables[position])))
+
+    def _made(self, node: OpNode, output: int, tensor: Stored) -> Held:
+        signature = self.graph.signature(node.name)
+        table = self.tables[tensor.name]
+        options = self._variable("operator", node.name).layouts
+        numbers = np.zeros((len(options), self.mesh.size), np.int64)
+        empty = table.number(Regions(tensor.shape))
+        seen: dict[Box, int] = {}
+        for row, option in enumerate(options):
+            for device, box in enumerate(option.boxes):
+                if box is None:
+                    numbers[row, device] = empty
+                    continue
+                if box not in seen:
+                    image = signature.outputs[output].projection.image(box, within=tensor.shape)
+                    assert isinstance(image, Regions), "validated signatures write products"
+                    seen[box] = table.number(image)
+                numbers[row, device] = seen[box]
+        parts = [prod(option.parts[a] for a in signature.reductions) for option in options]
+        return Held(numbers, np.array(parts, np.int64))
+
+    def _tensor_numbers(self, variable: Variable) -> Int:
+        """Region numbers of what the layouts of a source or an output hold, by (layout, device)."""
+        tensor, table = self.graph.stored[variable.name], self.tables[variable.name]
+        numbers = np.zeros((len(variable.layouts), self.mesh.size), np.int64)
+        for row, option in enumerate(variable.layouts):
+            for device, box in enumerate(option.boxes):
+                region = Regions(tensor.shape) if box is None else cells_of(box, tensor.shape)
+                numbers[row, device] = table.number(region)
+        return numbers
+
+    def _add_uses(self, node: OpNode) -> None:
+        at = self.position["operator", node.name]
+        for name, numbers in self._read(node).items():
+            self.uses[name].append(Use(at, numbers))
+
+    def _read(self, node: OpNode) -> dict[str, Int]:
+        """Region numbers of what an operator reads of stored tensors through its inputs, by (layout, device)."""
+        return self.known.of_node(self._node_key("read", node), lambda: self._read_now(node))
+
+    def _read_now(self, node: OpNode) -> dict[str, Int]:
+        options = self._variable("operator", node.name).layouts
+        names = dict.fromkeys(stored for name in node.inputs for stored in self.graph.source(name).stored)
+        numbers = {name: np.zeros((len(options), self.mesh.size), np.int64) for name in names}
+        empty = {name: self.tables[name].number(Regions(self.graph.stored[name].shape)) for name in names}
+        seen: dict[Box | None, dict[str, int]] = {None: {}}
+        for row, option in enumerate(options):
+            for device, box in enumerate(option.boxes):
+                if box not in seen:
+                    regions = self.needs(node, box)
+                    seen[box] = {name: self.tables[name].number(region) for name, region in regions.items()}
+                for name in names:
+                    numbers[name][row, device] = seen[box].get(name, empty[name])
+        return numbers
+
+    def _compute_ticks(self, at: int) -> Int:
+        """Modelled compute time of each layout."""
+        variable = self.variables[at]
+        if variable.kind != "operator":
+            return np.zeros(len(variable.layouts), np.int64)
+        node = self.graph.nodes[variable.name]
+        names = dict.fromkeys(s for n in node.inputs for s in self.graph.source(n).stored)
+        read = {name: next(use.numbers for use in self.uses[name] if use.variable == at) for name in names}
+        return self._node_ticks(node, read)
+
+    def _node_ticks(self, node: OpNode, read: Mapping[str, Int]) -> Int:
+        """Modelled compute time of an operator in each layout: the slowest device's arithmetic or memory traffic."""
+        at = self.position["operator", node.name]
+        arrays = *read.values(), *(cost.held.numbers for cost in self.made[at])
+        return self.known.of_arrays(self._node_key("ticks", node), arrays, lambda: self._node_ticks_now(node, read))
+
+    def _node_ticks_now(self, node: OpNode, read: Mapping[str, Int]) -> Int:
+        at = self.position["operator", node.name]
+        variable = self.variables[at]
+        per_point = self.graph.ops[node.op].flop_per_point(self.graph.signature(node.name), node.attrs)
+        nbytes = np.zeros((len(variable.layouts), self.mesh.size), np.int64)
+        for name, numbers in read.items():
+            nbytes += self.tables[name].sizes(numbers) * self.graph.stored[name].itemsize
+        for cost in self.made[at]:
+            nbytes += cost.table.sizes(cost.held.numbers) * cost.itemsizes(cost.held.parts)[:, None]
+        seconds = np.zeros(len(variable.layouts))
+        for row, option in enumerate(variable.layouts):
+            seconds[row] = max(
+                compute_seconds(per_point * (box.size if box else 0), int(nbytes[row, device]), self.mesh)
+                for device, box in enumerate(option.boxes)
+            )
+        if seconds.size and seconds.max() > MAX_STAGE_SECONDS:
+            raise ValueError(
+                f"operator {node.name!r} ({node.op}) with index space {self.graph.signature(node.name).index_shape} is "
+                f"modelled to take {seconds.max():.3g} s, more than the {MAX_STAGE_SECONDS:.0f} s that are counted "
+                "exactly; give smaller extents or higher rates of the mesh"
+            )
+        return to_ticks(seconds)
+
+    def factors(self) -> tuple[list[Factor], list[Factor]]:
+        """The cost tables: those to search with, and those that bound every plan from below.
+
+        They are the same where every tensor's consumers can be counted jointly. Other tensors' consumers are
+        counted one by one, as if nothing had arrived for another: too much for the search, and for the bound
+        the mean over the consumers, which is at most what the largest receives, and so at most what moves.
+        """
+        unary = [Factor((at,), ticks, np.zeros(len(ticks), np.int64)) for at, ticks in enumerate(self.compute)]
+        exact, alone, mean = list(unary), [], []
+        self.counted_alone: dict[int, list[TensorCost]] = {}
+        for cost in self.tensors:
+            variables = [cost.producer, *(use.variable for use in cost.uses)]
+            entries = prod(len(self.variables[v].layouts) for v in variables)
+            if entries <= MAX_TABLE and len(cost.uses) <= MAX_JOINT_CONSUMERS:
+                exact += [self._factor(cost, range(k + 1)) for k in range(len(cost.uses))]
+                continue
+            single = [self._factor(cost, [k]) for k in range(len(cost.uses))]
+            alone += single
+            mean += [Factor(f.scope, f.ticks // len(single), f.nbytes // len(single)) for f in single]
+            for v in variables:
+                self.counted_alone.setdefault(v, []).append(cost)
+        self.touching: list[list[Factor]] = [[] for _ in self.variables]
+        for factor in exact:
+            for v in factor.scope:
+                self.touching[v].append(factor)
+        return exact + alone, exact + mean
+
+    def _factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
+        """What the last of some consumers costs, given the producer and those before it."""
+        uses = [cost.uses[k] for k in consumers]
+        whole = consumers[-1] not in cost.only_partial
+        arrays = cost.held.numbers, cost.held.parts, *(use.numbers for use in uses)
+        key = "factor", id(cost.table), cost.tensor.itemsize, cost.part_itemsize, whole
+        ticks, nbytes = self.known.of_arrays(key, arrays, lambda: self._tables_of(cost, uses, whole))
+        scope = [cost.producer, *(use.variable for use in uses)]
+        sorted_axes = sorted(range(len(scope)), key=scope.__getitem__)
+        return Factor(tuple(scope[a] for a in sorted_axes), ticks.transpose(sorted_axes), nbytes.transpose(sorted_axes))
+
+    def _tables_of(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[Int, Int]:
+        """Ticks and bytes of the last of some uses, by layout of the producer and of each use in turn.
+
+        `whole` says whether it wants the tensor too where it is not in partial results.
+        """
+        held_rows, held_class = _classes(np.column_stack([cost.held.numbers, cost.held.parts]))
+        held = Held(held_rows[:, :-1], held_rows[:, -1])
+        classes = [_classes(use.numbers) for use in uses]
+        cells, fresh = received(cost.table, held, [rows for rows, _ in classes])
+        if not whole:
+            stays = (held.parts == 1).reshape((-1,) + (1,) * (cells.ndim - 1))
+            cells, fresh = np.where(stays, 0, cells), np.where(stays, 0, fresh)
+        parts = held.parts.reshape((-1,) + (1,) * (cells.ndim - 2))
+        itemsize = cost.itemsizes(parts)
+        ticks = transfer_ticks(cells, itemsize, self.mesh) + merge_ticks(fresh, parts, itemsize, self.mesh)
+        nbytes = cells.sum(axis=-1) * itemsize
+        spread = np.ix_(held_class, *(inverse for _, inverse in classes))
+        return ticks[spread], nbytes[spread]
+
+    # -- the chosen layouts ------------------------------------------------------------------------------
+
+    def moved(self, choice: Sequence[int]) -> dict[tuple[str, str], Moved]:
+        """For each (tensor, consumer): what moves, as chosen."""
+        return {key: value for cost in self.tensors for key, value in self._moved(cost, choice)}
+
+    def _moved(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[tuple[tuple[str, str], Moved]]:
+        """What moves of one tensor, by region algebra, one consumer and one device after the other."""
+        regions, shape = cost.table.regions, cost.tensor.shape
+        row = choice[cost.producer]
+        parts = int(cost.held.parts[row])
+        size = cost.itemsizes(cost.held.parts[row : row + 1])
+        held = [regions[number] for number in cost.held.numbers[row]]
+        given = [Regions(shape)] * self.mesh.size
+        for k, use in enumerate(cost.uses):
+            consumer = self.variables[use.variable]
+            cells, fresh = np.zeros(self.mesh.size, np.int64), np.zeros(self.mesh.size, np.int64)
+            stays = k in cost.only_partial and parts == 1
+            for device, number in enumerate(use.numbers[choice[use.variable]]):
+                new = regions[number] - given[device]
+                if not stays and new.size:
+                    fresh[device] = new.size
+                    cells[device] = parts * new.size - new.count_common(held[device])
+                    given[device] = union([given[device], new], shape)
+            ticks = transfer_ticks(cells, size, self.mesh) + merge_ticks(fresh, np.array([parts]), size, self.mesh)
+            label = f"output {consumer.name}" if consumer.kind == "output" else consumer.name
+            yield (cost.tensor.name, label), Moved(cells * size, int(ticks[0]))
+
+    def costs(self, var: int, choice: Sequence[int]) -> tuple[Int, Int]:
+        """Picoseconds and bytes of every layout of a variable, all others as chosen: exact."""
+        size = len(self.variables[var].layouts)
+        ticks, nbytes = alternatives(var, choice, self.touching[var], size)
+        other = list(choice)
+        for cost in self.counted_alone.get(var, ()):
+            for value in range(size):
+                other[var] = value
+                for _, moved in self._moved(cost, other):
+                    ticks[value] += moved.ticks
+                    nbytes[value] += int(moved.nbytes.sum())
+        return ticks, nbytes
+
+
+def _classes(rows: Int) -> tuple[Int, Int]:
+    """Distinct rows, and for each row the number of its class."""
+    seen: dict[bytes, int] = {}
+    classes = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in rows], np.int64)
+    first = np.unique(classes, return_index=True)[1]
+    return rows[first], classes
+
+
+def pull_back(graph: Graph, source: Source, region: Regions) -> dict[str, Regions]:
+    """The cells of each stored tensor behind some cells of a viewed one."""
+    if source.direct:
+        return {source.stored[0]: region}
+    out: dict[str, Regions] = {}
+    for k, name in enumerate(source.stored):
+        shape = graph.stored[name].shape
+        images = [piece_image(piece, region, within=shape) for piece in source.pieces if piece.source == k]
+        out[name] = union(images, shape)
+    return out
+
+
+def tensor_axes(shape: tuple[int, ...]) -> tuple[Axis, ...]:
+    """The axes of a tensor as an index space: ``0``, ``1``, …"""
+    return tuple(Axis(str(k), n) for k, n in enumerate(shape))
+
+
+def _tensor_layout(axes: tuple[Axis, ...], wanted: Mapping[Any, Any], mesh: Mesh, where: str) -> Layout:
+    return asked_layout(axes, {str(axis): value for axis, value in wanted.items()}, mesh, where)

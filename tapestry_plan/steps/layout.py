@@ -1,0 +1,200 @@
+"""Layouts: how an index space is cut and laid over the devices of a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import permutations
+from math import prod
+from typing import Any
+
+from tapestry_plan.ir import Axis, parts_of
+from tapestry_plan.steps.mesh import Mesh, parse_parts
+from tapestry_sets.regions import Box
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A cut of an index space and the part that each device has.
+
+    Parameters
+    ----------
+    extents : tuple of int
+        Sizes of the index axes.
+    parts : tuple of int
+        Number of parts along each axis; sizes differ by at most one, larger parts first.
+    cells : tuple of (tuple of int, or None)
+        For each device the number of its part along each axis, None for an idle device.
+    """
+
+    extents: tuple[int, ...]
+    parts: tuple[int, ...]
+    cells: tuple[tuple[int, ...] | None, ...]
+
+    @cached_property
+    def boxes(self) -> tuple[Box | None, ...]:
+        """The part of the index space that each device has, None for an idle device."""
+        cuts = [parts_of(n, k) for n, k in zip(self.extents, self.parts, strict=True)]
+        made: dict[tuple[int, ...], Box] = {}
+        for cell in self.cells:
+            if cell is not None and cell not in made:
+                spans = [cut[c] for cut, c in zip(cuts, cell, strict=True)]
+                made[cell] = Box(tuple(lo for lo, _ in spans), tuple(hi - lo for lo, hi in spans))
+        return tuple(None if cell is None else made[cell] for cell in self.cells)
+
+    def number_of(self, device: int, axes: Sequence[int]) -> int:
+        """Row-major number of the device's part among the parts along some axes."""
+        cell = self.cells[device]
+        assert cell is not None, "an idle device has no part"
+        number = 0
+        for axis in axes:
+            number = number * self.parts[axis] + cell[axis]
+        return number
+
+
+def row_major(parts: Sequence[int], number: int) -> tuple[int, ...]:
+    """The `number`-th cell of a grid in row-major order.
+
+    Examples
+    --------
+    >>> row_major((2, 3), 4)
+    (1, 1)
+    """
+    out: list[int] = []
+    for n in reversed(parts):
+        number, rest = divmod(number, n)
+        out.append(rest)
+    return tuple(reversed(out))
+
+
+@lru_cache(maxsize=4096)
+def layouts(extents: tuple[int, ...], devices: int, *, replicas: bool = True) -> tuple[Layout, ...]:
+    """Every layout that is searched: any factorisation over any axes, in any order of the axes.
+
+    The products of the parts are the divisors of the number of devices, and where no factorisation reaches
+    that number, also the largest product that can be reached. The parts take the devices row-major over the
+    axes in each of their orders. A product below the number of devices comes in two placements: trailing
+    replicas (if it divides evenly), and the remaining devices idle.
+
+    Parameters
+    ----------
+    extents : tuple of int
+        Sizes of the index axes; an axis is never cut into more parts than it has points.
+    devices : int
+    replicas : bool
+        Whether placements with replicas are wanted.
+    """
+    products = [k for k in range(devices, 0, -1) if devices % k == 0]
+    cuts = {k: list(_factorisations(k, extents)) for k in products}
+    if not cuts[devices]:
+        largest = next(k for k in range(devices, 0, -1) for _ in _factorisations(k, extents))
+        cuts.setdefault(largest, list(_factorisations(largest, extents)))
+    out: dict[Layout, None] = {}
+    for k in sorted(cuts, reverse=True):
+        for parts in cuts[k]:
+            cut_axes = [axis for axis, n in enumerate(parts) if n > 1]
+            for order in permutations(cut_axes):
+                if replicas and k < devices and devices % k == 0:
+                    out[_lay(extents, parts, devices, devices // k, order)] = None
+                out[_lay(extents, parts, devices, 1, order)] = None
+    return tuple(out)
+
+
+def in_order(options: Iterable[Layout], axes: Sequence[Axis]) -> tuple[Layout, ...]:
+    """Layouts in an order that does not depend on the order of the axes: the first of equally good ones is taken."""
+    order = sorted(range(len(axes)), key=lambda k: axes[k].name)
+
+    def key(layout: Layout) -> tuple[Any, ...]:
+        cells = [() if cell is None else tuple(cell[k] for k in order) for cell in layout.cells]
+        return -prod(layout.parts), cells.count(()), tuple(layout.parts[k] for k in order), cells
+
+    return tuple(sorted(options, key=key))
+
+
+def _lay(
+    extents: tuple[int, ...],
+    parts: tuple[int, ...],
+    devices: int,
+    copies: int,
+    order: Sequence[int] | None = None,
+) -> Layout:
+    """Parts over the devices, row-major over the axes of `order`, each part on `copies` devices in turn."""
+    axes = tuple(range(len(parts))) if order is None else tuple(order)
+    used = prod(parts) * copies
+    cells: list[tuple[int, ...] | None] = [None] * devices
+    for device in range(used):
+        at = dict(zip(axes, row_major([parts[axis] for axis in axes], device // copies), strict=True))
+        cells[device] = tuple(at.get(axis, 0) for axis in range(len(parts)))
+    return Layout(extents, parts, tuple(cells))
+
+
+def _factorisations(product: int, extents: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Tuples of parts, no more than the extents, whose product is given."""
+    if not extents:
+        if product == 1:
+            yield ()
+        return
+    for first in range(1, min(product, extents[0]) + 1):
+        if product % first == 0:
+            for rest in _factorisations(product // first, extents[1:]):
+                yield (first, *rest)
+
+
+def asked_layout(axes: Sequence[Axis], wanted: Mapping[str, Any], mesh: Mesh, where: str) -> Layout:
+    """The one layout that a user asks for: axis name to a number of parts or to mesh axes by name.
+
+    Numbers take the devices in the order of the axes, row-major; the remaining devices are trailing
+    replicas if they divide evenly, else idle. Mesh axes that are not named hold replicas.
+
+    Raises
+    ------
+    ValueError
+        For unknown axes, more parts than points or than devices, a mesh axis used twice, and numbers and
+        names mixed.
+    """
+    known = {name: k for k, axis in enumerate(axes) for name in (axis.name, axis.alias) if name}
+    parts = [1] * len(axes)
+    named: dict[int, tuple[str, ...]] = {}
+    for name, value in wanted.items():
+        if name not in known:
+            raise ValueError(f"{where}: there is no axis {name!r}; the axes are {[a.name for a in axes]}")
+        axis = known[name]
+        parts[axis] = parse_parts(value, mesh, f"{where}[{name!r}]")
+        if parts[axis] > axes[axis].size:
+            raise ValueError(f"{where}: axis {name!r} has {axes[axis].size} points, not {parts[axis]} parts")
+        if not hasattr(value, "__index__"):
+            named[axis] = (value,) if isinstance(value, str) else tuple(value)
+    extents = tuple(axis.size for axis in axes)
+    if named:
+        return _named_layout(extents, tuple(parts), named, mesh, where)
+    product = prod(parts)
+    if product > mesh.size:
+        raise ValueError(f"{where}: {product} parts asked for, the mesh has {mesh.size} devices")
+    copies = mesh.size // product if mesh.size % product == 0 else 1
+    return _lay(extents, tuple(parts), mesh.size, copies)
+
+
+def _named_layout(
+    extents: tuple[int, ...],
+    parts: tuple[int, ...],
+    named: Mapping[int, tuple[str, ...]],
+    mesh: Mesh,
+    where: str,
+) -> Layout:
+    used = [name for names in named.values() for name in names]
+    if len(set(used)) != len(used):
+        raise ValueError(f"{where}: a mesh axis is used twice in {used}")
+    if any(n > 1 and axis not in named for axis, n in enumerate(parts)):
+        raise ValueError(f"{where}: numbers of parts and names of mesh axes are mixed; use one of them")
+    cells = []
+    for device in range(mesh.size):
+        at = dict(zip(mesh.names, mesh.coordinates(device), strict=True))
+        cell = []
+        for axis in range(len(extents)):
+            number = 0
+            for name in named.get(axis, ()):
+                number = number * mesh.shape[mesh.names.index(name)] + at[name]
+            cell.append(number)
+        cells.append(tuple(cell))
+    return Layout(extents, parts, tuple(cells))

@@ -1,0 +1,496 @@
+"""From chosen layouts to explicit steps: buffers in arenas, copies of exact regions, computations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from tapestry_plan.ir import Graph, Operand, OpNode, Shard, Source, Stored, cells_of, whole_of
+from tapestry_plan.steps.layout import Layout
+from tapestry_plan.steps.mesh import Mesh, aligned
+from tapestry_plan.steps.shard_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Output, Reduce, Step
+from tapestry_sets.regions import Box, Region, Regions
+from tapestry_sets.views import Piece, piece_image
+
+WORKSPACE = "(workspace)"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What the search decided: layouts of operators, of sources that have one, and of outputs."""
+
+    graph: Graph
+    mesh: Mesh
+    layouts: Mapping[tuple[str, str], Layout]
+    order: Sequence[OpNode]
+    operand_needs: Callable[[OpNode, int, Box], dict[str, Regions]]
+    asked_outputs: frozenset[str]
+    """Outputs (by stored tensor) whose place the user chose."""
+    fan_in: int | None = None
+    """How many partial results are merged at a time; None for one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """The steps, and what was counted while they were written."""
+
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Output, ...]
+    received: dict[tuple[str, str], tuple[int, ...]]
+    """Bytes by device for each (tensor, consumer) with any."""
+    nbytes_by_link: dict[tuple[int, int], int]
+    nbytes_placed: tuple[int, ...]
+    peak_nbytes: tuple[int, ...]
+
+
+@dataclass
+class Arena:
+    """First-fit allocation in one device's memory, and its high-water mark."""
+
+    taken: list[tuple[int, int]] = field(default_factory=list)
+    peak: int = 0
+
+    def take(self, nbytes: int) -> int:
+        """Offset of a free place; the lowest one that is large enough."""
+        size = aligned(nbytes)
+        at = offset = 0
+        while at < len(self.taken) and self.taken[at][0] < offset + size:
+            offset = self.taken[at][1]
+            at += 1
+        self.taken.insert(at, (offset, offset + size))
+        self.peak = max(self.peak, offset + size)
+        return offset
+
+    def give(self, offset: int, nbytes: int) -> None:
+        """Free a place."""
+        self.taken.remove((offset, offset + aligned(nbytes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """Complete cells of a tensor on a device."""
+
+    buffer: Buffer
+    cells: Regions
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A device that made cells of a tensor, complete (part -1) or as a partial result."""
+
+    device: int
+    part: int
+    buffer: Buffer
+    cells: Regions
+
+
+class _Lowering:
+    def __init__(self, chosen: Chosen) -> None:
+        self.chosen, self.graph, self.mesh = chosen, chosen.graph, chosen.mesh
+        self.arenas = [Arena() for _ in range(self.mesh.size)]
+        self.buffers: list[Buffer] = []
+        self.steps: list[Step] = []
+        self.live: set[int] = set()
+        self.resident: dict[tuple[str, int], list[Resident]] = {}
+        self.holders: dict[str, list[Holder]] = {}
+        self.monoid: dict[str, str] = {}
+        self.received: Counter[tuple[str, str, int]] = Counter()
+        self.links: Counter[tuple[int, int]] = Counter()
+        self.placed = [0] * self.mesh.size
+
+    # -- buffers -----------------------------------------------------------------------------------------
+
+    def alloc(
+        self, device: int, tensor: str, box: Box, dtype: str, part: int = -1, fill: float | None = None
+    ) -> Buffer:
+        nbytes = prod(box.shape) * np.dtype(dtype).itemsize
+        offset = self.arenas[device].take(nbytes)
+        buffer = Buffer(len(self.buffers), device, tensor, box.start, box.shape, dtype, offset, nbytes, part, fill)
+        self.buffers.append(buffer)
+        self.steps.append(Alloc(buffer.id))
+        self.live.add(buffer.id)
+        return buffer
+
+    def free(self, buffer: Buffer) -> None:
+        if buffer.id in self.live:
+            self.live.discard(buffer.id)
+            self.arenas[buffer.device].give(buffer.offset, buffer.nbytes)
+            self.steps.append(Free(buffer.id))
+
+    def copy(self, node: str, tensor: Stored, src: Buffer | None, dst: Buffer, cells: Regions) -> None:
+        """Copy cells from a buffer, or from the host, and count what crosses to another device."""
+        regions = cells.members
+        if not regions:
+            return
+        self.steps.append(Copy(node, tensor.name, HOST if src is None else src.id, dst.id, regions))
+        nbytes = cells.size * np.dtype(dst.dtype).itemsize
+        if src is None:
+            self.placed[dst.device] += nbytes
+        elif src.device != dst.device:
+            self.received[tensor.name, node, dst.device] += nbytes
+            self.links[src.device, dst.device] += nbytes
+
+    # -- making cells available --------------------------------------------------------------------------
+
+    def provide(self, node: str, name: str, device: int, need: Regions, box: Box, fill: float | None = None) -> Buffer:
+        """A buffer on `device` over `box` in which the cells `need` of a stored tensor are complete."""
+        tensor = self.graph.stored[name]
+        mine = self.resident.setdefault((name, device), [])
+        inside = Box.of(tensor.shape).contains(box)
+        for have in mine:
+            padded = inside or have.buffer.fill == fill
+            if padded and have.buffer.box.contains(box) and need <= have.cells:
+                return have.buffer
+        target = self.alloc(device, name, box, tensor.dtype, fill=None if inside else fill)
+        missing = need
+        for have in mine:
+            local = missing & have.cells
+            self.copy(node, tensor, have.buffer, target, local)
+            missing = missing - local
+        if name in self.monoid:
+            self._merge(node, tensor, target, missing)
+        else:
+            self._fetch(node, tensor, target, missing)
+        mine.append(Resident(target, need))
+        return target
+
+    def _fetch(self, node: str, tensor: Stored, target: Buffer, missing: Regions) -> None:
+        if tensor.name not in self.holders:
+            self.copy(node, tensor, None, target, missing)
+            return
+        for holder in self._nearest(tensor.name, target.device):
+            if not missing.size:
+                return
+            part = missing & holder.cells
+            if part.size:
+                self.copy(node, tensor, holder.buffer, target, part)
+                missing = missing - part
+        assert not missing.size, f"no device holds {missing} of {tensor.name}"
+
+    def _merge(self, node: str, tensor: Stored, target: Buffer, missing: Regions) -> None:
+        """Collect every part's cells and merge them in ascending order of the parts."""
+        bounds = missing.bounds()
+        if bounds is None:
+            return
+        box = Box.from_bounds(*bounds)
+        landing: list[Buffer] = []
+        inputs: list[Buffer] = []
+        for part in sorted({holder.part for holder in self.holders[tensor.name]}):
+            found = self._collect(node, tensor, target.device, part, missing, box)
+            inputs.append(found[0])
+            landing += found[1]
+        self._reduce(node, tensor.name, inputs, target, missing)
+        for buffer in landing:
+            self.free(buffer)
+
+    def _reduce(self, node: str, tensor: str, parts: Sequence[Buffer], target: Buffer, cells: Regions) -> None:
+        ids = tuple(buffer.id for buffer in parts)
+        self.steps.append(Reduce(node, self.monoid[tensor], ids, target.id, cells.members, self.chosen.fan_in))
+
+    def _collect(
+        self, node: str, tensor: Stored, device: int, part: int, cells: Regions, box: Box
+    ) -> tuple[Buffer, list[Buffer]]:
+        """A buffer on `device` with one part's cells, and the buffers to free once they are merged."""
+        holders = [h for h in self._nearest(tensor.name, device) if h.part == part]
+        if holders[0].device == device and cells <= holders[0].cells:
+            return holders[0].buffer, []
+        landing = self.alloc(device, tensor.name, box, holders[0].buffer.dtype, part)
+        missing = cells
+        for holder in holders:
+            some = missing & holder.cells
+            if some.size:
+                self.copy(node, tensor, holder.buffer, landing, some)
+                missing = missing - some
+        assert not missing.size, f"no device holds {missing} of part {part} of {tensor.name}"
+        return landing, [landing]
+
+    def _nearest(self, name: str, device: int) -> list[Holder]:
+        """Holders of a tensor, the device itself first, then in ascending distance around the mesh."""
+        size = self.mesh.size
+        return sorted(self.holders[name], key=lambda h: ((h.device - device) % size, h.buffer.id))
+
+    def provide_view(self, node: OpNode, operand: int, device: int, index: Box) -> tuple[Buffer | None, bool]:
+        """A buffer with an operand's block, and whether it serves this shard alone."""
+        signature = self.graph.signature(node.name)
+        declared = signature.inputs[operand]
+        box = signature.input_box(operand, index)
+        if box is None:
+            return None, False
+        source = self.graph.source(node.inputs[operand])
+        needs = self.chosen.operand_needs(node, operand, index)
+        if source.direct:
+            name = source.stored[0]
+            return self.provide(node.name, name, device, needs[name], box, declared.pad), False
+        return self._assemble(node, operand, device, index, box, source, needs, declared), True
+
+    def _assemble(
+        self,
+        node: OpNode,
+        operand: int,
+        device: int,
+        index: Box,
+        box: Box,
+        source: Source,
+        needs: Mapping[str, Regions],
+        declared: Operand,
+    ) -> Buffer:
+        """An operand's block of a viewed tensor, its cells gathered through the view's pieces."""
+        seen = self.graph.signature(node.name).input_region(operand, index, source.shape)
+        below = {
+            name: self.provide(node.name, name, device, need, Box.from_bounds(*bounds))
+            for name, need in needs.items()
+            if (bounds := need.bounds()) is not None
+        }
+        inside = Box.of(source.shape).contains(box)
+        name = node.inputs[operand]
+        target = self.alloc(device, name, box, source.dtype, fill=None if inside else declared.pad)
+        for piece in source.pieces:
+            cells = _where_it_holds(piece, seen)
+            stored = name if piece.source < 0 else source.stored[piece.source]
+            source_buffer = target if piece.source < 0 else below.get(stored)
+            if piece.source >= 0 and any(guard.prefix for guard in piece.guards):
+                reads = piece_image(piece, cells, within=self.graph.stored[stored].shape).size
+            else:
+                reads = cells.size
+            if reads and source_buffer is not None:
+                self.steps.append(Copy(node.name, stored, source_buffer.id, target.id, cells.members, piece))
+        return target
+
+    # -- stages ------------------------------------------------------------------------------------------
+
+    def place_sources(self) -> None:
+        """Inputs and constants start on the devices: in the layout they have, else where they are read."""
+        used = {s for node in self.chosen.order for n in node.inputs for s in self.graph.source(n).stored}
+        for name, tensor in self.graph.stored.items():
+            layout = self.chosen.layouts.get(("source", name))
+            if tensor.kind != "result" and layout is not None and (name in used or self._is_output(name)):
+                self._place_layout(tensor, layout)
+        for node in self.chosen.order:
+            for device, index in self._shards(node):
+                for operand in range(len(node.inputs)):
+                    self._place_operand(node, operand, device, index)
+        for name in dict.fromkeys(self._output_sources()):
+            tensor = self.graph.stored[name]
+            if tensor.kind != "result" and name not in self.holders:
+                self._place_rest(tensor)
+
+    def _place_rest(self, tensor: Stored) -> None:
+        """Cells of an input or constant that is a graph output, and that no operator reads anywhere."""
+        missing = whole_of(tensor.shape)
+        for device in range(self.mesh.size):
+            for have in self.resident.get((tensor.name, device), []):
+                missing = missing - have.cells
+        bounds = missing.bounds()
+        if bounds is not None:
+            self.provide("(place)", tensor.name, 0, missing, Box.from_bounds(*bounds))
+
+    def _place_layout(self, tensor: Stored, layout: Layout) -> None:
+        for device, box in enumerate(layout.boxes):
+            if box is None:
+                continue
+            buffer = self.alloc(device, tensor.name, box, tensor.dtype)
+            cells = cells_of(box, tensor.shape)
+            self.copy("(place)", tensor, None, buffer, cells)
+            self._hold(tensor.name, Holder(device, -1, buffer, cells))
+
+    def _place_operand(self, node: OpNode, operand: int, device: int, index: Box) -> None:
+        signature = self.graph.signature(node.name)
+        source = self.graph.source(node.inputs[operand])
+        needs = self.chosen.operand_needs(node, operand, index)
+        for name, need in needs.items():
+            bounds = need.bounds()
+            if self.graph.stored[name].kind == "result" or name in self.holders or bounds is None:
+                continue
+            box = signature.input_box(operand, index) if source.direct else Box.from_bounds(*bounds)
+            assert box is not None, "cells are needed, so there is a block"
+            fill = signature.inputs[operand].pad if source.direct else None
+            self.provide("(place)", name, device, need, box, fill)
+
+    def _hold(self, name: str, holder: Holder) -> None:
+        self.holders.setdefault(name, []).append(holder)
+        if holder.part < 0:
+            self.resident.setdefault((name, holder.device), []).append(Resident(holder.buffer, holder.cells))
+
+    def _shards(self, node: OpNode) -> Iterator[tuple[int, Box]]:
+        for device, box in enumerate(self.chosen.layouts["operator", node.name].boxes):
+            if box is not None:
+                yield device, box
+
+    def run_node(self, node: OpNode) -> None:
+        """One stage: gather every shard's operands, compute, free what only this stage needed."""
+        op = self.graph.ops[node.op]
+        signature = self.graph.signature(node.name)
+        layout = self.chosen.layouts["operator", node.name]
+        parts = prod(layout.parts[a] for a in signature.reductions)
+        inputs: dict[int, list[int | None]] = {}
+        private: list[Buffer] = []
+        for device, index in self._shards(node):
+            inputs[device] = []
+            for operand in range(len(node.inputs)):
+                buffer, alone = self.provide_view(node, operand, device, index)
+                inputs[device].append(None if buffer is None else buffer.id)
+                if buffer is not None and alone:
+                    private.append(buffer)
+        for device, index in self._shards(node):
+            part = layout.number_of(device, signature.reductions) if parts > 1 else -1
+            outputs = self._outputs(node, device, index, part, parts == 1 and op.has_states)
+            shard = Shard(
+                index,
+                signature,
+                node.attrs,
+                tuple(signature.input_box(k, index) for k in range(len(node.inputs))),
+                tuple(buffer.box for buffer in outputs),
+                None,
+            )
+            wanted = op.workspace(shard, self.graph.stored[node.outputs[0]].itemsize)
+            work = self.alloc(device, WORKSPACE, Box((0,), (wanted,)), "uint8") if wanted else None
+            self.steps.append(
+                Compute(
+                    node.name,
+                    device,
+                    index.start,
+                    index.shape,
+                    tuple(inputs[device]),
+                    tuple(buffer.id for buffer in outputs),
+                    work.id if work else None,
+                )
+            )
+            if work:
+                self.free(work)
+        for buffer in private:
+            self.free(buffer)
+        if op.monoid is not None and (parts > 1 or op.has_states):
+            self.monoid.update(dict.fromkeys(node.outputs, op.monoid.name))
+        if parts == 1 and op.has_states:
+            self._unwrap(node)
+
+    def _outputs(self, node: OpNode, device: int, index: Box, part: int, only_part: bool) -> list[Buffer]:
+        """Buffers for what a shard writes: complete values, or states, of which this may be the only part."""
+        signature = self.graph.signature(node.name)
+        out = []
+        for k, (name, dtype) in enumerate(zip(node.outputs, self.graph.written_dtypes(node.name), strict=True)):
+            box = signature.output_box(k, index)
+            assert box is not None, "shards are not empty"
+            buffer = self.alloc(device, name, box, dtype, 0 if only_part else part)
+            self._hold(name, Holder(device, buffer.part, buffer, cells_of(box, self.graph.stored[name].shape)))
+            out.append(buffer)
+        return out
+
+    def _unwrap(self, node: OpNode) -> None:
+        """Make complete values of states that have no other part, where they are."""
+        (name,) = node.outputs
+        for holder in self.holders.pop(name):
+            target = self.alloc(holder.device, name, holder.buffer.box, self.graph.stored[name].dtype)
+            self._reduce(node.name, name, [holder.buffer], target, holder.cells)
+            self._hold(name, Holder(holder.device, -1, target, holder.cells))
+            self.free(holder.buffer)
+        del self.monoid[name]
+
+    def free_after(self, position: int, last: Mapping[str, int]) -> None:
+        """Free every buffer of the tensors that are read here for the last time."""
+        for buffer in [self.buffers[k] for k in sorted(self.live)]:
+            if last.get(buffer.tensor, -1) == position:
+                self.free(buffer)
+
+    # -- outputs -----------------------------------------------------------------------------------------
+
+    def _output_sources(self) -> Iterable[str]:
+        return (s for name in self.graph.outputs.values() for s in self.graph.source(name).stored)
+
+    def _is_output(self, name: str) -> bool:
+        return name in set(self._output_sources())
+
+    def outputs(self) -> tuple[Output, ...]:
+        placed: dict[str, tuple[list[tuple[int, Region]], list[tuple[int, Region]]]] = {}
+        for name in dict.fromkeys(self._output_sources()):
+            placed[name] = self._place_output(self.graph.stored[name])
+        out = []
+        for label, name in self.graph.outputs.items():
+            source = self.graph.source(name)
+            blocks = tuple(block for stored in source.stored for block in placed[stored][0])
+            replicas = tuple(block for stored in source.stored for block in placed[stored][1])
+            out.append(Output(label, name, source.shape, source.dtype, blocks, replicas))
+        return tuple(out)
+
+    def _place_output(self, tensor: Stored) -> tuple[list[tuple[int, Region]], list[tuple[int, Region]]]:
+        """Where the whole tensor lies, every cell once, and the replicas that were asked for.
+
+        Partial results are merged for it first.
+        """
+        layout = self.chosen.layouts.get(("output", tensor.name))
+        kept: list[Resident] = []
+        if layout is not None and (tensor.name in self.monoid or tensor.name in self.chosen.asked_outputs):
+            for device, box in enumerate(layout.boxes):
+                if box is not None:
+                    need = cells_of(box, tensor.shape)
+                    buffer = self.provide(f"output {tensor.name}", tensor.name, device, need, box)
+                    kept.append(Resident(buffer, need))
+        asked = len(kept)
+        for device in range(self.mesh.size):
+            kept += self.resident.get((tensor.name, device), [])
+        missing = whole_of(tensor.shape)
+        blocks: list[tuple[int, Region]] = []
+        replicas: list[tuple[int, Region]] = []
+        for k, have in enumerate(kept):
+            part = missing & have.cells
+            blocks += [(have.buffer.id, region) for region in part.members]
+            if k < asked:
+                replicas += [(have.buffer.id, region) for region in (have.cells - part).members]
+            missing = missing - part
+        assert not missing.size, f"no device holds {missing} of the output {tensor.name}"
+        return blocks, replicas
+
+
+def lower(chosen: Chosen) -> Lowered:
+    """Write down the steps of a choice of layouts.
+
+    Every buffer lives from the step that fills it to the last one that reads it; arenas are laid out
+    first-fit as the steps are written, so the high-water marks are those that a run has.
+    """
+    lowering = _Lowering(chosen)
+    lowering.place_sources()
+    last = _last_reads(chosen)
+    for position, node in enumerate(chosen.order):
+        lowering.run_node(node)
+        lowering.free_after(position, last)
+    outputs = lowering.outputs()
+    received: dict[tuple[str, str], list[int]] = {}
+    for (tensor, node_name, device), nbytes in lowering.received.items():
+        received.setdefault((tensor, node_name), [0] * chosen.mesh.size)[device] += nbytes
+    return Lowered(
+        tuple(lowering.buffers),
+        tuple(lowering.steps),
+        outputs,
+        {key: tuple(value) for key, value in received.items()},
+        dict(lowering.links),
+        tuple(lowering.placed),
+        tuple(arena.peak for arena in lowering.arenas),
+    )
+
+
+def _where_it_holds(piece: Piece, cells: Regions) -> Regions:
+    """The cells for which a piece's guards on view coordinates hold; guards further down the chain stay guards."""
+    for guard in piece.guards:
+        if guard.prefix == 0 and guard.region.shape == cells.shape and guard.region.start == cells.start:
+            cells = cells & guard.region
+    return cells
+
+
+def _last_reads(chosen: Chosen) -> dict[str, int]:
+    """Position of the last operator that reads each stored tensor; outputs are kept to the end."""
+    last: dict[str, int] = {}
+    for position, node in enumerate(chosen.order):
+        for name in node.outputs:
+            last[name] = position
+        for name in node.inputs:
+            for stored in chosen.graph.source(name).stored:
+                last[stored] = position
+    for name in chosen.graph.outputs.values():
+        for stored in chosen.graph.source(name).stored:
+            last.pop(stored, None)
+    return last

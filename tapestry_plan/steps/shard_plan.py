@@ -1,0 +1,594 @@
+"""Shard plans: explicit steps over buffers, the executor's only input, as a versioned JSON document."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from tapestry_plan.ir import Graph, Op, UnsupportedOp, finite, from_finite
+from tapestry_plan.rewrite import Derivation
+from tapestry_plan.steps.mesh import Device, Link, Mesh
+from tapestry_sets.regions import Box, Region
+from tapestry_sets.views import Piece, region_from_dict, region_to_dict
+
+PLAN_FORMAT = "tapestry-plan/1"
+HOST = -1
+"""The place that graph inputs and constants come from; no device of the mesh."""
+
+
+class Buffer(msgspec.Struct, frozen=True):
+    """A block of a tensor's coordinates in one device's arena.
+
+    Parameters
+    ----------
+    id : int
+        Number of the buffer in the plan.
+    device : int
+    tensor : str
+        Whose cells it holds; for a block that an operator reads through selections, the selection's name.
+    start, shape : tuple of int
+        The box of coordinates that it holds, row-major. It may reach outside the tensor (padding).
+    dtype : str
+    offset, nbytes : int
+        Place in the arena, in bytes.
+    part : int
+        Which partial result of a sharded reduction it holds; -1 for complete values.
+    fill : float, optional
+        Value of the cells outside the tensor.
+    """
+
+    id: int
+    device: int
+    tensor: str
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    offset: int
+    nbytes: int
+    part: int = -1
+    fill: float | None = None
+
+    @property
+    def box(self) -> Box:
+        """The coordinates that the buffer holds."""
+        return Box(self.start, self.shape)
+
+
+class Alloc(msgspec.Struct, frozen=True, tag="alloc"):
+    """Take a buffer's place in its arena."""
+
+    buffer: int
+
+
+class Free(msgspec.Struct, frozen=True, tag="free"):
+    """Give a buffer's place back."""
+
+    buffer: int
+
+
+class Copy(msgspec.Struct, frozen=True, tag="copy"):
+    """Copy cells between buffers.
+
+    Without a piece, `regions` are in the stored tensor's coordinates, the same in both buffers; between
+    devices each region travels row-major. With a piece, source and target are on one device, the regions are
+    boxes in the target's coordinates, and the source's cell is found through the piece's map.
+
+    Parameters
+    ----------
+    node : str
+        The operator on whose behalf the cells are copied.
+    tensor : str
+        Stored tensor that the cells belong to.
+    src : int
+        Source buffer, or HOST for a graph input or constant that is placed.
+    dst : int
+        Target buffer.
+    regions : tuple of Region
+    piece : Piece, optional
+    again : bool
+        From HOST: the device held these cells before, and gave their place up for others (see `spilled`).
+    """
+
+    node: str
+    tensor: str
+    src: int
+    dst: int
+    regions: tuple[Region, ...]
+    piece: Piece | None = None
+    again: bool = False
+
+
+class Compute(msgspec.Struct, frozen=True, tag="compute"):
+    """Run one shard of an operator.
+
+    Parameters
+    ----------
+    node : str
+    device : int
+    start, shape : tuple of int
+        Index box of the shard.
+    inputs : tuple of (int or None)
+        Buffers that hold the input blocks, possibly larger than the block; None for an input not read.
+    outputs : tuple of int
+        Buffers that the shard fills.
+    workspace : int or None
+        Scratch buffer.
+    """
+
+    node: str
+    device: int
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int, ...]
+    workspace: int | None = None
+
+    @property
+    def index(self) -> Box:
+        """Index box of the shard."""
+        return Box(self.start, self.shape)
+
+
+class Reduce(msgspec.Struct, frozen=True, tag="reduce"):
+    """Merge partial results, in ascending order of their parts, over regions of the tensor.
+
+    Parameters
+    ----------
+    node : str
+        The operator on whose behalf the parts are merged.
+    monoid : str
+        Name of the operator's monoid.
+    inputs : tuple of int
+        Buffers of the parts, in merge order.
+    output : int
+        Buffer that gets the complete values.
+    regions : tuple of Region
+    fan_in : int, optional
+        How many are merged at a time, in a tree; without it one after the other.
+    """
+
+    node: str
+    monoid: str
+    inputs: tuple[int, ...]
+    output: int
+    regions: tuple[Region, ...]
+    fan_in: int | None = None
+
+
+class Spill(msgspec.Struct, frozen=True, tag="spill"):
+    """Copy a whole buffer to host memory, where it is kept under the buffer's number.
+
+    The buffer itself stays; a `Free` gives its place back.
+    """
+
+    buffer: int
+
+
+class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
+    """Fill a buffer with what was spilled of another one of the same device, box and dtype.
+
+    Parameters
+    ----------
+    buffer : int
+        Allocated, and nothing written to it yet.
+    spilled : int
+        The buffer that was spilled.
+    keep : bool
+        Whether the host keeps its copy, for a further `Fetch` or for the plan's outputs.
+    """
+
+    buffer: int
+    spilled: int
+    keep: bool = False
+
+
+Step = Alloc | Copy | Compute | Reduce | Free | Spill | Fetch
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """What one operator costs in the plan.
+
+    Parameters
+    ----------
+    node, op : str
+    sharding : dict of str to int
+        Parts of each split index axis.
+    nbytes_received : tuple of int
+        By device, from other devices.
+    nbytes_shared : int
+        Bytes that more than one device reads of the same cells: Σ bytes read by each − bytes of their union.
+    flop : tuple of float
+        By device.
+    seconds : float
+        Modelled: slowest device's compute plus transfers.
+    """
+
+    node: str
+    op: str
+    sharding: dict[str, int]
+    nbytes_received: tuple[int, ...]
+    nbytes_shared: int
+    flop: tuple[float, ...]
+    seconds: float
+
+
+class Output(msgspec.Struct, frozen=True):
+    """Where a graph output lies when the plan has run.
+
+    Parameters
+    ----------
+    name : str
+        Label of the output.
+    tensor : str
+        The graph's tensor; when it is viewed through selections, the blocks are of its stored sources.
+    shape, dtype
+        Of the tensor.
+    blocks : tuple of (int, Region)
+        Buffers, on their devices or spilled to the host, and the cells of the buffer's stored tensor to take
+        from each; disjoint, and together the whole of each stored tensor.
+    replicas : tuple of (int, Region)
+        Further places that the layout asked for fills with the same cells.
+    """
+
+    name: str
+    tensor: str
+    shape: tuple[int, ...]
+    dtype: str
+    blocks: tuple[tuple[int, Region], ...]
+    replicas: tuple[tuple[int, Region], ...] = ()
+
+
+class Alternative(msgspec.Struct, frozen=True):
+    """Another sharding of one operator, all other operators kept: modelled seconds and bytes of the graph."""
+
+    sharding: dict[str, int]
+    seconds: float
+    nbytes_moved: int
+
+
+class Expansions(msgspec.Struct, frozen=True):
+    """The ways to say an operator in other ones that the search compared with the operator itself.
+
+    Parameters
+    ----------
+    node : str
+        The operator. Where an expansion was chosen the plan's graph has it no more; its outputs keep their names.
+    considered : tuple of str
+        Expansions that its declaration lists, by name.
+    chosen : str or None
+        The one that the plan has in its place.
+    nodes : tuple of str
+        The operators that stand for it then; some of them may have been expanded in turn.
+    left_out : tuple of str
+        Expansions that were not compared: who reads the operator would read through too many combinations of views.
+    """
+
+    node: str
+    considered: tuple[str, ...]
+    chosen: str | None = None
+    nodes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+class PlanVersionError(ValueError):
+    """A plan document is of another version, was edited, or does not hold together."""
+
+
+class InfeasiblePlan(ValueError):
+    """No plan keeps what was asked for.
+
+    Parameters
+    ----------
+    message : str
+    fastest : ShardPlan, optional
+        The plan that would be given if it did not need more memory than allowed; `spilled` may make it fit.
+    """
+
+    def __init__(self, message: str, fastest: Any = None) -> None:
+        super().__init__(message)
+        self.fastest = fastest
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """What runs where: placements, steps, and what they are predicted to cost.
+
+    What is predicted was counted twice before a plan is given out: by region algebra on the layouts, and while
+    the steps were written.
+    """
+
+    graph: Graph = field(repr=False)
+    mesh: Mesh
+    placement: dict[str, dict[int, tuple[Box, ...]]] = field(repr=False)
+    """For each operator, the index boxes of each device that takes part."""
+    sharding: dict[str, dict[str, int]]
+    """For each operator, its split index axes and their numbers of parts."""
+    buffers: tuple[Buffer, ...] = field(repr=False)
+    steps: tuple[Step, ...] = field(repr=False)
+    stages: tuple[Stage, ...] = field(repr=False)
+    outputs: tuple[Output, ...] = field(repr=False)
+    nbytes_received: tuple[int, ...]
+    """Bytes that each device gets from other devices."""
+    nbytes_by_link: dict[tuple[int, int], int] = field(repr=False)
+    """Bytes from device to device."""
+    nbytes_placed: tuple[int, ...]
+    """Bytes of inputs and weights that start on each device."""
+    peak_nbytes: tuple[int, ...]
+    """High-water mark of each device's arena."""
+    flop: tuple[float, ...]
+    """Floating-point operations of each device."""
+    seconds: float
+    """Modelled time: the sum over stages of the slowest device's compute plus transfers."""
+    bound: float
+    """No plan of the searched space takes fewer seconds; the space has every expansion that was considered."""
+    alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict, repr=False)
+    """For each operator, its shardings from the best to the worst, all other operators kept."""
+    nbytes_spilled: tuple[int, ...] = ()
+    """Bytes that each device sends to host memory for want of room, and gets back; zeros if not given."""
+    expansions: tuple[Expansions, ...] = field(default=(), repr=False)
+    """The operators whose expansions were compared with them, each with what was chosen."""
+
+    def __post_init__(self) -> None:
+        if not self.nbytes_spilled and isinstance(self.mesh, Mesh):
+            object.__setattr__(self, "nbytes_spilled", (0,) * self.mesh.size)
+
+    @property
+    def nbytes_moved(self) -> int:
+        """Bytes between devices, once for each receiving device."""
+        return sum(self.nbytes_received)
+
+    @property
+    def cost(self) -> float:
+        """What the search minimised: `seconds`."""
+        return self.seconds
+
+    @property
+    def gap(self) -> float:
+        """(cost − bound) / cost, 0 when the cost is 0."""
+        return (self.cost - self.bound) / self.cost if self.cost else 0.0
+
+    @property
+    def expanded(self) -> dict[str, str]:
+        """The operators that the search said in other ones, each with the name of its expansion."""
+        return {found.node: found.chosen for found in self.expansions if found.chosen is not None}
+
+    @property
+    def derivation(self) -> Derivation:
+        """The rewrites that lead from the graph that was planned to the graph that the plan has.
+
+        Replayed, they give the same operators on the same tensors, but for their order: the plan runs what stands for
+        an operator where the operator would run, rewrites add it at the end. Where several operators read one tensor,
+        the first of them pays for what arrives, so that a plan of the replayed graph may cost a little less or more.
+        """
+        steps = Derivation()
+        for node, into in self.expanded.items():
+            steps = steps.then("expand", node, into=into)
+        return steps
+
+    @cached_property
+    def stage(self) -> dict[str, Stage]:
+        """The stages by operator."""
+        return {stage.node: stage for stage in self.stages}
+
+    def explain(self, node: str) -> str:
+        """Why an operator is sharded as it is: what it would cost otherwise, all else being equal.
+
+        Raises
+        ------
+        ValueError
+            When the plan has no operator of that name.
+        """
+        found = {entry.node: entry for entry in self.expansions}
+        if node in self.expanded:
+            stands = ", ".join(found[node].nodes)
+            return f"{node}: expanded by {self.expanded[node]}, which the search found better, into {stands}"
+        if node not in self.stage:
+            raise ValueError(f"explain: the plan has no operator {node!r}; it has {sorted(self.stage)[:8]} …")
+        stage = self.stage[node]
+        lines = [
+            f"{node} ({stage.op}): {_sharding_text(stage.sharding)}",
+            f"  receives {sum(stage.nbytes_received):,} B, its devices share {stage.nbytes_shared:,} B, "
+            f"{stage.seconds * 1e6:.2f} us in this plan",
+            "  with every other operator as it is, the graph would take:"
+            if self.alternatives.get(node)
+            else "  (not compared with other shardings: its tensors have too many consumers)",
+        ]
+        if node in found:
+            lines[2:2] = self._compared(found[node])
+        lines[2:2] = [
+            f"  stands, with others, for {entry.node}, expanded by {entry.chosen}"
+            for entry in self.expansions
+            if node in entry.nodes
+        ]
+        for other in self.alternatives.get(node, ()):
+            mark = " <- chosen" if other.sharding == stage.sharding else ""
+            lines.append(
+                f"    {_sharding_text(other.sharding):24} {other.seconds * 1e6:12.2f} us "
+                f"{other.nbytes_moved:14,} B moved{mark}"
+            )
+        return "\n".join(lines)
+
+    def _compared(self, entry: Expansions) -> list[str]:
+        """What is known of an operator's expansions, which the plan does not have."""
+        lines = []
+        if entry.considered:
+            finding = "no better" if self.gap == 0 else "not found better (the gap is not closed)"
+            lines.append(f"  {finding} where expanded by {' or '.join(entry.considered)}")
+        if entry.left_out:
+            by = " or ".join(entry.left_out)
+            lines.append(f"  not compared with what it is expanded by {by}: too many combinations of views to be read")
+        return lines
+
+    # -- as a document -----------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        body = {
+            "format": PLAN_FORMAT,
+            "graph": self.graph.to_dict(),
+            "mesh": {
+                "shape": self.mesh.shape,
+                "names": self.mesh.names,
+                "link": [self.mesh.link.latency_seconds, self.mesh.link.nbytes_per_second],
+                "device": [self.mesh.device.flop_per_second, self.mesh.device.memory_nbytes_per_second],
+                "host": [self.mesh.host.latency_seconds, self.mesh.host.nbytes_per_second],
+            },
+            "placement": {
+                node: {str(d): [[b.start, b.shape] for b in boxes] for d, boxes in places.items()}
+                for node, places in self.placement.items()
+            },
+            "sharding": self.sharding,
+            "buffers": self.buffers,
+            "steps": self.steps,
+            "stages": self.stages,
+            "outputs": self.outputs,
+            "nbytes_received": self.nbytes_received,
+            "nbytes_by_link": [[a, b, n] for (a, b), n in self.nbytes_by_link.items()],
+            "nbytes_placed": self.nbytes_placed,
+            "peak_nbytes": self.peak_nbytes,
+            "flop": self.flop,
+            "seconds": self.seconds,
+            "bound": self.bound,
+            "alternatives": self.alternatives,
+            "nbytes_spilled": self.nbytes_spilled,
+            "expansions": self.expansions,
+        }
+        plain: dict[str, Any] = _plain(body)
+        return plain
+
+    def to_json(self) -> str:
+        """The plan as a JSON document with its own SHA-256, so that an edited plan is recognised."""
+        body = self.to_dict()
+        return msgspec.json.encode({**body, "sha256": _digest(body)}).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes, ops: Mapping[str, Op] | None = None) -> ShardPlan:
+        """A plan from its JSON document; `ops` declares operators beyond the built-in ones.
+
+        Raises
+        ------
+        PlanVersionError
+            For text that is no JSON, another format or version, or a document that was edited.
+        """
+        try:
+            document = msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise PlanVersionError(f"this is no JSON document: {error}") from None
+        found = document.get("format") if isinstance(document, dict) else None
+        if found != PLAN_FORMAT:
+            raise PlanVersionError(
+                f"plan document: format is {found!r}, this version reads {PLAN_FORMAT!r}; make the plan again"
+            )
+        digest = document.pop("sha256", None)
+        if digest != _digest(document):
+            raise PlanVersionError("plan document: its SHA-256 does not match, it was edited; make it again")
+        try:
+            return cls._from_dict(document, ops)
+        except (PlanVersionError, UnsupportedOp):
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise PlanVersionError(f"plan document: a field is missing or wrong: {error}") from None
+
+    @classmethod
+    def _from_dict(cls, document: dict[str, Any], ops: Mapping[str, Op] | None) -> ShardPlan:
+        mesh = document["mesh"]
+        return cls(
+            graph=Graph.from_dict(document["graph"], ops),
+            mesh=Mesh(
+                tuple(mesh["shape"]),
+                tuple(mesh["names"]),
+                Link(*mesh["link"]),
+                Device(*mesh["device"]),
+                Link(*mesh.get("host", ())),  # documents written before plans could spill have none
+            ),
+            placement={
+                node: {
+                    int(d): tuple(Box(tuple(start), tuple(shape)) for start, shape in boxes)
+                    for d, boxes in places.items()
+                }
+                for node, places in document["placement"].items()
+            },
+            sharding=document["sharding"],
+            buffers=tuple(_read(Buffer, entry) for entry in document["buffers"]),
+            steps=tuple(_read_step(entry) for entry in document["steps"]),
+            stages=tuple(_read(Stage, entry) for entry in document["stages"]),
+            outputs=tuple(_read(Output, entry) for entry in document["outputs"]),
+            nbytes_received=tuple(document["nbytes_received"]),
+            nbytes_by_link={(a, b): n for a, b, n in document["nbytes_by_link"]},
+            nbytes_placed=tuple(document["nbytes_placed"]),
+            peak_nbytes=tuple(document["peak_nbytes"]),
+            flop=tuple(document["flop"]),
+            seconds=document["seconds"],
+            bound=document["bound"],
+            alternatives={
+                node: tuple(_read(Alternative, entry) for entry in entries)
+                for node, entries in document["alternatives"].items()
+            },
+            nbytes_spilled=tuple(document.get("nbytes_spilled", ())),
+            expansions=tuple(_read(Expansions, entry) for entry in document.get("expansions", ())),
+        )
+
+
+def _sharding_text(sharding: Mapping[str, int]) -> str:
+    return " ".join(f"{axis}:{parts}" for axis, parts in sharding.items()) or "whole"
+
+
+def _plain(value: Any) -> Any:
+    """Steps and their parts as dicts, lists and numbers."""
+    match value:
+        case Region():
+            return region_to_dict(value)
+        case Piece():
+            return value.to_dict()
+        case msgspec.Struct():
+            fields = {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+            tag = value.__struct_config__.tag
+            return {"type": tag, **fields} if tag else fields
+        case tuple() | list():
+            return [_plain(item) for item in value]
+        case float():
+            return finite(value)
+        case dict():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+_STEPS = {
+    "alloc": Alloc,
+    "free": Free,
+    "copy": Copy,
+    "compute": Compute,
+    "reduce": Reduce,
+    "spill": Spill,
+    "fetch": Fetch,
+}
+
+
+def _read_step(entry: dict[str, Any]) -> Step:
+    kind = _STEPS.get(entry["type"])
+    if kind is None:
+        raise TypeError(f"there is no step {entry['type']!r}; known are {sorted(_STEPS)}")
+    return _read(kind, {name: value for name, value in entry.items() if name != "type"})  # type: ignore[no-any-return]
+
+
+def _read(kind: Any, entry: dict[str, Any]) -> Any:
+    """A struct from its fields; regions and pieces by their own readers."""
+    fields = {name: from_finite(value) for name, value in entry.items()}
+    if "regions" in entry:
+        fields["regions"] = tuple(region_from_dict(region) for region in entry["regions"])
+    if entry.get("piece") is not None:
+        fields["piece"] = Piece.from_dict(entry["piece"])
+    for name in ("blocks", "replicas"):
+        if name in entry:
+            fields[name] = tuple((buffer, region_from_dict(region)) for buffer, region in entry[name])
+    return kind(**fields)
+
+
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(body, order="sorted")).hexdigest()

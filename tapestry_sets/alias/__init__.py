@@ -1,0 +1,52 @@
+"""Wing alias."""
+
+from tapestry_sets.alias.cells import Cells
+from tapestry_sets.alias.graph import AliasGraph, AliasOverlap, AliasTensor
+from tapestry_sets.alias.memory.arrays import MEMORY, as_view
+from tapestry_sets.alias.memory.groups import SharedGroup, SharedMemory, shared_memory
+from tapestry_sets.alias.overlap import (
+    Missing,
+    Overlap,
+    Witness,
+    contains,
+    has_internal_overlap,
+    internal_overlap,
+    is_contiguous,
+    missing,
+    origins,
+    overlap,
+    overlap_matrix,
+    overlap_sizes,
+    overlaps,
+    same_elements,
+)
+from tapestry_sets.alias.pictures import OriginsTable, origins_table, show_views
+
+__all__ = [
+    "MEMORY",
+    "AliasGraph",
+    "AliasOverlap",
+    "AliasTensor",
+    "Cells",
+    "Missing",
+    "OriginsTable",
+    "Overlap",
+    "SharedGroup",
+    "SharedMemory",
+    "Witness",
+    "as_view",
+    "contains",
+    "has_internal_overlap",
+    "internal_overlap",
+    "is_contiguous",
+    "missing",
+    "origins",
+    "origins_table",
+    "overlap",
+    "overlap_matrix",
+    "overlap_sizes",
+    "overlaps",
+    "same_elements",
+    "shared_memory",
+    "show_views",
+]

@@ -1,0 +1,1061 @@
+"""Alias graphs: tensors that are memory or views of one another, and may be changed into each other afterwards.
+
+The graph holds nodes only. Every question about cells goes to plain views, which are built from the nodes when a
+question is asked and kept until an edit changes what they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from html import escape
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tapestry_sets.alias import nodes as alias_nodes
+from tapestry_sets.alias.nodes import Node, checked_color, kind_text, view_node
+from tapestry_sets.alias.overlap import Overlap, Witness, overlap, overlap_matrix, overlaps
+from tapestry_sets.limits import TooHard, TooManyPieces, as_int
+from tapestry_sets.regions import Regions
+from tapestry_sets.views import (
+    Allocation,
+    InternalOverlap,
+    Order,
+    Shape,
+    Slice,
+    View,
+    Viewable,
+    ViewKind,
+    allocate,
+    pad,
+    view_of,
+)
+
+TensorRef: TypeAlias = "AliasTensor | int | str"
+"""A tensor of a graph, its number or its name."""
+MOST_ROWS = 200
+"""A notebook shows the table of a graph of at most so many tensors."""
+
+
+# ---------------------------------------------------------------------------------------------------- the graph
+
+
+class AliasGraph:
+    """An ordered graph of tensors, each one memory of its own or a view of others; it can be edited.
+
+    Tensors are numbered in the order in which they were added and may have names of their own. `graph[number]` and
+    `graph[name]` give them; every method takes a tensor, its number or its name. An edit either gives another valid
+    graph or raises and leaves the graph as it was.
+
+    Two graphs are equal if they have the same nodes in the same order: kinds and inputs, shapes, item sizes and
+    colours. Names are for people: they do not count.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import concatenate
+    >>> g = AliasGraph()
+    >>> a, b = g.allocate((2, 5), name="a"), g.allocate((3, 5), name="b", color="input")
+    >>> both = concatenate([a, b]).rename("both")
+    >>> column = both[:, 1]
+    >>> print(g.table())
+    id  name  kind              ins   shape   outs  color    self-overlap  aliased to
+    0   a     allocation              (2, 5)  2     0        no            0, 2, 3
+    1   b     allocation              (3, 5)  2     'input'  no            1-3
+    2   both  Concat(0)         0, 1  (5, 5)  3              no            0-3
+    3         Index(((1, 1),))  2     (5,)                   no            0-3
+    """
+
+    __slots__ = ("_homes", "_names", "_nodes", "_outs", "_views")
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._outs: list[set[int]] = []
+        self._names: dict[str, int] = {}
+        # what a built view reads is built too: where there is none, none above it has one
+        self._views: list[View | None] = []
+        self._homes: dict[Hashable, int] = {}
+
+    # -- tensors ------------------------------------------------------------------------------------------
+
+    def allocate(
+        self,
+        shape: int | Sequence[int],
+        name: str = "",
+        dtype: object = None,
+        itemsize: int | None = None,
+        color: Hashable = 0,
+    ) -> AliasTensor:
+        """Add a tensor with memory of its own.
+
+        Parameters
+        ----------
+        shape, dtype, itemsize
+            As for `allocate` of a plain view.
+        name : str, optional
+            Not the name of another tensor of the graph.
+        color : hashable, optional
+            A mark of the user's own; see `AliasTensor.colors`.
+
+        Raises
+        ------
+        ValueError
+            If an extent is negative, the name is taken, or `dtype` and `itemsize` disagree.
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::allocate.
+        """
+        made = allocate(shape, None, dtype, itemsize, checked_color(color, "allocate"))
+        return self._append(Node(made.shape, made.itemsize, None, (), color, self._free_name(name)))
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[AliasTensor]:
+        return (AliasTensor(self, i) for i in range(len(self._nodes)))
+
+    def __getitem__(self, key: TensorRef) -> AliasTensor:
+        """Return the tensor of a number (from the end if negative) or of a name.
+
+        Raises
+        ------
+        KeyError
+            If no tensor has that name.
+        IndexError
+            If there is no such number.
+        ValueError
+            For a tensor of another graph.
+        """
+        return AliasTensor(self, self._number(key))
+
+    def __contains__(self, key: object) -> bool:
+        if isinstance(key, str):
+            return key in self._names
+        return isinstance(key, AliasTensor) and key.graph is self
+
+    def __eq__(self, other: object) -> bool:
+        return self._nodes == other._nodes if isinstance(other, AliasGraph) else NotImplemented
+
+    def __repr__(self) -> str:
+        allocations = sum(node.kind is None for node in self._nodes)
+        return f"AliasGraph({len(self)} tensors, {allocations} of them allocations)"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        if not 0 < len(self) <= MOST_ROWS:
+            return {"text/plain": repr(self)}
+        rows = self._rows()
+        return {"text/plain": f"{self!r}\n{_text_table(rows)}", "text/html": _html_table(rows)}
+
+    def copy(self) -> AliasGraph:
+        """Return a graph of the same nodes, with the same names, and memory of its own."""
+        made = AliasGraph()
+        made._add_all(self._nodes)
+        return made
+
+    __copy__ = copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AliasGraph, (), self._nodes
+
+    def __setstate__(self, nodes: list[Node]) -> None:
+        self._add_all(nodes)
+
+    def grow(
+        self,
+        wanted: Iterable[str],
+        inputs_of: Callable[[str], Iterable[str]],
+        make: Callable[[str, tuple[AliasTensor, ...]], AliasTensor],
+    ) -> tuple[AliasTensor, ...]:
+        """Add the wanted tensors of another graph, by name, and of what they alias only what is not here yet.
+
+        Parameters
+        ----------
+        wanted : iterable of str
+            Names in the other graph.
+        inputs_of : callable
+            ``(name) -> names``: what that tensor aliases.
+        make : callable
+            ``(name, inputs) -> AliasTensor``: adds one tensor to this graph; it is given the name. Called once for
+            each name that the graph lacks, inputs first.
+
+        Returns
+        -------
+        tuple of AliasTensor
+            The wanted tensors.
+
+        Raises
+        ------
+        ValueError
+            If a tensor aliases itself through others, or `make` gives a tensor that is not new; the graph is then as
+            it was.
+
+        Examples
+        --------
+        >>> g = AliasGraph()
+        >>> program = {"x": [], "y": ["x"], "z": ["y"]}
+        >>> grown = g.grow(["y"], program.get, lambda name, ins: ins[0].flip() if ins else g.allocate((4,)))
+        >>> [t.name for t in g]
+        ['x', 'y']
+
+        References
+        ----------
+        poprithms, memory/alias: JitGrower.
+        """
+        names = list(wanted)
+        with self._all_or_nothing():
+            for name, inputs in _in_order(names, inputs_of, self._names):
+                before = len(self)
+                made = self[make(name, tuple(self[k] for k in inputs))]
+                if made.id < before or made.name:
+                    raise ValueError(f"grow: make gave {made!r} for {name!r}; it must be a new tensor without a name")
+                self.rename(made, name)
+        return tuple(self[name] for name in names)
+
+    # -- questions ----------------------------------------------------------------------------------------
+
+    def aliases(self, tensor: TensorRef) -> tuple[AliasTensor, ...]:
+        """Return all tensors that share a cell with this one, itself included if it has cells, in ascending order.
+
+        Examples
+        --------
+        >>> g = AliasGraph()
+        >>> a = g.allocate((6,))
+        >>> even, odd = a[::2], a[1::2]
+        >>> [t.id for t in g.aliases(even)]
+        [0, 1]
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::allAliases, Tensor::getNonDisjoint.
+        """
+        view = self._view(self._number(tensor))
+        near: set[int] = set()
+        for allocation in view.cells:
+            near.update(self._above(self._homes[allocation]))
+        return tuple(AliasTensor(self, j) for j in sorted(near) if overlaps(view, self._view(j)))
+
+    def all_aliases(self) -> dict[AliasTensor, tuple[AliasTensor, ...]]:
+        """Return for each tensor what `aliases` does, all pairs at once.
+
+        Examples
+        --------
+        >>> g = AliasGraph()
+        >>> a = g.allocate((6,))
+        >>> even, odd = a[::2], a[1::2]
+        >>> {t.id: [u.id for u in them] for t, them in g.all_aliases().items()}
+        {0: [0, 1, 2], 1: [0, 1], 2: [0, 2]}
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::allAliasesMap.
+        """
+        found: dict[int, tuple[AliasTensor, ...]] = {}
+        for group in self._groups():
+            tensors = [AliasTensor(self, i) for i in group]
+            matrix = overlap_matrix([self._view(i) for i in group])
+            for i, row in zip(group, matrix, strict=True):
+                found[i] = tuple([tensors[k] for k in np.flatnonzero(row).tolist()])
+        return {AliasTensor(self, i): found[i] for i in range(len(self))}
+
+    # -- edits --------------------------------------------------------------------------------------------
+
+    def to_allocation(self, tensor: TensorRef, color: Hashable = None) -> AliasTensor:
+        """Make a view memory of its own; what reads it follows. Of an allocation only the colour may change.
+
+        Parameters
+        ----------
+        tensor : AliasTensor, int or str
+        color : hashable, optional
+            By default an allocation keeps its own, and what was a view has 0.
+
+        Examples
+        --------
+        >>> g = AliasGraph()
+        >>> a = g.allocate((6,))
+        >>> b = a[::2]
+        >>> c = b.flip()
+        >>> g.to_allocation(b).overlaps(a), c.overlaps(b)
+        (False, True)
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::toAllocation.
+        """
+        i = self._number(tensor)
+        node = self._nodes[i]
+        if color is None:
+            color = node.color if node.kind is None else 0
+        self._replace(i, replace(node, kind=None, inputs=(), color=checked_color(color, "to_allocation")))
+        return AliasTensor(self, i)
+
+    def to_view(self, tensor: TensorRef, kind: ViewKind, *inputs: TensorRef) -> AliasTensor:
+        """Make a tensor a view of others, which may stand anywhere in the graph; what reads it follows.
+
+        Parameters
+        ----------
+        tensor : AliasTensor, int or str
+            An allocation, or a view that shall be another one.
+        kind : ViewKind
+            What it makes of the inputs must have the tensor's shape.
+        *inputs : AliasTensor, int or str
+            Tensors of its item size that do not read it themselves.
+
+        Raises
+        ------
+        ValueError
+            If the kind does not fit the inputs, shapes or item sizes differ, or an input reads the tensor; the graph
+            is unchanged.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import Concat
+        >>> g = AliasGraph()
+        >>> a, b = g.allocate((3, 4)), g.allocate((6, 4))
+        >>> g.to_view(b, Concat(0), a, a).has_internal_overlap()
+        True
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::allocationToConcat, allocationToSettsample, allocationToDimshuffle,
+        allocationToReshape, allocationToExpand, allocationToReverse.
+        """
+        i = self._number(tensor)
+        numbers = tuple(self._number(x) for x in inputs)
+        node, made = self._nodes[i], view_node(self._nodes, kind, numbers)
+        if (made.shape, made.itemsize) != (node.shape, node.itemsize):
+            raise ValueError(
+                f"to_view: {AliasTensor(self, i)!r} has shape {node.shape} and {node.itemsize} bytes a cell, but "
+                f"{kind_text(kind)} of {list(numbers)} has {made.shape} and {made.itemsize}; they must agree"
+            )
+        for j in numbers:
+            path = self._path(j, i)
+            if path:
+                reads = " reads ".join(map(str, path))
+                raise ValueError(f"to_view: tensor {i} cannot be a view of tensor {j}, for {reads}: that is a cycle")
+        self._replace(i, replace(made, name=node.name))
+        return AliasTensor(self, i)
+
+    def to_identity(self, tensor: TensorRef, source: TensorRef) -> AliasTensor:
+        """Make a tensor the same as another one of its shape; what reads it follows.
+
+        Raises
+        ------
+        ValueError
+            As for `to_view`.
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::toIdentity, Tensor::toIdentityFrom.
+        """
+        return self.to_view(tensor, Slice(()), source)
+
+    def recolor(self, tensor: TensorRef, color: Hashable) -> AliasTensor:
+        """Give an allocation another colour.
+
+        Raises
+        ------
+        ValueError
+            If the tensor is a view: its colours are those of the allocations that it reads.
+        """
+        i = self._number(tensor)
+        if self._nodes[i].kind is not None:
+            under = [j for j in self._under(i) if self._nodes[j].kind is None]
+            raise ValueError(f"recolor: tensor {i} is a view; colours belong to allocations, here to {under}")
+        self._replace(i, replace(self._nodes[i], color=checked_color(color, "recolor")))
+        return AliasTensor(self, i)
+
+    def rename(self, tensor: TensorRef, name: str) -> AliasTensor:
+        """Give a tensor another name, or none ("").
+
+        Raises
+        ------
+        ValueError
+            If another tensor has that name.
+        """
+        i = self._number(tensor)
+        node = self._nodes[i]
+        if name != node.name:
+            self._replace(i, replace(node, name=self._free_name(name)))
+        return AliasTensor(self, i)
+
+    # -- more tensors of old ones -------------------------------------------------------------------------
+
+    def clone(self, tensor: TensorRef, color: Hashable = None) -> AliasTensor:
+        """Add a copy of a tensor and of all that it reads: the same layout over new memory.
+
+        Parameters
+        ----------
+        tensor : AliasTensor, int or str
+        color : hashable, optional
+            Of all the new allocations; by default each has its pattern's.
+
+        Examples
+        --------
+        >>> g = AliasGraph()
+        >>> a = g.allocate((4, 6))
+        >>> b = a[:, ::2].clone()
+        >>> b.id, b.shape, b.overlaps(a)
+        (3, (4, 3), False)
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::clone, CloneColorMethod.
+        """
+        i = self._number(tensor)
+        made: dict[int, int] = {}
+        for j in self._under(i):
+            node = self._nodes[j]
+            fresh = replace(node, inputs=tuple(made[k] for k in node.inputs), name="")
+            if node.kind is None and color is not None:
+                fresh = replace(fresh, color=checked_color(color, "clone"))
+            made[j] = self._append(fresh).id
+        return AliasTensor(self, made[i])
+
+    def pad(
+        self,
+        tensor: TensorRef,
+        widths: int | Sequence[int] | Sequence[Sequence[int]],
+        color: Hashable = 0,
+        shared: bool = True,
+    ) -> AliasTensor:
+        """Add memory around a tensor, and return the whole.
+
+        This is `pad` of a tensor with new memory of this graph as `padding`.
+
+        Parameters
+        ----------
+        tensor : AliasTensor, int or str
+        widths : int, (before, after), or one (before, after) for each axis
+        color : hashable, optional
+            Of the new allocations.
+        shared : bool
+            Whether all cells around are one new scalar, or each is another new cell.
+
+        Returns
+        -------
+        AliasTensor
+            The tensor itself if all widths are 0.
+
+        Examples
+        --------
+        >>> g = AliasGraph()
+        >>> a = g.allocate((5, 5))
+        >>> g.pad(a, 1).has_internal_overlap(), g.pad(a, ((1, 2), (1, 3)), shared=False).has_internal_overlap()
+        (True, False)
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::pad, BroadcastPadding.
+        """
+        out = self[tensor]
+        new = partial(self.allocate, itemsize=out.itemsize, color=color)
+        cells: list[AliasTensor] = []
+
+        def block(shape: Shape) -> AliasTensor:
+            if not shared:
+                return new(shape)
+            if not cells:
+                cells.append(new(()))
+            return cells[0].broadcast_to(shape)
+
+        return pad(out, widths, padding=block)
+
+    # -- tables and text ----------------------------------------------------------------------------------
+
+    def table(self, origins: bool = False, bitwise: bool = False) -> str:
+        """Return the graph as text: a row for each tensor.
+
+        Parameters
+        ----------
+        origins : bool
+            Whether to add the regions that each tensor reads of each allocation.
+        bitwise : bool
+            Whether to draw those regions cell by cell, where they are small enough, rather than write their setts.
+
+        Returns
+        -------
+        str
+            "?" stands where an answer takes more than the `limits` allow.
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::verboseString, appendSettwiseOrigins, appendBitwiseOrigins.
+        """
+        text = _text_table(self._rows())
+        return f"{text}\n\n{self._origins_text(bitwise)}" if origins or bitwise else text
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """The table's rows, the head first."""
+        try:
+            aliases = {t.id: _ranges([u.id for u in them]) for t, them in self.all_aliases().items()}
+        except (TooHard, TooManyPieces):
+            aliases = {}
+        rows: list[tuple[str, ...]] = [
+            ("id", "name", "kind", "ins", "shape", "outs", "color", "self-overlap", "aliased to")
+        ]
+        for i, node in enumerate(self._nodes):
+            kind = "allocation" if node.kind is None else kind_text(node.kind)
+            color = repr(node.color) if node.kind is None else ""
+            ins, outs = ", ".join(map(str, node.inputs)), _ranges(sorted(self._outs[i]))
+            rows.append(
+                (str(i), node.name, kind, ins, str(node.shape), outs, color, self._twice(i), aliases.get(i, "?"))
+            )
+        return rows
+
+    def _twice(self, i: int) -> str:
+        try:
+            return "yes" if self._view(i).has_internal_overlap() else "no"
+        except (TooHard, TooManyPieces):
+            return "?"
+
+    def _origins_text(self, bitwise: bool) -> str:
+        width = max(len(str(len(self) - 1)), 2) + 2
+        lines = [f"{'id':<{width}}regions read of allocations"]
+        for t in self:
+            try:
+                rows = _regions_rows(t.origins(), bitwise)
+            except (TooHard, TooManyPieces):
+                rows = ["?"]
+            lines += [f"{t.id if not k else '':<{width}}{row}" for k, row in enumerate(rows or [""])]
+        return "\n".join(map(str.rstrip, lines))
+
+    # -- JSON ---------------------------------------------------------------------------------------------
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Return the graph as a JSON document; `from_json` gives an equal graph, with the same names.
+
+        A kind that is not of this library is written as its pieces: it comes back as another kind of the same view.
+
+        Raises
+        ------
+        TypeError
+            If a colour is not None, a string, a number, a bool or a tuple of such.
+        """
+        return alias_nodes.to_json(self._nodes, indent)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> AliasGraph:
+        """Return the graph of a JSON document of `to_json`.
+
+        Raises
+        ------
+        ValueError
+            For text that is no JSON, another format or version, and a graph that does not hold together; the message
+            names the place.
+        """
+        made = cls()
+        made._add_all(alias_nodes.from_json(text))
+        return made
+
+    # -- nodes --------------------------------------------------------------------------------------------
+
+    def _number(self, tensor: TensorRef) -> int:
+        if isinstance(tensor, AliasTensor):
+            if tensor.graph is not self:
+                raise ValueError(f"{tensor!r} belongs to another graph; views join tensors of one graph")
+            return tensor.id
+        if isinstance(tensor, str):
+            if tensor not in self._names:
+                raise KeyError(f"the graph has no tensor {tensor!r}; its names are {sorted(self._names)[:20]}")
+            return self._names[tensor]
+        try:
+            i = as_int(tensor, "a tensor's number")
+        except TypeError:
+            raise TypeError(f"{tensor!r} is no tensor of the graph; give an AliasTensor, its number or name") from None
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"the graph has no tensor {i}: it has {len(self)}")
+        return i % len(self)
+
+    def _free_name(self, name: str) -> str:
+        if not isinstance(name, str):
+            raise TypeError(f"name {name!r} is a {type(name).__name__}; give a string, empty for none")
+        if name in self._names:
+            raise ValueError(f"name {name!r} is taken by tensor {self._names[name]}; give another one")
+        return name
+
+    def _append(self, node: Node) -> AliasTensor:
+        self._add_all([node])
+        return AliasTensor(self, len(self) - 1)
+
+    def _add_all(self, nodes: Sequence[Node]) -> None:
+        """Add nodes, some of which may read later ones."""
+        first = len(self._nodes)
+        self._nodes += nodes
+        self._outs += [set() for _ in nodes]
+        self._views += [None] * len(nodes)
+        for i, node in enumerate(nodes, first):
+            self._join(i, node)
+
+    def _join(self, i: int, node: Node) -> None:
+        """Enter a node's name, and the node as an output of its inputs."""
+        if node.name:
+            self._names[node.name] = i
+        for j in node.inputs:
+            self._outs[j].add(i)
+
+    def _replace(self, i: int, node: Node) -> None:
+        """Put another node in a place, and forget the plain views of it and of what reads it."""
+        old = self._nodes[i]
+        self._names.pop(old.name, None)
+        for j in old.inputs:
+            self._outs[j].discard(i)
+        self._join(i, node)
+        self._nodes[i] = node
+        if node != old or node.kind is None:  # a view's name is not in the plain views
+            self._forget(i)
+
+    def _forget(self, i: int) -> None:
+        stack = [i]
+        while stack:
+            j = stack.pop()
+            view = self._views[j]
+            if view is not None:
+                self._views[j] = None
+                stack += self._outs[j]
+                if isinstance(view, Allocation):
+                    del self._homes[view]
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Take back the tensors that were added, if one cannot be."""
+        before = len(self._nodes)
+        try:
+            yield
+        except BaseException:
+            for i in range(len(self._nodes) - 1, before - 1, -1):
+                self._replace(i, replace(self._nodes[i], kind=None, inputs=(), name=""))
+            del self._nodes[before:], self._outs[before:], self._views[before:]
+            raise
+
+    # -- walks over the nodes -----------------------------------------------------------------------------
+
+    def _under(self, i: int, built: bool = False) -> list[int]:
+        """Tensor i and what it reads, inputs first; with `built`, only those that have no plain view yet."""
+        order: dict[int, None] = {}
+        stack = [(i, False)]
+        while stack:
+            j, ready = stack.pop()
+            if ready:
+                order[j] = None
+            elif j not in order and not (built and self._views[j] is not None):
+                stack.append((j, True))
+                stack += [(k, False) for k in reversed(self._nodes[j].inputs)]
+        return list(order)
+
+    def _above(self, i: int) -> set[int]:
+        """Tensor i and what reads it."""
+        found = {i}
+        stack = [i]
+        while stack:
+            new = self._outs[stack.pop()] - found
+            found |= new
+            stack += new
+        return found
+
+    def _path(self, start: int, goal: int) -> list[int]:
+        """Tensors from start to goal, each of which reads the next; empty if start does not read goal."""
+        came: dict[int, int] = {start: start}
+        stack = [start]
+        while stack and goal not in came:
+            j = stack.pop()
+            for k in self._nodes[j].inputs:
+                if k not in came:
+                    came[k] = j
+                    stack.append(k)
+        if goal not in came:
+            return []
+        path = [goal]
+        while path[-1] != start:
+            path.append(came[path[-1]])
+        return path[::-1]
+
+    def _groups(self) -> list[list[int]]:
+        """The tensors by memory that they might share: those of different groups read different allocations."""
+        groups: list[list[int]] = []
+        seen: set[int] = set()
+        for i in range(len(self)):
+            if i in seen:
+                continue
+            group, stack = {i}, [i]
+            while stack:
+                j = stack.pop()
+                new = {*self._nodes[j].inputs, *self._outs[j]} - group
+                group |= new
+                stack += new
+            seen |= group
+            groups.append(sorted(group))
+        return groups
+
+    def _view(self, i: int) -> View:
+        """The plain view of a tensor as the graph stands."""
+        found = self._views[i]
+        if found is not None:
+            return found
+        for j in self._under(i, built=True):
+            node = self._nodes[j]
+            if node.kind is None:
+                made = allocate(node.shape, node.name or f"[{j}]", itemsize=node.itemsize, color=node.color)
+                self._views[j] = made
+                self._homes[made] = j
+            else:
+                self._views[j] = view_of(node.shape, node.kind, tuple(self._view(k) for k in node.inputs))
+        return self._view(i)
+
+
+# ------------------------------------------------------------------------------------------------- its tensors
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class AliasTensor(Viewable):
+    """A tensor of an alias graph: NumPy's words add views of it to the graph. Made by `AliasGraph`.
+
+    Parameters
+    ----------
+    graph : AliasGraph
+    id : int
+        Its number there. Tensors are equal if they are the same one.
+
+    Examples
+    --------
+    >>> g = AliasGraph()
+    >>> a = g.allocate((4, 6), name="a")
+    >>> a[1:].reshape(9, 2)
+    AliasTensor(2: Reshape((9, 2)) of 1, shape (9, 2))
+
+    References
+    ----------
+    poprithms, memory/alias: Tensor.
+    """
+
+    graph: AliasGraph
+    id: int
+
+    __contains__ = None  # a tensor has places, not values: `3 in tensor` has no meaning
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AliasTensor) and self.graph is other.graph and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash((id(self.graph), self.id))
+
+    def __repr__(self) -> str:
+        node = self._node
+        name = f" {node.name!r}" if node.name else ""
+        what = "allocation" if node.kind is None else f"{kind_text(node.kind)} of {', '.join(map(str, node.inputs))}"
+        return f"AliasTensor({self.id}{name}: {what}, shape {node.shape})"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        bundle = self.view._repr_mimebundle_(include, exclude)
+        return bundle | {"text/plain": f"{self!r}\n{bundle['text/plain']}"}
+
+    @property
+    def _node(self) -> Node:
+        return self.graph._nodes[self.id]
+
+    # -- the node -----------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+        return self._node.shape
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a cell."""
+        return self._node.itemsize
+
+    @property
+    def name(self) -> str:
+        """Its name in the graph, "" if it has none."""
+        return self._node.name
+
+    @property
+    def kind(self) -> ViewKind | None:
+        """What it makes of `ins`; None for an allocation."""
+        return self._node.kind
+
+    @property
+    def is_allocation(self) -> bool:
+        """Whether it is memory of its own."""
+        return self._node.kind is None
+
+    @property
+    def color(self) -> Hashable:
+        """The colour of an allocation; None for a view, whose `colors` are those of what it reads."""
+        return self._node.color
+
+    @property
+    def ins(self) -> tuple[AliasTensor, ...]:
+        """The tensors that it is a view of, as often as it takes them."""
+        return tuple(AliasTensor(self.graph, i) for i in self._node.inputs)
+
+    @property
+    def outs(self) -> tuple[AliasTensor, ...]:
+        """The tensors that are views of it, each once."""
+        return tuple(AliasTensor(self.graph, i) for i in sorted(self.graph._outs[self.id]))
+
+    @property
+    def view(self) -> View:
+        """The plain view, as the graph stands now.
+
+        After an edit of what it reads, or of itself, the tensor is another plain view, and its allocations may be
+        others: compare plain views only if they were taken from the graph between the same edits.
+        """
+        return self.graph._view(self.id)
+
+    # -- views of it --------------------------------------------------------------------------------------
+
+    def apply(self, kind: ViewKind, *others: AliasTensor) -> AliasTensor:
+        """Add the view of a kind over this tensor and others."""
+        for k, other in enumerate(others, 1):
+            if not isinstance(other, AliasTensor):
+                raise TypeError(f"{kind_text(kind)}: source {k} is a {type(other).__name__}, not an AliasTensor")
+        numbers = tuple(self.graph._number(t) for t in (self, *others))
+        return self.graph._append(view_node(self.graph._nodes, kind, numbers))
+
+    def _all_or_nothing(self) -> AbstractContextManager[None]:
+        return self.graph._all_or_nothing()
+
+    def clone(self, color: Hashable = None) -> AliasTensor:
+        """Return a tensor of the same layout over new memory; see `AliasGraph.clone`."""
+        return self.graph.clone(self, color)
+
+    # -- edits --------------------------------------------------------------------------------------------
+
+    def to_allocation(self, color: Hashable = None) -> AliasTensor:
+        """Make this tensor memory of its own; see `AliasGraph.to_allocation`."""
+        return self.graph.to_allocation(self, color)
+
+    def to_view(self, kind: ViewKind, *inputs: TensorRef) -> AliasTensor:
+        """Make this tensor a view of others; see `AliasGraph.to_view`."""
+        return self.graph.to_view(self, kind, *inputs)
+
+    def to_identity(self, source: TensorRef) -> AliasTensor:
+        """Make this tensor the same as another one; see `AliasGraph.to_identity`."""
+        return self.graph.to_identity(self, source)
+
+    def recolor(self, color: Hashable) -> AliasTensor:
+        """Give this allocation another colour; see `AliasGraph.recolor`."""
+        return self.graph.recolor(self, color)
+
+    def rename(self, name: str) -> AliasTensor:
+        """Give this tensor another name; see `AliasGraph.rename`."""
+        return self.graph.rename(self, name)
+
+    # -- questions ----------------------------------------------------------------------------------------
+
+    def _of(self, other: object, what: str) -> View:
+        if not isinstance(other, AliasTensor):
+            raise TypeError(f"AliasTensor.{what}: the other is a {type(other).__name__}, not a tensor of the graph")
+        return self.graph._view(self.graph._number(other))
+
+    def overlaps(self, other: AliasTensor) -> bool:
+        """Return whether both tensors read a common cell."""
+        return overlaps(self.view, self._of(other, "overlaps"))
+
+    def overlap(self, other: AliasTensor) -> AliasOverlap:
+        """Return what both tensors share: size, bytes, regions and a witness.
+
+        Examples
+        --------
+        >>> g = AliasGraph()
+        >>> a = g.allocate((24,), name="a", dtype="float32")
+        >>> o = a.reshape(4, 6)[:, 3:6].overlap(a[0::7])
+        >>> o.size, o.nbytes, o.witness
+        (1, 4, Witness(a=(3, 0), b=(3,), cell=(21,)))
+        >>> o.regions[a].size
+        1
+        """
+        found = overlap(self.view, self._of(other, "overlap"))
+        return AliasOverlap(self, other, tuple(self._home(a) for a in found.allocations), found)
+
+    def contains(self, other: AliasTensor) -> bool:
+        """Return whether this tensor reads every cell that `other` reads."""
+        return self.view.contains(self._of(other, "contains"))
+
+    def same_elements(self, other: AliasTensor) -> bool:
+        """Return whether both tensors read the same cells, in whatever order and number."""
+        return self.view.same_elements(self._of(other, "same_elements"))
+
+    def internal_overlap(self) -> InternalOverlap | None:
+        """Return a cell that the tensor reads at two of its indices, and these; None if there is none.
+
+        Examples
+        --------
+        >>> g = AliasGraph()
+        >>> a = g.allocate((10,), name="a")
+        >>> windows = a.sliding_windows(3)
+        >>> found = windows.internal_overlap()
+        >>> found.a != found.b, found.allocation.name, windows[found.a].same_elements(windows[found.b])
+        (True, 'a', True)
+        """
+        found = self.view.internal_overlap()
+        return None if found is None else found._replace(allocation=self._home(found.allocation))
+
+    def has_internal_overlap(self) -> bool:
+        """Return whether the tensor reads some cell at two of its indices."""
+        return self.view.has_internal_overlap()
+
+    def is_contiguous(self, order: Order | None = None) -> bool:
+        """Return whether the cells that it reads are one gapless run of one allocation; see `View.is_contiguous`."""
+        return self.view.is_contiguous(order)
+
+    def origins(self) -> dict[AliasTensor, Regions]:
+        """Return the cells that it reads of each allocation.
+
+        Raises
+        ------
+        TooManyPieces
+            If they need more regions than can be written out.
+
+        Examples
+        --------
+        >>> g = AliasGraph()
+        >>> a = g.allocate((4, 6), name="a")
+        >>> print(a[:, 1:5:3].origins()[a])
+        .1..1.
+        .1..1.
+        .1..1.
+        .1..1.
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::allocRegions.
+        """
+        return {self._home(a): regions for a, regions in self.view.origins().items()}
+
+    def _home(self, allocation: Hashable) -> AliasTensor:
+        return AliasTensor(self.graph, self.graph._homes[allocation])
+
+    def colors(self) -> frozenset[Hashable]:
+        """Return the colours of the allocations that it reads."""
+        return self.view.colors()
+
+    def has_color(self, color: Hashable) -> bool:
+        """Return whether it reads an allocation of this colour."""
+        return color in self.view.colors()
+
+    def aliases(self) -> tuple[AliasTensor, ...]:
+        """Return all tensors of the graph that share a cell with this one; see `AliasGraph.aliases`."""
+        return self.graph.aliases(self)
+
+
+@dataclass(frozen=True, slots=True)
+class AliasOverlap:
+    """What two tensors of a graph shared when it was asked; true if they shared anything.
+
+    Parameters
+    ----------
+    a, b : AliasTensor
+    allocations : tuple of AliasTensor
+        Those with shared cells.
+    found : Overlap
+        Of the plain views.
+    """
+
+    a: AliasTensor
+    b: AliasTensor
+    allocations: tuple[AliasTensor, ...]
+    found: Overlap = field(repr=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return self.found._repr_mimebundle_(include, exclude)
+
+    @property
+    def size(self) -> int:
+        """How many different cells both read."""
+        return self.found.size
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes both read."""
+        return self.found.nbytes
+
+    @property
+    def regions(self) -> dict[AliasTensor, Regions]:
+        """The shared cells of each allocation, in its coordinates."""
+        regions = self.found.regions
+        return {t: regions[a] for t, a in zip(self.allocations, self.found.allocations, strict=True)}
+
+    @property
+    def witness(self) -> Witness | None:
+        """Some shared cell: its index in `a`, in `b`, and in the first of `allocations`; None if there is none."""
+        return self.found.witness
+
+    @property
+    def witnesses(self) -> dict[AliasTensor, Witness]:
+        """A shared cell of each allocation that has some."""
+        found = self.found.witnesses
+        return {t: found[a] for t, a in zip(self.allocations, self.found.allocations, strict=True)}
+
+
+# -------------------------------------------------------------------------------------------- reading arguments
+
+
+def _in_order(
+    wanted: Iterable[str], inputs_of: Callable[[str], Iterable[str]], known: dict[str, int]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The wanted names and what they need, inputs first, without what is known; with each its inputs."""
+    open_: dict[str, tuple[str, ...]] = {}
+    stack = [(name, False) for name in reversed(list(wanted))]
+    while stack:
+        name, ready = stack.pop()
+        if ready:
+            yield name, open_.pop(name)
+        elif name in open_:
+            raise ValueError(f"grow: {name!r} aliases itself through {list(open_)}; that is a cycle")
+        elif name not in known:
+            open_[name] = tuple(inputs_of(name))
+            stack.append((name, True))
+            stack += [(k, False) for k in reversed(open_[name])]
+
+
+# ------------------------------------------------------------------------------------------------------- tables
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers, with three or more in a row as first-last.
+
+    >>> _ranges([0, 1, 2, 3, 5, 6])
+    '0-3, 5, 6'
+    """
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and runs[-1][-1] == n - 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def _regions_rows(origins: dict[AliasTensor, Regions], bitwise: bool) -> list[str]:
+    rows = []
+    for t, regions in sorted(origins.items(), key=lambda item: item[0].id):
+        head = f"[{t.id}{f' {t.name}' if t.name else ''}] {t.shape}"
+        if bitwise:
+            rows += [head, *str(regions).splitlines()]
+        else:
+            setts = [f"({', '.join(map(repr, region.setts))})" for region in regions.members]
+            rows.append(f"{head}: {', '.join(setts)}")
+    return rows
+
+
+def _text_table(rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join(lines)
+
+
+def _html_table(rows: Sequence[tuple[str, ...]]) -> str:
+    def line(row: tuple[str, ...], tag: str) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
+
+    body = "".join(line(row, "td") for row in rows[1:])
+    return f"<table><thead>{line(rows[0], 'th')}</thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,274 @@
+"""The nodes of an alias graph, each memory or a view of others by number, and their JSON form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from math import isfinite
+from typing import Any, NoReturn
+
+from tapestry_sets.views import Shape, ViewKind, kind_from_dict, kind_to_dict
+
+FORMAT = "tapestry-alias-graph"
+VERSION = 1
+MOST_MARKS = 40
+"""A longer kind is cut where it is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A tensor of an alias graph; names do not count in comparisons.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    itemsize : int
+        Bytes of a cell.
+    kind : ViewKind or None
+        What it makes of its inputs; None for memory of its own.
+    inputs : tuple of int
+        Numbers of the nodes that it reads.
+    color : hashable
+        Of memory; None for a view.
+    name : str
+        Empty for none.
+    """
+
+    shape: Shape
+    itemsize: int
+    kind: ViewKind | None
+    inputs: tuple[int, ...]
+    color: Hashable
+    name: str = field(compare=False)
+
+
+def view_node(nodes: Sequence[Node], kind: ViewKind, inputs: tuple[int, ...]) -> Node:
+    """Return the node of a kind over others, if they fit.
+
+    Raises
+    ------
+    TypeError
+        If `kind` is no view kind.
+    ValueError
+        If there is no input, item sizes differ, or the shapes do not fit the kind.
+    """
+    if not isinstance(kind, ViewKind):
+        raise TypeError(f"{kind!r} is no view kind: it lacks out_shape and pieces")
+    if not inputs:
+        raise ValueError(f"{kind_text(kind)}: a view needs at least one input")
+    sizes = [nodes[j].itemsize for j in inputs]
+    if len(set(sizes)) > 1:
+        raise ValueError(f"{kind_text(kind)}: inputs {list(inputs)} have {sizes} bytes a cell; they must agree")
+    shape = tuple(kind.out_shape(tuple(nodes[j].shape for j in inputs)))
+    return Node(shape, sizes[0], kind, inputs, None, "")
+
+
+def checked_color(color: Hashable, what: str) -> Hashable:
+    """Return a colour, or raise TypeError if it has no hash."""
+    try:
+        hash(color)
+    except TypeError:
+        raise TypeError(f"{what}: color {color!r} is a {type(color).__name__}, which has no hash") from None
+    return color
+
+
+def kind_text(kind: ViewKind) -> str:
+    """Return a kind as its class and the values of its fields, cut if long.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import Concat
+    >>> kind_text(Concat(1))
+    'Concat(1)'
+    """
+    values: list[str] = [repr(getattr(kind, f.name)) for f in fields(kind)] if is_dataclass(kind) else []
+    text = f"{type(kind).__name__}({', '.join(values)})"
+    return text if len(text) <= MOST_MARKS else f"{text[: MOST_MARKS - 1]}…"
+
+
+# ------------------------------------------------------------------------------------------------------- writing
+
+
+def to_json(nodes: Sequence[Node], indent: int | None = None) -> str:
+    """Return nodes as a JSON document.
+
+    Raises
+    ------
+    TypeError
+        If a colour has no JSON form; the message names the place.
+    """
+    entries = [_node_dict(nodes, i) for i in range(len(nodes))]
+    return json.dumps({"format": FORMAT, "version": VERSION, "nodes": entries}, indent=indent, allow_nan=False)
+
+
+def _node_dict(nodes: Sequence[Node], i: int) -> dict[str, Any]:
+    node = nodes[i]
+    out: dict[str, Any] = {"name": node.name, "shape": list(node.shape)}
+    if node.kind is None:
+        return out | {"itemsize": node.itemsize, "color": _color_to_json(node.color, f"nodes[{i}].color")}
+    kind = kind_to_dict(node.kind, [nodes[j].shape for j in node.inputs])
+    return out | {"kind": kind, "inputs": list(node.inputs)}
+
+
+def _color_to_json(color: Hashable, where: str) -> Any:
+    if color is None or type(color) in (str, int, bool) or (type(color) is float and isfinite(color)):
+        return color
+    if type(color) is tuple:
+        return [_color_to_json(c, f"{where}[{k}]") for k, c in enumerate(color)]
+    raise TypeError(
+        f"{where}: {color!r} has no JSON form; use None, strings, bools, finite numbers, or tuples of them, as colours"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- reading
+
+
+def from_json(text: str | bytes) -> list[Node]:
+    """Return the nodes of a document of `to_json`.
+
+    Raises
+    ------
+    ValueError
+        For text that is no JSON, another format or version, and nodes that do not hold together; the message names
+        the place.
+    """
+    if not isinstance(text, (str, bytes, bytearray)):
+        raise TypeError(f"an alias graph's JSON is a {type(text).__name__}; give the text, as of path.read_text()")
+    try:
+        document = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twins)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"an alias graph's JSON: {error}") from None
+    found = _entry(document, "document", ("format", "version", "nodes"))
+    if found["format"] != FORMAT:
+        _wrong("format", found["format"], repr(FORMAT))
+    if type(found["version"]) is not int or found["version"] != VERSION:
+        _wrong("version", found["version"], f"{VERSION}, the one that this package reads")
+    if type(found["nodes"]) is not list:
+        _wrong("nodes", found["nodes"], "a list")
+    nodes = [_read_node(value, f"nodes[{i}]", len(found["nodes"])) for i, value in enumerate(found["nodes"])]
+    _check_names(nodes)
+    for i in _readers_last(nodes):
+        _complete(nodes, i)
+    return nodes
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"field {next(n for n in names if names.count(n) > 1)!r} is given twice")
+    return found
+
+
+def _wrong(where: str, found: object, wanted: str) -> NoReturn:
+    shown = repr(found)
+    raise ValueError(f"{where}: must be {wanted}, not {shown if len(shown) < 80 else shown[:77] + '...'}")
+
+
+def _entry(value: Any, where: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """A JSON object with exactly these fields."""
+    if not isinstance(value, dict):
+        _wrong(where, value, f"an object with the fields {list(names)}")
+    for name in names:
+        if name not in value:
+            raise ValueError(f"{where}.{name}: is missing")
+    for name in value:
+        if name not in names:
+            raise ValueError(f"{where}.{name}: is no field; there are {list(names)}")
+    return value
+
+
+def _integer(value: Any, where: str, least: int, stop: int | None = None) -> int:
+    if type(value) is not int or value < least or (stop is not None and value >= stop):
+        _wrong(where, value, f"an integer >= {least}" + (f" and < {stop}" if stop is not None else ""))
+    return value
+
+
+def _integers(value: Any, where: str, stop: int | None = None) -> tuple[int, ...]:
+    if type(value) is not list:
+        _wrong(where, value, "a list of integers")
+    return tuple(_integer(v, f"{where}[{k}]", 0, stop) for k, v in enumerate(value))
+
+
+def _color_of_json(value: Any, where: str) -> Hashable:
+    if isinstance(value, dict):
+        _wrong(where, value, "null, a string, a number, a bool, or a list of such")
+    if isinstance(value, list):
+        return tuple(_color_of_json(v, f"{where}[{k}]") for k, v in enumerate(value))
+    return value  # type: ignore[no-any-return]
+
+
+def _read_node(value: Any, where: str, count: int) -> Node:
+    """A node whose own fields are right; the item size of a view is not known yet."""
+    is_view = isinstance(value, dict) and "kind" in value
+    entry = _entry(value, where, ("name", "shape", *(("kind", "inputs") if is_view else ("itemsize", "color"))))
+    if type(entry["name"]) is not str:
+        _wrong(f"{where}.name", entry["name"], "a string")
+    shape = _integers(entry["shape"], f"{where}.shape")
+    if not is_view:
+        color = _color_of_json(entry["color"], f"{where}.color")
+        return Node(shape, _integer(entry["itemsize"], f"{where}.itemsize", 1), None, (), color, entry["name"])
+    inputs = _integers(entry["inputs"], f"{where}.inputs", count)
+    try:
+        kind = kind_from_dict(entry["kind"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}.kind: {error}") from None
+    return Node(shape, 0, kind, inputs, None, entry["name"])
+
+
+def _check_names(nodes: Sequence[Node]) -> None:
+    first: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        if node.name and first.setdefault(node.name, i) < i:
+            raise ValueError(f"nodes[{i}].name: {node.name!r} is the name of nodes[{first[node.name]}] too")
+
+
+def _readers_last(nodes: Sequence[Node]) -> list[int]:
+    """The nodes in an order in which each stands behind its inputs."""
+    waits = [len(set(node.inputs)) for node in nodes]
+    outs: list[list[int]] = [[] for _ in nodes]
+    for i, node in enumerate(nodes):
+        for j in set(node.inputs):
+            outs[j].append(i)
+    order = [i for i, n in enumerate(waits) if not n]
+    for i in order:
+        for j in outs[i]:
+            waits[j] -= 1
+            if not waits[j]:
+                order.append(j)
+    if len(order) < len(nodes):
+        _refuse_cycle(nodes, waits)
+    return order
+
+
+def _refuse_cycle(nodes: Sequence[Node], waits: Sequence[int]) -> NoReturn:
+    """Name a cycle among the nodes that wait: from any of them, through inputs that wait, one comes round."""
+    at = next(i for i, n in enumerate(waits) if n)
+    seen: dict[int, None] = {}
+    while at not in seen:
+        seen[at] = None
+        at = next(j for j in nodes[at].inputs if waits[j])
+    cycle = [*list(seen)[list(seen).index(at) :], at]
+    shown = " reads ".join(map(str, cycle[:10])) + (" …" if len(cycle) > 10 else "")
+    raise ValueError(f"nodes[{at}].inputs[{nodes[at].inputs.index(cycle[1])}]: {shown}: that is a cycle")
+
+
+def _complete(nodes: list[Node], i: int) -> None:
+    """Check a view's shape, and give it its inputs' item size."""
+    node = nodes[i]
+    if node.kind is None:
+        return
+    try:
+        made = view_node(nodes, node.kind, node.inputs)
+    except (ValueError, IndexError) as error:
+        raise ValueError(f"nodes[{i}].inputs: {error}") from None
+    if made.shape != node.shape:
+        raise ValueError(
+            f"nodes[{i}].shape: is {list(node.shape)}, but the kind makes {list(made.shape)} of its inputs"
+        )
+    nodes[i] = replace(made, name=node.name)

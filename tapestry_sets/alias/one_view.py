@@ -1,0 +1,260 @@
+"""What one view does with memory: whether it reads a cell twice, and whether it reads one run in order.
+
+Both are asked of linear forms: of the strides of a view that has them, else of the products of indices that its pieces
+step through (see `patches`). Cells are not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import reduce
+from math import prod
+from typing import Any, Protocol, Self
+
+from tapestry_sets.alias.cells import Cells, filled_cells, local_setts, read_cells
+from tapestry_sets.digits import Strided
+from tapestry_sets.limits import TooHard
+from tapestry_sets.regions import Box
+from tapestry_sets.solvers import equation, isl
+from tapestry_sets.views import (
+    Bundle,
+    InternalOverlap,
+    MemoryQueries,
+    Order,
+    Piece,
+    Relinearize,
+    Shatters,
+    cell_read,
+    fill_memory,
+    piece_domain,
+    strided_patch,
+)
+
+Ints = tuple[int, ...]
+
+
+class Reading(Protocol):
+    """What is asked of a view here."""
+
+    @property
+    def shape(self) -> Ints:
+        """Extents."""
+
+    @property
+    def allocations(self) -> tuple[Any, ...]:
+        """The allocations that pieces number."""
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The pieces of the whole chain."""
+
+    @property
+    def cells(self) -> Mapping[Any, Cells]:
+        """The cells that the view reads, for each allocation."""
+
+    def __getitem__(self, key: tuple[slice, ...]) -> Self:
+        """Return a part of the view."""
+
+
+# -------------------------------------------------------------------------------------------------- a cell twice
+
+
+def twice_by_strides(form: Strided) -> tuple[Ints, Ints, int] | None:
+    """Return two indices at which a strided view reads one cell, and its row-major number; None if there are none.
+
+    Examples
+    --------
+    >>> twice_by_strides((5, (((4, 2),), ((3, 1),))))
+    ((0, 2), (1, 0), 7)
+    """
+    levels = [level for axis in form[1] for level in axis]
+    found = equation.equal_sums(levels)
+    if found is None:
+        return None
+    number = form[0] + sum([x * step for x, (_, step) in zip(found[0], levels, strict=True)])
+    one, two = (_index_of_digits(digits, form) for digits in found)
+    return min(one, two), max(one, two), number
+
+
+def _index_of_digits(digits: Sequence[int], form: Strided) -> Ints:
+    """The index whose axes have the given digits, one after another."""
+    flat = iter(digits)
+    index = []
+    for levels in form[1]:
+        x = 0
+        for count, _ in levels:
+            x = x * count + next(flat)
+        index.append(x)
+    return tuple(index)
+
+
+def twice(view: Reading) -> InternalOverlap | None:
+    """Return two indices at which a view reads one cell, or None.
+
+    Raises
+    ------
+    TooHard
+        If neither equations nor counts decide.
+    """
+    each = view.cells
+    sizes = [cells.closed_size for cells in each.values()]
+    if None not in sizes and sum(filter(None, sizes)) == prod(view.shape):
+        return None  # as many cells as indices
+    for allocation, cells in each.items():
+        try:
+            found = _twice_in_bundles(cells)
+        except (Shatters, TooHard):
+            found = _twice_in_halves(view, allocation)
+        if found is not None:
+            one, two, cell = found
+            return InternalOverlap(min(one, two), max(one, two), allocation, cell)
+    return None
+
+
+def _twice_in_bundles(cells: Cells) -> tuple[Ints, Ints, Ints] | None:
+    """Two indices and the cell that they read, by linear forms; Shatters if there are too many."""
+    bundles = cells.bundles()
+    if len(bundles) > 1 and cells.closed_size == sum(map(_size, bundles)):
+        return None
+    found = next(_pairs_of_indices(bundles), None)
+    if found is None:
+        return None
+    unravel = Relinearize((prod(cells.shape),), cells.shape)
+    one, two, number = found
+    return unravel.apply((one,)), unravel.apply((two,)), Relinearize((cells.extent,), cells.home).apply((number,))
+
+
+def _size(bundle: Bundle) -> int:
+    return prod([count for count, _ in bundle.digits])
+
+
+def _pairs_of_indices(bundles: Sequence[Bundle]) -> Iterator[tuple[int, int, int]]:
+    """Yield pairs of row-major indices that read one cell, and its number."""
+    for bundle in bundles:
+        found = equation.equal_sums([(count, by) for count, (_, by) in bundle.digits])
+        if found is not None:
+            (one, number), (two, _) = (_at(bundle, digits) for digits in found)
+            yield one, two, number
+    ordered = sorted(bundles, key=lambda bundle: bundle.bounds(1)[0])
+    ends = [bundle.bounds(1) for bundle in ordered]
+    for k, p in enumerate(ordered):
+        for q, (low, _) in zip(ordered[k + 1 :], ends[k + 1 :], strict=True):
+            if low > ends[k][1]:
+                break
+            terms = [(count, by) for count, (_, by) in p.digits] + [(count, -by) for count, (_, by) in q.digits]
+            digits = equation.solve(q.origin[1] - p.origin[1], terms)
+            if digits is not None:
+                one, number = _at(p, digits[: len(p.digits)])
+                two, _ = _at(q, digits[len(p.digits) :])
+                yield one, two, number
+
+
+def _at(bundle: Bundle, digits: Sequence[int]) -> tuple[int, int]:
+    """The index and the cell of digits."""
+    index, cell = bundle.origin
+    for x, (_, (step, by)) in zip(digits, bundle.digits, strict=True):
+        index += x * step
+        cell += x * by
+    return index, cell
+
+
+def _twice_in_halves(view: Reading, allocation: Hashable) -> tuple[Ints, Ints, Ints] | None:
+    """The same where bundles are too many: the part that reads fewer cells than it has indices is halved."""
+    if not _lacks_cells(view, allocation):
+        return None
+    start = [0] * len(view.shape)
+    while True:
+        axis = max(range(len(view.shape)), key=lambda a: view.shape[a])
+        middle = view.shape[axis] // 2
+        whole = (slice(None),) * axis
+        low, high = view[(*whole, slice(0, middle))], view[(*whole, slice(middle, None))]
+        if _lacks_cells(low, allocation):
+            view = low
+            continue
+        if _lacks_cells(high, allocation):
+            view = high
+            start[axis] += middle
+            continue
+        mine, theirs = low.cells[allocation], high.cells[allocation]
+        cell = mine.a_common_cell(theirs)
+        assert cell is not None, "halves that read fewer cells together than alone share one"
+        one, two = mine.index_of(cell), theirs.index_of(cell)
+        assert one is not None and two is not None, "a cell that is read has an index"
+        one = tuple([a + b for a, b in zip(one, start, strict=True)])
+        start[axis] += middle
+        return one, tuple([a + b for a, b in zip(two, start, strict=True)]), cell
+
+
+def _lacks_cells(view: Reading, allocation: Hashable) -> bool:
+    """Whether a view reads fewer cells of an allocation than it has indices that read some."""
+    cells = view.cells.get(allocation)
+    return cells is not None and cells.size < _reads(view, allocation)
+
+
+def _reads(view: Reading, allocation: Hashable) -> int:
+    """How many indices read an allocation, from the domains of the fewer pieces: those that do, or the others."""
+    mine, others = list[Piece](), list[Piece]()
+    for piece in view.pieces:
+        (mine if piece.source >= 0 and view.allocations[piece.source] == allocation else others).append(piece)
+    fewer = others if len(others) <= len(mine) else mine
+    many = sum([piece_domain(piece, Box.of(view.shape)).size for piece in fewer])
+    return many if fewer is mine else prod(view.shape) - many
+
+
+# -------------------------------------------------------------------------------------------------------- in order
+
+
+def is_ordered_by_strides(form: Strided, order: Order) -> bool:
+    """Return whether a strided view without empty axes reads one gapless run in row- or column-major order.
+
+    Examples
+    --------
+    >>> is_ordered_by_strides((4, (((2, 3),), ((3, 1),))), "C"), is_ordered_by_strides((4, (((2, 1),), ((3, 2),))), "F")
+    (True, True)
+    """
+    axes = form[1] if order == "C" else form[1][::-1]
+    patch = strided_patch(form[0], tuple([level for axis in axes for level in axis]), None)
+    return all(index == cell for _, index, cell in patch.digits)
+
+
+def is_ordered(cells: Cells) -> bool:
+    """Return whether a view reads a run of its one allocation, and no constants, in row-major order of its indices."""
+    try:
+        bundles = cells.bundles()
+    except Shatters:
+        return _is_ordered_by_isl(cells)
+    starts = {bundle.origin[1] - bundle.origin[0] for bundle in bundles}
+    steps = all(index == cell for bundle in bundles for _, (index, cell) in bundle.digits)
+    return steps and len(starts) == 1 and sum(map(_size, bundles)) == prod(cells.shape)
+
+
+def _is_ordered_by_isl(cells: Cells) -> bool:
+    """The same where bundles are too many: whether no index, numbered in order, reads another cell than it should."""
+    refusal = TooHard(
+        f"whether a view of shape {cells.shape} reads a run in order: it reads too many products of an allocation of "
+        f"shape {cells.home}, and isl does not decide it either; ask about a part of the view"
+    )
+    origin = (0,) * len(cells.shape)
+    first = next((cell for piece in cells.pieces if (cell := cell_read(piece, origin)) is not None), None)
+    if first is None:
+        return False
+    if not isl.available():
+        raise refusal
+    start = Relinearize(cells.home, (cells.extent,)).apply(first)[0]
+    box = isl.box_set(origin, cells.shape)
+
+    def is_ordered() -> bool:
+        number = isl.relinearize_map(cells.shape, (prod(cells.shape),))
+        flat = isl.relinearize_map(cells.home, (cells.extent,))
+        ordered = isl.affine_map(1, ((("x0", 1),),), (start,), (1,))
+        maps = [isl.to_isl(piece).intersect_domain(box) for piece in cells.pieces]
+        if not all(m.apply_domain(number).apply_range(flat).is_subset(ordered) for m in maps):
+            return False
+        return bool(reduce(lambda a, b: a.union(b), [m.domain() for m in maps]).is_equal(box))
+
+    return isl.bounded(is_ordered, refusal, isl.BUILD_OPERATIONS)
+
+
+fill_memory(
+    MemoryQueries(read_cells, filled_cells, local_setts, twice, twice_by_strides, is_ordered, is_ordered_by_strides)
+)

@@ -1,0 +1,361 @@
+"""Alias queries: which cells of memory views share, decided on sets.
+
+All of them take views of allocations and real arrays, in any mix. Cells are listed where closed forms end and isl, too,
+has refused, and there alone: see `cells`. `tally` tells how questions were decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tapestry_sets.alias.cell_sets import nests_common
+from tapestry_sets.alias.cells import Cells
+from tapestry_sets.alias.every_pair import meeting, shared_sizes
+from tapestry_sets.alias.memory.arrays import as_view, read_view
+from tapestry_sets.draw import views as draw_views
+from tapestry_sets.limits import TooHard, counted
+from tapestry_sets.regions import Regions
+from tapestry_sets.views import Allocation, InternalOverlap, Order, View
+
+
+class Witness(NamedTuple):
+    """A shared cell: its index in the first view, in the second, and in the allocation."""
+
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    cell: tuple[int, ...]
+
+
+class Missing(NamedTuple):
+    """A cell that one view reads and another does not.
+
+    Attributes
+    ----------
+    at : tuple of int
+        An index of the view that reads it.
+    allocation : Allocation
+    cell : tuple of int
+        In the allocation.
+    """
+
+    at: tuple[int, ...]
+    allocation: Allocation
+    cell: tuple[int, ...]
+
+
+def _read_all(views: object, what: str) -> list[View]:
+    if isinstance(views, View) or not isinstance(views, Iterable) or hasattr(views, "dtype"):
+        kind = type(views).__name__
+        raise TypeError(f"{what}: views must be a sequence of views and arrays, not one {kind}; write [a, b]")
+    return [read_view(x, f"{what}: views[{k}]") for k, x in enumerate(views)]
+
+
+@counted
+def overlaps(a: object, b: object) -> bool:
+    """Return whether two views read a common cell.
+
+    Parameters
+    ----------
+    a, b : View or array
+        Views of `allocate`d memory, or real arrays (compared by address, byte for byte).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is neither, or an array whose memory says nothing.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> A = allocate((27,))
+    >>> overlaps(A.reshape(3, 3, 3)[:2, :2, :2], A[2::5])
+    True
+    >>> overlaps(A[0::2], A[1::2])
+    False
+
+    References
+    ----------
+    Tapestry's document on nested striding, "Alias analysis"; numpy.shares_memory.
+    """
+    try:
+        x, y = as_view(a), as_view(b)
+    except Exception:  # said again with the argument's name
+        x, y = read_view(a, "overlaps: a"), read_view(b, "overlaps: b")
+    one, two = x.as_nest(), y.as_nest()
+    if one is not None and two is not None:
+        (home, s), (other, t) = one, two
+        if home._cache is not other._cache:
+            return False
+        try:
+            return nests_common(s, t, 0, home.shape[0] if len(home.shape) == 1 else home.size, False) is not None
+        except TooHard:
+            pass
+    return any(mine.meets(theirs) for _, mine, theirs in _pairs(x, y))
+
+
+def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:
+    x, y = a.cells, b.cells
+    return [(allocation, cells, y[allocation]) for allocation, cells in x.items() if allocation in y]
+
+
+@counted
+def overlap(a: object, b: object) -> Overlap:
+    """Return what two views share: size, bytes, regions and witnesses, each computed when asked for.
+
+    Parameters
+    ----------
+    a, b : View or array
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> A = allocate((24,), dtype="float32")
+    >>> o = overlap(A.reshape(4, 6)[:, 3:6], A[0::7])
+    >>> o.size, o.nbytes, o.witness
+    (1, 4, Witness(a=(3, 0), b=(3,), cell=(21,)))
+    """
+    x, y = read_view(a, "overlap: a"), read_view(b, "overlap: b")
+    return Overlap(x, y, tuple(pair for pair in _pairs(x, y) if pair[1].meets(pair[2])))
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """What two views share; true if they share anything. Made by `overlap`.
+
+    Parameters
+    ----------
+    a, b : View
+    shared : tuple of (Allocation, Cells, Cells)
+        The allocations with common cells, and what each view reads of them.
+    """
+
+    a: View
+    b: View
+    shared: tuple[tuple[Allocation, Cells, Cells], ...] = field(repr=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.shared)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return draw_views.views_mimebundle(self.a, self.b, title=repr(self))
+
+    @property
+    def allocations(self) -> tuple[Allocation, ...]:
+        """The allocations with shared cells."""
+        return tuple(allocation for allocation, _, _ in self.shared)
+
+    @property
+    @counted
+    def size(self) -> int:
+        """How many different cells both views read.
+
+        Raises
+        ------
+        TooHard
+            If they would have to be counted one by one and may be too many for that.
+        """
+        return sum(x.count_common(y) for _, x, y in self.shared)
+
+    @property
+    @counted
+    def nbytes(self) -> int:
+        """How many bytes both views read."""
+        return sum(x.count_common(y) * allocation.itemsize for allocation, x, y in self.shared)
+
+    @property
+    def regions(self) -> dict[Allocation, Regions]:
+        """The shared cells of each allocation, in its coordinates.
+
+        Raises
+        ------
+        TooManyPieces
+            If they need more regions than can be written out.
+        """
+        return {allocation: x.common_regions(y) for allocation, x, y in self.shared}
+
+    @property
+    def witness(self) -> Witness | None:
+        """Some shared cell: its index in `a`, in `b`, and in the first of `allocations`; None if there is none."""
+        return _witness(*self.shared[0][1:]) if self.shared else None
+
+    @property
+    def witnesses(self) -> dict[Allocation, Witness]:
+        """A shared cell of each allocation that has some."""
+        return {allocation: _witness(x, y) for allocation, x, y in self.shared}
+
+
+@counted
+def _witness(x: Cells, y: Cells) -> Witness:
+    cell = x.a_common_cell(y)
+    assert cell is not None, "cells that meet have a common one"
+    i, j = x.index_of(cell), y.index_of(cell)
+    assert i is not None and j is not None, "a cell that is read has an index"
+    return Witness(i, j, cell)
+
+
+def overlap_matrix(views: Iterable[object]) -> npt.NDArray[np.bool_]:
+    """Return which pairs of views read a common cell, as a symmetric matrix.
+
+    Thousands of views are answered at once: see `every_pair`.
+
+    Parameters
+    ----------
+    views : iterable of View or array
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one of them is neither, or an array whose memory says nothing.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> A = allocate((10,))
+    >>> overlap_matrix([A[:4], A[3:6], A[6:]]).astype(int).tolist()
+    [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+    """
+    return meeting(_read_all(views, "overlap_matrix"))
+
+
+def overlap_sizes(views: Iterable[object]) -> npt.NDArray[Any]:
+    """Return how many different cells each pair of views shares, as a symmetric matrix.
+
+    The diagonal has each view's own number of different cells.
+
+    Parameters
+    ----------
+    views : iterable of View or array
+        For a pair of real arrays the cells are bytes.
+
+    Returns
+    -------
+    array of int64, or of object
+        Python integers, of dtype object, if one of them does not fit int64.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlap_matrix`.
+    TooHard
+        If cells would have to be counted one by one and may be too many for that.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> A = allocate((10,))
+    >>> overlap_sizes([A[:4], A[3:6], A[6:]]).tolist()
+    [[4, 1, 0], [1, 3, 0], [0, 0, 4]]
+    >>> overlap_sizes([allocate((10**10, 10**10))]).tolist()
+    [[100000000000000000000]]
+    """
+    return shared_sizes(_read_all(views, "overlap_sizes"))
+
+
+def origins(view: object) -> dict[Allocation, Regions]:
+    """Return the cells that a view or an array reads of each allocation; see `View.origins`."""
+    return read_view(view, "origins").origins()
+
+
+@counted
+def contains(a: object, b: object) -> bool:
+    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `missing`."""
+    return read_view(a, "contains: a").contains(read_view(b, "contains: b"))
+
+
+@counted
+def missing(a: object, b: object) -> Missing | None:
+    """Return a cell that `b` reads and `a` does not, and an index of `b` that reads it; None if `a` contains `b`.
+
+    Parameters
+    ----------
+    a, b : View or array
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> A = allocate((4, 6), name="A")
+    >>> missing(A[:, ::2], A[2, :3])
+    Missing(at=(1,), allocation=Allocation((4, 6), name='A', itemsize=1), cell=(2, 1))
+    >>> missing(A[2:], A[2, :3]) is None
+    True
+    """
+    x, y = read_view(a, "missing: a"), read_view(b, "missing: b")
+    mine = x.cells
+    for allocation, theirs in y.cells.items():
+        cell = theirs.cell_beside(mine.get(allocation))
+        if cell is not None:
+            at = theirs.index_of(cell)
+            assert at is not None, "a cell that is read has an index"
+            return Missing(at, allocation, cell)
+    return None
+
+
+@counted
+def same_elements(a: object, b: object) -> bool:
+    """Return whether `a` and `b` read the same cells of memory; see `View.same_elements`."""
+    return read_view(a, "same_elements: a").same_elements(read_view(b, "same_elements: b"))
+
+
+@counted
+def has_internal_overlap(view: object) -> bool:
+    """Return whether a view or an array reads some cell twice; see `View.has_internal_overlap`.
+
+    Examples
+    --------
+    >>> has_internal_overlap(np.broadcast_to(np.zeros(3), (2, 3)))
+    True
+    """
+    return read_view(view, "has_internal_overlap").has_internal_overlap()
+
+
+@counted
+def internal_overlap(view: object) -> InternalOverlap | None:
+    """Return a cell that a view or an array reads at two indices, and these, or None; see `View.internal_overlap`.
+
+    Of an array the cell is a byte, and the last number of an index says which byte of the element.
+
+    Examples
+    --------
+    >>> found = internal_overlap(np.lib.stride_tricks.as_strided(np.zeros(99, "u1"), (4, 5), (6, 2)))
+    >>> found.a, found.b
+    ((0, 3, 0), (1, 0, 0))
+    """
+    return read_view(view, "internal_overlap").internal_overlap()
+
+
+@counted
+def is_contiguous(view: object, order: Order | None = None) -> bool:
+    """Return whether a view or an array reads one gapless run of memory; see `View.is_contiguous`.
+
+    Parameters
+    ----------
+    view : View or array
+    order : "C" or "F", optional
+        Ask for cell after cell in row- or column-major order of the indices, as NumPy's flags do; by default the
+        cells may be read in whatever order and number.
+
+    Examples
+    --------
+    >>> a = np.zeros((4, 4), np.int16)
+    >>> is_contiguous(a.T), is_contiguous(a[:, 1:]), is_contiguous(a.T, "C"), is_contiguous(a.T, "F")
+    (True, False, False, True)
+    """
+    found = read_view(view, "is_contiguous")
+    if order == "F" and not isinstance(view, View):  # the bytes of an element, the last axis, come first
+        found = found.permute_dims((found.rank - 1, *range(found.rank - 1)))
+    return found.is_contiguous(order)

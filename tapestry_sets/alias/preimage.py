@@ -1,0 +1,208 @@
+"""Sets pulled back through the last steps of a map: which numbers before these steps go into a set after them.
+
+A view whose cells are no few setts is often a plain one before its last renumbering. What another view reads is then
+pulled back through that renumbering, as progressions, and the question is asked where the view is plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from math import gcd, prod
+from typing import NamedTuple
+
+from tapestry_sets.digits import Progression, clip_progression, explicit_setts, progression, split_progression
+from tapestry_sets.integers import Nest
+from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.regions import AffineMap, Box
+from tapestry_sets.views import IndexMap, Piece, Relinearize, bounding_boxes, flatten_grid
+
+MOST_CLASSES = 64
+"""Into how many remainders a progression is cut for one coordinate."""
+MOST_PRODUCTS = 12_000
+"""How many products of progressions a set may be while it is pulled back."""
+
+
+class Turn(NamedTuple):
+    """The last steps of a chain: a renumbering, and coordinates each of which is one of those before, or a constant.
+
+    Attributes
+    ----------
+    renumbering : Relinearize
+    selection : AffineMap
+    home : tuple of int
+        The shape whose row-major numbers the turn ends in.
+    """
+
+    renumbering: Relinearize
+    selection: AffineMap
+    home: tuple[int, ...]
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Of the coordinates between the two steps."""
+        return self.renumbering.to_shape
+
+    @property
+    def extent(self) -> int:
+        """Above all numbers before the turn."""
+        return prod(self.extents)
+
+    @property
+    def is_injective(self) -> bool:
+        """Whether different numbers stay different."""
+        read = {j for row in self.selection.terms() for j, _ in row}
+        return all(j in read or n == 1 for j, n in enumerate(self.extents))
+
+    def is_like(self, other: Turn) -> bool:
+        """Return whether two turns take each number to the same cell, and different ones to different cells."""
+        same = (self.renumbering, self.selection, self.home) == (other.renumbering, other.selection, other.home)
+        return same and self.is_injective
+
+    def apply(self, number: int) -> int:
+        """Return the row-major number, in `home`, to which the turn takes a number."""
+        cell = self.selection.apply(Relinearize((self.extent,), self.extents).apply((number,)))
+        return Relinearize(self.home, (prod(self.home),)).apply(cell)[0]
+
+    def pull(self, sets: Iterable[Progression]) -> list[Nest]:
+        """Return the numbers before the turn that go into disjoint progressions, as a disjoint union of nests.
+
+        Raises
+        ------
+        TooManyPieces
+            If they are not few.
+
+        Examples
+        --------
+        >>> turn = Turn(Relinearize((12,), (3, 4)), AffineMap(((0, 1), (2, 0)), (0, 0)), (4, 6))
+        >>> turn.pull([(0, ((3, 4),))])  # 0, 4, 8 in (4, 6) are (0, 0), (0, 4), (1, 2)
+        [((1, 12, 5),), ((9, 12, 0), (1, 8, 0))]
+        """
+        found: list[Nest] = []
+        spent = 0
+        for p in sets:
+            grids = _in_coordinates(p, self.home, MOST_PRODUCTS - spent)
+            spent += len(grids)
+            for grid in grids:
+                for box in self._before(grid):
+                    found += [s.nest for s in explicit_setts(flatten_grid(box, self.extents), self.extent).members]
+                    _check(len(found))
+        return found
+
+    def _before(self, grid: Sequence[Progression]) -> Iterable[tuple[Progression, ...]]:
+        """The coordinates before the selection that go into a grid, as disjoint grids."""
+        axes: list[list[Progression]] = [[(0, ((n, 1),) if n > 1 else ())] for n in self.extents]
+        for p, terms, b in zip(grid, self.selection.terms(), self.selection.offset, strict=True):
+            if terms:
+                j, c = terms[0]
+                inner = [_divided(part, b, c) for part in congruent(p, b, abs(c))]
+                axes[j] = [cut for part in inner for cut in clip_progression(part, 0, self.extents[j])]
+            elif not any(congruent(part, b, 1) for part in clip_progression(p, b, b + 1)):
+                return ()
+        _check(prod(map(len, axes)))
+        return product(*axes)
+
+
+def _in_coordinates(p: Progression, shape: Sequence[int], most: int) -> list[tuple[Progression, ...]]:
+    """The coordinates of row-major numbers, as at most so many disjoint grids; the outermost extent is free."""
+    grids: list[tuple[Progression, ...]] = [(p,)]
+    for n in shape[:0:-1]:
+        after: list[tuple[Progression, ...]] = []
+        for rest, *done in grids:
+            after += [(high, low, *done) for high, low in split_progression(rest, n)]
+            _check(len(after), most)
+        grids = after
+    return grids if shape else [()]
+
+
+def _check(n: int, most: int = MOST_PRODUCTS) -> None:
+    if n > most:
+        raise TooManyPieces(f"a set pulled back through a view has more than {MOST_PRODUCTS} products")
+
+
+def turned(piece: Piece, shape: Sequence[int], home: tuple[int, ...]) -> tuple[Piece, Turn] | None:
+    """Return a piece without its last turn, and the turn; None if its last steps are none.
+
+    What is left reads numbers in [0, extent) of the turn: it is a piece of a view of so many cells.
+
+    Examples
+    --------
+    >>> steps = (Relinearize((12,), (3, 4)), AffineMap(((0, 1), (1, 0)), (0, 0)))
+    >>> head, turn = turned(Piece(0, (), IndexMap(steps)), (12,), (4, 3))
+    >>> head.map.steps, turn.apply(7), turn.is_injective
+    ((), 10, True)
+    """
+    steps = piece.map.steps
+    at = len(steps) - 2
+    if steps and isinstance(steps[-1], Relinearize) and steps[-1].to_shape[1:] == home[1:]:
+        home = steps[-1].from_shape  # row-major numbers are kept
+        at -= 1
+    if at < 0 or any(guard.prefix > at for guard in piece.guards):
+        return None
+    renumbering, selection = steps[at], steps[at + 1]
+    if not isinstance(renumbering, Relinearize) or not isinstance(selection, AffineMap) or not _selects(selection):
+        return None
+    hulls = bounding_boxes(piece.map, Box.of(tuple(shape)), at + 1)
+    for box, bounds in ((hulls[at], (None, *renumbering.from_shape[1:])), (hulls[at + 1], renumbering.to_shape)):
+        ends = zip(box.start, box.shape, bounds, strict=True)
+        if any(a < 0 or not n or (m is not None and a + n > m) for a, n, m in ends):
+            return None  # as where guards cut it
+    head = Piece(piece.source, piece.guards, IndexMap(steps[:at], len(shape)))
+    return head, Turn(renumbering, selection, home)
+
+
+def _selects(m: AffineMap) -> bool:
+    """Whether each coordinate is one of those before, scaled and moved, or a constant; none is read twice."""
+    rows = m.terms()
+    read = [j for row in rows for j, _ in row]
+    return all(len(row) < 2 for row in rows) and len(read) == len(set(read))
+
+
+def _divided(p: Progression, b: int, c: int) -> Progression:
+    """Return {(v - b) / c : v in p}; c divides each v - b."""
+    first, levels = p
+    return progression((first - b) // c, [(count, step // c) for count, step in levels])
+
+
+def congruent(p: Progression, b: int, c: int) -> list[Progression]:
+    """Return the elements of a progression that are b modulo c, as progressions whose steps c divides.
+
+    They are disjoint where all sums of the progression's steps differ.
+
+    Raises
+    ------
+    TooManyPieces
+        If they are more than `MOST_CLASSES`.
+
+    Examples
+    --------
+    >>> congruent((0, ((10, 2),)), 1, 3)
+    [(4, ((3, 6),))]
+    """
+    first, levels = p
+    fixed = [(count, step) for count, step in levels if step % c == 0]
+    todo = [(first, fixed)]
+    loose = [(count, step) for count, step in levels if step % c]
+    for k, (count, step) in enumerate(loose):
+        is_last = k == len(loose) - 1
+        todo = [cut for at, done in todo for cut in _classes(at, done, count, step, b if is_last else None, c)]
+        if len(todo) > MOST_CLASSES:
+            raise TooManyPieces(f"{p} modulo {c} is more than {MOST_CLASSES} progressions")
+    return [progression(at, done) for at, done in todo if (at - b) % c == 0]
+
+
+def _classes(
+    first: int, done: list[tuple[int, int]], count: int, step: int, b: int | None, c: int
+) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Cut a level by the remainders of its sums modulo c; only that which makes b, if there is a b."""
+    g = gcd(step, c)
+    cycle = c // g
+    if b is None:
+        if min(cycle, count) > MOST_CLASSES:
+            raise TooManyPieces(f"steps of {step} modulo {c} are more than {MOST_CLASSES} remainders")
+        starts: Iterable[int] = range(min(cycle, count))
+    elif (b - first) % g:
+        return []
+    else:
+        starts = [(b - first) // g * pow(step // g, -1, cycle) % cycle]
+    return [(first + d * step, [*done, (-(-(count - d) // cycle), step * cycle)]) for d in starts if d < count]

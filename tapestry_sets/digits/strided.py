@@ -1,0 +1,175 @@
+"""Strided views: an offset and, for each axis, levels of (count, step), so that most chains cost little to ask.
+
+Index i of an axis has one digit for each of its levels, outermost first, and reads ``offset + sum(digit * step)``
+over the digits of all axes: a row-major number of the allocation. Slices, permutations, broadcasts and those
+reshapes that cut levels where they divide keep this form; whatever does not is None here and goes the general
+way, by pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from tapestry_sets.integers import Nest, repeat
+
+Levels = tuple[tuple[int, int], ...]
+Strided = tuple[int, tuple[Levels, ...]]
+"""(offset, levels of each axis): the extent of an axis is the product of its levels' counts."""
+
+
+def contiguous(shape: Sequence[int]) -> Strided:
+    """Return the strided form of a whole allocation.
+
+    Examples
+    --------
+    >>> contiguous((4, 6))
+    (0, (((4, 6),), ((6, 1),)))
+    """
+    if len(shape) == 1:
+        return 0, (((shape[0], 1),),)
+    axes: list[Levels] = []
+    step = 1
+    for n in reversed(shape):
+        axes.append(((n, step),))
+        step *= n
+    axes.reverse()
+    return 0, tuple(axes)
+
+
+def cut_axis(levels: Levels, start: int, count: int, step: int) -> tuple[int, Levels] | None:
+    """Return the offset and the levels of ``axis[start::step]``, `count` >= 1 elements; None if they do not align.
+
+    Examples
+    --------
+    >>> cut_axis(((10, 3),), 8, 4, -2)
+    (24, ((4, -6),))
+    >>> cut_axis(((4, 100), (5, 1)), 5, 10, 1)  # whole rows of the inner level
+    (100, ((2, 100), (5, 1)))
+    >>> cut_axis(((4, 100), (5, 1)), 3, 4, 1) is None
+    True
+    """
+    if len(levels) == 1:
+        by = levels[0][1]
+        return start * by, ((count, step * by),)
+    if count == 1:
+        return at_index(levels, start), ((1, 0),)
+    by, inner = levels[0][1], levels[1:]
+    width = prod([m for m, _ in inner])
+    if step == 1 and start % width == 0 and count % width == 0:
+        return start // width * by, ((count // width, by), *inner)
+    row, rest = divmod(start, width)
+    if 0 <= rest + (count - 1) * step < width:  # inside one row
+        found = cut_axis(inner, rest, count, step)
+        return None if found is None else (row * by + found[0], found[1])
+    if width % step == 0 and step > 0 and rest < step and count % (width // step) == 0:  # the same of each row
+        found = cut_axis(inner, rest, width // step, step)
+        return None if found is None else (row * by + found[0], ((count // (width // step), by), *found[1]))
+    return None
+
+
+def at_index(levels: Levels, i: int) -> int:
+    """Return what index i of an axis adds to the offset."""
+    offset = 0
+    for n, by in levels[:0:-1]:
+        i, digit = divmod(i, n)
+        offset += digit * by
+    return offset + i * levels[0][1]
+
+
+def flip_axis(levels: Levels) -> tuple[int, Levels]:
+    """Return the offset and the levels of an axis from its other end."""
+    return sum([(n - 1) * by for n, by in levels]), tuple([(n, -by) for n, by in levels])
+
+
+def renumber(axes: Iterable[Levels], shape: Sequence[int]) -> tuple[Levels, ...] | None:
+    """Return the levels of a reshape to a shape without empty axes; None if an axis ends inside an indivisible level.
+
+    Examples
+    --------
+    >>> renumber((((4, 6),), ((6, 1),)), (3, 8))
+    (((3, 8),), ((8, 1),))
+    >>> renumber((((4, 10),), ((6, 1),)), (2, 12))
+    (((2, 20),), ((2, 10), (6, 1)))
+    >>> renumber((((4, 10),), ((6, 1),)), (3, 8)) is None
+    True
+    """
+    todo = _joined(axes)
+    out: list[Levels] = []
+    for n in reversed(shape):
+        if n == 1:
+            out.append(((1, 0),))
+            continue
+        count, by = todo.pop()
+        if count % n == 0:  # the usual case of the loop below: one level, or a part of one
+            out.append(((n, by),))
+            if count > n:
+                todo.append((count // n, by * n))
+            continue
+        if n % count:
+            return None
+        levels = [(count, by)]
+        need = n // count
+        while need > 1:
+            count, by = todo.pop()
+            if need % count == 0:
+                levels.append((count, by))
+                need //= count
+            elif count % need == 0:
+                levels.append((need, by))
+                todo.append((count // need, by * need))
+                need = 1
+            else:
+                return None
+        levels.reverse()
+        out.append(tuple(levels))
+    out.reverse()
+    return tuple(out)
+
+
+def _joined(axes: Iterable[Levels]) -> list[tuple[int, int]]:
+    """Return all levels but those of one element, outermost first, as one where two go on without a break."""
+    todo: list[tuple[int, int]] = []
+    for levels in axes:
+        for count, by in levels:
+            if count == 1:
+                continue
+            if todo and todo[-1][1] == count * by:
+                todo[-1] = (todo[-1][0] * count, by)
+            else:
+                todo.append((count, by))
+    return todo
+
+
+def nest_of(strided: Strided, extent: int) -> Nest | None:
+    """Return the numbers that a strided view without empty axes reads, as a nest that repeats with period `extent`.
+
+    None where copies of a pattern lie within each other, so that one nest does not hold them.
+
+    Examples
+    --------
+    >>> nest_of((0, (((2, 9),), ((2, 3),), ((2, 1),))), 27)
+    ((14, 27, 0), (5, 9, 0), (2, 3, 0))
+    """
+    offset, axes = strided
+    steps: list[tuple[int, int]] = []
+    for levels in axes:
+        for count, by in levels:
+            if count == 1 or not by:
+                continue
+            if by < 0:
+                offset += (count - 1) * by
+                by = -by
+            steps.append((by, count))
+    steps.sort()
+    length = 1
+    tail: Nest = ()
+    for by, count in steps:
+        if by > length and not (tail and by % tail[0][1] == 0):
+            tail = ((length, by, 0), *tail)
+        elif tail:
+            if by < length:
+                return None
+            tail = repeat(length, by, 0, tail)  # which may be what the tail goes on to do by itself
+        length += (count - 1) * by
+    return repeat(length, extent, offset, tail)

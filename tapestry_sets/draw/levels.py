@@ -1,0 +1,279 @@
+"""Pictures of nested levels: a row of blocks for each level of a sett, then its elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tapestry_sets.draw.canvas import (
+    CHARACTER,
+    FAINT,
+    INK,
+    LINE,
+    PAGE,
+    SMALL,
+    Drawing,
+    Picture,
+    as_integer,
+    cell_size,
+    cells_drawn,
+    check_cells,
+    document,
+    line_grid,
+    ruler,
+    ticks,
+    widest,
+    written,
+)
+
+MAX_LENGTH = 1 << 10
+"""A picture of nested levels, which is one line, is refused above this many integers."""
+
+TINTS = ("#cfe3f5", "#a9cdec", "#7fb3df", "#5a9bd3")
+"""Fill of the blocks of nested levels, outermost first."""
+
+
+class _Block(NamedTuple):
+    """The part [lo, hi) of a block [first, last) that is in its parent block and in the window."""
+
+    lo: int
+    hi: int
+    first: int
+    last: int
+
+
+def _stripes(levels: Any) -> tuple[Any, ...]:
+    found = getattr(levels, "stripes", levels)
+    stripes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    for at, stripe in enumerate(stripes):
+        if not all(hasattr(stripe, name) for name in ("on", "off", "phase", "period")):
+            mend = "; draw one of its members" if hasattr(levels, "members") else ""
+            raise TypeError(f"draw: levels must be a Sett, a Stripe or stripes, not {stripe!r} at level {at}{mend}")
+    return stripes
+
+
+def _level_blocks(stripes: Sequence[Any], start: int, stop: int) -> list[list[_Block]]:
+    """Return the blocks of each level that show in a window, as the definition of nesting reads."""
+    parents = [_Block(start, stop, 0, stop)] if start < stop else []
+    levels: list[list[_Block]] = []
+    for stripe in stripes:
+        found: list[_Block] = []
+        for parent in parents if stripe.on else ():
+            zero = parent.first + stripe.phase
+            first = zero + (parent.lo - zero - stripe.on) // stripe.period * stripe.period
+            for z in range(first, parent.hi, stripe.period):
+                if z + stripe.on > parent.lo:
+                    lo, hi = max(z, parent.lo), min(z + stripe.on, parent.hi)
+                    found.append(_Block(lo, hi, z, z + stripe.on))
+        levels.append(found)
+        parents = found
+    return levels
+
+
+def _level_window(stripes: Sequence[Any], start: object, stop: object) -> tuple[int, int]:
+    first = as_integer(start, "start")
+    period = stripes[0].period if stripes else 1
+    last = max(first, first + period if stop is None else as_integer(stop, "stop"))
+    check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part", MAX_LENGTH)
+    cells = (last - first) * (len(stripes) + 1)
+    check_cells(cells, f"cells of {len(stripes)} levels", "give start and stop to draw a part")
+    return first, last
+
+
+def _elements(stripes: Sequence[Any], blocks: Sequence[Sequence[_Block]], start: int, stop: int) -> list[int]:
+    if not stripes:
+        return list(range(start, stop))
+    return [z for block in blocks[-1] for z in range(block.lo, block.hi)]
+
+
+def levels_text(levels: Any, start: int = 0, stop: int | None = None) -> str:
+    """Return the nested levels of a sett as text: a line for each level's blocks, then one for the elements.
+
+    A block is ``[==]``, or ``|`` if it is one integer; an end without its bracket is cut off by the window or by
+    the block that it is nested in.
+
+    Parameters
+    ----------
+    levels : Sett, Stripe or sequence of Stripe
+        A sett's own levels, or stripes just as they are written, outermost first.
+    start, stop : int, optional
+        The integers shown, by default one period.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    TypeError
+        If `levels` are no stripes.
+    ValueError
+        If more than 1,024 integers or 16,384 cells would be shown.
+
+    Examples
+    --------
+    >>> from tapestry_sets.integers import Stripe
+    >>> print(levels_text([Stripe(8, 8, -2), Stripe(3, 3, 1), Stripe(1, 1)], -2, 24))
+                                0    5    10   15   20
+    1: on 8, off 8, phase 14  [======]........[======]..
+    2: on 3, off 3, phase 1   .[=]...[.........[=]...[..
+    3: on 1, off 1, phase 0   .|.|...|.........|.|...|..
+    elements                  .1.1...1.........1.1...1..
+
+    References
+    ----------
+    Tapestry's document on nested striding, "The sett".
+    """
+    stripes = _stripes(levels)
+    first, last = _level_window(stripes, start, stop)
+    blocks = _level_blocks(stripes, first, last)
+    heads = [f"{k}: {_parameters(s)}" for k, s in enumerate(stripes, 1)] + ["elements"]
+    margin = max(map(len, heads)) + 2
+    lines = [" " * margin + ruler(range(first, last))]
+    for head, row in zip(heads, blocks, strict=False):
+        lines.append(f"{head:<{margin}}{_blocks_text(row, first, last)}")
+    held = set(_elements(stripes, blocks, first, last))
+    lines.append(f"{'elements':<{margin}}{''.join('1' if z in held else '.' for z in range(first, last))}")
+    return "\n".join(line.rstrip(" ") for line in lines)
+
+
+def _parameters(stripe: Any) -> str:
+    return f"on {stripe.on}, off {stripe.off}, phase {stripe.phase}"
+
+
+def _blocks_text(blocks: Sequence[_Block], start: int, stop: int) -> str:
+    line = ["."] * (stop - start)
+    for lo, hi, first, last in blocks:
+        line[lo - start : hi - start] = "=" * (hi - lo)
+        if first == lo:
+            line[lo - start] = "["
+        if last == hi:
+            line[hi - 1 - start] = "|" if first == lo == hi - 1 else "]"
+    return "".join(line)
+
+
+def levels_svg(levels: Any, start: int = 0, stop: int | None = None, cell: int | None = None, title: str = "") -> str:
+    """Return the nested levels of a sett as an SVG drawing: a row of bars for each level, then the elements.
+
+    The bars of a level stand below the bars that they are nested in; a bar without a rounded end is cut off by the
+    window or by the bar above it.
+
+    Parameters
+    ----------
+    levels, start, stop
+        As for `levels_text`.
+    cell : int, optional
+        The width of an integer in pixels, by default what fits.
+    title : str
+        The words above the drawing.
+
+    Returns
+    -------
+    str
+        A complete ``<svg>`` element.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `levels_text`, or if `cell` is less than 1.
+
+    Examples
+    --------
+    >>> from tapestry_sets.integers import Stripe
+    >>> drawing = levels_svg([Stripe(6, 1), Stripe(2, 1)], stop=14)
+    >>> drawing.count("data-level"), drawing.count("<rect")
+    (6, 14)
+
+    References
+    ----------
+    Tapestry's document on nested striding, "The sett".
+    """
+    stripes = _stripes(levels)
+    first, last = _level_window(stripes, start, stop)
+    blocks = _level_blocks(stripes, first, last)
+    heads = [f"{k}: {_parameters(s)}" for k, s in enumerate(stripes, 1)] + ["elements"]
+    margin = max(map(len, heads)) * CHARACTER + 16
+    side = cell_size(cell, last - first, PAGE - margin, 1)
+    parts: list[str] = []
+    for k, row in enumerate(blocks):
+        parts += _bars(row, k, margin - first * side, side)
+    y = BARS_TOP + len(stripes) * BAR_ROW
+    parts += [
+        written(0, BARS_TOP + k * BAR_ROW + (12.5 if k < len(stripes) else 10.5), head) for k, head in enumerate(heads)
+    ]
+    grid = line_grid(_marked(_elements(stripes, blocks, first, last), first, last), first, max(1, last - first))
+    parts += [f'<g transform="translate({margin},{y})">', *cells_drawn(grid, side, 14, False), "</g>"]
+    labels = range(first, last)
+    parts += [
+        written(margin + (k + 0.5) * side, SMALL, str(labels[k]), "middle")
+        for k in ticks(labels, (widest(labels) + 1) * CHARACTER / side)
+    ]
+    width = margin + (last - first) * side + len(str(last)) * CHARACTER // 2 + 2
+    return document(Drawing(width, y + LINE, tuple(parts)), title)
+
+
+BARS_TOP, BAR_ROW, BAR = 16, 28, 18
+"""Pixels: above the first row of bars, from one row to the next, and the height of a bar."""
+
+
+def _marked(elements: Sequence[int], start: int, stop: int) -> npt.NDArray[np.int64]:
+    cells = np.zeros(stop - start, np.int64)
+    cells[[z - start for z in elements]] = 1
+    return cells
+
+
+def _bars(blocks: Sequence[_Block], level: int, zero: int, side: int) -> list[str]:
+    """Return the bars of one level with lines from their ends to the next; integer 0 is at x = zero."""
+    y = BARS_TOP + level * BAR_ROW
+    tint = TINTS[min(level, len(TINTS) - 1)]
+    parts = []
+    for lo, hi, first, last in blocks:
+        left, right = zero + lo * side, zero + hi * side
+        r, s = (min(5, (right - left) // 2) if whole else 0 for whole in (first == lo, last == hi))
+        outline = (
+            f"M{left + r} {y}H{right - s}q{s} 0 {s} {s}V{y + BAR - s}q0 {s} -{s} {s}H{left + r}"
+            f"q-{r} 0 -{r} -{r}V{y + r}q0 -{r} {r} -{r}z"
+        )
+        parts.append(f'<path d="{outline}" fill="{tint}" stroke="{INK}" stroke-width="0.75"')
+        parts[-1] += f' data-level="{level + 1}" data-lo="{lo}" data-hi="{hi}"/>'
+        guides = f"M{left} {y + BAR}V{y + BAR_ROW}M{right} {y + BAR}V{y + BAR_ROW}"
+        parts.append(f'<path d="{guides}" stroke="{FAINT}" stroke-width="0.75" stroke-dasharray="2 2" fill="none"/>')
+    whole = next((b for b in blocks if (b.lo, b.hi) == (b.first, b.last)), None)
+    return parts + (_length_of(whole, zero + whole.lo * side, y, side) if whole else [])
+
+
+def _length_of(block: _Block, left: int, y: int, side: int) -> list[str]:
+    """Return the length of a block as words in its bar, as many of them as fit."""
+    n = block.hi - block.lo
+    for words in (f"on {n}", str(n)):
+        if len(words) * CHARACTER + 2 <= n * side:
+            return [written(left + n * side / 2, y + 12.5, words, "middle")]
+    return []
+
+
+def show_levels(levels: Any, start: int = 0, stop: int | None = None, title: str = "") -> Picture:
+    """Return a picture of the nested levels of a sett that a notebook draws and ``print`` writes.
+
+    Parameters
+    ----------
+    levels, start, stop, title
+        As for `levels_svg`.
+
+    Returns
+    -------
+    Picture
+
+    Examples
+    --------
+    >>> from tapestry_sets.integers import Stripe
+    >>> show_levels([Stripe(4, 2), Stripe(1, 1)])
+                             0 2 4
+    1: on 4, off 2, phase 0  [==]..
+    2: on 1, off 1, phase 0  |.|...
+    elements                 1.1...
+    """
+    words = levels_text(levels, start, stop)
+    return Picture(f"{title}\n{words}" if title else words, levels_svg(levels, start, stop, title=title))

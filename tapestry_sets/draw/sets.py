@@ -1,0 +1,377 @@
+"""Pictures of sets: text such as ``.11.11.``, and SVG drawings with axes, a legend and counts.
+
+The sets are taken by their verbs (`elements`, `points`, `shape`, `stripes`), so that this module imports none
+of theirs and their reprs can use it. Several sets in one picture show their overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tapestry_sets.draw.canvas import (
+    SHOWN_LENGTH,
+    Grid,
+    Picture,
+    Raster,
+    as_integer,
+    as_positive,
+    below,
+    box_grids,
+    check_cells,
+    check_many,
+    count_lines,
+    document,
+    grid_text,
+    grids_drawn,
+    legend_drawing,
+    legend_text,
+    names_of,
+    shortened,
+    text_of,
+)
+from tapestry_sets.draw.levels import levels_svg
+from tapestry_sets.draw.views import views_picture
+
+SHOWN_CELLS = 1 << 12
+"""The largest box that a notebook draws without being asked."""
+
+SHOWN_AT_LEAST = 24
+"""Short periods are repeated to at least this many integers in a notebook, so that one sees that they repeat."""
+
+
+class IntegerSet(Protocol):
+    """What `draw` needs of a set of integers."""
+
+    @property
+    def period(self) -> int:
+        """The period of the set."""
+
+    def elements(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Return the elements in [start, stop)."""
+
+
+class PointSet(Protocol):
+    """What `draw` needs of a set of points in a box."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the box."""
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """The first point of the box."""
+
+    def points(self) -> npt.NDArray[np.int64]:
+        """Return the points, one in each row."""
+
+
+# ------------------------------------------------------------------------------------------------------- rasters
+
+
+def raster(*sets: Any, start: int = 0, stop: int | None = None) -> Raster:
+    """Return the cells of a picture of one or more sets of the same kind.
+
+    Parameters
+    ----------
+    *sets : Stripe, Sett, Setts, Intersection, Region, Regions or ImplicitRegion
+        All sets of integers, or all regions in one box of rank 0 to 3; at most 32.
+    start, stop : int, optional
+        The integers shown; one period of the first set by default. Regions are shown with their whole box.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64, of shape (planes, rows, columns).
+
+    Raises
+    ------
+    TypeError
+        If an argument is no set, or sets of integers are mixed with regions.
+    ValueError
+        If there is no set, the boxes differ, the rank exceeds 3, the picture exceeds 16,384 cells, or a window is
+        given for regions.
+
+    Examples
+    --------
+    >>> from tapestry_sets.integers import Stripe
+    >>> raster(Stripe(2, 2), Stripe(1, 2), stop=8).tolist()
+    [[[3, 1, 0, 2, 1, 1, 2, 0]]]
+    """
+    if _check_kind(sets):
+        if stop is not None or as_integer(start, "start"):
+            raise ValueError(f"draw: start={start}, stop={stop} are for sets of integers; slice a region instead")
+        return _region_raster(sets)
+    first, last = _window(sets[0], start, stop)
+    cells = np.zeros((1, 1, last - first), np.int64)
+    for i, s in enumerate(sets):
+        cells[0, 0, s.elements(first, last) - first] |= 1 << i
+    return cells
+
+
+def _check_kind(sets: Sequence[Any]) -> bool:
+    """Return whether all are sets of points, rather than all sets of integers."""
+    check_many(sets, "set")
+    for at, s in enumerate(sets):
+        if not (hasattr(s, "points") or hasattr(s, "elements")):
+            raise TypeError(
+                f"draw: argument {at} must be a Stripe, Sett, Setts, Intersection, Region or Regions, not {s!r}; "
+                "views have show_views"
+            )
+        if hasattr(s, "points") != hasattr(sets[0], "points"):
+            raise TypeError(f"draw: argument {at}, {s!r}, and argument 0 must both be sets of integers or both regions")
+    return hasattr(sets[0], "points")
+
+
+def _window(s: IntegerSet, start: object, stop: object) -> tuple[int, int]:
+    first = as_integer(start, "start")
+    last = first + s.period if stop is None else as_integer(stop, "stop")
+    if last < first:
+        raise ValueError(f"draw: stop must be >= start, not start={first}, stop={last}")
+    check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part")
+    return first, last
+
+
+def _region_raster(regions: Sequence[PointSet]) -> Raster:
+    shape, start = tuple(regions[0].shape), tuple(regions[0].start)
+    if len(shape) > 3:
+        raise ValueError(f"draw: shape {shape} has rank {len(shape)}; slice it to rank 3 or less, or flatten it")
+    box = (1,) * (3 - len(shape)) + shape
+    size = 1
+    for n in box:
+        size *= n
+    check_cells(size, f"points of shape {shape}", "slice it to draw a part")
+    cells = np.zeros(box, np.int64)
+    for i, r in enumerate(regions):
+        if (tuple(r.shape), tuple(r.start)) != (shape, start):
+            where = f"not {shape} from {start} and {tuple(r.shape)} from {tuple(r.start)}"
+            raise ValueError(f"draw: regions must be in one box, {where}")
+        at = np.asarray(r.points(), np.int64) - np.asarray(start, np.int64)
+        flat = cells.reshape(shape)  # a view: all the added axes have extent 1
+        flat[tuple(at.T)] |= 1 << i
+    return cells
+
+
+def text(*sets: Any, start: int = 0, stop: int | None = None, axes: bool = False, wrap: int = SHOWN_LENGTH) -> str:
+    """Return sets as text: ``.`` for a free cell, ``1`` for one of the first set.
+
+    With several sets, a mark (1 to 9, then a to w) is the number of the only set there, and ``X`` is where two or
+    more overlap. Rows are lines; planes are apart by an empty line.
+
+    Parameters
+    ----------
+    *sets, start, stop
+        As for `raster`.
+    axes : bool
+        Whether coordinates are written above and beside the cells, and lines are folded.
+    wrap : int
+        With `axes`, the cells in a line of a one-dimensional picture.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `raster`, or if `wrap` is less than 1.
+
+    Examples
+    --------
+    >>> from tapestry_sets.integers import Sett
+    >>> from tapestry_sets.integers import Stripe
+    >>> text(Sett(Stripe(6, 1), Stripe(2, 1)), stop=16)
+    '11.11..11.11..11'
+    >>> text(Stripe(2, 2), Stripe(1, 2), stop=12)
+    'X1.2112.1X..'
+    >>> print(text(Stripe(2, 5), stop=28, axes=True, wrap=14))
+       +0   +5   +10
+     0 11.....11.....
+    14 11.....11.....
+    """
+    cells = raster(*sets, start=start, stop=stop)
+    if not axes:
+        return text_of(cells)
+    grids = box_grids(cells, _origin(sets, start), as_positive(wrap, "wrap"))
+    return "\n\n".join(map(grid_text, grids))
+
+
+def _origin(sets: Sequence[Any], start: object) -> tuple[int, ...]:
+    return tuple(sets[0].start) if hasattr(sets[0], "points") else (as_integer(start, "start"),)
+
+
+def svg(
+    *sets: Any,
+    start: int = 0,
+    stop: int | None = None,
+    cell: int | None = None,
+    names: Sequence[str] | None = None,
+    title: str = "",
+    wrap: int = SHOWN_LENGTH,
+) -> str:
+    """Return sets as an SVG drawing: a square for each cell, coloured by the sets that hold it, with coordinates.
+
+    A cell that several sets hold is cut into a band for each and marked ``X``. Below are the sets and how many of
+    the cells each holds. Sets of integers fold after `wrap` cells; the planes of a box of rank 3 are side by side.
+
+    Parameters
+    ----------
+    *sets, start, stop
+        As for `raster`.
+    cell : int, optional
+        The side of a square in pixels, by default 14 or what fits.
+    names : sequence of str, optional
+        What the legend calls the sets; by default their reprs.
+    title : str
+        The words above the drawing.
+    wrap : int
+        The cells in a line of a one-dimensional drawing.
+
+    Returns
+    -------
+    str
+        A complete ``<svg>`` element.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `raster`, or if `cell` or `wrap` is less than 1 or `names` are not as many as the sets.
+
+    Examples
+    --------
+    >>> from tapestry_sets.integers import Stripe
+    >>> svg(Stripe(1, 1), stop=4).count("<rect")
+    4
+    """
+    cells, called = raster(*sets, start=start, stop=stop), names_of(sets, names)
+    grids = box_grids(cells, _origin(sets, start), as_positive(wrap, "wrap"))
+    return _sets_svg(cells, grids, called, title, cell)
+
+
+def _sets_svg(cells: Raster, grids: Sequence[Grid], names: Sequence[str], title: str, cell: int | None = None) -> str:
+    several = len(names) > 1
+    legend = legend_drawing(count_lines(cells, names), several)
+    return document(below([grids_drawn(grids, cell, several), legend]), title)
+
+
+def show(
+    *things: Any,
+    start: int = 0,
+    stop: int | None = None,
+    names: Sequence[str] | None = None,
+    title: str = "",
+    wrap: int = SHOWN_LENGTH,
+) -> Picture:
+    """Return a picture of sets, or of views in memory, that a notebook draws and ``print`` writes.
+
+    Parameters
+    ----------
+    *things
+        Sets as for `raster`, or views as for `show_views`.
+    start, stop, names, title, wrap
+        As for `svg`; views take `names`, `title` and `wrap`.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `svg`, or if views come with a window.
+
+    Examples
+    --------
+    >>> from tapestry_sets.integers import Stripe
+    >>> show(Stripe(2, 2), Stripe(1, 2), stop=12, names=["pairs", "thirds"])
+    0    5    10
+    X1.2112.1X..
+    1  pairs: 6 of 12 cells
+    2  thirds: 4 of 12 cells
+    X  in two or more: 2 of 12 cells
+    """
+    if things and all(hasattr(thing, "origins") for thing in things):
+        if stop is not None or start:
+            raise ValueError(f"draw: start={start}, stop={stop} are for sets of integers; slice the views instead")
+        return views_picture(things, names, title=title, wrap=wrap)
+    cells, called = raster(*things, start=start, stop=stop), names_of(things, names)
+    grids = box_grids(cells, _origin(things, start), as_positive(wrap, "wrap"))
+    lines = [title] if title else []
+    lines += ["\n\n".join(map(grid_text, grids)), *legend_text(count_lines(cells, called))]
+    return Picture("\n".join(lines), _sets_svg(cells, grids, called, title))
+
+
+# ------------------------------------------------------------------------------------------------------ for reprs
+
+
+def summary(x: Any) -> str:
+    """Return a picture of a set where one can be drawn, else its repr: what ``str`` shows.
+
+    Sets of integers are shown over one period, or 64 integers of a longer one, from the first element if there is
+    none in [0, 64).
+
+    Examples
+    --------
+    >>> from tapestry_sets.integers import Stripe
+    >>> summary(Stripe(2, 3)), summary(Stripe(1, 10**9))
+    ('11...', '1.................................................................. (period 1000000001)')
+    """
+    try:
+        return _summary(x)
+    except ValueError:  # what is not listed may be too hard to list
+        return repr(x)
+
+
+def _summary(x: Any) -> str:
+    if hasattr(x, "points"):
+        return text(x) if _is_small(x) else repr(x)
+    if x.period <= SHOWN_LENGTH:
+        return text(x)
+    start = _first_shown(x)
+    where = f"from {start}: " if start else ""
+    return f"{where}{text(x, start=start, stop=start + SHOWN_LENGTH)}... (period {_number(x.period)})"
+
+
+def _number(n: int) -> str:
+    """Return a number in words of bounded length; Python does not write very long ones."""
+    return str(n) if n.bit_length() < 100 else f"over 2**{n.bit_length() - 1}"
+
+
+def _is_small(x: PointSet) -> bool:
+    size = 1
+    for n in x.shape:
+        size *= n
+    return len(x.shape) <= 3 and all(0 < n <= SHOWN_LENGTH for n in x.shape) and size <= SHOWN_CELLS
+
+
+def _first_shown(x: Any) -> int:
+    """Return where the window of a long period begins: at 0, or at the first element beyond it."""
+    # a search may be long in a set that is not listed, and elements must fit int64
+    is_listed = any(hasattr(x, name) for name in ("on", "stripes", "members"))
+    if not is_listed or len(x.elements(0, SHOWN_LENGTH)):
+        return 0
+    found = x.find(0)
+    return found if found is not None and found < 1 << 62 else 0
+
+
+def mimebundle(x: Any) -> dict[str, str]:
+    """Return the forms in which a notebook shows a set: its repr, and a drawing of it or of a part of it."""
+    words, name = summary(x), repr(x)
+    if words == name:
+        return {"text/plain": name}
+    drawing = svg(x, title=name, names=["points"]) if hasattr(x, "points") else _integers_svg(x, name)
+    return {"text/plain": f"{name}\n{words}", "image/svg+xml": drawing}
+
+
+def _integers_svg(x: Any, name: str) -> str:
+    """Return a window of a set of integers: some periods of a short one, 64 integers of a long one."""
+    period = x.period
+    start = _first_shown(x) if period > SHOWN_LENGTH else 0
+    length = min(SHOWN_LENGTH, -(-SHOWN_AT_LEAST // period) * period)
+    title = f"{shortened(name, 70)}, period {_number(period)}"
+    if len(getattr(x, "stripes", ())) in range(2, 9):
+        return levels_svg(x, start, start + length, title=title)
+    return svg(x, start=start, stop=start + length, title=title, names=[f"elements in [{start}, {start + length})"])

@@ -1,0 +1,523 @@
+"""Conjunctions: the common elements of any number of nests, without listing them.
+
+Nests whose periods are coprime know nothing of each other: by the Chinese remainder theorem their common
+elements over one common period are all the combinations of theirs. So nests are put in groups of coprime
+periods, and only nests of one group are compared. A factor of all lengths is taken out first: where every
+integer has become a block, the blocks are asked about.
+
+Whatever a question is about, it has one budget: see `question`.
+
+A window is a pair ``lo, hi``: the integers ``lo <= z < hi``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from contextvars import ContextVar, Token
+from functools import lru_cache
+from itertools import combinations
+from math import gcd, lcm
+from typing import TypeVar
+
+import numpy as np
+
+from tapestry_sets.integers import explicit, pairs
+from tapestry_sets.integers import nest as nests
+from tapestry_sets.integers.nest import EMPTY, Nest
+from tapestry_sets.integers.stripe import Int64Array
+from tapestry_sets.limits import TooHard, TooManyPieces, current, limits
+from tapestry_sets.solvers import isl
+
+T = TypeVar("T")
+
+LEAPS = 500
+"""How many times a search goes from nest to nest before isl takes over."""
+
+MASK_SPAN = 1 << 20
+"""Windows up to this length are counted by bit masks."""
+
+TABLE_LIMIT = 1 << 24
+"""Periods up to this length may be listed as an array to count with."""
+
+HALVES = 64
+"""How many ways to halve a conjunction are kept in view while the best is sought."""
+
+RUN_LENGTH = 32
+"""Common elements whose runs are this long on average are counted run by run rather than listed."""
+
+PIECES = 4096
+"""How many nests two of a conjunction may become on the last rung."""
+
+# What takes about as long as one branch of the budget, some microseconds:
+BITS_A_BRANCH = 1 << 15
+ENTRIES_A_BRANCH = 1 << 8
+ELEMENTS_A_BRANCH = 1 << 10
+
+
+class Work:
+    """What a question may still cost: branches, and one call of isl."""
+
+    __slots__ = ("isl", "left", "most")
+
+    def __init__(self, around: Work | None = None) -> None:
+        """Begin with the whole budget, or with half of what is left of another."""
+        self.most: int = current().budget if around is None else max(around.left // 2, 0)
+        self.left: int = self.most
+        self.isl: bool = around is None or around.isl
+
+    def spend(self, branches: int, what: str, every: Sequence[Nest]) -> None:
+        """Take branches from the budget, or raise `TooHard`."""
+        self.left -= branches
+        if self.left < 0:
+            raise self.too_hard(what, every, branches)
+
+    def too_hard(self, what: str, every: Sequence[Nest], more: int) -> TooHard:
+        """Return the error that says how much more was needed."""
+        of = f" of {len(every)} sets of periods {[nests.period(s) for s in every]}" if every else ""
+        return TooHard(
+            f"{what}{of}: {more} or more branches on "
+            f"top of {self.most - max(self.left, 0)}, and the budget is {self.most}; ask within a shorter range, or "
+            f"allow more by limits(budget={2 * (self.most + more)})"
+        )
+
+    def may_ask_isl(self) -> bool:
+        """Return whether isl is there and was not asked yet; it is taken to be asked now."""
+        may = self.isl and isl.available()
+        self.isl = False
+        return may
+
+
+_WORK: ContextVar[Work | None] = ContextVar("work", default=None)
+
+
+def current_work() -> Work | None:
+    """Return what the question that is being answered may still cost; None outside any."""
+    return _WORK.get()
+
+
+class question:
+    """A context in which all that is asked shares one budget; inside another it is the other's.
+
+    Parameters
+    ----------
+    attempt : bool
+        Whether at most half of what is left may be spent, because there are other ways.
+
+    Examples
+    --------
+    >>> with question() as work, question() as same, question(attempt=True) as half:
+    ...     work is same, half.left / work.left
+    (True, 0.5)
+    """
+
+    __slots__ = ("_around", "_attempt", "_token", "_work")
+
+    def __init__(self, attempt: bool = False) -> None:
+        self._attempt = attempt
+
+    def __enter__(self) -> Work:
+        self._token: Token[Work | None] | None = None
+        self._around = work = _WORK.get()
+        if work is None or self._attempt:
+            work = Work(work)
+            self._token = _WORK.set(work)
+        self._work = work
+        return work
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _WORK.reset(self._token)
+            if self._around is not None:
+                self._around.left -= self._work.most - max(self._work.left, 0)
+                self._around.isl = self._work.isl
+
+
+def tidy(conjunction: Iterable[Nest]) -> tuple[Nest, ...]:
+    """Return the same conjunction without repetitions and idle nests; ``(EMPTY,)`` if one has no elements."""
+    kept = tuple(dict.fromkeys(s for s in conjunction if s))
+    return (EMPTY,) if EMPTY in kept else kept
+
+
+def period(conjunction: Sequence[Nest]) -> int:
+    """Return the least common period."""
+    return lcm(*(nests.period(s) for s in conjunction))
+
+
+def contains_each(conjunction: Sequence[Nest], z: Int64Array) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Return, for each integer of an array, whether all nests hold it."""
+    keep = np.ones(z.shape, bool)
+    for s in conjunction:
+        keep &= nests.contains_each(s, z)
+    return keep
+
+
+def coprime_groups(items: Iterable[T], period: Callable[[T], int]) -> list[tuple[T, ...]]:
+    """Return periodic things in groups, such that things of different groups have coprime periods.
+
+    Examples
+    --------
+    >>> coprime_groups([6, 35, 4, 11], lambda P: P)
+    [(35,), (6, 4), (11,)]
+    """
+    groups: list[tuple[int, tuple[T, ...]]] = []
+    for item in items:
+        P = period(item)
+        together: tuple[T, ...] = (item,)
+        apart: list[tuple[int, tuple[T, ...]]] = []
+        for Q, group in groups:
+            if gcd(P, Q) == 1:
+                apart.append((Q, group))
+            else:
+                P, together = lcm(P, Q), group + together
+        groups = [*apart, (P, together)]
+    return [group for _, group in groups]
+
+
+def _groups(every: Iterable[Nest]) -> list[tuple[Nest, ...]]:
+    return coprime_groups(every, nests.period)
+
+
+def coarse(every: tuple[Nest, ...]) -> tuple[tuple[Nest, ...], int, int]:
+    """Return nests, a factor f and an offset r, such that z is in all the given ones if (z - r) // f is in all these.
+
+    Nests without levels, and empty ones, are not among those that are given.
+
+    Examples
+    --------
+    >>> coarse((((600, 900, 701), (200, 300, 0)), ((100, 500, 1),)))
+    ((((6, 9, 7), (2, 3, 0)), ((1, 5, 0),)), 100, 1)
+    """
+    offset, f = every[0][0][2], 0
+    for s in every:
+        a, P, p = s[0]
+        f = gcd(f, a, P, p - offset)
+        for level in s[1:]:
+            f = gcd(f, *level)
+        if f == 1:
+            return every, 1, 0
+    offset %= f
+    divided = tuple(
+        (
+            (s[0][0] // f, s[0][1] // f, (s[0][2] - offset) // f % (s[0][1] // f)),
+            *((a // f, P // f, p // f) for a, P, p in s[1:]),
+        )
+        for s in every
+    )
+    return divided, f, offset
+
+
+def is_disjoint(conjunction: Iterable[Nest], lo: int | None = None, hi: int | None = None) -> bool:
+    """Return whether the nests share no element, in the window if there is one.
+
+    Raises
+    ------
+    TooHard
+        As for `first`.
+
+    Examples
+    --------
+    >>> halves = [((n // 2, n, 0),) for n in (7, 11, 13, 17, 19, 23, 29)]
+    >>> is_disjoint(halves), is_disjoint([*halves, ((1, 7, 6),)])
+    (False, True)
+    """
+    every = tidy(conjunction)
+    if lo is not None and hi is not None:
+        return hi <= lo or first(every, lo, hi) is None
+    if every == (EMPTY,):
+        return True
+    if len(every) < 2:
+        return False
+    with question() as work:
+        return any(_is_empty(group, work) for group in _groups(coarse(every)[0]))
+
+
+def _is_empty(group: tuple[Nest, ...], work: Work) -> bool:
+    """Return whether nests that are not empty share no integer."""
+    if any(_two_disjoint(s, t, work) for s, t in combinations(group, 2)):
+        return True
+    return len(group) > 2 and _search(group, 0, period(group), work) is None
+
+
+def _two_disjoint(s: Nest, t: Nest, work: Work) -> bool:
+    """Return whether two nests that are not empty share no integer."""
+    if len(s) == 1 == len(t):
+        return pairs.is_disjoint(s, t)
+    if gcd(s[0][1], t[0][1]) == 1:
+        return False
+    return pairs.surely_disjoint(s, 0, t, 0) or _first_of_two(s, t, 0, None, work) is None
+
+
+def first(conjunction: Iterable[Nest], lo: int, hi: int | None = None) -> int | None:
+    """Return the smallest common element in the window (without `hi`: at or after lo), or None.
+
+    Raises
+    ------
+    TooHard
+        If neither the closed forms nor isl answer within the budget of the question.
+
+    Examples
+    --------
+    >>> first([((1, 7, 6),), ((1, 11, 0),), ((1, 13, 1),)], 0)
+    209
+    """
+    every = tidy(conjunction)
+    if every == (EMPTY,) or (hi is not None and hi <= lo):
+        return None
+    if len(every) < 2:
+        z = nests.find(every[0], lo) if every else lo
+        return z if hi is None or z < hi else None
+    every, f, offset = coarse(every)
+    with question() as work:
+        block = _first(every, (lo - offset) // f, None if hi is None else -((offset - hi) // f), work)
+    return None if block is None else max(lo, block * f + offset)
+
+
+def _first(every: tuple[Nest, ...], lo: int, hi: int | None, work: Work) -> int | None:
+    """Return what `first` does, for two or more nests that are not empty."""
+    if len(every) == 2:
+        return _first_of_two(*every, lo, hi, work)
+    if hi is None and any(_is_empty(group, work) for group in _groups(every)):
+        return None
+    end = lo + period(every)
+    return _search(every, lo, end if hi is None else min(hi, end), work)
+
+
+def _first_of_two(s: Nest, t: Nest, lo: int, hi: int | None, work: Work) -> int | None:
+    """Return the first common element of two nests: by a short search, by all that `pairs` has, or by a long search."""
+    if len(s) == 1 == len(t):
+        return pairs.first_common(s, t, lo, hi)
+    common = lcm(s[0][1], t[0][1])
+    end = lo + common if hi is None else min(hi, lo + common)
+    for most in (pairs.ISL_AFTER, work.left):
+        search = pairs.Search(min(most, work.left))
+        try:
+            return search.first(s, 0, t, 0, lo, end)
+        except pairs.StepLimit:
+            if most == pairs.ISL_AFTER and work.may_ask_isl():
+                with limits(budget=max(1, work.left)):
+                    return pairs.first_common(s, t, lo, None if hi is None else end)
+        finally:
+            work.left -= min(most, work.left) - search.left
+    about = (end - lo) * (s[0][0] + t[0][0]) // (s[0][1] * t[0][1]) + 1
+    raise work.too_hard("first common element", (s, t), about)
+
+
+def _search(every: tuple[Nest, ...], lo: int, hi: int, work: Work) -> int | None:
+    """Return the first common element of three or more nests: from nest to nest, by isl, or piece by piece."""
+    z, is_found = _leap(every, lo, hi, LEAPS, work)
+    if is_found:
+        return z if z < hi else None
+    if any(pairs.surely_disjoint(s, 0, t, 0) for s, t in combinations(every, 2)):
+        return None
+    if work.may_ask_isl():
+        with suppress(isl.OutOfOperations):
+            return isl.nests_first_common(every, z, hi)
+    z, is_found = _leap(every, z, hi, work.left // 2, work)
+    if is_found:
+        return z if z < hi else None
+    best: int | None = None
+    for some in _one_fewer(every, "first common element", work):
+        found = first(some, z, hi if best is None else best)
+        best = best if found is None else found
+    return best
+
+
+def _leap(every: tuple[Nest, ...], z: int, hi: int, most: int, work: Work) -> tuple[int, bool]:
+    """Go from nest to nest; return the place, and whether it is a common element or the window's end."""
+    for leap in range(most):
+        start = z
+        for s in every:
+            z = nests.find(s, z)
+        if z >= hi or z == start:
+            work.spend(1 + leap, "first common element", every)
+            return z, True
+    work.spend(most, "first common element", every)
+    return z, False
+
+
+def _one_fewer(every: tuple[Nest, ...], what: str, work: Work) -> list[tuple[Nest, ...]]:
+    """Return disjoint conjunctions of one nest fewer: the two that meet in the fewest pieces are met."""
+    two = min(combinations(range(len(every)), 2), key=lambda ij: _pieces(every[ij[0]], every[ij[1]]))
+    rest = [s for at, s in enumerate(every) if at not in two]
+    s, t = every[two[0]], every[two[1]]
+    few = _pieces(s, t)
+    refusal = TooHard(
+        f"{what} of {len(every)} sets of periods {[nests.period(u) for u in every]}: any two of them share {few} or "
+        f"more pieces, and {PIECES} are tried at most; ask within a shorter range"
+    )
+    if few > PIECES:
+        raise refusal
+    work.spend(few, what, every)
+    try:
+        with limits(max_pieces=PIECES):
+            return [(met, *rest) for met in explicit.meet(s, t)]
+    except TooManyPieces:
+        raise refusal from None
+
+
+def _pieces(s: Nest, t: Nest) -> int:
+    """Return how many windows make up one common period of two nests; see `explicit.meet`."""
+    (a, P, _), (b, Q, _) = s[0], t[0]
+    g = gcd(P, Q)
+    return min(Q // g, P // g, (a + b - 1) // g)
+
+
+def count(conjunction: Iterable[Nest], lo: int, hi: int) -> int:
+    """Return how many common elements lie in the window.
+
+    Raises
+    ------
+    TooHard
+        If nothing answers within its budget; never for nests of coprime periods over whole common periods.
+
+    Examples
+    --------
+    >>> halves = [((n // 2, n, 0),) for n in (7, 11, 13, 17, 19, 23, 29)]
+    >>> count(halves, 0, 7 * 11 * 13 * 17 * 19 * 23 * 29) == 3 * 5 * 6 * 8 * 9 * 11 * 14
+    True
+    """
+    every = tidy(conjunction)
+    if hi <= lo or every == (EMPTY,):
+        return 0
+    if len(every) < 2:
+        return nests.count(every[0], lo, hi) if every else hi - lo
+    every, f, offset = coarse(every)
+    (start, from_start), (end, to_end) = divmod(lo - offset, f), divmod(hi - offset, f)
+    with question() as work:
+        total = f * _count(every, start, end, work) if start < end else 0
+    # and the parts of blocks at both ends
+    if to_end and all(nests.contains(s, end) for s in every):
+        total += to_end
+    if from_start and all(nests.contains(s, start) for s in every):
+        total -= from_start
+    return total
+
+
+def _count(every: tuple[Nest, ...], lo: int, hi: int, work: Work) -> int:
+    """Return what `count` does, for nests that are neither empty nor everything."""
+    if len(every) == 1:
+        return nests.count(every[0], lo, hi)
+    if len(every) == 2:
+        return _count_of_two(*every, lo, hi, work)
+    whole, rest = divmod(hi - lo, period(every))
+    total = whole
+    for group in _groups(every) if whole else []:
+        span = period(group)
+        total *= _count_part(group, 0, span, work) if len(group) > 2 else _count(group, 0, span, work)
+    return total + _count_part(every, lo, lo + rest, work)
+
+
+def _count_of_two(s: Nest, t: Nest, lo: int, hi: int, work: Work) -> int:
+    """Count what two nests share, as `pairs.count_common` does with a budget of its own."""
+    what = "count of common elements"
+    common = lcm(s[0][1], t[0][1])
+    if len(s) == 1 == len(t) or common <= pairs.SHORT:
+        work.spend(1, what, (s, t))
+        return pairs.count_common(s, t, lo, hi)
+    whole, rest = divmod(hi - lo, common)
+    total = 0
+    if whole:
+        work.spend(1 + min(_pieces(s, t), (s[0][1] + t[0][1]) // ENTRIES_A_BRANCH), what, (s, t))
+        with limits(budget=max(1, work.left)):
+            total = whole * _in_common_period(s, t, common)
+    counter = pairs.Count(work.left // pairs.COUNT_SHARE)
+    total += counter.common(s, 0, t, 0, lo, lo + rest)
+    work.spend(1 + work.left - pairs.COUNT_SHARE * counter.left, what, (s, t))
+    return total
+
+
+@lru_cache(maxsize=1 << 12)
+def _in_common_period(s: Nest, t: Nest, common: int) -> int:
+    return pairs.count_common(s, t, 0, common)
+
+
+def _count_part(every: tuple[Nest, ...], lo: int, hi: int, work: Work) -> int:
+    """Count what three or more nests share in a window of at most one common period."""
+    what, length = "count of common elements", hi - lo
+    if length <= MASK_SPAN:
+        work.spend(1 + length * len(every) // BITS_A_BRANCH, what, every)
+        return _mask(every, lo, hi).bit_count()
+    one, two = _halves(every)
+    if two and _longer((one, two)) <= TABLE_LIMIT:
+        work.spend(1 + (period(one) + period(two)) // ENTRIES_A_BRANCH, what, every)
+        return _count_halves(one, two, lo, hi)
+    every, lo, hi = tuple(nests.shift(s, -lo) for s in every), 0, length  # places from the window's start fit int64
+    counts = [nests.count(s, lo, hi) for s in every]
+    runs = sum(n // s[-1][0] for n, s in zip(counts, every, strict=True))
+    if runs <= min(work.left, max(counts) // RUN_LENGTH):
+        return _count_runs(every, lo, hi, work)
+    if min(counts) <= TABLE_LIMIT // 4 and length < 1 << 62:
+        work.spend(1 + min(counts) * sum(map(len, every)) // ELEMENTS_A_BRANCH, what, every)
+        few = every[counts.index(min(counts))]
+        return int(np.count_nonzero(contains_each(every, nests.elements(few, lo, hi))))
+    return sum(count(some, lo, hi) for some in _one_fewer(every, what, work))
+
+
+def _count_runs(every: tuple[Nest, ...], lo: int, hi: int, work: Work) -> int:
+    """Count run by run: from a common element, all integers are common up to where a block of some nest ends."""
+    total, z = 0, lo
+    while z < hi:
+        start = z
+        for s in every:
+            z = nests.find(s, z)
+        work.spend(1, "count of common elements", every)
+        if z == start:
+            end = min(hi, *(_block_end(s, z) for s in every))
+            total += end - z
+            z = end
+    return total
+
+
+def _block_end(s: Nest, z: int) -> int:
+    """Return where the innermost block ends that holds an element."""
+    x, left = z, []
+    for a, P, p in s:
+        x = (x - p) % P
+        left.append(a - x)
+    return z + min(left)
+
+
+def _halves(every: tuple[Nest, ...]) -> tuple[tuple[Nest, ...], tuple[Nest, ...]]:
+    """Return the nests in two parts of coprime periods, as equally long as can be found."""
+    parts: list[tuple[tuple[Nest, ...], tuple[Nest, ...]]] = [((), ())]
+    for group in _groups(every):
+        parts = [new for one, two in parts for new in ((one + group, two), (one, two + group))]
+        parts = sorted(parts, key=_longer)[:HALVES]
+    return parts[0]
+
+
+def _longer(halves: tuple[tuple[Nest, ...], tuple[Nest, ...]]) -> int:
+    return max(map(period, halves))
+
+
+def _count_halves(one: tuple[Nest, ...], two: tuple[Nest, ...], lo: int, hi: int) -> int:
+    """Count in a window of less than one common period, in about as many steps as the longer period has.
+
+    An element x of `one` in its first period is there again at x + m*j, m its period. The places of these
+    modulo n, the period of `two`, follow each other in the order of m*t mod n, the same for all x. So with
+    sums over `two` in this order, each x needs the difference of two sums.
+    """
+    m, n, length = period(one), period(two), hi - lo
+    x = np.flatnonzero(_table(one, lo, m))
+    order = np.arange(n, dtype=np.int64) * (m % n) % n
+    sums = np.zeros(n + 1, np.int64)
+    np.cumsum(_table(two, lo, n)[order], out=sums[1:])
+    times = np.maximum((length - 1 - x) // m + 1, 0)  # how often x is there, less than n times
+    begin = x % n * pow(m, -1, n) % n
+    end = begin + times
+    around = np.maximum(end - n, 0)  # beyond the last place the order begins again
+    return int((sums[np.minimum(end, n)] - sums[begin] + sums[around]).sum())
+
+
+def _mask(conjunction: tuple[Nest, ...], lo: int, hi: int) -> int:
+    mask = -1
+    for s in conjunction:
+        mask &= nests.bits(s, lo, hi)
+    return mask
+
+
+def _table(conjunction: tuple[Nest, ...], lo: int, n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """Return, for each i in [0, n), 1 if lo + i is a common element, else 0."""
+    packed = np.frombuffer(_mask(conjunction, lo, lo + n).to_bytes(-(-n // 8), "little"), np.uint8)
+    return np.unpackbits(packed, count=n, bitorder="little")

@@ -1,0 +1,24 @@
+"""Wing interop."""
+
+from tapestry_sets.interop.from_isl import from_isl
+from tapestry_sets.interop.mlir import from_mlir, to_mlir
+from tapestry_sets.interop.symbolic import (
+    NonAffineSize,
+    SymbolicView,
+    distinct_count,
+    overlap_condition,
+    overlap_count,
+    symbolic_allocate,
+)
+
+__all__ = [
+    "NonAffineSize",
+    "SymbolicView",
+    "distinct_count",
+    "from_isl",
+    "from_mlir",
+    "overlap_condition",
+    "overlap_count",
+    "symbolic_allocate",
+    "to_mlir",
+]

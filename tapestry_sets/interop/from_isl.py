@@ -1,0 +1,391 @@
+"""From isl: stripes where they exist, and a clear word where they do not.
+
+What is found is compared with what was given, by isl, before it is returned; of a map in several pieces the domains,
+and what it reads at their first and last points: its floors become renumberings term by term, without a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import lcm
+from typing import Any
+
+from tapestry_sets.integers import Item, Nest, Setts, from_items, merge, merge_nests
+from tapestry_sets.integers import nest as nests
+from tapestry_sets.limits import TooHard, check_pieces
+from tapestry_sets.regions import AffineMap, Box, IndexProjection, Region, Regions, as_box
+from tapestry_sets.solvers import isl
+from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, Step, cell_read
+
+OPERATIONS = 2 * 10**6
+"""How many of its basic operations isl may take: a second or two."""
+
+MAX_LEVELS = 6
+"""How deep a nest may become: counting in one takes twice as long with each level."""
+
+Found = Setts | Regions | AffineMap | IndexProjection | tuple[Piece, ...]
+
+
+def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
+    """Return what isl describes as stripes, regions or maps, exactly.
+
+    Parameters
+    ----------
+    x : str, islpy.Set, islpy.Map or an islpy affine expression
+        One space, no parameters; text is in isl's notation.
+    within : Box or shape, optional
+        A set is clipped to this box, and the regions returned are in it; a map's domain is restricted to it.
+
+    Returns
+    -------
+    Setts
+        For a set of one dimension that has a period and no bounds, unless `within` is given. The empty set too.
+    Regions
+        For any other set, which must be bounded: in the box `within`, by default the smallest one.
+    AffineMap
+        For an affine map of every point.
+    IndexProjection
+        For a map of every point to a block of cells, and where an affine map uses i // q or i % q.
+    tuple of Piece
+        For any other map to one cell each, which must have a bounded domain: as the pieces of a view.
+
+    Raises
+    ------
+    TypeError
+        If `x` is nothing of the kind.
+    ValueError
+        If the text is wrong (the message says where), or what it describes is none of the above (the message names
+        the part that is not).
+    TooManyPieces
+        If more pieces are needed than allowed.
+    TooHard
+        If isl needs too many operations.
+
+    Examples
+    --------
+    >>> from_isl("{ [z] : exists k : 0 <= z - 7k < 5 and (z - 7k) mod 3 < 2 }")
+    Setts([Sett(Stripe(5, 2), Stripe(2, 1))])
+    >>> from_isl("{ [i, j] : 0 <= i < 4 and 0 <= j < 6 and j mod 3 = 1 }").size
+    8
+    >>> from_isl("{ [i, j] -> [2i + 1, j - i] }")
+    AffineMap(matrix=((2, 0), (-1, 1)), offset=(1, 0), in_rank=2)
+    >>> from_isl("{ [z] : z >= 3 }")
+    Traceback (most recent call last):
+        ...
+    ValueError: from_isl: { [z] : z >= 3 } is neither bounded nor periodic; give within= the box that is meant
+
+    References
+    ----------
+    isl, the integer set library.
+    """
+    shape, is_map = isl.as_set_or_map(x)
+    if within is not None:
+        box = as_box(within, Box((), ()))
+        inside = isl.box_set(box.start, box.stop)
+        rank = _rank(shape.domain() if is_map else shape)
+        if rank != box.rank:
+            raise ValueError(f"from_isl: within {box} has rank {box.rank} where {shape} needs rank {rank}")
+        shape = shape.intersect_domain(inside) if is_map else shape.intersect(inside)
+    refusal = TooHard(f"from_isl: isl needs more than {OPERATIONS} operations for {shape}")
+    if is_map:
+        return isl.bounded(lambda: _map_of(shape), refusal, OPERATIONS)
+    return isl.bounded(lambda: _set_of(shape, None if within is None else box), refusal, OPERATIONS)
+
+
+def _rank(points: Any) -> int:
+    return int(points.n_dim())
+
+
+def _checked(found: Any, given: Any) -> Any:
+    """What was found, once isl has compared it with what was given."""
+    relation = isl.to_isl(found[0]) if isinstance(found, tuple) else isl.to_isl(found)
+    for piece in found[1:] if isinstance(found, tuple) else ():
+        relation = relation.union(isl.to_isl(piece))
+    if not relation.is_equal(given):
+        raise AssertionError(f"from_isl: {found} is not {given}; this is a bug of tapestry_sets")
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------- sets
+
+
+def _set_of(points: Any, box: Box | None) -> Setts | Regions:
+    if box is None and _rank(points) == 1 and not (isl.is_bounded(points) and not points.is_empty()):
+        found = Setts() if points.is_empty() else _periodic(points)
+        if found is None:
+            raise ValueError(f"from_isl: {points} is neither bounded nor periodic; give within= the box that is meant")
+        return _checked(found, points)  # type: ignore[no-any-return]
+    if not isl.is_bounded(points):
+        raise ValueError(f"from_isl: {points} is not bounded; give within= the box that is meant")
+    if box is None:
+        bounds = isl.bounds_of(points)
+        zero = (0,) * _rank(points)
+        box = Box(zero, zero) if bounds is None else Box.from_bounds(*bounds)
+    members = [Region._of(box.shape, raw, box.start) for raw in _products(points, box)]
+    apart = Regions._of(box.shape, members, box.start)
+    return _checked(apart | Regions(box.shape, (), box.start), points)  # type: ignore[no-any-return]
+
+
+def _periodic(points: Any) -> Setts | None:
+    """The setts of a set that goes on for ever on both sides, None if it has no period."""
+    parts = isl.disjoint_parts(points)
+    periods = [isl.floor_period(part) for part in parts]
+    sets = [part.to_set() for part in parts]
+    if not all(isl.moved(s, period).is_equal(s) for s, period in zip(sets, periods, strict=True)):
+        sets, periods = [points], [lcm(*periods)]
+        if not isl.moved(points, periods[0]).is_equal(points):
+            return None
+    found: list[Nest] = []
+    for s, period in zip(sets, periods, strict=True):
+        found += _one_period(s, period)
+        check_pieces(len(found), "from_isl")
+    return Setts._of(merge_nests(found))
+
+
+def _one_period(points: Any, period: int) -> list[Nest]:
+    start = isl.first_from(points, 0)
+    assert start is not None, "a periodic set that is not empty has elements everywhere"
+    items = _items(isl.in_window(points, start, start + period))
+    if len(items) > 1:  # begin after the longest gap: a block cut in two hides its pattern
+        ends = [items[-1].start + items[-1].length - period, *(item.start + item.length for item in items)]
+        _, start = max((item.start - end, item.start) for item, end in zip(items, ends, strict=False))
+        items = min(items, _items(isl.in_window(points, start, start + period)), key=len)
+    return [nests.repeat(length, period, first, tail) for first, length, tail in items]
+
+
+def _items(points: Any) -> list[Item]:
+    """A bounded set as nested pieces, read from whichever end gives fewer."""
+    ahead = _items_upwards(points)
+    if len(ahead) < 2:
+        return ahead
+    mirror = isl.affine_map(1, ((("x0", -1),),), (0,), (1,))
+    back = [
+        Item(1 - item.start - item.length, item.length, nests.canonical(nests.reverse(item.tail, item.length)))
+        for item in _items_upwards(points.apply(mirror))
+    ]
+    return min(merge(ahead), merge(sorted(back)), key=len)
+
+
+def _items_upwards(points: Any) -> list[Item]:
+    items: list[Item] = []
+    outside = points.complement()
+    last = isl.bounds_of(points)
+    at = None if last is None else last[0][0]
+    while at is not None:
+        stop = isl.first_from(outside, at)
+        assert stop is not None, "a bounded set ends"
+        items.append(_grown(points, Item(at, stop - at, ())))
+        check_pieces(len(items), "from_isl")
+        at = isl.first_from(points, items[-1].start + items[-1].length)
+    return items
+
+
+def _grown(points: Any, item: Item) -> Item:
+    """The item repeated as long as the set goes on like that, level by level."""
+    while (following := isl.first_from(points, item.start + item.length)) is not None:
+        step = following - item.start
+        change = isl.first_change(points, step, item.start)
+        assert change is not None, "a bounded set ends"
+        reach = change[0] + step - item.start
+        if change[1]:  # an element that the pattern lacks: only whole copies before it belong to the pattern
+            reach = reach // step * step
+        if reach <= step or len(item.tail) == MAX_LEVELS:
+            return item
+        grown = nests.clip(nests.repeat(item.length, step, 0, item.tail), 0, reach)
+        assert grown is not None, "the pattern begins with an element"
+        item = Item(item.start, grown.length, grown.tail)
+    return item
+
+
+def _products(points: Any, box: Box) -> list[tuple[Nest, ...]]:
+    """A bounded set as disjoint products of nests."""
+    if points.is_empty():
+        return []
+    axes = [isl.along(points, axis) for axis in range(box.rank)]
+    if isl.set_product(axes).is_equal(points):
+        each = (from_items(_items(axis), low, low + n) for axis, low, n in zip(axes, box.start, box.shape, strict=True))
+        return list(product(*each))
+    parts = [part.to_set() for part in isl.disjoint_parts(points)]
+    if len(parts) < 2:
+        parts = list(_slices(points))
+    found: list[tuple[Nest, ...]] = []
+    for part in parts:
+        found += _products(part, box)
+        check_pieces(len(found), f"from_isl: {points} as products", "clip it with within=")
+    return found
+
+
+def _slices(points: Any) -> Iterator[Any]:
+    """The points with each value of the shortest axis that has more than one."""
+    bounds = isl.bounds_of(points)
+    assert bounds is not None, "an empty set is a product"
+    n, axis = min((hi - lo, axis) for axis, (lo, hi) in enumerate(zip(*bounds, strict=True)) if hi - lo > 1)
+    check_pieces(n, f"from_isl: {points}, which is no product of its axes", "clip it with within=")
+    for value in range(bounds[0][axis], bounds[1][axis]):
+        yield isl.with_coordinate(points, axis, value)
+
+
+# ----------------------------------------------------------------------------------------------------- maps
+
+
+def _map_of(relation: Any) -> AffineMap | IndexProjection | tuple[Piece, ...]:
+    if not relation.is_single_valued():
+        return _blocks(relation)
+    pieces = isl.function_pieces(relation)
+    if len(pieces) == 1 and isl.is_everything(pieces[0][0]):
+        return _checked(_total(pieces[0][1], None), relation)  # type: ignore[no-any-return]
+    if not isl.is_bounded(relation.domain()):
+        raise ValueError(f"from_isl: the domain of {relation} is neither every point nor bounded; give within=")
+    found: list[Piece] = []
+    for domain, function in pieces:
+        found += _checked_pieces(tuple(_pieces(domain, function)), domain, relation)
+    return tuple(found)
+
+
+def _checked_pieces(pieces: tuple[Piece, ...], domain: Any, relation: Any) -> tuple[Piece, ...]:
+    """The pieces of one function, once their domains, and what they read at two points, are those given.
+
+    Whole relations are not compared: isl may take minutes over the floors of two ways to write the same.
+    """
+    regions = [piece.guards[0].region for piece in pieces]
+    held = domain.subtract(domain)
+    for region in regions:
+        held = held.union(isl.to_isl(region))
+    ends = [isl.a_point(end) for end in (domain.lexmin(), domain.lexmax())]
+    read = [isl.a_point(relation.intersect_domain(isl.point_set(at)).range()) for at in ends if at is not None]
+    mine = [next((c for p in pieces if (c := cell_read(p, at)) is not None), None) for at in ends if at is not None]
+    if not held.is_equal(domain) or read != mine:
+        raise AssertionError(f"from_isl: {pieces} is not {relation}; this is a bug of tapestry_sets")
+    return pieces
+
+
+def _blocks(relation: Any) -> IndexProjection:
+    """The projection that takes each point to a block of cells."""
+    low = relation.lexmin().coalesce()
+    offsets = relation.sum(low.neg()).range()
+    first = isl.function_pieces(low)
+    if len(first) != 1:
+        raise ValueError(f"from_isl: the first cell of each block of {relation} is no one expression: {low}")
+    if isl.is_everything(first[0][0]) and isl.is_bounded(offsets):
+        bounds = isl.bounds_of(offsets)
+        assert bounds is not None, "a map of every point is not empty"
+        found = _total(first[0][1], bounds[1])
+        if not any(bounds[0]) and relation.is_equal(isl.to_isl(found)):
+            assert isinstance(found, IndexProjection), "a block has a shape"
+            return found
+    raise ValueError(f"from_isl: {relation} takes a point to several cells that are no block of constant shape")
+
+
+def _total(function: Any, shape: tuple[int, ...] | None) -> AffineMap | IndexProjection:
+    """The map of every point; a projection if its block has a shape or floors of one axis are used."""
+    rows, floors = isl.floors_and_rows(function)
+    rank = isl.in_rank(function)
+    splits: list[tuple[int, int]] = []
+    matrix, offset = [], []
+    for row, own in zip(rows, floors, strict=True):
+        if row.divisor > 1:
+            raise ValueError(f"from_isl: {function} has values that are no integers")
+        columns, constant = [*row.axes, *[0] * (2 * len(splits))], row.constant
+        for c, d in zip(row.divs, own, strict=True):
+            if not c:
+                continue
+            split = _split_of(d)
+            if split is None:
+                raise ValueError(f"from_isl: {function} takes a floor of more than i/q; give within= its domain")
+            place, *values = split
+            if place not in splits:
+                splits.append(place)
+                columns += [0, 0]
+            at = rank + 2 * splits.index(place)
+            columns[at] += c * values[0]
+            columns[at + 1] += c * values[1]
+            constant += c * values[2]
+        matrix.append(columns)
+        offset.append(constant)
+    width = rank + 2 * len(splits)
+    m = AffineMap(tuple((*row, *[0] * (width - len(row))) for row in matrix), tuple(offset), width)
+    if shape is None and not splits:
+        return m
+    return IndexProjection(m, (1,) * len(rows) if shape is None else shape, tuple(splits))
+
+
+def _split_of(d: isl.Row) -> tuple[tuple[int, int], int, int, int] | None:
+    """Return ((axis, q), s, t, c) if the floor is s·(i[axis] // q) + t·(i[axis] % q) + c, else None."""
+    used = [axis for axis, c in enumerate(d.axes) if c]
+    if any(d.divs) or len(used) != 1 or abs(d.axes[used[0]]) != 1:
+        return None
+    sign = d.axes[used[0]]
+    # floor((c - i)/q) = -floor((i - c + q - 1)/q)
+    more, rest = divmod(d.constant if sign > 0 else d.divisor - 1 - d.constant, d.divisor)
+    if rest and d.divisor > 2:
+        return None
+    return (used[0], d.divisor), sign, sign * rest, sign * more  # (i + 1) // 2 = i // 2 + i % 2
+
+
+def _pieces(domain: Any, function: Any) -> Iterator[Piece]:
+    """The pieces of one quasi-affine function on a bounded domain, one for each product of its axes."""
+    bounds = isl.bounds_of(domain)
+    if bounds is None:
+        return
+    box = Box.from_bounds(*bounds)
+    chain = _chain(function, box)
+    for raw in _products(domain, box):
+        yield Piece(0, (Guard(0, Region._of(box.shape, raw, box.start)),), chain)
+
+
+def _chain(function: Any, box: Box) -> IndexMap:
+    """A quasi-affine function on a box as a chain: each floor becomes a coordinate by a renumbering."""
+    rows, floors = isl.floors_and_rows(function)
+    steps: list[Step] = []
+    rank = box.rank
+    places: list[list[int]] = []
+    for own in floors:
+        at: list[int] = []
+        for d in own:
+            steps += _floor_steps(_over(d, at, rank, box.rank), d, box)
+            box = _box_with_floor(_over(d, at, rank, box.rank), d, box)
+            at.append(box.rank - 1)
+        places.append(at)
+    for k, row in enumerate(rows):  # c·x/n, an integer on the domain, is a floor as well
+        if row.divisor > 1:
+            steps += _floor_steps(_over(row, places[k], rank, box.rank), row, box)
+            box = _box_with_floor(_over(row, places[k], rank, box.rank), row, box)
+            rows = (*rows[:k], isl.Row((0,) * rank, (1,), 0, 1), *rows[k + 1 :])
+            places[k] = [box.rank - 1]
+    matrix = tuple(_over(row, at, rank, box.rank) for row, at in zip(rows, places, strict=True))
+    steps.append(AffineMap(matrix, tuple(row.constant for row in rows), box.rank))
+    return IndexMap(tuple(steps), rank).simplify()
+
+
+def _over(row: isl.Row, places: list[int], rank: int, columns: int) -> tuple[int, ...]:
+    """The row's coefficients over all coordinates so far."""
+    found = [*row.axes, *[0] * (columns - rank)]
+    for c, at in zip(row.divs, places, strict=False):
+        found[at] += c
+    return tuple(found)
+
+
+def _range(coefficients: Sequence[int], constant: int, box: Box) -> tuple[int, int]:
+    """The least and the greatest value of an affine expression on a box."""
+    ends = [sorted((c * a, c * (b - 1))) for c, a, b in zip(coefficients, box.start, box.stop, strict=True)]
+    return constant + sum(e[0] for e in ends), constant + sum(e[1] for e in ends)
+
+
+def _box_with_floor(coefficients: tuple[int, ...], d: isl.Row, box: Box) -> Box:
+    low, high = (v // d.divisor for v in _range(coefficients, d.constant, box))
+    return Box((*box.start, low), (*box.shape, high - low + 1))
+
+
+def _floor_steps(coefficients: tuple[int, ...], d: isl.Row, box: Box) -> list[Step]:
+    """The steps that append floor((coefficients·x + constant) / divisor) to the coordinates of a point in a box."""
+    q, n = d.divisor, box.rank
+    after = _box_with_floor(coefficients, d, box)
+    low, many = after.start[-1], after.shape[-1]
+    unit = AffineMap.identity(n).matrix
+    to_zero = tuple(-a for a in box.start)
+    return [
+        AffineMap((*unit, coefficients), (*to_zero, d.constant - low * q), n),
+        Relinearize((*box.shape, many * q), (*box.shape, many, q)),
+        AffineMap.select(n + 2, [(k, 1) for k in range(n + 1)], (*box.start, low)),
+    ]

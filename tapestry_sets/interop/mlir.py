@@ -1,0 +1,345 @@
+"""MLIR's affine maps as text: read into index projections and written from them.
+
+``floordiv`` and ``mod`` by positive constants become splits of an index axis; what folds to splits is folded, as
+``d0 * 6 floordiv 4`` to ``d0 + d0 floordiv 2``, and what does not is refused with its position.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+from typing import NoReturn, TypeVar
+
+from tapestry_sets.limits import as_int
+from tapestry_sets.regions import AffineMap, IndexProjection
+
+_TOKEN = re.compile(r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_][\w$.]*)|(?P<sign>->|[-+*(),<>\[\]]))")
+_PRODUCTS = ("*", "mod", "floordiv", "ceildiv")
+MAX_DEPTH = 100
+"""How deep parentheses may be nested."""
+MAX_DIGITS = 1000
+"""How long a number may be."""
+
+T = TypeVar("T")
+Term = tuple[int, int, int]
+"""(axis, divisor, what): the axis itself (divisor 1), its quotient (what 0) or its remainder (what 1)."""
+
+
+def from_mlir(
+    text: str, *, symbols: Mapping[str, int] | None = None, shape: Sequence[int] | None = None
+) -> IndexProjection:
+    """Return the index projection whose start is an affine map of MLIR.
+
+    Parameters
+    ----------
+    text : str
+        ``affine_map<(d0, d1)[s0] -> (…)>``, or what stands between the angle brackets.
+    symbols : mapping of str to int, optional
+        Values of the symbols that the map uses.
+    shape : sequence of int, optional
+        Extents of the block at each index point; all ones by default, since MLIR's maps go to points.
+
+    Raises
+    ------
+    ValueError
+        For text that is no affine map, symbols without a value, and forms that are not affine or no splits of one
+        index axis; the message says at which character.
+
+    Examples
+    --------
+    >>> p = from_mlir("affine_map<(d0, d1)[s0] -> (d0 + s0 * d1, d1 floordiv 4, d1 mod 4)>", symbols={"s0": 2})
+    >>> p((1, 6)).start
+    (13, 1, 2)
+    >>> to_mlir(p)
+    'affine_map<(d0, d1) -> (d0 + d1 * 2, d1 floordiv 4, d1 mod 4)>'
+    >>> from_mlir("affine_map<(d0, d1) -> (d0 * d1)>")
+    Traceback (most recent call last):
+    ...
+    ValueError: from_mlir: character 27: a product needs a constant on one side: '…1) -> (d0 ⟨*⟩ d1)>'
+
+    References
+    ----------
+    MLIR, 'affine' dialect, affine maps.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"from_mlir: {text!r} is {type(text).__name__}; give the text of an affine map")
+    dims, forms = _Reader(text, symbols or {}).affine_map()
+    splits = sorted({(axis, q) for form in forms for axis, q, _ in form.terms if q > 1})
+    columns = {(axis, 1, 0): axis for axis in range(len(dims))}
+    for s, (axis, q) in enumerate(splits):
+        columns |= {(axis, q, kind): len(dims) + 2 * s + kind for kind in (0, 1)}
+    width = len(dims) + 2 * len(splits)
+    rows = []
+    for form in forms:
+        row = [0] * width
+        for term, c in form.terms.items():
+            row[columns[term]] = c
+        rows.append(tuple(row))
+    start = AffineMap(tuple(rows), tuple(form.constant for form in forms), width)
+    return IndexProjection(start, (1,) * len(rows) if shape is None else tuple(shape), tuple(splits))
+
+
+def to_mlir(projection: IndexProjection | AffineMap) -> str:
+    """Return an index projection, or an affine map, as MLIR writes it.
+
+    Raises
+    ------
+    ValueError
+        For a projection to blocks of more than one cell: MLIR's maps go to points.
+
+    Examples
+    --------
+    >>> to_mlir(AffineMap(((-1, 4), (0, 0)), (2, 7)))
+    'affine_map<(d0, d1) -> (-d0 + d1 * 4 + 2, 7)>'
+    """
+    if isinstance(projection, AffineMap):
+        projection = IndexProjection(projection, (1,) * projection.out_rank)
+    if any(n != 1 for n in projection.shape):
+        raise ValueError(
+            f"to_mlir: the projection goes to blocks of shape {projection.shape}, an affine map to points; "
+            "write the map of its starts, and give the shape to from_mlir"
+        )
+    rank = max(projection.index_rank, 0)
+    names = [f"d{k}" for k in range(rank)]
+    for axis, q in projection.splits:
+        names += [f"d{axis} floordiv {q}", f"d{axis} mod {q}"]
+    rows = zip(projection.map.matrix, projection.map.offset, strict=True)
+    results = ", ".join(_written(row, names, constant) for row, constant in rows)
+    return f"affine_map<({', '.join(names[:rank])}) -> ({results})>"
+
+
+def _written(row: Sequence[int], names: Sequence[str], constant: int) -> str:
+    coefficients: dict[str, int] = {}
+    for name, c in zip(names, row, strict=True):
+        coefficients[name] = coefficients.get(name, 0) + c
+    text = ""
+    for name, c in coefficients.items():
+        if c:
+            one = name if " " not in name or abs(c) == 1 else f"({name})"
+            if not text:
+                text = one if c == 1 else f"-{_whole(one)}" if c == -1 else f"{one} * {c}"
+            else:
+                text += f" {'-' if c < 0 else '+'} {one}" + ("" if abs(c) == 1 else f" * {abs(c)}")
+    if not text:
+        return str(constant)
+    return text + (f" {'-' if constant < 0 else '+'} {abs(constant)}" if constant else "")
+
+
+def _whole(term: str) -> str:
+    return f"({term})" if " " in term else term
+
+
+# ---------------------------------------------------------------------------------------------------- linear forms
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A linear form over terms."""
+
+    terms: dict[Term, int] = field(default_factory=dict)
+    constant: int = 0
+
+    def plus(self, other: _Form, factor: int = 1) -> _Form:
+        terms = dict(self.terms)
+        for term, c in other.terms.items():
+            terms[term] = terms.get(term, 0) + factor * c
+        return _Form({t: c for t, c in terms.items() if c}, self.constant + factor * other.constant)
+
+    def times(self, factor: int) -> _Form:
+        return _Form().plus(self, factor)
+
+    def divided(self, q: int) -> tuple[_Form, _Form] | None:
+        """The quotient and the remainder by q, which is positive; None where they are no splits of one axis."""
+        if q == 1:
+            return self, _Form()
+        quotient = _Form({t: c // q for t, c in self.terms.items() if c // q}, self.constant // q)
+        rest = self.plus(quotient, -q)
+        if not rest.terms:
+            return quotient, rest
+        # floor((g·x + c) / (g·p)) = floor((x + c // g) / p), and what is left is c mod g
+        g = gcd(q, *rest.terms.values())
+        carried, over = divmod(rest.constant, g)
+        inner = _Form({t: c // g for t, c in rest.terms.items()}, carried)
+        parts = (inner, _Form()) if q == g else _term_divided(inner, q // g)
+        if parts is None:
+            return None
+        return quotient.plus(parts[0]), parts[1].times(g).plus(_Form({}, over))
+
+
+def _term_divided(form: _Form, q: int) -> tuple[_Form, _Form] | None:
+    """Quotient and remainder of a single term without a constant; None for any other form."""
+    if form.constant or list(form.terms.values()) != [1]:
+        return None
+    ((axis, p, what),) = form.terms
+    if p == 1:
+        return _Form({(axis, q, 0): 1}), _Form({(axis, q, 1): 1})
+    if what == 0:  # (i // p) // q is i // pq, and what remains is i // p - q·(i // pq)
+        whole = _Form({(axis, p * q, 0): 1})
+        return whole, form.plus(whole, -q)
+    if q % p == 0:  # i % p is below q
+        return _Form(), form
+    if p % q:
+        return None
+    whole = _Form({(axis, q, 0): 1}).plus(_Form({(axis, p, 0): 1}), -(p // q))
+    return whole, _Form({(axis, q, 1): 1})
+
+
+# ----------------------------------------------------------------------------------------------------------- reading
+
+
+class _Reader:
+    """A recursive-descent reader of one affine map."""
+
+    def __init__(self, text: str, symbols: Mapping[str, int]) -> None:
+        self.text = text
+        self.values = symbols
+        self.names: dict[str, _Form | None] = {}
+        self.tokens = list(self._tokens())
+        self.at = 0
+        self.depth = 0
+
+    def affine_map(self) -> tuple[list[str], list[_Form]]:
+        wrapped = self.word == "affine_map"
+        if wrapped:
+            self.take()
+            self.expect("<")
+        dims = self.list_of("(", ")", self.name)
+        for axis, name in enumerate(dims):
+            self.names[name] = _Form({(axis, 1, 0): 1})
+        if self.word == "[":
+            self.list_of("[", "]", self.symbol)
+        self.expect("->")
+        forms = self.list_of("(", ")", self.sum)
+        if wrapped:
+            self.expect(">")
+        if self.word:
+            self.fail(f"{self.word!r} after the end of the map")
+        return dims, forms
+
+    # -- expressions ----------------------------------------------------------------------------------
+
+    def sum(self) -> _Form:
+        found = self.product()
+        while self.word in ("+", "-"):
+            sign = 1 if self.take() == "+" else -1
+            found = found.plus(self.product(), sign)
+        return found
+
+    def product(self) -> _Form:
+        found = self.factor()
+        while self.word in _PRODUCTS:
+            at = self.at
+            found = self.combined(self.take(), found, self.factor(), at)
+        return found
+
+    def combined(self, word: str, left: _Form, right: _Form, at: int) -> _Form:
+        if word == "*":
+            if left.terms and right.terms:
+                self.fail("a product needs a constant on one side", at)
+            return left.times(right.constant) if not right.terms else right.times(left.constant)
+        if right.terms:
+            self.fail(f"{word} needs a constant on its right", at)
+        if right.constant < 1:
+            self.fail(f"{word} by {right.constant}; it must be positive", at)
+        above = right.constant - 1 if word == "ceildiv" else 0
+        parts = left.plus(_Form({}, above)).divided(right.constant)
+        if parts is None:
+            self.fail(f"{word} of a form that is no split of one index axis", at)
+        return parts[1] if word == "mod" else parts[0]
+
+    def factor(self) -> _Form:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail(f"more than {MAX_DEPTH} nested parentheses or signs")
+        found = self.atom()
+        self.depth -= 1
+        return found
+
+    def atom(self) -> _Form:
+        word, at = self.word, self.at
+        if word == "-":
+            self.take()
+            return self.factor().times(-1)
+        if word == "(":
+            self.take()
+            inner = self.sum()
+            self.expect(")")
+            return inner
+        if word.isdecimal():
+            if len(word) > MAX_DIGITS:
+                self.fail(f"a number of {len(word)} digits; {MAX_DIGITS} are read")
+            return _Form({}, int(self.take()))
+        if word not in self.names:
+            known = ", ".join(self.names) or "none"
+            self.fail(f"{word!r} is no dimension or symbol; known are {known}" if word else "the map ends too early")
+        self.take()
+        found = self.names[word]
+        if found is None:
+            self.fail(f"the symbol {word!r} has no value; give symbols={{{word!r}: …}}", at)
+        return found
+
+    # -- tokens ---------------------------------------------------------------------------------------
+
+    def symbol(self) -> str:
+        name = self.name()
+        value = self.values.get(name)
+        self.names[name] = None if value is None else _Form({}, as_int(value, f"from_mlir: the symbol {name!r}"))
+        return name
+
+    def name(self) -> str:
+        if not re.fullmatch(r"[A-Za-z_][\w$.]*", self.word):
+            self.fail(f"{self.word!r} where a name is needed")
+        if self.word in self.names:
+            self.fail(f"{self.word!r} is declared twice")
+        self.names[self.word] = None
+        return self.take()
+
+    def list_of(self, begin: str, end: str, item: Callable[[], T]) -> list[T]:
+        self.expect(begin)
+        found: list[T] = []
+        while self.word != end:
+            if found:
+                self.expect(",")
+            found.append(item())
+        self.take()
+        return found
+
+    @property
+    def word(self) -> str:
+        return self.tokens[self.at][0]
+
+    def take(self) -> str:
+        self.at += 1
+        return self.tokens[self.at - 1][0]
+
+    def expect(self, word: str) -> None:
+        if self.word != word:
+            self.fail(
+                f"{self.word!r} where {word!r} is needed" if self.word else f"the map ends where {word!r} is needed"
+            )
+        self.take()
+
+    def _tokens(self) -> Iterator[tuple[str, int]]:
+        at = 0
+        end = len(self.text.rstrip())
+        while at < end:
+            found = _TOKEN.match(self.text, at)
+            if found is None:
+                at += len(self.text[at:]) - len(self.text[at:].lstrip())
+                _refuse(self.text, at, 1, f"{self.text[at]!r} is no part of an affine map")
+            yield found.group().strip(), found.end() - len(found.group().strip())
+            at = found.end()
+        yield "", end
+
+    def fail(self, why: str, token: int | None = None) -> NoReturn:
+        word, at = self.tokens[self.at if token is None else token]
+        _refuse(self.text, at, len(word), why)
+
+
+def _refuse(text: str, at: int, length: int, why: str) -> NoReturn:
+    before, after = text[max(0, at - 10) : at], text[at + length : at + length + 10]
+    shown = f"{'…' if at > 10 else ''}{before}⟨{text[at : at + length]}⟩{after}"
+    shown += "…" if at + length + 10 < len(text) else ""
+    raise ValueError(f"from_mlir: character {at}: {why}: {shown!r}")

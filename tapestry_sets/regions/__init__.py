@@ -1,0 +1,36 @@
+"""Wing regions."""
+
+from tapestry_sets.regions.affine import (
+    AffineMap,
+    Box,
+    ImplicitRegion,
+    as_box,
+    as_ints,
+    grid_hull,
+    grid_of,
+    grids_of,
+    matrix_rank,
+    regions_of,
+)
+from tapestry_sets.regions.projection import IndexProjection
+from tapestry_sets.regions.region import Region, Regions, Reshaped, unflatten
+from tapestry_sets.regions.shapes import ints
+
+__all__ = [
+    "AffineMap",
+    "Box",
+    "ImplicitRegion",
+    "IndexProjection",
+    "Region",
+    "Regions",
+    "Reshaped",
+    "as_box",
+    "as_ints",
+    "grid_hull",
+    "grid_of",
+    "grids_of",
+    "ints",
+    "matrix_rank",
+    "regions_of",
+    "unflatten",
+]

@@ -1,0 +1,583 @@
+"""Boxes, affine maps, and the sets that images are made of: products of progressions, and implicit regions.
+
+What is no small union of products is an `ImplicitRegion`, decided by isl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tapestry_sets.digits import COUNT_LIMIT, Grid, as_interval, axis_setts, interval, reach
+from tapestry_sets.draw import mimebundle, summary
+from tapestry_sets.integers import Int64Array
+from tapestry_sets.limits import TooHard, as_int
+from tapestry_sets.regions.region import Region, Regions
+from tapestry_sets.solvers import isl
+
+T = TypeVar("T")
+
+
+def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:
+    """Return `values` as Python integers; the error names the position of what is none."""
+    found = tuple(values)
+    for v in found:
+        if type(v) is not int:
+            return tuple(as_int(v, f"{what}[{k}]") for k, v in enumerate(found))
+    return found  # type: ignore[return-value]  # every one has been looked at
+
+
+# ----------------------------------------------------------------------------------------------------- boxes
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The box start + [0, shape) of integer points.
+
+    Parameters
+    ----------
+    start : sequence of int
+        The first point; coordinates may be negative.
+    shape : sequence of int
+        Extents, >= 0.
+
+    Raises
+    ------
+    TypeError
+        If a value is not an integer.
+    ValueError
+        If the lengths differ or an extent is negative.
+
+    Examples
+    --------
+    >>> box = Box((-1, 2), (3, 4))
+    >>> box.stop, box.size, (1, 5) in box
+    ((2, 6), 12, True)
+
+    References
+    ----------
+    Tapestry, "Index Projection Functions": ZRange(start, shape).
+    """
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        start, shape = as_ints(self.start, "Box: start"), as_ints(self.shape, "Box: shape")
+        if len(start) != len(shape):
+            raise ValueError(f"Box: start {start} has {len(start)} axes but shape {shape} has {len(shape)}")
+        for axis, n in enumerate(shape):
+            if n < 0:
+                raise ValueError(f"Box: extent {n} of axis {axis} in shape {shape} must be >= 0")
+        object.__setattr__(self, "start", start)
+        object.__setattr__(self, "shape", shape)
+
+    @classmethod
+    def of(cls, shape: Sequence[int]) -> Box:
+        """Return the box [0, shape)."""
+        return cls((0,) * len(shape), tuple(shape))
+
+    @classmethod
+    def from_bounds(cls, start: Sequence[int], stop: Sequence[int]) -> Box:
+        """Return the box [start, stop); an axis with stop < start is empty.
+
+        Examples
+        --------
+        >>> Box.from_bounds((1,), (4,))
+        Box(start=(1,), shape=(3,))
+        """
+        if len(start) != len(stop):
+            raise ValueError(f"Box.from_bounds: start {start} and stop {stop} differ in rank")
+        return cls(tuple(start), tuple(max(0, b - a) for a, b in zip(start, stop, strict=True)))
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def stop(self) -> tuple[int, ...]:
+        """One past the last point on each axis."""
+        return tuple(a + n for a, n in zip(self.start, self.shape, strict=True))
+
+    @property
+    def size(self) -> int:
+        """Number of points."""
+        return prod(self.shape)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether some extent is 0."""
+        return 0 in self.shape
+
+    def __contains__(self, point: Sequence[int]) -> bool:
+        same_rank("Box: point", len(point), self.rank)
+        return all(a <= x < a + n for x, a, n in zip(point, self.start, self.shape, strict=True))
+
+    def contains(self, other: Box) -> bool:
+        """Return whether every point of `other` lies in this box; an empty box is in every box."""
+        same_rank("Box.contains", other.rank, self.rank)
+        return other.is_empty or all(
+            a <= b and b + m <= a + n
+            for a, n, b, m in zip(self.start, self.shape, other.start, other.shape, strict=True)
+        )
+
+    def intersect(self, other: Box) -> Box | None:
+        """Return the common box, or None if no point is common.
+
+        Examples
+        --------
+        >>> Box.of((4, 4)).intersect(Box((2, -1), (9, 3)))
+        Box(start=(2, 0), shape=(2, 2))
+        """
+        same_rank("Box.intersect", other.rank, self.rank)
+        start = tuple(map(max, self.start, other.start))
+        shape = tuple(map(lambda a, b, c: min(a, b) - c, self.stop, other.stop, start))
+        return None if any(n <= 0 for n in shape) else Box(start, shape)
+
+    def hull(self, other: Box) -> Box:
+        """Return the smallest box around both; an empty box adds nothing."""
+        same_rank("Box.hull", other.rank, self.rank)
+        if self.is_empty or other.is_empty:
+            return other if self.is_empty else self
+        return Box.from_bounds(tuple(map(min, self.start, other.start)), tuple(map(max, self.stop, other.stop)))
+
+    def shift(self, offset: Sequence[int]) -> Box:
+        """Return the box moved by `offset`."""
+        same_rank("Box.shift", len(offset), self.rank)
+        return Box(tuple(a + d for a, d in zip(self.start, offset, strict=True)), self.shape)
+
+    def to_region(self, within: Box | Sequence[int] | None = None) -> Region:
+        """Return this box, clipped to `within`, as a region in the coordinates of the box `within`.
+
+        Parameters
+        ----------
+        within : Box or shape, optional
+            The tensor's box; this box itself by default.
+
+        Examples
+        --------
+        >>> Box((1, 0), (2, 9)).to_region((4, 4)).size
+        8
+        """
+        frame = as_box(within, self)
+        cut = self.intersect(frame)
+        if cut is None:
+            return Region.from_bounds(frame.shape, frame.start, frame.start, frame.start)
+        return Region.from_bounds(frame.shape, cut.start, cut.stop, frame.start)
+
+    def points(self) -> Iterator[tuple[int, ...]]:
+        """Iterate over the points in row-major order."""
+        return product(*(range(a, a + n) for a, n in zip(self.start, self.shape, strict=True)))
+
+
+def as_box(within: Box | Sequence[int] | None, default: Box) -> Box:
+    """Return a Box from a box, a shape, or None (the default)."""
+    if within is None:
+        return default
+    if isinstance(within, Box):
+        return within
+    if not isinstance(within, Iterable):
+        raise TypeError(f"within: {within!r} is neither a Box nor a shape; give one extent for each axis")
+    return Box.of(tuple(within))
+
+
+def same_rank(what: str, got: int, want: int) -> None:
+    """Raise ValueError where two ranks differ."""
+    if got != want:
+        raise ValueError(f"{what}: rank {got} where rank {want} is needed")
+
+
+# ----------------------------------------------------------------------------------------------- affine maps
+
+
+@dataclass(frozen=True, slots=True)
+class AffineMap:
+    """The integer map x -> matrix·x + offset.
+
+    Parameters
+    ----------
+    matrix : tuple of tuple of int
+        One row for each output coordinate, one column for each input axis.
+    offset : tuple of int
+        One value for each output coordinate.
+    in_rank : int, optional
+        Number of input axes. Needed only when there are no rows; without it such a map takes points of
+        any rank.
+
+    Raises
+    ------
+    TypeError
+        If a value is not an integer.
+    ValueError
+        If rows differ in length or do not match `offset` or `in_rank`.
+
+    Examples
+    --------
+    >>> m = AffineMap(((2, 0), (0, -1)), (1, 5))
+    >>> m.apply((3, 1))
+    (7, 4)
+    >>> m.then(AffineMap.permutation((1, 0))).apply((3, 1))
+    (4, 7)
+
+    References
+    ----------
+    MLIR's AffineMap, restricted to linear forms.
+    """
+
+    matrix: tuple[tuple[int, ...], ...]
+    offset: tuple[int, ...]
+    in_rank: int = -1
+
+    def __post_init__(self) -> None:
+        rows = tuple(as_ints(row, f"AffineMap: matrix[{r}]") for r, row in enumerate(self.matrix))
+        offset = as_ints(self.offset, "AffineMap: offset")
+        if len(rows) != len(offset):
+            raise ValueError(f"AffineMap: {len(rows)} rows but {len(offset)} offsets; give one for each coordinate")
+        rank = self.in_rank if self.in_rank >= 0 or not rows else len(rows[0])
+        for r, row in enumerate(rows):
+            if len(row) != rank:
+                raise ValueError(f"AffineMap: row {r} {row} has {len(row)} columns where {rank} are needed")
+        object.__setattr__(self, "matrix", rows)
+        object.__setattr__(self, "offset", offset)
+        object.__setattr__(self, "in_rank", rank)
+
+    @classmethod
+    def identity(cls, rank: int) -> AffineMap:
+        """Return the map x -> x of the given rank."""
+        return cls.permutation(range(rank))
+
+    @classmethod
+    def permutation(cls, axes: Sequence[int]) -> AffineMap:
+        """Return the map whose output coordinate k is input axis axes[k].
+
+        Examples
+        --------
+        >>> AffineMap.permutation((2, 0, 1)).apply((10, 20, 30))
+        (30, 10, 20)
+        """
+        rank = len(axes)
+        if sorted(axes) != list(range(rank)):
+            raise ValueError(f"AffineMap.permutation: {tuple(axes)} is no order of the axes 0 to {rank - 1}")
+        return cls.select(rank, [(a, 1) for a in axes])
+
+    @classmethod
+    def select(
+        cls, in_rank: int, terms: Sequence[tuple[int, int] | None], offset: Sequence[int] | None = None
+    ) -> AffineMap:
+        """Return the map with at most one term in each coordinate: (axis, coefficient) or None.
+
+        Examples
+        --------
+        >>> AffineMap.select(1, [(0, 2), None], [1, 7]).apply((3,))
+        (7, 7)
+        """
+        zero = (0,) * in_rank
+        rows = tuple(zero if t is None else (*zero[: t[0]], t[1], *zero[t[0] + 1 :]) for t in terms)
+        return cls._of(rows, tuple(offset) if offset is not None else (0,) * len(rows), in_rank)
+
+    @property
+    def out_rank(self) -> int:
+        """Number of output coordinates."""
+        return len(self.offset)
+
+    @classmethod
+    def _of(cls, matrix: tuple[tuple[int, ...], ...], offset: tuple[int, ...], in_rank: int) -> AffineMap:
+        """Wrap rows and offsets that are known to be plain integers of the right lengths."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "matrix", matrix)
+        object.__setattr__(made, "offset", offset)
+        object.__setattr__(made, "in_rank", in_rank)
+        return made
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the map changes no point."""
+        rank = len(self.offset)
+        return (
+            self.in_rank == rank
+            and not any(self.offset)
+            and all(row[k] == 1 and row.count(0) == rank - 1 for k, row in enumerate(self.matrix))
+        )
+
+    def apply(self, point: Sequence[int]) -> tuple[int, ...]:
+        """Return matrix·point + offset, in exact integers."""
+        if self.in_rank >= 0:
+            same_rank(f"AffineMap.apply: point {tuple(point)}", len(point), self.in_rank)
+        return tuple(
+            b + sum(c * x for c, x in zip(row, point, strict=True))
+            for row, b in zip(self.matrix, self.offset, strict=True)
+        )
+
+    def then(self, other: AffineMap) -> AffineMap:
+        """Return the map that applies this one first and `other` to its result."""
+        if other.in_rank >= 0:
+            same_rank("AffineMap.then: the second map's input", self.out_rank, other.in_rank)
+        columns = range(max(self.in_rank, 0))
+        matrix = tuple(
+            tuple(sum(c * self.matrix[k][j] for k, c in enumerate(row) if c) for j in columns) for row in other.matrix
+        )
+        return AffineMap._of(matrix, other.apply(self.offset), self.in_rank)
+
+    def terms(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Return for each coordinate its (axis, coefficient) pairs with coefficient other than 0."""
+        return tuple(tuple((j, c) for j, c in enumerate(row) if c) for row in self.matrix)
+
+
+def matrix_rank(vectors: list[list[int]]) -> int:
+    """The rank of integer vectors, by elimination without fractions."""
+    rows = [list(v) for v in vectors]
+    rank = 0
+    for column in range(len(rows[0]) if rows else 0):
+        pivot = next((r for r in range(rank, len(rows)) if rows[r][column]), None)
+        if pivot is None:
+            continue
+        rows[rank], rows[pivot] = rows[pivot], rows[rank]
+        head = rows[rank]
+        for r in range(rank + 1, len(rows)):
+            f = rows[r][column]
+            rows[r] = [x * head[column] - f * y for x, y in zip(rows[r], head, strict=True)]
+        rank += 1
+    return rank
+
+
+# ----------------------------------------------------------------------------------------- from grids to sets
+
+
+def grid_of(box: Box) -> Grid:
+    """Return a box, which must not be empty, as a product of intervals."""
+    return tuple(interval(a, a + n) for a, n in zip(box.start, box.shape, strict=True))
+
+
+def grids_of(selection: Box | Region | Regions) -> list[Grid]:
+    """Return a selection as products of progressions, disjoint and none of them empty."""
+    if isinstance(selection, Box):
+        return [] if selection.is_empty else [grid_of(selection)]
+    return [grid for region in selection.regions for grid in _grids_of_region(region)]
+
+
+def _grids_of_region(region: Region) -> Iterator[Grid]:
+    if region.is_box:
+        yield tuple(interval(*span) for span in region.spans if span is not None)
+    else:
+        yield from product(*([(run.first, run.levels) for run in runs] for runs in region.grids()))
+
+
+def grid_hull(grids: Iterable[Grid]) -> Box | None:
+    """Return the smallest box around all grids, or None if there is none."""
+    hull: Box | None = None
+    for grid in grids:
+        box = Box(tuple(p[0] for p in grid), tuple(reach(p[1]) + 1 for p in grid))
+        hull = box if hull is None else hull.hull(box)
+    return hull
+
+
+def regions_of(grids: Sequence[Grid], box: Box, apart: bool = False) -> Regions:
+    """Return the union of the grids, clipped to `box`, as a disjoint union of regions in that box.
+
+    Parameters
+    ----------
+    grids : sequence of Grid
+    box : Box
+    apart : bool
+        Whether the grids are known to share no point.
+    """
+    if len(grids) == 1 and (one := _solid_region(grids[0], box)) is not None:
+        return one
+    members: list[list[Region]] = []
+    for grid in dict.fromkeys(grids):
+        axes = [axis_setts(p, a, n) for p, a, n in zip(grid, box.start, box.shape, strict=True)]
+        members.append([Region(box.shape, setts, box.start) for setts in product(*axes)])
+    members = [m for m in members if m]
+    if apart or len(members) < 2:
+        return Regions._of(box.shape, [region for m in members for region in m], box.start)
+    result = Regions(box.shape, members[0], box.start)
+    for more in members[1:]:
+        result = result | Regions(box.shape, more, box.start)
+    return result
+
+
+def _solid_region(grid: Grid, box: Box) -> Regions | None:
+    """The union of one grid that is a box, the usual case; None if it is none."""
+    spans = []
+    for p, start, extent in zip(grid, box.start, box.shape, strict=True):
+        solid = as_interval(p)
+        if solid is None:
+            return None
+        low, high = max(solid[0], start), min(solid[1], start + extent)
+        if low >= high:
+            return Regions._of(box.shape, (), box.start)
+        spans.append((low, high))
+    return Regions._of(box.shape, (Region._spanning(box.shape, tuple(spans), box.start),), box.start)
+
+
+# ------------------------------------------------------------------------------------------ implicit regions
+
+
+@dataclass(frozen=True, slots=True)
+class ImplicitRegion:
+    """An exact set of points that is no small union of products, given by its constraints.
+
+    It answers the same questions as `Regions`; isl decides each one when it is asked.
+
+    Parameters
+    ----------
+    start, shape : tuple of int
+        The box that holds the set.
+    text : str
+        The set in isl's notation.
+    known_size : int, optional
+        The number of points where it is known without counting.
+    known_points : int64 array of shape (n, rank), optional
+        The points in row-major order, where they are few and were listed.
+
+    Examples
+    --------
+    >>> from tapestry_sets.regions import IndexProjection
+    >>> skew = IndexProjection(AffineMap(((1, 1), (1, -1)), (0, 0)), (1, 1))
+    >>> image = skew.image(Box.of((100, 100)))
+    >>> (3, 1) in image, (3, 2) in image, image.size
+    (True, False, 10000)
+    """
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+    text: str
+    known_size: int | None = field(default=None, compare=False, repr=False)
+    known_points: Int64Array | None = field(default=None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return summary(self)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return mimebundle(self)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no point."""
+        if self.known_points is not None:
+            return not len(self.known_points)
+        points = self.to_isl()
+        return bool(self._ask("is_empty", points.is_empty))
+
+    @property
+    def size(self) -> int:
+        """Number of points.
+
+        Raises
+        ------
+        TooHard
+            If the points would have to be counted one by one and may be more than `COUNT_LIMIT`.
+        """
+        if self.known_points is not None:
+            return len(self.known_points)
+        if self.known_size is not None:
+            return self.known_size
+        points = self.to_isl()
+        count = self._ask("size", lambda: isl.count_points(points, COUNT_LIMIT), isl.COUNT_OPERATIONS)
+        if count is None:
+            raise TooHard(
+                f"ImplicitRegion.size: counting needs a scan of up to {prod(self.shape)} points of the box "
+                f"{self.start} + {self.shape}, more than {COUNT_LIMIT}; ask is_empty, isdisjoint or bounds instead"
+            )
+        return count
+
+    def to_isl(self) -> Any:
+        """Return the set as an islpy.Set."""
+        return isl.read_set(self.text)
+
+    def _ask(self, what: str, question: Callable[[], T], operations: int = isl.MAX_OPERATIONS) -> T:
+        """What isl answers within its limit."""
+        refusal = TooHard(
+            f"ImplicitRegion.{what}: isl needs more than {operations} operations for a set in the box {self.start} + "
+            f"{self.shape}; ask about the image of a smaller selection"
+        )
+        return isl.bounded(question, refusal, operations)
+
+    def __contains__(self, point: Sequence[int]) -> bool:
+        at = as_ints(point, "ImplicitRegion: point")
+        same_rank(f"ImplicitRegion: point {at}", len(at), self.rank)
+        if self.known_points is not None:
+            return bool((self.known_points == np.array(at, object)).all(axis=1).any())
+        points = self.to_isl().intersect(isl.point_set(at))
+        return not self._ask("__contains__", points.is_empty)
+
+    def _held_by(self, other: ImplicitRegion | Region | Regions | Box) -> list[bool] | None:
+        """Say for each point whether it is in `other`; None if the points are not listed."""
+        if self.known_points is None:
+            return None
+        points = map(tuple, self.known_points.tolist())
+        if not isinstance(other, ImplicitRegion):
+            return [point in other for point in points]
+        if other.known_points is None:
+            return None
+        theirs = set(map(tuple, other.known_points.tolist()))
+        return [point in theirs for point in points]
+
+    def __and__(self, other: ImplicitRegion | Region | Regions | Box) -> ImplicitRegion:
+        text = str(self.to_isl().intersect(isl_of(other)))
+        held = self._held_by(other)
+        points = None if held is None or self.known_points is None else self.known_points[np.array(held, bool)]
+        return ImplicitRegion(self.start, self.shape, text, known_points=points)
+
+    def __le__(self, other: ImplicitRegion | Region | Regions | Box) -> bool:
+        held = self._held_by(other)
+        if held is not None:
+            return all(held)
+        mine, theirs = self.to_isl(), isl_of(other)
+        return bool(self._ask("__le__", lambda: mine.is_subset(theirs)))
+
+    def isdisjoint(self, other: ImplicitRegion | Region | Regions | Box) -> bool:
+        """Return whether no point is common."""
+        held = self._held_by(other)
+        if held is not None:
+            return not any(held)
+        mine, theirs = self.to_isl(), isl_of(other)
+        return bool(self._ask("isdisjoint", lambda: mine.is_disjoint(theirs)))
+
+    def same_points(self, other: ImplicitRegion | Region | Regions | Box) -> bool:
+        """Return whether both hold the same points."""
+        held = self._held_by(other)
+        if held is not None:
+            return all(held) and len(held) == other.size
+        mine, theirs = self.to_isl(), isl_of(other)
+        return bool(self._ask("same_points", lambda: mine.is_equal(theirs)))
+
+    def points(self) -> Int64Array:
+        """Return the points in row-major order, int64 of shape (size, rank)."""
+        if self.known_points is not None:
+            return self.known_points.copy()
+        self.size  # noqa: B018  refuses what is too large to list
+        points = self.to_isl()
+        listed = self._ask("points", lambda: isl.list_points(points), isl.LIST_OPERATIONS)
+        return np.array(listed, np.int64).reshape(-1, self.rank)
+
+    def bounds(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Return the tight bounds (low, one past high), or None if the set is empty."""
+        if self.known_points is not None:
+            return _bounds_of_points(self.known_points)
+        points = self.to_isl()
+        return self._ask("bounds", lambda: isl.bounds_of(points))
+
+
+def _bounds_of_points(points: Int64Array) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    if not len(points):
+        return None
+    return tuple(points.min(axis=0).tolist()), tuple((points.max(axis=0) + 1).tolist())
+
+
+def isl_of(x: ImplicitRegion | Region | Regions | Box) -> Any:
+    """Return a set as an islpy.Set."""
+    if isinstance(x, ImplicitRegion):
+        return x.to_isl()
+    return isl.box_set(x.start, x.stop) if isinstance(x, Box) else isl.to_isl(x)

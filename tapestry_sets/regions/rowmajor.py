@@ -1,0 +1,302 @@
+"""Row-major numbers: regions as sets of integers, and sets of integers in row-major numbers back as regions.
+
+Points are held by their numbers as *terms*: a disjoint union of conjunctions of nests. A number is held if all
+nests of one term hold it. Terms are closed under ``& - ~`` without listing anything, and what is asked of them
+is asked of nests. All of it is about the numbers in [0, size), the size of the box. Whatever is asked has
+one budget for all terms together; see `conjunction.question`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import combinations, product
+from math import prod
+
+import numpy as np
+
+from tapestry_sets.integers import EMPTY, Int64Array, Nest, conjunction, explicit, ranks, surely_disjoint
+from tapestry_sets.integers import nest as nests
+from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, current, limits
+from tapestry_sets.regions.axis import VIEWS
+from tapestry_sets.regions.shapes import Ints
+
+Term = tuple[Nest, ...]
+"""A conjunction of nests; ``()`` holds every number."""
+Terms = tuple[Term, ...]
+"""Conjunctions that share no number of the box."""
+
+SMALL = conjunction.MASK_SPAN
+"""In boxes up to this size counting is quick."""
+
+FEW = 256
+"""How many terms of a difference are looked at for an element, before elements are counted."""
+
+ATTEMPT = 4
+"""The part of a budget, one of so many, that an attempt may take before another way is gone."""
+
+NEEDS_NONE = "size, `in`, isdisjoint, count_common and first_common need none"
+
+
+# ------------------------------------------------------------------ points and their numbers
+
+
+def number_of(point: Ints, shape: Ints) -> int:
+    """Return the row-major number of a point of the box of `shape` from zero."""
+    z = 0
+    for x, n in zip(point, shape, strict=True):
+        z = z * n + x
+    return z
+
+
+def point_of(z: int, shape: Ints) -> Ints:
+    """Return the point of a row-major number.
+
+    Examples
+    --------
+    >>> point_of(7, (2, 5)), number_of((1, 2), (2, 5))
+    ((1, 2), 7)
+    """
+    point = []
+    for n in reversed(shape):
+        z, x = divmod(z, n)
+        point.append(x)
+    return tuple(reversed(point))
+
+
+def points_of(z: Int64Array, shape: Ints) -> Int64Array:
+    """Return the points of an array of row-major numbers, one in each row."""
+    out = np.empty((len(z), len(shape)), np.int64)
+    for axis in reversed(range(len(shape))):
+        z, out[:, axis] = np.divmod(z, shape[axis])
+    return out
+
+
+def flat(axes: Sequence[Nest], shape: Ints) -> Nest:
+    """Return the row-major numbers of a product of nests that is not empty, as one nest."""
+    levels: list[tuple[int, int, int]] = []
+    size = prod(shape)
+    for s, n in zip(axes, shape, strict=True):
+        size //= n
+        # each index along this axis is a block of `size`; the pattern restarts where the axis does
+        levels += [(n * size, n * size, 0), *nests.scale(s, size)]
+    return nests.canonical(levels)
+
+
+# ------------------------------------------------------------------ terms
+
+
+def terms_of(found: Iterable[Nest], size: int) -> Terms:
+    """Return nests that share no number in [0, size) as terms."""
+    return tidy(((s,) for s in found), size)
+
+
+def tidy(terms: Iterable[Term], size: int, instead: str = NEEDS_NONE) -> Terms:
+    """Return the terms without those that are seen to be empty, each nest in its normal form in [0, size)."""
+    out: list[Term] = []
+    with conjunction.question() as work:
+        for term in terms:
+            work.left -= len(term) ** 2 // 4  # the nests are compared two by two
+            if work.left < 0:
+                raise TooHard(
+                    f"reshaped set: its terms take more than the budget of {work.most} comparisons; combine "
+                    f"fewer members at a time, or allow more by limits(budget={4 * work.most})"
+                )
+            kept = conjunction.tidy(nests.in_window(s, 0, size) for s in term)
+            if size and kept != (EMPTY,) and not any(surely_disjoint(s, 0, t, 0) for s, t in combinations(kept, 2)):
+                out.append(kept)
+                check_pieces(len(out), "terms of a reshaped set", instead)
+    return tuple(out)
+
+
+def changed(terms: Terms, change: Callable[[Nest], list[Nest]], size: int) -> Terms:
+    """Return the terms with each nest changed to a union of nests; the change must not join two numbers."""
+    found = (choice for term in terms for choice in product(*(change(s) for s in term or ((),))))
+    return tidy(found, size, VIEWS)
+
+
+def cut(terms: Terms, lo: int, hi: int) -> Terms:
+    """Return the terms of {z - lo : z in terms, lo <= z < hi}."""
+    return tidy((tuple(nests.shift(nests.in_window(s, lo, hi), -lo) for s in term) for term in terms), hi - lo)
+
+
+def contains(terms: Terms, z: int) -> bool:
+    """Return whether a number is held."""
+    return any(all(nests.contains(s, z) for s in term) for term in terms)
+
+
+def count(terms: Terms, size: int) -> int:
+    """Return how many numbers are held."""
+    with conjunction.question():
+        return sum(conjunction.count(term, 0, size) for term in terms)
+
+
+def first(terms: Terms, lo: int, size: int) -> int | None:
+    """Return the smallest number >= lo that is held, or None."""
+    found: int | None = None
+    with conjunction.question():
+        for term in terms:
+            z = conjunction.first(term, lo, size if found is None else found)
+            found = z if z is not None else found
+    return found
+
+
+def elements(terms: Terms, size: int) -> Int64Array:
+    """Return the numbers in ascending order, as int64."""
+    parts = [np.empty(0, np.int64)]
+    for term in terms:
+        few, *rest = sorted(term or ((),), key=lambda s: nests.count(s, 0, size))
+        z = nests.elements(few, 0, size)
+        parts.append(z[conjunction.contains_each(rest, z)])
+    return np.sort(np.concatenate(parts))
+
+
+def meet(xs: Terms, ys: Terms, size: int) -> Terms:
+    """Return the terms of the intersection, each a term of one and a term of the other."""
+    _check_work(len(xs) * len(ys))
+    return tidy((x + y for x in xs for y in ys), size)
+
+
+def subtract(xs: Terms, ys: Terms, size: int) -> Terms:
+    """Return the terms of the difference: for each nest what it lacks, of what the nests before it hold."""
+    with conjunction.question():
+        for y in ys:
+            missing = [(y[:at], c) for at, s in enumerate(y) for c in nests.complement(s)]
+            _check_work(len(xs) * len(missing))
+            xs = tidy(((*x, *held, c) for x in xs for held, c in missing), size)
+    return xs
+
+
+def is_disjoint(xs: Terms, ys: Terms, size: int) -> bool:
+    """Return whether no number is in both."""
+    _check_work(len(xs) * len(ys))
+    with conjunction.question():
+        return all(conjunction.is_disjoint(x + y, 0, size) for x in xs for y in ys)
+
+
+def count_common(xs: Terms, ys: Terms, size: int) -> int:
+    """Return how many numbers are in both."""
+    _check_work(len(xs) * len(ys))
+    with conjunction.question():
+        return sum(conjunction.count(x + y, 0, size) for x in xs for y in ys)
+
+
+def first_common(xs: Terms, ys: Terms, shape: Ints) -> Ints | None:
+    """Return the first point of a box from zero whose number is in both, or None."""
+    size = prod(shape)
+    with conjunction.question():
+        z = first(meet(xs, ys, size), 0, size)
+    return None if z is None else point_of(z, shape)
+
+
+def is_subset(xs: Terms, ys: Terms, size: int) -> bool:
+    """Return whether every number of xs is in ys."""
+    _check_work(len(xs) * len(ys))
+    with conjunction.question() as work:
+        left = tuple(x for x in xs if not any(_is_covered(x, y, size) for y in ys))
+        if left and size > SMALL:
+            with suppress(TooHard, TooManyPieces), limits(max_pieces=FEW), _part_of(work):
+                # what is missing is mostly soon found, and few terms are soon seen to be empty
+                return first(subtract(left, ys, size), 0, size) is None
+        # terms share no number, so that all is covered if the common numbers add up
+        return all(conjunction.count(x, 0, size) == count_common((x,), ys, size) for x in left)
+
+
+@contextmanager
+def _part_of(work: conjunction.Work) -> Iterator[None]:
+    """Allow a part of what is left of a budget, and give back what was not needed of it."""
+    part = work.left // ATTEMPT
+    kept, work.left = work.left - part, part
+    try:
+        yield
+    finally:
+        work.left = max(work.left, 0) + kept
+
+
+def _is_covered(x: Term, y: Term, size: int) -> bool:
+    """Return whether every number of x is in y: whether none is in what a nest of y lacks."""
+    return all(conjunction.is_disjoint((*x, c), 0, size) for s in y for c in nests.complement(s))
+
+
+def _check_work(branches: int) -> None:
+    if branches > current().budget:
+        raise TooHard(
+            f"reshaped sets: {branches} pairs of terms, more than {current().budget}; "
+            f"ask about fewer members at a time, or allow them by limits(budget={branches})"
+        )
+
+
+def listed(terms: Terms, size: int) -> list[Nest]:
+    """Return the numbers as nests that are right in [0, size), and disjoint there.
+
+    Raises
+    ------
+    TooManyPieces
+        If more than the pieces allowed are needed.
+    """
+    out: list[Nest] = []
+    for term in terms:
+        found: list[Nest] = [()]
+        for s in sorted(term, key=lambda s: nests.count(s, 0, size)):
+            found = [z for t in found for z in explicit.meet_within(t, s, 0, size)]
+            check_pieces(len(found), "reshaped set, listed", NEEDS_NONE)
+        out += found
+    return explicit.merge_nests(restart(s, size) for s in out)
+
+
+def restart(s: Nest, size: int) -> Nest:
+    """Return a nest that holds in each window of `size` from zero on what `s` holds in the first."""
+    return nests.canonical([(size, size, 0), *s]) if size else EMPTY
+
+
+def bounds(terms: Terms, shape: Ints) -> tuple[Ints, Ints] | None:
+    """Return the tight bounds (lo, hi) of the points that terms hold, or None if they hold none."""
+    size = prod(shape)
+    with conjunction.question():
+        if first(terms, 0, size) is None:
+            return None
+        lows, highs = [], []
+        weight = size
+        for n in shape:
+            weight //= n
+            lows.append(_empty_slabs(terms, n, weight, size, False))
+            highs.append(n - _empty_slabs(terms, n, weight, size, True))
+    return tuple(lows), tuple(highs)
+
+
+def _empty_slabs(terms: Terms, n: int, weight: int, size: int, at_end: bool) -> int:
+    """Return how many indices at one end of an axis hold no point, of n of this weight, by halving."""
+    low, high = 0, n - 1
+    while low < high:
+        many = (low + high) // 2 + 1
+        slab = nests.canonical([(many * weight, n * weight, (n - many) * weight if at_end else 0)])
+        low, high = (many, high) if is_disjoint(terms, ((slab,),), size) else (low, many - 1)
+    return low
+
+
+# ------------------------------------------------------------------ numbers as products
+
+
+def products(s: Nest, shape: Ints) -> list[tuple[Nest, ...]]:
+    """Return the points whose numbers a nest holds as disjoint products, splitting off the last axis first.
+
+    Raises
+    ------
+    TooManyPieces
+        If more than the pieces allowed are needed.
+
+    Examples
+    --------
+    >>> products(((1, 2, 0),), (3, 4))
+    [((), ((1, 2, 0),))]
+    """
+    size = prod(shape)
+    if not size:
+        return []
+    pieces: list[tuple[Nest, tuple[Nest, ...]]] = [(nests.in_window(s, 0, size), ())]
+    for n in reversed(shape):
+        size //= n
+        parted = [(pair, rest) for numbers, rest in pieces for pair in ranks.split(numbers, n, size, NEEDS_NONE)]
+        pieces = [(rows, (columns, *rest)) for (rows, columns), rest in parted]
+        check_pieces(len(pieces), f"reshape to {shape}", NEEDS_NONE)
+    return [axes for rows, axes in pieces if nests.contains(rows, 0)]

@@ -1,0 +1,852 @@
+"""NumPy's words for views, written once for everything that a view kind can be applied to.
+
+`Viewable` turns each word into view kinds; a class that has a shape and says how a kind is applied to it (a view of
+memory, a tensor of an alias graph, a tensor of a program) has them all. The functions are for several of them.
+
+The words mean what they mean in NumPy, and a call that NumPy refuses raises NumPy's class of error. What differs:
+
+- Nothing is copied: reshapes, repeats, tiles, pads and arrays of indices make aliases too.
+- Integers are integers: a float, a boolean or a string in place of one is a TypeError, in a subscript an IndexError,
+  even where NumPy would convert it or find another fault first. Sizes have no bound of 64 bits.
+- Indices, counts and repetitions are checked also where there is nothing to read; rank 0 has no axis 0; -1 is the one
+  negative extent of a reshape; windows have one cell or more, along different axes; a split into 0 parts is a
+  ValueError.
+- A subscript may have one array; `pad` has the modes that make no new values.
+- `sliding_windows` has a step and a dilation, takes one size for all axes, and by default windows the leading ones.
+
+Every n-th cell is a slice, ``x[::n]``, and each cell n times is `repeat`: subsampling and upsampling have no words of
+their own.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from itertools import chain, groupby, pairwise
+from math import prod
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tapestry_sets.integers import Sett, Setts, Stripe
+from tapestry_sets.limits import as_int, check_pieces
+from tapestry_sets.regions import Region, Regions, ints
+from tapestry_sets.views.kinds import (
+    Broadcast,
+    Concat,
+    Diagonal,
+    ExpandDims,
+    Fill,
+    Flip,
+    Index,
+    Interleave,
+    Pad,
+    PadMode,
+    Permute,
+    Repeat,
+    Reshape,
+    Roll,
+    Sample,
+    Shape,
+    Slice,
+    Squeeze,
+    Stack,
+    Tile,
+    ViewKind,
+    Window,
+    axes_of,
+    axis_of,
+)
+from tapestry_sets.views.subscript import Key, parse_index, take_kinds
+
+V = TypeVar("V", bound="Viewable")
+T = TypeVar("T")
+P = ParamSpec("P")
+Product = Region | Regions | Sett | Setts | Stripe | Sequence[Sett | Setts | Stripe]
+"""A product of setts: a region, or one sett for each axis; a union will do that has one member."""
+
+
+def _at_once(word: Callable[P, T]) -> Callable[P, T]:
+    """Let a word of several kinds leave nothing behind where one of them is refused."""
+
+    @wraps(word)
+    def said(*args: P.args, **kwargs: P.kwargs) -> T:
+        given = chain(args, kwargs.values())
+        flat = chain.from_iterable(x if isinstance(x, (list, tuple)) else (x,) for x in given)
+        first = next((x for x in flat if isinstance(x, Viewable)), None)
+        with nullcontext() if first is None else first._all_or_nothing():
+            return word(*args, **kwargs)
+
+    return said
+
+
+class Viewable:
+    """Something of a shape that view kinds can be applied to: NumPy's words in terms of `apply`."""
+
+    __slots__ = ()
+
+    __array_ufunc__ = None  # NumPy's operators leave these alone
+
+    def __array__(self, *args: object, **kwargs: object) -> NoReturn:
+        raise TypeError(
+            f"NumPy is given a {type(self).__name__}, which has places and no values; use the words of tapestry_sets "
+            "(overlaps, concatenate, pad, …) on it, and NumPy on arrays"
+        )
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+
+    @abstractmethod
+    def apply(self, kind: ViewKind, *others: Self) -> Self:
+        """Return what a view kind makes of this and others."""
+
+    def _all_or_nothing(self) -> AbstractContextManager[None]:
+        """Where `apply` adds something to a whole: what takes it back if an error is raised meanwhile."""
+        return nullcontext()
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes, under NumPy's name."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of cells of the view, repeated ones included."""
+        return prod(self.shape)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a view of rank 0")
+        return self.shape[0]
+
+    def __getitem__(self, key: Key | tuple[Key, ...]) -> Self:
+        """Return the view under integers, slices, Ellipsis, None and at most one array of integers or booleans.
+
+        All have NumPy's meaning. Unlike in NumPy, an array of indices makes an alias as slices do, booleans by
+        themselves are refused, and two arrays are: `take` one axis after the other, or index with one array of
+        row-major numbers of the reshaped view.
+
+        Raises
+        ------
+        IndexError
+            If an index is out of bounds, there are too many, or one is neither an integer nor a slice.
+        TypeError
+            If there are two arrays.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((4, 6))
+        >>> a[1:, ::-2].shape, a[[3, 0, 0]].shape, a[:, np.arange(6) % 3 < 2].shape
+        ((3, 3), (3, 6), (4, 4))
+        """
+        kinds = parse_index(key, self.shape)
+        if len(kinds) == 1:
+            return self.apply(kinds[0])
+        with self._all_or_nothing():
+            return _apply_all(self, kinds)
+
+    def reshape(self, *shape: int | Sequence[int]) -> Self:
+        """Return the same cells in row-major order under another shape; one extent may be -1.
+
+        Raises
+        ------
+        ValueError
+            If the sizes differ.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((4, 6)).reshape(-1, 3).shape
+        (8, 3)
+        """
+        if not shape:
+            raise TypeError("reshape: takes a shape, as one sequence or as integers; write reshape(()) for rank 0")
+        return self.apply(Reshape(extents_of(shape, "reshape: shape")))
+
+    def ravel(self) -> Self:
+        """Return the cells in row-major order."""
+        return self.reshape(self.size)
+
+    def flatten(self) -> Self:
+        """Return the cells in row-major order; as `ravel`, an alias."""
+        return self.reshape(self.size)
+
+    def permute_dims(self, axes: int | Sequence[int]) -> Self:
+        """Return the view whose axis k is this one's axis axes[k]."""
+        return self.apply(Permute(_axis_tuple(axes, "permute_dims: axes")))
+
+    def transpose(self, *axes: int | Sequence[int]) -> Self:
+        """Return the view with axes in the given order, by default reversed."""
+        if not axes or (len(axes) == 1 and axes[0] is None):
+            return self.permute_dims(tuple(reversed(range(self.rank))))
+        return self.permute_dims(extents_of(axes, "transpose: axes"))
+
+    @property
+    def T(self) -> Self:
+        """The view with its axes reversed."""
+        return self.transpose()
+
+    @property
+    def mT(self) -> Self:
+        """The view with its last two axes exchanged."""
+        if self.rank < 2:
+            raise ValueError(f"mT: shape {self.shape} has rank {self.rank}; a matrix transpose needs 2 axes or more")
+        return self.swapaxes(-2, -1)
+
+    def matrix_transpose(self) -> Self:
+        """Return the view with its last two axes exchanged: Array API's name of `mT`."""
+        return self.mT
+
+    def swapaxes(self, axis1: int, axis2: int) -> Self:
+        """Return the view with two axes exchanged."""
+        a, b = (axis_of(axis, self.rank, "swapaxes") for axis in (axis1, axis2))
+        order = list(range(self.rank))
+        order[a], order[b] = b, a
+        return self.permute_dims(order)
+
+    def moveaxis(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Self:
+        """Return the view with some axes moved to other places; the others stay in order.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((2, 3, 4, 5)).moveaxis((0, 1), (-1, 0)).shape
+        (3, 4, 5, 2)
+        """
+        old, new = _axis_tuple(source, "moveaxis: source"), _axis_tuple(destination, "moveaxis: destination")
+        old, new = axes_of(old, self.rank, "moveaxis: source"), axes_of(new, self.rank, "moveaxis: destination")
+        if len(old) != len(new):
+            raise ValueError(f"moveaxis: {len(old)} axes {old} for {len(new)} places {new}; give one place for each")
+        moved = dict(zip(new, old, strict=True))
+        rest = iter([axis for axis in range(self.rank) if axis not in moved.values()])
+        return self.permute_dims([moved[at] if at in moved else next(rest) for at in range(self.rank)])
+
+    def flip(self, axis: int | Sequence[int] | None = None) -> Self:
+        """Return the view with the given axes, by default all, reversed."""
+        return self.apply(Flip(tuple(range(self.rank)) if axis is None else _axis_tuple(axis, "flip: axis")))
+
+    def flipud(self) -> Self:
+        """Return the view with the first axis reversed."""
+        return self.flip(0)
+
+    def fliplr(self) -> Self:
+        """Return the view with the second axis reversed."""
+        return self.flip(1)
+
+    def rot90(self, k: int = 1, axes: Sequence[int] = (0, 1)) -> Self:
+        """Return the view turned k times by 90 degrees in the plane of two axes, from the first to the second.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((4, 6)).rot90().shape
+        (6, 4)
+        """
+        plane = ints(axes, "rot90: axes")
+        if len(plane) != 2:
+            raise ValueError(f"rot90: axes {plane} must be two, the plane in which to turn")
+        a, b = axes_of(plane, self.rank, "rot90")
+        turns = as_int(k, "rot90: k") % 4
+        if turns == 2:
+            return self.flip((a, b))
+        if turns == 1:
+            return self.flip(b).swapaxes(a, b)
+        return self.swapaxes(a, b).flip(b) if turns else self.flip(())
+
+    def squeeze(self, axis: int | Sequence[int] | None = None) -> Self:
+        """Return the view without the given axes, by default all, of extent 1."""
+        return self.apply(Squeeze(None if axis is None else _axis_tuple(axis, "squeeze: axis")))
+
+    def expand_dims(self, axis: int | Sequence[int]) -> Self:
+        """Return the view with new axes of extent 1 at the given positions of the result."""
+        return self.apply(ExpandDims(_axis_tuple(axis, "expand_dims: axis")))
+
+    def broadcast_to(self, shape: Sequence[int]) -> Self:
+        """Return the view repeated to a shape."""
+        return self.apply(Broadcast(extents_of((shape,), "broadcast_to: shape")))
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:
+        """Return the cells with x[axis2] - x[axis1] = offset as the last axis."""
+        return self.apply(Diagonal(as_int(offset, "diagonal: offset"), axis1, axis2))
+
+    def sliding_windows(
+        self,
+        size: int | Sequence[int],
+        step: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
+        axis: int | Sequence[int] | None = None,
+    ) -> Self:
+        """Return all windows of `size` cells along the given axes, by default the leading ones.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> allocate((10, 8)).sliding_windows((3, 3), step=2).shape
+        (4, 3, 3, 3)
+        """
+        if axis is not None:
+            axes = axes_of(_axis_tuple(axis, "sliding_windows: axis"), self.rank, "sliding_windows")
+        else:
+            axes = tuple(range(len(size))) if isinstance(size, (Sequence, np.ndarray)) else (0,)
+        n = len(axes)
+        each = [_per_axis(value, n, what) for what, value in (("size", size), ("step", step), ("dilation", dilation))]
+        return self.apply(Window(each[0], each[1], each[2], axes))
+
+    @_at_once
+    def take(self, indices: int | Sequence[Any] | npt.NDArray[Any], axis: int | None = None) -> Self:
+        """Return the cells at some places along an axis, in the order of the indices; without an axis, flattened.
+
+        Parameters
+        ----------
+        indices : int or array of int
+            Negative ones count from the end. The axis is replaced by the axes of the array.
+        axis : int, optional
+
+        Raises
+        ------
+        IndexError
+            If an index is out of bounds.
+        TooManyPieces
+            When a question is asked, if the indices are too many runs of equal steps.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((4, 6), name="a")
+        >>> print(a.take([5, 0, 2], axis=1).origins()[a])
+        1.1..1
+        1.1..1
+        1.1..1
+        1.1..1
+
+        References
+        ----------
+        NumPy take, with mode "raise"; ONNX Gather.
+        """
+        view = self.ravel() if axis is None else self
+        at = axis_of(0 if axis is None else axis, view.rank, "take")
+        if isinstance(indices, (list, tuple, range)) or (isinstance(indices, np.ndarray) and indices.ndim):
+            return _apply_all(view, take_kinds(indices, at, view.shape))
+        return view.apply(Index(((at, as_int(indices, "take: indices")),)))
+
+    def unstack(self, axis: int = 0) -> list[Self]:
+        """Return the views at each place along an axis, without it.
+
+        Raises
+        ------
+        TooManyPieces
+            If they are more than the limit of pieces.
+        """
+        at = axis_of(axis, self.rank, "unstack")
+        check_pieces(self.shape[at], "unstack", "index the view where it is needed")
+        return [self.apply(Index(((at, i),))) for i in range(self.shape[at])]
+
+    def split(self, sections: int | Sequence[int], axis: int = 0) -> list[Self]:
+        """Return the view in equal parts along an axis, or cut before the given indices.
+
+        Raises
+        ------
+        ValueError
+            If the axis does not divide into so many parts; `array_split` divides all the same.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> [part.shape for part in allocate((6, 4)).split([1, 4])]
+        [(1, 4), (3, 4), (2, 4)]
+        """
+        at = axis_of(axis, self.rank, "split")
+        if not isinstance(sections, (Sequence, np.ndarray)):
+            count = _sections(sections, "split")
+            if self.shape[at] % count:
+                raise ValueError(
+                    f"split: axis {at} of shape {self.shape} has extent {self.shape[at]}, which is not divided by "
+                    f"{count}; array_split makes parts of nearly equal extents"
+                )
+        return self._parts(sections, at, "split")
+
+    def array_split(self, sections: int | Sequence[int], axis: int = 0) -> list[Self]:
+        """Return the view in parts along an axis, the first ones longer by 1 if need be, or cut before indices.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> [part.shape for part in allocate((7,)).array_split(3)]
+        [(3,), (2,), (2,)]
+        """
+        return self._parts(sections, axis_of(axis, self.rank, "array_split"), "array_split")
+
+    def _parts(self, sections: int | Sequence[int], at: int, what: str) -> list[Self]:
+        n = self.shape[at]
+        cuts: list[int | None]
+        if isinstance(sections, (Sequence, np.ndarray)):
+            cuts = [0, *ints(sections, f"{what}: indices"), None]
+        else:
+            count = _sections(sections, what)
+            each, longer = divmod(n, count)
+            cuts = [k * each + min(k, longer) for k in range(count + 1)]
+        check_pieces(len(cuts) - 1, what, "slice the view where it is needed")
+        lead = ((None, None, None),) * at
+        return [self.apply(Slice((*lead, (a, b, None)))) for a, b in pairwise(cuts)]
+
+    def sample(self, region: Product) -> Self:
+        """Return the cells in a region, in ascending order along each axis: a slice by nested stripes.
+
+        Parameters
+        ----------
+        region : Region, or one Sett for each axis
+            In this view's box, which starts at zero; for rank 1 a Sett will do, and a union that has one member.
+            An axis whose sett is empty has extent 0, the others keep theirs; a region without points does not know
+            its axes: it leaves extents of 0 alone.
+
+        Raises
+        ------
+        ValueError
+            If the region is in another box.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a = allocate((14,), name="a")
+        >>> print(a.sample(Sett(Stripe(5, 2), Stripe(2, 1))).origins()[a])
+        11.11..11.11..
+
+        References
+        ----------
+        poprithms, memory/alias: settsample.
+        """
+        if isinstance(region, Regions):
+            region = _only(region.members, "Region")
+        if isinstance(region, Region):
+            return self.apply(Sample(region))
+        setts = _setts_of(region, self.shape)
+        made = Region(self.shape, setts)
+        if not made.is_empty:
+            return self.apply(Sample(made))
+        counts = [s.count(0, n) for s, n in zip(setts, self.shape, strict=True)]
+        return self.apply(Slice(tuple([(0, count, None) for count in counts])))  # of no cells: whichever they are
+
+    @_at_once
+    def fill_into(self, region: Region, into: Self) -> Self:
+        """Return `into` with this view's cells, in ascending order along each axis, in the places of a region.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> a, b = allocate((3,), name="a"), allocate((7,), name="b")
+        >>> c = a.fill_into(Region((7,), [Stripe(1, 1, phase=1)]), b)
+        >>> c.shape, c.contains(a), print(c.origins()[b])
+        1.1.1.1
+        ((7,), True, None)
+        """
+        if not isinstance(region, Region):
+            raise TypeError(f"fill_into: region must be a Region, not {type(region).__name__}; it makes one product")
+        if not isinstance(into, Viewable):
+            raise TypeError(f"fill_into: into is a {type(into).__name__}, not a View; as_view makes an array one")
+        rest = (~region).members
+        return fill_into((region, *rest), [self, *(into.sample(part) for part in rest)])
+
+
+# -------------------------------------------------------------------------------------------- reading arguments
+
+
+def _setts_of(region: Sett | Setts | Stripe | Sequence[Sett | Setts | Stripe], shape: Shape) -> list[Sett]:
+    """One sett for each axis, from the ways to write them."""
+    axes = [region] if isinstance(region, (Sett, Setts, Stripe)) else region
+    if not isinstance(axes, Sequence):
+        raise TypeError(
+            f"sample: region is a {type(region).__name__}; give a Region of shape {shape}, or one Sett for each axis"
+        )
+    if len(axes) != len(shape):
+        raise ValueError(f"sample: {len(axes)} setts for shape {shape}; give one for each axis")
+    return [_as_sett(one, axis) for axis, one in enumerate(axes)]
+
+
+def _as_sett(one: object, axis: int) -> Sett:
+    if isinstance(one, Setts):
+        return _only(one.members, "Sett") if one.members else Sett(Stripe(0, 1))
+    if isinstance(one, Stripe):
+        return Sett(one)
+    if not isinstance(one, Sett):
+        raise TypeError(f"sample: axis {axis} takes a Sett or a Stripe, not a {type(one).__name__}")
+    return one
+
+
+def _only(members: Sequence[T], what: str) -> T:
+    """What a union of one member is."""
+    if len(members) != 1:
+        raise TypeError(f"sample: takes one {what}, not a union of {len(members)}; sample at each of its members")
+    return members[0]
+
+
+def extents_of(args: Sequence[int | Sequence[int]], what: str) -> Shape:
+    """A shape given as one sequence, one integer, or several integers."""
+    if len(args) == 1 and (type(args[0]) is tuple or isinstance(args[0], (Sequence, np.ndarray))):
+        return ints(args[0], what)
+    return ints(args, what)
+
+
+def _sections(count: object, what: str) -> int:
+    n = as_int(count, f"{what}: sections")
+    if n < 1:
+        raise ValueError(f"{what}: {n} parts; give 1 or more")
+    check_pieces(n, what, "slice the view where it is needed")
+    return n
+
+
+def _apply_all(view: V, kinds: Sequence[ViewKind]) -> V:
+    for kind in kinds:
+        view = view.apply(kind)
+    return view
+
+
+def _axis_tuple(axis: int | Sequence[int], what: str) -> Shape:
+    return ints(axis, what) if isinstance(axis, (Sequence, np.ndarray)) else (as_int(axis, what),)
+
+
+def _per_axis(value: int | Sequence[int], n: int, what: str) -> Shape:
+    if not isinstance(value, (Sequence, np.ndarray)):
+        if not n:
+            raise ValueError(f"sliding_windows: {what} {value!r} is for no axis; name one axis or more")
+        return (as_int(value, f"sliding_windows: {what}"),) * n
+    values = ints(value, f"sliding_windows: {what}")
+    if len(values) != n:
+        raise ValueError(f"sliding_windows: {what} {values} has {len(values)} values for {n} axes; give one for each")
+    return values
+
+
+# ------------------------------------------------------------------------------------------------- free functions
+
+
+@_at_once
+def concatenate(views: Sequence[V], axis: int | None = 0) -> V:
+    """Return the views one after the other along an axis; with None, flattened."""
+    if axis is None:
+        return _many(Concat(0), [view.ravel() for view in _views(views, "concatenate")], "concatenate")
+    return _many(Concat(axis), views, "concatenate")
+
+
+def stack(views: Sequence[V], axis: int = 0) -> V:
+    """Return views of one shape along a new axis."""
+    return _many(Stack(axis), views, "stack")
+
+
+def interleave(views: Sequence[V], axis: int = 0) -> V:
+    """Return the views' cells in turn along an axis.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> a = allocate((7,), name="a")
+    >>> [p.map.apply((3,)) for p in interleave([a[0::2], a[1::2]]).pieces][1]
+    (3,)
+    """
+    return _many(Interleave(axis), views, "interleave")
+
+
+def fill_into(regions: Regions | Sequence[Region], views: Sequence[V]) -> V:
+    """Return the views assembled by regions: view k's cells take the places of regions[k], in ascending order.
+
+    Parameters
+    ----------
+    regions : Regions or sequence of Region
+        A partition of one box from zero, the shape of the result.
+    views : sequence of View
+        One for each region, of shape `regions[k].counts`.
+
+    Raises
+    ------
+    ValueError
+        If two regions share a point, a point is in none, or a view's shape is not that of its region.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> a, b = allocate((4,), name="a"), allocate((3,), name="b")
+    >>> blocks = Region((7,), [Stripe(2, 2)])
+    >>> c = fill_into([blocks, *(~blocks).members], [a, b])
+    >>> print(c[2:4].origins()[b])
+    11.
+
+    References
+    ----------
+    poprithms, memory/alias: settfill.
+    """
+    if isinstance(regions, Region) or not isinstance(regions, (Regions, Sequence)):
+        raise TypeError(f"fill_into: regions is a {type(regions).__name__}; give Regions, or a list, one for each view")
+    return _many(Fill(tuple(regions.members if isinstance(regions, Regions) else regions)), views, "fill_into")
+
+
+@_at_once
+def pad(
+    view: V,
+    widths: int | Sequence[int] | Sequence[Sequence[int]] | Mapping[int, Any],
+    mode: PadMode = "constant",
+    value: float | Sequence[float] | Sequence[Sequence[float]] = 0,
+    padding: V | Callable[[Shape], V] | None = None,
+) -> V:
+    """Return the view with cells around it: constants, which are no memory, cells of its own, or other memory.
+
+    Parameters
+    ----------
+    view : View
+    widths : int, (before, after), one (before, after) for each axis, or {axis: width or (before, after)}
+    mode : str
+        "constant", "edge", "reflect", "symmetric" or "wrap".
+    value : float, (before, after), or one (before, after) for each axis
+        For mode "constant". A corner has the value of its last axis.
+    padding : View of one cell, or a function from a shape to a view; optional
+        What the padding reads in place of constants: all of it that one cell, or each of its blocks, at most two
+        for each axis, what the function gives for the block's shape. So ``padding=allocate`` makes every cell of
+        the padding new memory, and ``partial(allocate, color="zeros")`` does so in one colour.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> a, zero = allocate((2, 2), name="a"), allocate((), name="zero")
+    >>> pad(a, 1).has_internal_overlap(), pad(a, 1, padding=zero).has_internal_overlap()
+    (False, True)
+    >>> apart = pad(a, 1, padding=allocate)
+    >>> apart.shape, apart.has_internal_overlap(), len(apart.allocations)
+    ((4, 4), False, 5)
+
+    References
+    ----------
+    NumPy pad, whose modes that compute new values ("linear_ramp", "mean", …) are no views; poprithms,
+    memory/alias: pad, BroadcastPadding.
+    """
+    _one_view(view, "pad")
+    pairs = _pairs(_by_axis(widths, view.rank), view.rank, "pad: widths", _width)
+    values = _pairs(value, view.rank, "pad: value", _number)
+    if mode != "constant" and any(any(pair) for pair in values):
+        raise ValueError(f"pad: mode {mode!r} takes no value, but value is {value!r}; only mode 'constant' has one")
+    if padding is not None:
+        if mode != "constant" or any(any(pair) for pair in values):
+            raise ValueError(
+                f"pad: padding stands in place of constants; mode {mode!r} with value {value!r} is for none"
+            )
+        if not isinstance(padding, Viewable) and not callable(padding):
+            raise TypeError(f"pad: padding is a {type(padding).__name__}; give a view of one cell, or a function")
+        return _padded(view, Pad(pairs), padding)
+    same = len({x for pair in values for x in pair}) < 2
+    return view.apply(Pad(pairs, mode, (values[0][0] if values else 0) if same else values))
+
+
+def _padded(view: V, kind: Pad, padding: V | Callable[[Shape], V]) -> V:
+    """The view between blocks of padding, axis after axis."""
+    kind.out_shape((view.shape,))
+    for axis, (before, after) in enumerate(kind.widths):
+        blocks = [_block(padding, _put(view.shape, axis, width)) for width in (before, after) if width]
+        if blocks:
+            lead = int(before > 0)
+            view = concatenate([*blocks[:lead], view, *blocks[lead:]], axis)
+    return view
+
+
+def _put(shape: Shape, axis: int, extent: int) -> Shape:
+    return (*shape[:axis], extent, *shape[axis + 1 :])
+
+
+def _block(padding: V | Callable[[Shape], V], shape: Shape) -> V:
+    """A block of padding."""
+    if not isinstance(padding, Viewable):
+        made = padding(shape)
+        if not isinstance(made, Viewable) or made.shape != shape:
+            raise ValueError(f"pad: the padding function gave {made!r} for a block; it must give a view of {shape}")
+        return made
+    if padding.size != 1:
+        raise ValueError(
+            f"pad: the padding has shape {padding.shape}; give a view of one cell, or a function that takes the shape "
+            "of a block and returns a view"
+        )
+    return padding.reshape(()).broadcast_to(shape)
+
+
+def _by_axis(widths: Any, rank: int) -> Any:
+    """Widths given by axis as a list of pairs."""
+    if not isinstance(widths, Mapping):
+        return widths
+    pairs: list[Any] = [(0, 0)] * rank
+    for axis, width in widths.items():
+        pairs[axis_of(axis, rank, "pad: widths")] = width if isinstance(width, (Sequence, np.ndarray)) else (width,) * 2
+    return pairs or np.zeros((0, 2), int)
+
+
+def _pairs(given: Any, rank: int, what: str, read: Callable[[object, str], T]) -> tuple[tuple[T, T], ...]:
+    """One (before, after) for each axis from NumPy's ways to write them."""
+    if not rank and isinstance(given, Sequence) and not given:
+        return ()
+    try:
+        array = np.asarray(given)
+        for one in array.ravel().tolist():  # of which none may be broadcast
+            read(one, what)
+        pairs = np.broadcast_to(array, (rank, 2)).tolist()
+    except ValueError as error:
+        if str(error).startswith(what):
+            raise
+        raise ValueError(f"{what} {given!r} must be one number, a pair, or {rank} pairs") from None
+    return tuple((read(a, what), read(b, what)) for a, b in pairs)
+
+
+def _width(value: object, what: str) -> int:
+    width = as_int(value, what)
+    if width < 0:
+        raise ValueError(f"{what}: {width} must be >= 0; a slice makes a view smaller")
+    return width
+
+
+def _number(value: object, what: str) -> float:
+    if isinstance(value, (int, float)):
+        return value
+    raise TypeError(f"{what} {value!r} must be a real number")
+
+
+@_at_once
+def repeat(view: V, count: int | Sequence[int], axis: int | None = None) -> V:
+    """Return each cell `count` times in a row along an axis; without an axis, of the flattened view.
+
+    Parameters
+    ----------
+    view : View
+    count : int, or one int for each place along the axis
+    axis : int, optional
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> a = allocate((3, 10**9), name="a")
+    >>> b = repeat(a, [2, 0, 10**6], axis=0)
+    >>> b.shape, b.contains(a[1])
+    ((1000002, 1000000000), False)
+    """
+    flat = _one_view(view, "repeat").ravel() if axis is None else _one_view(view, "repeat")
+    at = axis_of(0 if axis is None else axis, flat.rank, "repeat")
+    if not isinstance(count, (Sequence, np.ndarray)) or not np.ndim(count):
+        return flat.apply(Repeat(as_int(count, "repeat: count"), at))
+    counts, n = ints(count, "repeat: counts"), flat.shape[at]
+    if len(counts) == 1:
+        return flat.apply(Repeat(counts[0], at))
+    if len(counts) != n:
+        raise ValueError(f"repeat: {len(counts)} counts for axis {at} of shape {flat.shape}; give 1 or {n}")
+    lead = ((None, None, None),) * at
+    parts = [
+        flat.apply(Slice((*lead, (start, stop, None)))).apply(Repeat(times, at)) for start, stop, times in _runs(counts)
+    ]
+    return parts[0].apply(Concat(at), *parts[1:]) if parts else flat.apply(Slice((*lead, (0, 0, None))))
+
+
+def _runs(values: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """(start, stop, value) for each stretch of equal values other than 0."""
+    start = 0
+    for value, run in groupby(values):
+        stop = start + len(list(run))
+        if value:
+            yield start, stop, value
+        start = stop
+
+
+def tile(view: V, reps: int | Sequence[int]) -> V:
+    """Return the whole view repeated `reps[k]` times along axis k."""
+    return _one_view(view, "tile").apply(Tile(_axis_tuple(reps, "tile: reps")))
+
+
+@_at_once
+def roll(view: V, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> V:
+    """Return the view's cells moved by `shift` along an axis, around its end; without an axis, flattened."""
+    _one_view(view, "roll")
+    shifts = _axis_tuple(shift, "roll: shift")
+    if axis is None:
+        return view.ravel().apply(Roll(sum(shifts), 0)).reshape(view.shape)
+    axes = tuple(axis_of(a, view.rank, "roll") for a in _axis_tuple(axis, "roll: axis"))
+    if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
+        raise ValueError(f"roll: {len(shifts)} shifts {shifts} for {len(axes)} axes {axes}; give as many, or one")
+    pairs = zip(
+        axes * (len(shifts) if len(axes) == 1 else 1), shifts * (len(axes) if len(shifts) == 1 else 1), strict=True
+    )
+    return _apply_all(view, [Roll(k, a) for a, k in pairs])
+
+
+@_at_once
+def broadcast_arrays(*views: V) -> tuple[V, ...]:
+    """Return the views broadcast against each other.
+
+    Raises
+    ------
+    ValueError
+        If two extents of an axis, aligned at the right, differ and neither is 1.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> [v.shape for v in broadcast_arrays(allocate((4, 1)), allocate((3,)))]
+    [(4, 3), (4, 3)]
+    """
+    _views(views, "broadcast_arrays")
+    rank = max((view.rank for view in views), default=0)
+    shape = [1] * rank
+    for k, view in enumerate(views):
+        for axis, n in enumerate(view.shape, rank - view.rank):
+            if n != 1 and shape[axis] not in (1, n):
+                raise ValueError(
+                    f"broadcast_arrays: view {k} of shape {view.shape} has extent {n} where others have {shape[axis]}; "
+                    f"aligned at the right, extents must agree or be 1: {[v.shape for v in views]}"
+                )
+            shape[axis] = n if n != 1 else shape[axis]
+    return tuple(view if view.shape == tuple(shape) else view.broadcast_to(shape) for view in views)
+
+
+@_at_once
+def hstack(views: Sequence[V]) -> V:
+    """Return the views side by side: along the second axis, or the only one; scalars are vectors of one cell."""
+    rows = [view if view.rank else view.reshape(1) for view in _views(views, "hstack")]
+    return _many(Concat(0 if rows[0].rank == 1 else 1), rows, "hstack")
+
+
+@_at_once
+def vstack(views: Sequence[V]) -> V:
+    """Return the views one below the other: along the first axis; vectors are rows."""
+    rows = [view if view.rank > 1 else view.reshape(1, view.size) for view in _views(views, "vstack")]
+    return _many(Concat(0), rows, "vstack")
+
+
+def _many(kind: ViewKind, views: Sequence[V], what: str) -> V:
+    first, *others = _views(views, what)
+    try:
+        return first.apply(kind, *others)
+    except np.exceptions.AxisError:
+        raise
+    except ValueError as error:
+        if str(error).startswith(what):
+            raise
+        raise type(error)(f"{what}: {error}") from None
+
+
+def _views(views: Iterable[V], what: str) -> list[V]:
+    """Views given as an iterable of them, which is not empty, or as one view: of its places along the first axis."""
+    given: Any = views.unstack() if isinstance(views, Viewable) and views.rank else views
+    if not isinstance(given, Iterable):
+        raise TypeError(f"{what}: takes a sequence of views, not a {type(views).__name__}; write [a, b]")
+    found: list[V] = list(given)
+    if not found:
+        raise ValueError(f"{what}: needs at least one view")
+    for k, view in enumerate(found):
+        if not isinstance(view, Viewable):
+            raise TypeError(f"{what}: source {k} is a {type(view).__name__}, not a view; as_view makes an array one")
+    return found
+
+
+def _one_view(view: V, what: str) -> V:
+    if not isinstance(view, Viewable):
+        raise TypeError(f"{what}: takes a view, not a {type(view).__name__}; as_view makes an array one")
+    return view

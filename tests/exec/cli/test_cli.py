@@ -1,0 +1,570 @@
+"""The command line: the main job, and one clear line with exit status 2 for every wrong input."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from onnx import TensorProto, helper, numpy_helper
+
+from tapestry_exec.cli import commands as cli
+from tapestry_exec.cli.commands import first_difference, main, parse_nbytes, parse_shapes
+from tapestry_plan import Graph, ShardPlan, plan
+from tapestry_sets import Concat
+
+
+def call(*args: object) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in args], prog_name="tapestry")
+
+
+def refused(result: Result, *parts: str) -> None:
+    """One line on stderr that says what is wrong, nothing on stdout, status 2."""
+    assert result.exit_code == 2, (result.stdout, result.stderr, result.exception)
+    lines = [line for line in result.stderr.splitlines() if not re.fullmatch(r"planning .*: [\d.]+ s", line)]
+    assert len(lines) == 1 and lines[0].startswith("error: "), result.stderr
+    for part in parts:
+        assert part in lines[0], lines[0]
+    assert result.stdout == ""
+
+
+def network(batch: int | str = 2, op: str = "Relu", opset: int = 21) -> onnx.ModelProto:
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 8, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 4, 8, 8])
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node(op, ["c"], ["y"], "act"),
+    ]
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(w, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    onnx.save(network(), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+# -- what works ------------------------------------------------------------------------------------------
+
+
+def test_demo() -> None:
+    result = call("demo", "--mesh", "2x2")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    moved = re.search(r"bytes moved: ([\d,]+) predicted, ([\d,]+) counted, equal", result.stdout)
+    assert moved is not None and moved[1] == moved[2] and moved[1] != "0"
+    apart = re.search(r"largest difference from ONNX Runtime .*: ([\d.e-]+) \(bound", result.stdout)
+    assert apart is not None and float(apart[1]) < 1e-4
+    assert "SqueezeNet on 4 devices" in result.stdout
+    assert len(re.findall(r"^ n\d+ ", result.stdout, re.M)) > 50
+    assert len(result.stderr.splitlines()) == 2, "what takes long is said; the run does not"
+
+
+def test_demo_without_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    result = call("demo", "--mesh", "3", "--seed", "1")
+    assert result.exit_code == 0, result.stderr
+    assert "largest difference from the unsharded run before softmax" in result.stdout
+
+
+def test_demo_fails_when_the_values_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "difference", lambda *_: 0.5)
+    result = call("demo", "--mesh", "1")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith("error: the run differs from ONNX Runtime")
+
+
+def test_plan_prints_what_moves(file: Path) -> None:
+    result = call("plan", file, "--mesh", "2x2")
+    assert result.exit_code == 0, result.stderr
+    for part in ("m.onnx on 4 devices", "conv", "act", "B pulled", "B shared", "peak B", "bytes moved: ", "gap 0.0%"):
+        assert part in result.stdout
+
+
+def test_plan_explains(file: Path) -> None:
+    result = call("plan", file, "--mesh", "2", "--explain", "conv")
+    assert result.exit_code == 0 and result.stdout.startswith("conv (conv): ")
+    refused(call("plan", file, "--mesh", "2", "--explain", "nothing"), "no operator 'nothing'")
+
+
+def test_run_and_verify(file: Path, tmp_path: Path) -> None:
+    result = call("run", file, "--mesh", "3", "--verify", "--trace", tmp_path / "t.json", "--save", tmp_path / "o.npz")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    assert re.search(r"output y: float32\[2, 4, 8, 8\], difference from the unsharded run [\d.e-]+", result.stdout)
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert np.load(tmp_path / "o.npz")["y"].shape == (2, 4, 8, 8)
+
+
+def test_run_reads_inputs(file: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 3, 8, 8), np.float32))
+    assert call("run", file, "--input", f"x={tmp_path / 'x.npy'}", "--save", tmp_path / "o.npz").exit_code == 0
+    assert not np.load(tmp_path / "o.npz")["y"].any()
+
+
+def test_seeds_make_inputs(file: Path, tmp_path: Path) -> None:
+    found = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        assert call("run", file, "--mesh", 2, "--seed", seed, "--save", tmp_path / f"{name}.npz").exit_code == 0
+        found.append(np.load(tmp_path / f"{name}.npz")["y"])
+    np.testing.assert_array_equal(found[0], found[1])
+    assert (found[0] != found[2]).any()
+
+
+def test_a_saved_plan_runs(file: Path, tmp_path: Path) -> None:
+    made = call("plan", file, "--mesh", "2x2", "--json")
+    assert made.exit_code == 0
+    (tmp_path / "plan.json").write_text(made.stdout)
+    assert ShardPlan.from_json(made.stdout).mesh.shape == (2, 2)
+    result = call("run", file, "--plan", tmp_path / "plan.json", "--verify")
+    assert result.exit_code == 0, (result.stderr, result.exception)
+
+
+def long_row(axis: int = 1) -> onnx.ModelProto:
+    """A softmax over so long a row that eight devices together are faster, though they read it several times."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 65536]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Softmax", ["x"], ["y"], "row", axis=axis)], "g", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def test_operators_are_expanded_if_wanted(tmp_path: Path) -> None:
+    file, made = tmp_path / "m.onnx", tmp_path / "p.json"
+    onnx.save(long_row(), file)
+    ways: list[list[str]] = [[], ["--expand", "exp_sum"], ["--no-expand"], ["--expand", "matmul_add"]]
+    plans = [ShardPlan.from_json(call("plan", file, "--mesh", 8, "--json", *way).stdout) for way in ways]
+    assert [list(p.expanded.values()) for p in plans] == [["exp_sum"], ["exp_sum"], [], []]
+    assert plans[0].seconds == plans[1].seconds < plans[2].seconds == plans[3].seconds
+    assert "expanded by exp_sum" in call("plan", file, "--mesh", 8, "--explain", "row").stdout
+    made.write_text(plans[0].to_json())
+    result = call("run", file, "--plan", made, "--verify")
+    assert result.exit_code == 0, result.stderr
+    found = re.search(r"bytes moved: ([\d,]+) predicted, ([\d,]+) counted, equal", result.stdout)
+    assert found is not None and found[1] == found[2] == f"{plans[0].nbytes_moved:,}" != "0"
+    assert "bytes moved: 0 predicted" in call("run", file, "--mesh", 8, "--no-expand").stdout
+
+
+def test_wrong_expansions(file: Path, tmp_path: Path) -> None:
+    other, made = tmp_path / "other.onnx", tmp_path / "p.json"
+    refused(call("plan", file, "--expand", "exp_sums"), "no declaration lists an expansion 'exp_sums'", "exp_sum")
+    refused(call("plan", file, "--expand", "exp_sum", "--no-expand"), "cannot both be given")
+    onnx.save(long_row(), other)
+    made.write_text(call("plan", other, "--mesh", 8, "--json").stdout)
+    refused(call("run", other, "--plan", made, "--no-expand"), "--plan gives one that is made")
+    refused(call("run", file, "--plan", made), "another model", "cannot be expanded as the plan's were", "'row'")
+    onnx.save(long_row(axis=0), other)
+    refused(call("run", other, "--plan", made), "another model", "'row")
+
+
+def test_open_shapes_are_given(tmp_path: Path) -> None:
+    onnx.save(network("N"), tmp_path / "m.onnx")
+    result = call("run", tmp_path / "m.onnx", "--mesh", "2", "--shape", "x=1,3,8,8", "--verify")
+    assert result.exit_code == 0, result.stderr
+    assert "float32[1, 4, 8, 8]" in result.stdout
+
+
+def test_the_seed_example_of_aliasing() -> None:
+    """Tapestry's document on nested striding, Example 3: B and C meet at A[12]."""
+    result = call("overlap", "A[27]; A.reshape(3,3,3)[:2,:2,:2]; A[2::5]")
+    assert result.exit_code == 0
+    assert "aliases at A[12]: cell [1, 1, 0] of the first, [2] of the second; 1 cell shared" in result.stdout
+    rows = [line.split()[-1] for line in result.stdout.splitlines() if line.endswith((".", "X"))]
+    assert rows == ["11.11....11.11.............", "..2....2....2....2....2....", "............X.............."]
+
+
+def test_all_pairs_of_views() -> None:
+    result = call("overlap", "A[10]; B[3]; A[:4]; A[3:6]; B[::2]")
+    assert result.exit_code == 0
+    assert result.stdout.count("  and  ") == 3
+    assert result.stdout.count("no common cell") == 2
+
+
+def test_large_views_are_drawn_in_part() -> None:
+    result = call("overlap", "A[1000000000000]; A[::2]; A[::3]")
+    assert result.exit_code == 0
+    assert "166,666,666,667 cells shared" in result.stdout
+    assert "[0, 64): around a shared cell" in result.stdout and "166666666667 of 1000000000000 cells" in result.stdout
+
+
+def test_pairs_of_views_as_json_table_and_svg(tmp_path: Path) -> None:
+    text = "A[4, 6]; B = A[:, 3:6]; B; A.reshape(24)[0::7]"
+    pairs = json.loads(call("overlap", text, "--json").stdout)
+    witness = {"allocation": "A", "a": [3, 0], "b": [3], "cell": [3, 3]}
+    assert pairs == [{"a": "B", "b": "A.reshape(24)[0::7]", "cells": 1, "witness": witness}]
+    result = call("overlap", text, "--table", "--svg", tmp_path / "p.svg")
+    assert result.exit_code == 0 and "self-overlap" in result.stdout and "[:, 3:6]" in result.stdout
+    assert (tmp_path / "p.svg").read_text().count("<rect") > 24
+    refused(call("overlap", text, "--svg", tmp_path / "none" / "p.svg"), "none")
+    refused(call("overlap", text, "--table", "--json"), "give one of them")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom tapestry_exec.cli import main\n"
+        "assert 'Plan and run' in CliRunner().invoke(main, ['--help']).output\n"
+        "heavy = {'onnx', 'onnxruntime', 'rich', 'islpy', 'sympy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# -- what is refused -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mesh", ["0", "-1", "2x", "x2", "2x0", "1000000000", "99999x99999", "many", "", "2.5", "4x-1"])
+@pytest.mark.parametrize("command", [("demo",), ("plan", "m.onnx"), ("run", "m.onnx")])
+def test_wrong_meshes(command: tuple[str, ...], mesh: str) -> None:
+    refused(call(*command, f"--mesh={mesh}"), "mesh")
+
+
+def test_a_file_that_is_missing(tmp_path: Path) -> None:
+    refused(call("plan", tmp_path / "none.onnx"), "there is no file", "none.onnx")
+    refused(call("run", tmp_path), "there is no file")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 100, b"PK\x03\x04 zip"])
+def test_a_file_that_is_no_onnx(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "m.onnx").write_bytes(content)
+    refused(call("run", tmp_path / "m.onnx"), "m.onnx")
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.95])
+def test_a_truncated_model(file: Path, kept: float) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * kept)])
+    refused(call("run", file), "m.onnx")
+
+
+def test_an_unknown_opset(tmp_path: Path) -> None:
+    onnx.save(network(opset=9999), tmp_path / "m.onnx")
+    refused(call("plan", tmp_path / "m.onnx"), "opset", "9999")
+
+
+def test_an_unsupported_operator(tmp_path: Path) -> None:
+    onnx.save(network(op="Hardmax"), tmp_path / "m.onnx")
+    refused(call("plan", tmp_path / "m.onnx"), "act", "Hardmax", "21")
+
+
+def test_open_shapes_without_a_shape(tmp_path: Path) -> None:
+    onnx.save(network("N"), tmp_path / "m.onnx")
+    refused(call("plan", tmp_path / "m.onnx"), "'x'", "axis 0", "N", "--shape")
+
+
+@pytest.mark.parametrize("shape", ["x", "x=", "=1,2", "x=1,a", "x=1,3,8,-8", "x=1;3"])
+def test_shapes_that_cannot_be_read(file: Path, shape: str) -> None:
+    refused(call("plan", file, f"--shape={shape}"), "--shape", "name=1,3,224,224")
+
+
+@pytest.mark.parametrize("extent", ["9" * 30, str(2**63), "9" * 5000])
+def test_absurd_shapes(tmp_path: Path, extent: str) -> None:
+    onnx.save(network("N"), tmp_path / "m.onnx")
+    refused(call("plan", tmp_path / "m.onnx", "--shape", f"x={extent},3,8,8"), "x")
+
+
+def test_inputs_that_no_machine_holds(tmp_path: Path) -> None:
+    """A plan may be made for other machines; what is run here has to fit."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2**38]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=8), tmp_path / "m.onnx")
+    refused(call("run", tmp_path / "m.onnx"), "input 'x' of shape (274877906944,) does not fit")
+
+
+@pytest.mark.parametrize("shape", ["q=1,3,8,8", "x=1,3,8", "x=2,4,8,8", "x=0,3,8,8"])
+def test_shapes_that_do_not_fit(file: Path, shape: str) -> None:
+    refused(call("plan", file, "--shape", shape))
+
+
+def test_external_data_that_is_missing_or_outside(tmp_path: Path) -> None:
+    model = network()
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert call("plan", tmp_path / "m.onnx", "--mesh", 2).exit_code == 0
+    (tmp_path / "w.bin").unlink()
+    refused(call("plan", tmp_path / "m.onnx"), "w.bin")
+    moved = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    for entry in moved.graph.initializer[0].external_data:
+        if entry.key == "location":
+            entry.value = "../secret.bin"
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "secret.bin").write_bytes(b"\0" * 432)
+    (tmp_path / "sub" / "m.onnx").write_bytes(moved.SerializeToString())
+    refused(call("plan", tmp_path / "sub" / "m.onnx"), "secret.bin")
+
+
+@pytest.mark.parametrize(
+    ("array", "part"),
+    [
+        (np.zeros((1, 3, 8, 8), np.float32), "shape (2, 3, 8, 8) is needed"),
+        (np.zeros((2, 3, 8, 8)), "float32 is needed"),
+        (np.array([{}]), "holds Python objects; save an array of numbers"),
+    ],
+)
+def test_inputs_that_do_not_fit(file: Path, tmp_path: Path, array: np.ndarray, part: str) -> None:
+    np.save(tmp_path / "x.npy", array)
+    refused(call("run", file, "--input", f"x={tmp_path / 'x.npy'}"), "x", part)
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"junk", "is no .npy file; write the array with numpy.save"),
+        (b"", "is no .npy file"),
+        (b"PK\x03\x04", "is no .npy file"),
+        (b"\x80\x04\x95 pickled", "is no .npy file"),
+        (b"\x93NUMPY", "is damaged or truncated"),
+        (b"\x93NUMPY\x01\x00\x05\x00{'a':", "is damaged or truncated"),
+        (None, "is damaged or truncated"),
+    ],
+)
+def test_files_that_are_no_arrays(file: Path, tmp_path: Path, content: bytes | None, part: str) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 3, 8, 8), np.float32))
+    whole = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(whole[:-5] if content is None else content)
+    result = call("run", file, "--input", f"x={tmp_path / 'x.npy'}")
+    refused(result, "--input 'x=", "x.npy", part)
+    assert "pickle" not in result.stderr.replace("allow_pickle", "")
+
+
+@pytest.mark.parametrize("given", ["x", "x=", "=f.npy", "q=f.npy", "x=missing.npy"])
+def test_inputs_that_cannot_be_read(file: Path, given: str) -> None:
+    refused(call("run", file, f"--input={given}"), "--input")
+
+
+def test_a_plan_that_was_edited(file: Path, tmp_path: Path) -> None:
+    text = call("plan", file, "--mesh", "2", "--json").stdout
+    plan_file = tmp_path / "plan.json"
+    document = json.loads(text)
+    for changed, part in (
+        (text.replace('"offset":0', '"offset":64', 1), "edited"),
+        (json.dumps({**document, "format": "tapestry-plan/0"}), "tapestry-plan/0"),
+        ("[]", "format"),
+        ("{", "no JSON"),
+        (text[: len(text) // 2], "no JSON"),
+    ):
+        plan_file.write_text(changed)
+        refused(call("run", file, "--plan", plan_file), part)
+    refused(call("run", file, "--plan", tmp_path / "none.json"), "there is no file")
+    refused(call("run", file, "--plan", plan_file, "--mesh", "2"), "cannot both be given")
+
+
+def test_a_plan_of_another_model(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(call("plan", file, "--mesh", "2", "--json").stdout)
+    model = network()
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((4, 3, 3, 3), np.float32), "w"))
+    onnx.save(model, file)
+    refused(call("run", file, "--plan", tmp_path / "plan.json"), "another model", "'w'")
+
+
+def test_a_plan_runs_no_model_but_its_own(file: Path, tmp_path: Path) -> None:
+    made = tmp_path / "p.json"
+    made.write_text(call("plan", file, "--mesh", "2", "--json").stdout)
+    other = tmp_path / "other.onnx"
+    onnx.save(network(op="Sigmoid"), other)
+    refused(call("run", other, "--plan", made), "another model", "relu", "sigmoid")
+    heavier = network()
+    heavier.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w"))
+    onnx.save(heavier, other)
+    refused(call("run", other, "--plan", made), "another model", "'w'", "SHA-256")
+    onnx.save(network(batch=3), other)
+    refused(call("run", other, "--plan", made), "tensor 'x' has shape [2, 3, 8, 8] in the plan, [3, 3, 8, 8] in")
+    attributes = network()
+    attributes.graph.node[0].attribute[0].ints[:] = [0, 2, 0, 2]
+    attributes.graph.node[0].attribute.append(helper.make_attribute("dilations", [1, 1]))
+    attributes.graph.node[0].attribute[0].ints[:] = [2, 1, 0, 1]
+    onnx.save(attributes, other)
+    refused(call("run", other, "--plan", made), "operator 'conv' has attrs", "[1, 1, 1, 1]", "[2, 1, 0, 1]")
+    renamed = network()
+    renamed.graph.node[1].output[0] = renamed.graph.output[0].name = "z"
+    onnx.save(renamed, other)
+    refused(call("run", other, "--plan", made), "output 'y' is only in the plan")
+    longer = network()
+    longer.graph.node.append(helper.make_node("Flatten", ["y"], ["flat"], "flatten"))
+    longer.graph.output[0].CopyFrom(helper.make_tensor_value_info("flat", TensorProto.FLOAT, [2, 256]))
+    onnx.save(longer, other)
+    refused(call("run", other, "--plan", made), "selection 'flatten' is only in the model")
+    moved = tmp_path / "elsewhere" / "m.onnx"
+    moved.parent.mkdir()
+    onnx.save(network(), moved)
+    assert call("run", moved, "--plan", made, "--verify").exit_code == 0
+
+
+def test_views_between_operators_are_compared_too() -> None:
+    """However a graph was written down, it is the same; other cells are not."""
+
+    def graph(start: int) -> Graph:
+        g = Graph()
+        x = g.input("x", (8,))
+        a = g.op("relu", x, name="a")
+        g.output(g.op("add", a, x[start : start + 4].view(Concat(0), x[:4]), name="b"), "y")
+        return g
+
+    known = Graph.from_dict(graph(2).to_dict())
+    assert first_difference(known, graph(2)) is None
+    assert first_difference(known, Graph.from_dict(known.to_dict())) is None
+    assert first_difference(known, graph(3)) == "selection 'slice' selects other cells"
+
+
+@pytest.mark.parametrize("option", ["--save", "--trace"])
+def test_targets_are_checked_before_the_work(file: Path, tmp_path: Path, option: str) -> None:
+    refused(call("run", file, option, tmp_path / "missing" / "out"), option, "the folder of", "does not exist")
+    refused(call("run", file, option, tmp_path), "is a folder")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_outputs_are_saved_under_the_suffix_that_says_so(file: Path, tmp_path: Path) -> None:
+    refused(call("run", file, "--save", tmp_path / "a.npy"), "--save", "a.npy", "does not end in .npz")
+    assert list(tmp_path.iterdir()) == [file]
+    (tmp_path / "a.npz").write_bytes(b"before")
+    assert call("run", file, "--mesh", 2, "--save", tmp_path / "a.npz").exit_code == 0
+    assert np.load(tmp_path / "a.npz")["y"].shape == (2, 4, 8, 8)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "m.onnx"]
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Path:
+    """A model with a tensor that waits while others are made."""
+    made = [("Add", "y0", "y0", "y1"), ("Add", "y1", "y0", "y2"), ("Add", "y2", "y1", "y3"), ("Add", "y3", "x", "y")]
+    nodes = [helper.make_node("Exp", ["x"], ["y0"], "first")]
+    nodes += [helper.make_node(op, [a, b], [out], f"make_{out}") for op, a, b, out in made]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "waiting.onnx")
+    return tmp_path / "waiting.onnx"
+
+
+def test_less_memory_spills(waiting: Path, tmp_path: Path) -> None:
+    """The plan and the run name the bytes, and the values are the same."""
+    block = 64 * 64 * 4
+    assert "spilled" not in call("plan", waiting, "--mesh", 1).stdout
+    made = call("plan", waiting, "--mesh", 1, "--memory", 3 * block)
+    assert made.exit_code == 0, made.stderr
+    assert "B spilled" in made.stdout and f"bytes spilled to host memory and back: {block:,}" in made.stdout
+    values = []
+    for name, options in (("whole", ()), ("less", ("--memory", "48KiB"))):
+        result = call("run", waiting, "--mesh", 1, *options, "--save", tmp_path / f"{name}.npz", "--verify")
+        assert result.exit_code == 0, result.stderr
+        values.append(np.load(tmp_path / f"{name}.npz")["y"].tobytes())
+    assert f"bytes spilled to host memory and back: {block:,} predicted, {block:,} counted, equal" in result.stdout
+    assert re.search(
+        rf"B spilled +counted\s.*\s0 .* {3 * block:,} +{3 * block:,} +{block:,} +{block:,}", result.stdout, re.S
+    )
+    assert values[0] == values[1]
+
+
+def test_a_plan_that_does_not_fit_is_searched_once(waiting: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+
+    def counted(*args: Any, **kwargs: Any) -> ShardPlan:
+        searched.append(kwargs)
+        return plan(*args, **kwargs)
+
+    monkeypatch.setattr(cli, "plan", counted)
+    assert "B spilled" in call("plan", waiting, "--mesh", 1, "--memory", 3 * 64 * 64 * 4).stdout
+    assert len(searched) == 1
+
+
+def test_a_saved_plan_runs_in_less_memory(waiting: Path, tmp_path: Path) -> None:
+    for name, options in (("whole", ()), ("less", ("--memory", "48KiB"))):
+        made = call("plan", waiting, "--mesh", 1, "--json", *options)
+        (tmp_path / f"{name}.json").write_text(made.stdout)
+        result = call("run", waiting, "--plan", tmp_path / f"{name}.json", "--memory", "48KiB")
+        assert result.exit_code == 0, result.stderr
+        assert "bytes spilled to host memory and back: 16,384 predicted, 16,384 counted" in result.stdout
+    assert sum(ShardPlan.from_json((tmp_path / "less.json").read_text()).nbytes_spilled) == 16384
+    refused(
+        call("run", waiting, "--plan", tmp_path / "less.json", "--memory", "40KiB"),
+        "give the plan that it was made from",
+    )
+    refused(
+        call("run", waiting, "--plan", tmp_path / "whole.json", "--memory", "40KiB"),
+        "device 0 needs 49,152 B at once in step ",
+        "compute for operator 'make_y",
+        "memory is 40,960 B",
+        "give at least 49,152 B",
+    )
+
+
+def test_help_says_what_memory_does() -> None:
+    for command in ("plan", "run"):
+        assert "what does not fit waits in host memory" in " ".join(call(command, "--help").stdout.split())
+
+
+def test_memory_that_is_too_small(file: Path) -> None:
+    refused(call("plan", file, "--memory", "1KB"), "1,000")
+    refused(call("plan", file, "--memory", "much"), "--memory 'much' is no size")
+    refused(call("run", file, "--memory", "64"))
+
+
+def test_a_trace_that_cannot_be_written(file: Path, tmp_path: Path) -> None:
+    refused(call("run", file, "--mesh", 2, "--trace", tmp_path / "no" / "t.json"), "trace")
+
+
+@pytest.mark.parametrize(
+    ("views", "part"),
+    [
+        ("A[27]; A[:3]", "two views or more, 1 given"),
+        ("", "two views or more, 0 given"),
+        ("A[4,6]; A.reshape(5,5); A", "cannot view shape (4, 6) [24 elements] as (5, 5) [25]"),
+        ("A[4]; A[9]; A", "index 9 is out of bounds for axis 0 with size 4"),
+        ("A[:4]; A", "'A' has no memory yet"),
+        ("A[-4]; A; A", "extent -4"),
+        ("A[4]; B; A", "'B' is not declared"),
+        ("A[4]; A.reshape(2, 2", "cannot read"),
+        ("A[4]; A.tofile('x'); A", "no method 'tofile'"),
+        ("A[4]; A.__class__; A", "means nothing here"),
+        ("A[4]; open('x'); A", "no function 'open'"),
+        ("A[4]; (lambda: A)(); A", "cannot be called"),
+        ("A[4]; import os; A", "only declarations"),
+        ("A[4]; A + A; A", "means nothing here"),
+        ("A[4]; 3; A", "'3' is no view"),
+        ("A[4]; A[True]; A", "means nothing here"),
+        ("A[4]; A.flip(7); A", "axis 7"),
+        ("A[4]; A.flip(None, 1, 2); A", "flip"),
+        ("A[2]; B[3]; concatenate([A, B], 1); A", "axis 1"),
+        ("A[4]; A[-'x']; A", "needs a number"),
+        ("A[4]; concatenate([A, 1]); A", "concatenate: item 1 of the list is 1; every item must be a view"),
+        ("A[4]; stack([[A]]); A", "stack: item 0 of the list is ["),
+        ("A[4]; concatenate(A); A", "concatenate needs a list of views first"),
+        ("A[4]; interleave([]); A", "interleave needs a list of views first"),
+        ("A[4]; concat(); A", "concat needs a list of views first"),
+        ("A[4]; roll(1, A); A", "roll needs a view first, 1 is given"),
+        ("A[4]; tile(); A", "tile needs a view first, nothing is given"),
+        ("A[4]; A.flip(**A); A", "** means nothing"),
+        ("(" * 5000, "overlap"),
+    ],
+)
+def test_views_that_cannot_be_read(views: str, part: str) -> None:
+    refused(call("overlap", views), part)
+
+
+def test_unknown_commands_and_options(file: Path) -> None:
+    refused(call("knit"), "knit")
+    refused(call("plan"), "MODEL")
+    refused(call("plan", file, "--colour"), "--colour")
+    refused(call("demo", "--seed", "-1"), "seed")
+
+
+# -- reading options -------------------------------------------------------------------------------------
+
+
+def test_sizes() -> None:
+    assert [parse_nbytes(text) for text in ("16GB", "512MiB", "1000000", "1.5 kb", "2T", None)] == [
+        16 * 10**9,
+        512 * 2**20,
+        10**6,
+        1500,
+        2 * 10**12,
+        None,
+    ]
+
+
+def test_names_of_inputs_may_hold_signs() -> None:
+    assert parse_shapes(["a=b:0=1,2"]) == {"a=b:0": (1, 2)}

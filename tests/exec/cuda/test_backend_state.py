@@ -1,0 +1,321 @@
+"""What one run of the CuPy backend leaves for the next: recordings, memory, what is current; and arguments."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapestry_exec import BackendUnavailable, CupyBackend, NoDevicePath, RawKernel, StepFailed, run
+from tapestry_exec.cuda import recording
+from tapestry_exec.simulated import namespace as simulated
+from tapestry_exec.simulated import shim
+from tapestry_plan import BUILTIN_OPS, Graph, Mesh, ShardPlan, plan, relu
+
+Feeds = dict[str, Any]
+BY = """
+extern "C" __global__ void times(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = BY * x[i];
+}
+"""
+
+
+def launched(inputs: Any, outputs: Any, shard: Any) -> Any:
+    (x, *_), (y,) = inputs, outputs
+    return ((x.size + 31) // 32,), (32,), (x, y, np.int32(x.size))
+
+
+def kernel(by: int) -> RawKernel:
+    return RawKernel(BY, "times", launched, ("-std=c++17", f"-DBY={by}"))
+
+
+def rows(n: int = 4, make: Callable[[Any], Any] = relu) -> tuple[ShardPlan, Feeds]:
+    g = Graph()
+    g.output(make(g.input("x", (n, 6))), "y")
+    return plan(g, Mesh(2)), {"x": np.arange(-n, n * 5, dtype=np.float32).reshape(n, 6)}
+
+
+def right(p: ShardPlan, feeds: Feeds, backend: CupyBackend, **options: Any) -> None:
+    wanted, found = run(p, feeds, **options), run(p, feeds, backend=backend, **options)
+    for name, array in wanted.outputs.items():
+        np.testing.assert_array_equal(found.outputs[name], array)
+
+
+# -- recordings ---------------------------------------------------------------------------------------------
+
+
+def test_one_array_may_be_several_inputs_of_a_run_that_is_recorded() -> None:
+    g = Graph()
+    x, y = g.input("x", (4, 6)), g.input("y", (4, 6))
+    g.output(x * 2 - y, "z")
+    g.output(x + g.constant("c", np.full((4, 6), 7, np.float32)), "v")
+    p, backend = plan(g, Mesh(2)), CupyBackend(cupy=simulated.cupy(2), capture=True)
+    a, b = np.ones((4, 6), np.float32), np.full((4, 6), 5, np.float32)
+    c = g.stored["c"].data
+    for one, two in ((a, a), (a, a), (a, b), (b, a), (c, c), (a, b)):
+        right(p, {"x": one, "y": two}, backend)
+    assert not run(p, {"x": a, "y": b}, backend=backend).timeline, "it was recorded"
+
+
+def test_other_operators_are_not_what_was_recorded() -> None:
+    def block(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        outputs[0][...] = -inputs[0]
+
+    p, feeds = rows()
+    backend = CupyBackend(cupy=simulated.cupy(2), capture=True)
+    other = {"relu": replace(BUILTIN_OPS["relu"], block=block, work=None)}
+    for ops in (None, None, None, other, other, None):
+        right(p, feeds, backend, ops=ops)
+
+
+def test_a_run_that_could_not_begin_records_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = simulated.cupy(2)
+    backend = CupyBackend(cupy=cupy, capture=True)
+    (p, feeds), (q, more) = rows(4), rows(8)
+    right(p, feeds, backend)
+    backend._kept = []
+    with monkeypatch.context() as patch:
+        patch.setattr(cupy.cuda.runtime, "memGetInfo", lambda: (1, 1))
+        with pytest.raises(BackendUnavailable):
+            run(p, feeds, backend=backend)
+    found = run(q, more, backend=backend, trace=tmp_path / "t.json")
+    assert len(found.timeline) == len(q.steps)
+    np.testing.assert_array_equal(found.outputs["y"], np.maximum(more["x"], 0))
+
+
+def test_index_tables_outlive_the_devices_that_made_them() -> None:
+    """A plan between the first run and the recorded one needs larger arenas: tables belong to the GPU."""
+    cupy = simulated.cupy(1)
+    backend = CupyBackend(cupy=cupy, capture=True)
+    p, feeds = rows(6, lambda x: relu(x.T.reshape(4, 9)))
+    q, more = rows(64)
+    for plan_, given_ in ((p, feeds), (q, more), (p, feeds), (p, feeds)):
+        right(plan_, given_, backend)
+    assert not run(p, feeds, backend=backend).timeline
+
+
+@pytest.mark.parametrize("error", [NotImplementedError, MemoryError, RuntimeError])
+def test_what_no_graph_holds_runs_step_by_step(error: type[Exception]) -> None:
+    """As CuPy refuses cuBLAS while a stream is captured: every later run is right, and none is recorded."""
+    cupy = simulated.cupy(2)
+
+    def block(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+        if any(stream.capture is not None for stream in cupy.cuda.Stream.machine.streams.values()):
+            raise error("is currently unsupported")
+        outputs[0][...] = inputs[0] + 1
+
+    own = replace(BUILTIN_OPS["relu"], name="own", block=block, work=None)
+    p, feeds = rows(4, lambda x: x.graph.op(own, x))
+    backend = CupyBackend(cupy=cupy, capture=True)
+    for _ in range(4):
+        right(p, feeds, backend)
+        assert run(p, feeds, backend=backend).timeline
+    assert not any(stream.capture is not None for stream in cupy.cuda.Stream.machine.streams.values())
+    right(*rows(8), backend)
+
+
+def test_a_launch_as_a_whole_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, feeds = rows()
+    backend = CupyBackend(cupy=simulated.cupy(2), capture=True)
+    for _ in range(3):
+        right(p, feeds, backend)
+
+    def fails(*given: Any) -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recording.Recording, "launch", fails)
+        with pytest.raises(StepFailed, match=r"launched as a whole, failed: RuntimeError: an illegal .*blocking=True"):
+            run(p, feeds, backend=backend)
+    right(p, feeds, backend)
+
+
+def test_progress_is_told_of_a_launch_as_a_whole() -> None:
+    p, feeds = rows()
+    backend = CupyBackend(cupy=simulated.cupy(2), capture=True)
+    for _ in range(3):
+        told: list[tuple[int, int]] = []
+        run(p, feeds, backend=backend, progress=lambda done, total, name, told=told: told.append((done, total)))
+    assert told == [(len(p.steps), len(p.steps))]
+
+
+# -- several runs -------------------------------------------------------------------------------------------
+
+
+def test_a_run_within_a_run_is_refused_by_name() -> None:
+    (p, feeds), (q, more) = rows(4), rows(8)
+    backend = CupyBackend(cupy=simulated.cupy(2))
+    with pytest.raises(
+        RuntimeError, match=r"a run of this CupyBackend is under way, .* give the other one a CupyBackend"
+    ):
+        run(p, feeds, backend=backend, progress=lambda *told: run(q, more, backend=backend))
+    run(p, feeds, backend=backend, progress=lambda *told: run(q, more, backend=CupyBackend(cupy=simulated.cupy(1))))
+    right(p, feeds, backend)
+
+
+@pytest.mark.skipif(shim.found_compiler() is None, reason="no C++ compiler")
+def test_threads_take_turns() -> None:
+    p, feeds = rows(8)
+    backend = CupyBackend(cupy=simulated.cupy(2), capture=True)
+    found: list[Any] = []
+
+    def work(k: int) -> None:
+        try:
+            x = feeds["x"] + k
+            found.append(np.array_equal(run(p, {"x": x}, backend=backend).outputs["y"], np.maximum(x, 0)))
+        except Exception as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 8
+
+
+def test_memory_that_does_not_fit_any_more_is_free_before_there_is_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = simulated.cupy(1)
+
+    def live() -> int:
+        return sum(block.nbytes for block in cupy.checker.blocks if block.device == 0 and block.is_live)
+
+    room = 90_000_000
+    monkeypatch.setattr(cupy.cuda.runtime, "memGetInfo", lambda: (room - live(), room))
+    backend = CupyBackend(cupy=cupy)
+    for n in (100_000, 200_000, 300_000):
+        p, feeds = rows(n)
+        assert max(p.peak_nbytes) < room
+        np.testing.assert_array_equal(run(p, feeds, backend=backend).outputs["y"], np.maximum(feeds["x"], 0))
+
+
+def test_the_device_that_was_current_is_current_again() -> None:
+    cupy = simulated.cupy(3)
+    p, feeds = rows()
+    with cupy.cuda.Device(2):
+        right(p, feeds, CupyBackend(cupy=cupy))
+        assert cupy.cuda.Device().id == 2
+
+
+# -- kernels and operators ----------------------------------------------------------------------------------
+
+
+def test_one_source_with_other_options_is_another_kernel() -> None:
+    g = Graph()
+    x = g.input("x", (4, 6))
+    g.output(relu(x), "a")
+    g.output(g.op("neg", x), "b")
+    p, x_ = plan(g, Mesh(2)), np.ones((4, 6), np.float32)
+    found = run(
+        p, {"x": x_}, backend=CupyBackend(cupy=simulated.cupy(2), kernels={"relu": kernel(2), "neg": kernel(3)})
+    )
+    assert (found.outputs["a"] == 2).all() and (found.outputs["b"] == 3).all()
+
+
+def test_split_reductions_with_states_run_on_the_host() -> None:
+    g = Graph()
+    x = g.input("x", (8, 6))
+    for name in ("reduce_variance", "reduce_logsumexp"):
+        g.output(g.op(name, x, axes=(0,), keepdims=False, name=name), name)
+    fix = {name: {next(a.name for a in g.signature(name).axes if a.kind == "reduction"): 2} for name in g.nodes}
+    p = plan(g, Mesh(2), fix=fix, placement="single")
+    ops = {name: replace(BUILTIN_OPS[name], host_only=True, work=None) for name in fix}
+    feeds = {"x": np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)}
+    right(p, feeds, CupyBackend(cupy=simulated.cupy(2), fallback=True), ops=ops)
+
+
+def test_operators_that_run_beside_gpus_need_no_path_there() -> None:
+    p, feeds = rows()
+    ops = {"relu": replace(BUILTIN_OPS["relu"], host_only=True)}
+    for devices, ok in ((["cpu", "cpu"], True), ([0, "cpu"], False)):
+        backend = CupyBackend(devices, cupy=simulated.cupy(1))
+        if ok:
+            right(p, feeds, backend, ops=ops)
+        else:
+            with pytest.raises(NoDevicePath, match=r"operators \['relu'\]"):
+                run(p, feeds, backend=backend, ops=ops)
+
+
+# -- wrong arguments ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"kernels": [kernel(2)]}, TypeError, "kernels is list; it must map operators' names to RawKernels"),
+        ({"kernels": {3: kernel(2)}}, TypeError, "kernels has the key 3; keys are operators' names"),
+        ({"kernels": {"relu": BY}}, TypeError, r"kernels\['relu'\] is str; it must be a RawKernel"),
+        ({"fallback": "no"}, TypeError, "fallback is 'no'; it must be True or False"),
+        ({"capture": 1}, TypeError, "capture is 1; it must be True or False"),
+        ({"capture": True, "blocking": True}, ValueError, "give capture or blocking"),
+        ({"cupy": np}, TypeError, "has no 'cuda'; give CuPy"),
+    ],
+)
+def test_options_that_are_none(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"CupyBackend: .*{message}"):
+        CupyBackend(**options)
+
+
+def test_numbers_of_numpy_name_devices() -> None:
+    p, feeds = rows()
+    for devices in (np.array([0, 0]), [np.int64(0), 0]):
+        right(p, feeds, CupyBackend(devices, cupy=simulated.cupy(1)))
+
+
+def test_kernels_for_operators_that_there_are_not() -> None:
+    p, feeds = rows()
+    with pytest.raises(ValueError, match="kernels has 'rellu', which is no operator's name; did you mean 'relu'"):
+        run(p, feeds, backend=CupyBackend(cupy=simulated.cupy(1), kernels={"rellu": kernel(2)}))
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (((1,), (32,)), r"the launch function of kernel 'times' returned \(\(1,\), \(32,\)\); it must be a tuple"),
+        (((1,), (32,), 7), "it must be a tuple"),
+        ("no", "returned 'no'"),
+    ],
+)
+def test_launch_functions_that_say_something_else(answer: Any, message: str) -> None:
+    p, feeds = rows()
+    wrong = RawKernel(BY, "times", lambda inputs, outputs, shard: answer, ("-DBY=2",))
+    with pytest.raises(RuntimeError, match=message):
+        run(p, feeds, backend=CupyBackend(cupy=simulated.cupy(1), kernels={"relu": wrong}))
+
+
+def test_options_of_a_kernel() -> None:
+    with pytest.raises(TypeError, match="options is '-DBY=2'; give a sequence of texts"):
+        RawKernel(BY, "times", launched, "-DBY=2")  # type: ignore[arg-type]
+    assert RawKernel(BY, "times", launched, ["-DBY=2"]).options == ("-DBY=2",)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("backend", [CupyBackend])
+def test_a_class_is_no_backend(backend: Any) -> None:
+    p, feeds = rows()
+    with pytest.raises(TypeError, match=r"backend is the class CupyBackend; give an object of it: CupyBackend\(\)"):
+        run(p, feeds, backend=backend)
+    with pytest.raises(TypeError, match="verify is 'no'; it must be True or False"):
+        run(p, feeds, verify="no")  # type: ignore[arg-type]
+
+
+def test_kernels_that_need_shared_memory() -> None:
+    source = """
+    extern "C" __global__ void turned(const float* x, float* y) {
+        extern __shared__ float kept[];
+        kept[threadIdx.x] = x[threadIdx.x];
+        __syncthreads();
+        y[threadIdx.x] = kept[blockDim.x - 1 - threadIdx.x];
+    }
+    """
+    g = Graph()
+    g.output(relu(g.input("x", (32,))), "y")
+    x = np.arange(32, dtype=np.float32)
+    turned = RawKernel(source, "turned", lambda i, o, s: ((1,), (32,), (i[0], o[0]), 128))
+    found = run(plan(g, Mesh(1)), {"x": x}, backend=CupyBackend(cupy=simulated.cupy(1), kernels={"relu": turned}))
+    np.testing.assert_array_equal(found.outputs["y"], x[::-1])

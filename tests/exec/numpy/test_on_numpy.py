@@ -1,0 +1,309 @@
+"""Packing, views and arenas of the NumPy backend against cells listed one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tapestry_exec import NumpyBackend
+from tapestry_exec.copies.arrays import copy_region, pack, read_piece, read_view, unpack
+from tapestry_exec.numpy import backend as on_numpy
+from tapestry_exec.numpy.backend import NumpyDevice
+from tapestry_plan import MONOIDS, Buffer
+from tapestry_sets import Allocation, Box, Piece, Region, Sett, Stripe, TooManyPieces, View, allocate
+from tests.oracles import memory_for, readers
+from tests.strategies import views
+
+Stripes = tuple[tuple[int, int, int], ...]
+Point = tuple[int, ...]
+
+
+def holds(stripes: Stripes, z: int) -> bool:
+    """Membership in nested stripes (on, off, phase), by their definition."""
+    for on, off, phase in stripes:
+        z = (z - phase) % (on + off)
+        if z >= on:
+            return False
+    return True
+
+
+@st.composite
+def nested_regions(draw: st.DrawFn) -> tuple[Region, list[Point]]:
+    """A product of nested stripes in a box that may start anywhere, and its points in row-major order."""
+    axes, setts, shape, start = [], [], [], []
+    for _ in range(draw(st.integers(0, 3))):
+        n, low = draw(st.integers(1, 14)), draw(st.integers(-5, 5))
+        stripe = st.tuples(st.integers(1, 6), st.integers(0, 4), st.integers(-3, 9))
+        stripes: Stripes = tuple(draw(st.lists(stripe, max_size=2)))
+        setts.append(Sett(*(Stripe(*s) for s in stripes)))
+        axes.append([z for z in range(low, low + n) if holds(stripes, z)])
+        shape.append(n)
+        start.append(low)
+    return Region(tuple(shape), setts, tuple(start)), list(product(*axes))
+
+
+def over(box: Box) -> np.ndarray:
+    """An array over a box, every cell with a value of its own."""
+    return np.arange(1, box.size + 1, dtype=np.int64).reshape(box.shape)
+
+
+def around(draw: Callable[..., int], region: Region) -> Box:
+    """A box that holds a region's box, perhaps with cells around it."""
+    margins = [(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in region.shape]
+    start = tuple(a - m[0] for a, m in zip(region.start, margins, strict=True))
+    return Box(start, tuple(n + sum(m) for n, m in zip(region.shape, margins, strict=True)))
+
+
+def at(array: np.ndarray, box: Box, points: list[Point]) -> list[int]:
+    """The values of an array over a box at points, one by one."""
+    return [int(array[tuple(x - a for x, a in zip(p, box.start, strict=True))]) for p in points]
+
+
+@given(nested_regions(), st.data())
+def test_pack_lists_the_cells_in_row_major_order(case: tuple[Region, list[Point]], data: st.DataObject) -> None:
+    region, points = case
+    box = around(data.draw, region)
+    array = over(box)
+    payload = pack(array, box.start, [region, region])
+    assert payload.tolist() == at(array, box, points) * 2
+    assert payload.flags.c_contiguous and not np.shares_memory(payload, array)
+
+
+def test_unpack_of_rank_0() -> None:
+    target = np.zeros((), np.int64)
+    unpack(np.array([5]), target, (), [Region.full(())])
+    assert target.tolist() == 5
+
+
+@given(nested_regions(), st.data())
+def test_unpack_writes_the_cells_and_no_other(case: tuple[Region, list[Point]], data: st.DataObject) -> None:
+    region, points = case
+    box = around(data.draw, region)
+    target, expected = np.zeros(box.shape, np.int64), np.zeros(box.shape, np.int64)
+    payload = np.arange(1, len(points) + 1)
+    for value, point in zip(payload, points, strict=True):
+        expected[tuple(x - a for x, a in zip(point, box.start, strict=True))] = value
+    unpack(payload, target, box.start, [region])
+    np.testing.assert_array_equal(target, expected)
+
+
+@given(nested_regions(), st.data())
+def test_copy_region_between_different_boxes(case: tuple[Region, list[Point]], data: st.DataObject) -> None:
+    region, points = case
+    one, two = around(data.draw, region), around(data.draw, region)
+    source, target = over(one), np.zeros(two.shape, np.int64)
+    copy_region(source, one.start, target, two.start, region)
+    assert at(target, two, points) == at(source, one, points)
+    assert np.count_nonzero(target) == len(points)
+
+
+def test_unpack_rejects_a_payload_of_another_size() -> None:
+    region = Region.full((3,))
+    with pytest.raises(ValueError, match="payload has 2 cells, the regions have 3"):
+        unpack(np.zeros(2), np.zeros(3), (0,), [region])
+
+
+# -- views -----------------------------------------------------------------------------------------------
+
+
+@given(views())
+def test_read_view_against_numpy(case: tuple[View, np.ndarray]) -> None:
+    view, expected = case
+    memory = memory_for([view])
+    found = read_view(view.pieces, [memory[a] for a in view.allocations], view.shape, "int64")
+    np.testing.assert_array_equal(found, expected)
+
+
+@given(views(), st.data())
+def test_read_piece_fills_just_a_region(case: tuple[View, np.ndarray], data: st.DataObject) -> None:
+    """From a source block with only the needed bounding box, and into a block that is larger than the region."""
+    view, expected = case
+    low = tuple(data.draw(st.integers(0, n)) for n in view.shape)
+    high = tuple(data.draw(st.integers(a, n)) for a, n in zip(low, view.shape, strict=True))
+    region = Region.from_bounds(view.shape, low, high)
+    memory = memory_for([view])
+    out = np.zeros(view.shape, np.int64)
+    for piece in view.pieces:
+        block, box = needed_block(view, piece, region, memory)
+        read_piece(piece, block, box, out, (0,) * len(view.shape), region)
+    inside = tuple(slice(a, b) for a, b in zip(low, high, strict=True))
+    np.testing.assert_array_equal(out[inside], expected[inside])
+    out[inside] = 0
+    assert not out.any()
+
+
+def needed_block(
+    view: View, piece: Piece, region: Region, memory: Mapping[Allocation, np.ndarray]
+) -> tuple[np.ndarray, Box]:
+    """The source cells in the bounding box of what the piece reads, found cell by cell."""
+    points = [tuple(map(int, p)) for p in region.points()]
+    used = [p for p, holds in zip(points, readers(piece, points), strict=True) if holds]
+    if piece.source < 0 or not used:
+        return np.zeros((1,) * piece.map.out_rank, np.int64), Box.of((1,) * piece.map.out_rank)
+    cells = np.array([piece.map.apply(p) for p in used], np.int64).reshape(len(used), piece.map.out_rank)
+    start, stop = cells.min(0), cells.max(0) + 1
+    slices = tuple(slice(a, b) for a, b in zip(start, stop, strict=True))
+    block = memory[view.allocations[piece.source]][slices].copy()
+    return block, Box(tuple(map(int, start)), block.shape)
+
+
+@given(views())
+def test_read_view_point_by_point_agrees(case: tuple[View, np.ndarray]) -> None:
+    """The way for domains that shatter: guards evaluated on listed coordinates, in small chunks."""
+    view, expected = case
+    memory = memory_for([view])
+
+    def shattered(*_: object) -> None:
+        raise TooManyPieces("as if")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(on_numpy, "domain_of", shattered)
+        patch.setattr(on_numpy, "MAX_POINTS", 7)
+        for found_by_strides in ("linear_offset", "through", "filled"):
+            patch.setattr(on_numpy, found_by_strides, lambda *_: None)
+        found = read_view(view.pieces, [memory[a] for a in view.allocations], view.shape, "int64")
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_plain_view_is_not_copied() -> None:
+    view = allocate((4, 6), name="A").T[::-1, 1:]
+    array = np.arange(24).reshape(4, 6)
+    found = read_view(view.pieces, [array], view.shape, "int64")
+    assert np.shares_memory(found, array) and not found.flags.writeable
+    np.testing.assert_array_equal(found, array.T[::-1, 1:])
+
+
+# -- devices ---------------------------------------------------------------------------------------------
+
+
+def buffer(number: int, shape: Point, dtype: str = "float32", offset: int = 0, **more: object) -> Buffer:
+    start = more.pop("start", (0,) * len(shape))
+    nbytes = prod(shape) * np.dtype(dtype).itemsize
+    return Buffer(number, 0, "t", start, shape, dtype, offset, nbytes, **more)  # type: ignore[arg-type]
+
+
+def device(nbytes: int = 4096) -> NumpyDevice:
+    return NumpyBackend().open([nbytes])[0]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
+def test_fresh_floats_are_nan(dtype: str) -> None:
+    d, b = device(), buffer(0, (3, 4), dtype)
+    d.alloc(b, (3, 4))
+    assert np.isnan(d.pack(b, [Region.full((3, 4))])).all()
+    assert np.isnan(d.spill(b)).all() and d.spill(b).size == 12
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint64"])
+def test_fresh_integers_are_a_pattern(dtype: str) -> None:
+    d, b = device(), buffer(0, (5,), dtype)
+    d.alloc(b, (5,))
+    assert d.pack(b, [Region.full((5,))]).tobytes() == b"\xa5" * b.nbytes
+
+
+def test_freedmemory_is_poisoned_when_it_is_taken_again() -> None:
+    d, b = device(), buffer(0, (4,))
+    whole = [Region.full((4,))]
+    d.alloc(b, (4,))
+    d.unpack(np.ones(4, np.float32), b, whole)
+    d.free(b)
+    again = buffer(1, (4,))
+    d.alloc(again, (4,))
+    assert np.isnan(d.pack(again, whole)).all()
+    with pytest.raises(KeyError):
+        d.pack(b, whole)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(-3, 7), st.integers(1, 9)), min_size=1, max_size=3),
+)
+def test_only_cells_outside_the_tensor_get_the_fill(axes: list[tuple[int, int, int]]) -> None:
+    tensor = tuple(n for n, _, _ in axes)
+    b = buffer(0, tuple(m for _, _, m in axes), start=tuple(a for _, a, _ in axes), fill=7.5)
+    d = device(1 << 16)
+    d.alloc(b, tensor)
+    found = d.pack(b, [Region.full(b.shape, b.start)]).reshape(b.shape)
+    for point in np.ndindex(*b.shape):
+        inside = all(0 <= x + a < n for x, a, n in zip(point, b.start, tensor, strict=True))
+        assert np.isnan(found[point]) if inside else found[point] == 7.5
+
+
+def test_the_high_water_mark_counts_aligned_places() -> None:
+    d = device()
+    d.alloc(buffer(0, (3,)), (3,))
+    assert d.peak_nbytes == 64
+    d.alloc(buffer(1, (17,), offset=128), (17,))
+    assert d.peak_nbytes == 256
+    d.free(buffer(1, (17,), offset=128))
+    assert d.peak_nbytes == 256
+
+
+def test_arenas_are_apart_and_aligned() -> None:
+    one, two = NumpyBackend().open([100, 100])
+    for d in (one, two):
+        d.alloc(buffer(0, (25,)), (25,))
+        assert d._arrays[0].ctypes.data % 64 == 0
+    assert not np.shares_memory(one.memory, two.memory)
+    payload = one.pack(buffer(0, (25,)), [Region.full((25,))])
+    assert not np.shares_memory(payload, one.memory)
+
+
+def test_a_backend_object_keeps_its_closed_arenas() -> None:
+    backend = NumpyBackend()
+    first = backend.open([1000, 10])
+    beside = backend.open([1000])
+    assert not np.shares_memory(first[0].memory, beside[0].memory)
+    backend.close(first)
+    again = backend.open([500, 2000])
+    assert np.shares_memory(first[0].memory, again[0].memory)
+    assert again[1].memory.nbytes >= 2000
+
+
+def test_a_buffer_that_is_written_whole_needs_no_poison_and_another_gets_it() -> None:
+    d = device()
+    whole, part = buffer(0, (4,)), buffer(1, (4,), offset=64)
+    for b in (whole, part):
+        d.alloc(b, (4,))
+        d.unpack(np.ones(4, np.float32), b, [Region.full((4,))])
+        d.free(b)
+        d.alloc(b, (4,))
+    d.unpack(np.full(4, 2, np.float32), whole, [Region.full((4,))])
+    d.unpack(np.full(2, 2, np.float32), part, [Region.from_bounds((4,), (1,), (3,))])
+    assert d.pack(whole, [Region.full((4,))]).tolist() == [2, 2, 2, 2]
+    assert np.isnan(d.pack(part, [Region.full((4,))])).tolist() == [True, False, False, True]
+
+
+def test_placing_copies_only_what_is_scattered() -> None:
+    array = np.arange(24.0).reshape(4, 6)
+    backend = NumpyBackend()
+    rows = Region.from_bounds((4, 6), (1, 0), (3, 6))
+    columns = Region.from_bounds((4, 6), (0, 1), (4, 3))
+    assert np.shares_memory(backend.place(array, [rows], "x"), array)
+    assert backend.place(array, [rows], "x").tolist() == array[1:3].ravel().tolist()
+    assert backend.place(array, [columns], "x").tolist() == array[:, 1:3].ravel().tolist()
+    assert backend.place(array, [rows, columns], "x").size == 20
+
+
+@pytest.mark.parametrize(
+    ("monoid", "ufunc"), [("sum", np.add), ("prod", np.multiply), ("min", np.minimum), ("max", np.maximum)]
+)
+def test_parts_merge_in_the_order_given(monoid: str, ufunc: np.ufunc) -> None:
+    d = device()
+    rng = np.random.default_rng(3)
+    parts = [buffer(k, (4, 4), offset=64 * k) for k in range(3)]
+    out = buffer(3, (6, 4), start=(-1, 0), offset=256)
+    values = [rng.standard_normal((4, 4)).astype(np.float32) * 10.0**k for k in range(3)]
+    for b, v in zip(parts, values, strict=True):
+        d.alloc(b, (4, 4))
+        d.unpack(v.ravel(), b, [Region.full((4, 4))])
+    d.alloc(out, (4, 4))
+    region = Region.from_slices((4, 4), (slice(0, 4, 2), slice(1, 3)))
+    d.merge(MONOIDS[monoid], {}, parts, out, [region], None)
+    expected = ufunc(ufunc(values[0], values[1]), values[2])[::2, 1:3]
+    assert d.pack(out, [region]).tobytes() == expected.tobytes()

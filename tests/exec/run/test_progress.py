@@ -1,0 +1,250 @@
+"""Long work is seen: progress, steps that fail by name, and Ctrl-C that leaves nothing half done."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper
+
+from tapestry_exec import CupyBackend, NumpyBackend, StepFailed, run
+from tapestry_exec.cli import commands as cli
+from tapestry_exec.cli.commands import main, progress_bar
+from tapestry_exec.cuda.device import CupyDevice
+from tapestry_exec.numpy.backend import NumpyDevice
+from tapestry_plan import Graph, Mesh, ShardPlan, linear, plan, relu
+
+
+def made(devices: int = 3) -> tuple[ShardPlan, dict[str, np.ndarray]]:
+    """A plan with a step of every kind: places, copies between and inside devices, reads through views, merges."""
+    g = Graph()
+    x = g.input("x", (12, 12))
+    w = g.constant("w", np.random.default_rng(0).standard_normal((12, 6)).astype(np.float32))
+    y = linear(x, w, name="fc")
+    z = relu(y.T.flip(0), name="act")
+    g.output(relu(z, name="again"), "y")
+    p = plan(g, Mesh((devices,)), fix={"fc": {"k": devices}, "act": {"i1": devices}, "again": {"i0": devices}})
+    return p, {"x": np.random.default_rng(1).standard_normal((12, 12)).astype(np.float32)}
+
+
+# -- progress --------------------------------------------------------------------------------------------
+
+
+def test_progress_counts_up_to_the_last_step_and_names_operators(backend: str | CupyBackend) -> None:
+    p, inputs = made()
+    seen: list[tuple[int, int, str]] = []
+    run(p, inputs, progress=lambda *at: seen.append(at), backend=backend)
+    done = [at for at, _, _ in seen]
+    assert done == sorted(set(done)) and seen[-1][:2] == (len(p.steps), len(p.steps))
+    assert {total for _, total, _ in seen} == {len(p.steps)}
+    assert {"fc", "act", "again"} <= {name for _, _, name in seen}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, after: float, quiet: bool = False) -> str:
+    """What the progress of a run leaves on stderr."""
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(cli, "SHOWN_AFTER", after)
+    monkeypatch.setenv("TERM", "xterm")
+    p, inputs = made()
+    with progress_bar("running", quiet) as progress:
+        run(p, inputs, progress=progress)
+    return stream.getvalue()
+
+
+def test_short_runs_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(monkeypatch, Terminal(), 60.0) == ""
+    assert shown(monkeypatch, io.StringIO(), 60.0) == ""
+
+
+def test_long_runs_have_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = shown(monkeypatch, Terminal(), 0.0)
+    assert "running" in text and "100%" in text
+    assert text.endswith("\x1b[2K"), "the bar is wiped off at the end"
+
+
+def test_long_runs_have_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(monkeypatch, io.StringIO(), 0.0).splitlines()
+    tenths = [int(re.fullmatch(r"running: (\d+) % \(\d+ of \d+ steps, \S+\)", line)[1]) for line in lines]  # type: ignore[index]
+    assert tenths == sorted(set(tenths)) and tenths[-1] == 100
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_quiet_says_nothing(monkeypatch: pytest.MonkeyPatch, stream: Callable[[], io.StringIO]) -> None:
+    assert shown(monkeypatch, stream(), 0.0, quiet=True) == ""
+
+
+def test_quiet_commands_leave_stderr_empty(tmp_path: Path) -> None:
+    onnx.save(slow_network(16, 3), tmp_path / "m.onnx")
+    for command in (["run", str(tmp_path / "m.onnx")], ["plan", str(tmp_path / "m.onnx")]):
+        result = CliRunner().invoke(main, [*command, "--quiet"])
+        assert result.exit_code == 0 and result.stderr == "" and "bytes moved" in result.stdout
+
+
+# -- steps that fail -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def broken(backend: str | CupyBackend, method: str) -> Iterator[None]:
+    """Devices of a backend of which one method raises."""
+
+    def fail(*_: Any) -> None:
+        raise OSError("the wire is loose")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NumpyDevice if backend == "numpy" else CupyDevice, method, fail)
+        yield
+
+
+HERE = r"buffer \d+ on device (\d)"
+BLOCK = r"the block \(start, stop\) \(\([\d, ]+\), \([\d, ]+\)\) of '[^']+'"
+REGIONS = r"regions \[Region\(.*\)\]"
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("alloc", rf"alloc of {HERE}, {BLOCK}"),
+        ("free", rf"free of {HERE}, {BLOCK}"),
+        ("unpack", rf"copy of 'x' for '\(place\)' from the host to {HERE}, {BLOCK}, {REGIONS}"),
+        ("pack", rf"copy of '.*' for '\w+' from {HERE} to {HERE}, {BLOCK}, {REGIONS}"),
+        ("copy", rf"copy of '.*' for '\w+' from {HERE} to buffer \d+ on device \1, {BLOCK}, {REGIONS}"),
+        ("gather", rf"copy of '.*' for 'act' from {HERE} to buffer \d+ on device \1, {BLOCK}, {REGIONS}"),
+        ("launch", r"compute 'fc' on device 0, index box \[0, 12\)×.*, input blocks \(start, stop\) \[\(\(0, 0\), .*"),
+        ("merge", rf"reduce '\w+' into {HERE}, {BLOCK}, {REGIONS}"),
+    ],
+)
+def test_a_step_that_fails_is_named(backend: str | CupyBackend, method: str, message: str, tmp_path: Path) -> None:
+    """With its operator, shard, devices and regions; nothing is left behind, and the next run is a whole one."""
+    p, inputs = made()
+    named = pytest.raises(StepFailed, match=rf"^step \d+ \({message}\) failed: OSError: the wire is loose$")
+    with broken(backend, method), named as error:
+        run(p, inputs, backend=backend, trace=tmp_path / "t.json")
+    assert isinstance(error.value.__cause__, OSError) and list(tmp_path.iterdir()) == []
+    another = NumpyBackend() if backend == "numpy" else CupyBackend()
+    wanted = run(p, inputs, backend=another).outputs["y"]
+    assert run(p, inputs, backend=backend).outputs["y"].tobytes() == wanted.tobytes()
+
+
+def test_a_transport_that_fails_is_named(backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(*_: Any) -> None:
+        raise ConnectionError("cut")
+
+    monkeypatch.setattr(NumpyBackend if backend == "numpy" else CupyBackend, "move", cut)
+    p, inputs = made()
+    with pytest.raises(StepFailed, match=rf"from {HERE} to {HERE}.*ConnectionError: cut"):
+        run(p, inputs, backend=backend)
+
+
+def test_many_regions_are_counted_not_listed(backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["tapestry_exec.run"], "REGIONS_NAMED", 0)
+    p, inputs = made()
+    with broken(backend, "merge"), pytest.raises(StepFailed, match=r"regions \[ and 1 more\]"):
+        run(p, inputs, backend=backend)
+
+
+# -- Ctrl-C ----------------------------------------------------------------------------------------------
+
+
+def interrupted(p: ShardPlan) -> dict[str, Any]:
+    """The plan's operators, of which one sends this process what Ctrl-C sends."""
+    op = p.graph.ops["relu"]
+
+    def block(xp: Any, ins: Any, outs: Any, shard: Any) -> None:
+        outs[0][...] = 77
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):  # the signal is noticed between two instructions
+            time.sleep(0.01)
+
+    return {"relu": replace(op, block=block)}
+
+
+def counted(engine: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls that open and close an engine's devices, in order, from here on."""
+    calls: list[str] = []
+
+    def noted(name: str) -> Callable[..., Any]:
+        before = getattr(engine, name)
+
+        def call(*args: Any) -> Any:
+            calls.append(name)
+            return before(*args)
+
+        return call
+
+    for name in ("open", "close"):
+        monkeypatch.setattr(engine, name, noted(name))
+    return calls
+
+
+def test_ctrl_c_closes_the_devices_and_the_backend_runs_again(
+    backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    p, inputs = made()
+    expected = run(p, inputs, backend=backend).outputs["y"].tobytes()
+    engine = NumpyBackend() if backend == "numpy" else backend
+    calls = counted(engine, monkeypatch)
+    for again in range(1, 3):
+        with pytest.raises(KeyboardInterrupt):
+            run(p, inputs, backend=engine, ops=interrupted(p), trace=tmp_path / "t.json")
+        assert calls == ["open", "close"] * (2 * again - 1)
+        assert list(tmp_path.iterdir()) == []
+        r = run(p, inputs, backend=engine, verify=True)
+        assert r.outputs["y"].tobytes() == expected and r.nbytes_moved == p.nbytes_moved
+
+
+def slow_network(n: int = 1024, layers: int = 400) -> onnx.ModelProto:
+    """Products of square matrices, one after the other."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [n, n]) for name in ("t0", f"t{layers}"))
+    nodes = [helper.make_node("MatMul", [f"t{k}", "t0"], [f"t{k + 1}"], f"m{k}") for k in range(layers)]
+    graph = helper.make_graph(nodes, "slow", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there, Ctrl-C is no signal that a test can send to one process")
+def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
+    """A real SIGINT in the middle of a run: one line, status 130, and no file."""
+    onnx.save(slow_network(), tmp_path / "m.onnx")
+    command = [
+        sys.executable,
+        "-m",
+        "tapestry_exec.cli.commands",
+        "run",
+        "m.onnx",
+        "--trace",
+        "t.json",
+        "--save",
+        "o.npz",
+    ]
+    root = Path(cli.__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stderr is not None and process.stdout is not None
+        try:
+            before = next(line for line in process.stderr if line.startswith("running: "))
+            process.send_signal(signal.SIGINT)
+            out, err = process.stdout.read(), process.stderr.read()
+            assert process.wait(60) == 130, (before, err)
+        finally:
+            process.kill()
+    assert "running: 100 %" not in before and out == ""
+    assert [line for line in err.splitlines() if not line.startswith("running: ")] == ["error: stopped by Ctrl-C"]
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]

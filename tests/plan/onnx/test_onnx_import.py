@@ -1,0 +1,655 @@
+"""Models as graphs: every operator against ONNX Runtime, and what wrong models get."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from tapestry_exec import evaluate as run_whole
+from tapestry_plan import UnsupportedOp
+from tapestry_plan.onnx.models import load_onnx, read_constant
+from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
+from tests.onnx_cases import NODES, NodeCase
+from tests.onnx_models import difference, evaluate, model_of, ort, random, random_feeds
+
+# -- every operator ----------------------------------------------------------------------------------------
+
+IMAGE = {"x": (2, 4, 9, 8)}
+i64 = np.int64
+
+
+def case(op: str, inputs: dict[str, Any] | None = None, constants: dict[str, Any] | None = None, **attrs: Any) -> Any:
+    """A model of one node that reads the inputs and then the constants."""
+    inputs = inputs or {"x": (3, 4, 5)}
+    reads = [*inputs, *(constants or {})]
+    return pytest.param(
+        model_of([helper.make_node(op, reads, ["y"], **attrs)], inputs, constants=constants), id=f"{op}"
+    )
+
+
+channel = {"s": abs(random(4)), "b": random(4), "m": random(4), "v": abs(random(4)) + 0.5}
+SINGLE = [
+    case("Abs"),
+    case("Add", {"a": (3, 1), "b": (2, 1, 4)}),
+    case("Add", {"a": (3, 1)}, {"b": random(4)}),
+    case("Add", {"a": (3, 1)}, {"b": np.float32(2.5)}),
+    case("Sub", {"a": (3, 4), "b": (4,)}),
+    case("Mul", {"a": (3, 4), "b": (4,)}),
+    case("Div", {"a": (3, 4)}, {"b": random(4)}),
+    case("Sum", {"a": (3, 4), "b": (4,), "c": (1, 1)}),
+    case("Relu"),
+    case("LeakyRelu", alpha=0.3),
+    case("LeakyRelu"),
+    case("Clip", None, {"low": np.float32(-0.5), "high": np.float32(0.5)}),
+    case("Clip"),
+    case("Sigmoid"),
+    case("Tanh"),
+    case("Exp"),
+    case("Sqrt", {"x": (3, 4)}),
+    case("Neg"),
+    case("Identity"),
+    case("Dropout"),
+    case("Cast", to=TensorProto.FLOAT),
+    case("MatMul", {"a": (2, 3, 4), "b": (4, 5)}),
+    case("MatMul", {"a": (4,), "b": (4, 5)}),
+    case("MatMul", {"a": (3, 4), "b": (4,)}),
+    case("MatMul", {"a": (4,), "b": (4,)}),
+    case("Gemm", {"a": (4, 3)}, {"b": random(5, 4), "c": random(5)}, transA=1, transB=1, alpha=0.5, beta=2.0),
+    case("Gemm", {"a": (3, 4)}, {"b": random(4, 5)}),
+    case("Conv", IMAGE, {"w": random(6, 2, 3, 3), "b": random(6)}, group=2, pads=[1, 0, 2, 1], strides=[2, 1]),
+    case("Conv", IMAGE, {"w": random(6, 4, 3, 2)}, auto_pad="SAME_UPPER", strides=[2, 3]),
+    case("Conv", IMAGE, {"w": random(6, 4, 3, 2)}, auto_pad="SAME_LOWER", strides=[2, 1]),
+    case("Conv", IMAGE, {"w": random(6, 4, 3, 2)}, auto_pad="VALID", kernel_shape=[3, 2]),
+    case("MaxPool", IMAGE, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+    case("MaxPool", IMAGE, kernel_shape=[3, 2], auto_pad="SAME_LOWER", strides=[2, 2]),
+    case("AveragePool", IMAGE, kernel_shape=[3, 3], auto_pad="SAME_UPPER", strides=[2, 2]),
+    case("AveragePool", IMAGE, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+    case("GlobalAveragePool", IMAGE),
+    case("GlobalMaxPool", IMAGE),
+    case("BatchNormalization", IMAGE, channel, epsilon=1e-2),
+    case("LayerNormalization", {"x": (3, 4)}, {"s": random(4), "b": random(4)}),
+    case("LRN", IMAGE, size=3, alpha=0.1, beta=0.5, bias=2.0),
+    case("Softmax", axis=1),
+    case("Softmax"),
+    case("LogSoftmax", axis=0),
+    case("ReduceMean", None, {"axes": np.array([0, -1])}, keepdims=0),
+    case("ReduceSum", None, {"axes": np.array([1])}),
+    case("ReduceSum"),
+    case("ReduceSum", None, {"axes": np.array([], i64)}, noop_with_empty_axes=1),
+    case("ReduceMax", None, {"axes": np.array([2])}),
+    case("Reshape", None, {"shape": np.array([0, -1])}),
+    case("Reshape", None, {"shape": np.array([5, 3, 4])}, allowzero=1),
+    case("Flatten"),
+    case("Flatten", axis=-1),
+    case("Flatten", axis=0),
+    case("Squeeze", {"x": (1, 3, 1, 2)}, {"axes": np.array([0, -2])}),
+    case("Squeeze", {"x": (1, 3, 1, 2)}),
+    case("Unsqueeze", None, {"axes": np.array([0, -1])}),
+    case("Transpose", perm=[2, 0, 1]),
+    case("Transpose"),
+    case("Concat", {"a": (2, 3), "b": (2, 1), "c": (2, 4)}, axis=-1),
+    case("Concat", {"a": (2, 3)}, {"b": random(1, 3)}, axis=0),
+    case("Expand", {"x": (3, 1)}, {"shape": np.array([2, 1, 4])}),
+    case(
+        "Slice",
+        None,
+        {
+            "starts": np.array([1, -1]),
+            "ends": np.array([9, -9]),
+            "axes": np.array([1, 2]),
+            "steps": np.array([2, -2]),
+        },
+    ),
+    case("Slice", None, {"starts": np.array([-2, 0]), "ends": np.array([2**63 - 1, -1])}),
+    case(
+        "Slice",
+        None,
+        {
+            "starts": np.array([4]),
+            "ends": np.array([-(2**63)]),
+            "axes": np.array([-1]),
+            "steps": np.array([-1]),
+        },
+    ),
+    case("Pad", {"x": (3, 4)}, {"pads": np.array([1, 0, 2, 3]), "value": np.float32(1.5)}),
+    case("Pad", {"x": (3, 4)}, {"pads": np.array([2, 0, 1, 3])}, mode="reflect"),
+    case("Pad", {"x": (3, 4)}, {"pads": np.array([2, 0, 1, 3])}, mode="edge"),
+    case("Pad", {"x": (3, 4)}, {"pads": np.array([2, 0, 1, 3])}, mode="wrap"),
+    case("Pad", {"x": (3, 4)}, {"pads": np.array([-1, 0, 1, -2])}),
+]
+
+
+@pytest.mark.parametrize("model", SINGLE)
+def test_each_operator_equals_onnx_runtime(model: Any) -> None:
+    graph = load_onnx(model)
+    feeds = random_feeds(graph)
+    if model.graph.node[0].op_type == "Sqrt":
+        feeds = {name: np.abs(array) for name, array in feeds.items()}
+    (wanted,) = ort(model, feeds)
+    assert difference(evaluate(graph, feeds)["y"], wanted) < 1e-5
+
+
+def test_split_gives_slices() -> None:
+    for attrs, constants in (
+        ({"axis": -1}, {"parts": np.array([1, 4, 2])}),
+        ({"axis": 1, "num_outputs": 3}, {}),
+    ):
+        node = helper.make_node("Split", ["x", *constants], ["a", "b", "c"], **attrs)
+        model = model_of([node], {"x": (3, 7)}, ["a", "b", "c"], constants)
+        graph = load_onnx(model)
+        assert not graph.nodes and len(graph.selections) == 3
+        feeds = random_feeds(graph)
+        for actual, wanted in zip(evaluate(graph, feeds).values(), ort(model, feeds), strict=True):
+            np.testing.assert_array_equal(actual, wanted)
+
+
+def test_every_importer_is_tried() -> None:
+    tried = {param.values[0].graph.node[0].op_type for param in SINGLE} | {"Split"}
+    assert tried | {node.op for node in NODES} == set(IMPORTERS)
+
+
+@pytest.mark.parametrize("node", NODES, ids=str)
+def test_nodes_of_any_dtype_equal_onnx_runtime(node: NodeCase) -> None:
+    graph = load_onnx(node.model)
+    for actual, wanted in zip(run_whole(graph, node.inputs).values(), ort(node.model, node.inputs), strict=True):
+        assert difference(actual, wanted) < 1e-5
+
+
+def test_known_nodes_that_the_reference_does_not_run_become_operators() -> None:
+    """It does not gather from a row of more elements than NumPy's choose takes."""
+    constants = {"row": np.arange(100)[None, :], "i": np.array([[8, 0, 2]])}
+    taken = helper.make_node("GatherElements", ["row", "i"], ["g"], axis=1)
+    added = helper.make_node("Add", ["x", "g"], ["y"])
+    model = model_of([taken, added], {"x": (2, 3)}, constants=constants, dtype=TensorProto.INT64)
+    graph = load_onnx(model)
+    x = np.arange(6).reshape(2, 3)
+    np.testing.assert_array_equal(run_whole(graph, {"x": x})["y"], ort(model, {"x": x})[0])
+    assert [node.op for node in graph.nodes.values()] == ["gather_elements", "add"]
+    last = helper.make_node("NonZero", ["g"], ["y"], name="last")
+    with pytest.raises(
+        UnsupportedOp, match=r"'last' \(NonZero\): its operator is not supported, and its inputs are not"
+    ):
+        load_onnx(model_of([taken, last], {}, constants=constants, dtype=TensorProto.INT64))
+
+
+def test_known_indices_are_views_and_computed_ones_are_operators() -> None:
+    gathers = [node for node in NODES if node.op == "Gather"]
+    known = next(node for node in gathers if "i" in node.constants)
+    computed = next(node for node in gathers if "i" in node.inputs)
+    assert not load_onnx(known.model).nodes and load_onnx(computed.model).nodes
+
+
+@given(
+    st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"]),
+    st.tuples(*[st.integers(6, 12)] * 2),
+    st.tuples(*[st.integers(1, 4)] * 2),
+    st.tuples(*[st.integers(1, 3)] * 2),
+    st.sampled_from(["Conv", "MaxPool", "AveragePool"]),
+)
+def test_auto_pad_equals_onnx_runtime(auto: str, extents: Any, kernel: Any, strides: Any, op: str) -> None:
+    # ONNX Runtime computes negative pads for strides beyond the kernel, and then refuses them.
+    steps = [min(k, s) for k, s in zip(kernel, strides, strict=True)]
+    attrs: dict[str, Any] = {"auto_pad": auto, "strides": steps, "kernel_shape": list(kernel)}
+    constants = {"w": random(2, 1, *kernel)} if op == "Conv" else {}
+    node = helper.make_node(op, ["x", *constants], ["y"], **attrs)
+    model = model_of([node], {"x": (1, 1, *extents)}, ["y"], constants)
+    graph = load_onnx(model)
+    feeds = random_feeds(graph)
+    assert difference(evaluate(graph, feeds)["y"], ort(model, feeds)[0]) < 1e-5
+
+
+@pytest.mark.parametrize(("auto", "pads"), [("SAME_UPPER", [1, 2, 2, 2]), ("SAME_LOWER", [2, 2, 1, 2])])
+def test_auto_pad_counts_the_dilated_window(auto: str, pads: list[int]) -> None:
+    # ONNX Runtime refuses dilation here, so it is asked with the pads written out
+    constants = {"w": random(1, 1, 2, 3)}
+    inputs = {"x": (1, 1, 9, 8)}
+    automatic = helper.make_node("Conv", ["x", "w"], ["y"], auto_pad=auto, dilations=[3, 2])
+    explicit = helper.make_node("Conv", ["x", "w"], ["y"], pads=pads, dilations=[3, 2])
+    graph = load_onnx(model_of([automatic], inputs, ["y"], constants))
+    feeds = random_feeds(graph)
+    (wanted,) = ort(model_of([explicit], inputs, ["y"], constants), feeds)
+    assert difference(evaluate(graph, feeds)["y"], wanted) < 1e-5
+
+
+def test_even_windows_over_channels_follow_the_definition() -> None:
+    # ONNX Runtime takes odd sizes only, and the reference evaluator limits channels by the batch
+    model = model_of([helper.make_node("LRN", ["x"], ["y"], size=4, alpha=0.5)], IMAGE)
+    graph = load_onnx(model)
+    feeds = random_feeds(graph)
+    x = feeds["x"]
+    squares = np.stack([(x[:, max(0, c - 1) : c + 3] ** 2).sum(axis=1) for c in range(4)], axis=1)
+    wanted = x / (1 + np.float32(0.5 / 4) * squares) ** np.float32(0.75)
+    assert difference(evaluate(graph, feeds)["y"], wanted) < 1e-5
+
+
+def test_onnx_is_imported_when_a_model_is() -> None:
+    code = "import sys, tapestry_plan.onnx_import; sys.exit('onnx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -- what becomes of a model -------------------------------------------------------------------------------
+
+
+def test_known_values_are_evaluated_in_advance() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Constant", [], ["zero"], value_ints=[0]),
+        helper.make_node("Gather", ["shape", "zero"], ["batch"]),
+        helper.make_node("Constant", [], ["rest"], value_ints=[-1]),
+        helper.make_node("Concat", ["batch", "rest"], ["wanted"], axis=0),
+        helper.make_node("Reshape", ["x", "wanted"], ["flat"]),
+        helper.make_node("Transpose", ["w"], ["wt"]),
+        helper.make_node("MatMul", ["flat", "wt"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": (3, 2, 4)}, constants={"w": random(5, 8)})
+    graph = load_onnx(model)
+    assert [node.op for node in graph.nodes.values()] == ["matmul"]
+    assert [s.shape for s in graph.stored.values() if s.kind == "constant"] == [(8, 5)]
+    feeds = random_feeds(graph)
+    assert difference(evaluate(graph, feeds)["y"], ort(model, feeds)[0]) < 1e-6
+
+
+def test_nodes_without_names_are_numbered_by_type() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Neg", ["a"], ["b"], name="mine"),
+        helper.make_node("Relu", ["b"], ["y"]),
+    ]
+    assert list(load_onnx(model_of(nodes, {"x": (2,)})).nodes) == ["Relu_0", "mine", "Relu_1"]
+
+
+def test_outputs_choose_a_part_of_the_model() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Frobnicate", ["a"], ["y"]),
+    ]
+    graph = load_onnx(model_of(nodes, {"x": (2,), "unused": ("n",)}), outputs=["a"])
+    assert list(graph.outputs) == ["a"] and list(graph.nodes) == ["Relu_0"]
+    with pytest.raises(ValueError, match=r"output 'b' is no tensor of the model; its own outputs are \['y'\]"):
+        load_onnx(model_of(nodes, {"x": (2,)}), outputs=["b"])
+
+
+def test_initializers_that_are_inputs_are_constants() -> None:
+    model = model_of([helper.make_node("Add", ["x", "w"], ["y"])], {"x": (2,), "w": (2,)}, ["y"], {"w": random(2)})
+    assert load_onnx(model).stored["w"].kind == "constant"
+
+
+@pytest.mark.parametrize("axis", [None, 1, 2, 3])
+def test_softmax_of_old_opsets_spans_all_trailing_axes(axis: int | None) -> None:
+    attrs = {} if axis is None else {"axis": axis}
+    model = model_of([helper.make_node("Softmax", ["x"], ["y"], **attrs)], {"x": (2, 3, 4, 5)}, opset=9)
+    graph = load_onnx(model)
+    feeds = random_feeds(graph)
+    assert difference(evaluate(graph, feeds)["y"], ort(model, feeds)[0]) < 1e-6
+
+
+def test_other_old_operators_are_converted() -> None:
+    nodes = [
+        helper.make_node("Clip", ["x"], ["a"], min=-0.5, max=0.75),
+        helper.make_node("Dropout", ["a"], ["b"], ratio=0.25),
+        helper.make_node("Unsqueeze", ["b"], ["c"], axes=[1]),
+        helper.make_node("ReduceMean", ["c"], ["y"], axes=[0], keepdims=0),
+    ]
+    model = model_of(nodes, {"x": (4, 5)}, opset=9)
+    graph = load_onnx(model)
+    feeds = random_feeds(graph)
+    assert difference(evaluate(graph, feeds)["y"], ort(model, feeds)[0]) < 1e-6
+
+
+def test_bytes_paths_and_models_are_read_alike(tmp_path: Path) -> None:
+    model = model_of([helper.make_node("Add", ["x", "w"], ["y"])], {"x": (2,)}, constants={"w": random(2)})
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    graphs = [load_onnx(source) for source in (model, model.SerializeToString(), path, str(path))]
+    assert len({graph.to_json() for graph in graphs[:2]}) == len({graph.to_json() for graph in graphs[2:]}) == 1
+    assert graphs[0].stored["w"].path is None
+    where = graphs[2].stored["w"].path
+    assert where == f"{path}#w"
+    np.testing.assert_array_equal(read_constant(where), random(2))
+    with pytest.raises(ValueError, match="has no initializer 'v'"):
+        read_constant(f"{path}#v")
+    with pytest.raises(ValueError, match="not of the form"):
+        read_constant(str(path))
+
+
+def test_symbolic_shapes_can_be_given() -> None:
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": ("n", 3, None)})
+    assert load_onnx(model, shapes={"x": [2, 3, 5]}).stored["x"].shape == (2, 3, 5)
+
+
+# -- wrong models ------------------------------------------------------------------------------------------
+
+
+def relu_model(**changes: Any) -> Any:
+    return model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (2, 3)}, **changes)
+
+
+def test_what_is_no_model(tmp_path: Path) -> None:
+    whole = relu_model().SerializeToString()
+    for name, data in (("text", b"hello, world\n"), ("empty", b""), ("zeros", bytes(100))):
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(data)
+        with pytest.raises(
+            ValueError, match=rf"{name}.onnx: this is no ONNX model, or it is truncated \[{len(data)} bytes"
+        ):
+            load_onnx(path)
+    for length in range(len(whole)):
+        with pytest.raises(ValueError, match="truncated"):
+            load_onnx(whole[:length])
+    with pytest.raises(FileNotFoundError, match=r"absent\.onnx"):
+        load_onnx(tmp_path / "absent.onnx")
+    with pytest.raises(TypeError, match="int given; give a path"):
+        load_onnx(3)
+
+
+def test_unknown_opsets() -> None:
+    newest = onnx.defs.onnx_opset_version()
+    with pytest.raises(ValueError, match=rf"unknown opset 999 of domain 'ai.onnx'; the newest supported is {newest}"):
+        load_onnx(relu_model(opset=999))
+    other = relu_model()
+    other.opset_import[0].domain = "com.example"
+    with pytest.raises(ValueError, match=r"uses the domains \['com.example'\] only"):
+        load_onnx(other)
+
+
+def test_unsupported_operators_are_all_listed() -> None:
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["a"], name="first"),
+        helper.make_node("Relu", ["x"], ["b"]),
+        helper.make_node("Fancy", ["b"], ["c"], name="second", domain="com.example"),
+        helper.make_node("If", ["p"], ["y"], name="third", then_branch=branch("c"), else_branch=branch("a")),
+    ]
+    model = model_of(nodes, {"x": (3,), "i": (2,), "p": ()})
+    model.opset_import.append(helper.make_opsetid("com.example", 1))
+    with pytest.raises(UnsupportedOp) as error:
+        load_onnx(model)
+    text = str(error.value)
+    assert "3 nodes" in text and "'Relu'" not in text
+    assert "node 'first': NonZero of domain 'ai.onnx', opset 21" in text
+    assert "node 'second': Fancy of domain 'com.example'" in text
+    assert "node 'third': If of domain 'ai.onnx', opset 21, with a graph inside" in text
+
+
+def branch(name: str) -> Any:
+    node = helper.make_node("Identity", [name], ["out"])
+    return helper.make_graph([node], "branch", [], [helper.make_tensor_value_info("out", 1, None)])
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        (helper.make_node("MaxPool", ["x"], ["y", "where"], kernel_shape=[2]), "output of indices"),
+        (helper.make_node("Reshape", ["x", "computed"], ["y"]), "'computed', which the model computes"),
+        (helper.make_node("ArgMax", ["x"], ["y"], select_last_index=1), "the last of equal cells"),
+        (helper.make_node("GatherND", ["x", "x"], ["y"], batch_dims=1), "batch_dims"),
+        (helper.make_node("Resize", ["x", "", "", "three"], ["y"], antialias=1), "antialias=1 is not supported"),
+        (
+            helper.make_node("TopK", ["x", "computed"], ["y", "z"]),
+            "input 1 .k. is 'computed', which the model computes",
+        ),
+        (helper.make_node("BatchNormalization", ["x", *"bbbb"], ["y"], training_mode=1), "training mode"),
+        (helper.make_node("Dropout", ["x", "", "yes"], ["y"]), "training mode"),
+    ],
+)
+def test_what_an_operator_cannot_do_is_said(node: Any, says: str) -> None:
+    model = model_of(
+        [node],
+        {"x": (1, 2, 8), "computed": (2,), "b": (2,)},
+        constants={"yes": np.array(True), "three": np.array([3, 3, 3])},
+    )
+    with pytest.raises(UnsupportedOp, match=says):
+        load_onnx(model)
+
+
+def test_random_operators_are_not_evaluated_in_advance() -> None:
+    with pytest.raises(UnsupportedOp, match="RandomNormal"):
+        load_onnx(model_of([helper.make_node("RandomNormal", [], ["y"], shape=[2])], {}))
+
+
+def test_dynamic_axes_are_named() -> None:
+    model = model_of([helper.make_node("Relu", ["image"], ["y"])], {"image": (1, "height", 8)})
+    with pytest.raises(ValueError) as error:
+        load_onnx(model)
+    text = str(error.value)
+    assert "input 'image' of shape (1, height, 8) is dynamic on axis 1 (height)" in text
+    assert "shapes={'image': [1, …, 8]}" in text and "--shape image=1,…,8" in text
+    nameless = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (None, 3)})
+    with pytest.raises(ValueError, match=r"\(\?, 3\) is dynamic on axis 0;"):
+        load_onnx(nameless)
+    shapeless = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": None})
+    with pytest.raises(ValueError, match="input 'x' has no shape"):
+        load_onnx(shapeless)
+    assert load_onnx(shapeless, shapes={"x": [4]}).stored["x"].shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ({"z": [2, 3]}, r"shapes names 'z', which is no input; the inputs are \['x'\]"),
+        ({"x": [2]}, r"\(2,\) has rank 1, the input has rank 2: \(n, 3\)"),
+        ({"x": [2, 4]}, "says 4 on axis 1, but the model fixes it to 3"),
+        ({"x": [0, 3]}, "extents are at least 1"),
+    ],
+)
+def test_shapes_that_do_not_fit(shapes: Any, says: str) -> None:
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": ("n", 3)})
+    with pytest.raises(ValueError, match=says):
+        load_onnx(model, shapes=shapes)
+
+
+def test_a_model_that_contradicts_itself() -> None:
+    model = relu_model()
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, (2, 4)))
+    with pytest.raises(ValueError, match=r"'y' comes out with shape \(2, 3\), the model declares \(2, 4\)"):
+        load_onnx(model)
+    missing = model_of([helper.make_node("Add", ["x", "nothing"], ["y"], name="sum")], {"x": (2,)})
+    with pytest.raises(ValueError, match=r"node 'sum' \(Add\) reads 'nothing', which no earlier node makes"):
+        load_onnx(missing)
+
+
+def test_operands_that_do_not_fit_name_the_node() -> None:
+    model = model_of([helper.make_node("Add", ["x", "z"], ["y"], name="sum")], {"x": (2,), "z": (3,)})
+    with pytest.raises(ValueError, match=r"node 'sum' \(Add\): .*\(2,\) and \(3,\) do not broadcast"):
+        load_onnx(model)
+    pool = model_of([helper.make_node("MaxPool", ["x"], ["y"], name="pool")], {"x": (1, 1, 4)})
+    with pytest.raises(ValueError, match=r"node 'pool' \(MaxPool\): the attribute 'kernel_shape' is missing"):
+        load_onnx(pool)
+
+
+def test_numbers_of_inputs_are_checked_in_one_place() -> None:
+    """ONNX's own schemas say how many inputs each operator takes."""
+    for name, one in {**IMPORTERS, **NOT_ADDED}.items():
+        known_then = {schema.name for schema in onnx.defs.get_all_schemas_with_history() if schema.since_version <= 21}
+        schema = onnx.defs.get_schema(name, 21 if name in known_then else onnx.defs.onnx_opset_version())
+        variadic = schema.max_input > 2**30
+        assert (one.least, one.most) == (schema.min_input, None if variadic else schema.max_input), name
+
+
+@pytest.mark.parametrize(
+    ("op", "reads", "says"),
+    [
+        ("Conv", ["x"], "has 1 inputs; Conv takes 2 to 3"),
+        ("Relu", ["x", "x"], "has 2 inputs; Relu takes 1:"),
+        ("Relu", [], "has 0 inputs; Relu takes 1:"),
+        ("Add", ["x", "x", "x"], "has 3 inputs; Add takes 2:"),
+        ("Sum", [], "has 0 inputs; Sum takes 1 or more"),
+        ("Concat", ["x", "", "x"], "leaves out its input 1, which Concat needs"),
+        ("MatMul", ["", "x"], "leaves out its input 0, which MatMul needs"),
+        ("BatchNormalization", ["x", "x"], "has 2 inputs; BatchNormalization takes 5"),
+        ("Shape", [], "has 0 inputs; Shape takes 1:"),
+        ("Size", ["x", "x"], "has 2 inputs; Size takes 1:"),
+    ],
+)
+def test_nodes_with_too_few_or_too_many_inputs(op: str, reads: list[str], says: str) -> None:
+    model = model_of([helper.make_node(op, reads, ["y"], name="it")], {"x": (2, 2)})
+    with pytest.raises(ValueError, match=rf"node 'it' \({op}\)") as error:
+        load_onnx(model)
+    assert f"node 'it' ({op}) {says}" in str(error.value)
+
+
+def test_an_output_that_an_operator_does_not_make() -> None:
+    model = model_of([helper.make_node("Relu", ["x"], ["y", "z"])], {"x": (2,)}, ["y", "z"])
+    with pytest.raises(ValueError, match="no node makes tensor 'z'"):
+        load_onnx(model)
+
+
+def test_tensors_are_made_once() -> None:
+    twice = [helper.make_node("Relu", ["x"], ["y"], name="one"), helper.make_node("Neg", ["x"], ["y"], name="two")]
+    with pytest.raises(ValueError, match=r"'y' is made twice, by node 'one' \(Relu\) and by node 'two' \(Neg\)"):
+        load_onnx(model_of(twice, {"x": (2,)}))
+    with pytest.raises(ValueError, match=r"'x' is made twice, by an input and by node 'one' \(Relu\)"):
+        load_onnx(model_of([helper.make_node("Relu", ["x"], ["x"], name="one")], {"x": (2,)}, ["x"]))
+    weights = relu_model(constants={"w": random(2)})
+    weights.graph.initializer.append(weights.graph.initializer[0])
+    with pytest.raises(ValueError, match="'w' is made twice, by an initializer and by an initializer"):
+        load_onnx(weights)
+
+
+def test_values_that_do_not_fill_their_dims() -> None:
+    short = relu_model(constants={"w": random(2, 3)})
+    short.graph.initializer[0].raw_data = bytes(20)
+    with pytest.raises(ValueError, match=r"'w' holds 20 bytes; dims \[2, 3\] of FLOAT need 24"):
+        load_onnx(short)
+    typed = relu_model()
+    typed.graph.initializer.append(helper.make_tensor("w", TensorProto.FLOAT16, [3], [1.0, 2.0, 3.0]))
+    load_onnx(typed)
+    typed.graph.initializer[0].dims[0] = 4
+    with pytest.raises(ValueError, match=r"'w' holds 3 values; dims \[4\] need 4"):
+        load_onnx(typed)
+    typed.graph.initializer[0].dims[0] = -3
+    with pytest.raises(ValueError, match=r"'w' has dims \[-3\]; none can be negative"):
+        load_onnx(typed)
+    typed.graph.initializer[0].data_type = 999
+    typed.graph.initializer[0].dims[0] = 3
+    with pytest.raises(ValueError, match="'w' has elements of type 999"):
+        load_onnx(typed)
+    inside = model_of([helper.make_node("Constant", [], ["y"], value=short.graph.initializer[0])], {})
+    with pytest.raises(ValueError, match="'w' holds 20 bytes"):
+        load_onnx(inside)
+    packed = relu_model()
+    packed.graph.initializer.append(helper.make_tensor("w", TensorProto.INT4, [3], [1, 2, 3]))
+    assert "w" not in load_onnx(packed).stored  # two in a byte, and nothing reads it
+
+
+def test_an_axis_of_extent_0_is_not_an_open_one() -> None:
+    with pytest.raises(ValueError, match=r"shape \(0, 4\) has extent 0 on axis 0; extents are at least 1") as error:
+        load_onnx(model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (0, 4)}))
+    assert "dynamic" not in str(error.value)
+    with pytest.raises(ValueError, match=r"\(\?, 4\) is dynamic on axis 0"):
+        load_onnx(model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (-1, 4)}))
+
+
+def test_more_cells_than_can_be_counted() -> None:
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": ("n", 3)})
+    for extent in (2**62, 10**30):
+        with pytest.raises(ValueError, match=r"input 'x' of shape .* has 2\*\*63 cells or more"):
+            load_onnx(model, shapes={"x": [extent, 3]})
+
+
+def test_messages_are_whole_sentences() -> None:
+    """Words are joined by single blanks, in the longest messages too."""
+    models = [b"junk", relu_model(opset=999), model_of([helper.make_node("NonZero", ["x"], ["y"])], {"x": (2,)})]
+    groups = helper.make_node("Conv", ["x", "w"], ["y"], group=3)
+    models.append(model_of([groups], {"x": (1, 4, 5)}, constants={"w": random(2, 2, 3)}))
+    models.append(model_of([helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[9])], {"x": (1, 4, 5)}))
+    parts = ("check the file, or export", "supported is", "has an operator that is", "takes 2 for each", "extents (5,)")
+    for model, part in zip(models, parts, strict=True):
+        with pytest.raises(ValueError) as error:
+            load_onnx(model)
+        assert part in str(error.value) and "   " not in str(error.value)
+
+
+def test_sparse_and_string_tensors() -> None:
+    sparse = relu_model()
+    values = numpy_helper.from_array(random(1), "few")
+    places = numpy_helper.from_array(np.array([1]), "at")
+    sparse.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [4]))
+    with pytest.raises(ValueError, match="initializer 'few' is sparse"):
+        load_onnx(sparse)
+    with pytest.raises(ValueError, match="tensor 'words' holds strings"):
+        load_onnx(relu_model(constants={"words": np.array(["a"], object)}))
+    with pytest.raises(ValueError, match="input 'x' has elements of type STRING"):
+        load_onnx(model_of([helper.make_node("Identity", ["x"], ["y"])], {"x": (2,)}, dtype=TensorProto.STRING))
+    with pytest.raises(ValueError, match="input 'x' has elements of type BFLOAT16"):
+        load_onnx(model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (2,)}, dtype=TensorProto.BFLOAT16))
+
+
+# -- external data -----------------------------------------------------------------------------------------
+
+
+def external_model(path: Path, location: str, **entries: int) -> Path:
+    """A model beside which, or elsewhere, the two values of its weight lie."""
+    model = model_of([helper.make_node("Add", ["x", "w"], ["y"])], {"x": (2,)}, constants={"w": random(2)})
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, **entries}.items():
+        tensor.external_data.add(key=key, value=str(value))
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_external_data_beside_the_model(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(b"\0" * 16 + random(2).tobytes())
+    path = external_model(tmp_path / "m.onnx", "w.bin", offset=16, length=8)
+    weight = load_onnx(path).stored["w"]
+    np.testing.assert_array_equal(weight.data, random(2))
+    assert weight.path is not None
+    np.testing.assert_array_equal(read_constant(weight.path), random(2))
+    with pytest.raises(ValueError, match="give the model's path"):
+        load_onnx(path.read_bytes())
+
+
+def test_external_data_elsewhere_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    secret = tmp_path / "secret.bin"
+    secret.write_bytes(random(2).tobytes())
+    os.symlink(secret, folder / "link.bin")
+    (folder / "inside.bin").write_bytes(random(2).tobytes())
+    inside = str(folder / "inside.bin")  # an absolute place would tie the model to this machine
+    for location in ("../secret.bin", str(secret), inside, "link.bin", "a/../../secret.bin", ""):
+        path = external_model(folder / "m.onnx", location, length=8)
+        with pytest.raises(ValueError, match=r"tensor 'w' is stored in .*, outside the model's folder"):
+            load_onnx(path)
+        with pytest.raises(ValueError, match="outside the model's folder"):
+            read_constant(f"{path}#w")
+
+
+def test_external_data_that_is_missing_or_short(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"tensor 'w' is stored in 'gone.bin', which does not exist"):
+        load_onnx(external_model(tmp_path / "m.onnx", "gone.bin"))
+    (tmp_path / "w.bin").write_bytes(b"\0" * 7)
+    for entries in ({}, {"length": 8}, {"offset": 9}, {"offset": 4, "length": 4}):
+        with pytest.raises(ValueError, match="the file has 7 bytes; it is truncated"):
+            load_onnx(external_model(tmp_path / "m.onnx", "w.bin", **entries))
+
+
+def test_external_data_of_another_length(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(random(2).tobytes() + bytes(30))
+    path = external_model(tmp_path / "m.onnx", "w.bin")  # no length: what is needed is taken
+    weight = load_onnx(path).stored["w"]
+    np.testing.assert_array_equal(weight.data, random(2))
+    np.testing.assert_array_equal(read_constant(f"{path}#w"), random(2))
+    for length in (4, 12):
+        path = external_model(tmp_path / "m.onnx", "w.bin", length=length)
+        says = rf"'w.bin' with {length} bytes; dims \[2\] of FLOAT need 8"
+        with pytest.raises(ValueError, match=says):
+            load_onnx(path)
+        with pytest.raises(ValueError, match=says):
+            read_constant(f"{path}#w")
+    for entries in ({"offset": -4}, {"length": -1}, {"offset": -8, "length": 8}):
+        with pytest.raises(ValueError, match=r"at offset .*, length .*; neither can be negative"):
+            load_onnx(external_model(tmp_path / "m.onnx", "w.bin", **entries))
+    with pytest.raises(ValueError, match="no number"):
+        load_onnx(external_model(tmp_path / "m.onnx", "w.bin", offset="far"))  # type: ignore[arg-type]

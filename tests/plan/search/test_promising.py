@@ -1,0 +1,112 @@
+"""Operators are left out of the search for expansions only where none of these is in any better plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapestry_plan.search.promising as module
+from tapestry_exec import evaluate, run
+from tapestry_plan import BUILTIN_OPS, Device, Graph, Link, Mesh, Op, Tensor, plan, relu, softmax
+from tapestry_plan.rewrite.rules import expand
+from tapestry_plan.search.problem import Problem
+from tapestry_plan.search.promising import promising
+from tapestry_plan.search.variants import Variants
+
+SLOW = {"device": Device(1e6, 1e12), "link": Link(1e-9, 1e12)}
+FAST = {"device": Device(1e15, 1e9), "link": Link(1e-6, 1e9)}
+
+
+def rows(*shapes: tuple[int, int]) -> Graph:
+    """Softmaxes that have nothing to do with each other."""
+    g = Graph()
+    for k, shape in enumerate(shapes):
+        g.output(softmax(g.input(f"x{k}", shape), name=f"s{k}"), f"y{k}")
+    return g
+
+
+def found(g: Graph, mesh: Mesh, expand: Any = True, worse: float = 0.0) -> frozenset[str]:
+    """What is promising beside a plan that takes so many seconds more than the best of the graph as it is."""
+    problem = Problem(g, mesh, "free", {}, {}, {})
+    p = plan(g, mesh, expand=False)
+    return promising(problem, Variants(g, expand), problem.factors()[1], p.seconds + worse, p.bound)
+
+
+def test_a_long_row_is_promising_and_many_rows_are_not() -> None:
+    """Where the many rows lose more by being expanded than the long ones can gain."""
+    g = rows((1, 4096), (1024, 64), (1, 2048), (1024, 32))
+    assert found(g, Mesh((2,), **SLOW)) == {"s0", "s2"}  # type: ignore[arg-type]
+    assert found(g, Mesh((2,), **FAST)) == frozenset()  # type: ignore[arg-type]
+    assert found(g, Mesh((1,), **SLOW)) == frozenset()  # type: ignore[arg-type]
+
+
+def test_beside_a_bad_plan_everything_is_promising() -> None:
+    g, mesh = rows((64, 8), (64, 16)), Mesh((2,), **FAST)  # type: ignore[arg-type]
+    assert found(g, mesh) == frozenset()
+    assert found(g, mesh, worse=1.0) == {"s0", "s1"}
+
+
+@pytest.mark.parametrize("rates", [SLOW, FAST], ids=["slow", "fast"])
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+def test_what_is_left_out_costs_more_in_every_plan(devices: int, rates: dict[str, Any]) -> None:
+    """Each operator of a chain alone expanded, planned as it then is."""
+    g, mesh = Graph(), Mesh((devices,), **rates)
+    h = g.op("layer_normalization", g.input("x", (2, 64)), g.input("s", (64,)), g.input("b", (64,)), name="norm")
+    h = softmax(h @ g.input("w", (64, 5)), name="short")
+    g.output(softmax((h + g.input("c", (2, 5))).mT, name="long", axis=0) @ g.input("v", (2, 3)), "y")
+    wanted, whole = found(g, mesh), plan(g, mesh, expand=False)
+    for name in ("norm", "short", "long"):
+        other = plan(expand.apply(g, name), mesh, expand=False)
+        assert name in wanted or other.seconds > whole.seconds
+
+
+def same(xp: Any, inputs: Any, outputs: Any, shard: Any) -> None:
+    outputs[0][...] = inputs[0]
+
+
+def itself(inputs: Any, attrs: Any) -> Tensor:
+    """What an operator that changes nothing is: its input."""
+    return inputs[0]
+
+
+def once(inputs: Any, attrs: Any) -> Tensor:
+    """One row is computed, and read many times."""
+    (x,) = inputs
+    return relu(x[:1]).broadcast_to(x.shape)
+
+
+COPY = replace(BUILTIN_OPS["relu"], name="copy", block=same, expansions=(itself,))
+SPREAD = replace(BUILTIN_OPS["relu"], name="spread", expansions=(once,))
+
+
+@pytest.mark.parametrize(("op", "into"), [(COPY, "itself"), (SPREAD, "once")], ids=["view of the input", "broadcast"])
+def test_views_that_save_their_readers_work_are_always_promising(op: Op, into: str) -> None:
+    """Who reads through such a view has less to read: what the expansion costs alone says nothing about it."""
+    g = Graph()
+    x = g.input("x", (1, 64)).broadcast_to((16, 64))
+    g.output(g.op(op, x, name="c") * g.input("z", (16, 64)), "y")
+    mesh = Mesh((2,), **FAST)  # type: ignore[arg-type]
+    assert found(g, mesh, [into]) == {"c"}
+    p = plan(g, mesh, expand=[into])
+    assert p.expanded == {"c": into} and p.seconds < plan(g, mesh, expand=False).seconds
+    rng = np.random.default_rng(0)
+    inputs = {name: rng.standard_normal(g.stored[name].shape).astype(np.float32) for name in ("x", "z")}
+    result, wanted = run(p, inputs), evaluate(g, inputs)
+    np.testing.assert_array_equal(result.outputs["y"], wanted["y"])
+
+
+def test_repeated_operators_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve equal softmaxes and one of another shape: two problems."""
+    posed = []
+    real = module.JointProblem
+
+    def counted(*args: Any) -> Any:
+        posed.append(args[0])
+        return real(*args)
+
+    monkeypatch.setattr(module, "JointProblem", counted)
+    g = rows(*[(64, 8)] * 12, (64, 4))
+    assert found(g, Mesh((4,), **FAST)) == frozenset() and len(posed) == 2  # type: ignore[arg-type]

@@ -1,0 +1,93 @@
+"""Layouts: every factorisation, even parts, devices row-major, replicas or idle devices."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tapestry_plan import Axis, Mesh
+from tapestry_plan.ir.signature import parts_of
+from tapestry_plan.steps.layout import asked_layout, layouts, row_major
+
+AXES = (Axis("m", 6, alias="batch"), Axis("n", 5))
+
+
+@given(st.lists(st.integers(1, 7), max_size=3).map(tuple), st.integers(1, 8))
+@example((), 2)
+def test_layouts_cover_the_index_space(extents: tuple[int, ...], devices: int) -> None:
+    for option in layouts(extents, devices):
+        seen: dict[tuple[int, ...], int] = {}
+        for box in option.boxes:
+            assert box is None or box.size > 0  # every part has points
+            for point in box.points() if box is not None else ():
+                seen[point] = seen.get(point, 0) + 1
+        assert set(seen) == set(product(*map(range, extents)))
+        copies = set(seen.values())
+        assert len(copies) == 1 and copies.pop() * prod(option.parts) <= devices
+
+
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple), st.integers(1, 8))
+def test_every_factorisation_of_the_devices_is_there(extents: tuple[int, ...], devices: int) -> None:
+    found = {option.parts for option in layouts(extents, devices)}
+    for parts in product(*(range(1, n + 1) for n in extents)):
+        if devices % prod(parts) == 0:
+            assert parts in found
+
+
+def test_devices_that_do_not_divide_still_work() -> None:
+    """Seven devices and an axis of five: five work, two idle."""
+    options = layouts((5,), 7)
+    assert max(sum(box is not None for box in option.boxes) for option in options if option.parts == (5,)) == 5
+
+
+@given(st.integers(1, 50), st.integers(1, 50))
+def test_parts_are_as_even_as_possible(n: int, k: int) -> None:
+    sizes = [b - a for a, b in parts_of(n, k)]
+    assert sum(sizes) == n and len(sizes) == k
+    assert sizes == sorted(sizes, reverse=True) and max(sizes) - min(sizes) <= 1
+
+
+@given(st.lists(st.integers(1, 4), max_size=3))
+def test_row_major_counts_like_nested_loops(parts: list[int]) -> None:
+    assert [row_major(parts, k) for k in range(prod(parts))] == list(product(*map(range, parts)))
+
+
+def test_numbers_take_devices_row_major_and_leave_replicas_last() -> None:
+    option = asked_layout(AXES, {"batch": 2}, Mesh((2, 2)), "here")
+    assert [box.start for box in option.boxes if box] == [(0, 0), (0, 0), (3, 0), (3, 0)]
+
+
+def test_numbers_that_do_not_divide_leave_devices_idle() -> None:
+    option = asked_layout(AXES, {"m": 3}, Mesh((4,)), "here")
+    assert [box is None for box in option.boxes] == [False, False, False, True]
+
+
+def test_mesh_axes_by_name() -> None:
+    option = asked_layout(AXES, {"n": ("x", "y")}, Mesh((2, 2)), "here")
+    assert [box.shape[1] for box in option.boxes if box] == [2, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"k": 2}, "no axis 'k'; the axes are"),
+        ({"n": 0}, "0 parts asked for"),
+        ({"n": 6}, "the mesh has 4 devices"),
+        ({"n": "z"}, "mesh axis 'z' is none of"),
+        ({"n": "x", "m": 2}, "mixed"),
+        ({"n": "x", "m": "x"}, "used twice"),
+        ({"m": 4, "n": 4}, "16 parts asked for"),
+    ],
+)
+def test_wrong_requests(wanted: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        asked_layout(AXES, wanted, Mesh((2, 2)), "here")
+
+
+def test_booleans_are_no_numbers_of_parts() -> None:
+    with pytest.raises(TypeError, match="no number of parts"):
+        asked_layout(AXES, {"m": True}, Mesh((2, 2)), "here")

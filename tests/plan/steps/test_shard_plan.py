@@ -1,0 +1,122 @@
+"""Plans as documents, and what their steps say."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tapestry_plan import HOST, Alloc, Compute, Copy, Free, Graph, Mesh, PlanVersionError, Reduce, ShardPlan, plan
+from tapestry_plan.ops.cells.elementwise import relu
+from tapestry_plan.ops.windows.windows import max_pool
+from tapestry_plan.steps.mesh import aligned
+
+
+def made(devices: int = 3) -> ShardPlan:
+    g = Graph()
+    x = g.input("x", (1, 4, 9, 9))
+    w = g.constant("w", np.ones((6, 4, 3, 3), np.float32))
+    h = g.op("conv", x, w, name="conv", pads=(1, 1, 1, 1))
+    r = max_pool(relu(h, name="relu"), (2, 2), strides=(2, 2), name="pool")
+    v = g.constant("v", np.ones((96, 5), np.float32))
+    g.output(r.reshape(1, -1) @ v, "y")
+    return plan(g, Mesh((devices,)), fix={"matmul": {"k": devices}})
+
+
+def test_round_trip() -> None:
+    p = made()
+    q = ShardPlan.from_json(p.to_json())
+    assert q.to_json() == p.to_json()
+    for name in ("steps", "buffers", "outputs", "stages", "placement", "sharding", "nbytes_by_link", "alternatives"):
+        assert getattr(q, name) == getattr(p, name), name
+    assert (q.mesh, q.seconds, q.bound, q.peak_nbytes, q.flop) == (p.mesh, p.seconds, p.bound, p.peak_nbytes, p.flop)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda d: d["nbytes_received"].__setitem__(0, 0),
+        lambda d: d["steps"].pop(),
+        lambda d: d["graph"]["order"][0]["attrs"].update(pads=[0, 0, 0, 0]),
+        lambda d: d.pop("sha256"),
+    ],
+)
+def test_edited_documents_are_refused(edit) -> None:  # type: ignore[no-untyped-def]
+    document = json.loads(made().to_json())
+    edit(document)
+    with pytest.raises(PlanVersionError, match="edited"):
+        ShardPlan.from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "tapestry-plan/0"}', "not json"])
+def test_other_documents_are_refused(text: str) -> None:
+    with pytest.raises(PlanVersionError):
+        ShardPlan.from_json(text)
+
+
+def test_buffers_never_overlap_while_they_live_and_the_peak_is_reached() -> None:
+    p = made(4)
+    live: dict[int, dict[int, tuple[int, int]]] = {d: {} for d in range(4)}
+    peak = [0] * 4
+    for step in p.steps:
+        if isinstance(step, Alloc):
+            buffer = p.buffers[step.buffer]
+            span = (buffer.offset, buffer.offset + aligned(buffer.nbytes))
+            for lo, hi in live[buffer.device].values():
+                assert span[1] <= lo or hi <= span[0]
+            live[buffer.device][buffer.id] = span
+            peak[buffer.device] = max(peak[buffer.device], span[1])
+        elif isinstance(step, Free):
+            del live[p.buffers[step.buffer].device][step.buffer]
+        else:
+            for used in _touched(step):
+                assert used in live[p.buffers[used].device]
+    assert tuple(peak) == p.peak_nbytes
+
+
+def _touched(step: Copy | Compute | Reduce) -> list[int]:
+    if isinstance(step, Copy):
+        return [step.dst] if step.src == HOST else [step.src, step.dst]
+    if isinstance(step, Reduce):
+        return [*step.inputs, step.output]
+    work = [] if step.workspace is None else [step.workspace]
+    return [k for k in step.inputs if k is not None] + list(step.outputs) + work
+
+
+def test_predictions_are_what_the_steps_move() -> None:
+    """Counted from the steps by listing the points of every region."""
+    p = made(3)
+    received = [0] * 3
+    placed = [0] * 3
+    links: dict[tuple[int, int], int] = {}
+    for step in p.steps:
+        if not isinstance(step, Copy) or step.piece is not None:
+            continue
+        cells = sum(len(region.points()) for region in step.regions)
+        dst = p.buffers[step.dst]
+        nbytes = cells * np.dtype(dst.dtype).itemsize
+        if step.src == HOST:
+            placed[dst.device] += nbytes
+        elif p.buffers[step.src].device != dst.device:
+            received[dst.device] += nbytes
+            link = (p.buffers[step.src].device, dst.device)
+            links[link] = links.get(link, 0) + nbytes
+    assert tuple(received) == p.nbytes_received and tuple(placed) == p.nbytes_placed
+    assert links == p.nbytes_by_link
+    assert p.nbytes_moved == sum(received) > 0
+
+
+def test_parts_are_merged_in_ascending_order() -> None:
+    p = made(3)
+    merges = [step for step in p.steps if isinstance(step, Reduce)]
+    assert merges
+    for step in merges:
+        assert [p.buffers[k].part for k in step.inputs] == [0, 1, 2]
+
+
+def test_every_cell_of_an_output_has_one_place() -> None:
+    p = made(3)
+    (output,) = p.outputs
+    points = [tuple(q) for _, region in output.blocks for q in region.points().tolist()]
+    assert sorted(points) == sorted(np.ndindex(1, 5))
