@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_sets import AffineMap, Allocation, Piece, Region, Regions, Relinearize, Setts, Stripe, View
+from tapestry_sets import (
+    AffineMap,
+    Allocation,
+    DisjointRegions,
+    DisjointSetts,
+    Piece,
+    Region,
+    Relinearize,
+    Stripe,
+    View,
+)
 
 # ------------------------------------------------------------------------------------------------------ views
 
@@ -91,14 +101,14 @@ def listed(stripes: Sequence[Stripe], window: tuple[int, int]) -> set[int]:
     return {z for z in range(*window) if in_nesting(stripes, z)}
 
 
-def members(integers: Setts, window: tuple[int, int]) -> set[int]:
+def members(integers: DisjointSetts, window: tuple[int, int]) -> set[int]:
     """List a disjoint union in a window by its levels alone, and assert that it is disjoint there."""
     every = [z for sett in integers.members for z in listed(sett.stripes, window)]
     assert len(every) == len(set(every)), f"members of {integers!r} share an element"
     return set(every)
 
 
-def listed_points(region: Region | Regions) -> set[tuple[int, ...]]:
+def listed_points(region: Region | DisjointRegions) -> set[tuple[int, ...]]:
     """List the points of a region or union by its axes' levels, and assert that its members share none."""
     every: list[tuple[int, ...]] = []
     for one in (region,) if isinstance(region, Region) else region.members:
@@ -111,7 +121,7 @@ def listed_points(region: Region | Regions) -> set[tuple[int, ...]]:
     return set(every)
 
 
-def marked(region: Region | Regions) -> np.ndarray:
+def marked(region: Region | DisjointRegions) -> np.ndarray:
     """Return a boolean array of the box, true where the region has a point."""
     cells = np.zeros(region.shape, bool)
     for point in listed_points(region):

@@ -89,7 +89,7 @@ def array_subscripts(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 
 
 @st.composite
-def factorisations(draw: st.DrawFn, size: int) -> tuple[int, ...]:
+def factorizations(draw: st.DrawFn, size: int) -> tuple[int, ...]:
     """A shape of a given size."""
     if size == 0:
         return draw(st.sampled_from([(0,), (0, 3), (2, 0)]))
@@ -109,7 +109,7 @@ def one_more(draw: st.DrawFn, view: View, array: np.ndarray) -> tuple[View, np.n
     kinds = ["axis", "axis", "axis", "getitem", "reshape", "reshape", "permute", "flip", "newaxis", "broadcast"]
     choice = draw(st.sampled_from(kinds))
     if choice == "reshape":
-        new = draw(factorisations(view.size))
+        new = draw(factorizations(view.size))
         return view.reshape(new), array.reshape(new)
     if choice == "permute":
         order = draw(st.permutations(range(rank)))

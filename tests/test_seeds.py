@@ -7,7 +7,7 @@ import pytest
 
 from tapestry_exec import evaluate, run
 from tapestry_plan import Graph, Mesh, conv, linear, plan, relu
-from tapestry_sets import Box, Interleave, Regions
+from tapestry_sets import Box, DisjointRegions, Interleave
 
 BATCH, IN, OUT = 100, 6, 8
 
@@ -80,7 +80,7 @@ def test_convolution_windows() -> None:
     assert signature.input_box(0, point) == Box((n, 0, h, w), (1, 1, 3, 3))
     right = Box((n, c, h, w + 1, 0, 0, 0), (1, 1, 1, 1, 1, 3, 3))
     shared = signature.inputs[0].projection.shared(point, right, within=(100, 1, 10, 10))
-    assert isinstance(shared, Regions) and shared.size == 3 * 2  # neighbours share two of three columns
+    assert isinstance(shared, DisjointRegions) and shared.size == 3 * 2  # neighbors share two of three columns
 
 
 def dilated(split: bool) -> Graph:
@@ -113,8 +113,8 @@ def test_a_dilated_convolution_is_dense_convolutions_interleaved() -> None:
         np.testing.assert_allclose(run(p, inputs).outputs["Y"], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_neighbours_share_two_dense_rows_of_each_phase() -> None:
-    """By rows over two devices: a dense 3x3 convolution of each phase shares two rows with its neighbour."""
+def test_neighbors_share_two_dense_rows_of_each_phase() -> None:
+    """By rows over two devices: a dense 3x3 convolution of each phase shares two rows with its neighbor."""
     fix = {f"conv{i}{j}": {"h": 2} for i in range(2) for j in range(2)}
     p = plan(dilated(split=True), Mesh((2,)), layout={"X": {2: 2}}, fix=fix)
     weights, two_rows = 4 * 3 * 9 * 4, 2 * 10 * 3 * 4

@@ -22,7 +22,7 @@ from tapestry_exec.run import (
     BackendUnavailable,
     OrderingFault,
     ResultMismatch,
-    Run,
+    RunResult,
     StepFailed,
     TransferMismatch,
     check_target,
@@ -306,7 +306,7 @@ def print_operators(p: ShardPlan, title: str) -> None:
     print_table(title, ("operator", "type", "sharding", "B pulled", "B shared"), rows, (3, 4))
 
 
-def print_devices(p: ShardPlan, r: Run | None) -> None:
+def print_devices(p: ShardPlan, r: RunResult | None) -> None:
     """For each device its bytes and peak memory, predicted and, after a run, counted; what is spilled if anything."""
     shown = [("B received", "nbytes_received"), ("peak B", "peak_nbytes")]
     if any(p.nbytes_spilled):
@@ -319,11 +319,11 @@ def print_devices(p: ShardPlan, r: Run | None) -> None:
 
 
 def print_totals(p: ShardPlan) -> None:
-    """Modelled time, its proven bound, and how the work is divided."""
+    """Modeled time, its proven bound, and how the work is divided."""
     flop = sum(p.flop)
     busiest = max(p.flop, default=0.0)
     click.echo(
-        f"modelled {p.seconds * 1e6:,.1f} us, proven bound {p.bound * 1e6:,.1f} us (gap {p.gap:.1%}); "
+        f"modeled {p.seconds * 1e6:,.1f} us, proven bound {p.bound * 1e6:,.1f} us (gap {p.gap:.1%}); "
         f"{flop:.4g} flop, the busiest device {busiest / flop if flop else 0:.1%}"
     )
 
@@ -422,7 +422,7 @@ def plan_command(
 def planned(graph: Graph, mesh: Mesh, nbytes: int | None, seed: int, expand: bool | Sequence[str]) -> ShardPlan:
     """A plan in so much memory; where none is found that fits as it is, the fastest one, with what is idle spilled."""
     try:
-        return plan(graph, mesh, memory=nbytes, seed=seed, expand=expand)
+        return plan(graph, mesh, memory_nbytes=nbytes, seed=seed, expand=expand)
     except InfeasiblePlan as error:
         if nbytes is None or error.fastest is None:
             raise
@@ -494,7 +494,7 @@ def run_command(
             verify=verify,
             progress=progress,
             trace=trace,
-            memory=nbytes,
+            memory_nbytes=nbytes,
             constants=constants,
         )
     print_devices(p, r)

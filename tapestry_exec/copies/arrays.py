@@ -72,7 +72,7 @@ def pack(array: Array, start: Ints, regions: Sequence[Region]) -> Array:
     --------
     >>> from tapestry_sets import Region
     >>> a = np.arange(12).reshape(3, 4)
-    >>> pack(a, (0, 0), [Region.fromslices_of((3, 4), (slice(1, 3), slice(0, 4, 2)))]).tolist()
+    >>> pack(a, (0, 0), [Region.from_slices((3, 4), (slice(1, 3), slice(0, 4, 2)))]).tolist()
     [4, 6, 8, 10]
     """
     copies = strided_copies(packed, array.itemsize, array.shape, start, tuple(regions))

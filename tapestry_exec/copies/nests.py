@@ -100,7 +100,7 @@ class Nest:
 def normal_forms(transfer: Transfer) -> list[Transfer]:
     """The same copy in at most eight dimensions, each part of less than 2³¹ cells.
 
-    Extents of 1 are dropped, target strides made positive and sorted, the largest first, neighbours merged where
+    Extents of 1 are dropped, target strides made positive and sorted, the largest first, neighbors merged where
     both sides and the guards allow; guards on one dimension cut its extent, guards that always hold are dropped.
 
     Returns
@@ -159,13 +159,13 @@ def _range_of(c: int, low: int, high: int) -> tuple[int, int]:
 
 
 def _sorted(nest: Nest) -> Nest:
-    """Neighbouring cells of the target next to each other in the index, so that their stores go together."""
+    """Neighboring cells of the target next to each other in the index, so that their stores go together."""
     axes = [k for k, n in enumerate(nest.dims) if n > 1]
     return nest.picked(sorted(axes, key=lambda k: [-abs(step) for step in nest.steps[k]]))
 
 
 def _merged(nest: Nest) -> Nest:
-    """Neighbouring dimensions as one, where the outer one goes on where the inner one ends."""
+    """Neighboring dimensions as one, where the outer one goes on where the inner one ends."""
     dims: list[int] = []
     steps: list[Ints] = []
     for n, step in zip(nest.dims, nest.steps, strict=True):

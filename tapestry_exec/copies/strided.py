@@ -14,9 +14,9 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from tapestry_sets.integers import Run
+from tapestry_sets.integers import StridedRun
 from tapestry_sets.limits import TooManyPieces
-from tapestry_sets.regions import AffineMap, Box, Region, Regions
+from tapestry_sets.regions import AffineMap, Box, DisjointRegions, Region
 from tapestry_sets.views import Piece, piece_domain
 
 Ints = tuple[int, ...]
@@ -82,7 +82,7 @@ class Transfer:
         )
 
     def collapsed(self) -> Transfer:
-        """The same copy in the fewest dimensions: none of extent 1, neighbours merged where both sides are even.
+        """The same copy in the fewest dimensions: none of extent 1, neighbors merged where both sides are even.
 
         Examples
         --------
@@ -217,14 +217,14 @@ def together(boxes: tuple[tuple[Ints, Ints], ...], regions: tuple[Region, ...]) 
 
 
 def _merged(dims: Ints, forms: Sequence[Linear]) -> Places:
-    """Neighbouring dimensions as one, where all arrays are even."""
+    """Neighboring dimensions as one, where all arrays are even."""
     kept = _fewest(dims, [steps for steps, _ in forms])
     strides = tuple(zip(*(steps for _, steps in kept), strict=True)) if kept else ((),) * len(forms)
     return Places(tuple(n for n, _ in kept), tuple(offset for _, offset in forms), strides)
 
 
 def _fewest(dims: Ints, forms: Sequence[Ints]) -> list[tuple[int, Ints]]:
-    """Extents with the steps of each form: none of 1, neighbours as one where they are even in all forms."""
+    """Extents with the steps of each form: none of 1, neighbors as one where they are even in all forms."""
     kept: list[tuple[int, Ints]] = []
     for n, *steps in zip(dims, *forms, strict=True):
         if n == 1:
@@ -271,18 +271,18 @@ def _slab(low: Sequence[int], high: Sequence[int], strides: Ints) -> list[Transf
     return [Transfer(dims, 0, (0,) * len(dims), offset, strides).collapsed()]
 
 
-def _transfer(runs: Sequence[Run], src: Linear, dst: Linear) -> Transfer:
+def _transfer(runs: Sequence[StridedRun], src: Linear, dst: Linear) -> Transfer:
     dims = tuple(n for run in runs for n, _ in run.levels)
     return Transfer(dims, src[1], src[0], dst[1], dst[0]).collapsed()
 
 
-def _cells(runs: Sequence[Run], strides: Ints, start: Ints) -> Linear:
+def _cells(runs: Sequence[StridedRun], strides: Ints, start: Ints) -> Linear:
     """Where a grid's cells lie in a contiguous array that begins at `start`."""
     offset = sum((run.first - a) * s for run, a, s in zip(runs, start, strides, strict=True))
     return tuple(step * s for run, s in zip(runs, strides, strict=True) for _, step in run.levels), offset
 
 
-def _places(runs: Sequence[Run], ranks: Ints, at: int) -> Linear:
+def _places(runs: Sequence[StridedRun], ranks: Ints, at: int) -> Linear:
     """The places of a grid's cells in the packed region: consecutive ranks on each axis."""
     offset = at + sum(run.rank * s for run, s in zip(runs, ranks, strict=True))
     steps: list[int] = []
@@ -295,7 +295,7 @@ def _places(runs: Sequence[Run], ranks: Ints, at: int) -> Linear:
 
 
 @lru_cache(maxsize=KEPT)
-def domain_of(piece: Piece, shape: Ints) -> Regions:
+def domain_of(piece: Piece, shape: Ints) -> DisjointRegions:
     """The cells of a view of this shape that read through a piece."""
     return piece_domain(piece, Box.of(shape))
 
@@ -352,7 +352,7 @@ def filled(piece: Piece, dst_box: Box, regions: tuple[Region, ...]) -> tuple[Tra
     )
 
 
-def _grids_written(piece: Piece, regions: Sequence[Region]) -> list[tuple[Run, ...]] | None:
+def _grids_written(piece: Piece, regions: Sequence[Region]) -> list[tuple[StridedRun, ...]] | None:
     """The regions' cells for which a piece holds; None where they are too many grids."""
     try:
         return [runs for region in regions for runs in _grids_of(piece, region)]
@@ -360,12 +360,12 @@ def _grids_written(piece: Piece, regions: Sequence[Region]) -> list[tuple[Run, .
         return None
 
 
-def _grids_of(piece: Piece, region: Region) -> Iterator[tuple[Run, ...]]:
+def _grids_of(piece: Piece, region: Region) -> Iterator[tuple[StridedRun, ...]]:
     for member in (region & domain_of(piece, region.shape)).members:
         yield from product(*member.grids())
 
 
-def _read(runs: Sequence[Run], linear: Linear) -> Linear:
+def _read(runs: Sequence[StridedRun], linear: Linear) -> Linear:
     """Where a grid of the view's cells reads a source of which each element's offset is linear."""
     coefficients, offset = linear
     offset += sum(c * run.first for c, run in zip(coefficients, runs, strict=True))

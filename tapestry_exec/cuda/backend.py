@@ -35,7 +35,7 @@ from tapestry_sets.regions import Region
 
 Array = NDArray[Any]
 Ints = tuple[int, ...]
-Regions = Sequence[Region]
+RegionList = Sequence[Region]
 
 
 class NoDevicePath(ValueError):
@@ -248,7 +248,7 @@ class CupyBackend:
                 self._shared.current.forget()
         self._kept = list(devices)
 
-    def place(self, array: Array, regions: Regions, tensor: str) -> Payload:
+    def place(self, array: Array, regions: RegionList, tensor: str) -> Payload:
         """Pack cells of a host array, which are a tensor's, into pinned memory."""
         recording = self._recordings.now
         if recording is not None:
@@ -382,7 +382,7 @@ class CupyBackend:
             if wanted > free:
                 raise BackendUnavailable(
                     f"GPU {number} has {free:,} B free of {total:,} B, the arenas and rings on it need {wanted:,} B; "
-                    "plan for more GPUs, or run with memory= so that buffers spill to the host"
+                    "plan for more GPUs, or run with memory_nbytes= so that buffers spill to the host"
                 )
 
     def _read(self, payload: Payload) -> Payload:

@@ -42,7 +42,7 @@ from tapestry_sets.views import Piece
 
 Array = NDArray[Any]
 Ints = tuple[int, ...]
-Regions = Sequence[Region]
+RegionList = Sequence[Region]
 
 DIRECT_NBYTES = 64 * 1024
 """From so many contiguous bytes on, cells are moved as they lie, without being packed first."""
@@ -83,7 +83,7 @@ class States:
 class HostDevice(NumpyDevice):
     """A device of the mesh that is an arena of this process beside GPUs."""
 
-    def unpack(self, payload: Any, buffer: Buffer, regions: Regions) -> None:
+    def unpack(self, payload: Any, buffer: Buffer, regions: RegionList) -> None:
         super().unpack(cells_of(payload) if isinstance(payload, Payload) else payload, buffer, regions)
 
 
@@ -154,7 +154,7 @@ class CupyDevice:
         self._ground.leave(buffer.offset, buffer.offset + aligned(buffer.nbytes), block.uses)
         self._tell(block, False)
 
-    def pack(self, buffer: Buffer, regions: Regions) -> Payload:
+    def pack(self, buffer: Buffer, regions: RegionList) -> Payload:
         """The regions' cells, each region row-major, as one payload; as they lie where that is contiguous."""
         block, lane = self._ready(buffer, self.out), self.out
         transfers = packed(buffer.shape, buffer.start, tuple(regions))
@@ -180,7 +180,7 @@ class CupyDevice:
             told(block.address, buffer.nbytes)
         return self.pack(buffer, (Region.full(buffer.shape, buffer.start),))
 
-    def unpack(self, payload: Any, buffer: Buffer, regions: Regions) -> None:
+    def unpack(self, payload: Any, buffer: Buffer, regions: RegionList) -> None:
         """Write a payload that `pack` made of the same regions."""
         lane = self.incoming
         block = self._target(buffer, regions, lane)
@@ -200,12 +200,12 @@ class CupyDevice:
         block.uses.wrote(mark)
         payload.uses.read(mark)
 
-    def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
+    def copy(self, src: Buffer, dst: Buffer, regions: RegionList) -> None:
         """Copy cells between two buffers of this device."""
         transfers = between(src.shape, src.start, dst.shape, dst.start, tuple(regions))
         self._copy(src, self._target(dst, regions, self.compute), transfers)
 
-    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None:
+    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: RegionList) -> None:
         """Fill cells of a view's block through one of the view's pieces."""
         lane, cells = self.compute, tuple(regions)
         target = self._ready(dst, lane) if piece.guards else self._target(dst, regions, lane)
@@ -228,7 +228,7 @@ class CupyDevice:
         attrs: Mapping[str, Any],
         parts: Sequence[Buffer],
         output: Buffer,
-        regions: Regions,
+        regions: RegionList,
         fan_in: int | None,
     ) -> None:
         """Merge partial results in the order given, and unwrap what comes out."""
@@ -342,7 +342,7 @@ class CupyDevice:
         block.uses.wrote(lane.mark())
         return block
 
-    def _target(self, buffer: Buffer, regions: Regions, lane: Lane) -> Block:
+    def _target(self, buffer: Buffer, regions: RegionList, lane: Lane) -> Block:
         """The block of a buffer whose cells in `regions` are about to be written."""
         block = self._blocks[buffer.id]
         if block.fresh is not None and len(regions) == 1 and regions[0].size == prod(buffer.shape):
@@ -392,7 +392,7 @@ class CupyDevice:
         attrs: Mapping[str, Any],
         parts: Sequence[Block],
         target: Block,
-        regions: Regions,
+        regions: RegionList,
         fan_in: int | None,
     ) -> None:
         self.shared.current.enter(self.gpu, self.compute)

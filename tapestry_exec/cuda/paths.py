@@ -156,7 +156,7 @@ def _steps(array: Any) -> Ints:
 
 
 def _even_groups(form: Correlation, channels: int) -> list[tuple[tuple[int, int], int, int]]:
-    """Groups, neighbours of one width as one: channels made, first channel read, number of groups."""
+    """Groups, neighbors of one width as one: channels made, first channel read, number of groups."""
     found: list[tuple[tuple[int, int], int, int]] = []
     for (begin, end), read in form.groups:
         if found:

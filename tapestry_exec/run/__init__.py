@@ -10,7 +10,7 @@ from tapestry_exec.run.backends import (
 )
 from tapestry_exec.run.check import InvalidPlan, check_plan, checked
 from tapestry_exec.run.evaluate import DIFFERENCE_BOUND, difference, evaluate, read_array
-from tapestry_exec.run.interpreter import ResultMismatch, Run, StepFailed, TransferMismatch, run
+from tapestry_exec.run.interpreter import ResultMismatch, RunResult, StepFailed, TransferMismatch, run
 from tapestry_exec.run.trace import Event, Phase, check_target, replacing, write_trace
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "OrderingFault",
     "Phase",
     "ResultMismatch",
-    "Run",
+    "RunResult",
     "StepFailed",
     "TransferMismatch",
     "check_plan",

@@ -35,7 +35,7 @@ from tapestry_plan.steps import (
     Step,
     aligned,
 )
-from tapestry_sets.regions import Box, IndexProjection, Region, Regions
+from tapestry_sets.regions import Box, DisjointRegions, IndexProjection, Region
 from tapestry_sets.views import piece_image
 
 
@@ -48,11 +48,11 @@ class Held:
     """What a live buffer holds so far, and what was asked of it."""
 
     buffer: Buffer
-    cells: list[Regions] = field(default_factory=list)
+    cells: list[DisjointRegions] = field(default_factory=list)
     """Valid cells, disjoint."""
-    copied: list[tuple[int, Regions]] = field(default_factory=list)
+    copied: list[tuple[int, DisjointRegions]] = field(default_factory=list)
     """Cells that came from another buffer, with the number of the step."""
-    read: list[Regions] = field(default_factory=list)
+    read: list[DisjointRegions] = field(default_factory=list)
     spilled: bool = False
     """Whether other buffers, or the host, hold the same: then what was copied and read is common to all of them."""
     fetched: tuple[int, int, int] | None = None
@@ -130,14 +130,14 @@ class _Follow:
         """What was spilled and is kept, and the last step that wanted it kept."""
         self.freed: list[Held] = []
         """Buffers that are gone, though what they held may still be read in others."""
-        self.placed: dict[tuple[str, int], list[Regions]] = {}
+        self.placed: dict[tuple[str, int], list[DisjointRegions]] = {}
         self.places: list[dict[int, tuple[int, int]]] = [{} for _ in range(plan.mesh.size)]
         self.parts: dict[str, dict[int, Box]] = {}
         self.sources: dict[str, Source] = {}
         self.makers: dict[str, OpNode] = {}
         self.at = -1
         self.shards: dict[int, Shard] = {}
-        self.images: dict[tuple[IndexProjection, Box, tuple[int, ...]], Regions] = {}
+        self.images: dict[tuple[IndexProjection, Box, tuple[int, ...]], DisjointRegions] = {}
 
     def follow(self) -> None:
         for buffer in self.plan.buffers:
@@ -303,7 +303,7 @@ class _Follow:
 
     # -- reading and writing -----------------------------------------------------------------------------
 
-    def _inside(self, held: Held, cells: Region | Regions) -> None:
+    def _inside(self, held: Held, cells: Region | DisjointRegions) -> None:
         bounds = cells.bounds()
         if bounds is None:
             return
@@ -311,7 +311,7 @@ class _Follow:
         if not all(s <= low and high <= s + n for s, n, low, high in zip(b.start, b.shape, *bounds, strict=True)):
             self._fail(f"{_text(cells)} lies outside buffer {b.id} over {_span(b.box)}")
 
-    def _read(self, held: Held, cells: Regions) -> None:
+    def _read(self, held: Held, cells: DisjointRegions) -> None:
         self._inside(held, cells)
         if not _covered(cells, held.cells):
             self._fail(
@@ -320,7 +320,7 @@ class _Follow:
             )
         held.read.append(cells)
 
-    def _write(self, held: Held, cells: Regions, copied: bool = False) -> None:
+    def _write(self, held: Held, cells: DisjointRegions, copied: bool = False) -> None:
         self._inside(held, cells)
         for have in held.cells:
             if not have.isdisjoint(cells):
@@ -350,12 +350,12 @@ class _Follow:
             case _:
                 assert_never(step)
 
-    def _regions(self, regions: Sequence[Region], shape: tuple[int, ...]) -> Regions:
+    def _regions(self, regions: Sequence[Region], shape: tuple[int, ...]) -> DisjointRegions:
         for region in regions:
             if region.shape != shape or any(region.start):
                 self._fail(f"a region lies in a box of shape {region.shape} from {region.start}, the tensor is {shape}")
         try:
-            return Regions(shape, regions)
+            return DisjointRegions(shape, regions)
         except ValueError as error:
             self._fail(str(error))
 
@@ -382,7 +382,7 @@ class _Follow:
         self._read(source, cells)
         self._write(target, cells, copied=True)
 
-    def _place(self, step: Copy, target: Held, cells: Regions) -> None:
+    def _place(self, step: Copy, target: Held, cells: DisjointRegions) -> None:
         before = self.placed.setdefault((step.tensor, target.buffer.device), [])
         if not step.again:
             before.append(cells)
@@ -390,7 +390,7 @@ class _Follow:
             self._fail(f"places {_text(cells)} again, which device {target.buffer.device} did not have before")
         self._write(target, cells)
 
-    def _read_through(self, step: Copy, target: Held, cells: Regions) -> None:
+    def _read_through(self, step: Copy, target: Held, cells: DisjointRegions) -> None:
         piece, view = step.piece, self._source(target.buffer.tensor)
         assert piece is not None, "the caller has seen one"
         if piece not in view.pieces:
@@ -444,13 +444,13 @@ class _Follow:
         for projection in declared.projections:
             self._read(held, self._image(projection, shard.index, view.shape))
 
-    def _image(self, projection: IndexProjection, index: Box, shape: tuple[int, ...]) -> Regions:
+    def _image(self, projection: IndexProjection, index: Box, shape: tuple[int, ...]) -> DisjointRegions:
         """The exact cells of a tensor that an index box projects to; many shards ask for the same."""
         key = projection, index, shape
         found = self.images.get(key)
         if found is None:
             image = projection.image(index, within=shape)
-            if not isinstance(image, Regions):
+            if not isinstance(image, DisjointRegions):
                 self._fail(f"the projection of {_span(index)} is no union of products")
             found = self.images[key] = image
         return found
@@ -698,7 +698,7 @@ def describe(plan: ShardPlan, step: Step) -> str:
             assert_never(step)
 
 
-def _covered(cells: Regions, by: Sequence[Regions]) -> bool:
+def _covered(cells: DisjointRegions, by: Sequence[DisjointRegions]) -> bool:
     """Whether the union of regions, which may overlap, holds all the cells."""
     for have in by:
         if have is cells or cells <= have:
@@ -715,7 +715,7 @@ def _span(box: Box) -> str:
     return "×".join(f"[{a}, {b})" for a, b in zip(box.start, box.stop, strict=True)) or "[one cell]"
 
 
-def _text(cells: Region | Regions) -> str:
+def _text(cells: Region | DisjointRegions) -> str:
     """A set of cells in words: its bounding box, and its size where it is not all of it."""
     bounds = cells.bounds()
     if bounds is None:

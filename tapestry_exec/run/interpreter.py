@@ -43,7 +43,7 @@ class ResultMismatch(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Run:
+class RunResult:
     """What a run gave, and what it took; every number was counted, none is taken from the plan.
 
     Of a plan that was recorded as a graph of the driver, and launched as a whole, the counts are those of the run that
@@ -126,10 +126,10 @@ def run(
     verify: bool = False,
     progress: Progress | None = None,
     trace: str | Path | None = None,
-    memory: int | None = None,
+    memory_nbytes: int | None = None,
     constants: Mapping[str, Any] | None = None,
     ops: Mapping[str, Op] | None = None,
-) -> Run:
+) -> RunResult:
     """Run a plan.
 
     Parameters
@@ -147,9 +147,9 @@ def run(
         run.
     trace : path, optional
         Write the timeline there as a Chrome trace, with the devices' own times where they work ahead of the host.
-    memory : int, optional
+    memory_nbytes : int, optional
         Bytes that a device's arena may have. Where the plan needs more, ``spilled(shard_plan, memory)`` runs in its
-        place: buffers wait in host memory while they are idle, and `Run.nbytes_spilled` says what that moved.
+        place: buffers wait in host memory while they are idle, and `RunResult.nbytes_spilled` says what that moved.
     constants : mapping of str to array, optional
         Values of constants that the plan names but does not carry.
     ops : mapping of str to Op, optional
@@ -157,7 +157,7 @@ def run(
 
     Returns
     -------
-    Run
+    RunResult
 
     Raises
     ------
@@ -185,21 +185,21 @@ def run(
     >>> r.outputs["z"].tolist(), r.nbytes_moved, r.difference
     ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
     """
-    _check_arguments(shard_plan, backend, progress, memory, ops, verify)
+    _check_arguments(shard_plan, backend, progress, memory_nbytes, ops, verify)
     engine = _backend(backend, shard_plan)
     shards = checked(shard_plan)
     host = bind(shard_plan.graph, inputs, constants)
     if verify:
         check_finite(shard_plan.graph, host)
-    if memory is not None:
-        shard_plan = _fitted(shard_plan, int(memory))
+    if memory_nbytes is not None:
+        shard_plan = _fitted(shard_plan, int(memory_nbytes))
         shards = checked(shard_plan)
     capacity, payloads = _room(shard_plan)
     if trace is not None:
         check_target(trace, "trace")
     known = {**shard_plan.graph.ops, **(ops or {})}
 
-    def interpret(devices: Sequence[DeviceMemory]) -> Run:
+    def interpret(devices: Sequence[DeviceMemory]) -> RunResult:
         return _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
 
     with engine.alone():
@@ -219,7 +219,7 @@ def run(
     return replace(result, difference=found)
 
 
-def _check_arguments(plan: Any, backend: Any, progress: Any, memory: Any, ops: Any, verify: Any) -> None:
+def _check_arguments(plan: Any, backend: Any, progress: Any, memory_nbytes: Any, ops: Any, verify: Any) -> None:
     """Raise TypeError naming the argument that has another type than it must have."""
     wrong = ""
     if not isinstance(plan, ShardPlan):
@@ -230,8 +230,10 @@ def _check_arguments(plan: Any, backend: Any, progress: Any, memory: Any, ops: A
         wrong = f"backend is {type(backend).__name__}; it must be a Backend or one of the names {sorted(BACKENDS)}"
     elif progress is not None and not callable(progress):
         wrong = f"progress is {type(progress).__name__}; it must be a function of (steps done, steps in all, operator)"
-    elif memory is not None and (isinstance(memory, bool) or not isinstance(memory, int | np.integer)):
-        wrong = f"memory is {type(memory).__name__}; it must be a number of bytes, an int"
+    elif memory_nbytes is not None and (
+        isinstance(memory_nbytes, bool) or not isinstance(memory_nbytes, int | np.integer)
+    ):
+        wrong = f"memory_nbytes is {type(memory_nbytes).__name__}; it must be a number of bytes, an int"
     elif not isinstance(verify, bool | np.bool_):
         wrong = f"verify is {verify!r}; it must be True or False"
     elif ops is not None and not (isinstance(ops, Mapping) and all(isinstance(op, Op) for op in ops.values())):
@@ -257,12 +259,12 @@ def _backend(backend: str | Backend[Any], plan: ShardPlan) -> Backend[Any]:
 _SPILLED: dict[tuple[int, int], ShardPlan] = {}
 
 
-def _fitted(plan: ShardPlan, memory: int) -> ShardPlan:
+def _fitted(plan: ShardPlan, memory_nbytes: int) -> ShardPlan:
     """The plan, or one that spills so that it fits the memory: made once, and kept as long as the plan lives."""
-    key = id(plan), memory
+    key = id(plan), memory_nbytes
     found = _SPILLED.get(key)
     if found is None:
-        found = spilled(plan, memory)
+        found = spilled(plan, memory_nbytes)
         if found is not plan:
             _SPILLED[key] = found
             finalize(plan, _SPILLED.pop, key, None)
@@ -338,7 +340,7 @@ class _Interpreter:
         self.timeline: list[Event] = []
         self.begin = 0.0
 
-    def run(self, progress: Progress | None) -> Run:
+    def run(self, progress: Progress | None) -> RunResult:
         begin = self.begin = perf_counter()
         total, spans, counts = len(self.plan.steps), self.backend.spans, [0]
         for k, step in enumerate(self.plan.steps):
@@ -366,7 +368,7 @@ class _Interpreter:
         received = [0] * len(self.devices)
         for (_, dst), nbytes in self.links.items():
             received[dst] += nbytes
-        return Run(
+        return RunResult(
             _assembled(self.plan, cells),
             dict(self.links),
             tuple(received),
@@ -543,8 +545,8 @@ def _issued(
     engine: Backend[Any],
     room: tuple[Sequence[int], Sequence[int]],
     timed: bool,
-    interpret: Callable[[Sequence[DeviceMemory]], Run],
-) -> Run:
+    interpret: Callable[[Sequence[DeviceMemory]], RunResult],
+) -> RunResult:
     """Run a plan step by step; what failed while it was recorded runs once more, not recorded."""
     result = None
     try:
@@ -562,8 +564,8 @@ def _opened(
     engine: Backend[Any],
     room: tuple[Sequence[int], Sequence[int]],
     timed: bool,
-    interpret: Callable[[Sequence[DeviceMemory]], Run],
-) -> Run:
+    interpret: Callable[[Sequence[DeviceMemory]], RunResult],
+) -> RunResult:
     """Run on devices that are closed in any case."""
     devices = engine.open(*room)
     try:
@@ -583,7 +585,7 @@ def _placed_ops(plan: ShardPlan, ops: Mapping[str, Op]) -> Iterator[tuple[Op, in
     return ((ops[plan.graph.nodes[step.node].op], step.device) for step in plan.steps if isinstance(step, Compute))
 
 
-def _run_again(plan: ShardPlan, recording: Recorded, host: Mapping[str, Array], progress: Progress | None) -> Run:
+def _run_again(plan: ShardPlan, recording: Recorded, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
     """Launch what was recorded: it moves and holds what its run did, which was counted then."""
     begin = perf_counter()
     try:
@@ -596,7 +598,7 @@ def _run_again(plan: ShardPlan, recording: Recorded, host: Mapping[str, Array], 
     seconds = perf_counter() - begin
     if progress is not None:
         progress(len(plan.steps), len(plan.steps), plan.graph.order()[-1].name if plan.graph.nodes else "")
-    counted: Run = recording.result
+    counted: RunResult = recording.result
     return replace(counted, outputs=_assembled(plan, cells), seconds=seconds, timeline=[])
 
 
@@ -607,7 +609,7 @@ def _kind(step: Step) -> str:
     return type(step).__name__.lower()
 
 
-def _compare_counts(plan: ShardPlan, counted: Run) -> None:
+def _compare_counts(plan: ShardPlan, counted: RunResult) -> None:
     wrong = [
         f"device {a} -> device {b}: {plan.nbytes_by_link.get((a, b), 0):,} B predicted, "
         f"{counted.nbytes_by_link.get((a, b), 0):,} B counted"

@@ -1,6 +1,6 @@
 """Whether a program on streams is right in every order that its waits allow: a checker with vector clocks.
 
-Work on one stream is done in its order; between streams, and for the host, only events and synchronisation order
+Work on one stream is done in its order; between streams, and for the host, only events and synchronization order
 anything. Two accesses to a byte of which one writes must be ordered so, or the result depends on luck. The checker is
 told of every operation when it is issued, with the bytes that it reads and writes, and raises at the first that some
 order could do too early. Every byte of a memory block remembers, for each stream, the last operation that read or wrote

@@ -437,7 +437,7 @@ def root_mean_square(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
 
 
 def local_response(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
-    """x / (bias + alpha/size · Σ x² over neighbouring channels)^beta."""
+    """x / (bias + alpha/size · Σ x² over neighboring channels)^beta."""
     (x,) = inputs
     size = attrs["size"]
     before = (size - 1) // 2
@@ -450,7 +450,7 @@ def local_response(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
 
 
 def by_groups(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
-    """Each group of channels, or each channel, centred and scaled to variance 1; then times scale, plus bias."""
+    """Each group of channels, or each channel, centered and scaled to variance 1; then times scale, plus bias."""
     x, scale, bias = inputs
     groups = attrs.get("groups", x.shape[1])
     rows = x.reshape(x.shape[0], groups, -1)

@@ -1,5 +1,6 @@
-"""Wing draw."""
+"""Pictures of graphs and of projections."""
 
+from tapestry_plan.draw import graphs  # kept: graphs draw themselves through it
 from tapestry_plan.draw.projections import show_projection
 
-__all__ = ["show_projection"]
+__all__ = ["graphs", "show_projection"]

@@ -15,14 +15,14 @@ from tapestry_plan.draw.projections import index_boxes, index_plot, operand_plot
 from tapestry_plan.ir import Parts, fill_draw_graph
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import TooManyPieces
-from tapestry_sets.regions import Box, Regions
+from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
 SHORT = 28
 """Characters of a name in a node; the text has all of them."""
 
 FILLS = {"input": "#d6eaf8", "constant": "#fdebd0", "result": canvas.PAPER, "view": "#ebdef0", "op": "#e5e8e8"}
-"""Colours of the nodes, as the documents have them."""
+"""Colors of the nodes, as the documents have them."""
 
 
 def draw_graph(
@@ -105,9 +105,9 @@ def _behind(op: _Applied, operands: Sequence[Plot]) -> Iterator[tuple[str, Plot]
             yield stored, Plot(f"{plot.role} through", words, (), Box.of(shape), cells)
 
 
-def _pulled(source: Any, number: int, read: Regions, shape: tuple[int, ...]) -> Regions:
+def _pulled(source: Any, number: int, read: DisjointRegions, shape: tuple[int, ...]) -> DisjointRegions:
     """The cells of a stored tensor that cells of a view are."""
-    cells = Regions(shape)
+    cells = DisjointRegions(shape)
     for piece in source.pieces:
         if piece.source == number:
             cells = cells | piece_image(piece, read, within=shape)
@@ -241,7 +241,7 @@ def _cut_box(wide: int, tall: int) -> str:
 
 
 def _key() -> canvas.Drawing:
-    """What the colours of the nodes mean."""
+    """What the colors of the nodes mean."""
     parts: list[str] = []
     x = 0
     for kind, words in (

@@ -1,7 +1,7 @@
 """Drawings of directed graphs in layers: each node after those that it follows, edges from layer to layer.
 
 Layers are by longest path, nodes that follow none just before the first that follows them; edges over several layers
-bend around what lies between. The order in a layer is by the mean place of neighbours, and the places are the nearest
+bend around what lies between. The order in a layer is by the mean place of neighbors, and the places are the nearest
 ones to these means that do not overlap.
 
 References
@@ -49,11 +49,11 @@ class Node:
 
 @dataclass(slots=True)
 class _Slot:
-    """A node in its layer, or where an edge passes a layer: its breadth across the layer, and its centre there."""
+    """A node in its layer, or where an edge passes a layer: its breadth across the layer, and its center there."""
 
     key: str
     breadth: int
-    centre: float = 0.0
+    center: float = 0.0
 
 
 def layered(nodes: Sequence[Node], direction: Direction | None = None) -> canvas.Drawing:
@@ -135,7 +135,7 @@ def _lane(key: str, layer: int, depths: Mapping[str, int]) -> str:
     return key if depths[key] == layer else f"lane {layer} {key}"
 
 
-def _neighbours(edges: Edges) -> tuple[Edges, Edges]:
+def _neighbors(edges: Edges) -> tuple[Edges, Edges]:
     back: Edges = {}
     for one, others in edges.items():
         for other in others:
@@ -144,10 +144,10 @@ def _neighbours(edges: Edges) -> tuple[Edges, Edges]:
 
 
 def _order(layers: list[list[_Slot]], edges: Edges) -> None:
-    """Sort each layer by the mean place of the neighbours in the layer before, and on the way back of those after."""
+    """Sort each layer by the mean place of the neighbors in the layer before, and on the way back of those after."""
     places = {slot.key: float(k) for layer in layers for k, slot in enumerate(layer)}
     for sweep in range(2 * SWEEPS):
-        near = _neighbours(edges)[sweep % 2]
+        near = _neighbors(edges)[sweep % 2]
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             layer.sort(key=lambda slot: _mean([places[key] for key in near.get(slot.key, ())], places[slot.key]))
             places |= {slot.key: float(k) for k, slot in enumerate(layer)}
@@ -158,25 +158,25 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
 
 
 def _place(layers: list[list[_Slot]], edges: Edges) -> None:
-    """Set the centres: as near to the neighbours' as the slots' breadths allow."""
-    back, forth = _neighbours(edges)
-    centres: dict[str, float] = {}
+    """Set the centers: as near to the neighbors' as the slots' breadths allow."""
+    back, forth = _neighbors(edges)
+    centers: dict[str, float] = {}
     for layer in layers:
-        _apart(layer, [0.0] * len(layer), centres)
+        _apart(layer, [0.0] * len(layer), centers)
     for sweep in range(2 * SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             wanted = [
-                _mean([centres[k] for k in (*back.get(s.key, ()), *forth.get(s.key, ()))], s.centre) for s in layer
+                _mean([centers[k] for k in (*back.get(s.key, ()), *forth.get(s.key, ()))], s.center) for s in layer
             ]
-            _apart(layer, wanted, centres)
-    least = min(slot.centre - slot.breadth / 2 for layer in layers for slot in layer)
+            _apart(layer, wanted, centers)
+    least = min(slot.center - slot.breadth / 2 for layer in layers for slot in layer)
     for layer in layers:
         for slot in layer:
-            slot.centre -= least
+            slot.center -= least
 
 
-def _apart(layer: Sequence[_Slot], wanted: Sequence[float], centres: dict[str, float]) -> None:
-    """Put slots where the sum of the squared distances from the wanted centres is least, in order, without overlap."""
+def _apart(layer: Sequence[_Slot], wanted: Sequence[float], centers: dict[str, float]) -> None:
+    """Put slots where the sum of the squared distances from the wanted centers is least, in order, without overlap."""
     offsets = [0.0]
     for one, two in pairwise(layer):
         gap = LANE if LANE in (one.breadth, two.breadth) else BETWEEN_NODES
@@ -190,24 +190,24 @@ def _apart(layer: Sequence[_Slot], wanted: Sequence[float], centres: dict[str, f
         blocks.append((total, count))
     found = [total / count for total, count in blocks for _ in range(count)]
     for slot, place, offset in zip(layer, found, offsets, strict=False):
-        slot.centre = centres[slot.key] = round(place + offset, 1)
+        slot.center = centers[slot.key] = round(place + offset, 1)
 
 
 Span = tuple[float, float, float]
-"""Where a slot begins and ends in the direction of the layers, and its centre across."""
+"""Where a slot begins and ends in the direction of the layers, and its center across."""
 
 
 def _drawn(
     by_key: Mapping[str, Node], layers: Sequence[Sequence[_Slot]], edges: Edges, is_down: bool
 ) -> canvas.Drawing:
-    """The nodes at their places, centred in their layers, and the lines between."""
+    """The nodes at their places, centered in their layers, and the lines between."""
     spans, length = _spans(by_key, layers, is_down)
     parts = _lines(by_key, spans, edges, is_down)
     for number, (key, node) in enumerate(by_key.items()):
-        begin, _, centre = spans[key]
-        x, y = _turned(begin, round(centre - node.across(is_down) / 2), is_down)
+        begin, _, center = spans[key]
+        x, y = _turned(begin, round(center - node.across(is_down) / 2), is_down)
         parts += [f'<g transform="translate({x:g},{y:g})" data-number="{number}">', *node.drawing.parts, "</g>"]
-    breadth = round(max(slot.centre + slot.breadth / 2 for layer in layers for slot in layer) + 0.5)
+    breadth = round(max(slot.center + slot.breadth / 2 for layer in layers for slot in layer) + 0.5)
     width, height = (breadth, length) if is_down else (length, breadth)
     return canvas.Drawing(width, height, tuple(parts))
 
@@ -221,7 +221,7 @@ def _spans(by_key: Mapping[str, Node], layers: Sequence[Sequence[_Slot]], is_dow
         length = max(own.values())
         for slot in layer:
             start = begin + (length - own.get(slot.key, length)) // 2
-            spans[slot.key] = (start, start + own.get(slot.key, length), slot.centre)
+            spans[slot.key] = (start, start + own.get(slot.key, length), slot.center)
         begin += length + BETWEEN_LAYERS
     return spans, begin - BETWEEN_LAYERS
 
@@ -240,12 +240,12 @@ def _lines(by_key: Mapping[str, Node], spans: Mapping[str, Span], edges: Edges, 
     parts = []
     numbers = {key: k for k, key in enumerate(by_key)}
     for one, others in edges.items():
-        _, begin, centre = spans[one]
+        _, begin, center = spans[one]
         source = one if one in by_key else one.split(" ", 2)[2]
         for other in others:
             arrive, leave, there = spans[other]
             middle, stop = (begin + arrive) / 2, arrive - (5 if other in by_key else 0)
-            d = f"M{point(begin, centre)}C{point(middle, centre)} {point(middle, there)} {point(stop, there)}"
+            d = f"M{point(begin, center)}C{point(middle, center)} {point(middle, there)} {point(stop, there)}"
             d += "" if other in by_key else f"L{point(leave, there)}"
             parts.append(f'<path d="{d}" fill="none" stroke="{canvas.INK}"/>')
             if other in by_key:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import cells_of
 from tapestry_sets.draw import canvas
-from tapestry_sets.integers import Run
-from tapestry_sets.regions import Box, Region, Regions
+from tapestry_sets.integers import StridedRun
+from tapestry_sets.regions import Box, DisjointRegions, Region
 
 Shape = tuple[int, ...]
 
@@ -67,7 +67,7 @@ class Plot:
         Of the axes; empty where they are known by their numbers.
     frame : Box
         The cells that exist.
-    cells : tuple of Regions
+    cells : tuple of DisjointRegions
         For each part, the exact cells that it touches, in a box that holds the frame and all that is read.
     outside : str
         What is read outside the frame.
@@ -79,12 +79,12 @@ class Plot:
     caption: str
     names: tuple[str, ...]
     frame: Box
-    cells: tuple[Regions, ...]
+    cells: tuple[DisjointRegions, ...]
     outside: str = ""
     note: str = ""
 
     @cached_property
-    def inside(self) -> tuple[Regions, ...]:
+    def inside(self) -> tuple[DisjointRegions, ...]:
         """The cells of each part that exist."""
         return tuple(_within(cells, self.frame) for cells in self.cells)
 
@@ -94,9 +94,9 @@ class Plot:
         return Box(self.cells[0].start, self.cells[0].shape)
 
     @cached_property
-    def shared(self) -> Regions:
+    def shared(self) -> DisjointRegions:
         """The cells that two or more parts have."""
-        seen = common = Regions(self.frame.shape, (), self.frame.start)
+        seen = common = DisjointRegions(self.frame.shape, (), self.frame.start)
         for cells in self.inside:
             if seen.isdisjoint(cells):
                 seen = seen | cells
@@ -160,19 +160,19 @@ class Plot:
         return _planes(self, [pattern for pattern in patterns if pattern is not None])
 
 
-def _union(sets: Sequence[Regions]) -> Regions:
+def _union(sets: Sequence[DisjointRegions]) -> DisjointRegions:
     found = sets[0]
     for cells in sets[1:]:
         found = found if cells.issubset(found) else found | cells
     return found
 
 
-def _within(cells: Regions, frame: Box) -> Regions:
+def _within(cells: DisjointRegions, frame: Box) -> DisjointRegions:
     """The cells that lie in the frame, as regions of it."""
     if (cells.start, cells.shape) == (frame.start, frame.shape):
         return cells
     kept = cells & cells_of(frame, Box(cells.start, cells.shape))
-    return Regions(frame.shape, [_reframed(region, frame) for region in kept.regions], frame.start)
+    return DisjointRegions(frame.shape, [_reframed(region, frame) for region in kept.regions], frame.start)
 
 
 def _reframed(region: Region, frame: Box) -> Region:
@@ -182,13 +182,13 @@ def _reframed(region: Region, frame: Box) -> Region:
 # ---------------------------------------------------------------------------------------------------- in words
 
 
-def regions_text(cells: Regions, most: int = 3) -> str:
+def regions_text(cells: DisjointRegions, most: int = 3) -> str:
     """Regions in words: an axis as a slice where it is one, else its bounds and how many cells there are in them.
 
     Examples
     --------
     >>> from tapestry_sets import Region
-    >>> regions_text(Regions((9, 4), (Region.from_slices((9, 4), (slice(1, 9, 3), 2)),)))
+    >>> regions_text(DisjointRegions((9, 4), (Region.from_slices((9, 4), (slice(1, 9, 3), 2)),)))
     '[1:8:3, 2]'
     """
     members = cells.regions
@@ -214,7 +214,7 @@ def region_text(region: Region) -> str:
     return f"[{', '.join(_axis_text(*axis) for axis in axes)}]"
 
 
-def _axis_text(lo: int, hi: int, count: int, runs: Sequence[Run], extent: int) -> str:
+def _axis_text(lo: int, hi: int, count: int, runs: Sequence[StridedRun], extent: int) -> str:
     if count == extent and extent > 1:
         return ":"
     if count == 1:
@@ -232,7 +232,7 @@ def _axis_text(lo: int, hi: int, count: int, runs: Sequence[Run], extent: int) -
     return "|".join(f"{a}:{b}" if b - a > 1 else str(a) for a, b in spans)
 
 
-def intervals(runs: Sequence[Run], most: int) -> list[tuple[int, int]] | None:
+def intervals(runs: Sequence[StridedRun], most: int) -> list[tuple[int, int]] | None:
     """The intervals [begin, end) that runs of integers consist of; None where there are more than `most`.
 
     Examples
@@ -427,7 +427,7 @@ def outline(plot: Plot) -> canvas.Drawing:
     parts = [
         canvas.written(0, canvas.SMALL, words),
         f'<g transform="translate({left},{top})">',
-        *(_outlined(str(k + 1), region, tall, wide, canvas.colour_of(k)) for k, region in shown),
+        *(_outlined(str(k + 1), region, tall, wide, canvas.color_of(k)) for k, region in shown),
         *(shared if len(shown) > 1 else []),
         frame,
         *(canvas.written(wide.at(x), -4, str(x), "middle") for x in columns),
@@ -447,12 +447,12 @@ def _outline_words(plot: Plot, down: int | None, across: int | None) -> str:
     return ", ".join(words)
 
 
-def _outlined(part: str, region: Region, tall: Scale, wide: Scale, colour: str = canvas.INK) -> str:
+def _outlined(part: str, region: Region, tall: Scale, wide: Scale, color: str = canvas.INK) -> str:
     """What a part has, or what is shared, as an element that says it."""
     blocks = [(*y, *x) for y in tall.spans(region) for x in wide.spans(region)]
     d = "".join(f"M{x:g} {y:g}h{width:g}v{height:g}h-{width:g}z" for y, height, x, width in blocks)
     return (
-        f'<path d="{d}" fill="{colour}" fill-opacity="0.35" stroke="{colour}" '
+        f'<path d="{d}" fill="{color}" fill-opacity="0.35" stroke="{color}" '
         f'data-part="{part}" data-box="{region_text(region)}"/>'
     )
 

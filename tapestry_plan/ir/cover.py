@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import add
 
 from tapestry_plan.ir.signature import cells_of
-from tapestry_sets.regions import Box, Regions
+from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import first_gap, first_shared
 
 
@@ -41,7 +41,7 @@ def check_partition(boxes: Sequence[Box], whole: Box, what: str) -> None:
     check_cover([cells_of(box, whole) for box in boxes], whole, what)
 
 
-def check_cover(parts: Sequence[Regions], whole: Box, what: str) -> None:
+def check_cover(parts: Sequence[DisjointRegions], whole: Box, what: str) -> None:
     """Check that sets of cells, all inside a box, share no cell and leave none out, as `check_partition` does."""
     back = tuple(-a for a in whole.start)
     home = [cells.shift(back) for cells in parts]
@@ -52,7 +52,7 @@ def check_cover(parts: Sequence[Regions], whole: Box, what: str) -> None:
             f"{what}: parts {one} and {other} both have {_moved(point, whole.start)}; "
             "each point must be in exactly one part"
         )
-    gap = first_gap(home or [Regions(whole.shape)])
+    gap = first_gap(home or [DisjointRegions(whole.shape)])
     if gap is not None:
         raise ValueError(f"{what}: no part has {_moved(gap, whole.start)}; each point must be in exactly one part")
 

@@ -369,7 +369,7 @@ class Graph:
     def select(self, kind: ViewKind, *inputs: Tensor, name: str | None = None) -> Tensor:
         """View tensors through a view kind: a slice, a permutation, a concatenation, …
 
-        The selection is labelled by the name of the kind's class, or the kind's own `label`.
+        The selection is labeled by the name of the kind's class, or the kind's own `label`.
 
         Raises
         ------
@@ -963,7 +963,7 @@ class Tensor(Viewable):
         """The functions of the array API standard, for tensors of graphs."""
         if api_version not in (None, "2022.12", "2023.12", "2024.12"):
             raise ValueError(f"__array_namespace__: version {api_version!r} is not known; 2024.12 is")
-        return sys.modules["tapestry_plan.array_api"]
+        return sys.modules["tapestry_plan.ops.array_api"]
 
     def __matmul__(self, other: Tensor) -> Tensor:
         return self._with("matmul", other)

@@ -14,7 +14,7 @@ from tapestry_plan.ir.graph import Graph, OpNode, Selection, Stored, sha256_of
 Vertex = tuple[str, str]
 """A kind of thing, "tensor", "view" or "node", and its name."""
 
-Colours = dict[Vertex, int]
+Colors = dict[Vertex, int]
 
 
 def same_graph(one: Graph, other: Graph) -> bool:
@@ -50,7 +50,7 @@ def same_graph(one: Graph, other: Graph) -> bool:
 
     Notes
     -----
-    Vertices are coloured by what they are made of and then by what reads them, in one pass each way, and the colours
+    Vertices are colored by what they are made of and then by what reads them, in one pass each way, and the colors
     are refined until they are stable. That is linear but for values that are computed several times alike: of these
     one after the other is matched by trial.
     """
@@ -116,44 +116,44 @@ class _Wiring:
             knot = next(vertex for vertex, count in left.items() if count)
             raise ValueError(f"same_graph: {knot} is on a cycle, or behind one; validate() the graph")
 
-    def passes(self, numbers: dict[Hashable, int]) -> Colours:
-        """Colours by all that a vertex is made of, and then by all that is made of it."""
+    def passes(self, numbers: dict[Hashable, int]) -> Colors:
+        """Colors by all that a vertex is made of, and then by all that is made of it."""
         order = list(self._ordered())
-        down: Colours = {}
+        down: Colors = {}
         for vertex in order:
             reads = tuple((at, down[source]) for at, source in self.reads[vertex])
             down[vertex] = _number(numbers, ("down", vertex[0], self.marks[vertex], reads))
-        both: Colours = {}
+        both: Colors = {}
         for vertex in reversed(order):
             read_by = tuple(sorted((at, both[reader]) for at, reader in self.read_by[vertex]))
             both[vertex] = _number(numbers, ("both", down[vertex], read_by))
         return both
 
-    def refined(self, colours: Colours, numbers: dict[Hashable, int]) -> Colours:
-        """Colours that tell apart what has neighbours of different colours."""
+    def refined(self, colors: Colors, numbers: dict[Hashable, int]) -> Colors:
+        """Colors that tell apart what has neighbors of different colors."""
         return {
             vertex: _number(
                 numbers,
                 (
                     "near",
-                    colour,
-                    tuple((at, colours[source]) for at, source in self.reads[vertex]),
-                    tuple(sorted((at, colours[reader]) for at, reader in self.read_by[vertex])),
+                    color,
+                    tuple((at, colors[source]) for at, source in self.reads[vertex]),
+                    tuple(sorted((at, colors[reader]) for at, reader in self.read_by[vertex])),
                 ),
             )
-            for vertex, colour in colours.items()
+            for vertex, color in colors.items()
         }
 
 
-def _matched(a: _Wiring, b: _Wiring, one: Colours, other: Colours, numbers: dict[Hashable, int]) -> bool:
-    """Whether the vertices can be matched, colour by colour, such that neighbours are."""
-    trials: list[Iterator[tuple[Colours, Colours]]] = [iter([(one, other)])]
+def _matched(a: _Wiring, b: _Wiring, one: Colors, other: Colors, numbers: dict[Hashable, int]) -> bool:
+    """Whether the vertices can be matched, color by color, such that neighbors are."""
+    trials: list[Iterator[tuple[Colors, Colors]]] = [iter([(one, other)])]
     while trials:
-        colours = next(trials[-1], None)
-        if colours is None:
+        colors = next(trials[-1], None)
+        if colors is None:
             trials.pop()
             continue
-        stable = _stable(a, b, *colours, numbers)
+        stable = _stable(a, b, *colors, numbers)
         if stable is None:
             continue
         sizes = Counter(stable[0].values())
@@ -164,9 +164,9 @@ def _matched(a: _Wiring, b: _Wiring, one: Colours, other: Colours, numbers: dict
 
 
 def _stable(
-    a: _Wiring, b: _Wiring, one: Colours, other: Colours, numbers: dict[Hashable, int]
-) -> tuple[Colours, Colours] | None:
-    """Colours refined until they tell neighbours apart; None where the graphs have different ones."""
+    a: _Wiring, b: _Wiring, one: Colors, other: Colors, numbers: dict[Hashable, int]
+) -> tuple[Colors, Colors] | None:
+    """Colors refined until they tell neighbors apart; None where the graphs have different ones."""
     count = 0
     while True:
         sizes = Counter(one.values())
@@ -179,13 +179,13 @@ def _stable(
 
 
 def _trials(
-    one: Colours, other: Colours, sizes: Counter[int], numbers: dict[Hashable, int]
-) -> Iterator[tuple[Colours, Colours]]:
-    """One vertex of a colour that several have, matched with each of that colour in the other graph."""
-    colour = min((c for c, n in sizes.items() if n > 1), key=lambda c: (sizes[c], c))
-    chosen = next(vertex for vertex, c in one.items() if c == colour)
-    apart = _number(numbers, ("apart", colour, len(numbers)))
-    for candidate in [vertex for vertex, c in other.items() if c == colour]:
+    one: Colors, other: Colors, sizes: Counter[int], numbers: dict[Hashable, int]
+) -> Iterator[tuple[Colors, Colors]]:
+    """One vertex of a color that several have, matched with each of that color in the other graph."""
+    color = min((c for c, n in sizes.items() if n > 1), key=lambda c: (sizes[c], c))
+    chosen = next(vertex for vertex, c in one.items() if c == color)
+    apart = _number(numbers, ("apart", color, len(numbers)))
+    for candidate in [vertex for vertex, c in other.items() if c == color]:
         yield {**one, chosen: apart}, {**other, candidate: apart}
 
 

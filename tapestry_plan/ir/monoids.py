@@ -92,7 +92,7 @@ class Monoid:
         return found[0] if len(found) == 1 else ",".join(np.dtype(one).str[1:] for one in found)
 
     def reduced(self, xp: Any, x: Any, index: Any) -> State:
-        """Return the state of all values along axis 0, merged in a fixed binary tree of neighbours."""
+        """Return the state of all values along axis 0, merged in a fixed binary tree of neighbors."""
         if self.fold is not None:
             return self.fold(xp, x, index)
         state = self.wrap(xp, x, index)

@@ -1,4 +1,4 @@
-"""One operator of a graph: its shards, what each reads and writes, and what neighbours share."""
+"""One operator of a graph: its shards, what each reads and writes, and what neighbors share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise, product
 from tapestry_plan.ir.cover import check_cover, check_partition
 from tapestry_plan.ir.graph import Graph, OpNode
 from tapestry_plan.ir.signature import Operand, Signature, parts_of
-from tapestry_sets.regions import Box, Regions
+from tapestry_sets.regions import Box, DisjointRegions
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,13 @@ class ShardRegions:
     ----------
     index : Box
         Part of the index space.
-    inputs, outputs : tuple of Regions
+    inputs, outputs : tuple of DisjointRegions
         Cells that it reads and writes, in the coordinates of the operands.
     """
 
     index: Box
-    inputs: tuple[Regions, ...]
-    outputs: tuple[Regions, ...]
+    inputs: tuple[DisjointRegions, ...]
+    outputs: tuple[DisjointRegions, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Operation:
             )
             for k, (operand, name) in enumerate(zip(signature.outputs, self.node.outputs, strict=True))
         ]
-        nothing: list[tuple[Regions, ...]] = [()] * len(boxes)
+        nothing: list[tuple[DisjointRegions, ...]] = [()] * len(boxes)
         return tuple(
             map(ShardRegions, boxes, *(zip(*found, strict=True) if found else nothing for found in (inputs, outputs)))
         )
@@ -185,8 +185,8 @@ class Operation:
 
 
 def _spread(
-    boxes: Sequence[Box], used: tuple[int, ...], regions: Callable[[Sequence[Box]], list[Regions]]
-) -> list[Regions]:
+    boxes: Sequence[Box], used: tuple[int, ...], regions: Callable[[Sequence[Box]], list[DisjointRegions]]
+) -> list[DisjointRegions]:
     """The regions of many boxes, of which those that are alike along the axes that matter are asked once."""
     keys = [(box.is_empty, *[(box.start[k], box.shape[k]) for k in used]) for box in boxes]
     first = dict(zip(keys, boxes, strict=True))
@@ -202,7 +202,7 @@ def operation(graph: Graph, name: str) -> Operation:
 
 
 def sharing(op: Operation, axis: str, parts: int = 2) -> tuple[int, ...]:
-    """Cells of each input that two neighbouring shards along an axis both read: the most at any cut.
+    """Cells of each input that two neighboring shards along an axis both read: the most at any cut.
 
     Parameters
     ----------

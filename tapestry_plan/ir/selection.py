@@ -11,11 +11,11 @@ from functools import lru_cache
 from math import prod
 
 from tapestry_sets.limits import TooHard, TooManyPieces
-from tapestry_sets.regions import Box, Region, Regions, Reshaped
+from tapestry_sets.regions import Box, DisjointRegions, Region, Reshaped
 from tapestry_sets.views import Assembled, Piece, Relinearize, ViewKind, piece_domain
 
 Shape = tuple[int, ...]
-Domain = Region | Regions | Reshaped
+Domain = Region | DisjointRegions | Reshaped
 CHECKED = 4096
 """How many verdicts are kept: the layers of a network use the same kinds on the same shapes."""
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any, Literal, get_args
 
-from tapestry_sets.regions import AffineMap, Box, IndexProjection, Region, Regions
+from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region
 
 Outside = Literal["forbid", "wrap", "from_end", "edge", "reflect", "symmetric"]
 """What an operand reads outside its tensor, where it declares no padding value."""
@@ -141,7 +141,7 @@ class Operand:
             bounds = bounds.hull(more.bounding_box(box))
         return bounds
 
-    def image(self, box: Box, within: Box) -> Regions:
+    def image(self, box: Box, within: Box) -> DisjointRegions:
         """The exact cells of a tensor, which occupies the box `within`, that an index box touches.
 
         Raises
@@ -151,7 +151,7 @@ class Operand:
         """
         return self.images([box], within)[0]
 
-    def images(self, boxes: Sequence[Box], within: Box) -> list[Regions]:
+    def images(self, boxes: Sequence[Box], within: Box) -> list[DisjointRegions]:
         """The exact cells that each of many index boxes touches, as `image` has them."""
         found = _products(self.projection.images(boxes, within), boxes)
         for more in self.also:
@@ -221,7 +221,7 @@ def project(
 class Signature:
     """What an operator touches: its index space and the projections of its operands.
 
-    Which shards are possible, what each reads and writes, and what neighbours share follow from this alone.
+    Which shards are possible, what each reads and writes, and what neighbors share follow from this alone.
 
     Parameters
     ----------
@@ -356,7 +356,7 @@ class Signature:
             return None
         return declared.bounding_box(box)
 
-    def input_region(self, operand: int, box: Box, shape: tuple[int, ...] | Box) -> Regions:
+    def input_region(self, operand: int, box: Box, shape: tuple[int, ...] | Box) -> DisjointRegions:
         """The exact cells of an input that an index box reads.
 
         Parameters
@@ -370,7 +370,7 @@ class Signature:
         """
         return self.input_regions(operand, [box], shape)[0]
 
-    def input_regions(self, operand: int, boxes: Sequence[Box], shape: tuple[int, ...] | Box) -> list[Regions]:
+    def input_regions(self, operand: int, boxes: Sequence[Box], shape: tuple[int, ...] | Box) -> list[DisjointRegions]:
         """The exact cells of an input that each of many index boxes reads, as `input_region` has them."""
         declared, frame = self.inputs[operand], _frame(shape)
         names = declared.at_start_of
@@ -382,14 +382,14 @@ class Signature:
         if reading is boxes:
             return images
         left = iter(images)
-        nothing = Regions(frame.shape, (), frame.start)
+        nothing = DisjointRegions(frame.shape, (), frame.start)
         return [next(left) if box.size and self.starts(box, names) else nothing for box in boxes]
 
-    def input_shared(self, operand: int, one: Box, other: Box, shape: tuple[int, ...] | Box) -> Regions:
+    def input_shared(self, operand: int, one: Box, other: Box, shape: tuple[int, ...] | Box) -> DisjointRegions:
         """The exact cells of an input that two index boxes both read."""
         return self.input_region(operand, one, shape) & self.input_region(operand, other, shape)
 
-    def input_added(self, operand: int, box: Box, axis: str, shape: tuple[int, ...] | Box) -> Regions:
+    def input_added(self, operand: int, box: Box, axis: str, shape: tuple[int, ...] | Box) -> DisjointRegions:
         """The marginal step: cells of an input that one more index point along an axis reads in addition to a box.
 
         Examples
@@ -404,11 +404,11 @@ class Signature:
         slab = Box(start, tuple(1 if j == k else n for j, n in enumerate(box.shape)))
         return self.input_region(operand, slab, shape) - self.input_region(operand, box, shape)
 
-    def output_region(self, operand: int, box: Box, shape: tuple[int, ...] | Box) -> Regions:
+    def output_region(self, operand: int, box: Box, shape: tuple[int, ...] | Box) -> DisjointRegions:
         """The exact cells of an output that an index box writes."""
         return self.output_regions(operand, [box], shape)[0]
 
-    def output_regions(self, operand: int, boxes: Sequence[Box], shape: tuple[int, ...] | Box) -> list[Regions]:
+    def output_regions(self, operand: int, boxes: Sequence[Box], shape: tuple[int, ...] | Box) -> list[DisjointRegions]:
         """The exact cells of an output that each of many index boxes writes."""
         try:
             return self.outputs[operand].images(boxes, _frame(shape))
@@ -448,10 +448,10 @@ class Signature:
         return Signature(self.axes, mirrored(self.inputs), mirrored(self.outputs))
 
     def check_coherence(self) -> None:
-        """Check that neighbouring index points touch neighbouring blocks of every operand.
+        """Check that neighboring index points touch neighboring blocks of every operand.
 
-        Neighbours are points of the parallel axes, each with the whole of the reduction; their blocks are the boxes
-        around what they touch, and neighbours where these overlap or adjoin. An operator may be valid and not
+        Neighbors are points of the parallel axes, each with the whole of the reduction; their blocks are the boxes
+        around what they touch, and neighbors where these overlap or adjoin. An operator may be valid and not
         coherent, as a pooling whose stride exceeds its window: its shards are exact, but not of solid regions.
 
         Raises
@@ -473,7 +473,7 @@ class Signature:
                     axis, point = found
                     following = tuple(x + (j == axis) for j, x in enumerate(point))
                     raise ValueError(
-                        f"{role} {number}: the index points {point} and {following}, neighbours along axis "
+                        f"{role} {number}: the index points {point} and {following}, neighbors along axis "
                         f"{self.axes[axis].name!r}, touch {blocks(point)} and {blocks(following)}, "
                         "which leave a gap between them; coherent blocks overlap or adjoin"
                     )
@@ -563,7 +563,7 @@ class Signature:
             written = parallel * prod(operand.projection.shape)
             box = operand.projection.bounding_box(self.index)
             inside = frame.contains(box)
-            if not isinstance(image, Regions) or image.size != cells or written != cells or not inside:
+            if not isinstance(image, DisjointRegions) or image.size != cells or written != cells or not inside:
                 raise ValueError(
                     f"{what}: output {k} of shape {frame.shape} [{cells} cells] is written {written} times in {box}, "
                     "but each cell must be written exactly once"
@@ -594,21 +594,21 @@ def parts_of(size: int, parts: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairwise(cuts))
 
 
-def cells_of(box: Box, shape: tuple[int, ...] | Box) -> Regions:
+def cells_of(box: Box, shape: tuple[int, ...] | Box) -> DisjointRegions:
     """The cells of `box` that lie in a tensor of the given shape, or that occupies the given box."""
     frame = _frame(shape)
     inside = box.intersect(frame)
-    return Regions(frame.shape, () if inside is None else (inside.to_region(frame),), frame.start)
+    return DisjointRegions(frame.shape, () if inside is None else (inside.to_region(frame),), frame.start)
 
 
-def whole_of(shape: tuple[int, ...]) -> Regions:
+def whole_of(shape: tuple[int, ...]) -> DisjointRegions:
     """Every cell of a tensor of the given shape."""
-    return Regions(shape, (Region.full(shape),))
+    return DisjointRegions(shape, (Region.full(shape),))
 
 
-def _products(images: Sequence[Any], boxes: Sequence[Box]) -> list[Regions]:
+def _products(images: Sequence[Any], boxes: Sequence[Box]) -> list[DisjointRegions]:
     for image, box in zip(images, boxes, strict=True):
-        if not isinstance(image, Regions):
+        if not isinstance(image, DisjointRegions):
             raise ValueError(
                 f"the projection's image of {box} is no union of products; "
                 "give each coordinate of the projection index axes of its own"

@@ -30,7 +30,7 @@ def he_random(model: Any, seed: int = 0) -> Any:
     Returns
     -------
     onnx.ModelProto
-        Weights are normal with variance 2 / fan-in, biases small, the scales of normalisations near 1, their
+        Weights are normal with variance 2 / fan-in, biases small, the scales of normalizations near 1, their
         variances in [0.5, 1.5]. Scalars, and what no operator computes with, stay as they are.
 
     References

@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from tapestry_plan.onnx.nodes import Importing, Node, Result
-from tapestry_sets.views import Broadcast, Concat, ExpandDims, Pad, Permute, Reshape, Slice, Squeeze, Tile
+from tapestry_sets.views import Broadcast, Concat, ExpandDims, Pad, PermuteDims, Reshape, Slice, Squeeze, Tile
 
 
 def reshape(at: Importing, node: Node) -> Result:
@@ -39,7 +39,7 @@ def unsqueeze(at: Importing, node: Node) -> Result:
 
 def transpose(at: Importing, node: Node) -> Result:
     rank = len(at.shape(node.inputs[0]))
-    return at.view(node, Permute(tuple(node.attrs.get("perm", range(rank)[::-1]))), node.inputs[0])
+    return at.view(node, PermuteDims(tuple(node.attrs.get("perm", range(rank)[::-1]))), node.inputs[0])
 
 
 def concat(at: Importing, node: Node) -> Result:

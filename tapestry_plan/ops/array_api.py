@@ -1,6 +1,7 @@
 """The array API standard for tensors of graphs: functions that add operators and views, so a model reads as in NumPy.
 
-``import tapestry_plan.array_api as xp``, or what ``x.__array_namespace__()`` returns. What differs from the standard:
+``from tapestry_plan import array_api as xp``, or what ``x.__array_namespace__()`` returns. What differs from the
+standard:
 
 - ``x == y`` compares tensors as objects, since graphs keep them in dictionaries; `equal` compares their values.
 - Nothing has values before a run: there is no ``bool(x)`` and no function whose shapes depend on values (``nonzero``,
@@ -170,7 +171,7 @@ def count_nonzero(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> 
 
 
 def diff(x: Tensor, /, *, axis: int = -1, n: int = 1) -> Tensor:
-    """The differences of neighbours along an axis, n times."""
+    """The differences of neighbors along an axis, n times."""
     x = x.moveaxis(axis, -1)
     for _ in range(n):
         x = x[..., 1:] - x[..., :-1]

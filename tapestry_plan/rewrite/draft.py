@@ -13,7 +13,7 @@ from typing import Any
 
 from tapestry_plan.ir import Graph, Op, OpNode, Selection, Source, Stored, Tensor
 from tapestry_plan.rewrite.selections import Change
-from tapestry_sets.regions import AffineMap, Box, Regions
+from tapestry_sets.regions import AffineMap, Box, DisjointRegions
 from tapestry_sets.views import Concat, ViewKind, piece_domain
 
 _ABSENT: Any = object()
@@ -452,7 +452,7 @@ def _word(item: OpNode | Selection) -> str:
     return item.op if isinstance(item, OpNode) else item.label
 
 
-def _is_box(cells: Regions) -> bool:
+def _is_box(cells: DisjointRegions) -> bool:
     return len(cells.members) == 1 and cells.members[0].is_box
 
 

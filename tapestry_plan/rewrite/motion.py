@@ -19,12 +19,12 @@ import numpy as np
 from tapestry_plan.ir import Graph, Selection, domain_of
 from tapestry_sets.alias import overlap
 from tapestry_sets.limits import TooManyPieces, limits
-from tapestry_sets.regions import Box, Region, Regions
+from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import Allocation, Piece, View, Viewable, allocate, concatenate, fill_into, pad
 
 Shape = tuple[int, ...]
 Device = Hashable
-Share = Box | Region | Regions
+Share = Box | Region | DisjointRegions
 Placement = Mapping[str, Device | Mapping[Device, Share]]
 """For each stored tensor the device that holds it, or for each device the cells that it holds."""
 V = TypeVar("V", bound=Viewable)
@@ -149,7 +149,7 @@ class Reads:
         return (self.view.allocations[piece.source].name, cell) if piece.fill is None else piece.fill
 
     @property
-    def regions(self) -> dict[str, Regions]:
+    def regions(self) -> dict[str, DisjointRegions]:
         """For each tensor the cells that are read, however often.
 
         Raises
@@ -412,7 +412,9 @@ def _narrowest(view: View, home: Allocation, size: int) -> View | None:
 # ---------------------------------------------------------------------------------------------------- by regions
 
 
-def _shares(view: View, name: str, home: Allocation, held: object, consumer: Device) -> list[tuple[Device, Regions]]:
+def _shares(
+    view: View, name: str, home: Allocation, held: object, consumer: Device
+) -> list[tuple[Device, DisjointRegions]]:
     """The cells of a tensor that a view reads, by the device that provides them, as regions of one box.
 
     That is the tensor's, or its row-major numbers', whichever needs fewer regions. The consumer's own come first.
@@ -437,25 +439,25 @@ def _shares(view: View, name: str, home: Allocation, held: object, consumer: Dev
     return [(device, own) for device, own in found if own]
 
 
-def _share(cells: object, home: Allocation, device: Device) -> Region | Regions:
+def _share(cells: object, home: Allocation, device: Device) -> Region | DisjointRegions:
     where = f"motion: what device {device!r} holds of tensor {home.name!r}"
     if isinstance(cells, Box):
         if not Box.of(home.shape).contains(cells):
             raise ValueError(f"{where} is {cells}, which reaches outside its shape {home.shape}")
         return cells.to_region(home.shape)
-    if not isinstance(cells, Region | Regions):
-        raise TypeError(f"{where} is a {type(cells).__name__}; give a Box, a Region or Regions")
+    if not isinstance(cells, Region | DisjointRegions):
+        raise TypeError(f"{where} is a {type(cells).__name__}; give a Box, a Region or DisjointRegions")
     if cells.shape != home.shape or any(cells.start):
         raise ValueError(f"{where} is in a box of shape {cells.shape} from {cells.start}; its shape is {home.shape}")
     return cells
 
 
-def _fewest(home: Allocation, view: View) -> Regions:
+def _fewest(home: Allocation, view: View) -> DisjointRegions:
     """The cells of a tensor that a view reads, as regions of its box or, where those are fewer, of its numbers'."""
     cells = view.cells[home]
     many = f"more than {MOST_REGIONS}"
     with suppress(TooManyPieces):
-        found = Regions((home.size,), [Region((home.size,), [sett]) for sett in cells.explicit().members])
+        found = DisjointRegions((home.size,), [Region((home.size,), [sett]) for sett in cells.explicit().members])
         many = str(len(found))
         if len(found) <= MOST_REGIONS:
             with suppress(TooManyPieces), limits(max_pieces=4 * len(found) + 4):
@@ -469,7 +471,9 @@ def _fewest(home: Allocation, view: View) -> Regions:
     )
 
 
-def _by_regions(home: Allocation, shares: list[tuple[Device, Regions]], consumer: Device) -> tuple[View, list[Message]]:
+def _by_regions(
+    home: Allocation, shares: list[tuple[Device, DisjointRegions]], consumer: Device
+) -> tuple[View, list[Message]]:
     """What stands for a tensor at the consumer, from its own cells and what others send; other cells are 0.
 
     Each message has the cells in the order of the tensor, region after region, where they are several in one row.
@@ -489,7 +493,7 @@ def _by_regions(home: Allocation, shares: list[tuple[Device, Regions]], consumer
             each = _apart(message.arrived, cells)
         places += cells.members
         parts += each
-    for region in (Region.full(box) - Regions(box, places)).members:
+    for region in (Region.full(box) - DisjointRegions(box, places)).members:
         places.append(region)
         parts.append(_zeros(parts[0], region.counts))
     return fill_into(places, parts).reshape(home.shape), messages
@@ -500,7 +504,7 @@ def _zeros(base: View, shape: Shape) -> View:
     return pad(base.ravel()[:0], ((0, prod(shape)),)).reshape(shape)
 
 
-def _apart(arrived: Allocation, cells: Regions) -> list[View]:
+def _apart(arrived: Allocation, cells: DisjointRegions) -> list[View]:
     """The parts of a message, one for each region."""
     if len(cells) == 1:
         return [arrived]

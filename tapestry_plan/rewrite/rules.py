@@ -185,7 +185,7 @@ def _merge(
 
 @rule(
     requires="an input that is put together of boxes along one coordinate, which an index axis moves along",
-    keeps="values, as shard does; a part reads only the boxes that it needs, halos from its neighbours",
+    keeps="values, as shard does; a part reads only the boxes that it needs, halos from its neighbors",
 )
 def forward(draft: Draft, at: str, operand: int | None = None, fan_in: int | None = None) -> None:
     """Push a concatenation through the operator that reads it: a part of the operator for each of its parts.

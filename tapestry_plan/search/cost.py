@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 
 from tapestry_plan.steps import Mesh, row_major
 from tapestry_sets.integers import Sett
-from tapestry_sets.regions import Region, Regions
+from tapestry_sets.regions import DisjointRegions, Region
 
 Int = NDArray[np.int64]
 TICKS_PER_SECOND = 10**12
-"""Modelled time is counted in whole picoseconds, so that sums and comparisons are exact."""
+"""Modeled time is counted in whole picoseconds, so that sums and comparisons are exact."""
 
 MAX_CODES = 1 << 22
 """Combinations of an axis' sets up to which they are numbered, so that no sorting is needed."""
 
 MAX_STAGE_SECONDS = 1000.0
-"""Longest modelled stage: sums over thousands of stages then stay within 64 bits."""
+"""Longest modeled stage: sums over thousands of stages then stay within 64 bits."""
 
 
 @dataclass
@@ -44,14 +44,14 @@ class RegionTable:
     --------
     >>> from tapestry_sets import Region
     >>> table = RegionTable((8, 8))
-    >>> top = table.number(Regions((8, 8), [Region.from_bounds((8, 8), (0, 0), (5, 8))]))
-    >>> low = table.number(Regions((8, 8), [Region.from_bounds((8, 8), (3, 0), (8, 8))]))
+    >>> top = table.number(DisjointRegions((8, 8), [Region.from_bounds((8, 8), (0, 0), (5, 8))]))
+    >>> low = table.number(DisjointRegions((8, 8), [Region.from_bounds((8, 8), (3, 0), (8, 8))]))
     >>> table.sizes(np.array([top]), np.array([low])).tolist()
     [16]
     """
 
     shape: tuple[int, ...]
-    regions: list[Regions] = field(default_factory=list)
+    regions: list[DisjointRegions] = field(default_factory=list)
     _numbers: dict[frozenset[Any], int] = field(default_factory=dict)
     _axis_setts: list[dict[Sett | None, int]] = field(default_factory=list)
     _axis_spans: list[list[tuple[int, int] | None]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class RegionTable:
         self._axis_setts = [{None: 0} for _ in self._extents]
         self._axis_spans = [[(0, 0)] for _ in self._extents]
 
-    def number(self, region: Regions) -> int:
+    def number(self, region: DisjointRegions) -> int:
         """The number of a region, a new one when it was not seen before."""
         key = frozenset(member.nests for member in region.members)
         found = self._numbers.get(key)
@@ -236,7 +236,7 @@ def _without(table: RegionTable, meet: Sequence[Int], taken: Sequence[Int]) -> I
 
 
 def transfer_ticks(cells: Int, itemsize: int | Int, mesh: Mesh) -> Int:
-    """Modelled time of one transfer stage, in picoseconds: latency plus the busiest receiver's bytes.
+    """Modeled time of one transfer stage, in picoseconds: latency plus the busiest receiver's bytes.
 
     The bytes of a cell are one number, or broadcast to the stages.
     """
@@ -246,14 +246,14 @@ def transfer_ticks(cells: Int, itemsize: int | Int, mesh: Mesh) -> Int:
 
 
 def merge_ticks(cells: Int, parts: Int, itemsize: int | Int, mesh: Mesh) -> Int:
-    """Modelled time to merge partial results: every part is read once, at the memory's bandwidth."""
+    """Modeled time to merge partial results: every part is read once, at the memory's bandwidth."""
     most = cells.max(axis=-1).astype(np.float64) * itemsize
     seconds = np.where(parts > 1, parts * most / mesh.device.memory_nbytes_per_second, 0.0)
     return to_ticks(seconds)
 
 
 def compute_seconds(flop: float, nbytes: int, mesh: Mesh) -> float:
-    """Modelled time of one shard: its arithmetic or its memory traffic, whichever takes longer."""
+    """Modeled time of one shard: its arithmetic or its memory traffic, whichever takes longer."""
     return max(flop / mesh.device.flop_per_second, nbytes / mesh.device.memory_nbytes_per_second)
 
 
@@ -261,16 +261,16 @@ def to_ticks(seconds: NDArray[np.float64]) -> Int:
     """Seconds as whole picoseconds."""
     if seconds.size and float(seconds.max()) > MAX_STAGE_SECONDS:
         raise ValueError(
-            f"a stage is modelled to take {float(seconds.max()):.3g} s, more than the {MAX_STAGE_SECONDS:.0f} s "
+            f"a stage is modeled to take {float(seconds.max()):.3g} s, more than the {MAX_STAGE_SECONDS:.0f} s "
             "that are counted exactly; check the mesh's rates"
         )
     out: Int = np.rint(seconds * TICKS_PER_SECOND).astype(np.int64)
     return out
 
 
-def union(regions: Iterable[Regions], shape: tuple[int, ...]) -> Regions:
+def union(regions: Iterable[DisjointRegions], shape: tuple[int, ...]) -> DisjointRegions:
     """The union of regions of one tensor."""
-    total = Regions(shape)
+    total = DisjointRegions(shape)
     for region in regions:
         if not region.size or region <= total:
             continue

@@ -1,4 +1,4 @@
-"""Exact minimisation of a sum of tables by eliminating one variable after another.
+"""Exact minimization of a sum of tables by eliminating one variable after another.
 
 Costs are pairs (picoseconds, bytes) of integers compared in this order, so results are exact and ties go to
 fewer bytes. With tables that fit, the result is its own proof of optimality. Where a table would grow past
@@ -62,7 +62,7 @@ class Minimum:
     entries: int
 
 
-def minimise(
+def minimize(
     sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = DEFAULT_CAP, total: int = TOTAL_ENTRIES
 ) -> Minimum:
     """Choose a value for each variable so that the factors' sum is least.
@@ -91,9 +91,9 @@ def minimise(
     exact = True
     room, entries = total, 0
     remaining = set(range(len(sizes)))
-    neighbours = _neighbours(remaining, work)
+    neighbors = _neighbors(remaining, work)
     while remaining:
-        var = _next_variable(remaining, neighbours, sizes)
+        var = _next_variable(remaining, neighbors, sizes)
         remaining.discard(var)
         bucket = [factor for factor in work if var in factor.scope]
         work = [factor for factor in work if var not in factor.scope]
@@ -110,7 +110,7 @@ def minimise(
                 work.append(message)
             else:
                 ticks += int(message.ticks)
-        _eliminate(var, neighbours)
+        _eliminate(var, neighbors)
     choice = [0] * len(sizes)
     for var, bucket in reversed(chosen):
         choice[var] = _best_value(var, bucket, choice, sizes[var])
@@ -140,7 +140,7 @@ def alternatives(var: int, choice: Sequence[int], factors: Sequence[Factor], siz
     return ticks, nbytes
 
 
-def _neighbours(variables: set[int], factors: Sequence[Factor]) -> dict[int, set[int]]:
+def _neighbors(variables: set[int], factors: Sequence[Factor]) -> dict[int, set[int]]:
     out: dict[int, set[int]] = {var: set() for var in variables}
     for factor in factors:
         for var in factor.scope:
@@ -148,22 +148,22 @@ def _neighbours(variables: set[int], factors: Sequence[Factor]) -> dict[int, set
     return out
 
 
-def _next_variable(remaining: set[int], neighbours: dict[int, set[int]], sizes: Sequence[int]) -> int:
+def _next_variable(remaining: set[int], neighbors: dict[int, set[int]], sizes: Sequence[int]) -> int:
     """The variable that adds the fewest edges (min-fill), then the smallest table, then the lowest number."""
 
     def fill(var: int) -> tuple[int, int, int]:
-        around = neighbours[var]
-        missing = sum(len(around - neighbours[v]) - 1 for v in around) // 2
+        around = neighbors[var]
+        missing = sum(len(around - neighbors[v]) - 1 for v in around) // 2
         return missing, prod(sizes[v] for v in around), var
 
     return min(remaining, key=fill)
 
 
-def _eliminate(var: int, neighbours: dict[int, set[int]]) -> None:
-    around = neighbours.pop(var)
+def _eliminate(var: int, neighbors: dict[int, set[int]]) -> None:
+    around = neighbors.pop(var)
     for v in around:
-        neighbours[v] |= around
-        neighbours[v] -= {v, var}
+        neighbors[v] |= around
+        neighbors[v] -= {v, var}
 
 
 def _groups(bucket: Sequence[Factor], sizes: Sequence[int], cap: int) -> list[list[Factor]]:
@@ -211,7 +211,7 @@ def improve(
     costs: Callable[[int, Sequence[int]], tuple[Int, Int]],
     *,
     seed: int = 0,
-    time_limit: float = 5.0,
+    time_limit_seconds: float = 5.0,
 ) -> tuple[int, ...]:
     """Move one variable at a time to its best value until nothing improves or the time is up.
 
@@ -223,13 +223,13 @@ def improve(
         ``(variable, choice) -> (ticks, nbytes)`` of every value of the variable, all others as chosen.
     seed : int
         Order of the variables.
-    time_limit : float
+    time_limit_seconds : float
         Seconds.
     """
     best = list(choice)
     order = list(range(len(best)))
     random.Random(seed).shuffle(order)
-    stop = time.monotonic() + time_limit
+    stop = time.monotonic() + time_limit_seconds
     improved = True
     while improved and time.monotonic() < stop:
         improved = False

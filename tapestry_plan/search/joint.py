@@ -16,7 +16,7 @@ import numpy as np
 
 from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search.cost import Int
-from tapestry_plan.search.elimination import DEFAULT_CAP, TOTAL_ENTRIES, Factor, minimise
+from tapestry_plan.search.elimination import DEFAULT_CAP, TOTAL_ENTRIES, Factor, minimize
 from tapestry_plan.search.problem import MAX_JOINT_CONSUMERS, MAX_TABLE, Known, Problem, TensorCost, Use
 from tapestry_plan.search.variants import Given, Variants
 from tapestry_plan.steps import Mesh
@@ -226,9 +226,9 @@ class JointProblem(Problem):
         search, bound = self.factors()
         total = min(TOTAL_ENTRIES, max(LEAST_ENTRIES, MORE_ENTRIES * entries))
         cap = min(DEFAULT_CAP, total // 4)
-        found = minimise(self.sizes, self._fewest(search), cap=cap, total=total)
+        found = minimize(self.sizes, self._fewest(search), cap=cap, total=total)
         alone = bound is not search
-        lowest = minimise(self.sizes, bound, cap=cap, total=total).bound_ticks if alone else found.bound_ticks
+        lowest = minimize(self.sizes, bound, cap=cap, total=total).bound_ticks if alone else found.bound_ticks
         values = found.choice[len(self.variables) :]
         return Chosen(values, lowest, found.exact and not alone)
 

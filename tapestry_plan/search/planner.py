@@ -12,13 +12,13 @@ import numpy as np
 
 from tapestry_plan.ir import BUILTIN_OPS, Axis, Graph, OpNode
 from tapestry_plan.search.cost import TICKS_PER_SECOND, union
-from tapestry_plan.search.elimination import Factor, improve, minimise
+from tapestry_plan.search.elimination import Factor, improve, minimize
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Known, Moved, Problem
 from tapestry_plan.search.promising import promising
 from tapestry_plan.search.variants import Variants
 from tapestry_plan.steps import Alternative, Chosen, Expansions, InfeasiblePlan, Layout, Mesh, ShardPlan, Stage, lower
-from tapestry_sets.regions import Box, Regions
+from tapestry_sets.regions import Box, DisjointRegions
 
 SECONDS_TYPES = (int, float, np.integer, np.floating)
 SECONDS = 5.0
@@ -35,9 +35,9 @@ def plan(
     graph: Graph,
     mesh: Mesh,
     *,
-    memory: int | None = None,
+    memory_nbytes: int | None = None,
     seed: int = 0,
-    time_limit: float | None = None,
+    time_limit_seconds: float | None = None,
     placement: Literal["free", "single"] = "free",
     layout: Mapping[str, Mapping[Any, Any]] | None = None,
     fix: Mapping[str, Mapping[str, Any]] | None = None,
@@ -51,10 +51,10 @@ def plan(
     ----------
     graph : Graph
     mesh : Mesh
-    memory : int, optional
+    memory_nbytes : int, optional
         Bytes that a device's arena may have. The fastest plan is checked against it; slower plans that need
         less memory are not searched. Without it, `spilled` makes any plan fit that can fit.
-    seed, time_limit : int, float (seconds, 5 by default)
+    seed, time_limit_seconds : int, float (seconds, 5 by default)
         Of the improving moves, which are made only where a tensor has too many consumers to count them
         jointly, or tables would not fit; `ShardPlan.gap` then says how far the bound is. Where that is so of the
         expansions, they are tried one after another too, as long again; by default no longer than a second, or than
@@ -67,7 +67,7 @@ def plan(
         Operators by name: index axis -> parts or mesh axes. Both say a whole sharding: axes that are not
         named stay whole, so ``forbid={"conv": {"h": 2}}`` leaves ``{"h": 2, "w": 2}`` allowed.
     fan_in : int, optional
-        How many partial results of a sharded reduction are merged at a time, in a tree of neighbours; by default
+        How many partial results of a sharded reduction are merged at a time, in a tree of neighbors; by default
         they are merged one after the other. Either way the order is that of the parts, whoever made them.
     expand : bool or sequence of str
         Which operators are compared with the ways in which their declarations say them in other ones. By default
@@ -105,9 +105,13 @@ def plan(
     ([0, 1, 2, 3], 0, 0.0)
     """
     layout, fix, forbid = layout or {}, fix or {}, forbid or {}
-    _check_types(graph, mesh, time_limit, {"layout": layout, "fix": fix, "forbid": forbid})
+    _check_types(graph, mesh, time_limit_seconds, {"layout": layout, "fix": fix, "forbid": forbid})
     seed = _whole("seed", seed, "an integer")
-    memory = None if memory is None else _whole("memory", memory, "a number of bytes, an integer >= 0", 0)
+    memory_nbytes = (
+        None
+        if memory_nbytes is None
+        else _whole("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
+    )
     fan_in = None if fan_in is None else _whole("fan_in", fan_in, "an integer >= 2, or None", 2, ValueError)
     if placement not in ("free", "single"):
         raise ValueError(f"plan: placement is {placement!r}; it is 'free' or 'single'")
@@ -124,9 +128,9 @@ def plan(
         best, entries = _solved(problem, search, bound, seed, limit, fan_in)
         return best, problem, bound, entries
 
-    limit = SECONDS if time_limit is None else time_limit
+    limit = SECONDS if time_limit_seconds is None else time_limit_seconds
     result, problem, bound, entries = solved(graph, limit)
-    if time_limit is None:
+    if time_limit_seconds is None:
         limit = min(limit, max(LEAST_SECONDS, time.monotonic() - began))
     if names is not False:
         kept = [graph.outputs[label] for label in layout if label in graph.outputs]
@@ -134,10 +138,10 @@ def plan(
         some = every.only(promising(problem, every, bound, result.seconds, result.bound)) if every.choices else every
         if some.choices:
             joint = JointProblem(some, mesh, placement, layout, fix, forbid, known)
-            result = _expanded(result, joint, lambda asked, left: solved(asked, left)[0], memory, entries, limit)
+            result = _expanded(result, joint, lambda asked, left: solved(asked, left)[0], memory_nbytes, entries, limit)
         result = replace(result, expansions=(*result.expansions, *_left_out(every, some)))
-    if memory is not None:
-        _check_memory(result, memory)
+    if memory_nbytes is not None:
+        _check_memory(result, memory_nbytes)
     return result
 
 
@@ -146,17 +150,17 @@ def _solved(
     search: list[Factor],
     bound: list[Factor],
     seed: int,
-    time_limit: float,
+    time_limit_seconds: float,
     fan_in: int | None,
 ) -> tuple[ShardPlan, int]:
     """The best plan of one graph, and the entries of the tables that it took."""
     sizes = [len(variable.layouts) for variable in problem.variables]
-    found = minimise(sizes, search)
+    found = minimize(sizes, search)
     choice, lowest = found.choice, found.bound_ticks
     if problem.counted_alone:
-        lowest = minimise(sizes, bound).bound_ticks
+        lowest = minimize(sizes, bound).bound_ticks
     if problem.counted_alone or not found.exact:
-        choice = improve(choice, problem.costs, seed=seed, time_limit=time_limit)
+        choice = improve(choice, problem.costs, seed=seed, time_limit_seconds=time_limit_seconds)
     return _write_down(problem, choice, lowest, fan_in), found.entries
 
 
@@ -164,14 +168,14 @@ def _expanded(
     whole: ShardPlan,
     joint: JointProblem,
     solved: Callable[[Graph, float], ShardPlan],
-    memory: int | None,
+    memory_nbytes: int | None,
     entries: int,
-    time_limit: float,
+    time_limit_seconds: float,
 ) -> ShardPlan:
     """The plan of the graph as given, or of a variant that is found cheaper, with the bound over all variants."""
     variants = joint.variants
     found = joint.choose(entries)
-    stop = time.monotonic() + time_limit
+    stop = time.monotonic() + time_limit_seconds
     lowest = found.bound_ticks / TICKS_PER_SECOND
 
     def tried(values: Sequence[int]) -> ShardPlan:
@@ -179,7 +183,7 @@ def _expanded(
         return replace(solved(graph, max(0.0, stop - time.monotonic())), expansions=expansions)
 
     def is_better(one: ShardPlan, than: ShardPlan) -> bool:
-        fits = memory is None or max(one.peak_nbytes) <= memory or max(than.peak_nbytes) > memory
+        fits = memory_nbytes is None or max(one.peak_nbytes) <= memory_nbytes or max(than.peak_nbytes) > memory_nbytes
         return fits and (one.seconds, one.nbytes_moved) < (than.seconds, than.nbytes_moved)
 
     values = (0,) * len(variants.choices)
@@ -296,7 +300,7 @@ def _output_stages(problem: Problem, moved: Mapping[tuple[str, str], Moved]) -> 
 
 def _shared_nbytes(problem: Problem, node: OpNode, boxes: Sequence[Box | None]) -> int:
     """Bytes that more than one device reads: what all read, less the bytes of the union."""
-    by_tensor: dict[str, list[Regions]] = {}
+    by_tensor: dict[str, list[DisjointRegions]] = {}
     for box in boxes:
         for name, region in problem.needs(node, box).items():
             by_tensor.setdefault(name, []).append(region)
@@ -340,17 +344,19 @@ def _boxes(option: Layout) -> dict[int, tuple[Box, ...]]:
 def _check_types(
     graph: object,
     mesh: object,
-    time_limit: Any,
+    time_limit_seconds: Any,
     wanted: Mapping[str, Mapping[str, Any]],
 ) -> None:
     if not isinstance(graph, Graph):
         raise TypeError(f"plan: graph is {type(graph).__name__}, it must be a Graph; load_onnx makes one from a model")
     if not isinstance(mesh, Mesh):
         raise TypeError(f"plan: mesh is {mesh!r}, it must be a Mesh; write Mesh((4,)) for four devices")
-    if time_limit is not None and (isinstance(time_limit, bool) or not isinstance(time_limit, SECONDS_TYPES)):
-        raise TypeError(f"plan: time_limit is {time_limit!r}, it must be a number of seconds, or None")
-    if time_limit is not None and not time_limit >= 0:
-        raise ValueError(f"plan: time_limit is {time_limit!r}, it must be seconds >= 0")
+    if time_limit_seconds is not None and (
+        isinstance(time_limit_seconds, bool) or not isinstance(time_limit_seconds, SECONDS_TYPES)
+    ):
+        raise TypeError(f"plan: time_limit_seconds is {time_limit_seconds!r}, it must be a number of seconds, or None")
+    if time_limit_seconds is not None and not time_limit_seconds >= 0:
+        raise ValueError(f"plan: time_limit_seconds is {time_limit_seconds!r}, it must be seconds >= 0")
     for what, given in wanted.items():
         for name, axes in given.items():
             if not isinstance(axes, Mapping):
@@ -412,12 +418,12 @@ def _checked_expand(graph: Graph, expand: object) -> bool | tuple[str, ...]:
     return tuple(expand) if expand else False
 
 
-def _check_memory(result: ShardPlan, memory: int) -> None:
+def _check_memory(result: ShardPlan, memory_nbytes: int) -> None:
     device = int(np.argmax(result.peak_nbytes))
-    if result.peak_nbytes[device] > memory:
+    if result.peak_nbytes[device] > memory_nbytes:
         raise InfeasiblePlan(
-            f"device {device} needs {result.peak_nbytes[device]:,} bytes in the fastest plan, {memory:,} are "
+            f"device {device} needs {result.peak_nbytes[device]:,} bytes in the fastest plan, {memory_nbytes:,} are "
             "allowed; slower plans with less memory are not searched: use more devices, fix operators, or let idle "
-            "buffers wait in host memory: spilled(plan(graph, mesh), memory), or run(…, memory=…)",
+            "buffers wait in host memory: spilled(plan(graph, mesh), memory_nbytes), or run(…, memory_nbytes=…)",
             result,
         )

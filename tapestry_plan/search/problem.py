@@ -1,4 +1,4 @@
-"""The choice of layouts as variables and exact cost tables: what `tapestry_plan.search.planner` minimises."""
+"""The choice of layouts as variables and exact cost tables: what `tapestry_plan.search.planner` minimizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tapestry_plan.search.cost import (
 )
 from tapestry_plan.search.elimination import Factor, alternatives
 from tapestry_plan.steps import InfeasiblePlan, Layout, Mesh, asked_layout, in_order, layouts
-from tapestry_sets.regions import Box, Regions
+from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Known:
 
     keys: dict[Any, int] = field(default_factory=dict)
     tables: dict[tuple[str, tuple[int, ...]], RegionTable] = field(default_factory=dict)
-    images: dict[tuple[Any, ...], dict[str, Regions]] = field(default_factory=dict)
+    images: dict[tuple[Any, ...], dict[str, DisjointRegions]] = field(default_factory=dict)
     nodes: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     arrays: dict[tuple[Any, ...], tuple[tuple[Int, ...], Any]] = field(default_factory=dict)
 
@@ -91,7 +91,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What one consumer receives of one tensor: bytes by device, and modelled picoseconds."""
+    """What one consumer receives of one tensor: bytes by device, and modeled picoseconds."""
 
     nbytes: Int
     ticks: int
@@ -162,7 +162,7 @@ class Problem:
 
     @cached_property
     def compute(self) -> list[Int]:
-        """Modelled picoseconds of each layout of each variable: of operators' work."""
+        """Modeled picoseconds of each layout of each variable: of operators' work."""
         return [self._compute_ticks(v) for v in range(len(self.variables))]
 
     # -- variables ---------------------------------------------------------------------------------------
@@ -241,16 +241,16 @@ class Problem:
 
     # -- regions -----------------------------------------------------------------------------------------
 
-    def needs(self, node: OpNode, box: Box | None) -> dict[str, Regions]:
+    def needs(self, node: OpNode, box: Box | None) -> dict[str, DisjointRegions]:
         """The exact cells of each stored tensor that an index box of an operator reads."""
-        out: dict[str, list[Regions]] = {}
+        out: dict[str, list[DisjointRegions]] = {}
         if box is not None:
             for operand in range(len(node.inputs)):
                 for stored, region in self.operand_needs(node, operand, box).items():
                     out.setdefault(stored, []).append(region)
         return {name: union(regions, self.graph.stored[name].shape) for name, regions in out.items()}
 
-    def operand_needs(self, node: OpNode, operand: int, box: Box) -> dict[str, Regions]:
+    def operand_needs(self, node: OpNode, operand: int, box: Box) -> dict[str, DisjointRegions]:
         """The exact cells of the stored tensors that one operand reads, through its selections."""
         signature = self.graph.signature(node.name)
         source = self.graph.source(node.inputs[operand])
@@ -334,7 +334,7 @@ class Problem:
         table = self.tables[tensor.name]
         options = self._variable("operator", node.name).layouts
         numbers = np.zeros((len(options), self.mesh.size), np.int64)
-        empty = table.number(Regions(tensor.shape))
+        empty = table.number(DisjointRegions(tensor.shape))
         seen: dict[Box, int] = {}
         for row, option in enumerate(options):
             for device, box in enumerate(option.boxes):
@@ -343,7 +343,7 @@ class Problem:
                     continue
                 if box not in seen:
                     image = signature.outputs[output].projection.image(box, within=tensor.shape)
-                    assert isinstance(image, Regions), "validated signatures write products"
+                    assert isinstance(image, DisjointRegions), "validated signatures write products"
                     seen[box] = table.number(image)
                 numbers[row, device] = seen[box]
         parts = [prod(option.parts[a] for a in signature.reductions) for option in options]
@@ -355,7 +355,7 @@ class Problem:
         numbers = np.zeros((len(variable.layouts), self.mesh.size), np.int64)
         for row, option in enumerate(variable.layouts):
             for device, box in enumerate(option.boxes):
-                region = Regions(tensor.shape) if box is None else cells_of(box, tensor.shape)
+                region = DisjointRegions(tensor.shape) if box is None else cells_of(box, tensor.shape)
                 numbers[row, device] = table.number(region)
         return numbers
 
@@ -372,7 +372,7 @@ class Problem:
         options = self._variable("operator", node.name).layouts
         names = dict.fromkeys(stored for name in node.inputs for stored in self.graph.source(name).stored)
         numbers = {name: np.zeros((len(options), self.mesh.size), np.int64) for name in names}
-        empty = {name: self.tables[name].number(Regions(self.graph.stored[name].shape)) for name in names}
+        empty = {name: self.tables[name].number(DisjointRegions(self.graph.stored[name].shape)) for name in names}
         seen: dict[Box | None, dict[str, int]] = {None: {}}
         for row, option in enumerate(options):
             for device, box in enumerate(option.boxes):
@@ -384,7 +384,7 @@ class Problem:
         return numbers
 
     def _compute_ticks(self, at: int) -> Int:
-        """Modelled compute time of each layout."""
+        """Modeled compute time of each layout."""
         variable = self.variables[at]
         if variable.kind != "operator":
             return np.zeros(len(variable.layouts), np.int64)
@@ -394,7 +394,7 @@ class Problem:
         return self._node_ticks(node, read)
 
     def _node_ticks(self, node: OpNode, read: Mapping[str, Int]) -> Int:
-        """Modelled compute time of an operator in each layout: the slowest device's arithmetic or memory traffic."""
+        """Modeled compute time of an operator in each layout: the slowest device's arithmetic or memory traffic."""
         at = self.position["operator", node.name]
         arrays = *read.values(), *(cost.held.numbers for cost in self.made[at])
         return self.known.of_arrays(self._node_key("ticks", node), arrays, lambda: self._node_ticks_now(node, read))
@@ -417,7 +417,7 @@ class Problem:
         if seconds.size and seconds.max() > MAX_STAGE_SECONDS:
             raise ValueError(
                 f"operator {node.name!r} ({node.op}) with index space {self.graph.signature(node.name).index_shape} is "
-                f"modelled to take {seconds.max():.3g} s, more than the {MAX_STAGE_SECONDS:.0f} s that are counted "
+                f"modeled to take {seconds.max():.3g} s, more than the {MAX_STAGE_SECONDS:.0f} s that are counted "
                 "exactly; give smaller extents or higher rates of the mesh"
             )
         return to_ticks(seconds)
@@ -492,7 +492,7 @@ class Problem:
         parts = int(cost.held.parts[row])
         size = cost.itemsizes(cost.held.parts[row : row + 1])
         held = [regions[number] for number in cost.held.numbers[row]]
-        given = [Regions(shape)] * self.mesh.size
+        given = [DisjointRegions(shape)] * self.mesh.size
         for k, use in enumerate(cost.uses):
             consumer = self.variables[use.variable]
             cells, fresh = np.zeros(self.mesh.size, np.int64), np.zeros(self.mesh.size, np.int64)
@@ -529,11 +529,11 @@ def _classes(rows: Int) -> tuple[Int, Int]:
     return rows[first], classes
 
 
-def pull_back(graph: Graph, source: Source, region: Regions) -> dict[str, Regions]:
+def pull_back(graph: Graph, source: Source, region: DisjointRegions) -> dict[str, DisjointRegions]:
     """The cells of each stored tensor behind some cells of a viewed one."""
     if source.direct:
         return {source.stored[0]: region}
-    out: dict[str, Regions] = {}
+    out: dict[str, DisjointRegions] = {}
     for k, name in enumerate(source.stored):
         shape = graph.stored[name].shape
         images = [piece_image(piece, region, within=shape) for piece in source.pieces if piece.source == k]

@@ -16,11 +16,11 @@ import numpy as np
 
 from tapestry_plan.ir import Graph, OpNode, Selection
 from tapestry_plan.search.cost import TICKS_PER_SECOND
-from tapestry_plan.search.elimination import Factor, Minimum, minimise
+from tapestry_plan.search.elimination import Factor, Minimum, minimize
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Problem, pull_back
 from tapestry_plan.search.variants import Variants
-from tapestry_sets.regions import Regions
+from tapestry_sets.regions import DisjointRegions
 
 MAX_ROUNDS = 2
 """Times that operators are taken for promising and the others tried again; then all are taken for promising."""
@@ -74,7 +74,7 @@ def _with_value(factors: Iterable[Factor], costs: Mapping[int, int], sizes: Sequ
         ticks = np.zeros(sizes[at] + 1, np.int64)
         ticks[-1] = cost
         wide.append(Factor((at,), ticks, np.zeros_like(ticks)))
-    return minimise([n + (at in costs) for at, n in enumerate(sizes)], wide)
+    return minimize([n + (at in costs) for at, n in enumerate(sizes)], wide)
 
 
 def _least_ticks(problem: Problem, variants: Variants, name: str, kinds: dict[object, int | None]) -> int | None:
@@ -95,7 +95,7 @@ def _least_alone(problem: Problem, variants: Variants) -> int | None:
     inner = [factor for factor in joint.factors()[1] if ends.isdisjoint(factor.scope)]
     own = len(joint.variables)
     sizes = [n - (at == own) for at, n in enumerate(joint.sizes)]
-    return minimise(sizes, [_without_first(factor, own) for factor in inner]).bound_ticks
+    return minimize(sizes, [_without_first(factor, own) for factor in inner]).bound_ticks
 
 
 def _without_first(factor: Factor, var: int) -> Factor:
@@ -121,7 +121,7 @@ def _is_fresh(variants: Variants, tensor: str, may_be_view: bool) -> bool:
         return False
     if source.direct:
         return True
-    behind = pull_back(graph, source, Regions.full(source.shape))
+    behind = pull_back(graph, source, DisjointRegions.full(source.shape))
     return may_be_view and sum(region.size for region in behind.values()) == prod(source.shape)
 
 

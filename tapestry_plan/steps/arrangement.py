@@ -27,13 +27,13 @@ class Stay(NamedTuple):
     nbytes: int
 
 
-def arranged(stays: Sequence[Stay], memory: int) -> list[int] | None:
+def arranged(stays: Sequence[Stay], memory_nbytes: int) -> list[int] | None:
     """An offset for each stay, so that no two that share a moment share a byte.
 
     Parameters
     ----------
     stays : sequence of Stay
-    memory : int
+    memory_nbytes : int
         Bytes of the arena.
 
     Returns
@@ -52,7 +52,7 @@ def arranged(stays: Sequence[Stay], memory: int) -> list[int] | None:
     """
     first, last, nbytes = (np.array(column, np.int64) for column in zip(*stays, strict=True)) if stays else _NONE
     for order, tight in product(_orders(first, last, nbytes), (False, True)):
-        offsets = _placed(first, last, nbytes, order, memory, tight)
+        offsets = _placed(first, last, nbytes, order, memory_nbytes, tight)
         if offsets is not None:
             return [int(offset) for offset in offsets]
     return None
@@ -75,7 +75,7 @@ def _placed(
     last: NDArray[np.int64],
     nbytes: NDArray[np.int64],
     order: NDArray[np.int64],
-    memory: int,
+    memory_nbytes: int,
     tight: bool,
 ) -> NDArray[np.int64] | None:
     """Offsets in the first gap that is large enough, or in the tightest one; None where there is none."""
@@ -86,7 +86,7 @@ def _placed(
         beside = np.flatnonzero(done & (first <= last[k]) & (last >= first[k]))
         beside = beside[np.argsort(low[beside], kind="stable")]
         begins = np.concatenate(([0], np.maximum.accumulate(low[beside] + nbytes[beside])))
-        room = np.concatenate((low[beside], [memory])) - begins
+        room = np.concatenate((low[beside], [memory_nbytes])) - begins
         fits = np.flatnonzero(room >= nbytes[k])
         if not len(fits):
             return None

@@ -70,9 +70,9 @@ def row_major(parts: Sequence[int], number: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def layouts(extents: tuple[int, ...], devices: int, *, replicas: bool = True) -> tuple[Layout, ...]:
-    """Every layout that is searched: any factorisation over any axes, in any order of the axes.
+    """Every layout that is searched: any factorization over any axes, in any order of the axes.
 
-    The products of the parts are the divisors of the number of devices, and where no factorisation reaches
+    The products of the parts are the divisors of the number of devices, and where no factorization reaches
     that number, also the largest product that can be reached. The parts take the devices row-major over the
     axes in each of their orders. A product below the number of devices comes in two placements: trailing
     replicas (if it divides evenly), and the remaining devices idle.
@@ -86,10 +86,10 @@ def layouts(extents: tuple[int, ...], devices: int, *, replicas: bool = True) ->
         Whether placements with replicas are wanted.
     """
     products = [k for k in range(devices, 0, -1) if devices % k == 0]
-    cuts = {k: list(_factorisations(k, extents)) for k in products}
+    cuts = {k: list(_factorizations(k, extents)) for k in products}
     if not cuts[devices]:
-        largest = next(k for k in range(devices, 0, -1) for _ in _factorisations(k, extents))
-        cuts.setdefault(largest, list(_factorisations(largest, extents)))
+        largest = next(k for k in range(devices, 0, -1) for _ in _factorizations(k, extents))
+        cuts.setdefault(largest, list(_factorizations(largest, extents)))
     out: dict[Layout, None] = {}
     for k in sorted(cuts, reverse=True):
         for parts in cuts[k]:
@@ -129,7 +129,7 @@ def _lay(
     return Layout(extents, parts, tuple(cells))
 
 
-def _factorisations(product: int, extents: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _factorizations(product: int, extents: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Tuples of parts, no more than the extents, whose product is given."""
     if not extents:
         if product == 1:
@@ -137,7 +137,7 @@ def _factorisations(product: int, extents: Sequence[int]) -> Iterator[tuple[int,
         return
     for first in range(1, min(product, extents[0]) + 1):
         if product % first == 0:
-            for rest in _factorisations(product // first, extents[1:]):
+            for rest in _factorizations(product // first, extents[1:]):
                 yield (first, *rest)
 
 

@@ -13,7 +13,7 @@ from tapestry_plan.ir import Graph, Operand, OpNode, Shard, Source, Stored, cell
 from tapestry_plan.steps.layout import Layout
 from tapestry_plan.steps.mesh import Mesh, aligned
 from tapestry_plan.steps.shard_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Output, Reduce, Step
-from tapestry_sets.regions import Box, Region, Regions
+from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import Piece, piece_image
 
 WORKSPACE = "(workspace)"
@@ -27,7 +27,7 @@ class Chosen:
     mesh: Mesh
     layouts: Mapping[tuple[str, str], Layout]
     order: Sequence[OpNode]
-    operand_needs: Callable[[OpNode, int, Box], dict[str, Regions]]
+    operand_needs: Callable[[OpNode, int, Box], dict[str, DisjointRegions]]
     asked_outputs: frozenset[str]
     """Outputs (by stored tensor) whose place the user chose."""
     fan_in: int | None = None
@@ -76,7 +76,7 @@ class Resident:
     """Complete cells of a tensor on a device."""
 
     buffer: Buffer
-    cells: Regions
+    cells: DisjointRegions
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Holder:
     device: int
     part: int
     buffer: Buffer
-    cells: Regions
+    cells: DisjointRegions
 
 
 class _Lowering:
@@ -122,7 +122,7 @@ class _Lowering:
             self.arenas[buffer.device].give(buffer.offset, buffer.nbytes)
             self.steps.append(Free(buffer.id))
 
-    def copy(self, node: str, tensor: Stored, src: Buffer | None, dst: Buffer, cells: Regions) -> None:
+    def copy(self, node: str, tensor: Stored, src: Buffer | None, dst: Buffer, cells: DisjointRegions) -> None:
         """Copy cells from a buffer, or from the host, and count what crosses to another device."""
         regions = cells.members
         if not regions:
@@ -137,7 +137,9 @@ class _Lowering:
 
     # -- making cells available --------------------------------------------------------------------------
 
-    def provide(self, node: str, name: str, device: int, need: Regions, box: Box, fill: float | None = None) -> Buffer:
+    def provide(
+        self, node: str, name: str, device: int, need: DisjointRegions, box: Box, fill: float | None = None
+    ) -> Buffer:
         """A buffer on `device` over `box` in which the cells `need` of a stored tensor are complete."""
         tensor = self.graph.stored[name]
         mine = self.resident.setdefault((name, device), [])
@@ -159,7 +161,7 @@ class _Lowering:
         mine.append(Resident(target, need))
         return target
 
-    def _fetch(self, node: str, tensor: Stored, target: Buffer, missing: Regions) -> None:
+    def _fetch(self, node: str, tensor: Stored, target: Buffer, missing: DisjointRegions) -> None:
         if tensor.name not in self.holders:
             self.copy(node, tensor, None, target, missing)
             return
@@ -172,7 +174,7 @@ class _Lowering:
                 missing = missing - part
         assert not missing.size, f"no device holds {missing} of {tensor.name}"
 
-    def _merge(self, node: str, tensor: Stored, target: Buffer, missing: Regions) -> None:
+    def _merge(self, node: str, tensor: Stored, target: Buffer, missing: DisjointRegions) -> None:
         """Collect every part's cells and merge them in ascending order of the parts."""
         bounds = missing.bounds()
         if bounds is None:
@@ -188,12 +190,12 @@ class _Lowering:
         for buffer in landing:
             self.free(buffer)
 
-    def _reduce(self, node: str, tensor: str, parts: Sequence[Buffer], target: Buffer, cells: Regions) -> None:
+    def _reduce(self, node: str, tensor: str, parts: Sequence[Buffer], target: Buffer, cells: DisjointRegions) -> None:
         ids = tuple(buffer.id for buffer in parts)
         self.steps.append(Reduce(node, self.monoid[tensor], ids, target.id, cells.members, self.chosen.fan_in))
 
     def _collect(
-        self, node: str, tensor: Stored, device: int, part: int, cells: Regions, box: Box
+        self, node: str, tensor: Stored, device: int, part: int, cells: DisjointRegions, box: Box
     ) -> tuple[Buffer, list[Buffer]]:
         """A buffer on `device` with one part's cells, and the buffers to free once they are merged."""
         holders = [h for h in self._nearest(tensor.name, device) if h.part == part]
@@ -236,7 +238,7 @@ class _Lowering:
         index: Box,
         box: Box,
         source: Source,
-        needs: Mapping[str, Regions],
+        needs: Mapping[str, DisjointRegions],
         declared: Operand,
     ) -> Buffer:
         """An operand's block of a viewed tensor, its cells gathered through the view's pieces."""
@@ -473,7 +475,7 @@ def lower(chosen: Chosen) -> Lowered:
     )
 
 
-def _where_it_holds(piece: Piece, cells: Regions) -> Regions:
+def _where_it_holds(piece: Piece, cells: DisjointRegions) -> DisjointRegions:
     """The cells for which a piece's guards on view coordinates hold; guards further down the chain stay guards."""
     for guard in piece.guards:
         if guard.prefix == 0 and guard.region.shape == cells.shape and guard.region.start == cells.start:

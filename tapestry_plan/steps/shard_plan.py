@@ -205,7 +205,7 @@ class Stage(msgspec.Struct, frozen=True):
     flop : tuple of float
         By device.
     seconds : float
-        Modelled: slowest device's compute plus transfers.
+        Modeled: slowest device's compute plus transfers.
     """
 
     node: str
@@ -244,7 +244,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """Another sharding of one operator, all other operators kept: modelled seconds and bytes of the graph."""
+    """Another sharding of one operator, all other operators kept: modeled seconds and bytes of the graph."""
 
     sharding: dict[str, int]
     seconds: float
@@ -323,7 +323,7 @@ class ShardPlan:
     flop: tuple[float, ...]
     """Floating-point operations of each device."""
     seconds: float
-    """Modelled time: the sum over stages of the slowest device's compute plus transfers."""
+    """Modeled time: the sum over stages of the slowest device's compute plus transfers."""
     bound: float
     """No plan of the searched space takes fewer seconds; the space has every expansion that was considered."""
     alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict, repr=False)
@@ -344,7 +344,7 @@ class ShardPlan:
 
     @property
     def cost(self) -> float:
-        """What the search minimised: `seconds`."""
+        """What the search minimized: `seconds`."""
         return self.seconds
 
     @property
@@ -462,7 +462,7 @@ class ShardPlan:
         return plain
 
     def to_json(self) -> str:
-        """The plan as a JSON document with its own SHA-256, so that an edited plan is recognised."""
+        """The plan as a JSON document with its own SHA-256, so that an edited plan is recognized."""
         body = self.to_dict()
         return msgspec.json.encode({**body, "sha256": _digest(body)}).decode()
 

@@ -77,14 +77,14 @@ NEAR_USES = (None, 0, 1, 2, 4, 8)
 """Within so many steps the last use of a buffer is near; None for places that do not depend on it."""
 
 
-def spilled(plan: ShardPlan, memory: int | Sequence[int]) -> ShardPlan:
+def spilled(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
     """The same plan in less memory: idle buffers are spilled to the host and brought back before their next use.
 
     Parameters
     ----------
     plan : ShardPlan
         It must not spill already.
-    memory : int or sequence of int
+    memory_nbytes : int or sequence of int
         Bytes that each device's arena may have; an int is the same for all.
 
     Returns
@@ -115,15 +115,15 @@ def spilled(plan: ShardPlan, memory: int | Sequence[int]) -> ShardPlan:
     >>> p.peak_nbytes, q.peak_nbytes, q.nbytes_spilled
     ((49152,), (49152,), (0,))
     """
-    given = _given(plan, memory)
+    given = _given(plan, memory_nbytes)
     tight = [device for device, nbytes in enumerate(_reach(plan)) if nbytes > given[device]]
     if not tight:
         return plan
     if any(plan.nbytes_spilled):
         had = ", ".join(f"{nbytes:,}" for nbytes in _reach(plan))
         raise ValueError(
-            f"memory is {memory!r}, and the plan, which spills already, takes {had} B by device: it cannot be laid out "
-            "anew in less; give the plan that it was made from"
+            f"memory_nbytes is {memory_nbytes!r}, and the plan, which spills already, takes {had} B by "
+            "device: it cannot be laid out anew in less; give the plan that it was made from"
         )
     tapes = _tapes(plan, tight)
     for device in tight:
@@ -186,7 +186,7 @@ def _check_plan(asked: str, plan: object) -> None:
         raise TypeError(f"{asked}: the plan is {type(plan).__name__}; it must be a ShardPlan")
 
 
-def _given(plan: object, memory: int | Sequence[int]) -> list[int]:
+def _given(plan: object, memory_nbytes: int | Sequence[int]) -> list[int]:
     """The bytes that each device's arena may have."""
     _check_plan("spilled", plan)
     assert isinstance(plan, ShardPlan), "it was checked"
@@ -194,16 +194,20 @@ def _given(plan: object, memory: int | Sequence[int]) -> list[int]:
     texts = str | bytes | bytearray
     try:
         listed: list[Any]
-        listed = list(memory) if isinstance(memory, Sequence) and not isinstance(memory, texts) else [memory] * size
+        listed = (
+            list(memory_nbytes)
+            if isinstance(memory_nbytes, Sequence) and not isinstance(memory_nbytes, texts)
+            else [memory_nbytes] * size
+        )
         if any(isinstance(nbytes, bool) for nbytes in listed):
             raise TypeError
         given = [index(nbytes) for nbytes in listed]
     except TypeError:
-        raise TypeError(f"memory is {memory!r}; give a number of bytes, or one for each device") from None
+        raise TypeError(f"memory_nbytes is {memory_nbytes!r}; give a number of bytes, or one for each device") from None
     if len(given) != size:
         raise ValueError(f"memory has {len(given)} entries; the mesh has {size} devices")
     if min(given) < 0:
-        raise ValueError(f"memory is {memory!r}; bytes are >= 0")
+        raise ValueError(f"memory_nbytes is {memory_nbytes!r}; bytes are >= 0")
     return given
 
 
@@ -306,17 +310,17 @@ def _widest(tape: Tape) -> tuple[Use | None, int]:
     return widest, most
 
 
-def _check_fits(plan: ShardPlan, tape: Tape, memory: int) -> None:
+def _check_fits(plan: ShardPlan, tape: Tape, memory_nbytes: int) -> None:
     use, nbytes = _widest(tape)
-    if use is None or nbytes <= memory:
+    if use is None or nbytes <= memory_nbytes:
         return
     sizes = {n: aligned(tape.buffers[n].nbytes) for n in use.buffers}
     tensors = ", ".join(f"{tape.buffers[n].tensor!r} {sizes[n]:,} B" for n in use.buffers[:6])
     rest = sum(sizes[n] for n in use.buffers[6:])
     more = f" and {len(use.buffers) - 6} more of {rest:,} B" if rest else ""
     raise InfeasiblePlan(
-        f"device {tape.device} needs {nbytes:,} B at once in {_named(plan, use.at)}, memory is {memory:,} B: it uses "
-        f"{tensors}{more}, in whole lines of {ALIGNMENT_NBYTES} B, which no spilling makes smaller; give at least "
+        f"device {tape.device} needs {nbytes:,} B at once in {_named(plan, use.at)}, memory is {memory_nbytes:,} B: it "
+        f"uses {tensors}{more}, in whole lines of {ALIGNMENT_NBYTES} B, which no spilling makes smaller; give at least "
         f"{nbytes:,} B, plan for more devices, or cut the operator along further axes with fix"
     )
 
@@ -772,7 +776,7 @@ def _kept(steps: Sequence[Step], outputs: dict[int, int]) -> tuple[Step, ...]:
 
 
 def _seconds(plan: ShardPlan, layouts: Sequence[_Layout]) -> dict[str, float]:
-    """For each operator, the modelled seconds of the device that spills and fetches the longest before its steps."""
+    """For each operator, the modeled seconds of the device that spills and fetches the longest before its steps."""
     link = plan.mesh.host
     taken: dict[str, Counter[int]] = {}
     for layout in layouts:

@@ -1,7 +1,7 @@
 """Two sets of row-major numbers, as views read them: whether and which they share, how many, and if one holds all.
 
-A set is `Setts`, or one set filled with another, and so on. What closed forms leave open is listed only if the caller
-lets it be; else `TooHard` is raised.
+A set is `DisjointSetts`, or one set filled with another, and so on. What closed forms leave open is listed only if the
+caller lets it be; else `TooHard` is raised.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from tapestry_sets.digits import Progression, reach
 from tapestry_sets.integers import (
     EMPTY,
+    DisjointSetts,
     Filled,
     Int64Array,
     Integers,
     Nest,
     Sett,
-    Setts,
     complement,
     contains,
     contains_each,
@@ -260,7 +260,7 @@ def filled(chain: Sequence[Integers]) -> Integers:
 
 def in_few_setts(s: Integers, extent: int) -> Integers:
     """Return the set listed, where that is quickly done."""
-    if isinstance(s, Setts):
+    if isinstance(s, DisjointSetts):
         return s
     with suppress(TooManyPieces), limits(max_pieces=min(FEW, current().max_pieces)):
         return s.setts(within=(0, extent))
@@ -305,7 +305,7 @@ class _Pair(NamedTuple):
 
 def _in_window(s: Integers, lo: int, hi: int) -> Integers:
     """Return a set that is right in the window, in a shorter period if it is explicit and may have one."""
-    return s if isinstance(s, Filled) else Setts._of(in_window(nest, lo, hi) for nest in _nests(s))
+    return s if isinstance(s, Filled) else DisjointSetts._of(in_window(nest, lo, hi) for nest in _nests(s))
 
 
 def _numbers_in(outer: Integers, s: Integers) -> Integers | None:
@@ -320,7 +320,7 @@ def _numbers_in(outer: Integers, s: Integers) -> Integers | None:
 
 
 def _nests(s: Integers) -> tuple[Nest, ...]:
-    assert isinstance(s, (Sett, Setts)), "views hold no other sets"
+    assert isinstance(s, (Sett, DisjointSetts)), "views hold no other sets"
     return (s.nest,) if isinstance(s, Sett) else tuple(member.nest for member in s.members)
 
 
@@ -337,7 +337,7 @@ def _divided(s: Integers, f: int) -> Integers:
     """Return the set of which s holds each element as a block of f; f divides all lengths."""
     if isinstance(s, Filled):
         return Filled(_divided(s.outer, f), _divided(s.ink, f))
-    return Setts._of(tuple((a // f, P // f, p // f) for a, P, p in nest) for nest in _nests(s))
+    return DisjointSetts._of(tuple((a // f, P // f, p // f) for a, P, p in nest) for nest in _nests(s))
 
 
 def ends_of(s: Integers, hi: int) -> tuple[int, int] | None:

@@ -37,10 +37,20 @@ from tapestry_sets.alias.cell_sets import (
 )
 from tapestry_sets.alias.preimage import MOST_PRODUCTS, Turn, turned
 from tapestry_sets.digits import Progression, combine, explicit_setts, interleaved_copies, interval, reach, separated
-from tapestry_sets.integers import Int64Array, Integers, Nest, Sett, Setts, contains_each, merge_nests, pairs, unions
+from tapestry_sets.integers import (
+    DisjointSetts,
+    Int64Array,
+    Integers,
+    Nest,
+    Sett,
+    contains_each,
+    merge_nests,
+    pairs,
+    unions,
+)
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import TooHard, TooManyPieces, current, limits
-from tapestry_sets.regions import AffineMap, Box, Regions, unflatten
+from tapestry_sets.regions import AffineMap, Box, DisjointRegions, unflatten
 from tapestry_sets.solvers import equation, isl
 from tapestry_sets.views import (
     Axis,
@@ -104,7 +114,7 @@ class Cells:
         The allocation's shape.
     extent : int
         Its number of cells.
-    setts : Setts, Filled or None
+    setts : DisjointSetts, Filled or None
         The cells' row-major numbers in [0, extent); None where they need too many setts and are no filled sets.
     sums : progression, optional
         The same numbers where many copies of a pattern lie within each other, and setts are not made of them.
@@ -208,7 +218,7 @@ class Cells:
     def _listed_common(self, other: Cells) -> Int64Array | None:
         """The numbers in both, listed from one of them; None if that cannot be done."""
         sides = ((self, other), (other, self))
-        for one, two in sorted(sides, key=lambda side: (isinstance(side[0].setts, Setts), prod(side[0].shape))):
+        for one, two in sorted(sides, key=lambda side: (isinstance(side[0].setts, DisjointSetts), prod(side[0].shape))):
             numbers = one.listed(COUNT_LIMIT)
             if numbers is None:
                 continue
@@ -222,7 +232,7 @@ class Cells:
 
     def _hold(self, numbers: Int64Array) -> Bools | None:
         """Which of some numbers are those of cells; None if that is not known."""
-        if isinstance(self.setts, Setts):
+        if isinstance(self.setts, DisjointSetts):
             keep = np.zeros(len(numbers), np.bool_)
             for member in self.setts.members:
                 keep |= contains_each(member.nest, numbers)
@@ -233,7 +243,7 @@ class Cells:
 
     def to_isl(self, operations: int = isl.BUILD_OPERATIONS) -> Any:
         """Return the row-major numbers as an islpy.Set, made in at most so many of isl's operations."""
-        if isinstance(self.setts, Setts) and isl.available():
+        if isinstance(self.setts, DisjointSetts) and isl.available():
             return isl.to_isl(self.setts).intersect(isl.box_set((0,), (self.extent,)))
         return self._ask("the cells as isl's set", self._isl_numbers, operations)
 
@@ -241,16 +251,16 @@ class Cells:
         found = image_to_isl(self.pieces, Box.of(self.shape))
         return found.apply(isl.relinearize_map(self.home, (self.extent,)))
 
-    def explicit(self) -> Setts:
+    def explicit(self) -> DisjointSetts:
         """Return the setts, or raise TooManyPieces."""
-        if isinstance(self.setts, Setts):
+        if isinstance(self.setts, DisjointSetts):
             return self.setts
         if self.setts is not None:
             with suppress(TooManyPieces):
                 return self.setts.setts(within=(0, self.extent))
             with suppress(TooManyPieces):
                 found = _flat_cells(self.pieces, self.shape, self.home, self.extent)
-                if isinstance(found, Setts):
+                if isinstance(found, DisjointSetts):
                     return found
         if self.sums is not None:
             with suppress(TooManyPieces):
@@ -273,11 +283,11 @@ class Cells:
         """
         if self.sums is not None:
             return [self.sums]
-        if not isinstance(self.setts, Setts) or len(self.setts.members) > FEW:
+        if not isinstance(self.setts, DisjointSetts) or len(self.setts.members) > FEW:
             raise TooManyPieces(f"the cells that {self._name} reads are no few progressions")
         return [p for member in self.setts.members for p in sums_of(member.nest, 0, self.extent)]
 
-    def regions(self) -> Regions:
+    def regions(self) -> DisjointRegions:
         """Return the cells in the allocation's coordinates."""
         return unflatten(self.explicit(), self.home)
 
@@ -332,7 +342,7 @@ class Cells:
         return found
 
     def _found_diagonal(self) -> tuple[Piece, tuple[int, ...]] | None:
-        if isinstance(self.setts, Setts) and self.setts.count(0, self.extent) == self.extent:
+        if isinstance(self.setts, DisjointSetts) and self.setts.count(0, self.extent) == self.extent:
             return None  # a product, whatever the pieces
         if len(self.pieces) == 1 and is_skew(self.pieces[0]):
             return self.pieces[0], self.shape
@@ -397,18 +407,18 @@ class Cells:
         TooManyPieces
             If these are setts, there is no turn, or the others' are not few.
         """
-        if isinstance(self.setts, Setts) or self._turned is None:
+        if isinstance(self.setts, DisjointSetts) or self._turned is None:
             raise TooManyPieces(f"{self._name} is not asked before its last renumbering")
         head, turn = self._turned
-        if other._turned is not None and not isinstance(other.setts, Setts) and other._turned[1].is_like(turn):
+        if other._turned is not None and not isinstance(other.setts, DisjointSetts) and other._turned[1].is_like(turn):
             return head, other._turned[0], turn
         with limits(max_pieces=min(MOST_PRODUCTS, current().max_pieces)):
-            pulled = Setts._of(turn.pull(other._runs()))
+            pulled = DisjointSetts._of(turn.pull(other._runs()))
         return head, Cells((pulled.count(0, turn.extent),), (), head.home, head.extent, pulled), turn
 
     def _runs(self) -> Iterator[Progression]:
         """The row-major numbers as disjoint progressions."""
-        if not isinstance(self.setts, Setts):
+        if not isinstance(self.setts, DisjointSetts):
             raise TooManyPieces(f"the cells that {self._name} reads are no setts")
         return (p for member in self.setts.members for p in sums_of(member.nest, 0, self.extent))
 
@@ -454,7 +464,7 @@ class Cells:
             return self.setts
         if "around" not in self._known:
             self._known["around"] = _around(self.pieces, self.shape, self.home, self.extent)
-        found: Setts = self._known["around"]
+        found: DisjointSetts = self._known["around"]
         return found
 
     def holds(self, number: int) -> bool:
@@ -591,7 +601,7 @@ class Cells:
                 return count_common(*both, 0, self.extent, may_list=False)
         return sum([sums_count(p, q) for p, q in pairs])
 
-    def common_regions(self, other: Cells) -> Regions:
+    def common_regions(self, other: Cells) -> DisjointRegions:
         """Return the cells in both, in the allocation's coordinates."""
         if self.setts is None or other.setts is None:
             one, two = self.explicit(), other.explicit()  # one of which says why it cannot
@@ -604,7 +614,7 @@ class Cells:
 
     def _span(self, other: Cells) -> tuple[int, int]:
         """A range that holds all common cells: where either set is held by its chain, the shortest."""
-        if isinstance(self.setts, Setts) and isinstance(other.setts, Setts):
+        if isinstance(self.setts, DisjointSetts) and isinstance(other.setts, DisjointSetts):
             return 0, self.extent
         lo, hi = 0, self.extent
         for s in (self.setts, other.setts):
@@ -762,23 +772,25 @@ def read_cells(
         The allocation's number of cells.
     """
     mine = tuple(piece for piece in pieces if piece.source == source)
-    setts: Setts | None = None
+    setts: DisjointSetts | None = None
     sums: Progression | None = None
     with suppress(TooManyPieces):
         found = _flat_cells(mine, tuple(shape), tuple(home), extent)
-        if isinstance(found, Setts):
+        if isinstance(found, DisjointSetts):
             setts = found
         else:
             sums = found
     return Cells(tuple(shape), mine, tuple(home), extent, setts, sums)
 
 
-def filled_cells(chain: Sequence[Setts], pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int]) -> Cells:
+def filled_cells(
+    chain: Sequence[DisjointSetts], pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int]
+) -> Cells:
     """Return the cells of an allocation of shape `home` that a view reads, where sets are known.
 
     Parameters
     ----------
-    chain : sequence of Setts
+    chain : sequence of DisjointSetts
         Each of them is filled with the next, so that the first holds the view's cells.
     pieces : sequence of Piece
         Of the view, those that read the allocation; they are not looked at here.
@@ -789,20 +801,20 @@ def filled_cells(chain: Sequence[Setts], pieces: Sequence[Piece], shape: Sequenc
     return Cells(tuple(shape), pieces, tuple(home), extent, in_few_setts(filled(chain), extent))
 
 
-def local_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...]) -> Setts | None:
+def local_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...]) -> DisjointSetts | None:
     """Return the row-major numbers of the cells that a view's pieces read of its one source, None if not few setts."""
     with suppress(TooManyPieces), limits(max_pieces=min(FEW, current().max_pieces)):
         found = _flat_cells(tuple(piece for piece in pieces if piece.source == 0), shape, home, prod(home))
-        return found if isinstance(found, Setts) else None
+        return found if isinstance(found, DisjointSetts) else None
     return None
 
 
 def _flat_cells(
     pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int
-) -> Setts | Progression:
+) -> DisjointSetts | Progression:
     """The row-major numbers of the cells that pieces read, as sums where these lie within each other too often."""
     if 0 in shape or not extent:
-        return Setts()
+        return DisjointSetts()
     parts: list[list[Nest]] = []
     for piece in pieces:
         runs, apart = _flat_runs(piece, shape, home)
@@ -814,7 +826,7 @@ def _flat_cells(
             return runs[0] if interleaved_copies(runs[0][1]) > MOST_COPIES else explicit_setts(runs[0], extent)
         each = [[m.nest for m in explicit_setts(run, extent).members] for run in dict.fromkeys(runs)]
         parts += [merge_nests(nest for part in each for nest in part)] if apart and len(each) > 1 else each
-    return Setts._reduced(_union(parts, extent))
+    return DisjointSetts._reduced(_union(parts, extent))
 
 
 def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:
@@ -830,7 +842,7 @@ def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:
             is_merged = False
             continue
         with suppress(TooHard):
-            if is_subset(Setts._of(parts[k]), Setts._of(total), 0, extent, may_list=False):
+            if is_subset(DisjointSetts._of(parts[k]), DisjointSetts._of(total), 0, extent, may_list=False):
                 continue
         total = unions.union(total, parts[k], (0, extent)) if total else parts[k]
         is_merged = True
@@ -884,7 +896,7 @@ def _ends(s: Nest, extent: int) -> tuple[int, int]:
     return s[0][2], s[0][2] + s[0][0]
 
 
-def _around(pieces: Iterable[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> Setts:
+def _around(pieces: Iterable[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> DisjointSetts:
     """A set of numbers that pieces which shatter read at most: what their last map makes of the box before it."""
     total: list[Nest] = []
     for piece in pieces:
@@ -894,11 +906,11 @@ def _around(pieces: Iterable[Piece], shape: tuple[int, ...], home: tuple[int, ..
         rest = Piece(0, (), IndexMap((shift, *piece.map.steps[last:])).simplify())
         (run,), _ = _flat_runs(rest, box.shape, home)
         if run[0] < 0 or run[0] + reach(run[1]) >= extent or interleaved_copies(run[1]) > 1:  # as where guards cut it
-            return Setts._of([()])
+            return DisjointSetts._of([()])
         total = unions.union(total, [m.nest for m in explicit_setts(run, extent).members], (0, extent))
         if len(total) > FEW:
-            return Setts._of([()])
-    return Setts._of(total)
+            return DisjointSetts._of([()])
+    return DisjointSetts._of(total)
 
 
 def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> tuple[list[Progression], bool]:

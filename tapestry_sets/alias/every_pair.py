@@ -20,7 +20,7 @@ from tapestry_sets.alias.cell_sets import Span, ends_of, spans_common, spans_cou
 from tapestry_sets.alias.cells import Cells
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.digits import Strided, reach
-from tapestry_sets.integers import Int64Array, Integers, Item, Setts, clip
+from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Item, clip
 from tapestry_sets.limits import Tally, TooHard, current_tally
 from tapestry_sets.views import INT64_MAX, Allocation, View, strided_form_of
 
@@ -61,12 +61,12 @@ class Row:
     def setts(self) -> Integers | None:
         """The row-major numbers of the cells, where they are held."""
         nest = self.view.as_nest()
-        return self.cells.setts if nest is None else Setts._of((nest[1],))
+        return self.cells.setts if nest is None else DisjointSetts._of((nest[1],))
 
     @property
     def spans(self) -> list[Span] | None:
         """The numbers as nests and where these begin and end; None if they are no setts."""
-        if self._spans is None and isinstance(self.setts, Setts):
+        if self._spans is None and isinstance(self.setts, DisjointSetts):
             self._spans = spans_of(self.setts, 0, self.home.size)
         return self._spans
 
@@ -102,7 +102,7 @@ def groups(views: Sequence[View]) -> dict[Allocation, list[Row]]:
 
 
 def _few_items(setts: Integers | None, extent: int) -> tuple[Item, ...]:
-    if not isinstance(setts, Setts) or len(setts.members) > MOST_MEMBERS:
+    if not isinstance(setts, DisjointSetts) or len(setts.members) > MOST_MEMBERS:
         return ()
     found = [clip(member.nest, 0, extent) for member in setts.members]
     items = tuple([item for item in found if item is not None])

@@ -19,7 +19,7 @@ from tapestry_sets.alias import nodes as alias_nodes
 from tapestry_sets.alias.nodes import Node, checked_color, kind_text, view_node
 from tapestry_sets.alias.overlap import Overlap, Witness, overlap, overlap_matrix, overlaps
 from tapestry_sets.limits import TooHard, TooManyPieces, as_int
-from tapestry_sets.regions import Regions
+from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import (
     Allocation,
     InternalOverlap,
@@ -51,7 +51,7 @@ class AliasGraph:
     graph or raises and leaves the graph as it was.
 
     Two graphs are equal if they have the same nodes in the same order: kinds and inputs, shapes, item sizes and
-    colours. Names are for people: they do not count.
+    colors. Names are for people: they do not count.
 
     Examples
     --------
@@ -264,7 +264,7 @@ class AliasGraph:
     # -- edits --------------------------------------------------------------------------------------------
 
     def to_allocation(self, tensor: TensorRef, color: Hashable = None) -> AliasTensor:
-        """Make a view memory of its own; what reads it follows. Of an allocation only the colour may change.
+        """Make a view memory of its own; what reads it follows. Of an allocation only the color may change.
 
         Parameters
         ----------
@@ -354,17 +354,17 @@ class AliasGraph:
         return self.to_view(tensor, Slice(()), source)
 
     def recolor(self, tensor: TensorRef, color: Hashable) -> AliasTensor:
-        """Give an allocation another colour.
+        """Give an allocation another color.
 
         Raises
         ------
         ValueError
-            If the tensor is a view: its colours are those of the allocations that it reads.
+            If the tensor is a view: its colors are those of the allocations that it reads.
         """
         i = self._number(tensor)
         if self._nodes[i].kind is not None:
             under = [j for j in self._under(i) if self._nodes[j].kind is None]
-            raise ValueError(f"recolor: tensor {i} is a view; colours belong to allocations, here to {under}")
+            raise ValueError(f"recolor: tensor {i} is a view; colors belong to allocations, here to {under}")
         self._replace(i, replace(self._nodes[i], color=checked_color(color, "recolor")))
         return AliasTensor(self, i)
 
@@ -533,7 +533,7 @@ class AliasGraph:
         Raises
         ------
         TypeError
-            If a colour is not None, a string, a number, a bool or a tuple of such.
+            If a color is not None, a string, a number, a bool or a tuple of such.
         """
         return alias_nodes.to_json(self._nodes, indent)
 
@@ -785,7 +785,7 @@ class AliasTensor(Viewable):
 
     @property
     def color(self) -> Hashable:
-        """The colour of an allocation; None for a view, whose `colors` are those of what it reads."""
+        """The color of an allocation; None for a view, whose `colors` are those of what it reads."""
         return self._node.color
 
     @property
@@ -839,7 +839,7 @@ class AliasTensor(Viewable):
         return self.graph.to_identity(self, source)
 
     def recolor(self, color: Hashable) -> AliasTensor:
-        """Give this allocation another colour; see `AliasGraph.recolor`."""
+        """Give this allocation another color; see `AliasGraph.recolor`."""
         return self.graph.recolor(self, color)
 
     def rename(self, name: str) -> AliasTensor:
@@ -904,7 +904,7 @@ class AliasTensor(Viewable):
         """Return whether the cells that it reads are one gapless run of one allocation; see `View.is_contiguous`."""
         return self.view.is_contiguous(order)
 
-    def origins(self) -> dict[AliasTensor, Regions]:
+    def origins(self) -> dict[AliasTensor, DisjointRegions]:
         """Return the cells that it reads of each allocation.
 
         Raises
@@ -932,11 +932,11 @@ class AliasTensor(Viewable):
         return AliasTensor(self.graph, self.graph._homes[allocation])
 
     def colors(self) -> frozenset[Hashable]:
-        """Return the colours of the allocations that it reads."""
+        """Return the colors of the allocations that it reads."""
         return self.view.colors()
 
     def has_color(self, color: Hashable) -> bool:
-        """Return whether it reads an allocation of this colour."""
+        """Return whether it reads an allocation of this color."""
         return color in self.view.colors()
 
     def aliases(self) -> tuple[AliasTensor, ...]:
@@ -979,7 +979,7 @@ class AliasOverlap:
         return self.found.nbytes
 
     @property
-    def regions(self) -> dict[AliasTensor, Regions]:
+    def regions(self) -> dict[AliasTensor, DisjointRegions]:
         """The shared cells of each allocation, in its coordinates."""
         regions = self.found.regions
         return {t: regions[a] for t, a in zip(self.allocations, self.found.allocations, strict=True)}
@@ -1035,7 +1035,7 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
-def _regions_rows(origins: dict[AliasTensor, Regions], bitwise: bool) -> list[str]:
+def _regions_rows(origins: dict[AliasTensor, DisjointRegions], bitwise: bool) -> list[str]:
     rows = []
     for t, regions in sorted(origins.items(), key=lambda item: item[0].id):
         head = f"[{t.id}{f' {t.name}' if t.name else ''}] {t.shape}"

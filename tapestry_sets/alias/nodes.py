@@ -65,7 +65,7 @@ def view_node(nodes: Sequence[Node], kind: ViewKind, inputs: tuple[int, ...]) ->
 
 
 def checked_color(color: Hashable, what: str) -> Hashable:
-    """Return a colour, or raise TypeError if it has no hash."""
+    """Return a color, or raise TypeError if it has no hash."""
     try:
         hash(color)
     except TypeError:
@@ -96,7 +96,7 @@ def to_json(nodes: Sequence[Node], indent: int | None = None) -> str:
     Raises
     ------
     TypeError
-        If a colour has no JSON form; the message names the place.
+        If a color has no JSON form; the message names the place.
     """
     entries = [_node_dict(nodes, i) for i in range(len(nodes))]
     return json.dumps({"format": FORMAT, "version": VERSION, "nodes": entries}, indent=indent, allow_nan=False)
@@ -117,7 +117,7 @@ def _color_to_json(color: Hashable, where: str) -> Any:
     if type(color) is tuple:
         return [_color_to_json(c, f"{where}[{k}]") for k, c in enumerate(color)]
     raise TypeError(
-        f"{where}: {color!r} has no JSON form; use None, strings, bools, finite numbers, or tuples of them, as colours"
+        f"{where}: {color!r} has no JSON form; use None, strings, bools, finite numbers, or tuples of them, as colors"
     )
 
 

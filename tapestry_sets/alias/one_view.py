@@ -11,7 +11,7 @@ from functools import reduce
 from math import prod
 from typing import Any, Protocol, Self
 
-from tapestry_sets.alias.cells import Cells, filled_cells, local_setts, read_cells
+from tapestry_sets.alias.cells import Cells
 from tapestry_sets.digits import Strided
 from tapestry_sets.limits import TooHard
 from tapestry_sets.regions import Box
@@ -19,13 +19,11 @@ from tapestry_sets.solvers import equation, isl
 from tapestry_sets.views import (
     Bundle,
     InternalOverlap,
-    MemoryQueries,
     Order,
     Piece,
     Relinearize,
     Shatters,
     cell_read,
-    fill_memory,
     piece_domain,
     strided_patch,
 )
@@ -253,8 +251,3 @@ def _is_ordered_by_isl(cells: Cells) -> bool:
         return bool(reduce(lambda a, b: a.union(b), [m.domain() for m in maps]).is_equal(box))
 
     return isl.bounded(is_ordered, refusal, isl.BUILD_OPERATIONS)
-
-
-fill_memory(
-    MemoryQueries(read_cells, filled_cells, local_setts, twice, twice_by_strides, is_ordered, is_ordered_by_strides)
-)

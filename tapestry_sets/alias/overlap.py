@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.alias.cell_sets import nests_common
-from tapestry_sets.alias.cells import Cells
+from tapestry_sets.alias.cells import Cells, filled_cells, local_setts, read_cells
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
 from tapestry_sets.alias.memory.arrays import as_view, read_view
+from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.limits import TooHard, counted
-from tapestry_sets.regions import Regions
-from tapestry_sets.views import Allocation, InternalOverlap, Order, View
+from tapestry_sets.regions import DisjointRegions
+from tapestry_sets.views import Allocation, InternalOverlap, MemoryQueries, Order, View, fill_memory
 
 
 class Witness(NamedTuple):
@@ -173,7 +174,7 @@ class Overlap:
         return sum(x.count_common(y) * allocation.itemsize for allocation, x, y in self.shared)
 
     @property
-    def regions(self) -> dict[Allocation, Regions]:
+    def regions(self) -> dict[Allocation, DisjointRegions]:
         """The shared cells of each allocation, in its coordinates.
 
         Raises
@@ -261,7 +262,7 @@ def overlap_sizes(views: Iterable[object]) -> npt.NDArray[Any]:
     return shared_sizes(_read_all(views, "overlap_sizes"))
 
 
-def origins(view: object) -> dict[Allocation, Regions]:
+def origins(view: object) -> dict[Allocation, DisjointRegions]:
     """Return the cells that a view or an array reads of each allocation; see `View.origins`."""
     return read_view(view, "origins").origins()
 
@@ -359,3 +360,8 @@ def is_contiguous(view: object, order: Order | None = None) -> bool:
     if order == "F" and not isinstance(view, View):  # the bytes of an element, the last axis, come first
         found = found.permute_dims((found.rank - 1, *range(found.rank - 1)))
     return found.is_contiguous(order)
+
+
+fill_memory(
+    MemoryQueries(read_cells, filled_cells, local_setts, twice, twice_by_strides, is_ordered, is_ordered_by_strides)
+)

@@ -624,7 +624,7 @@ class RegionArray(_Batch):
         Parameters
         ----------
         regions : iterable of Region
-            Of any form. For `Regions`, give the `members`.
+            Of any form. For `DisjointRegions`, give the `members`.
         xp : module, optional
             The library of the columns, such as ``cupy``.
 

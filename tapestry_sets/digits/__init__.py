@@ -1,7 +1,7 @@
 """Wing digits."""
 
 from tapestry_sets.digits import strided
-from tapestry_sets.digits.progression import (
+from tapestry_sets.digits.progressions import (
     COUNT_LIMIT,
     MAX_GRIDS,
     Grid,

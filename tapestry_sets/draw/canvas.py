@@ -26,9 +26,9 @@ SHOWN_LENGTH = 64
 PAGE = 960
 """The width in pixels that drawings keep to where they can."""
 
-COLOURS = ("#ffffff", "#0072b2", "#d55e00", "#007a5a", "#aa3377", "#7a5c00", "#4b4bb5", "#555555")
+COLORS = ("#ffffff", "#0072b2", "#d55e00", "#007a5a", "#aa3377", "#7a5c00", "#4b4bb5", "#555555")
 """Fill of a cell: nothing, first set, second set, and so on, then again from the first. White text is legible on
-each, and they differ to colour-blind readers; a digit in each cell says the same where there are several sets."""
+each, and they differ to color-blind readers; a digit in each cell says the same where there are several sets."""
 
 INK, FAINT, PAPER = "#222222", "#999999", "#ffffff"
 
@@ -353,9 +353,9 @@ def cells_drawn(grid: Grid, wide: int, tall: int, marks: bool) -> list[str]:
 
 
 def _squares(grid: Grid, places: Sequence[list[int]], held: Sequence[int], wide: int, tall: int) -> list[str]:
-    """Return the cells that exactly the sets `held` hold: of their colour, or in bands with a dark outline."""
+    """Return the cells that exactly the sets `held` hold: of their color, or in bands with a dark outline."""
     parts: list[str] = []
-    fill, stroke, line = (colour_of(held[0]), FAINT, 0.5) if held else (PAPER, FAINT, 0.5)
+    fill, stroke, line = (color_of(held[0]), FAINT, 0.5) if held else (PAPER, FAINT, 0.5)
     if len(held) > 1:
         parts += bands([(column * wide, row * tall) for row, column in places], held, wide, tall)
         fill, stroke, line = "none", INK, 1.5
@@ -370,16 +370,16 @@ def _squares(grid: Grid, places: Sequence[list[int]], held: Sequence[int], wide:
     return parts
 
 
-def colour_of(number: int) -> str:
+def color_of(number: int) -> str:
     """Return the fill of a set's cells."""
-    return COLOURS[1 + number % (len(COLOURS) - 1)]
+    return COLORS[1 + number % (len(COLORS) - 1)]
 
 
 def bands(corners: Sequence[tuple[int, int]], held: Sequence[int], width: int, height: int) -> list[str]:
     """Return squares that are cut into a band for each set."""
     tall = height / len(held)
     return [
-        f'<path fill="{colour_of(i)}" d="'
+        f'<path fill="{color_of(i)}" d="'
         + "".join(f"M{x} {y + k * tall:g}h{width}v{tall:g}h-{width}z" for x, y in corners)
         + '"/>'
         for k, i in enumerate(held)
@@ -387,7 +387,7 @@ def bands(corners: Sequence[tuple[int, int]], held: Sequence[int], width: int, h
 
 
 class LegendLine(NamedTuple):
-    """A line of a legend: the sets whose colours it shows, the mark in text, and words."""
+    """A line of a legend: the sets whose colors it shows, the mark in text, and words."""
 
     held: tuple[int, ...]
     mark: str
@@ -413,7 +413,7 @@ def legend_text(lines: Iterable[LegendLine]) -> list[str]:
 
 
 def legend_drawing(lines: Sequence[LegendLine], marks: bool) -> Drawing:
-    """Return a legend: a square of each line's colours, with its mark if asked for, and its words."""
+    """Return a legend: a square of each line's colors, with its mark if asked for, and its words."""
     parts: list[str] = []
     for at, (held, mark, words) in enumerate(lines):
         y = at * LINE

@@ -77,7 +77,7 @@ def raster(*sets: Any, start: int = 0, stop: int | None = None) -> Raster:
 
     Parameters
     ----------
-    *sets : Stripe, Sett, Setts, Intersection, Region, Regions or ImplicitRegion
+    *sets : Stripe, Sett, DisjointSetts, Intersection, Region, DisjointRegions or ImplicitRegion
         All sets of integers, or all regions in one box of rank 0 to 3; at most 32.
     start, stop : int, optional
         The integers shown; one period of the first set by default. Regions are shown with their whole box.
@@ -118,8 +118,8 @@ def _check_kind(sets: Sequence[Any]) -> bool:
     for at, s in enumerate(sets):
         if not (hasattr(s, "points") or hasattr(s, "elements")):
             raise TypeError(
-                f"draw: argument {at} must be a Stripe, Sett, Setts, Intersection, Region or Regions, not {s!r}; "
-                "views have show_views"
+                f"draw: argument {at} must be a Stripe, Sett, DisjointSetts, Intersection, Region or DisjointRegions, "
+                f"not {s!r}; views have show_views"
             )
         if hasattr(s, "points") != hasattr(sets[0], "points"):
             raise TypeError(f"draw: argument {at}, {s!r}, and argument 0 must both be sets of integers or both regions")
@@ -212,7 +212,7 @@ def svg(
     title: str = "",
     wrap: int = SHOWN_LENGTH,
 ) -> str:
-    """Return sets as an SVG drawing: a square for each cell, coloured by the sets that hold it, with coordinates.
+    """Return sets as an SVG drawing: a square for each cell, colored by the sets that hold it, with coordinates.
 
     A cell that several sets hold is cut into a band for each and marked ``X``. Below are the sets and how many of
     the cells each holds. Sets of integers fold after `wrap` cells; the planes of a box of rank 3 are side by side.

@@ -80,7 +80,7 @@ LISTED = 1 << 20
 """A view of at most so many cells is listed, where its cells are held in no form that lists a window of them."""
 
 FAR = 10**7
-"""A window of a line that goes beyond this number is labelled by the distance from its first cell."""
+"""A window of a line that goes beyond this number is labeled by the distance from its first cell."""
 
 WIDEST = 240
 """A row of more cells than this is drawn in part."""
@@ -113,7 +113,7 @@ class _Read:
             first, last = np.searchsorted(self._all, (lo, hi))
             return self._all[first:last] - lo
         home = self.cells.home
-        read = [z - lo for z in range(lo, hi) if self.cells.index_of(_unravelled(z, home)) is not None]
+        read = [z - lo for z in range(lo, hi) if self.cells.index_of(_unraveled(z, home)) is not None]
         return np.asarray(read, np.int64)
 
     def ends(self) -> tuple[int, int] | None:
@@ -137,7 +137,7 @@ class _Read:
         return None
 
 
-def _unravelled(z: int, shape: Sequence[int]) -> tuple[int, ...]:
+def _unraveled(z: int, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the point of a row-major number, which may exceed 64 bits."""
     point = []
     for n in reversed(shape):
@@ -207,7 +207,7 @@ class _Home:
         if self.size <= MAX_CELLS:
             readers = _bit_counts(self.codes(0, self.size))
             most = int(readers.argmax()) if len(readers) else 0
-            cell = _unravelled(most, self.shape) if len(readers) and readers[most] > 1 else None
+            cell = _unraveled(most, self.shape) if len(readers) and readers[most] > 1 else None
         else:
             both = combinations([read.cells for read in self.read.values()], 2)
             cell = next((cell for one, two in both if (cell := one.a_common_cell(two)) is not None), None)
@@ -394,7 +394,7 @@ def _box_page(home: _Home, shared: _Shared | None) -> _Page:
 def _first_cell(home: _Home) -> tuple[int, ...]:
     read = next(iter(home.read.values()))
     ends = read.ends()
-    cell: tuple[int, ...] = read.cells.a_common_cell(read.cells) if ends is None else _unravelled(ends[0], home.shape)
+    cell: tuple[int, ...] = read.cells.a_common_cell(read.cells) if ends is None else _unraveled(ends[0], home.shape)
     return cell
 
 

@@ -6,7 +6,7 @@ from tapestry_sets.integers.nest import (
     EMPTY,
     Item,
     Nest,
-    Run,
+    StridedRun,
     clip,
     complement,
     contains,
@@ -23,12 +23,12 @@ from tapestry_sets.integers.nest import (
 )
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.integers.sett import (
+    DisjointSetts,
     Filled,
     Integers,
     Intersection,
     Sampled,
     Sett,
-    Setts,
     count_common_all,
     first_common_all,
     isdisjoint_all,
@@ -37,6 +37,7 @@ from tapestry_sets.integers.stripe import Int64Array, Level, Stripe
 
 __all__ = [
     "EMPTY",
+    "DisjointSetts",
     "Filled",
     "Int64Array",
     "Integers",
@@ -44,10 +45,9 @@ __all__ = [
     "Item",
     "Level",
     "Nest",
-    "Run",
     "Sampled",
     "Sett",
-    "Setts",
+    "StridedRun",
     "Stripe",
     "clip",
     "complement",

@@ -29,11 +29,11 @@ MASK_BITS = 1024
 """Windows up to this length are decided by one AND of two bit masks."""
 
 
-class Run(NamedTuple):
+class StridedRun(NamedTuple):
     """A nested arithmetic grid of integers whose elements ascend in the order of its levels.
 
     The elements are ``first + sum(j * step)`` over ``0 <= j < count`` for each of `levels`, outermost
-    first. They are neighbours in the set that they were taken from: element number i (in the order of the
+    first. They are neighbors in the set that they were taken from: element number i (in the order of the
     levels) has rank ``rank + i`` there.
 
     Attributes
@@ -356,7 +356,7 @@ def period(s: Nest) -> int:
     return s[0][1] if s else 1
 
 
-def runs(s: Nest, lo: int, hi: int) -> list[Run]:
+def runs(s: Nest, lo: int, hi: int) -> list[StridedRun]:
     """Return the elements in the window as few runs, in ascending order.
 
     Raises
@@ -364,10 +364,10 @@ def runs(s: Nest, lo: int, hi: int) -> list[Run]:
     TooManyPieces
         If more runs are needed than pieces are allowed.
     """
-    out: list[Run] = []
+    out: list[StridedRun] = []
     rank = 0
     for first, levels in _runs(s, lo, hi):
-        run = Run(first, levels, rank)
+        run = StridedRun(first, levels, rank)
         rank += run.size
         out.append(run)
         check_pieces(len(out), f"runs of {s} in [{lo}, {hi})", "elements() needs none")

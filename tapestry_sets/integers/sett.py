@@ -24,11 +24,11 @@ import numpy as np
 from tapestry_sets.draw import mimebundle, summary
 from tapestry_sets.integers import conjunction, explicit, pairs, ranks, unions
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.integers.nest import EMPTY, Nest, Run
+from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
 from tapestry_sets.integers.stripe import Int64Array, Stripe
 from tapestry_sets.limits import TooHard, TooManyPieces, as_int, check_pieces, current, limits
 
-Window = tuple[int, int]
+Within = tuple[int, int]
 
 CUT_BELOW = 1 << 28
 """Windows of up to this many elements are cut into shorter ones, and longer ones walked within the budget."""
@@ -60,7 +60,7 @@ FEW = 8
 NONE = np.empty(0, np.int64)
 
 
-def _window(within: Window | None, where: str) -> tuple[int, int] | tuple[None, None]:
+def _window(within: Within | None, where: str) -> tuple[int, int] | tuple[None, None]:
     if within is None:
         return None, None
     if not isinstance(within, (tuple, list)):
@@ -98,7 +98,7 @@ def _positive(value: object, what: str) -> int:
 class Integers(ABC):
     """A set of integers: what setts, their unions and the lazy sets have in common.
 
-    Each is one of `Sett`, `Setts`, `Intersection`, `Filled` and `Sampled`; where a method takes another set,
+    Each is one of `Sett`, `DisjointSetts`, `Intersection`, `Filled` and `Sampled`; where a method takes another set,
     it takes any of these or a `Stripe`.
     """
 
@@ -132,7 +132,7 @@ class Integers(ABC):
         """Return the elements in [lo, hi), lo <= hi, in ascending order."""
 
     @abstractmethod
-    def _listed(self, within: Window | None) -> tuple[Nest, ...]:
+    def _listed(self, within: Within | None) -> tuple[Nest, ...]:
         """Return the set as disjoint nests, none of them empty; within a window they need to be right there alone."""
 
     @abstractmethod
@@ -299,7 +299,7 @@ class Integers(ABC):
         """
         return self._elements(*_bounds(start, stop, "elements"))
 
-    def setts(self, within: Window | None = None) -> Setts:
+    def setts(self, within: Within | None = None) -> DisjointSetts:
         """Return the set as a list of disjoint setts; within a window they are right there, and periodic outside it.
 
         Raises
@@ -310,14 +310,14 @@ class Integers(ABC):
         Examples
         --------
         >>> (Sett(Stripe(6, 1)) & Stripe(2, 1)).setts(within=(0, 7))
-        Setts([Sett(Stripe(5, 2), Stripe(2, 1))])
+        DisjointSetts([Sett(Stripe(5, 2), Stripe(2, 1))])
         """
         _window(within, "setts")
-        return Setts._reduced(self._listed(within))
+        return DisjointSetts._reduced(self._listed(within))
 
     # ------------------------------------------------------------------------------------------ two sets
 
-    def isdisjoint(self, other: Operand, within: Window | None = None) -> bool:
+    def isdisjoint(self, other: Operand, within: Within | None = None) -> bool:
         """Return whether the sets share no integer.
 
         Examples
@@ -350,7 +350,7 @@ class Integers(ABC):
         lo, hi = (0, _period(factors)) if start is None and stop is None else _bounds(start, stop, "count_common")
         return _count(factors, lo, hi)
 
-    def issubset(self, other: Operand, within: Window | None = None) -> bool:
+    def issubset(self, other: Operand, within: Within | None = None) -> bool:
         """Return whether every element is in `other`; written ``a <= b`` for the whole line.
 
         Examples
@@ -367,7 +367,7 @@ class Integers(ABC):
     def __ge__(self, other: Operand) -> bool:
         return _set(other).issubset(self)
 
-    def same_points(self, other: Operand, within: Window | None = None) -> bool:
+    def same_points(self, other: Operand, within: Within | None = None) -> bool:
         """Return whether both sets hold the same integers, whatever their form.
 
         Examples
@@ -384,31 +384,31 @@ class Integers(ABC):
             return Intersection((self, other))
         return Intersection((*map(_operand, self._factors), *map(_operand, _set(other)._factors)))
 
-    def __or__(self, other: Operand) -> Setts:
+    def __or__(self, other: Operand) -> DisjointSetts:
         return self.union(other)
 
-    def __sub__(self, other: Operand) -> Setts:
+    def __sub__(self, other: Operand) -> DisjointSetts:
         return self.difference(other)
 
-    def __xor__(self, other: Operand) -> Setts:
+    def __xor__(self, other: Operand) -> DisjointSetts:
         return self.symmetric_difference(other)
 
-    def __invert__(self) -> Setts:
+    def __invert__(self) -> DisjointSetts:
         return self.complement()
 
     def __rand__(self, other: Operand) -> Intersection:
         return _set(other) & self
 
-    def __ror__(self, other: Operand) -> Setts:
+    def __ror__(self, other: Operand) -> DisjointSetts:
         return _set(other) | self
 
-    def __rsub__(self, other: Operand) -> Setts:
+    def __rsub__(self, other: Operand) -> DisjointSetts:
         return _set(other) - self
 
-    def __rxor__(self, other: Operand) -> Setts:
+    def __rxor__(self, other: Operand) -> DisjointSetts:
         return _set(other) ^ self
 
-    def intersection(self, other: Operand, within: Window | None = None) -> Setts:
+    def intersection(self, other: Operand, within: Within | None = None) -> DisjointSetts:
         """Return the common elements listed as disjoint setts; ``a & b`` is the same set, not listed.
 
         Within a window the result is right there, and periodic outside it.
@@ -421,13 +421,13 @@ class Integers(ABC):
         Examples
         --------
         >>> Sett(Stripe(1, 1)).intersection(Stripe(1, 2))
-        Setts([Sett(Stripe(1, 5))])
+        DisjointSetts([Sett(Stripe(1, 5))])
         """
         _window(within, "intersection")
-        return Setts._reduced((self & other)._listed(within))
+        return DisjointSetts._reduced((self & other)._listed(within))
 
-    def union(self, other: Operand, within: Window | None = None) -> Setts:
-        """Return the union as disjoint setts, few of which merge; see `Setts`, and `intersection` for `within`.
+    def union(self, other: Operand, within: Within | None = None) -> DisjointSetts:
+        """Return the union as disjoint setts, few of which merge; see `DisjointSetts`, and `intersection` for `within`.
 
         Raises
         ------
@@ -437,12 +437,12 @@ class Integers(ABC):
         Examples
         --------
         >>> Sett(Stripe(1, 3)).union(Stripe(1, 3, phase=1))
-        Setts([Sett(Stripe(2, 2))])
+        DisjointSetts([Sett(Stripe(2, 2))])
         """
         _window(within, "union")
-        return Setts._merged(unions.union(self._listed(within), _set(other)._listed(within), within))
+        return DisjointSetts._merged(unions.union(self._listed(within), _set(other)._listed(within), within))
 
-    def difference(self, other: Operand, within: Window | None = None) -> Setts:
+    def difference(self, other: Operand, within: Within | None = None) -> DisjointSetts:
         """Return the elements that are not in `other`, as disjoint setts; see `intersection` for `within`.
 
         Raises
@@ -453,12 +453,12 @@ class Integers(ABC):
         Examples
         --------
         >>> Sett(Stripe(3, 1)).difference(Stripe(1, 3, phase=1))
-        Setts([Sett(Stripe(3, 1), Stripe(3, 1, phase=2))])
+        DisjointSetts([Sett(Stripe(3, 1), Stripe(3, 1, phase=2))])
         """
         _window(within, "difference")
-        return Setts._merged(unions.subtract(self._listed(within), _set(other)._listed(within), within))
+        return DisjointSetts._merged(unions.subtract(self._listed(within), _set(other)._listed(within), within))
 
-    def symmetric_difference(self, other: Operand, within: Window | None = None) -> Setts:
+    def symmetric_difference(self, other: Operand, within: Within | None = None) -> DisjointSetts:
         """Return the elements of exactly one of both sets, as disjoint setts; see `intersection` for `within`.
 
         Raises
@@ -469,14 +469,14 @@ class Integers(ABC):
         Examples
         --------
         >>> Sett(Stripe(2, 2)).symmetric_difference(Stripe(2, 2, phase=1))
-        Setts([Sett(Stripe(1, 1))])
+        DisjointSetts([Sett(Stripe(1, 1))])
         """
         _window(within, "symmetric_difference")
         mine, theirs = self._listed(within), _set(other)._listed(within)
         either = (*unions.subtract(mine, theirs, within), *unions.subtract(theirs, mine, within))
-        return Setts._merged(explicit.merge_nests(either))
+        return DisjointSetts._merged(explicit.merge_nests(either))
 
-    def complement(self, within: Window | None = None) -> Setts:
+    def complement(self, within: Within | None = None) -> DisjointSetts:
         """Return the integers that are not elements, as disjoint setts; see `intersection` for `within`.
 
         Raises
@@ -487,10 +487,10 @@ class Integers(ABC):
         Examples
         --------
         >>> Sett(Stripe(2, 1)).complement()
-        Setts([Sett(Stripe(1, 2, phase=2))])
+        DisjointSetts([Sett(Stripe(1, 2, phase=2))])
         """
         _window(within, "complement")
-        return Setts._merged(unions.subtract([()], self._listed(within), within))
+        return DisjointSetts._merged(unions.subtract([()], self._listed(within), within))
 
     # ---------------------------------------------------------------------------- sets seen by their numbers
 
@@ -543,8 +543,8 @@ class Integers(ABC):
         Returns
         -------
         tuple of (Sett, Sett)
-            Pairs (outer, inner); `Setts.from_split` is the inverse. No two have the same outer or the same inner
-            setts that merge.
+            Pairs (outer, inner); `DisjointSetts.from_split` is the inverse. No two have the same outer or the same
+            inner setts that merge.
 
         Raises
         ------
@@ -561,8 +561,8 @@ class Integers(ABC):
         [0 3] [0 3]
         [1 4] [2]
         [2 5] [1]
-        >>> Setts.from_split(pairs, 4)
-        Setts([Sett(Stripe(1, 2))])
+        >>> DisjointSetts.from_split(pairs, 4)
+        DisjointSetts([Sett(Stripe(1, 2))])
 
         References
         ----------
@@ -624,33 +624,33 @@ class _Explicit(Integers):
         parts = [nests.elements(s, lo, hi) for s in self._nests]
         return parts[0] if len(parts) == 1 else np.sort(np.concatenate([NONE, *parts]))
 
-    def _listed(self, within: Window | None) -> tuple[Nest, ...]:
+    def _listed(self, within: Within | None) -> tuple[Nest, ...]:
         return self._nests
 
-    def setts(self, within: Window | None = None) -> Setts:
+    def setts(self, within: Within | None = None) -> DisjointSetts:
         """Return the set as a list of disjoint setts; within a window, as the shortest that is right there.
 
         Examples
         --------
         >>> Sett(Stripe(1, 6)).setts(within=(0, 7))
-        Setts([Sett(Stripe(1, 6))])
+        DisjointSetts([Sett(Stripe(1, 6))])
         """
         lo, hi = _window(within, "setts")
         if lo is None or hi is None:
-            return Setts._of(self._nests)
-        return Setts._reduced(unions.subtract(self._nests, (), (lo, hi)))
+            return DisjointSetts._of(self._nests)
+        return DisjointSetts._reduced(unions.subtract(self._nests, (), (lo, hi)))
 
-    def shift(self, k: int) -> Setts:
+    def shift(self, k: int) -> DisjointSetts:
         """Return {z + k : z in self}."""
         k = as_int(k, "shift: k")
-        return Setts._of(nests.shift(s, k) for s in self._nests)
+        return DisjointSetts._of(nests.shift(s, k) for s in self._nests)
 
-    def reverse(self, pivot: int) -> Setts:
+    def reverse(self, pivot: int) -> DisjointSetts:
         """Return {pivot - 1 - z : z in self}: the elements in [0, pivot) as seen from the other end."""
         pivot = as_int(pivot, "reverse: pivot")
-        return Setts._of(nests.canonical(nests.reverse(s, pivot)) for s in self._nests)
+        return DisjointSetts._of(nests.canonical(nests.reverse(s, pivot)) for s in self._nests)
 
-    def scale(self, f: int) -> Setts:
+    def scale(self, f: int) -> DisjointSetts:
         """Return the set in which every element z becomes the block [f*z, f*z + f).
 
         Raises
@@ -659,7 +659,7 @@ class _Explicit(Integers):
             If `f` is not positive.
         """
         f = _positive(f, "scale: f")
-        return Setts._of(nests.scale(s, f) for s in self._nests)
+        return DisjointSetts._of(nests.scale(s, f) for s in self._nests)
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -761,16 +761,16 @@ class Sett(_Explicit):
     def __repr__(self) -> str:
         return f"Sett({', '.join(map(repr, self.stripes))})"
 
-    def runs(self, start: int, stop: int) -> tuple[Run, ...]:
+    def runs(self, start: int, stop: int) -> tuple[StridedRun, ...]:
         """Return the elements in [start, stop) as nested arithmetic grids, in ascending order.
 
-        Each run's elements are neighbours among the elements in the window, so that a strided view of an
+        Each run's elements are neighbors among the elements in the window, so that a strided view of an
         array can be packed and unpacked without index arrays.
 
         Returns
         -------
         tuple of Run
-            ``Run(first, levels, rank)`` with levels ``(count, step)``, outermost first.
+            ``StridedRun(first, levels, rank)`` with levels ``(count, step)``, outermost first.
 
         Raises
         ------
@@ -780,7 +780,7 @@ class Sett(_Explicit):
         Examples
         --------
         >>> Sett(Stripe(6, 1), Stripe(2, 1)).runs(0, 22)
-        (Run(first=0, levels=((3, 7), (2, 3), (2, 1)), rank=0), Run(first=21, levels=(), rank=12))
+        (StridedRun(first=0, levels=((3, 7), (2, 3), (2, 1)), rank=0), StridedRun(first=21, levels=(), rank=12))
         """
         return tuple(nests.runs(self.nest, *_bounds(start, stop, "runs")))
 
@@ -818,7 +818,7 @@ class Sett(_Explicit):
 
     # the questions of one sett about another are asked most often: they go straight to the nests
 
-    def isdisjoint(self, other: Operand, within: Window | None = None) -> bool:
+    def isdisjoint(self, other: Operand, within: Within | None = None) -> bool:
         """Return whether the sets share no integer.
 
         Examples
@@ -855,7 +855,7 @@ class Sett(_Explicit):
             return pairs.count_common(self.nest, other.nest, start, stop)
         return Integers.count_common(self, other, start, stop)
 
-    def strided(self, first: int, step: int) -> Setts:
+    def strided(self, first: int, step: int) -> DisjointSetts:
         """Return {k : first + step*k in self}: what a strided view sees of the set.
 
         Parameters
@@ -878,11 +878,11 @@ class Sett(_Explicit):
         first, step = as_int(first, "strided: first"), as_int(step, "strided: step")
         if step == 0:
             raise ValueError("strided: step must not be 0")
-        return Setts._of(explicit.strided(self.nest, first, step))
+        return DisjointSetts._of(explicit.strided(self.nest, first, step))
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Setts(_Explicit):
+class DisjointSetts(_Explicit):
     """A union of setts that share no element.
 
     Parameters
@@ -904,7 +904,7 @@ class Setts(_Explicit):
     Examples
     --------
     >>> Sett(Stripe(1, 9)) | Stripe(2, 8, phase=4)  # {0, 4, 5} mod 10 is one sett
-    Setts([Sett(Stripe(6, 4), Stripe(2, 3, phase=4))])
+    DisjointSetts([Sett(Stripe(6, 4), Stripe(2, 3, phase=4))])
     >>> s = Sett(Stripe(1, 9)) | Stripe(1, 6, phase=3)
     >>> len(s), s.elements(0, 20).tolist()
     (2, [0, 3, 10, 17])
@@ -914,29 +914,31 @@ class Setts(_Explicit):
 
     def __init__(self, members: Iterable[Sett] = ()) -> None:
         if isinstance(members, (Stripe, Integers)):
-            raise TypeError(f"Setts: members must be an iterable of setts, not one set, {members!r}; write [it]")
+            raise TypeError(
+                f"DisjointSetts: members must be an iterable of setts, not one set, {members!r}; write [it]"
+            )
         kept = tuple(members)
         for at, member in enumerate(kept):
             if not isinstance(member, Sett):
-                raise TypeError(f"Setts: member {at} must be a Sett, not {member!r}")
+                raise TypeError(f"DisjointSetts: member {at} must be a Sett, not {member!r}")
         for one, two in combinations(kept, 2):
-            _check_disjoint(one, two, "Setts: members")
-        object.__setattr__(self, "members", Setts._reduced(member.nest for member in kept).members)
+            _check_disjoint(one, two, "DisjointSetts: members")
+        object.__setattr__(self, "members", DisjointSetts._reduced(member.nest for member in kept).members)
 
     @classmethod
-    def _of(cls, found: Iterable[Nest]) -> Setts:
+    def _of(cls, found: Iterable[Nest]) -> DisjointSetts:
         """Wrap canonical nests that are known to be disjoint."""
         setts = object.__new__(cls)
         object.__setattr__(setts, "members", tuple(Sett._of(s) for s in found if s != EMPTY))
         return setts
 
     @classmethod
-    def _reduced(cls, found: Iterable[Nest]) -> Setts:
+    def _reduced(cls, found: Iterable[Nest]) -> DisjointSetts:
         """Wrap canonical nests that are known to be disjoint, joining pairs of blocks until none join."""
         return cls._of(unions.reduced(found))
 
     @classmethod
-    def _merged(cls, found: Iterable[Nest]) -> Setts:
+    def _merged(cls, found: Iterable[Nest]) -> DisjointSetts:
         """Wrap canonical nests that are known to be disjoint, merging pairs until none merge, if they are few."""
         left = unions.reduced(found)
         if len(left) > MERGED_MEMBERS:
@@ -955,7 +957,7 @@ class Setts(_Explicit):
         return cls._of(kept)
 
     @classmethod
-    def from_split(cls, pairs: Iterable[tuple[Sett | Stripe, Sett | Stripe]], period: int) -> Setts:
+    def from_split(cls, pairs: Iterable[tuple[Sett | Stripe, Sett | Stripe]], period: int) -> DisjointSetts:
         """Return the union of {period*q + r : q in outer, r in inner, 0 <= r < period} over pairs (outer, inner).
 
         It is the inverse of `Integers.split`; other pairs are welcome, and may overlap.
@@ -971,13 +973,13 @@ class Setts(_Explicit):
 
         Examples
         --------
-        >>> Setts.from_split([(Stripe(1, 1), Stripe(2, 1))], 6)
-        Setts([Sett(Stripe(5, 7), Stripe(2, 1))])
+        >>> DisjointSetts.from_split([(Stripe(1, 1), Stripe(2, 1))], 6)
+        DisjointSetts([Sett(Stripe(5, 7), Stripe(2, 1))])
         """
-        n = _positive(period, "Setts.from_split: period")
+        n = _positive(period, "DisjointSetts.from_split: period")
         found: list[Nest] = []
         for outer, inner in pairs:
-            rows, columns = (_one_nest(x, "Setts.from_split: outer and inner") for x in (outer, inner))
+            rows, columns = (_one_nest(x, "DisjointSetts.from_split: outer and inner") for x in (outer, inner))
             found += unions.subtract([ranks.unsplit(rows, columns, n)], found, None)
         return cls._reduced(explicit.merge_nests(found))
 
@@ -989,7 +991,7 @@ class Setts(_Explicit):
         return len(self.members)
 
     def __repr__(self) -> str:
-        return f"Setts([{', '.join(map(repr, self.members))}])"
+        return f"DisjointSetts([{', '.join(map(repr, self.members))}])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -1000,7 +1002,7 @@ class Intersection(Integers):
 
     Attributes
     ----------
-    operands : tuple of Sett, Setts, Filled and Sampled
+    operands : tuple of Sett, DisjointSetts, Filled and Sampled
         The sets.
 
     Examples
@@ -1066,7 +1068,7 @@ class Intersection(Integers):
             n, span = n * some, span * of
         return n, span
 
-    def setts(self, within: Window | None = None) -> Setts:
+    def setts(self, within: Within | None = None) -> DisjointSetts:
         """Return the common elements as a list of disjoint setts; within a window they are right there alone.
 
         Raises
@@ -1077,15 +1079,15 @@ class Intersection(Integers):
         Examples
         --------
         >>> (Sett(Stripe(6, 1)) & Stripe(2, 1)).setts(within=(0, 7))
-        Setts([Sett(Stripe(5, 2), Stripe(2, 1))])
+        DisjointSetts([Sett(Stripe(5, 2), Stripe(2, 1))])
         """
         if within is None and len(self.operands) == 2:
             s, t = self.operands
             if type(s) is type(t) is Sett:
-                return Setts._of(unions.settled(explicit.meet(s.nest, t.nest)))
+                return DisjointSetts._of(unions.settled(explicit.meet(s.nest, t.nest)))
         return Integers.setts(self, within)
 
-    def _listed(self, within: Window | None) -> tuple[Nest, ...]:
+    def _listed(self, within: Within | None) -> tuple[Nest, ...]:
         met, *rest = (s._listed(within) for s in self.operands)
         for theirs in rest:
             met = tuple(unions.meet(met, theirs, within))
@@ -1113,7 +1115,7 @@ class Filled(Integers):
 
     Attributes
     ----------
-    outer, ink : Sett, Setts, Intersection, Filled or Sampled
+    outer, ink : Sett, DisjointSetts, Intersection, Filled or Sampled
         The sets.
 
     Examples
@@ -1124,7 +1126,7 @@ class Filled(Integers):
     >>> cascade.count(0, 10**18), cascade.find(10**18), cascade.nth(10**18)
     (12780327762155739, 1000000000000000196, 78245254629629629543)
     >>> cascade.setts(within=(0, 40))
-    Setts([Sett(Stripe(8, 32), Stripe(4, 3)), Sett(Stripe(1, 39, phase=17))])
+    DisjointSetts([Sett(Stripe(8, 32), Stripe(4, 3)), Sett(Stripe(1, 39, phase=17))])
     """
 
     outer: Integers
@@ -1178,7 +1180,7 @@ class Filled(Integers):
         (n, span), (m, numbers) = self.outer._density(), self.ink._density()
         return n * m, span * numbers
 
-    def _listed(self, within: Window | None) -> tuple[Nest, ...]:
+    def _listed(self, within: Within | None) -> tuple[Nest, ...]:
         if within is None:
             return tuple(ranks.fill(self.outer._listed(None), self.ink._listed(None)))
         lo, hi = within
@@ -1212,7 +1214,7 @@ class Sampled(Integers):
 
     Attributes
     ----------
-    inner, at : Sett, Setts, Intersection, Filled or Sampled
+    inner, at : Sett, DisjointSetts, Intersection, Filled or Sampled
         The sets. If `at` is empty, so is this.
 
     Examples
@@ -1272,7 +1274,7 @@ class Sampled(Integers):
             return np.searchsorted(self.at._elements(first, last), z) + lo
         return self.at._rank_each(z)
 
-    def _listed(self, within: Window | None) -> tuple[Nest, ...]:
+    def _listed(self, within: Within | None) -> tuple[Nest, ...]:
         if self.at.is_empty:
             return ()
         if within is None:
@@ -1311,13 +1313,13 @@ def _set(x: object) -> Integers:
     if isinstance(x, Stripe):
         return Sett._of(nests.canonical([x.level]))
     raise TypeError(
-        f"a set of integers is a Stripe, Sett, Setts, Intersection, Filled or Sampled, not {type(x).__name__}"
+        f"a set of integers is a Stripe, Sett, DisjointSetts, Intersection, Filled or Sampled, not {type(x).__name__}"
     )
 
 
 def _operand(x: Integers) -> Integers:
     """Return a factor in the form in which an intersection keeps it: a union of one sett as the sett."""
-    return x.members[0] if isinstance(x, Setts) and len(x.members) == 1 else x
+    return x.members[0] if isinstance(x, DisjointSetts) and len(x.members) == 1 else x
 
 
 def _one_nest(x: object, what: str) -> Nest:
@@ -1373,7 +1375,7 @@ def count_common_all(sets: Iterable[Operand], start: int | None = None, stop: in
 
     Parameters
     ----------
-    sets : iterable of Stripe, Sett, Setts, Intersection, Filled or Sampled
+    sets : iterable of Stripe, Sett, DisjointSetts, Intersection, Filled or Sampled
         At least one.
     start, stop : int, optional
         The range, both or neither.
@@ -1401,7 +1403,7 @@ def first_common_all(sets: Iterable[Operand], start: int, stop: int | None = Non
 
     Parameters
     ----------
-    sets : iterable of Stripe, Sett, Setts, Intersection, Filled or Sampled
+    sets : iterable of Stripe, Sett, DisjointSetts, Intersection, Filled or Sampled
         At least one.
     start, stop : int
         The range; to any length if `stop` is not given.
@@ -1421,12 +1423,12 @@ def first_common_all(sets: Iterable[Operand], start: int, stop: int | None = Non
     return _first(_all_factors(sets, "first_common_all"), *_from(start, stop, "first_common_all"))
 
 
-def isdisjoint_all(sets: Iterable[Operand], within: Window | None = None) -> bool:
+def isdisjoint_all(sets: Iterable[Operand], within: Within | None = None) -> bool:
     """Return whether no integer is in all of the sets; two of them may meet.
 
     Parameters
     ----------
-    sets : iterable of Stripe, Sett, Setts, Intersection, Filled or Sampled
+    sets : iterable of Stripe, Sett, DisjointSetts, Intersection, Filled or Sampled
         At least one.
     within : (int, int), optional
         The range; by default the whole line.
@@ -1675,7 +1677,7 @@ def _in_few_setts(s: Integers, lo: int, hi: int) -> Integers | None:
         return s
     few = min(PIECES, current().max_pieces)
     with suppress(TooManyPieces, TooHard), limits(max_pieces=few), conjunction.question(attempt=True):
-        return Setts._of(s._listed((lo, hi)))
+        return DisjointSetts._of(s._listed((lo, hi)))
     return None
 
 

@@ -14,7 +14,7 @@ from tapestry_sets.integers.nest import EMPTY, Nest, complement, count
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.limits import TooManyPieces, check_pieces, current
 
-Window = tuple[int, int]
+Within = tuple[int, int]
 
 BLOCKS_A_PIECE = 40
 """How many blocks may be tried for each piece allowed, over all pairs of members."""
@@ -57,7 +57,7 @@ def _blocks(s: Nest, t: Nest) -> int:
     return min(Q // g, P // g, (a + b - 1) // g)
 
 
-def meet(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None = None) -> list[Nest]:
+def meet(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -> list[Nest]:
     """Return the common elements of two disjoint unions.
 
     Raises
@@ -89,7 +89,7 @@ def meet(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None = None) -
     return explicit.merge_nests(out)
 
 
-def subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None = None) -> list[Nest]:
+def subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -> list[Nest]:
     """Return the elements of one disjoint union that are not in another.
 
     Raises
@@ -126,7 +126,7 @@ def subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None = Non
     return explicit.merge_nests(left)
 
 
-def union(xs: Sequence[Nest], ys: Sequence[Nest], within: Window | None = None) -> list[Nest]:
+def union(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -> list[Nest]:
     """Return the shorter of xs + (ys - xs) and ys + (xs - ys), merged.
 
     Raises

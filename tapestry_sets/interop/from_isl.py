@@ -11,10 +11,10 @@ from itertools import product
 from math import lcm
 from typing import Any
 
-from tapestry_sets.integers import Item, Nest, Setts, from_items, merge, merge_nests
+from tapestry_sets.integers import DisjointSetts, Item, Nest, from_items, merge, merge_nests
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import TooHard, check_pieces
-from tapestry_sets.regions import AffineMap, Box, IndexProjection, Region, Regions, as_box
+from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region, as_box
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, Step, cell_read
 
@@ -24,7 +24,7 @@ OPERATIONS = 2 * 10**6
 MAX_LEVELS = 6
 """How deep a nest may become: counting in one takes twice as long with each level."""
 
-Found = Setts | Regions | AffineMap | IndexProjection | tuple[Piece, ...]
+Found = DisjointSetts | DisjointRegions | AffineMap | IndexProjection | tuple[Piece, ...]
 
 
 def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
@@ -39,9 +39,9 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
 
     Returns
     -------
-    Setts
+    DisjointSetts
         For a set of one dimension that has a period and no bounds, unless `within` is given. The empty set too.
-    Regions
+    DisjointRegions
         For any other set, which must be bounded: in the box `within`, by default the smallest one.
     AffineMap
         For an affine map of every point.
@@ -65,7 +65,7 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
     Examples
     --------
     >>> from_isl("{ [z] : exists k : 0 <= z - 7k < 5 and (z - 7k) mod 3 < 2 }")
-    Setts([Sett(Stripe(5, 2), Stripe(2, 1))])
+    DisjointSetts([Sett(Stripe(5, 2), Stripe(2, 1))])
     >>> from_isl("{ [i, j] : 0 <= i < 4 and 0 <= j < 6 and j mod 3 = 1 }").size
     8
     >>> from_isl("{ [i, j] -> [2i + 1, j - i] }")
@@ -110,9 +110,9 @@ def _checked(found: Any, given: Any) -> Any:
 # ----------------------------------------------------------------------------------------------------- sets
 
 
-def _set_of(points: Any, box: Box | None) -> Setts | Regions:
+def _set_of(points: Any, box: Box | None) -> DisjointSetts | DisjointRegions:
     if box is None and _rank(points) == 1 and not (isl.is_bounded(points) and not points.is_empty()):
-        found = Setts() if points.is_empty() else _periodic(points)
+        found = DisjointSetts() if points.is_empty() else _periodic(points)
         if found is None:
             raise ValueError(f"from_isl: {points} is neither bounded nor periodic; give within= the box that is meant")
         return _checked(found, points)  # type: ignore[no-any-return]
@@ -123,11 +123,11 @@ def _set_of(points: Any, box: Box | None) -> Setts | Regions:
         zero = (0,) * _rank(points)
         box = Box(zero, zero) if bounds is None else Box.from_bounds(*bounds)
     members = [Region._of(box.shape, raw, box.start) for raw in _products(points, box)]
-    apart = Regions._of(box.shape, members, box.start)
-    return _checked(apart | Regions(box.shape, (), box.start), points)  # type: ignore[no-any-return]
+    apart = DisjointRegions._of(box.shape, members, box.start)
+    return _checked(apart | DisjointRegions(box.shape, (), box.start), points)  # type: ignore[no-any-return]
 
 
-def _periodic(points: Any) -> Setts | None:
+def _periodic(points: Any) -> DisjointSetts | None:
     """The setts of a set that goes on for ever on both sides, None if it has no period."""
     parts = isl.disjoint_parts(points)
     periods = [isl.floor_period(part) for part in parts]
@@ -140,7 +140,7 @@ def _periodic(points: Any) -> Setts | None:
     for s, period in zip(sets, periods, strict=True):
         found += _one_period(s, period)
         check_pieces(len(found), "from_isl")
-    return Setts._of(merge_nests(found))
+    return DisjointSetts._of(merge_nests(found))
 
 
 def _one_period(points: Any, period: int) -> list[Nest]:

@@ -388,7 +388,7 @@ class SymbolicView:
         return (*self._coordinates, *self._conditions)
 
     def _digits(self, axis: int) -> tuple[SymbolicView, tuple[int, ...]]:
-        """The axis's digits with those merged that count on where their neighbour ends."""
+        """The axis's digits with those merged that count on where their neighbor ends."""
         digits = self._axes[axis]
         if digits is None:
             raise NonAffineSize(
@@ -580,7 +580,7 @@ def _constant(value: object) -> int:
 
 
 def _merged(view: SymbolicView, digits: Sequence[int]) -> tuple[SymbolicView, tuple[int, ...]]:
-    """The digits with neighbours joined where the outer one counts on where the inner one ends."""
+    """The digits with neighbors joined where the outer one counts on where the inner one ends."""
     out: list[int] = []
     for d in digits:
         if view._extents[d] == 1:

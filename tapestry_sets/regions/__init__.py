@@ -13,16 +13,16 @@ from tapestry_sets.regions.affine import (
     regions_of,
 )
 from tapestry_sets.regions.projection import IndexProjection
-from tapestry_sets.regions.region import Region, Regions, Reshaped, unflatten
+from tapestry_sets.regions.region import DisjointRegions, Region, Reshaped, unflatten
 from tapestry_sets.regions.shapes import ints
 
 __all__ = [
     "AffineMap",
     "Box",
+    "DisjointRegions",
     "ImplicitRegion",
     "IndexProjection",
     "Region",
-    "Regions",
     "Reshaped",
     "as_box",
     "as_ints",

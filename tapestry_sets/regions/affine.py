@@ -17,7 +17,7 @@ from tapestry_sets.digits import COUNT_LIMIT, Grid, as_interval, axis_setts, int
 from tapestry_sets.draw import mimebundle, summary
 from tapestry_sets.integers import Int64Array
 from tapestry_sets.limits import TooHard, as_int
-from tapestry_sets.regions.region import Region, Regions
+from tapestry_sets.regions.region import DisjointRegions, Region
 from tapestry_sets.solvers import isl
 
 T = TypeVar("T")
@@ -354,7 +354,7 @@ def grid_of(box: Box) -> Grid:
     return tuple(interval(a, a + n) for a, n in zip(box.start, box.shape, strict=True))
 
 
-def grids_of(selection: Box | Region | Regions) -> list[Grid]:
+def grids_of(selection: Box | Region | DisjointRegions) -> list[Grid]:
     """Return a selection as products of progressions, disjoint and none of them empty."""
     if isinstance(selection, Box):
         return [] if selection.is_empty else [grid_of(selection)]
@@ -377,7 +377,7 @@ def grid_hull(grids: Iterable[Grid]) -> Box | None:
     return hull
 
 
-def regions_of(grids: Sequence[Grid], box: Box, apart: bool = False) -> Regions:
+def regions_of(grids: Sequence[Grid], box: Box, apart: bool = False) -> DisjointRegions:
     """Return the union of the grids, clipped to `box`, as a disjoint union of regions in that box.
 
     Parameters
@@ -395,14 +395,14 @@ def regions_of(grids: Sequence[Grid], box: Box, apart: bool = False) -> Regions:
         members.append([Region(box.shape, setts, box.start) for setts in product(*axes)])
     members = [m for m in members if m]
     if apart or len(members) < 2:
-        return Regions._of(box.shape, [region for m in members for region in m], box.start)
-    result = Regions(box.shape, members[0], box.start)
+        return DisjointRegions._of(box.shape, [region for m in members for region in m], box.start)
+    result = DisjointRegions(box.shape, members[0], box.start)
     for more in members[1:]:
-        result = result | Regions(box.shape, more, box.start)
+        result = result | DisjointRegions(box.shape, more, box.start)
     return result
 
 
-def _solid_region(grid: Grid, box: Box) -> Regions | None:
+def _solid_region(grid: Grid, box: Box) -> DisjointRegions | None:
     """The union of one grid that is a box, the usual case; None if it is none."""
     spans = []
     for p, start, extent in zip(grid, box.start, box.shape, strict=True):
@@ -411,9 +411,9 @@ def _solid_region(grid: Grid, box: Box) -> Regions | None:
             return None
         low, high = max(solid[0], start), min(solid[1], start + extent)
         if low >= high:
-            return Regions._of(box.shape, (), box.start)
+            return DisjointRegions._of(box.shape, (), box.start)
         spans.append((low, high))
-    return Regions._of(box.shape, (Region._spanning(box.shape, tuple(spans), box.start),), box.start)
+    return DisjointRegions._of(box.shape, (Region._spanning(box.shape, tuple(spans), box.start),), box.start)
 
 
 # ------------------------------------------------------------------------------------------ implicit regions
@@ -423,7 +423,7 @@ def _solid_region(grid: Grid, box: Box) -> Regions | None:
 class ImplicitRegion:
     """An exact set of points that is no small union of products, given by its constraints.
 
-    It answers the same questions as `Regions`; isl decides each one when it is asked.
+    It answers the same questions as `DisjointRegions`; isl decides each one when it is asked.
 
     Parameters
     ----------
@@ -512,7 +512,7 @@ class ImplicitRegion:
         points = self.to_isl().intersect(isl.point_set(at))
         return not self._ask("__contains__", points.is_empty)
 
-    def _held_by(self, other: ImplicitRegion | Region | Regions | Box) -> list[bool] | None:
+    def _held_by(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> list[bool] | None:
         """Say for each point whether it is in `other`; None if the points are not listed."""
         if self.known_points is None:
             return None
@@ -524,20 +524,20 @@ class ImplicitRegion:
         theirs = set(map(tuple, other.known_points.tolist()))
         return [point in theirs for point in points]
 
-    def __and__(self, other: ImplicitRegion | Region | Regions | Box) -> ImplicitRegion:
+    def __and__(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> ImplicitRegion:
         text = str(self.to_isl().intersect(isl_of(other)))
         held = self._held_by(other)
         points = None if held is None or self.known_points is None else self.known_points[np.array(held, bool)]
         return ImplicitRegion(self.start, self.shape, text, known_points=points)
 
-    def __le__(self, other: ImplicitRegion | Region | Regions | Box) -> bool:
+    def __le__(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> bool:
         held = self._held_by(other)
         if held is not None:
             return all(held)
         mine, theirs = self.to_isl(), isl_of(other)
         return bool(self._ask("__le__", lambda: mine.is_subset(theirs)))
 
-    def isdisjoint(self, other: ImplicitRegion | Region | Regions | Box) -> bool:
+    def isdisjoint(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> bool:
         """Return whether no point is common."""
         held = self._held_by(other)
         if held is not None:
@@ -545,7 +545,7 @@ class ImplicitRegion:
         mine, theirs = self.to_isl(), isl_of(other)
         return bool(self._ask("isdisjoint", lambda: mine.is_disjoint(theirs)))
 
-    def same_points(self, other: ImplicitRegion | Region | Regions | Box) -> bool:
+    def same_points(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> bool:
         """Return whether both hold the same points."""
         held = self._held_by(other)
         if held is not None:
@@ -576,7 +576,7 @@ def _bounds_of_points(points: Int64Array) -> tuple[tuple[int, ...], tuple[int, .
     return tuple(points.min(axis=0).tolist()), tuple((points.max(axis=0) + 1).tolist())
 
 
-def isl_of(x: ImplicitRegion | Region | Regions | Box) -> Any:
+def isl_of(x: ImplicitRegion | Region | DisjointRegions | Box) -> Any:
     """Return a set as an islpy.Set."""
     if isinstance(x, ImplicitRegion):
         return x.to_isl()

@@ -28,7 +28,7 @@ def along_box(offset: int, terms: tuple[tuple[int, int], ...], width: int, box: 
         levels.append((n, c))
     if len(levels) == 1:
         return interval(offset, offset + width)
-    if len(levels) == 2 and 0 < c <= width:  # one term, and neighbouring blocks touch
+    if len(levels) == 2 and 0 < c <= width:  # one term, and neighboring blocks touch
         return interval(offset, offset + (n - 1) * c + width)
     return progression(offset, levels)
 

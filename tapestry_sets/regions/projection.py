@@ -33,7 +33,7 @@ from tapestry_sets.regions.affine import (
     same_rank,
 )
 from tapestry_sets.regions.coordinates import Cut, along_box, bounds_of, meets, plan_columns, solve
-from tapestry_sets.regions.region import Region, Regions
+from tapestry_sets.regions.region import DisjointRegions, Region
 from tapestry_sets.solvers import isl, read_exprs
 
 LIST_LIMIT = 1 << 15
@@ -274,9 +274,9 @@ class IndexProjection:
         ]
         return replace(self, map=AffineMap(rows, tuple(offset), self.map.in_rank))
 
-    # -- neighbours -----------------------------------------------------------------------------------
+    # -- neighbors -----------------------------------------------------------------------------------
 
-    def added(self, box: Box, axis: int, within: Box | Sequence[int] | None = None) -> Regions | ImplicitRegion:
+    def added(self, box: Box, axis: int, within: Box | Sequence[int] | None = None) -> DisjointRegions | ImplicitRegion:
         """Return the cells that one more index point along an axis touches in addition to an index box.
 
         Examples
@@ -297,14 +297,14 @@ class IndexProjection:
         if more.is_empty or box.is_empty:
             return more
         had = self.image(box, frame)
-        if isinstance(more, Regions) and isinstance(had, Regions):
+        if isinstance(more, DisjointRegions) and isinstance(had, DisjointRegions):
             return more - had
         return _difference(more, had)
 
     def first_incoherence(self, extents: Sequence[int]) -> tuple[int, tuple[int, ...]] | None:
         """Return an axis and an index point whose block leaves a gap to the next one's along it; None if none does.
 
-        Blocks of neighbouring index points overlap or adjoin when no coordinate lies between them.
+        Blocks of neighboring index points overlap or adjoin when no coordinate lies between them.
 
         Parameters
         ----------
@@ -341,20 +341,20 @@ class IndexProjection:
     # -- images ---------------------------------------------------------------------------------------
 
     def image(
-        self, selection: Box | Region | Regions, within: Box | Sequence[int] | None = None
-    ) -> Regions | ImplicitRegion:
+        self, selection: Box | Region | DisjointRegions, within: Box | Sequence[int] | None = None
+    ) -> DisjointRegions | ImplicitRegion:
         """Return every cell that the index points of `selection` touch.
 
         Parameters
         ----------
-        selection : Box, Region or Regions
+        selection : Box, Region or DisjointRegions
             Index points.
         within : Box or shape, optional
             The tensor's box; the image is clipped to it. By default the image's bounding box.
 
         Returns
         -------
-        Regions
+        DisjointRegions
             Where no two output coordinates share an index axis that varies in `selection`.
         ImplicitRegion
             Otherwise: exact too, decided by isl.
@@ -374,20 +374,20 @@ class IndexProjection:
             grids = self._column_grids(selection)
             if not grids:
                 nowhere = within or Box.of((0,) * self.map.out_rank)
-                return Regions(nowhere.shape, (), nowhere.start)
+                return DisjointRegions(nowhere.shape, (), nowhere.start)
             if not self.is_separable and self._entangled(grids):
                 hull = grid_hull(map(self._project, grids))
                 return self._implicit_image(selection, hull, within, self._injective_size(grids))
             out = [self._project(grid) for grid in grids]
         frame = grid_hull(out) if within is None else within
         if frame is None:
-            return Regions((0,) * self.map.out_rank, ())
+            return DisjointRegions((0,) * self.map.out_rank, ())
         try:
             return regions_of(out, frame)
         except TooManyPieces:
             return self._implicit_image(selection, grid_hull(out), frame, _product_size(out))
 
-    def images(self, boxes: Iterable[Box], within: Box | Sequence[int]) -> list[Regions | ImplicitRegion]:
+    def images(self, boxes: Iterable[Box], within: Box | Sequence[int]) -> list[DisjointRegions | ImplicitRegion]:
         """Return the image of each of many boxes, as `image` does, but each interval of a coordinate is made once.
 
         Examples
@@ -401,7 +401,7 @@ class IndexProjection:
             return [self.image(box, frame) for box in boxes]
         rows = list(zip(self.map.offset, self._rows, self.shape, frame.start, frame.stop, strict=True))
         known: list[dict[Any, tuple[int, int] | None]] = [{} for _ in rows]
-        found: list[Regions | ImplicitRegion] = []
+        found: list[DisjointRegions | ImplicitRegion] = []
         for box in boxes:
             spans: list[tuple[int, int]] = []
             start, shape = box.start, box.shape
@@ -418,7 +418,9 @@ class IndexProjection:
                 found.append(self.image(box, frame))
             else:
                 found.append(
-                    Regions._of(frame.shape, (Region._spanning(frame.shape, tuple(spans), frame.start),), frame.start)
+                    DisjointRegions._of(
+                        frame.shape, (Region._spanning(frame.shape, tuple(spans), frame.start),), frame.start
+                    )
                 )
         return found
 
@@ -460,7 +462,9 @@ class IndexProjection:
         assert bounds is not None, "a box that is not empty has an image"
         return Box.from_bounds(*bounds)
 
-    def shared(self, one: Box, other: Box, within: Box | Sequence[int] | None = None) -> Regions | ImplicitRegion:
+    def shared(
+        self, one: Box, other: Box, within: Box | Sequence[int] | None = None
+    ) -> DisjointRegions | ImplicitRegion:
         """Return the cells that both index boxes touch.
 
         Examples
@@ -471,11 +475,11 @@ class IndexProjection:
         """
         frame = as_box(within, self.bounding_box(one).hull(self.bounding_box(other)))
         a, b = self.image(one, frame), self.image(other, frame)
-        if isinstance(a, Regions):
-            return a & b if isinstance(b, Regions) else b & a
+        if isinstance(a, DisjointRegions):
+            return a & b if isinstance(b, DisjointRegions) else b & a
         return a & b
 
-    def _column_grids(self, selection: Box | Region | Regions) -> list[Grid]:
+    def _column_grids(self, selection: Box | Region | DisjointRegions) -> list[Grid]:
         grids = grids_of(selection)
         if self.index_rank >= 0 and grids:
             same_rank("IndexProjection: index selection", len(grids[0]), self.index_rank)
@@ -509,7 +513,7 @@ class IndexProjection:
 
     def _implicit_image(
         self,
-        selection: Box | Region | Regions,
+        selection: Box | Region | DisjointRegions,
         hull: Box | None,
         within: Box | None,
         size: int | None,
@@ -521,7 +525,7 @@ class IndexProjection:
         points = self._listed_image(selection, hull, frame)
         return ImplicitRegion(frame.start, frame.shape, str(image), size if frame.contains(hull) else None, points)
 
-    def _listed_image(self, selection: Box | Region | Regions, hull: Box, frame: Box) -> Int64Array | None:
+    def _listed_image(self, selection: Box | Region | DisjointRegions, hull: Box, frame: Box) -> Int64Array | None:
         """The image's points in row-major order, None where they are too many to list or exceed 64 bits."""
         far = max(map(abs, (*hull.start, *hull.stop, *frame.start, *frame.stop)), default=0)
         if selection.size * prod(self.shape) > LIST_LIMIT or far * (1 + len(self.shape)) >= 2**62 or hull.size >= 2**62:
@@ -551,12 +555,14 @@ class IndexProjection:
 
     # -- the other way, and chains --------------------------------------------------------------------
 
-    def preimage(self, region: Box | Region | Regions, index: Box | Sequence[int]) -> Regions | ImplicitRegion:
+    def preimage(
+        self, region: Box | Region | DisjointRegions, index: Box | Sequence[int]
+    ) -> DisjointRegions | ImplicitRegion:
         """Return the index points of the box `index` whose block meets `region`.
 
         Returns
         -------
-        Regions
+        DisjointRegions
             Where each coordinate that restricts the index depends on one index axis only.
         ImplicitRegion
             Otherwise: exact too, decided by isl.
@@ -571,8 +577,8 @@ class IndexProjection:
         if self.index_rank >= 0:
             same_rank("IndexProjection.preimage: index box", space.rank, self.index_rank)
         if space.is_empty:
-            return Regions(space.shape, (), space.start)
-        result = Regions(space.shape, (), space.start)
+            return DisjointRegions(space.shape, (), space.start)
+        result = DisjointRegions(space.shape, (), space.start)
         for target in grids_of(region):
             same_rank("IndexProjection.preimage: region", len(target), self.map.out_rank)
             part = self._preimage_of_grid(target, space)
@@ -583,9 +589,9 @@ class IndexProjection:
             result = result | part
         return result
 
-    def _preimage_of_grid(self, target: Grid, space: Box) -> Regions | None:
+    def _preimage_of_grid(self, target: Grid, space: Box) -> DisjointRegions | None:
         """The index points whose block meets a grid, None where that is no product of the axes."""
-        found = Regions(space.shape, (space.to_region(),), space.start)
+        found = DisjointRegions(space.shape, (space.to_region(),), space.start)
         domain = grid_of(space)
         widths = {k: q for s, (_, q) in enumerate(self.splits) for k in (self.index_rank + 2 * s,)}
         for terms, b, w, goal in zip(self.map.terms(), self.map.offset, self.shape, target, strict=True):
@@ -595,14 +601,14 @@ class IndexProjection:
             if solid is not None and solid[0] <= whole[0] and whole[0] + reach(whole[1]) < solid[1]:
                 continue
             if whole[0] + reach(whole[1]) < goal[0] or goal[0] + reach(goal[1]) < whole[0]:
-                return Regions(space.shape, (), space.start)
+                return DisjointRegions(space.shape, (), space.start)
             varying = [(k, c, p) for (k, c), (p, _) in zip(terms, columns, strict=True) if p[1]]
             if len(varying) > 1:
                 return None
             constant = b + sum(c * p[0] for p, c in columns if not p[1])
             if not varying:
                 if not meets(goal, interval(constant, constant + w)):
-                    return Regions(space.shape, (), space.start)
+                    return DisjointRegions(space.shape, (), space.start)
                 continue
             k, c, p = varying[0]
             values = [self._axis_values(k, v, domain, widths) for v in solve(goal, c, constant, w, p)]
@@ -660,7 +666,7 @@ class IndexProjection:
         return IndexProjection(self.map.then(moved), bounds.shape, self.splits)
 
 
-def _points_of(selection: Box | Region | Regions) -> Iterable[tuple[int, ...]]:
+def _points_of(selection: Box | Region | DisjointRegions) -> Iterable[tuple[int, ...]]:
     return selection.points() if isinstance(selection, Box) else map(tuple, selection.points().tolist())
 
 
@@ -680,13 +686,13 @@ def _first_multiples(divisors: list[int]) -> set[int]:
     return firsts
 
 
-def _difference(more: Regions | ImplicitRegion, less: Regions | ImplicitRegion) -> ImplicitRegion:
+def _difference(more: DisjointRegions | ImplicitRegion, less: DisjointRegions | ImplicitRegion) -> ImplicitRegion:
     """The points of one set that are not in another, where one of them is implicit."""
     rest = isl_of(more).subtract(isl_of(less))
-    points = None if isinstance(more, Regions) else more.known_points
-    if isinstance(more, Regions) and more.size <= LIST_LIMIT:
+    points = None if isinstance(more, DisjointRegions) else more.known_points
+    if isinstance(more, DisjointRegions) and more.size <= LIST_LIMIT:
         points = more.points()
-    if points is not None and (isinstance(less, Regions) or less.known_points is not None):
+    if points is not None and (isinstance(less, DisjointRegions) or less.known_points is not None):
         points = np.array([p for p in map(tuple, points.tolist()) if p not in less], np.int64).reshape(-1, more.rank)
     else:
         points = None

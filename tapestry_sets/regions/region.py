@@ -18,13 +18,13 @@ import numpy as np
 from tapestry_sets.draw import mimebundle, summary
 from tapestry_sets.integers import (
     EMPTY,
+    DisjointSetts,
     Int64Array,
     Integers,
     Intersection,
     Nest,
-    Run,
     Sett,
-    Setts,
+    StridedRun,
     Stripe,
     explicit,
     pairs,
@@ -195,7 +195,7 @@ class _Points(ABC):
     def __ge__(self, other: _Points) -> bool:
         return self._same_box(other, ">=").issubset(self)
 
-    def flatten(self) -> Setts:
+    def flatten(self) -> DisjointSetts:
         """Return the row-major indices of the points, as setts in [0, product of the shape).
 
         Raises
@@ -208,10 +208,10 @@ class _Points(ABC):
         Examples
         --------
         >>> Region.from_slices((3, 3, 3), (slice(2),) * 3).flatten()
-        Setts([Sett(Stripe(14, 13), Stripe(5, 4), Stripe(2, 1))])
+        DisjointSetts([Sett(Stripe(14, 13), Stripe(5, 4), Stripe(2, 1))])
         """
         self._from_zero("flatten")
-        return Setts._of(self._numbers())
+        return DisjointSetts._of(self._numbers())
 
     @abstractmethod
     def _numbers(self) -> list[Nest]:
@@ -257,7 +257,7 @@ class _Points(ABC):
 
     def _same_box(self, other: object, verb: str) -> _Points:
         if not isinstance(other, _Points):
-            raise TypeError(f"{verb}: takes a Region, Regions or Reshaped, not {type(other).__name__}")
+            raise TypeError(f"{verb}: takes a Region, DisjointRegions or Reshaped, not {type(other).__name__}")
         if self.shape != other.shape or self.start != other.start:
             raise ValueError(
                 f"{verb}: both regions must be in one box, not shape {self.shape} from {self.start} "
@@ -313,7 +313,7 @@ class _Products(_Points):
         lo = tuple(min(b[0][axis] for b in each) for axis in range(self.rank))
         return lo, tuple(max(b[1][axis] for b in each) for axis in range(self.rank))
 
-    def __and__(self, other: Region | Regions) -> Regions:
+    def __and__(self, other: Region | DisjointRegions) -> DisjointRegions:
         if isinstance(other, Reshaped):
             return NotImplemented  # Reshaped.__rand__ answers
         self._same_box(other, "&")
@@ -323,35 +323,35 @@ class _Products(_Points):
                 _meet(r, s, found)
             check_pieces(len(found), "intersection of regions")
         one = len(found) < 2 or (len(self.regions) == len(other.regions) == 1)
-        return Regions._of(self.shape, found if one else _merge(found), self.start)
+        return DisjointRegions._of(self.shape, found if one else _merge(found), self.start)
 
-    def __sub__(self, other: Region | Regions) -> Regions:
+    def __sub__(self, other: Region | DisjointRegions) -> DisjointRegions:
         if isinstance(other, Reshaped):
             return NotImplemented  # Reshaped.__rsub__ answers
         self._same_box(other, "-")
         found = _subtract(self.regions, other.regions)
         few = len(found) < 2 or (len(self.regions) == len(other.regions) == 1 and found[0].is_box)
         # the parts of one box outside another differ on several axes, or lie on both sides of it
-        return Regions._of(self.shape, found if few else _merge(found), self.start)
+        return DisjointRegions._of(self.shape, found if few else _merge(found), self.start)
 
-    def __or__(self, other: Region | Regions) -> Regions:
+    def __or__(self, other: Region | DisjointRegions) -> DisjointRegions:
         if isinstance(other, Reshaped):
             return NotImplemented  # Reshaped.__ror__ answers
         self._same_box(other, "|")
         found = [*self.regions, *_subtract(other.regions, self.regions)]
-        return Regions._of(self.shape, _merge(found), self.start)
+        return DisjointRegions._of(self.shape, _merge(found), self.start)
 
-    def __xor__(self, other: Region | Regions) -> Regions:
+    def __xor__(self, other: Region | DisjointRegions) -> DisjointRegions:
         if isinstance(other, Reshaped):
             return NotImplemented  # Reshaped.__rxor__ answers
         self._same_box(other, "^")
         found = _subtract(self.regions, other.regions) + _subtract(other.regions, self.regions)
-        return Regions._of(self.shape, _merge(found), self.start)
+        return DisjointRegions._of(self.shape, _merge(found), self.start)
 
-    def __invert__(self) -> Regions:
-        return Region.full(self.shape, self.start) - Regions._of(self.shape, self.regions, self.start)
+    def __invert__(self) -> DisjointRegions:
+        return Region.full(self.shape, self.start) - DisjointRegions._of(self.shape, self.regions, self.start)
 
-    def sample(self, at: Region | Regions) -> Regions:
+    def sample(self, at: Region | DisjointRegions) -> DisjointRegions:
         """Return the set in the coordinates of the points of `at`: a slice by nested strides.
 
         Each axis of `at` is numbered from zero by its elements inside the box. So a slice is a sample at
@@ -359,12 +359,12 @@ class _Products(_Points):
 
         Parameters
         ----------
-        at : Region or Regions
+        at : Region or DisjointRegions
             A product: a region, or a union of one member.
 
         Returns
         -------
-        Regions
+        DisjointRegions
             In the box of shape ``at.counts`` from zero.
 
         Raises
@@ -394,18 +394,18 @@ class _Products(_Points):
         where = _product(at, "sample: at")
         shape = where.counts
         found = [t for r in self.regions for t in _sampled(r, where, shape)]
-        return Regions._of(shape, found if len(self.regions) < 2 else _merge(found), (0,) * len(shape))
+        return DisjointRegions._of(shape, found if len(self.regions) < 2 else _merge(found), (0,) * len(shape))
 
     @overload
-    def fill(self, ink: Region | Regions) -> Regions: ...
+    def fill(self, ink: Region | DisjointRegions) -> DisjointRegions: ...
     @overload
     def fill(self, ink: Reshaped) -> Reshaped: ...
-    def fill(self, ink: Region | Regions | Reshaped) -> Regions | Reshaped:
+    def fill(self, ink: Region | DisjointRegions | Reshaped) -> DisjointRegions | Reshaped:
         """Return those points of a product whose ranks along the axes are in `ink`.
 
         Parameters
         ----------
-        ink : Region, Regions or Reshaped
+        ink : Region, DisjointRegions or Reshaped
             In the box of shape ``self.counts`` from zero.
 
         Returns
@@ -438,7 +438,7 @@ class _Products(_Points):
         """
         where = _product(self, "fill: the region")
         if not isinstance(ink, _Points):
-            raise TypeError(f"fill: ink must be a Region, Regions or Reshaped, not {type(ink).__name__}")
+            raise TypeError(f"fill: ink must be a Region, DisjointRegions or Reshaped, not {type(ink).__name__}")
         if ink.shape != where.counts or any(ink.start):
             raise ValueError(
                 f"fill: ink must be in the box of shape {where.counts} from zero, the region's elements along each "
@@ -447,9 +447,9 @@ class _Products(_Points):
         if isinstance(ink, Reshaped):
             return ink.fill_into(where)
         found = [t for r in ink.regions for t in _filled(where, r)]
-        return Regions._of(self.shape, found if len(ink.regions) < 2 else _merge(found), self.start)
+        return DisjointRegions._of(self.shape, found if len(ink.regions) < 2 else _merge(found), self.start)
 
-    def fill_into(self, scaffold: Region | Regions) -> Regions:
+    def fill_into(self, scaffold: Region | DisjointRegions) -> DisjointRegions:
         """Return the points of `scaffold` whose ranks along the axes are in this set: ``scaffold.fill(self)``.
 
         Raises
@@ -461,7 +461,7 @@ class _Products(_Points):
         ----------
         poprithms, memory/nest/region.hpp, ``settFillInto``.
         """
-        return _product(scaffold, "fill_into: scaffold").fill(Regions._of(self.shape, self.regions, self.start))
+        return _product(scaffold, "fill_into: scaffold").fill(DisjointRegions._of(self.shape, self.regions, self.start))
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -667,7 +667,7 @@ class Region(_Products):
         return tuple([span[1] - span[0] if span else nests.count(s, lo, lo + n) for s, span, lo, n in axes])
 
     def isdisjoint(self, other: _Points) -> bool:
-        """Return whether the sets share no point; see `Regions.isdisjoint`."""
+        """Return whether the sets share no point; see `DisjointRegions.isdisjoint`."""
         if type(other) is Region and other.shape == self.shape and other.start == self.start:
             return self.is_empty or other.is_empty or _disjoint(self, other)
         return _Products.isdisjoint(self, other)
@@ -701,7 +701,7 @@ class Region(_Products):
         ]
         return tuple(u for u, _ in spans), tuple(v for _, v in spans)
 
-    def grids(self) -> tuple[tuple[Run, ...], ...]:
+    def grids(self) -> tuple[tuple[StridedRun, ...], ...]:
         """Return, for each axis, its elements as nested arithmetic grids; see `Sett.runs`.
 
         Raises
@@ -712,7 +712,7 @@ class Region(_Products):
         Examples
         --------
         >>> Region.from_slices((4, 9), (slice(1, 3), slice(0, 9, 4))).grids()
-        ((Run(first=1, levels=((2, 1),), rank=0),), (Run(first=0, levels=((3, 4),), rank=0),))
+        ((StridedRun(first=1, levels=((2, 1),), rank=0),), (StridedRun(first=0, levels=((3, 4),), rank=0),))
         """
         return tuple(
             tuple(nests.runs(s, lo, lo + n)) for s, lo, n in zip(self.nests, self.start, self.shape, strict=True)
@@ -798,7 +798,7 @@ class Region(_Products):
         raw = [s if m == n else () for s, m, n in zip(self.nests[lead:], new, self.shape[lead:], strict=True)]
         return Region._of(new, raw, start)
 
-    def slice(self, slices: Key) -> Regions:
+    def slice(self, slices: Key) -> DisjointRegions:
         """Return the region as a NumPy view of the box sees it, in the view's own coordinates from zero.
 
         Parameters
@@ -808,7 +808,7 @@ class Region(_Products):
 
         Returns
         -------
-        Regions
+        DisjointRegions
             In the box of the view's shape.
 
         Examples
@@ -816,7 +816,7 @@ class Region(_Products):
         >>> Region.from_bounds((10,), (3,), (8,)).slice(slice(None, None, -2)).points().tolist()
         [[1], [2], [3]]
         """
-        return Regions._of(self.shape, self.regions, self.start).slice(slices)
+        return DisjointRegions._of(self.shape, self.regions, self.start).slice(slices)
 
     def _seen(self, ranges: tuple[range, ...], shape: Ints) -> list[Region]:
         """Return the region in the coordinates of the positions in `ranges`, counted from the box's start."""
@@ -865,7 +865,7 @@ def _iterated(values: Iterable[T], what: str) -> tuple[T, ...]:
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Regions(_Products):
+class DisjointRegions(_Products):
     """A union of regions that share no point, in one box.
 
     Parameters
@@ -970,9 +970,9 @@ class Regions(_Products):
 
     def __repr__(self) -> str:
         tail = f", start={self.start}" if any(self.start) else ""
-        return f"Regions({self.shape}, {list(self.members)}{tail})"
+        return f"DisjointRegions({self.shape}, {list(self.members)}{tail})"
 
-    def insert(self, region: Region | Regions) -> Regions:
+    def insert(self, region: Region | DisjointRegions) -> DisjointRegions:
         """Return the union with one more region, which must share no point with it.
 
         Unlike ``|``, which joins what it can, this keeps the members as they are.
@@ -985,13 +985,13 @@ class Regions(_Products):
         Examples
         --------
         >>> row = Region.from_bounds((4, 4), (0, 0), (1, 4))
-        >>> len(Regions((4, 4)).insert(row).insert(row.flip(0)))
+        >>> len(DisjointRegions((4, 4)).insert(row).insert(row.flip(0)))
         2
         """
         _check_apart(self, region)
-        return Regions._of(self.shape, (*self.members, *region.regions), self.start)
+        return DisjointRegions._of(self.shape, (*self.members, *region.regions), self.start)
 
-    def merge(self) -> Regions:
+    def merge(self) -> DisjointRegions:
         """Return the same points with members joined that differ along one axis only, until none can be.
 
         Results of ``& | - ^ ~`` are merged already; but one box less another is left as boxes, which may lie at equal
@@ -1000,47 +1000,47 @@ class Regions(_Products):
         Examples
         --------
         >>> row = Region.from_bounds((2, 4), (0, 0), (1, 4))
-        >>> Regions((2, 4), [row, row.flip(0)]).merge() == Regions.full((2, 4))
+        >>> DisjointRegions((2, 4), [row, row.flip(0)]).merge() == DisjointRegions.full((2, 4))
         True
         """
-        return Regions._of(self.shape, _merge(self.members), self.start)
+        return DisjointRegions._of(self.shape, _merge(self.members), self.start)
 
-    def _moved(self, change: Callable[[Region], Region]) -> Regions:
+    def _moved(self, change: Callable[[Region], Region]) -> DisjointRegions:
         like = change(Region.empty(self.shape, self.start))
-        return Regions._of(like.shape, map(change, self.members), like.start)
+        return DisjointRegions._of(like.shape, map(change, self.members), like.start)
 
-    def shift(self, offset: Sequence[int]) -> Regions:
+    def shift(self, offset: Sequence[int]) -> DisjointRegions:
         """Return the union moved by `offset` together with its box."""
         return self._moved(lambda r: r.shift(offset))
 
-    def transpose(self, perm: Sequence[int] | None = None) -> Regions:
+    def transpose(self, perm: Sequence[int] | None = None) -> DisjointRegions:
         """Return the union with its axes permuted; see `Region.transpose`."""
         return self._moved(lambda r: r.transpose(perm))
 
-    def flip(self, axes: Sequence[int] | int | None = None) -> Regions:
+    def flip(self, axes: Sequence[int] | int | None = None) -> DisjointRegions:
         """Return the union mirrored inside its box; see `Region.flip`."""
         return self._moved(lambda r: r.flip(axes))
 
-    def broadcast_to(self, shape: Sequence[int]) -> Regions:
+    def broadcast_to(self, shape: Sequence[int]) -> DisjointRegions:
         """Return the union where its box is broadcast; see `Region.broadcast_to`."""
         return self._moved(lambda r: r.broadcast_to(shape))
 
-    def reduce_to(self, shape: Sequence[int]) -> Regions:
+    def reduce_to(self, shape: Sequence[int]) -> DisjointRegions:
         """Return what broadcasting sends into the union; see `Region.reduce_to`."""
         like = Region.empty(self.shape, self.start).reduce_to(shape)
-        found = Regions._of(like.shape, (), like.start)
+        found = DisjointRegions._of(like.shape, (), like.start)
         for member in self.members:  # members that were apart may fall together
             found = found | member.reduce_to(shape)
         return found
 
-    def slice(self, slices: Key) -> Regions:
+    def slice(self, slices: Key) -> DisjointRegions:
         """Return the union as a NumPy view of the box sees it; see `Region.slice`."""
         return self._seen(selected(self.shape, slices))
 
-    def _seen(self, ranges: tuple[range, ...]) -> Regions:
+    def _seen(self, ranges: tuple[range, ...]) -> DisjointRegions:
         shape = tuple(map(length, ranges))
         members = self.members if all(shape) else ()
-        return Regions._of(shape, [t for r in members for t in r._seen(ranges, shape)], (0,) * len(shape))
+        return DisjointRegions._of(shape, [t for r in members for t in r._seen(ranges, shape)], (0,) * len(shape))
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -1055,7 +1055,7 @@ class Reshaped(_Points):
     ----------
     shape : sequence of int
         The extents of the box.
-    parts : iterable of Stripe, Sett, Setts or Intersection
+    parts : iterable of Stripe, Sett, DisjointSetts or Intersection
         Sets of row-major numbers; only those in [0, product of the shape) count, and there no two parts may
         share one.
 
@@ -1083,7 +1083,7 @@ class Reshaped(_Points):
     shape: Ints
     terms: Terms
     start: Ints = field(repr=False)
-    _found: Regions | None = field(compare=False)
+    _found: DisjointRegions | None = field(compare=False)
 
     def __init__(self, shape: Sequence[int], parts: Iterable[Integers] = ()) -> None:
         box, _ = checked_box(shape, None)
@@ -1139,7 +1139,7 @@ class Reshaped(_Points):
         bounds = self.bounds()
         return bounds is None or prod(v - u for u, v in zip(*bounds, strict=True)) == self.size
 
-    def explicit(self) -> Regions:
+    def explicit(self) -> DisjointRegions:
         """Return the points as regions, which are listed once and kept.
 
         Raises
@@ -1150,7 +1150,7 @@ class Reshaped(_Points):
         Examples
         --------
         >>> Region((3, 4), [Sett(), Stripe(1, 1)]).reshape((4, 3)).explicit()
-        Regions((4, 3), [Region((4, 3), [Sett(Stripe(1, 1)), Sett(Stripe(1, 1))]),
+        DisjointRegions((4, 3), [Region((4, 3), [Sett(Stripe(1, 1)), Sett(Stripe(1, 1))]),
                          Region((4, 3), [Sett(Stripe(1, 1, phase=1)), Sett(Stripe(1, 2, phase=1))])])
         """
         if self._found is None:
@@ -1161,7 +1161,7 @@ class Reshaped(_Points):
                 if all(len(term) < 2 for term in self.terms):
                     raise
                 regions = [r for term in self.terms for r in _listed(term, self.shape)]
-            _set(self, "_found", Regions._of(self.shape, _merge(regions), self.start))
+            _set(self, "_found", DisjointRegions._of(self.shape, _merge(regions), self.start))
         assert self._found is not None
         check_pieces(len(self._found), f"reshape to {self.shape}", rowmajor.NEEDS_NONE)
         return self._found
@@ -1212,27 +1212,27 @@ class Reshaped(_Points):
         mine = rowmajor.subtract(self.terms, theirs, self._room)
         return self._with(mine + rowmajor.subtract(theirs, self.terms, self._room))
 
-    def _left(self, other: Region | Regions, verb: str) -> Reshaped:
+    def _left(self, other: Region | DisjointRegions, verb: str) -> Reshaped:
         """Return the operand on the left, held by its numbers, if it is in this box."""
         other._same_box(self, verb)
         return other._numbered()
 
-    def __rand__(self, other: Region | Regions) -> Reshaped:
+    def __rand__(self, other: Region | DisjointRegions) -> Reshaped:
         return self._left(other, "&") & self
 
-    def __rsub__(self, other: Region | Regions) -> Reshaped:
+    def __rsub__(self, other: Region | DisjointRegions) -> Reshaped:
         return self._left(other, "-") - self
 
-    def __ror__(self, other: Region | Regions) -> Reshaped:
+    def __ror__(self, other: Region | DisjointRegions) -> Reshaped:
         return self._left(other, "|") | self
 
-    def __rxor__(self, other: Region | Regions) -> Reshaped:
+    def __rxor__(self, other: Region | DisjointRegions) -> Reshaped:
         return self._left(other, "^") ^ self
 
     def __invert__(self) -> Reshaped:
         return Region.full(self.shape)._numbered() - self
 
-    def sample(self, at: Region | Regions) -> Reshaped:
+    def sample(self, at: Region | DisjointRegions) -> Reshaped:
         """Return the set in the coordinates of the points of `at`; see `Region.sample`.
 
         Raises
@@ -1248,7 +1248,7 @@ class Reshaped(_Points):
         there, many = rowmajor.flat(where.nests, where.shape), prod(shape)
         return Reshaped._of(shape, rowmajor.changed(self.terms, lambda s: sample_axis(s, there, 0, size, many), many))
 
-    def fill_into(self, scaffold: Region | Regions) -> Reshaped:
+    def fill_into(self, scaffold: Region | DisjointRegions) -> Reshaped:
         """Return the points of `scaffold` whose ranks along the axes are in this set; see `Region.fill`.
 
         Raises
@@ -1284,36 +1284,36 @@ class Reshaped(_Points):
         there, size = rowmajor.flat(where.nests, where.shape), prod(where.shape)
         return Reshaped._of(where.shape, rowmajor.changed(self.terms, lambda s: fill_axis(there, s, 0, size), size))
 
-    def merge(self) -> Regions:
+    def merge(self) -> DisjointRegions:
         """Return the members, no two of which are one along an axis; the same as `explicit`."""
         return self.explicit()
 
     def insert(self, region: _Points) -> Reshaped:
-        """Return the set with the points of `region`, which must share none with it; see `Regions.insert`."""
+        """Return the set with the points of `region`, which must share none with it; see `DisjointRegions.insert`."""
         _check_apart(self, region)
         return self | region
 
-    def shift(self, offset: Sequence[int]) -> Regions:
+    def shift(self, offset: Sequence[int]) -> DisjointRegions:
         """Return the regions moved by `offset` together with their box."""
         return self.explicit().shift(offset)
 
-    def transpose(self, perm: Sequence[int] | None = None) -> Regions:
+    def transpose(self, perm: Sequence[int] | None = None) -> DisjointRegions:
         """Return the regions with their axes permuted; see `Region.transpose`."""
         return self.explicit().transpose(perm)
 
-    def flip(self, axes: Sequence[int] | int | None = None) -> Regions:
+    def flip(self, axes: Sequence[int] | int | None = None) -> DisjointRegions:
         """Return the regions mirrored inside their box; see `Region.flip`."""
         return self.explicit().flip(axes)
 
-    def broadcast_to(self, shape: Sequence[int]) -> Regions:
+    def broadcast_to(self, shape: Sequence[int]) -> DisjointRegions:
         """Return the regions where their box is broadcast; see `Region.broadcast_to`."""
         return self.explicit().broadcast_to(shape)
 
-    def reduce_to(self, shape: Sequence[int]) -> Regions:
+    def reduce_to(self, shape: Sequence[int]) -> DisjointRegions:
         """Return what broadcasting sends into the set; see `Region.reduce_to`."""
         return self.explicit().reduce_to(shape)
 
-    def slice(self, slices: Key) -> Regions:
+    def slice(self, slices: Key) -> DisjointRegions:
         """Return the set as a NumPy view of the box sees it; see `Region.slice`.
 
         Only what lies between the first and the last row of the slice is listed.
@@ -1321,7 +1321,7 @@ class Reshaped(_Points):
         ranges = selected(self.shape, slices)
         shape = tuple(map(length, ranges))
         if not shape or not all(shape):
-            return self.explicit().slice(slices) if not shape else Regions._of(shape, (), (0,) * len(shape))
+            return self.explicit().slice(slices) if not shape else DisjointRegions._of(shape, (), (0,) * len(shape))
         lo, hi = sorted((ranges[0][0], ranges[0][-1]))
         width = prod(self.shape[1:])
         few = rowmajor.cut(self.terms, lo * width, (hi + 1) * width)
@@ -1345,11 +1345,13 @@ def _product(x: object, what: str) -> Region:
     match x:
         case Region():
             return x
-        case Regions() if len(x.members) < 2:
+        case DisjointRegions() if len(x.members) < 2:
             return x.members[0] if x.members else Region.empty(x.shape, x.start)
-        case Regions():
+        case DisjointRegions():
             raise ValueError(f"{what} must be a product, a union of one member, not of {len(x.members)}")
-    raise TypeError(f"{what} must be a Region or Regions, not {type(x).__name__}; Reshaped.explicit() lists regions")
+    raise TypeError(
+        f"{what} must be a Region or DisjointRegions, not {type(x).__name__}; Reshaped.explicit() lists regions"
+    )
 
 
 def _sampled(r: Region, at: Region, shape: Ints) -> list[Region]:
@@ -1527,18 +1529,18 @@ def _merge_axis(group: list[Region], axis: int) -> list[Region]:
 # ------------------------------------------------------------------ row-major order
 
 
-def unflatten(setts: Sett | Setts, shape: Sequence[int]) -> Regions:
+def unflatten(setts: Sett | DisjointSetts, shape: Sequence[int]) -> DisjointRegions:
     """Return the points whose row-major indices are in `setts`, in the box of `shape` from zero.
 
     Parameters
     ----------
-    setts : Sett or Setts
+    setts : Sett or DisjointSetts
         Only their elements in [0, product of the shape) count.
     shape : sequence of int
 
     Returns
     -------
-    Regions
+    DisjointRegions
 
     Raises
     ------
@@ -1554,11 +1556,13 @@ def unflatten(setts: Sett | Setts, shape: Sequence[int]) -> Regions:
     1..1
     """
     box, origin = checked_box(shape, None)
-    if not isinstance(setts, (Sett, Setts)):
-        raise TypeError(f"unflatten: setts must be a Sett or Setts, not {setts!r} of type {type(setts).__name__}")
-    members = setts.members if isinstance(setts, Setts) else (setts,)
+    if not isinstance(setts, (Sett, DisjointSetts)):
+        raise TypeError(
+            f"unflatten: setts must be a Sett or DisjointSetts, not {setts!r} of type {type(setts).__name__}"
+        )
+    members = setts.members if isinstance(setts, DisjointSetts) else (setts,)
     found = [axes for s in members for axes in rowmajor.products(s.nest, box)]
-    return Regions._of(box, _merge([Region._of(box, axes, origin) for axes in found]), origin)
+    return DisjointRegions._of(box, _merge([Region._of(box, axes, origin) for axes in found]), origin)
 
 
 def _conjunctions(part: object, what: str) -> list[tuple[Nest, ...]]:
@@ -1566,7 +1570,7 @@ def _conjunctions(part: object, what: str) -> list[tuple[Nest, ...]]:
     match part:
         case Stripe() | Sett():
             return [((part if isinstance(part, Sett) else Sett(part)).nest,)]
-        case Setts():
+        case DisjointSetts():
             return [(s,) for s in part._nests]
         case Intersection():
             return list(part._conjunctions)

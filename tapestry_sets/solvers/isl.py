@@ -169,8 +169,8 @@ def to_isl(x: Any) -> Any:
 
     Parameters
     ----------
-    x : Stripe, Sett, Setts, Intersection, Region, Regions, Reshaped, Box, ImplicitRegion, AffineMap, Relinearize, \
-            IndexMap, IndexProjection, Piece or View
+    x : Stripe, Sett, DisjointSetts, Intersection, Region, DisjointRegions, Reshaped, Box, ImplicitRegion, AffineMap, \
+            Relinearize, IndexMap, IndexProjection, Piece or View
         Sets of integers have one dimension, those of points one for each axis. A projection is the relation of
         an index point to each cell of its block, a piece that of a view cell to the source cell it reads.
 

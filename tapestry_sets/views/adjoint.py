@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tapestry_sets.digits import nest_of
 from tapestry_sets.limits import TooManyPieces, current
-from tapestry_sets.regions import AffineMap, Region, Regions
+from tapestry_sets.regions import AffineMap, DisjointRegions, Region
 from tapestry_sets.views.bundles import Bundle, Shatters
 from tapestry_sets.views.kinds import Assembled, AsStrided, Fill
 from tapestry_sets.views.patches import joined, read_patches
@@ -160,7 +160,7 @@ def placed(places: Sequence[Region], fill: float = 0.0) -> Assembled:
     >>> kind.out_shape(((3,),)), [piece.fill for piece in kind.pieces(((3,),))]
     ((7,), [None, 0.0])
     """
-    rest = (~Regions(places[0].shape, places)).members
+    rest = (~DisjointRegions(places[0].shape, places)).members
     every = (*places, *rest)
     shapes = tuple(region.counts for region in every)
     parts = []

@@ -41,12 +41,12 @@ class Assembly(Generic[V]):
     def view(self, flat: Flat, shape: Ints) -> V:
         """Return a view of `shape`, without empty axes, that reads what `flat` says.
 
-        One patch takes at most 6 kinds, a constant fewer: of `Reshape`, `Slice`, `Index`, `Window`, `Permute`,
-        `Broadcast` and `Reshape` where so many do, else `AsStrided` and `Reshape`. A patch may be cut in two where it
-        goes on from row to row. Parts are put together by kinds that take two or more of what is there, of which there
-        are fewer than parts, or by a `Pad` or a `Roll`, which each leave fewer parts than before; then comes a
-        `Reshape` where parts cross rows. So p > 1 patches, those of patches that are not spelt out among them, take
-        at most 14·p kinds.
+        One patch takes at most 6 kinds, a constant fewer: of `Reshape`, `Slice`, `Index`, `SlidingWindow`,
+        `PermuteDims`, `Broadcast` and `Reshape` where so many do, else `AsStrided` and `Reshape`. A patch may be cut
+        in two where it goes on from row to row. Parts are put together by kinds that take two or more of what is
+        there, of which there are fewer than parts, or by a `Pad` or a `Roll`, which each leave fewer parts than
+        before; then comes a `Reshape` where parts cross rows. So p > 1 patches, those of patches that are not spelt
+        out among them, take at most 14·p kinds.
         """
         if len(flat.patches) == 1:
             (one,) = flat.patches

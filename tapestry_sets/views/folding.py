@@ -167,7 +167,7 @@ def _with_count(digits: tuple[Digit, ...], k: int, count: int) -> tuple[Digit, .
 
 
 LOOK_AHEAD = 4
-"""How many neighbours may be the second of a row of equal patches."""
+"""How many neighbors may be the second of a row of equal patches."""
 
 
 def _fold_rows(patches: list[Patch]) -> list[Patch]:

@@ -289,7 +289,7 @@ class Squeeze:
 
 
 @dataclass(frozen=True, slots=True)
-class Permute:
+class PermuteDims:
     """Axis k of the view is axis axes[k] of the source.
 
     References
@@ -464,7 +464,7 @@ class Diagonal:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlidingWindow:
     """Sliding windows over some axes: each axis becomes the window's position, its offsets come last.
 
     Parameters

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tapestry_sets.digits import Grid, Progression, progression
 from tapestry_sets.limits import current
-from tapestry_sets.regions import Box, Regions, regions_of
+from tapestry_sets.regions import Box, DisjointRegions, regions_of
 from tapestry_sets.views.bundles import Bundle, Shatters, Tries, in_region, unflattened
 from tapestry_sets.views.folding import fold
 from tapestry_sets.views.patches import Constant, Flat, Patch, patch_of, read_patches, resolved, through
@@ -210,7 +210,9 @@ class _Comparison(NamedTuple):
 # ----------------------------------------------------------------------------------------------------- the mirror
 
 
-def preimage(flat: Flat, shape: tuple[int, ...], cells: Sequence[tuple[Hashable, tuple[int, ...], Regions]]) -> Regions:
+def preimage(
+    flat: Flat, shape: tuple[int, ...], cells: Sequence[tuple[Hashable, tuple[int, ...], DisjointRegions]]
+) -> DisjointRegions:
     """Return the indices of a view of `shape` that read given cells.
 
     Parameters
@@ -218,7 +220,7 @@ def preimage(flat: Flat, shape: tuple[int, ...], cells: Sequence[tuple[Hashable,
     flat : Flat
         The view.
     shape : tuple of int
-    cells : sequence of (home, shape, Regions)
+    cells : sequence of (home, shape, DisjointRegions)
         Cells of homes of that shape.
 
     Raises

@@ -192,7 +192,7 @@ def _runs(indices: list[int]) -> list[_Stretch]:
 
 
 def _grouped(stretches: list[_Stretch]) -> list[_Stretch]:
-    """Neighbours that differ by one distance as one stretch, until there are none."""
+    """Neighbors that differ by one distance as one stretch, until there are none."""
     out: list[_Stretch] = []
     at = 0
     while at < len(stretches):

@@ -11,12 +11,12 @@ from math import prod
 from typing import Any
 
 from tapestry_sets.limits import TooHard, TooManyPieces
-from tapestry_sets.regions import Box, Region, Regions, grid_hull, grids_of
+from tapestry_sets.regions import Box, DisjointRegions, Region, grid_hull, grids_of
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.pieces import Guard, Piece, Relinearize, piece_domain, push
 
 Shape = tuple[int, ...]
-Domain = Region | Regions
+Domain = Region | DisjointRegions
 
 
 def check_regions(regions: Sequence[Region], what: str) -> None:

@@ -25,9 +25,9 @@ from tapestry_sets.limits import TooManyPieces, check_pieces
 from tapestry_sets.regions import (
     AffineMap,
     Box,
+    DisjointRegions,
     IndexProjection,
     Region,
-    Regions,
     as_box,
     as_ints,
     grid_hull,
@@ -132,7 +132,7 @@ class IndexMap:
     Raises
     ------
     ValueError
-        If the ranks of neighbouring steps do not match.
+        If the ranks of neighboring steps do not match.
 
     Examples
     --------
@@ -217,7 +217,7 @@ class IndexMap:
         return IndexMap._of(self.steps + other.steps, self.in_rank)
 
     def simplify(self) -> IndexMap:
-        """Return the same map with neighbouring steps of a kind merged and identities removed.
+        """Return the same map with neighboring steps of a kind merged and identities removed.
 
         Examples
         --------
@@ -267,7 +267,7 @@ class IndexMap:
 
 
 def _merge(first: Step, second: Step) -> Step | None:
-    """One step for two neighbours of a kind, else None."""
+    """One step for two neighbors of a kind, else None."""
     if isinstance(first, AffineMap) and isinstance(second, AffineMap):
         return first.then(second)
     if isinstance(first, Relinearize) and isinstance(second, Relinearize) and first.to_shape == second.from_shape:
@@ -510,20 +510,22 @@ def _step_from_dict(data: Mapping[str, Any]) -> Step:
 # ---------------------------------------------------------------------------------------------------- images
 
 
-def piece_image(piece: Piece, box: Box | Region | Regions, within: Box | Sequence[int] | None = None) -> Regions:
+def piece_image(
+    piece: Piece, box: Box | Region | DisjointRegions, within: Box | Sequence[int] | None = None
+) -> DisjointRegions:
     """Return the source's cells that a view's cells in `box` read through one piece.
 
     Parameters
     ----------
     piece : Piece
-    box : Box, Region or Regions
+    box : Box, Region or DisjointRegions
         Cells of the view; those outside the piece's domain read nothing here.
     within : Box or shape, optional
         The source's box; by default the image's bounding box.
 
     Returns
     -------
-    Regions
+    DisjointRegions
         Exact, in the source's coordinates.
 
     Raises
@@ -541,7 +543,7 @@ def piece_image(piece: Piece, box: Box | Region | Regions, within: Box | Sequenc
     if within is not None:
         return regions_of(grids, as_box(within, Box((), ())), apart)
     hull = grid_hull(grids)
-    return Regions((0,) * piece.map.out_rank, ()) if hull is None else regions_of(grids, hull, apart)
+    return DisjointRegions((0,) * piece.map.out_rank, ()) if hull is None else regions_of(grids, hull, apart)
 
 
 def read_points(piece: Piece, points: Int64Array) -> Int64Array:
@@ -759,7 +761,7 @@ def unflatten_grid(p: Progression, shape: Sequence[int]) -> list[Grid]:
 # --------------------------------------------------------------------------------------------------- domains
 
 
-def piece_domain(piece: Piece, box: Box) -> Regions:
+def piece_domain(piece: Piece, box: Box) -> DisjointRegions:
     """Return the view's cells in `box` that read through this piece, in the coordinates of `box`.
 
     Raises
@@ -774,9 +776,9 @@ def piece_domain(piece: Piece, box: Box) -> Regions:
     >>> piece_domain(head, Box((2,), (6,))).bounds()
     ((2,), (5,))
     """
-    domain = Regions(box.shape, (box.to_region(),), box.start)
+    domain = DisjointRegions(box.shape, (box.to_region(),), box.start)
     if box.is_empty:
-        return Regions(box.shape, (), box.start)
+        return DisjointRegions(box.shape, (), box.start)
     for guard in piece.guards:
         boxes = bounding_boxes(piece.map, box, guard.prefix)
         inside = grids_of(guard.region)
@@ -861,10 +863,10 @@ def _clipped(grid: Grid, box: Box) -> Iterable[Grid]:
     return product(*[clip_progression(p, a, a + n) for p, a, n in zip(grid, box.start, box.shape, strict=True)])
 
 
-def _pull_affine(projection: IndexProjection, inside: Regions, box: Box) -> list[Grid]:
+def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box) -> list[Grid]:
     """As `_pull`, listing the values of a short axis where the points are no product."""
     found = projection.preimage(inside, box)
-    if isinstance(found, Regions):
+    if isinstance(found, DisjointRegions):
         return grids_of(found)
     used = {j for row in projection.map.terms() for j, _ in row}
     axis = min((j for j in used if box.shape[j] > 1), key=lambda j: box.shape[j])
@@ -973,7 +975,7 @@ def _under(piece: Piece, inner: Sequence[Piece], box: Box | None) -> list[Piece]
 def simplify_piece(piece: Piece, box: Box | None = None) -> Piece | None:
     """Return the piece with merged steps and no idle guards, or None if it reads nothing for cells in `box`.
 
-    Guards move towards the front where they stay products, so that affine steps around them can merge.
+    Guards move toward the front where they stay products, so that affine steps around them can merge.
     A piece may keep an empty domain that bounding boxes do not reveal; it then has no effect.
 
     Examples
@@ -1076,7 +1078,7 @@ def _pull_guard(step: AffineMap, region: Region, before: Box) -> Region | None:
     """The guard before the affine step that leads to it, if it is one product there."""
     if not region.is_box or any(len(row) - row.count(0) > 1 for row in step.matrix):
         found = IndexProjection(step, (1,) * step.out_rank).preimage(region, before)
-        return found.members[0] if isinstance(found, Regions) and len(found.members) == 1 else None
+        return found.members[0] if isinstance(found, DisjointRegions) and len(found.members) == 1 else None
     bounds = region.bounds()
     assert bounds is not None, "an empty region meets nothing"
     low, stop = list(before.start), list(before.stop)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tapestry_sets.digits import Strided
-from tapestry_sets.integers import Setts
+from tapestry_sets.integers import DisjointSetts
 
 if TYPE_CHECKING:
     from tapestry_sets.alias import Cells
@@ -46,7 +46,7 @@ class MemoryQueries:
 
     read_cells: Callable[..., Cells]
     filled_cells: Callable[..., Cells]
-    local_setts: Callable[..., Setts | None]
+    local_setts: Callable[..., DisjointSetts | None]
     twice: Callable[[Any], InternalOverlap | None]
     twice_by_strides: Callable[[Strided], tuple[Ints, Ints, int] | None]
     is_ordered: Callable[[Cells], bool]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.digits import Progression
-from tapestry_sets.integers import Int64Array, Sett, Setts, count_common_all, first_common_all
+from tapestry_sets.integers import DisjointSetts, Int64Array, Sett, count_common_all, first_common_all
 from tapestry_sets.limits import helped
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.pieces import INT64_MAX, IndexMap, Piece, Relinearize, read_points
@@ -83,7 +83,7 @@ def reads_at(piece: Piece, point: tuple[int, ...], cell: tuple[int, ...], shape:
 
 # ------------------------------------------------------------------------------------- of a region, axis by axis
 
-Axis = tuple[list[Setts], int, int]
+Axis = tuple[list[DisjointSetts], int, int]
 """What is common to some sets in [start, stop)."""
 
 
@@ -153,7 +153,7 @@ def indices_within(piece: Piece, shape: Sequence[int], region: Region) -> list[A
             zip(guard.region.setts, guard.region.start, guard.region.shape, strict=True)
         ):
             sets, lo, hi = axes[j]
-            axes[j] = ([*sets, Setts._of([sett.nest])], max(lo, low), min(hi, low + n))
+            axes[j] = ([*sets, DisjointSetts._of([sett.nest])], max(lo, low), min(hi, low + n))
     return axes
 
 
@@ -207,7 +207,7 @@ def sampled(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int], 
         k = np.array([k * STRIDE % size for k in range(many)], np.int64)
     else:
         k = np.arange(size)
-    return _read(pieces, _unravelled(k, shape), home)
+    return _read(pieces, _unraveled(k, shape), home)
 
 
 def _read(pieces: Sequence[Piece], points: Int64Array, home: Sequence[int]) -> Int64Array:
@@ -227,7 +227,7 @@ def _numbers(cells: Int64Array, home: Sequence[int]) -> Int64Array:
     return numbers
 
 
-def _unravelled(numbers: Int64Array, shape: Sequence[int]) -> Int64Array:
+def _unraveled(numbers: Int64Array, shape: Sequence[int]) -> Int64Array:
     return IndexMap((Relinearize((prod(shape),), tuple(shape)),)).apply_array(numbers[:, None])
 
 
@@ -245,7 +245,7 @@ def are_read(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int],
         raise OverflowError(f"an allocation of shape {home} has more cells than int64 can number")
     found = np.zeros(len(numbers), np.bool_)
     for piece in pieces:
-        points = _inverted(piece.map, _unravelled(numbers, home))
+        points = _inverted(piece.map, _unraveled(numbers, home))
         inside = ((points >= 0) & (points < np.array(shape, np.int64))).all(axis=1)
         found |= np.isin(numbers, _numbers(read_points(piece, points[inside]), home))
     return found

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.limits import as_int
-from tapestry_sets.views.kinds import ExpandDims, Index, Permute, Reshape, Shape, Slice, Take, Triple, ViewKind
+from tapestry_sets.views.kinds import ExpandDims, Index, PermuteDims, Reshape, Shape, Slice, Take, Triple, ViewKind
 
 Key = int | slice | EllipsisType | None | Sequence[Any] | npt.NDArray[Any]
 """What one axis, or several, may be indexed by."""
@@ -194,7 +194,7 @@ def _order_kinds(keys: Sequence[object]) -> list[ViewKind]:
     if _is_parted(keys):
         old = [what for what in layout if what != "new"]
         moved = [axis for axis, what in enumerate(old) if what == "array"]
-        kinds.append(Permute((*moved, *(axis for axis, what in enumerate(old) if what == "kept"))))
+        kinds.append(PermuteDims((*moved, *(axis for axis, what in enumerate(old) if what == "kept"))))
         layout.sort(key=lambda what: what != "array")
     if "new" in layout:
         kinds.append(ExpandDims(tuple(axis for axis, what in enumerate(layout) if what == "new")))

@@ -12,9 +12,9 @@ import numpy as np
 
 from tapestry_sets.digits import Strided, contiguous, nest_of, renumber
 from tapestry_sets.draw import views as draw_views
-from tapestry_sets.integers import EMPTY, Nest, Setts
+from tapestry_sets.integers import EMPTY, DisjointSetts, Nest
 from tapestry_sets.limits import TooHard, TooManyPieces, as_int, counted, current
-from tapestry_sets.regions import ImplicitRegion, Region, Regions
+from tapestry_sets.regions import DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import queries
 from tapestry_sets.views.assemble import Assembly
@@ -184,7 +184,7 @@ class View(Viewable):
                 self._cache["cells"] = found
         return found  # type: ignore[return-value]
 
-    def origins(self) -> dict[Allocation, Regions]:
+    def origins(self) -> dict[Allocation, DisjointRegions]:
         """Return the cells that the view reads of each allocation, in the allocation's coordinates.
 
         Raises
@@ -254,17 +254,19 @@ class View(Viewable):
         found = _same_by_pieces(self, other) if found is None else found
         return _same_by_isl(self, other) if found is None else found
 
-    def preimage(self, cells: Region | Regions | Mapping[Allocation, Region | Regions]) -> Regions | ImplicitRegion:
+    def preimage(
+        self, cells: Region | DisjointRegions | Mapping[Allocation, Region | DisjointRegions]
+    ) -> DisjointRegions | ImplicitRegion:
         """Return the indices of the view that read given cells: `origins` the other way round.
 
         Parameters
         ----------
-        cells : Region, Regions, or a mapping of allocations to these
+        cells : Region, DisjointRegions, or a mapping of allocations to these
             Cells in the coordinates of an allocation; without a mapping, of the only one that the view is made of.
 
         Returns
         -------
-        Regions
+        DisjointRegions
             Where the indices are few products of the view's axes.
         ImplicitRegion
             Otherwise: exact too, decided by isl.
@@ -288,7 +290,7 @@ class View(Viewable):
         """
         wanted = _by_allocation(self, cells)
         if 0 in self.shape:
-            return Regions(self.shape, ())
+            return DisjointRegions(self.shape, ())
         try:
             return preimage(_normal(self), self.shape, [(a, a.shape, found) for a, found in wanted.items()])
         except (Shatters, TooManyPieces):
@@ -399,10 +401,10 @@ class View(Viewable):
         read = list((self if order == "C" else self.transpose()).cells.values())
         return len(read) == 1 and queries.memory.is_ordered(read[0])
 
-    # -- colours and new memory -----------------------------------------------------------------------
+    # -- colors and new memory -----------------------------------------------------------------------
 
     def colors(self) -> frozenset[Hashable]:
-        """Return the colours of the allocations that the view reads.
+        """Return the colors of the allocations that the view reads.
 
         Examples
         --------
@@ -419,7 +421,7 @@ class View(Viewable):
         return frozenset(a.color for a in _allocations_under(self) if a in read)
 
     def recolor(self, color: Hashable) -> View:
-        """Return the same view of the same memory, under one colour.
+        """Return the same view of the same memory, under one color.
 
         Examples
         --------
@@ -432,7 +434,7 @@ class View(Viewable):
         return _rebuilt(self, lambda a: a._recolored(color))
 
     def clone(self, color: Hashable = None) -> View:
-        """Return a view of the same layout over new memory, in one colour or, by default, in the colours of the old.
+        """Return a view of the same layout over new memory, in one color or, by default, in the colors of the old.
 
         Examples
         --------
@@ -571,7 +573,7 @@ class Allocation(View):
         return Allocation, (self.shape, None, (), self.name, self.itemsize, self.color)
 
     def _recolored(self, color: Hashable) -> Allocation:
-        """The same memory, which the cache stands for, under another colour."""
+        """The same memory, which the cache stands for, under another color."""
         made = Allocation(self.shape, None, (), self.name, self.itemsize, color)
         _set_cache(made, self._cache)
         return made
@@ -754,7 +756,7 @@ class _Ranked(NamedTuple):
 
     Parameters
     ----------
-    sets : tuple of Setts
+    sets : tuple of DisjointSetts
         Each is filled with the next, so that the first holds that source's cells; none if it is the allocation.
     size : int
         How many cells that source has.
@@ -762,29 +764,29 @@ class _Ranked(NamedTuple):
         The view over that source; None if the view's cells are the filled sets, in any order and number.
     """
 
-    sets: tuple[Setts, ...]
+    sets: tuple[DisjointSetts, ...]
     size: int
     form: Strided | None
 
     @property
-    def cells(self) -> tuple[Setts, ...] | None:
+    def cells(self) -> tuple[DisjointSetts, ...] | None:
         """The sets with the view's own as last, if it is not all cells; None if it is not one nest."""
         nest = () if self.form is None else nest_of(self.form, self.size)
-        return None if nest is None else _longer(self.sets, Setts._of((nest,)))
+        return None if nest is None else _longer(self.sets, DisjointSetts._of((nest,)))
 
 
-EVERY = Setts._of(((),))
+EVERY = DisjointSetts._of(((),))
 MAX_CHAIN = 64
 """Longer chains of filled sets are not held."""
 
 
-def _longer(sets: tuple[Setts, ...], ink: Setts) -> tuple[Setts, ...] | None:
+def _longer(sets: tuple[DisjointSetts, ...], ink: DisjointSetts) -> tuple[DisjointSetts, ...] | None:
     if ink == EVERY:
         return sets
     return (*sets, ink) if len(sets) < MAX_CHAIN else None
 
 
-def _chained(view: View) -> tuple[Setts, ...]:
+def _chained(view: View) -> tuple[DisjointSetts, ...]:
     """The sets each of which is filled with the next, so that the first holds the view's cells; none if not known."""
     ranked = None if 0 in view.shape else _ranked(view)
     sets = None if ranked is None else ranked.cells
@@ -828,7 +830,7 @@ def _ranked_over(view: View, source: View, inner: _Ranked) -> _Ranked | None:
     return _Ranked(sets, size, None) if own is not None and own.count(0, size) == size else None
 
 
-def _local(view: View, source: View) -> Setts | None:
+def _local(view: View, source: View) -> DisjointSetts | None:
     """The row-major numbers of a view's one source that it reads, if they are few setts."""
     assert view.kind is not None, "only an allocation has no kind"
     return queries.memory.local_setts(view.kind.pieces((source.shape,)), view.shape, source.shape)
@@ -1038,8 +1040,8 @@ SAME = "View.same_view: the views are of no few patches"
 
 
 def _by_allocation(
-    view: View, cells: Region | Regions | Mapping[Allocation, Region | Regions]
-) -> dict[Allocation, Regions]:
+    view: View, cells: Region | DisjointRegions | Mapping[Allocation, Region | DisjointRegions]
+) -> dict[Allocation, DisjointRegions]:
     """The cells that are asked for, for each allocation that the view is made of."""
     if not isinstance(cells, Mapping):
         homes = view.allocations
@@ -1048,17 +1050,17 @@ def _by_allocation(
             raise ValueError(f"View.preimage: the view is made of {names}; give a mapping of allocations to cells")
         cells = {_first(view): cells}
     for a, found in cells.items():
-        if not isinstance(found, (Region, Regions)):
-            raise TypeError(f"View.preimage: cells must be a Region or Regions, not {type(found).__name__}")
+        if not isinstance(found, (Region, DisjointRegions)):
+            raise TypeError(f"View.preimage: cells must be a Region or DisjointRegions, not {type(found).__name__}")
         if found.shape != a.shape or any(found.start):
             raise ValueError(
                 f"View.preimage: cells in a box of shape {found.shape} from {found.start}, where the allocation "
                 f"{a.name!r} has the shape {a.shape}; write Region({a.shape}, …)"
             )
-    return {a: Regions(a.shape, found.regions) for a, found in cells.items()}
+    return {a: DisjointRegions(a.shape, found.regions) for a, found in cells.items()}
 
 
-def _preimage_by_isl(view: View, cells: Mapping[Allocation, Regions]) -> ImplicitRegion:
+def _preimage_by_isl(view: View, cells: Mapping[Allocation, DisjointRegions]) -> ImplicitRegion:
     what = f"View.preimage: the indices of a view of shape {view.shape} that read the cells are no few products"
     if not isl.available():
         raise TooManyPieces(f"{what}, and isl, which can hold them, is not installed; overlaps() needs no such set")

@@ -31,9 +31,9 @@ from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.integers import Sett, Setts, Stripe
+from tapestry_sets.integers import DisjointSetts, Sett, Stripe
 from tapestry_sets.limits import as_int, check_pieces
-from tapestry_sets.regions import Region, Regions, ints
+from tapestry_sets.regions import DisjointRegions, Region, ints
 from tapestry_sets.views.kinds import (
     Broadcast,
     Concat,
@@ -45,18 +45,18 @@ from tapestry_sets.views.kinds import (
     Interleave,
     Pad,
     PadMode,
-    Permute,
+    PermuteDims,
     Repeat,
     Reshape,
     Roll,
     Sample,
     Shape,
     Slice,
+    SlidingWindow,
     Squeeze,
     Stack,
     Tile,
     ViewKind,
-    Window,
     axes_of,
     axis_of,
 )
@@ -65,7 +65,7 @@ from tapestry_sets.views.subscript import Key, parse_index, take_kinds
 V = TypeVar("V", bound="Viewable")
 T = TypeVar("T")
 P = ParamSpec("P")
-Product = Region | Regions | Sett | Setts | Stripe | Sequence[Sett | Setts | Stripe]
+Product = Region | DisjointRegions | Sett | DisjointSetts | Stripe | Sequence[Sett | DisjointSetts | Stripe]
 """A product of setts: a region, or one sett for each axis; a union will do that has one member."""
 
 
@@ -184,7 +184,7 @@ class Viewable:
 
     def permute_dims(self, axes: int | Sequence[int]) -> Self:
         """Return the view whose axis k is this one's axis axes[k]."""
-        return self.apply(Permute(_axis_tuple(axes, "permute_dims: axes")))
+        return self.apply(PermuteDims(_axis_tuple(axes, "permute_dims: axes")))
 
     def transpose(self, *axes: int | Sequence[int]) -> Self:
         """Return the view with axes in the given order, by default reversed."""
@@ -301,7 +301,7 @@ class Viewable:
             axes = tuple(range(len(size))) if isinstance(size, (Sequence, np.ndarray)) else (0,)
         n = len(axes)
         each = [_per_axis(value, n, what) for what, value in (("size", size), ("step", step), ("dilation", dilation))]
-        return self.apply(Window(each[0], each[1], each[2], axes))
+        return self.apply(SlidingWindow(each[0], each[1], each[2], axes))
 
     @_at_once
     def take(self, indices: int | Sequence[Any] | npt.NDArray[Any], axis: int | None = None) -> Self:
@@ -426,7 +426,7 @@ class Viewable:
         ----------
         poprithms, memory/alias: settsample.
         """
-        if isinstance(region, Regions):
+        if isinstance(region, DisjointRegions):
             region = _only(region.members, "Region")
         if isinstance(region, Region):
             return self.apply(Sample(region))
@@ -461,9 +461,11 @@ class Viewable:
 # -------------------------------------------------------------------------------------------- reading arguments
 
 
-def _setts_of(region: Sett | Setts | Stripe | Sequence[Sett | Setts | Stripe], shape: Shape) -> list[Sett]:
+def _setts_of(
+    region: Sett | DisjointSetts | Stripe | Sequence[Sett | DisjointSetts | Stripe], shape: Shape
+) -> list[Sett]:
     """One sett for each axis, from the ways to write them."""
-    axes = [region] if isinstance(region, (Sett, Setts, Stripe)) else region
+    axes = [region] if isinstance(region, (Sett, DisjointSetts, Stripe)) else region
     if not isinstance(axes, Sequence):
         raise TypeError(
             f"sample: region is a {type(region).__name__}; give a Region of shape {shape}, or one Sett for each axis"
@@ -474,7 +476,7 @@ def _setts_of(region: Sett | Setts | Stripe | Sequence[Sett | Setts | Stripe], s
 
 
 def _as_sett(one: object, axis: int) -> Sett:
-    if isinstance(one, Setts):
+    if isinstance(one, DisjointSetts):
         return _only(one.members, "Sett") if one.members else Sett(Stripe(0, 1))
     if isinstance(one, Stripe):
         return Sett(one)
@@ -555,12 +557,12 @@ def interleave(views: Sequence[V], axis: int = 0) -> V:
     return _many(Interleave(axis), views, "interleave")
 
 
-def fill_into(regions: Regions | Sequence[Region], views: Sequence[V]) -> V:
+def fill_into(regions: DisjointRegions | Sequence[Region], views: Sequence[V]) -> V:
     """Return the views assembled by regions: view k's cells take the places of regions[k], in ascending order.
 
     Parameters
     ----------
-    regions : Regions or sequence of Region
+    regions : DisjointRegions or sequence of Region
         A partition of one box from zero, the shape of the result.
     views : sequence of View
         One for each region, of shape `regions[k].counts`.
@@ -583,9 +585,11 @@ def fill_into(regions: Regions | Sequence[Region], views: Sequence[V]) -> V:
     ----------
     poprithms, memory/alias: settfill.
     """
-    if isinstance(regions, Region) or not isinstance(regions, (Regions, Sequence)):
-        raise TypeError(f"fill_into: regions is a {type(regions).__name__}; give Regions, or a list, one for each view")
-    return _many(Fill(tuple(regions.members if isinstance(regions, Regions) else regions)), views, "fill_into")
+    if isinstance(regions, Region) or not isinstance(regions, (DisjointRegions, Sequence)):
+        raise TypeError(
+            f"fill_into: regions is a {type(regions).__name__}; give DisjointRegions, or a list, one for each view"
+        )
+    return _many(Fill(tuple(regions.members if isinstance(regions, DisjointRegions) else regions)), views, "fill_into")
 
 
 @_at_once
@@ -609,7 +613,7 @@ def pad(
     padding : View of one cell, or a function from a shape to a view; optional
         What the padding reads in place of constants: all of it that one cell, or each of its blocks, at most two
         for each axis, what the function gives for the block's shape. So ``padding=allocate`` makes every cell of
-        the padding new memory, and ``partial(allocate, color="zeros")`` does so in one colour.
+        the padding new memory, and ``partial(allocate, color="zeros")`` does so in one color.
 
     Examples
     --------

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(ROOT))
 
-from tapestry_exec import NumpyBackend, Run, evaluate, run
+from tapestry_exec import NumpyBackend, RunResult, evaluate, run
 from tapestry_exec.cli.commands import random_inputs
 from tapestry_exec.copies.arrays import pack, strided_copies, unpack
 from tapestry_exec.copies.strided import packed
@@ -338,7 +338,7 @@ def step_cost(rounds: int) -> StepCost:
         for block in blocks:
             block()
 
-    runs: list[Run] = []
+    runs: list[RunResult] = []
     seconds = alternated([lambda: runs.append(run(p, inputs)), alone], rounds)
     middle = int(np.argsort(seconds[:, 0])[rounds // 2])
     timeline = runs[middle].timeline

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_exec import CupyBackend, Event, Run, run
+from tapestry_exec import CupyBackend, Event, RunResult, run
 from tapestry_exec.copies.strided import packed, unpacked
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.gpus import Gpu
@@ -281,12 +281,12 @@ def turned(n: int) -> ShardPlan:
 
 
 def halved(n: int) -> ShardPlan:
-    """Each product reads rows of its neighbours: a sixteenth of the rows of a part, and more in each layer."""
+    """Each product reads rows of its neighbors: a sixteenth of the rows of a part, and more in each layer."""
     far = max(1, n // 64)
     return two_chains(n, 6, lambda y, w, name: matmul(y[far:] + y[:-far], w, name=name))
 
 
-def traced(p: ShardPlan, feeds: dict[str, Any], backend: CupyBackend) -> Run:
+def traced(p: ShardPlan, feeds: dict[str, Any], backend: CupyBackend) -> RunResult:
     """A run whose timeline has the devices' own times."""
     with TemporaryDirectory() as folder:
         return run(p, feeds, backend=backend, trace=Path(folder) / "trace.json")

@@ -33,7 +33,7 @@ def convolution(scale: int) -> Graph:
 
 
 def shards(scale: int) -> int:
-    """Index boxes, regions read and written, and what neighbours share, of 1,024 parts."""
+    """Index boxes, regions read and written, and what neighbors share, of 1,024 parts."""
     op = operation(convolution(scale), "conv")
     parts = op.shard({"h": 32, "w": 32})
     shared = sum(one.inputs[0].count_common(two.inputs[0]) for one, two in pairwise(parts))

@@ -15,11 +15,11 @@ import pytest
 from tapestry_sets import (
     AffineMap,
     Box,
+    DisjointRegions,
+    DisjointSetts,
     IndexProjection,
     Region,
-    Regions,
     Sett,
-    Setts,
     Stripe,
     TooHard,
     TooManyPieces,
@@ -64,8 +64,13 @@ SIZES = rows(
     ("sett: a sett for a stripe", lambda: Sett(Stripe(2, 1), S), TypeError, ("stripe 1", "Stripe")),
     ("interval: reversed", lambda: Sett.interval(5, 3, 9), ValueError, ("lo=5", "hi=3", "extent=9")),
     ("interval: too long", lambda: Sett.interval(0, 10, 9), ValueError, ("lo=0", "hi=10", "extent=9")),
-    ("setts: a stripe for a sett", lambda: Setts([Stripe(1, 1)]), TypeError, ("member 0", "Sett", "Stripe(1, 1)")),
-    ("setts: shared elements", lambda: Setts([S, T]), ValueError, ("share 0", "one | two")),
+    (
+        "setts: a stripe for a sett",
+        lambda: DisjointSetts([Stripe(1, 1)]),
+        TypeError,
+        ("member 0", "Sett", "Stripe(1, 1)"),
+    ),
+    ("setts: shared elements", lambda: DisjointSetts([S, T]), ValueError, ("share 0", "one | two")),
     ("scale: by nothing", lambda: S.scale(0), ValueError, ("scale: f", "at least 1", "0")),
     ("scale: by less", lambda: S.scale(-3), ValueError, ("scale: f", "at least 1", "-3")),
     ("strided: no step", lambda: S.strided(1, 0), ValueError, ("step", "not be 0")),
@@ -180,9 +185,14 @@ REGIONS = rows(
         ("step", "axis 0", "not be 0"),
     ),
     ("slice by floats", lambda: Region.from_slices((4,), (1.5,)), TypeError, ("axis 0", "1.5", "an int")),
-    ("members in another box", lambda: Regions((4, 6), [MOVED]), ValueError, ("member 0", "(1, 0)", "(0, 0)")),
-    ("members that share", lambda: Regions((4, 6), [R, R]), ValueError, ("share the point (0, 0)", "one | two")),
-    ("members that are none", lambda: Regions((4, 6), [S]), TypeError, ("member 0", "Region", "Sett")),
+    ("members in another box", lambda: DisjointRegions((4, 6), [MOVED]), ValueError, ("member 0", "(1, 0)", "(0, 0)")),
+    (
+        "members that share",
+        lambda: DisjointRegions((4, 6), [R, R]),
+        ValueError,
+        ("share the point (0, 0)", "one | two"),
+    ),
+    ("members that are none", lambda: DisjointRegions((4, 6), [S]), TypeError, ("member 0", "Region", "Sett")),
     ("transpose: no permutation", lambda: R.transpose((0, 0)), ValueError, ("perm (0, 0)", "once")),
     ("transpose: another rank", lambda: R.transpose((0, 1, 2)), ValueError, ("transpose", "axis 2", "rank 2")),
     ("flip: no such axis", lambda: R.flip(2), ValueError, ("2", "rank 2")),
@@ -337,7 +347,7 @@ def test_doors_that_take_one_kind_of_thing_say_which() -> None:
         (lambda: Stripe(1, 1) & Stripe(1, 2), "Sett"),
         (lambda: unflatten(3, (3,)), "not 3"),
         (lambda: overlap_count(A, A), "SymbolicView"),
-        (lambda: Setts(s), "iterable of setts"),
+        (lambda: DisjointSetts(s), "iterable of setts"),
         (lambda: count_common_all(s), "iterable of sets"),
     ]
     for door, said in doors:
@@ -345,7 +355,7 @@ def test_doors_that_take_one_kind_of_thing_say_which() -> None:
             door()
     with pytest.raises(ValueError, match="stop=1"):
         text(s, start=5, stop=1)
-    assert Stripe(1, 1) & s <= s and Stripe(1, 1) | s == Setts([s])
+    assert Stripe(1, 1) & s <= s and Stripe(1, 1) | s == DisjointSetts([s])
 
 
 def test_a_diagonal_against_a_padded_slice_is_counted_without_isl() -> None:

@@ -140,7 +140,7 @@ def where(condition: Tensor, a: Tensor, b: Tensor, *, name: str | None = None) -
 def cast(x: Tensor, dtype: str, *, name: str | None = None) -> Tensor:
     """x with its numbers as another dtype, as `numpy.ndarray.astype` makes them; x itself if it has the dtype.
 
-    Floating numbers become integers by rounding towards zero; numbers become true unless they are zero.
+    Floating numbers become integers by rounding toward zero; numbers become true unless they are zero.
 
     Raises
     ------

@@ -41,7 +41,7 @@ def _div_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Sh
     if outputs[0].dtype.kind not in "iu":
         xp.divide(a, b, out=outputs[0])
         return
-    # Integers round towards zero, as in ONNX and C; NumPy's floor_divide rounds down.
+    # Integers round toward zero, as in ONNX and C; NumPy's floor_divide rounds down.
     xp.floor_divide(a, b, out=outputs[0])
     outputs[0][...] += (xp.remainder(a, b) != 0) & ((a < 0) != (b < 0))
 
@@ -182,7 +182,7 @@ declare(
 add = binary_function("add", "a + b, cell by cell.")
 sub = binary_function("sub", "a - b, cell by cell.")
 mul = binary_function("mul", "a · b, cell by cell.")
-div = binary_function("div", "a / b, cell by cell; integers round towards zero.")
+div = binary_function("div", "a / b, cell by cell; integers round toward zero.")
 relu = unary_function("relu", "max(x, 0), cell by cell.")
 sigmoid = unary_function("sigmoid", "1 / (1 + exp(-x)), cell by cell.")
 tanh = unary_function("tanh", "The hyperbolic tangent, cell by cell.")
@@ -223,7 +223,7 @@ def mod(a: Tensor, b: Tensor, *, truncate: bool = False, name: str | None = None
     a, b : Tensor
         Of one dtype; they broadcast against each other.
     truncate : bool
-        Round the quotient towards zero, so that the result has a's sign, as in C; otherwise down, so that it has b's.
+        Round the quotient toward zero, so that the result has a's sign, as in C; otherwise down, so that it has b's.
 
     References
     ----------

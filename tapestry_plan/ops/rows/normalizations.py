@@ -1,4 +1,4 @@
-"""Operators that scale rows and channels: softmax and the normalisations."""
+"""Operators that scale rows and channels: softmax and the normalizations."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _lrn_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Sh
     (x,), (out,) = inputs, outputs
     attrs = shard.attrs
     size, channels = attrs["size"], out.shape[1]
-    centre = (size - 1) // 2
+    center = (size - 1) // 2
     squares = shard.workspace[: x[0].size * out.dtype.itemsize].view(out.dtype).reshape(x.shape[1:])
     for n in range(x.shape[0]):
         xp.multiply(x[n], x[n], out=squares)
@@ -73,7 +73,7 @@ def _lrn_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Sh
         xp.multiply(out[n], out.dtype.type(attrs.get("alpha", 1e-4) / size), out=out[n])
         xp.add(out[n], out.dtype.type(attrs.get("bias", 1.0)), out=out[n])
         xp.power(out[n], out.dtype.type(-attrs.get("beta", 0.75)), out=out[n])
-        xp.multiply(out[n], x[n, centre : centre + channels], out=out[n])
+        xp.multiply(out[n], x[n, center : center + channels], out=out[n])
 
 
 def _lrn_workspace(shard: Shard, itemsize: int) -> int:
@@ -116,7 +116,7 @@ def _layer_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     axis = axis_of(attrs.get("axis", -1), len(x), "layer_normalization")
     for what, shape in zip(("scale", "bias"), shapes[1:], strict=False):
         if shape != x[axis:]:
-            raise ValueError(f"the {what} has shape {shape}; {x[axis:]} is needed, the normalised axes of operand 0")
+            raise ValueError(f"the {what} has shape {shape}; {x[axis:]} is needed, the normalized axes of operand 0")
     return row_signature(shapes, attrs, axis, len(x))
 
 
@@ -136,7 +136,7 @@ def _rms_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x, scale = shapes
     axis = axis_of(attrs.get("axis", -1), len(x), "rms_normalization")
     if scale != x[axis:]:
-        raise ValueError(f"the scale has shape {scale}; {x[axis:]} is needed, the normalised axes of operand 0")
+        raise ValueError(f"the scale has shape {scale}; {x[axis:]} is needed, the normalized axes of operand 0")
     return row_signature(shapes, attrs, axis, len(x))
 
 
@@ -334,7 +334,7 @@ def layer_normalization(
     epsilon: float = 1e-5,
     name: str | None = None,
 ) -> Tensor:
-    """x centred and scaled to variance 1 over the axes from `axis` on, which no plan splits, times scale, plus bias.
+    """x centered and scaled to variance 1 over the axes from `axis` on, which no plan splits, times scale, plus bias.
 
     References
     ----------
@@ -373,9 +373,9 @@ def rms_normalization(
 def group_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, groups: int, *, epsilon: float = 1e-5, name: str | None = None
 ) -> Tensor:
-    """x centred and scaled to variance 1 over each group of channels, then scaled and shifted channel by channel.
+    """x centered and scaled to variance 1 over each group of channels, then scaled and shifted channel by channel.
 
-    Plans split the batch axis n and the groups g; what is normalised together, a group's channels and the spatial
+    Plans split the batch axis n and the groups g; what is normalized together, a group's channels and the spatial
     axes, is read whole.
 
     Parameters

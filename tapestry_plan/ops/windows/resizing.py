@@ -189,7 +189,7 @@ def resize(
 
     Every axis of the result may be split. With a factor a/b the outputs come in runs of a, each b cells further on: a
     part reads, for every run that it has a share in, the cells from the first to the last that a run needs. Parts that
-    are cut between runs share nothing where a whole factor repeats nearest cells, and a neighbour or two where cells
+    are cut between runs share nothing where a whole factor repeats nearest cells, and a neighbor or two where cells
     are interpolated.
 
     Parameters

@@ -197,7 +197,7 @@ def _fold_windows(fold: Any, x: Any, out: Any, shard: Shard) -> None:
 
 
 def _cells_counted(shard: Shard, axis: int, name: str) -> NDArray[np.intp]:
-    """How many cells of each window of a shard count towards its average, along one spatial axis."""
+    """How many cells of each window of a shard count toward its average, along one spatial axis."""
     rank = len(spatial_of(shard))
     window = Window.of(ints_of(shard.attrs["kernel"], rank, "kernel", 1), shard.attrs)
     kernel = window.kernel[axis]

@@ -12,9 +12,9 @@ from tapestry_sets.alias.cell_sets import is_subset
 from tapestry_sets.alias.memory.arrays import as_view, told
 from tapestry_sets.alias.memory.parts import INT_EXACT, Cover, Forest, Part, Space, parts_of
 from tapestry_sets.alias.overlap import Overlap, overlap
-from tapestry_sets.integers import Nest, Setts
+from tapestry_sets.integers import DisjointSetts, Nest
 from tapestry_sets.limits import TooHard, TooManyPieces
-from tapestry_sets.regions import Regions, unflatten
+from tapestry_sets.regions import DisjointRegions, unflatten
 from tapestry_sets.views import Allocation, View
 
 ROWS = 20
@@ -108,7 +108,7 @@ class SharedGroup:
         return shared if least == 2 else sum(_nbytes(view) for view in self.views) - shared
 
     @property
-    def regions(self) -> dict[Allocation, Regions]:
+    def regions(self) -> dict[Allocation, DisjointRegions]:
         """The cells that at least two members read, in their allocation's coordinates: of arrays, addresses.
 
         Raises
@@ -120,7 +120,7 @@ class SharedGroup:
         return {home: regions for home, regions in found.items() if not regions.is_empty}
 
     @property
-    def offsets(self) -> Setts:
+    def offsets(self) -> DisjointSetts:
         """The bytes that at least two members read, counted from `start`; they repeat with period ``stop - start``.
 
         Raises
@@ -268,7 +268,7 @@ class Member:
             low, high = inner.start, inner.start + inner.length
             if home != house or low < part.start or high > part.start + part.length:
                 return False
-            return part.is_solid or is_subset(Setts._of(theirs), Setts._of(mine), low, high)
+            return part.is_solid or is_subset(DisjointSetts._of(theirs), DisjointSetts._of(mine), low, high)
         except TooHard as error:
             raise TooHard(f"SharedGroup: whether {self.key!r} holds {other.key!r}: {error}") from None
 

@@ -23,7 +23,7 @@ from tapestry_sets.alias.cells import COUNT_LIMIT, Cells
 from tapestry_sets.alias.memory.sieve import Sieve
 from tapestry_sets.batch import answer_axis
 from tapestry_sets.digits import Progression, as_interval, explicit_setts, progression, reach, split_progression
-from tapestry_sets.integers import Nest, Setts, clip, count, elements, from_items, repeat, runs
+from tapestry_sets.integers import DisjointSetts, Nest, clip, count, elements, from_items, repeat, runs
 from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, current, limits
 from tapestry_sets.views import Allocation, View
 
@@ -82,7 +82,7 @@ class Part(NamedTuple):
         if self.cells is None:
             tail = repeat(self.length, self.length + 1, 0, self.tail)
             return elements(tail, 0, self.length) + (self.start - origin)
-        if isinstance(self.cells.setts, Setts):
+        if isinstance(self.cells.setts, DisjointSetts):
             return self.cells.setts.elements(0, extent) - origin
         z = self.cells.listed(COUNT_LIMIT)
         return None if z is None else z - origin
@@ -99,7 +99,7 @@ def parts_of(member: int, view: View) -> Iterator[tuple[Allocation, Part]]:
         yield from ((nested[0], part) for part in _parts_of_nest(member, nested[1], prod(nested[0].shape)))
         return
     for home, cells in view.cells.items():
-        if isinstance(cells.setts, Setts) and len(cells.setts.members) <= MANY_SETTS:
+        if isinstance(cells.setts, DisjointSetts) and len(cells.setts.members) <= MANY_SETTS:
             for s in cells.setts.members:
                 yield from ((home, part) for part in _parts_of_nest(member, s.nest, cells.extent))
         else:
@@ -294,7 +294,7 @@ class Space:
     def _cells(self, part: Part) -> Cells:
         if part.cells is not None:
             return part.cells
-        setts = Setts._of((part.nest(self.size),))
+        setts = DisjointSetts._of((part.nest(self.size),))
         return Cells((part.length,), (), self.home.shape, self.size, setts)
 
     # -- together for sure ----------------------------------------------------------------------------
@@ -531,7 +531,7 @@ class Cover:
             return sum(prod(v - u for u, v in lead) * int((high - low).sum()) for lead, low, high in spans)
         return self._in_turn(lambda: self._joined_size(least), lambda: self._sieve().sizes()[least - 1])
 
-    def setts(self, least: int, origin: int, extent: int) -> Setts:
+    def setts(self, least: int, origin: int, extent: int) -> DisjointSetts:
         """Return the bytes that one or two members at least read, from an origin on, with an extent as period."""
         if self.boxes is None:
             ways = partial(self._joined, least, origin, extent), partial(self._sieved, least, origin, extent)
@@ -547,7 +547,7 @@ class Cover:
                 first = self.start - origin + sum(a * P for (a, _), P in sides) + u
                 p = progression(first, [*((b - a, P) for (a, b), P in sides), (v - u, 1)])
                 nests += [member.nest for member in explicit_setts(p, extent).members]
-        return Setts._reduced(nests)
+        return DisjointSetts._reduced(nests)
 
     def _in_turn(self, joined: Callable[[], T], sieved: Callable[[], T]) -> T:
         """Answer by joining sets or by the sieve: first by what is quick, and by the other if the first refuses."""
@@ -580,19 +580,19 @@ class Cover:
             )
         return z
 
-    def _sieved(self, least: int, origin: int, extent: int) -> Setts:
+    def _sieved(self, least: int, origin: int, extent: int) -> DisjointSetts:
         items = self._sieve().items(least)
         moved = (item._replace(start=item.start + self.start - origin) for item in items)
-        return Setts._of(from_items(moved, 0, extent))
+        return DisjointSetts._of(from_items(moved, 0, extent))
 
     def _joined_size(self, least: int) -> int:
         span = self.stop - self.start
         with limits(max_pieces=min(MAX_JOINED, current().max_pieces)):
             return self._joined(least, self.start, span).count(0, span)
 
-    def _joined(self, least: int, origin: int, extent: int) -> Setts:
+    def _joined(self, least: int, origin: int, extent: int) -> DisjointSetts:
         """Return what `setts` does, joining the members' sets one after the other."""
-        layers = [Setts()] * least  # layers[k]: what k + 1 members read
+        layers = [DisjointSetts()] * least  # layers[k]: what k + 1 members read
         for member in sorted({part.member for part in self.parts}):
             mine = self._setts_of(member, origin, extent)
             for k in range(least - 1, 0, -1):
@@ -601,13 +601,13 @@ class Cover:
             layers[0] = layers[0].union(mine, within=(0, extent))
         return layers[-1]
 
-    def _setts_of(self, member: int, origin: int, extent: int) -> Setts:
+    def _setts_of(self, member: int, origin: int, extent: int) -> DisjointSetts:
         nests: list[Nest] = []
         for part in self.parts:
             if part.member == member:
                 for start, length, tail in _explicit(part, self.extent):
                     nests.append(repeat(length, extent, start - origin, tail))
-        return Setts._of(nests)
+        return DisjointSetts._of(nests)
 
 
 def _explicit(part: Part, extent: int) -> list[tuple[int, int, Nest]]:

@@ -548,7 +548,7 @@ def test_views_that_cannot_be_read(views: str, part: str) -> None:
 def test_unknown_commands_and_options(file: Path) -> None:
     refused(call("knit"), "knit")
     refused(call("plan"), "MODEL")
-    refused(call("plan", file, "--colour"), "--colour")
+    refused(call("plan", file, "--color"), "--color")
     refused(call("demo", "--seed", "-1"), "seed")
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.exec.test_on_numpy import Point, around, needed_block, nested_regions
 
 from tapestry_exec.copies.strided import Guard, Transfer, between, filled, outside, packed, through, unpacked
 from tapestry_sets import AffineMap, Box, IndexMap, Piece, Region, View, allocate
+from tests.exec.numpy.test_on_numpy import Point, around, needed_block, nested_regions
 from tests.oracles import memory_for, readers
 from tests.strategies import views
 

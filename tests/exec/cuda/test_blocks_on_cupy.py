@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.exec.test_operators_sharded import FIRST
 
 from tapestry_exec.cuda.device import States
 from tapestry_exec.run.backends import OrderingFault
@@ -22,6 +21,7 @@ from tapestry_exec.simulated import namespace as simulated
 from tapestry_exec.simulated.machine import CUDARuntimeError
 from tapestry_plan import BUILTIN_OPS, MONOIDS, Op, Shard, merged
 from tests.cutting import Case, cut_boxes, input_block, poisoned
+from tests.exec.run.test_operators_sharded import FIRST
 from tests.operator_cases import CASES, F_I_F
 
 Array = NDArray[Any]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.exec.test_operators_sharded import graph_of
 
 from tapestry_exec import CupyBackend, StepFailed, run
 from tapestry_exec.cuda import gpus, kernels
@@ -41,6 +40,7 @@ from tapestry_plan import (
     uniform,
 )
 from tests.cutting import Case, close
+from tests.exec.run.test_operators_sharded import graph_of
 from tests.operator_cases import CASES
 
 Feeds = dict[str, Any]

@@ -12,9 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.exec.test_operators_sharded import FIRST, graph_of
-from tests.exec.test_trace import Trace, halos
-from tests.exec.test_trace import check as check_trace
 
 from tapestry_exec import (
     DIFFERENCE_BOUND,
@@ -49,6 +46,9 @@ from tapestry_plan import (
 )
 from tapestry_sets import Region, pad
 from tests.cutting import Case, close
+from tests.exec.run.test_operators_sharded import FIRST, graph_of
+from tests.exec.run.test_trace import Trace, halos
+from tests.exec.run.test_trace import check as check_trace
 from tests.graph_recipes import Recipe, built, recipes
 
 Feeds = dict[str, Any]
@@ -274,7 +274,7 @@ def test_a_run_with_little_memory_spills_to_the_host(make: Callable[..., CupyBac
     p = plan(g, Mesh(1))
     feeds = {"x": np.random.default_rng(2).integers(-5, 5, (64, 64)).astype(np.float32)}
     memory = max(p.peak_nbytes) // 2
-    wanted, found = run(p, feeds, memory=memory), run(p, feeds, memory=memory, backend=make())
+    wanted, found = run(p, feeds, memory_nbytes=memory), run(p, feeds, memory_nbytes=memory, backend=make())
     assert sum(found.nbytes_spilled) == sum(wanted.nbytes_spilled) > 0
     np.testing.assert_array_equal(found.outputs["y"], run(p, feeds).outputs["y"])
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_exec import NumpyBackend
+from tapestry_exec.copies import arrays
 from tapestry_exec.copies.arrays import copy_region, pack, read_piece, read_view, unpack
-from tapestry_exec.numpy import backend as on_numpy
 from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_plan import MONOIDS, Buffer
 from tapestry_sets import Allocation, Box, Piece, Region, Sett, Stripe, TooManyPieces, View, allocate
@@ -163,10 +163,10 @@ def test_read_view_point_by_point_agrees(case: tuple[View, np.ndarray]) -> None:
         raise TooManyPieces("as if")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(on_numpy, "domain_of", shattered)
-        patch.setattr(on_numpy, "MAX_POINTS", 7)
+        patch.setattr(arrays, "domain_of", shattered)
+        patch.setattr(arrays, "MAX_POINTS", 7)
         for found_by_strides in ("linear_offset", "through", "filled"):
-            patch.setattr(on_numpy, found_by_strides, lambda *_: None)
+            patch.setattr(arrays, found_by_strides, lambda *_: None)
         found = read_view(view.pieces, [memory[a] for a in view.allocations], view.shape, "int64")
     np.testing.assert_array_equal(found, expected)
 

@@ -40,7 +40,7 @@ from tapestry_plan import (
     plan,
     relu,
 )
-from tapestry_sets import Box, Region, Regions, piece_domain
+from tapestry_sets import Box, DisjointRegions, Region, piece_domain
 
 FIXES: tuple[dict[str, dict[str, int]], ...] = (
     {"c1": {"h": 3}, "c2": {"c": 3}, "r2": {"i1": 3}, "fc": {"n": 3}},
@@ -74,15 +74,15 @@ def made(at: int) -> tuple[ShardPlan, dict[str, np.ndarray]]:
     return plan(network(), Mesh(3), fix=FIXES[at]), {"x": x}
 
 
-def one_cell(cells: Regions) -> Region:
+def one_cell(cells: DisjointRegions) -> Region:
     """The first cell of a set, as a region."""
     point = tuple(map(int, cells.points()[0]))
     return Region.from_bounds(cells.shape, point, tuple(x + 1 for x in point))
 
 
-def effective(p: ShardPlan, step: Copy) -> Regions:
+def effective(p: ShardPlan, step: Copy) -> DisjointRegions:
     """The cells that a copy writes: with a piece, those of its regions that the piece is for."""
-    cells = Regions(step.regions[0].shape, step.regions)
+    cells = DisjointRegions(step.regions[0].shape, step.regions)
     return cells if step.piece is None else cells & piece_domain(step.piece, Box.of(cells.shape))
 
 
@@ -96,7 +96,7 @@ def resized(p: ShardPlan, step: Copy) -> Iterator[tuple[str, Step | None]]:
     if step.piece is not None:
         others = others & piece_domain(step.piece, Box.of(cells.shape))
     for member in others.members:
-        more = one_cell(Regions(member.shape, (member,)))
+        more = one_cell(DisjointRegions(member.shape, (member,)))
         yield f"enlarge by {more}", msgspec.structs.replace(step, regions=(*cells.members, more))
 
 

@@ -155,7 +155,7 @@ def test_a_transport_that_fails_is_named(backend: str | CupyBackend, monkeypatch
 
 
 def test_many_regions_are_counted_not_listed(backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["tapestry_exec.run"], "REGIONS_NAMED", 0)
+    monkeypatch.setattr(sys.modules["tapestry_exec.run.interpreter"], "REGIONS_NAMED", 0)
     p, inputs = made()
     with broken(backend, "merge"), pytest.raises(StepFailed, match=r"regions \[ and 1 more\]"):
         run(p, inputs, backend=backend)
@@ -226,7 +226,7 @@ def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "tapestry_exec.cli.commands",
+        "tapestry_exec.cli",
         "run",
         "m.onnx",
         "--trace",

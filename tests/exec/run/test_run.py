@@ -251,8 +251,8 @@ def test_a_block_that_depends_on_its_shard_is_found_by_verify(backend: str | Cup
 def test_too_little_memory_is_found_before_the_run(backend: str | CupyBackend) -> None:
     p, inputs = moving_plan()
     with pytest.raises(ValueError, match=r"device 0 needs .* B at once in step .*, memory is 100 B"):
-        run(p, inputs, memory=100, backend=backend)
-    run(p, inputs, memory=max(p.peak_nbytes), backend=backend)
+        run(p, inputs, memory_nbytes=100, backend=backend)
+    run(p, inputs, memory_nbytes=max(p.peak_nbytes), backend=backend)
 
 
 @pytest.mark.parametrize(
@@ -268,8 +268,8 @@ def test_too_little_memory_is_found_before_the_run(backend: str | CupyBackend) -
             r"run: backend is int; it must be a Backend or one of the names \['cupy', 'numpy', 'simulated'\]",
         ),
         ({"progress": True}, "run: progress is bool; it must be a function"),
-        ({"memory": "16GB"}, "run: memory is str; it must be a number of bytes"),
-        ({"memory": True}, "run: memory is bool; it must be a number of bytes"),
+        ({"memory": "16GB"}, "run: memory_nbytes is str; it must be a number of bytes"),
+        ({"memory": True}, "run: memory_nbytes is bool; it must be a number of bytes"),
         ({"trace": 3}, "trace is int; it must be the path of a file"),
         ({"ops": {"relu": len}}, "run: ops must map names to operators"),
     ],

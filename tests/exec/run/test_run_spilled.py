@@ -69,7 +69,7 @@ def test_less_memory_gives_the_same_bits(backend: str | CupyBackend, program: Pr
     low, high = tight_memory(p), max(p.peak_nbytes)
     memory = int(low + share * (high - low))
     inputs = arrays_for(p)
-    whole, found = run(p, inputs, backend=backend), run(p, inputs, memory=memory, verify=True, backend=backend)
+    whole, found = run(p, inputs, backend=backend), run(p, inputs, memory_nbytes=memory, verify=True, backend=backend)
     assert bits(found.outputs) == bits(whole.outputs)
     counted = followed(spilled(p, memory))
     assert found.nbytes_spilled == tuple(counted.spilled)
@@ -101,10 +101,10 @@ def test_networks_in_the_least_memory(backend: str | CupyBackend, make: Callable
     inputs, least = arrays_for(p), tight_memory(p)
     whole = run(p, inputs, backend=backend)
     for memory in (least, (least + max(p.peak_nbytes)) // 2):
-        found = run(p, inputs, memory=memory, backend=backend)
+        found = run(p, inputs, memory_nbytes=memory, backend=backend)
         assert bits(found.outputs) == bits(whole.outputs)
         assert max(found.peak_nbytes) <= memory < max(whole.peak_nbytes)
-    assert (sum(run(p, inputs, memory=least, backend=backend).nbytes_spilled) > 0) == waits
+    assert (sum(run(p, inputs, memory_nbytes=least, backend=backend).nbytes_spilled) > 0) == waits
 
 
 def test_outputs_that_were_spilled_are_read_from_the_host(backend: str | CupyBackend) -> None:
@@ -121,7 +121,7 @@ def test_outputs_that_were_spilled_are_read_from_the_host(backend: str | CupyBac
 def test_a_run_that_fits_is_as_without_a_limit(backend: str | CupyBackend) -> None:
     p, _ = waiting()
     inputs = arrays_for(p)
-    found = run(p, inputs, memory=max(p.peak_nbytes), backend=backend)
+    found = run(p, inputs, memory_nbytes=max(p.peak_nbytes), backend=backend)
     assert found.nbytes_spilled == (0, 0) and found.peak_nbytes == p.peak_nbytes
     assert [event.kind for event in found.timeline] == [
         event.kind for event in run(p, inputs, backend=backend).timeline
@@ -132,7 +132,7 @@ def test_the_document_of_a_plan_that_spills_runs(backend: str | CupyBackend) -> 
     p, least = waiting()
     inputs = arrays_for(p)
     read = ShardPlan.from_json(spilled(p, least).to_json())
-    found = run(read, inputs, memory=least, verify=True, backend=backend)
+    found = run(read, inputs, memory_nbytes=least, verify=True, backend=backend)
     assert bits(found.outputs) == bits(run(p, inputs, backend=backend).outputs)
     assert found.nbytes_spilled == read.nbytes_spilled and sum(found.nbytes_spilled) > 0
 
@@ -149,12 +149,12 @@ def test_what_waits_is_in_host_memory() -> None:
 
     run(p, inputs, backend=Forgetful(), verify=True)
     with pytest.raises(ResultMismatch, match="output 'y' differs from the unsharded run"):
-        run(p, inputs, backend=Forgetful(), memory=least, verify=True)
+        run(p, inputs, backend=Forgetful(), memory_nbytes=least, verify=True)
 
 
 def test_steps_are_timed_as_what_they_are(backend: str | CupyBackend) -> None:
     p, least = waiting()
-    found = run(p, arrays_for(p), memory=least, backend=backend)
+    found = run(p, arrays_for(p), memory_nbytes=least, backend=backend)
     wanted = [type(s).__name__.lower() for s in spilled(p, least).steps if isinstance(s, Spill | Fetch)]
     assert [event.kind for event in found.timeline if event.kind in ("spill", "fetch")] == wanted
     nbytes = [event.nbytes for event in found.timeline if event.kind in ("spill", "fetch")]
@@ -174,7 +174,7 @@ class Never(NumpyBackend):
 def test_too_little_memory_is_refused_before_the_first_step() -> None:
     p, least = waiting()
     with pytest.raises(InfeasiblePlan) as error:
-        run(p, arrays_for(p), memory=least - 1, backend=Never())
+        run(p, arrays_for(p), memory_nbytes=least - 1, backend=Never())
     text = str(error.value)
     for part in (
         "device 0 needs ",
@@ -270,6 +270,6 @@ def test_wrong_predictions_are_found_by_counting(backend: str | CupyBackend) -> 
 
 def test_a_number_of_numpy_is_a_number_of_bytes() -> None:
     p, least = waiting()
-    one, two = (run(p, arrays_for(p), memory=memory) for memory in (least, np.int64(least)))
+    one, two = (run(p, arrays_for(p), memory_nbytes=memory) for memory in (least, np.int64(least)))
     assert one.nbytes_spilled == two.nbytes_spilled
     np.testing.assert_array_equal(one.outputs["y"], two.outputs["y"])

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.exec.test_progress import made
 
-from tapestry_exec import CupyBackend, Event, Run, run, write_trace
+from tapestry_exec import CupyBackend, Event, RunResult, run, write_trace
 from tapestry_plan import Alloc, Compute, Copy, Free, Graph, Mesh, ShardPlan, conv, plan, relu
+from tests.exec.run.test_progress import made
 
 SLACK = 1e-3
 """Microseconds by which rounding may move the end of a bar."""
@@ -121,7 +121,7 @@ def refuse(constant: str) -> None:
     raise AssertionError(f"{constant} is no JSON")
 
 
-def check(trace: Trace, r: Run) -> None:
+def check(trace: Trace, r: RunResult) -> None:
     """What the bars and the counters say is what the run counted."""
     for name, kinds, counted in (
         ("bytes received", ("move",), r.nbytes_received),
@@ -159,7 +159,7 @@ def test_a_trace_says_what_the_run_counted(backend: str | CupyBackend, case: Any
 
 def test_a_trace_says_what_was_spilled(backend: str | CupyBackend, tmp_path: Path) -> None:
     p, inputs = chain()
-    r = run(p, inputs, memory=max(p.peak_nbytes) - 1, trace=tmp_path / "t.json", backend=backend)
+    r = run(p, inputs, memory_nbytes=max(p.peak_nbytes) - 1, trace=tmp_path / "t.json", backend=backend)
     assert sum(r.nbytes_spilled) > 0
     check(Trace(tmp_path / "t.json"), r)
 

@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner, Result
-from tests.exec.test_cli import network
 
 from tapestry_exec import RawKernel, SimulatedBackend, StepFailed, run
 from tapestry_exec.cli.commands import main, random_inputs
@@ -21,6 +20,7 @@ from tapestry_exec.run.backends import OrderingFault
 from tapestry_exec.simulated import machine as simulated_machine
 from tapestry_exec.simulated import shim
 from tapestry_plan import BUILTIN_OPS, Graph, Mesh, ShardPlan, demo_model, least_memory, load_onnx, matmul, plan, relu
+from tests.exec.cli.test_cli import network
 
 
 def example() -> tuple[ShardPlan, dict[str, Any]]:
@@ -94,13 +94,13 @@ def test_buffers_that_are_spilled_before_all_of_them_is_written(monkeypatch: pyt
     p = plan(g, Mesh(2))
     feeds = {name: np.random.default_rng(k).integers(-3, 4, (6, 6)).astype(np.float32) for k, name in enumerate("xw")}
     wanted, memory = run(p, feeds), max(least_memory(p))
-    found = run(p, feeds, backend=SimulatedBackend(unwritten=True), memory=memory)
+    found = run(p, feeds, backend=SimulatedBackend(unwritten=True), memory_nbytes=memory)
     assert sum(found.nbytes_spilled) > 0
     for name, array in wanted.outputs.items():
         np.testing.assert_array_equal(found.outputs[name], array)
     monkeypatch.setattr(simulated_machine.Machine, "mark_moved", lambda *args: None)
     with pytest.raises(StepFailed, match=r"\(spill of buffer .* OrderingFault: .* was never written since"):
-        run(p, feeds, backend=SimulatedBackend(unwritten=True), memory=memory)
+        run(p, feeds, backend=SimulatedBackend(unwritten=True), memory_nbytes=memory)
 
 
 BEYOND = """
@@ -120,7 +120,7 @@ extern "C" __global__ void beyond(const float* x, float* y, int n, int at) {
         (-32, r"at byte \d+ of memory \d+ of device 0, where buffer \d+ \(add\) lives; no argument of the launch"),
         (1 << 20, r"at 0x\w+, .*where no memory is; no argument|at byte \d+ of .*; no argument"),
     ],
-    ids=["in bounds", "into a gap", "into a neighbour", "beyond the arena"],
+    ids=["in bounds", "into a gap", "into a neighbor", "beyond the arena"],
 )
 def test_a_kernel_that_is_attached_stays_in_its_buffers(at: int, message: str | None) -> None:
     g = Graph()

@@ -271,8 +271,8 @@ def sanitized(code: str, *given: str) -> subprocess.CompletedProcess[str]:
 SCRIPT = """
 import sys
 import numpy as np
-from tapestry_exec import shim
-from tapestry_exec.kernels import Launch
+from tapestry_exec.simulated import shim
+from tapestry_exec.cuda.kernels import Launch
 module = shim.compile_source(sys.argv[1], name="planted.cu", sanitize=True)
 for n in map(int, sys.argv[3:]):
     x, y = np.zeros(1000, np.float32), np.zeros(1000, np.float32)

@@ -699,7 +699,7 @@ class Arena:
 def test_a_kernel_that_leaves_its_buffers_is_stopped(
     buffer: str, at: int, nbytes: int, writes: bool, after: bool
 ) -> None:
-    """Before it does any harm: neighbours that live, gaps and what lies beyond the arena stay as they are."""
+    """Before it does any harm: neighbors that live, gaps and what lies beyond the arena stay as they are."""
     arena = Arena()
     start, stop = BUFFERS[buffer]
     if at in range(stop - start - nbytes + 1):
@@ -786,7 +786,7 @@ def test_a_kernel_in_a_graph_is_stopped_when_the_graph_is_launched() -> None:
 
 ONCE = """
 import sys
-from tapestry_exec import simulated
+from tapestry_exec.simulated import namespace as simulated
 xp = simulated.cupy(1)
 kernel = xp.RawModule(code='extern "C" __global__ void one(int* x) { x[threadIdx.x] = 1; }').get_function("one")
 x = xp.zeros(4, "int32")

@@ -202,8 +202,8 @@ def rings(*lengths: int) -> Graph:
     return g
 
 
-def test_values_that_no_neighbours_tell_apart() -> None:
-    """Each vertex of a ring has the neighbours of each of another ring: only trials find out which is which."""
+def test_values_that_no_neighbors_tell_apart() -> None:
+    """Each vertex of a ring has the neighbors of each of another ring: only trials find out which is which."""
     assert not same_graph(rings(6), rings(3, 3)) and same_graph(rings(3, 3), rings(3, 3))
     assert same_graph(rings(6, 3, 3), rings(3, 6, 3)) and same_graph(rings(3, 3, 6), rings(6, 3, 3))
     assert not same_graph(rings(4, 5, 3), rings(6, 3, 3))

@@ -37,7 +37,7 @@ from tapestry_plan import (
     project,
     relu,
 )
-from tapestry_sets import AffineMap, Box, IndexProjection, Region, Regions
+from tapestry_sets import AffineMap, Box, DisjointRegions, IndexProjection, Region
 
 Document = dict[str, Any]
 Edit = Callable[[Document], Any]
@@ -294,15 +294,15 @@ def test_shards_are_what_their_index_says() -> None:
     wider = first.inputs[0] | Region.from_bounds((4, 6), (3, 5), (4, 6))
     for inputs, message in (
         ((wider, *first.inputs[1:]), "shard 0 says that input 0 is .* the projection of its index"),
-        ((Regions((4, 6)), *first.inputs[1:]), "shard 0 says that input 0 is"),
+        ((DisjointRegions((4, 6)), *first.inputs[1:]), "shard 0 says that input 0 is"),
         (first.inputs[:2], "shard 0 lists 2 inputs; the operator has 3"),
-        ((Regions((4, 7)), *first.inputs[1:]), r"shard 0 has a region in the box .* of 'x'"),
-        ((Regions((4,)), *first.inputs[1:]), r"shard 0 has a region in the box .* of 'x'"),
+        ((DisjointRegions((4, 7)), *first.inputs[1:]), r"shard 0 has a region in the box .* of 'x'"),
+        ((DisjointRegions((4,)), *first.inputs[1:]), r"shard 0 has a region in the box .* of 'x'"),
     ):
         with pytest.raises(ValueError, match=message):
             op.check_shards([replace(first, inputs=inputs), *shards[1:]])
     with pytest.raises(ValueError, match="shard 0 says that output 0 is"):
-        op.check_shards([replace(first, outputs=(Regions((4, 4)),)), *shards[1:]])
+        op.check_shards([replace(first, outputs=(DisjointRegions((4, 4)),)), *shards[1:]])
 
 
 def test_every_operation_has_a_shard() -> None:

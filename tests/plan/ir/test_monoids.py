@@ -186,7 +186,7 @@ def test_the_bits_do_not_depend_on_the_number_of_devices() -> None:
         assert len(found) == 1
 
 
-def test_fan_in_is_a_tree_of_neighbours() -> None:
+def test_fan_in_is_a_tree_of_neighbors() -> None:
     x = np.array([[1e16, 1.0, -1e16, 1.0, 1.0, 1.0, 1.0]])
     one_by_one, by_twos = (
         run(planned(lambda t: reduce_sum(t, 1), x, {"i1": 7}, fan_in), {"x": x}).outputs["out"] for fan_in in (None, 2)
@@ -276,7 +276,7 @@ def test_a_reduction_of_no_name_is_refused() -> None:
 
 
 def test_consumers_read_what_is_unwrapped() -> None:
-    """A normalisation by sharded statistics: mean and standard deviation are read by every part."""
+    """A normalization by sharded statistics: mean and standard deviation are read by every part."""
     rng = np.random.default_rng(4)
     x = rng.normal(size=(8, 12)).astype(np.float32)
     g = Graph()

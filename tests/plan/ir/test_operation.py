@@ -70,7 +70,7 @@ def test_parts_along_any_axes_are_each_its_own_region(data: st.DataObject, group
 
 
 def test_halo_rows_follow_the_published_formula() -> None:
-    """max(0, (K − 1)·d + 1 − s) rows between neighbours while they fit the shard and the window is solid."""
+    """max(0, (K − 1)·d + 1 − s) rows between neighbors while they fit the shard and the window is solid."""
     for kernel, stride in product((1, 3, 5), (1, 2)):
         op = convolution(64, kernel, stride, 0, 1)
         assert op is not None

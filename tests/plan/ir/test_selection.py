@@ -34,17 +34,17 @@ from tapestry_sets import (
     Reshape,
     Roll,
     Slice,
+    SlidingWindow,
     Stack,
     Stripe,
     Tile,
     TooHard,
-    Window,
     hstack,
     pad,
     repeat,
 )
 from tests.oracles import cell_read
-from tests.strategies import factorisations
+from tests.strategies import factorizations
 
 Shape = tuple[int, ...]
 N = 10**9
@@ -108,7 +108,7 @@ def piece_lists(draw: st.DrawFn) -> tuple[list[Piece], Shape, list[Shape]]:
     shape = tuple(draw(st.lists(st.integers(1, 5), max_size=3)))
     shapes = [tuple(draw(st.lists(st.integers(1, 12), max_size=2))) for _ in range(2)]
     size = int(np.prod(shape))
-    middle = draw(st.just(shape) | factorisations(size))
+    middle = draw(st.just(shape) | factorizations(size))
     head = draw(axis_sets(middle))
     pieces = []
     regions = [head, *(~head).members] if draw(st.booleans()) else [head, draw(axis_sets(middle))]
@@ -155,7 +155,7 @@ KINDS: list[tuple[Any, tuple[Shape, ...]]] = [
     (Reshape((9, 7)), ((7, 9),)),
     (Broadcast((4, 7, 9)), ((7, 1),)),
     (Diagonal(-1), ((7, 9),)),
-    (Window((3,), (2,), (2,), (1,)), ((7, 9),)),
+    (SlidingWindow((3,), (2,), (2,), (1,)), ((7, 9),)),
     (Pad(((1, 2), (0, 3))), ((7, 9),)),
     (Pad(((1, 2), (0, 3)), "reflect"), ((7, 9),)),
     (Pad(((5, 20), (0, 3)), "wrap"), ((7, 9),)),

@@ -29,7 +29,7 @@ from tapestry_plan import (
     sharing,
 )
 from tapestry_plan.ir.signature import parts_of
-from tapestry_sets import AffineMap, Box, IndexProjection, Regions
+from tapestry_sets import AffineMap, Box, DisjointRegions, IndexProjection
 from tapestry_sets.solvers import isl
 
 AXES = (Axis("n", 1), Axis("c", 4), Axis("h", 5), Axis("kh", 3, "reduction"))
@@ -193,7 +193,7 @@ def cells_read(operand: Operand, box: Box, size: int) -> set[int]:
     return {c for block in blocks for c in range(block.start[0], block.stop[0]) if 0 <= c < size}
 
 
-def listed(region: Regions) -> set[int]:
+def listed(region: DisjointRegions) -> set[int]:
     assert region.size == len(region.points())
     return {c for (c,) in region.points().tolist()}
 
@@ -284,7 +284,7 @@ def test_incoherent_operands_are_named_with_two_points() -> None:
     Signature(AXES, (Operand(project(AXES, [{"h": -3, "kh": 1}])),), ()).check_coherence()  # 3 cells, 3 ahead
     sparse = Signature(AXES, (Operand(project(AXES, [{"h": 4, "kh": 1}])),), ())
     message = (
-        r"input 0: the index points \(0, 0, 0, 0\) and \(0, 0, 1, 0\), neighbours along axis 'h', touch "
+        r"input 0: the index points \(0, 0, 0, 0\) and \(0, 0, 1, 0\), neighbors along axis 'h', touch "
         r"Box\(start=\(0,\), shape=\(3,\)\) and Box\(start=\(4,\), shape=\(3,\)\)"
     )
     with pytest.raises(ValueError, match=message):
@@ -297,7 +297,7 @@ def test_incoherent_operands_are_named_with_two_points() -> None:
 
 
 @given(st.data(), st.lists(st.integers(1, 5), min_size=2, max_size=3))
-def test_coherence_by_every_pair_of_neighbours(data: st.DataObject, extents: list[int]) -> None:
+def test_coherence_by_every_pair_of_neighbors(data: st.DataObject, extents: list[int]) -> None:
     """Against the boxes around all that two parallel points touch, listed over the whole reduction."""
     kinds = ["parallel", *(data.draw(st.sampled_from(["parallel", "reduction"])) for _ in extents[1:])]
     axes = tuple(Axis(f"i{k}", n, kind) for k, (n, kind) in enumerate(zip(extents, kinds, strict=True)))  # type: ignore[arg-type]

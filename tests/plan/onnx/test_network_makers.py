@@ -83,7 +83,7 @@ def test_weights_keep_the_magnitude_of_values() -> None:
     assert abs(weights["fire2/expand3x3_b_0"]).max() < 1
 
 
-def test_gemm_and_normalisations_get_fitting_values() -> None:
+def test_gemm_and_normalizations_get_fitting_values() -> None:
     nodes = [
         helper.make_node("ConstantOfShape", ["shape"], ["w"], value=helper.make_tensor("v", 1, [1], [0.02])),
         helper.make_node("Gemm", ["x", "w", "b"], ["h"], transB=1),
@@ -130,5 +130,5 @@ def test_values_before_softmax_are_found() -> None:
 
 
 def test_onnx_is_imported_when_a_network_is_made() -> None:
-    code = "import sys, tapestry_plan.networks; sys.exit('onnx' in sys.modules)"
+    code = "import sys, tapestry_plan.onnx.networks; sys.exit('onnx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

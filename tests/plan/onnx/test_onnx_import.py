@@ -233,7 +233,7 @@ def test_even_windows_over_channels_follow_the_definition() -> None:
 
 
 def test_onnx_is_imported_when_a_model_is() -> None:
-    code = "import sys, tapestry_plan.onnx_import; sys.exit('onnx' in sys.modules)"
+    code = "import sys, tapestry_plan.onnx.models; sys.exit('onnx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -154,7 +154,7 @@ def test_a_group_reads_its_own_channels_only() -> None:
     assert shared.size == 2 * 16  # the middle group
 
 
-def test_rows_shared_by_neighbours_follow_from_the_window() -> None:
+def test_rows_shared_by_neighbors_follow_from_the_window() -> None:
     for kernel, dilation, stride in ((3, 1, 1), (3, 1, 2), (5, 2, 1), (3, 8, 1), (2, 1, 2)):
         attrs = {"dilations": (dilation, 1), "strides": (stride, 1), "pads": (dilation, 0)}
         signature = BUILTIN_OPS["conv"].signature([(1, 1, 64, 1), (1, 1, kernel, 1)], attrs)
@@ -182,7 +182,7 @@ def test_work_is_counted_for_each_index_point(op: str, shapes: Any, attrs: Any, 
 # -- values ------------------------------------------------------------------------------------------------
 
 
-def test_integers_divide_towards_zero() -> None:
+def test_integers_divide_toward_zero() -> None:
     a, b = np.array([7, -7, 7, -7, 6, -6, 0]), np.array([2, 2, -2, -2, 3, 3, -5])
     (actual,) = run_cut(BUILTIN_OPS["div"], {}, [a, b])
     np.testing.assert_array_equal(actual, [3, -3, -3, 3, 2, -2, 0])

@@ -18,11 +18,11 @@ from tapestry_sets import (
     AffineMap,
     Allocation,
     Box,
+    DisjointRegions,
     Guard,
     IndexMap,
     Piece,
     Region,
-    Regions,
     Slice,
     Stripe,
     TooManyPieces,
@@ -133,7 +133,9 @@ def test_reads_do_not_depend_on_sizes() -> None:
     found = reads(g, t.name)
     assert found.distinct == {"x": 6 * N, "y": 6 * N}
     assert found.counts == {"x": 5 * (6 * N + 3), "y": 5 * (6 * N + 3)}
-    assert found.regions["x"] == Regions((4 * N, 6), [Region.from_slices((4 * N, 6), (slice(0, None, 2), slice(1, 4)))])
+    assert found.regions["x"] == DisjointRegions(
+        (4 * N, 6), [Region.from_slices((4 * N, 6), (slice(0, None, 2), slice(1, 4)))]
+    )
     assert found.nbytes == 12 * N * 4
     assert found.cell((4, 2 * N + 1, 2)) == ("y", (0, 4))
     assert found.cell((4, 0, 0)) == ("x", (0, 1))
@@ -338,7 +340,7 @@ def test_strided_shards() -> None:
     g = Graph()
     x = g.input("x", (12 * N,))
     parts = [Region((12 * N,), [Stripe(1, 2, phase=k)]) for k in range(3)]
-    placement = {"x": {"a": parts[0], "here": parts[1], "b": Regions((12 * N,), [parts[2]])}}
+    placement = {"x": {"a": parts[0], "here": parts[1], "b": DisjointRegions((12 * N,), [parts[2]])}}
     found = motion(g, x[::2].broadcast_to((3, 6 * N)).name, placement, "here")
     assert found.nbytes_by_link == {("a", "here"): 8 * N, ("b", "here"): 8 * N}
     assert [m.pack.shape for m in found.messages] == [(2 * N,), (2 * N,)]

@@ -350,7 +350,7 @@ def find_one(graph: Graph, at: str, into: str) -> list[str]:
 
 
 def test_halos_between_parts_are_what_enumeration_says() -> None:
-    """A convolution pushed behind a sharded one reads its neighbours' rows only where its windows overlap them."""
+    """A convolution pushed behind a sharded one reads its neighbors' rows only where its windows overlap them."""
     arrays = floats(x=(1, 2, 12, 5), w=(2, 2, 3, 3))
     g, (x, w) = graph_of(arrays)
     between = g.op("conv", x, w, name="a", pads=1)
@@ -363,8 +363,8 @@ def test_halos_between_parts_are_what_enumeration_says() -> None:
         needed = {cell[2] for cell in cells_read(g, "c", list(points), 0)}
         held = h.source(h.nodes[f"c.{k}"].inputs[0])
         assert held.shape == (1, 2, len(needed), 5)
-        neighbours = {name for j, name in enumerate(("a.0", "a.1", "a.2")) if needed & set(range(*rows[j]))}
-        assert set(held.stored) == neighbours
+        neighbors = {name for j, name in enumerate(("a.0", "a.1", "a.2")) if needed & set(range(*rows[j]))}
+        assert set(held.stored) == neighbors
         assert len(needed - set(range(low, high))) == (k > 0) + (k < 2)
 
 

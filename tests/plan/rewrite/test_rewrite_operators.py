@@ -1,4 +1,4 @@
-"""Rewrites of every operator: sharded along every axis, expanded, and in one block with its neighbours."""
+"""Rewrites of every operator: sharded along every axis, expanded, and in one block with its neighbors."""
 
 from __future__ import annotations
 

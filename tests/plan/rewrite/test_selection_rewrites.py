@@ -87,7 +87,7 @@ SHORTER: list[tuple[str, Make, tuple[str, ...]]] = [
     ("reshapes", lambda x, y: x.reshape(4, 12).reshape(48), ("reshape",)),
     ("reshape and back", lambda x, y: x.reshape(48).reshape(8, 6), ()),
     ("a concat of slices of one tensor", lambda x, y: concat([x[:3], x[3:5], x[5:]]), ()),
-    ("a concat of neighbouring slices", lambda x, y: concat([x[1:3], x[3:6]]), ("slice",)),
+    ("a concat of neighboring slices", lambda x, y: concat([x[1:3], x[3:6]]), ("slice",)),
     ("a concat of strided slices", lambda x, y: concat([x[0:4:2], x[4:8:2]]), ("slice",)),
     ("an interleave of strided slices", lambda x, y: interleave([x[0::2], x[1::2]]), ()),
     ("an interleave of three", lambda x, y: interleave([x[k::3] for k in range(3)]), ()),

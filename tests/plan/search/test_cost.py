@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Device, Link, Mesh
 from tapestry_plan.search.cost import Held, RegionTable, compute_seconds, received, to_ticks, transfer_ticks, union
-from tapestry_sets import Region, Regions
+from tapestry_sets import DisjointRegions, Region
 
 SHAPE = (6, 5)
 
@@ -21,10 +21,10 @@ def slices(draw: st.DrawFn, n: int) -> slice:
 
 
 @st.composite
-def regions(draw: st.DrawFn) -> tuple[Regions, np.ndarray]:
+def regions(draw: st.DrawFn) -> tuple[DisjointRegions, np.ndarray]:
     """A union of one or two strided blocks, and the same as a mask."""
     mask = np.zeros(SHAPE, bool)
-    region = Regions(SHAPE)
+    region = DisjointRegions(SHAPE)
     for _ in range(draw(st.integers(0, 2))):
         cut = tuple(draw(slices(n)) for n in SHAPE)
         mask[cut] = True
@@ -33,7 +33,7 @@ def regions(draw: st.DrawFn) -> tuple[Regions, np.ndarray]:
 
 
 @given(st.lists(regions(), min_size=1, max_size=4))
-def test_sizes_of_intersections(drawn: list[tuple[Regions, np.ndarray]]) -> None:
+def test_sizes_of_intersections(drawn: list[tuple[DisjointRegions, np.ndarray]]) -> None:
     table = RegionTable(SHAPE)
     numbers = [np.array([table.number(region)]) for region, _ in drawn]
     expected = np.logical_and.reduce([mask for _, mask in drawn]).sum()
@@ -55,7 +55,7 @@ def test_received_cells(held, first, second, third, parts) -> None:  # type: ign
 
 
 @given(st.lists(regions(), max_size=4))
-def test_union(drawn: list[tuple[Regions, np.ndarray]]) -> None:
+def test_union(drawn: list[tuple[DisjointRegions, np.ndarray]]) -> None:
     total = union([region for region, _ in drawn], SHAPE)
     mask = np.logical_or.reduce([np.zeros(SHAPE, bool), *(mask for _, mask in drawn)])
     assert total.size == mask.sum()
@@ -64,7 +64,7 @@ def test_union(drawn: list[tuple[Regions, np.ndarray]]) -> None:
 
 def test_rank_zero_tensors_have_one_cell() -> None:
     table = RegionTable(())
-    one, none = table.number(Regions((), (Region.full(()),))), table.number(Regions(()))
+    one, none = table.number(DisjointRegions((), (Region.full(()),))), table.number(DisjointRegions(()))
     assert table.sizes(np.array([one, none]), np.array([one, one])).tolist() == [1, 0]
 
 
@@ -72,8 +72,8 @@ def test_the_cost_of_tables_does_not_grow_with_the_tensor() -> None:
     """Strided and solid sets of an axis of 10**15 cells, counted in closed form."""
     n = 10**15
     table = RegionTable((n,))
-    even = table.number(Regions((n,), (Region.from_slices((n,), (slice(0, n, 2),)),)))
-    half = table.number(Regions((n,), (Region.from_slices((n,), (slice(0, n // 2 + 1),)),)))
+    even = table.number(DisjointRegions((n,), (Region.from_slices((n,), (slice(0, n, 2),)),)))
+    half = table.number(DisjointRegions((n,), (Region.from_slices((n,), (slice(0, n // 2 + 1),)),)))
     assert table.sizes(np.array([even]), np.array([half])).tolist() == [n // 4 + 1]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_plan.search.elimination import Factor, alternatives, evaluate, minimise
+from tapestry_plan.search.elimination import Factor, alternatives, evaluate, minimize
 
 
 @st.composite
@@ -36,7 +36,7 @@ def best_of_all(sizes: list[int], factors: list[Factor]) -> tuple[int, int]:
 @given(problems())
 def test_minimum_is_the_best_of_all(problem: tuple[list[int], list[Factor]]) -> None:
     sizes, factors = problem
-    found = minimise(sizes, factors)
+    found = minimize(sizes, factors)
     assert found.exact
     assert (found.ticks, found.nbytes) == best_of_all(sizes, factors) == evaluate(found.choice, factors)
     assert found.bound_ticks == found.ticks
@@ -45,7 +45,7 @@ def test_minimum_is_the_best_of_all(problem: tuple[list[int], list[Factor]]) -> 
 @given(problems(), st.integers(1, 8))
 def test_split_buckets_bound_from_below(problem: tuple[list[int], list[Factor]], cap: int) -> None:
     sizes, factors = problem
-    found = minimise(sizes, factors, cap=cap)
+    found = minimize(sizes, factors, cap=cap)
     best, _ = best_of_all(sizes, factors)
     assert found.bound_ticks <= best <= found.ticks
     assert (found.ticks, found.nbytes) == evaluate(found.choice, factors)
@@ -63,11 +63,11 @@ def test_alternatives_are_evaluations(problem: tuple[list[int], list[Factor]]) -
 def test_entries_are_those_of_the_tables_that_are_made() -> None:
     """Three variables in a row, the middle one last: tables of 2 x 3, of 3 x 4, and of 3 for what both leave."""
     first, second = (np.zeros(shape, np.int64) for shape in ((2, 3), (3, 4)))
-    found = minimise([2, 3, 4], [Factor((0, 1), first, first), Factor((1, 2), second, second)])
+    found = minimize([2, 3, 4], [Factor((0, 1), first, first), Factor((1, 2), second, second)])
     assert found.entries == 2 * 3 + 3 * 4 + 3
 
 
 def test_large_costs_stay_exact() -> None:
     near = 2**53 + 1  # not a float64
-    found = minimise([2], [Factor((0,), np.array([near, near - 1]), np.array([0, 9]))])
+    found = minimize([2], [Factor((0,), np.array([near, near - 1]), np.array([0, 9]))])
     assert (found.choice, found.ticks) == ((1,), near - 1)

@@ -406,10 +406,10 @@ def _one() -> Graph:
         ({"layout": {"nothing": {0: 2}}}, "no graph input"),
         ({"placement": "anywhere"}, "'free' or 'single'"),
         ({"fix": {"y": {"i0": 2}}, "forbid": {"y": {"i0": 2}}}, "in fix and in forbid"),
-        ({"memory": -1}, "memory is -1; it is a number of bytes, an integer >= 0"),
+        ({"memory_nbytes": -1}, "memory_nbytes is -1; it is a number of bytes, an integer >= 0"),
         ({"fan_in": 1}, "fan_in is 1; it is an integer >= 2"),
-        ({"time_limit": -0.5}, "time_limit is -0.5, it must be seconds >= 0"),
-        ({"time_limit": float("nan")}, "time_limit is nan"),
+        ({"time_limit_seconds": -0.5}, "time_limit_seconds is -0.5, it must be seconds >= 0"),
+        ({"time_limit_seconds": float("nan")}, "time_limit_seconds is nan"),
     ],
 )
 def test_wrong_requests_are_named(kwargs: dict, message: str) -> None:
@@ -422,13 +422,17 @@ def test_wrong_requests_are_named(kwargs: dict, message: str) -> None:
     [
         ((None, Mesh((2,))), {}, "it must be a Graph"),
         ((_one(), 4), {}, r"write Mesh\(\(4,\)\)"),
-        ((_one(), Mesh((2,))), {"memory": "4GB"}, "number of bytes"),
-        ((_one(), Mesh((2,))), {"memory": True}, "memory is True"),
-        ((_one(), Mesh((2,))), {"memory": 1e9}, "memory is 1000000000.0"),
+        ((_one(), Mesh((2,))), {"memory_nbytes": "4GB"}, "number of bytes"),
+        ((_one(), Mesh((2,))), {"memory_nbytes": True}, "memory_nbytes is True"),
+        ((_one(), Mesh((2,))), {"memory_nbytes": 1e9}, "memory_nbytes is 1000000000.0"),
         ((_one(), Mesh((2,))), {"seed": "x"}, "seed is 'x'; it is an integer"),
         ((_one(), Mesh((2,))), {"seed": None}, "seed is None"),
-        ((_one(), Mesh((2,))), {"time_limit": "a"}, "time_limit is 'a', it must be a number of seconds"),
-        ((_one(), Mesh((2,))), {"time_limit": True}, "time_limit is True"),
+        (
+            (_one(), Mesh((2,))),
+            {"time_limit_seconds": "a"},
+            "time_limit_seconds is 'a', it must be a number",
+        ),
+        ((_one(), Mesh((2,))), {"time_limit_seconds": True}, "time_limit_seconds is True"),
         ((_one(), Mesh((2,))), {"expand": [["exp_sum"]]}, r"expand has \['exp_sum'\], it must be True"),
         ((_one(), Mesh((2,))), {"fix": {"y": 4}}, "must map axes to parts"),
         ((_one(), Mesh((2,))), {"fix": {"y": {"i0": 2.0}}}, "no number of parts"),
@@ -442,7 +446,12 @@ def test_wrong_types_are_named(args: tuple, kwargs: dict, message: str) -> None:
 def test_integers_of_numpy_are_integers() -> None:
     g, mesh = _one(), Mesh((2,))
     p = plan(g, mesh)
-    asked = {"memory": np.int64(1 << 20), "fan_in": np.int32(3), "seed": np.uint8(0), "time_limit": np.float32(1)}
+    asked = {
+        "memory_nbytes": np.int64(1 << 20),
+        "fan_in": np.int32(3),
+        "seed": np.uint8(0),
+        "time_limit_seconds": np.float32(1),
+    }
     assert plan(g, mesh, **asked).steps == p.steps  # type: ignore[arg-type]
     assert spilled(p, np.int64(1 << 20)) is p
 
@@ -471,7 +480,7 @@ def test_work_beyond_the_count_names_its_operator() -> None:
 def test_too_little_memory_is_infeasible() -> None:
     g, mesh = _one(), Mesh((2,))
     with pytest.raises(InfeasiblePlan, match="bytes in the fastest plan") as error:
-        plan(g, mesh, memory=64)
+        plan(g, mesh, memory_nbytes=64)
     assert error.value.fastest == plan(g, mesh) and max(error.value.fastest.peak_nbytes) > 64
 
 

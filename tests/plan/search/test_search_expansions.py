@@ -31,7 +31,7 @@ from tapestry_plan import (
     same_graph,
 )
 from tapestry_plan.rewrite.rules import expand
-from tapestry_plan.search.elimination import minimise
+from tapestry_plan.search.elimination import minimize
 from tapestry_sets import AffineMap, IndexProjection
 
 SLOW = {"device": Device(1e6, 1e12), "link": Link(1e-9, 1e12)}
@@ -132,7 +132,7 @@ def attention(heads: int = 1, shared: int = 1, causal: bool = False, masked: boo
     return g
 
 
-def normalised() -> Graph:
+def normalized() -> Graph:
     """Two operators that have expansions, one of which also reads what the other makes."""
     g = Graph()
     h = g.op("layer_normalization", g.input("x", (2, 64)), g.input("s", (64,)), g.input("b", (64,)), name="norm")
@@ -155,7 +155,7 @@ GRAPHS = {
     "attention": attention(),
     "attention, shared keys": attention(2, 1, causal=True),
     "attention, mask": attention(masked=True),
-    "normalised": normalised(),
+    "normalized": normalized(),
     "by groups": by_groups(),
 }
 
@@ -281,7 +281,7 @@ def test_what_stands_for_an_operator_runs_where_it_would() -> None:
     asked, names = {"layout": {"x": {1: 2}}}, ("prod_sum", "sum_div")
     p = plan(g, mesh, expand=names, **asked)  # type: ignore[arg-type]
     assert (p.seconds, p.nbytes_moved) == cheapest(g, mesh, names, **asked) and p.gap == 0
-    normal = plan(normalised(), Mesh((4,), **SLOW))  # type: ignore[arg-type]
+    normal = plan(normalized(), Mesh((4,), **SLOW))  # type: ignore[arg-type]
     assert [node.op for node in normal.graph.order()][-1] == "add" and set(normal.expanded) == {"norm", "soft"}
 
 
@@ -379,7 +379,7 @@ def test_expansions_are_tried_where_consumers_are_too_many(
 ) -> None:
     """Every expansion reads the tensor several times more: its consumers cannot be counted jointly."""
     g, mesh = fan(shape, ops, added), Mesh((devices,), device=Device(1e9, 1e9), link=Link(1e-9, 1e9))
-    p = plan(g, mesh, time_limit=60)
+    p = plan(g, mesh, time_limit_seconds=60)
     assert p.gap > 0 and p.expanded and p.seconds < plan(g, mesh, expand=False).seconds
     assert p.bound <= cheapest(g, mesh)[0] and (p.seconds, p.nbytes_moved) == cheapest(g, mesh)
     check_runs(g, p)
@@ -391,7 +391,7 @@ def test_expansions_are_tried_where_consumers_are_too_many(
 def test_nothing_is_tried_without_time() -> None:
     g = fan((1, 64), ["softmax"] * 3 + ["log_softmax"] * 2, (1, 4))
     mesh = Mesh((2,), device=Device(1e9, 1e9), link=Link(1e-9, 1e9))
-    hasty, p = plan(g, mesh, time_limit=0), plan(g, mesh, time_limit=60)
+    hasty, p = plan(g, mesh, time_limit_seconds=0), plan(g, mesh, time_limit_seconds=60)
     assert p.seconds < hasty.seconds and hasty.bound <= p.seconds
 
 
@@ -400,11 +400,11 @@ def test_tables_do_not_grow_far_beyond_those_of_the_graph(monkeypatch: pytest.Mo
     entries = []
 
     def counted(*args: Any, **kwargs: Any) -> Any:
-        found = minimise(*args, **kwargs)
+        found = minimize(*args, **kwargs)
         entries.append(found.entries)
         return found
 
-    monkeypatch.setattr(joint, "minimise", counted)
+    monkeypatch.setattr(joint, "minimize", counted)
     g = Graph()
     x = g.input("x", (4, 6))
     s, b = g.input("s", (6,)), g.input("b", (6,))
@@ -421,7 +421,7 @@ def test_tables_do_not_grow_far_beyond_those_of_the_graph(monkeypatch: pytest.Mo
 
 
 def test_fixed_operators_are_not_expanded() -> None:
-    g, mesh = normalised(), Mesh((4,), **SLOW)  # type: ignore[arg-type]
+    g, mesh = normalized(), Mesh((4,), **SLOW)  # type: ignore[arg-type]
     assert set(plan(g, mesh).expanded) == {"norm", "soft"}
     axis = g.signature("soft").axes[0].name
     for asked in ({"fix": {"soft": {axis: 2}}}, {"forbid": {"soft": {axis: 2}}}):
@@ -433,7 +433,7 @@ def test_fixed_operators_are_not_expanded() -> None:
 
 
 def test_only_named_expansions_are_considered() -> None:
-    g, mesh = normalised(), Mesh((4,), **SLOW)  # type: ignore[arg-type]
+    g, mesh = normalized(), Mesh((4,), **SLOW)  # type: ignore[arg-type]
     assert plan(g, mesh, expand=["exp_sum"]).expanded == {"soft": "exp_sum"}
     assert plan(g, mesh, expand=("moments",)).expanded == {"norm": "moments"}
     for none in (False, [], ["matmul_add"]):
@@ -471,12 +471,12 @@ def test_memory_is_not_exceeded_for_speed() -> None:
     whole, fast = plan(g, mesh, expand=False), plan(g, mesh)
     small, large = sorted((max(whole.peak_nbytes), max(fast.peak_nbytes)))
     assert small < large and fast.expanded
-    tight = plan(g, mesh, memory=small)
+    tight = plan(g, mesh, memory_nbytes=small)
     assert max(tight.peak_nbytes) <= small and bool(tight.expanded) == (max(fast.peak_nbytes) == small)
     assert tight.bound <= fast.seconds
-    assert plan(g, mesh, memory=large).expanded == fast.expanded
+    assert plan(g, mesh, memory_nbytes=large).expanded == fast.expanded
     with pytest.raises(InfeasiblePlan, match="bytes in the fastest plan"):
-        plan(g, mesh, memory=small - 1)
+        plan(g, mesh, memory_nbytes=small - 1)
 
 
 # -- what is said --------------------------------------------------------------------------------------------
@@ -522,7 +522,7 @@ def test_explain_says_what_was_not_compared() -> None:
     assert ShardPlan.from_json(p.to_json()).expansions == p.expansions
 
 
-@pytest.mark.parametrize("g", [attention(2, 1, causal=True), normalised()], ids=["attention", "normalised"])
+@pytest.mark.parametrize("g", [attention(2, 1, causal=True), normalized()], ids=["attention", "normalized"])
 @pytest.mark.parametrize("rates", [SLOW, FAST], ids=["slow", "fast"])
 def test_plans_with_expansions_are_documents(g: Graph, rates: dict[str, Any]) -> None:
     p = plan(g, Mesh((4,), **rates))

@@ -1,4 +1,4 @@
-"""Layouts: every factorisation, even parts, devices row-major, replicas or idle devices."""
+"""Layouts: every factorization, even parts, devices row-major, replicas or idle devices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_layouts_cover_the_index_space(extents: tuple[int, ...], devices: int) -
 
 
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple), st.integers(1, 8))
-def test_every_factorisation_of_the_devices_is_there(extents: tuple[int, ...], devices: int) -> None:
+def test_every_factorization_of_the_devices_is_there(extents: tuple[int, ...], devices: int) -> None:
     found = {option.parts for option in layouts(extents, devices)}
     for parts in product(*(range(1, n + 1) for n in extents)):
         if devices % prod(parts) == 0:

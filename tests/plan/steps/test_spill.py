@@ -246,7 +246,7 @@ def test_a_plan_is_not_spilled_twice() -> None:
         ValueError, match=r"which spills already, takes [0-9,]+ B by device.*that it was made from"
     ) as error:
         spilled(q, max(q.peak_nbytes) - 64)
-    assert f"memory is {max(q.peak_nbytes) - 64}, " in str(error.value) and f"{max(q.peak_nbytes):,} B" in str(
+    assert f"memory_nbytes is {max(q.peak_nbytes) - 64}, " in str(error.value) and f"{max(q.peak_nbytes):,} B" in str(
         error.value
     )
 
@@ -254,15 +254,15 @@ def test_a_plan_is_not_spilled_twice() -> None:
 @pytest.mark.parametrize(
     ("memory", "kind", "message"),
     [
-        ("16GB", TypeError, "memory is '16GB'; give a number of bytes"),
-        (1.5, TypeError, "memory is 1.5; give a number"),
-        (True, TypeError, "memory is True"),
-        (b"100", TypeError, "memory is b'100'"),
-        (None, TypeError, "memory is None"),
-        ([None, 1 << 20], TypeError, "memory is [None, 1048576]"),
+        ("16GB", TypeError, "memory_nbytes is '16GB'; give a number of bytes"),
+        (1.5, TypeError, "memory_nbytes is 1.5; give a number"),
+        (True, TypeError, "memory_nbytes is True"),
+        (b"100", TypeError, "memory_nbytes is b'100'"),
+        (None, TypeError, "memory_nbytes is None"),
+        ([None, 1 << 20], TypeError, "memory_nbytes is [None, 1048576]"),
         ([1 << 20, "1"], TypeError, "or one for each device"),
         ([1 << 20], ValueError, "memory has 1 entries; the mesh has 2 devices"),
-        (-1, ValueError, "memory is -1; bytes are >= 0"),
+        (-1, ValueError, "memory_nbytes is -1; bytes are >= 0"),
     ],
 )
 def test_wrong_sizes_are_named(memory: Any, kind: type[Exception], message: str) -> None:

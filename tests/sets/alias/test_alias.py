@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tapestry_sets import Allocation, Sett, Stripe, Tally, TooHard, View, allocate, concatenate, pad, stack, tally
 from tapestry_sets.alias import cell_sets as cell_sets_module
-from tapestry_sets.alias import overlap as alias_module
 from tapestry_sets.alias.cells import Cells
 from tapestry_sets.alias.overlap import (
     contains,
@@ -28,6 +27,7 @@ from tapestry_sets.alias.overlap import (
     overlaps,
     same_elements,
 )
+from tapestry_sets.limits import counted
 from tapestry_sets.solvers import isl
 from tests.oracles import memory_for, read_view
 from tests.strategies import view_pairs, views
@@ -349,7 +349,7 @@ def test_a_tally_tells_what_isl_and_lists_decided() -> None:
     one = replace(A[:, ::7].cells[A], setts=None)
     two = replace(A[3::5].cells[A], setts=None)
     three = replace(A[:, 1::7].cells[A], setts=None)
-    question = alias_module.counted(lambda a, b: a.meets(b))
+    question = counted(lambda a, b: a.meets(b))
     with tally() as decided:
         assert question(one, two) and not question(one, three)
     assert decided == Tally(2, 0, 0)

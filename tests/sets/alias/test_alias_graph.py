@@ -28,7 +28,7 @@ from tapestry_sets import (
     IndexMap,
     Interleave,
     Pad,
-    Permute,
+    PermuteDims,
     Piece,
     Region,
     Repeat,
@@ -36,13 +36,13 @@ from tapestry_sets import (
     Roll,
     Sett,
     Slice,
+    SlidingWindow,
     Stack,
     Stripe,
     Tile,
     TooHard,
     View,
     ViewKind,
-    Window,
     broadcast_arrays,
     concatenate,
     fill_into,
@@ -106,7 +106,7 @@ def reads(model: Sequence[Entry], i: int) -> set[int]:
 
 
 def check(g: AliasGraph, model: Sequence[Entry], pairs: bool = False) -> None:
-    """Nodes, the aliases map, colours and self-overlap are as NumPy's numbers say; questions on pairs too if asked."""
+    """Nodes, the aliases map, colors and self-overlap are as NumPy's numbers say; questions on pairs too if asked."""
     arrays = values(model)
     held = [cells(a) for a in arrays]
     assert len(g) == len(model)
@@ -195,7 +195,7 @@ def kinds_of_one(draw: st.DrawFn, shape: tuple[int, ...]) -> Made:
         return Pad(widths, mode), lambda a: np.pad(a[0], widths, mode)
     if choice == "window":
         k = draw(st.integers(1, min(n, 3)))
-        kind = Window((k,), (1,), (1,), (axis,))
+        kind = SlidingWindow((k,), (1,), (1,), (axis,))
         return kind, lambda a: np.lib.stride_tricks.sliding_window_view(a[0], k, axis)
     if choice == "broadcast":
         new = (2, *shape)
@@ -205,7 +205,7 @@ def kinds_of_one(draw: st.DrawFn, shape: tuple[int, ...]) -> Made:
         return Diagonal(offset, 0, 1), lambda a: np.diagonal(a[0], offset)
     if choice == "permute":
         order = tuple(draw(st.permutations(range(rank))))
-        return Permute(order), lambda a: a[0].transpose(order)
+        return PermuteDims(order), lambda a: a[0].transpose(order)
     if choice == "flip":
         axes = (axis,) if rank else ()
         return Flip(axes), lambda a: np.flip(a[0], axes)
@@ -675,7 +675,7 @@ REFUSED: list[tuple[Callable[[AliasGraph], object], type[Exception], str]] = [
     (lambda g: g.to_view("b", "Concat", "b"), TypeError, "'Concat' is no view kind"),  # type: ignore[arg-type]
     (lambda g: g.to_view("b", Concat(0), "c"), KeyError, "no tensor 'c'"),
     (lambda g: g.to_view("b", Flip((1,)), "b"), ValueError, "flip: axis 1 is out of range"),
-    (lambda g: g.recolor("v", 3), ValueError, r"tensor 3 is a view; colours belong to allocations, here to \[0\]"),
+    (lambda g: g.recolor("v", 3), ValueError, r"tensor 3 is a view; colors belong to allocations, here to \[0\]"),
     (lambda g: g.recolor("a", [3]), TypeError, r"recolor: color \[3\] is a list, which has no hash"),  # type: ignore[arg-type]
     (lambda g: g.to_allocation("v", {}), TypeError, "to_allocation: color {} is a dict"),  # type: ignore[arg-type]
     (lambda g: g.allocate((3,), color=[]), TypeError, "allocate: color"),  # type: ignore[arg-type]
@@ -766,7 +766,7 @@ def example() -> AliasGraph:
     return g
 
 
-def test_json_keeps_the_types_of_colours() -> None:
+def test_json_keeps_the_types_of_colors() -> None:
     g = AliasGraph()
     colors: list[Hashable] = [0, 1, True, 1.0, "1", None, (), ("a", (1, False)), 10**30, -0.5, "ß"]
     for color in colors:
@@ -802,7 +802,7 @@ def test_a_kind_from_outside_works_and_is_written_as_its_pieces() -> None:
 
 
 @pytest.mark.parametrize("color", [frozenset({1}), float("nan"), float("inf"), ("a", b"b"), np.int64(3)])
-def test_a_colour_without_a_json_form_is_named(color: Hashable) -> None:
+def test_a_color_without_a_json_form_is_named(color: Hashable) -> None:
     g = AliasGraph()
     g.allocate((1,))
     g.allocate((1,), color=color)

@@ -158,7 +158,7 @@ def test_a_row_for_each_allocation() -> None:
     assert [row["aliases"] for row in rows] == ["b, v2", "b, v2", "v0", "v0"]
     assert rows[0]["chain"].split("\n") == ["2 sources", "Concat (6,)"]
     assert [row["reads"] for row in rows_of(origins_table(A, A.clone()))] == ["A (4, 6)", "A (4, 6) #2"]
-    assert rows[2]["chain"] == "-" and rows[3]["chain"] == "Permute (6, 4)"
+    assert rows[2]["chain"] == "-" and rows[3]["chain"] == "PermuteDims (6, 4)"
 
 
 def test_the_table_as_html_says_the_same_as_the_text() -> None:

@@ -30,7 +30,7 @@ from tapestry_sets.alias.cell_sets import count_common, filled, first_common, is
 from tapestry_sets.alias.cells import Cells, read_cells
 from tapestry_sets.alias.memory.arrays import MEMORY
 from tapestry_sets.integers import nest as nest_module
-from tapestry_sets.integers.sett import Filled, Integers, Setts
+from tapestry_sets.integers.sett import DisjointSetts, Filled, Integers
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.kinds import AsStrided
 from tapestry_sets.views.view import _chained
@@ -202,7 +202,7 @@ def test_blocks_of_a_common_width_are_counted_as_single_cells(pair: Misaligned) 
     if not ours or not theirs:
         return
     w = 10**9
-    s, t = (filled([Setts._of(m.nest for m in link.scale(w).members) for link in c]) for c in (ours, theirs))
+    s, t = (filled([DisjointSetts._of(m.nest for m in link.scale(w).members) for link in c]) for c in (ours, theirs))
     mine, other = numbers_read(x), numbers_read(y)
     assert count_common(s, t, 0, A.size * w) == len(mine & other) * w
     assert is_subset(s, t, 0, A.size * w) == (mine <= other)

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.sets.test_differential import nothing_listed_and_no_isl
 
 from tapestry_sets import (
     AffineMap,
@@ -39,6 +38,7 @@ from tapestry_sets import (
     overlaps,
     same_elements,
 )
+from tests.sets.integers.test_differential import nothing_listed_and_no_isl
 
 BIG = 10**9
 SIZES = [1, BIG]

@@ -11,7 +11,7 @@ origins/contiguous_0                   test_contiguity_is_of_the_set_of_cells, t
 tensor/basic_0                         test_a_long_chain_of_every_kind
 tensor/broadcast_0                     test_self_overlap_comes_and_goes_with_slices_of_a_tiling
 tensor/clone_0                         test_a_clone_shares_nothing_with_its_pattern, test_clones_share_within_a_clone
-tensor/color_0                         test_slices_have_their_memorys_colour_and_joins_have_all
+tensor/color_0                         test_slices_have_their_memorys_color_and_joins_have_all
 tensor/concat_0                        test_joins_along_the_first_and_the_last_axis
 tensor/demo_0                          test_the_demonstration
 tensor/dimshuffle_0                    test_axes_are_moved
@@ -20,7 +20,7 @@ tensor/index_0                         test_index_drops_leading_axes, test_indic
 tensor/modify_0                        test_a_join_becomes_memory
 tensor/modify_1                        test_a_join_becomes_the_same_as_another, test_joins_to_memory_and_back,
                                        test_memory_becomes_a_join_of_one_tensor_three_times
-tensor/modify_2                        test_memory_becomes_any_kind_of_view, test_a_new_view_loses_its_colour
+tensor/modify_2                        test_memory_becomes_any_kind_of_view, test_a_new_view_loses_its_color
 tensor/pad_0                           test_padding_is_shared_or_distinct
 tensor/reshape_0                       test_slices_across_a_reshaped_join, test_samples_of_a_reshaped_join
 tensor/reverse_0                       test_mirrors, test_an_axis_named_twice_is_refused
@@ -56,10 +56,10 @@ from tapestry_sets import (
     AliasTensor,
     Broadcast,
     Concat,
+    DisjointRegions,
     Flip,
-    Permute,
+    PermuteDims,
     Region,
-    Regions,
     Reshape,
     Sample,
     Sett,
@@ -70,7 +70,7 @@ from tapestry_sets import (
     stack,
     tile,
 )
-from tests.strategies import factorisations, regions_in_one_box
+from tests.strategies import factorizations, regions_in_one_box
 
 ALL = Sett()
 
@@ -80,7 +80,7 @@ def aliases(g: AliasGraph) -> dict[int, set[int]]:
     return {t.id: {u.id for u in them} for t, them in g.all_aliases().items()}
 
 
-def rows(regions: Region | Regions) -> list[str]:
+def rows(regions: Region | DisjointRegions) -> list[str]:
     """A set of rank 2 drawn row by row."""
     cells = np.full(regions.shape, ".")
     cells[tuple(regions.points().T)] = "1"
@@ -114,13 +114,13 @@ def test_copies_are_equal_until_one_is_changed() -> None:
     h[5].flip(0)
     assert g != h and len(g) == 6
     assert g.table().splitlines() == [
-        "id  name  kind               ins      shape      outs  color  self-overlap  aliased to",
-        "0         allocation                  (200,)     1     0      no            0-4",
-        "1         Concat(0)          0, 0, 0  (600,)     2            yes           0-4",
-        "2         Reshape((100, 6))  1        (100, 6)   3            yes           0-4",
-        "3         Permute((1, 0))    2        (6, 100)   4            yes           0-4",
-        "4         Flip((0,))         3        (6, 100)                yes           0-4",
-        "5         allocation                  (1, 2, 3)        0      no            5",
+        "id  name  kind                 ins      shape      outs  color  self-overlap  aliased to",
+        "0         allocation                    (200,)     1     0      no            0-4",
+        "1         Concat(0)            0, 0, 0  (600,)     2            yes           0-4",
+        "2         Reshape((100, 6))    1        (100, 6)   3            yes           0-4",
+        "3         PermuteDims((1, 0))  2        (6, 100)   4            yes           0-4",
+        "4         Flip((0,))           3        (6, 100)                yes           0-4",
+        "5         allocation                    (1, 2, 3)        0      no            5",
     ]
     assert h.table().splitlines()[-1].startswith("6         Flip((0,))")
 
@@ -451,7 +451,7 @@ def test_shapes_of_repetitions() -> None:
             repeat(AliasGraph().allocate(shape), 1, axis)
 
 
-# -------------------------------------------------------------------------------------- clones, colours, padding
+# -------------------------------------------------------------------------------------- clones, colors, padding
 
 
 def test_a_clone_shares_nothing_with_its_pattern() -> None:
@@ -479,7 +479,7 @@ def test_clones_share_within_a_clone() -> None:
     }
 
 
-def test_slices_have_their_memorys_colour_and_joins_have_all() -> None:
+def test_slices_have_their_memorys_color_and_joins_have_all() -> None:
     g = AliasGraph()
     sliced = g.allocate((50,), color=7)[7:17]
     assert sliced.has_color(7) and not sliced.has_color(5)
@@ -607,7 +607,7 @@ def test_memory_becomes_a_join_of_one_tensor_three_times() -> None:
     assert g == h
 
 
-def test_a_new_view_loses_its_colour() -> None:
+def test_a_new_view_loses_its_color() -> None:
     g = AliasGraph()
     a, b = g.allocate((3, 4), color=0), g.allocate((6, 4), color=3)
     b.to_view(Concat(0), a, a)
@@ -643,7 +643,7 @@ def _became(shape: Sequence[int], out: Sequence[int], kind: Any, aliased: bool =
     [
         _sampled,
         _mirrored,
-        _became((2, 3, 4), (3, 4, 2), Permute((1, 2, 0))),
+        _became((2, 3, 4), (3, 4, 2), PermuteDims((1, 2, 0))),
         _became((2, 3), (6,), Reshape((6,))),
         _became((2, 1, 1), (2, 6, 11), Broadcast((2, 6, 11)), aliased=True),
     ],
@@ -683,7 +683,7 @@ def test_the_demonstration() -> None:
         "5         Concat(0)                            2, 4  (8, 10)  6            no            0-9",
         "6         Slice(((1, 7, None), (2, 8, None)))  5     (6, 6)   7            no            0-9",
         "7         Flip((0, 1))                         6     (6, 6)   8            no            0-9",
-        "8         Permute((1, 0))                      7     (6, 6)   9            no            0-9",
+        "8         PermuteDims((1, 0))                  7     (6, 6)   9            no            0-9",
         "9         Reshape((36,))                       8     (36,)                 no            0-9",
     ]
     assert table[13:17] == ["0   [0 a] (10, 3): (Sett(), Sett())", *table[14:16], "3   [0 a] (10, 3): (Sett(), Sett())"]
@@ -814,7 +814,7 @@ def test_reshapes_there_and_back(data: st.DataObject) -> None:
     (region,) = data.draw(regions_in_one_box(1, at_zero=True))
     g = AliasGraph()
     a = g.allocate(region.shape)
-    new = data.draw(factorisations(a.size))
+    new = data.draw(factorizations(a.size))
     t = a.sample(region)
     assert t.reshape(t.size).same_elements(t)
     through = a.reshape(new).reshape(a.shape).sample(region)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tapestry_sets import View, allocate, overlaps, tally
 from tapestry_sets.alias.cells import Cells
 from tapestry_sets.alias.preimage import congruent, turned
-from tapestry_sets.integers.sett import Setts
+from tapestry_sets.integers.sett import DisjointSetts
 from tapestry_sets.limits.budget import TooManyPieces
 from tapestry_sets.solvers import isl
 
@@ -88,7 +88,7 @@ def test_what_is_pulled_back_is_what_the_turn_takes_into_the_set(
         values = set(range(first, min(first + count * step, cells.extent), step)) - wanted
         sets += [(v, ()) for v in sorted(values)]
         wanted |= values
-    pulled = Setts._of(turn.pull(sets))
+    pulled = DisjointSetts._of(turn.pull(sets))
     expected = [u for u in range(turn.extent) if turn.apply(u) in wanted]
     assert pulled.elements(0, turn.extent).tolist() == expected
 

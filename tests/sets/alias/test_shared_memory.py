@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.sets.test_arrays import BASES, Exported, OnlyCuda, Strided, addresses, pointer, views
 
 from tapestry_sets import allocate, concatenate, interleave, overlap, shared_memory
 from tapestry_sets.alias.memory import parts as parts_module
@@ -24,6 +23,7 @@ from tapestry_sets.alias.memory.sieve import Sieve
 from tapestry_sets.integers.nest import Nest, canonical, clip, elements
 from tapestry_sets.limits.budget import TooHard, TooManyPieces, limits
 from tapestry_sets.limits.tallies import tally
+from tests.sets.alias.test_arrays import BASES, Exported, OnlyCuda, Strided, addresses, pointer, views
 
 # ---------------------------------------------------------------------------------------------- the truth, by listing
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_sets import TooManyPieces
-from tapestry_sets.digits.progression import (
+from tapestry_sets.digits.progressions import (
     Progression,
     as_interval,
     axis_setts,

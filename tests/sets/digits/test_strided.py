@@ -14,7 +14,7 @@ from tapestry_sets import Region, Sett, Stripe, View, ViewKind, allocate, overla
 from tapestry_sets.digits.strided import Levels, Strided, contiguous, cut_axis, nest_of, renumber
 from tapestry_sets.integers import nest
 from tests.oracles import memory_for, read_view
-from tests.strategies import factorisations, view_pairs, views
+from tests.strategies import factorizations, view_pairs, views
 
 
 def cells_of(form: Strided) -> np.ndarray:
@@ -94,7 +94,7 @@ def test_a_cut_axis_reads_what_a_slice_of_it_reads(levels: Levels, start: int, s
 @given(st.lists(forms(), max_size=3), st.data())
 def test_a_renumbered_form_reads_what_a_reshape_reads(axes: list[Levels], data: st.DataObject) -> None:
     whole = cells_of((3, tuple(axes)))
-    shape = data.draw(factorisations(whole.size))
+    shape = data.draw(factorizations(whole.size))
     found = renumber(axes, shape)
     if found is not None:
         np.testing.assert_array_equal(cells_of((3, found)), whole.reshape(shape))

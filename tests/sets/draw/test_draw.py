@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import Region, Regions, Sett, Stripe, TooHard, allocate, canvas, draw
+from tapestry_sets import DisjointRegions, Region, Sett, Stripe, TooHard, allocate, canvas
 from tapestry_sets.draw import levels as draw_levels
+from tapestry_sets.draw import sets as draw
 from tests.drawings import SVG, assert_legible, holders, name_of, read
 from tests.oracles import in_nesting, listed, listed_points
 from tests.strategies import nestings, regions_in_one_box, windows
@@ -156,11 +157,11 @@ def test_the_order_of_drawn_cells_is_that_of_the_points(one: tuple[Region]) -> N
 def test_coordinates_stand_above_their_cells(start: int, length: int) -> None:
     drawing = read(draw.svg(Region.full((length,), (start % 10**18,)), names=["full"]))
     assert_legible(drawing)
-    centres = {s.x + s.wide / 2: s.at for s in drawing.squares}
+    centers = {s.x + s.wide / 2: s.at for s in drawing.squares}
     labels = [w for w in drawing.words if re.fullmatch(r"-?\d+", w.words)]
     assert labels
     for label in labels:
-        assert centres[(label.left + label.right) / 2] == label.words
+        assert centers[(label.left + label.right) / 2] == label.words
 
 
 @given(st.text(max_size=12), st.text(max_size=12))
@@ -169,14 +170,14 @@ def test_any_name_and_title_is_well_formed(name: str, title: str) -> None:
     assert any(w.words.endswith(": 1 of 2 cells") for w in drawing.words)
 
 
-def test_white_marks_are_legible_on_each_colour() -> None:
-    def luminance(colour: str) -> float:
-        channels = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
+def test_white_marks_are_legible_on_each_color() -> None:
+    def luminance(color: str) -> float:
+        channels = (int(color[k : k + 2], 16) / 255 for k in (1, 3, 5))
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    for colour in canvas.COLOURS[1:]:  # at least 3 to 1, what WCAG 2.1 asks of graphics, and of bold signs
-        assert 1.05 / (luminance(colour) + 0.05) >= 3
+    for color in canvas.COLORS[1:]:  # at least 3 to 1, what WCAG 2.1 asks of graphics, and of bold signs
+        assert 1.05 / (luminance(color) + 0.05) >= 3
     for tint in draw_levels.TINTS:  # dark words on light bars: 4.5 to 1
         assert (luminance(tint) + 0.05) / (luminance(canvas.INK) + 0.05) >= 4.5
 
@@ -305,7 +306,7 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(ValueError, match="in one box"):
         draw.text(Region.full((2,)), Region.full((3,)))
     with pytest.raises(ValueError, match="more than 16384; slice it"):
-        draw.svg(Regions((10**9, 10**9), [Region.full((10**9, 10**9))]))
+        draw.svg(DisjointRegions((10**9, 10**9), [Region.full((10**9, 10**9))]))
     with pytest.raises(ValueError, match="at least one set"):
         draw.text()
     with pytest.raises(ValueError, match="slice a region instead"):

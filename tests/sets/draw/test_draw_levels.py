@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import Sett, Setts, Stripe, levels_svg, levels_text, show_levels
+from tapestry_sets import DisjointSetts, Sett, Stripe, levels_svg, levels_text, show_levels
 from tests.drawings import assert_legible, holders, read
 from tests.oracles import in_nesting, listed
 from tests.strategies import nestings, windows
@@ -88,7 +88,7 @@ def test_levels_far_away_and_long_ones() -> None:
 
 def test_what_has_no_levels_is_refused() -> None:
     with pytest.raises(TypeError, match="draw one of its members"):
-        levels_text(Setts([Sett(Stripe(1, 1))]))
+        levels_text(DisjointSetts([Sett(Stripe(1, 1))]))
     with pytest.raises(TypeError, match="not 3 at level 1"):
         levels_svg([Stripe(1, 1), 3])
     with pytest.raises(ValueError, match="more than 1024; give start and stop"):

@@ -20,7 +20,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from tapestry_sets import Sett, Setts, Stripe, TooHard
+from tapestry_sets import DisjointSetts, Sett, Stripe, TooHard
 from tapestry_sets.integers import nest, sett, stripe
 from tapestry_sets.solvers import isl
 
@@ -93,7 +93,7 @@ def held(levels: Sequence[tuple[int, int, int]], lo: int, hi: int) -> Bools:
     return keep
 
 
-def held_by_members(answer: Setts, lo: int, hi: int) -> Bools:
+def held_by_members(answer: DisjointSetts, lo: int, hi: int) -> Bools:
     """Return for each integer in [lo, hi) whether it is in a union; its members must share none of these."""
     times = np.zeros(hi - lo, int)
     for member in answer.members:
@@ -190,7 +190,7 @@ def check_algebra(what: str, one: Levels, two: Levels, lo: int, hi: int) -> None
     end = lo + period(one, two)
     a, b, u, v = held(one, lo, end), held(two, lo, end), held(one, lo, hi), held(two, lo, hi)
     inside = (lo, hi)
-    answers: dict[str, tuple[Setts, Bools, int]] = {
+    answers: dict[str, tuple[DisjointSetts, Bools, int]] = {
         "&": ((s & t).setts(), a & b, end),
         "|": (s | t, a | b, end),
         "-": (s - t, a & ~b, end),
@@ -219,7 +219,7 @@ def test_random_unions_are_answered_as_enumerated(request: pytest.FixtureRequest
 def check_unions(what: str, ours: list[Levels], theirs: list[Levels], lo: int, hi: int) -> None:
     """Ask about two unions and list the pieces of operations on them, on the line if it is short."""
     inside = (lo, hi)
-    s, t = (reduce(lambda x, y: x.union(y, within=inside), map(sett_of, x), Setts()) for x in (ours, theirs))
+    s, t = (reduce(lambda x, y: x.union(y, within=inside), map(sett_of, x), DisjointSetts()) for x in (ours, theirs))
     u, v = (reduce(or_, (held(levels, lo, hi) for levels in x)) for x in (ours, theirs))
     check(
         f"{what}: unions of {ours} and {theirs} in [{lo}, {hi})",

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.sets.test_differential import Levels, drawn, long_nest, sett_of
 
-from tapestry_sets import Sett, Setts, Stripe, TooHard, TooManyPieces, limits
+from tapestry_sets import DisjointSetts, Sett, Stripe, TooHard, TooManyPieces, limits
+from tests.sets.integers.test_differential import Levels, drawn, long_nest, sett_of
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="needs interval timers to interrupt")
 
@@ -294,7 +294,7 @@ class Case:
             times = wanted.astype(int).tolist()
             self.hold(f"{name} of {one} and {two} {at}", make, lambda u, times=times: self.times(u) == times)
 
-    def times(self, union: Setts) -> list[int]:
+    def times(self, union: DisjointSetts) -> list[int]:
         """Return for each integer of the window how many members of a union hold it."""
         z = array(range(self.lo, self.hi))
         every = [in_levels(tuple((s.on, s.off, s.phase) for s in m.stripes), z).astype(int) for m in union.members]

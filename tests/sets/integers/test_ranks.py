@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import Sett, Setts, Stripe, TooHard, TooManyPieces, limits
+from tapestry_sets import DisjointSetts, Sett, Stripe, TooHard, TooManyPieces, limits
 from tapestry_sets.integers import ranks, sett, unions
 from tapestry_sets.integers.nest import EMPTY, Nest, canonical, contains
 from tapestry_sets.integers.sett import (
@@ -224,7 +224,7 @@ def test_an_empty_set_samples_to_an_empty_set() -> None:
     assert 0 not in seen
     assert seen.find(3) is None
     assert seen.elements(-3, 3).tolist() == []
-    assert seen.setts() == Setts()
+    assert seen.setts() == DisjointSetts()
     assert seen.shift(3).is_empty
     assert seen.reverse(3).is_empty
     assert seen.isdisjoint(Sett())
@@ -347,14 +347,14 @@ def test_split_parts_every_element_into_row_and_column(
     ]
     assert len(found) == len(set(found))
     assert {z for z in found if window[0] <= z < window[1]} == listed(one, window) | listed(two, window)
-    assert Setts.from_split(pairs, period).same_points(s)
+    assert DisjointSetts.from_split(pairs, period).same_points(s)
 
 
 @given(st.lists(st.tuples(nestings(6, 2), nestings(6, 2)), max_size=3), st.integers(1, 7), windows())
 def test_from_split_is_the_union_of_rows_and_columns(
     pairs: list[tuple[Levels, Levels]], period: int, window: tuple[int, int]
 ) -> None:
-    made = Setts.from_split([(Sett(*outer), Sett(*inner)) for outer, inner in pairs], period)
+    made = DisjointSetts.from_split([(Sett(*outer), Sett(*inner)) for outer, inner in pairs], period)
     assert members(made, window) == {
         z
         for z in range(*window)
@@ -396,9 +396,9 @@ def test_wrong_periods_and_pairs_are_refused() -> None:
     with pytest.raises(TypeError, match="split: period must be an integer"):
         Sett().split(2.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="from_split: period must be at least 1"):
-        Setts.from_split([], -1)
+        DisjointSetts.from_split([], -1)
     with pytest.raises(TypeError, match="must each be a Sett or a Stripe, not 3"):
-        Setts.from_split([(Sett(), 3)], 4)  # type: ignore[list-item]
+        DisjointSetts.from_split([(Sett(), 3)], 4)  # type: ignore[list-item]
     with pytest.raises(TooManyPieces, match="split into rows"):
         Sett(Stripe(50001, 50002)).split(100019)
 
@@ -511,7 +511,7 @@ def test_no_two_members_of_a_result_merge(one: Levels, two: Levels, three: Level
             blocks, common = blocks_together(a, b)
             assert len(blocks) > 64 or not are_one_nest(blocks, common)
             assert unions.joined(a.nest, b.nest) is None
-        again = Setts(result.members)
+        again = DisjointSetts(result.members)
         assert again == result
 
 
@@ -529,8 +529,8 @@ def test_blocks_that_are_one_nest_are_joined_into_it(one: Levels, two: Levels) -
 
 
 def test_the_constructor_merges_members() -> None:
-    assert Setts([Sett(Stripe(1, 3)), Sett(Stripe(1, 3, 1))]) == Setts([Sett(Stripe(2, 2))])
-    assert Setts([Sett(Stripe(1, 1)), Sett(Stripe(1, 1, 1))]) == Setts([Sett()])
+    assert DisjointSetts([Sett(Stripe(1, 3)), Sett(Stripe(1, 3, 1))]) == DisjointSetts([Sett(Stripe(2, 2))])
+    assert DisjointSetts([Sett(Stripe(1, 1)), Sett(Stripe(1, 1, 1))]) == DisjointSetts([Sett()])
 
 
 # --------------------------------------------------------------------------------------------------- several sets

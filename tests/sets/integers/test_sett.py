@@ -1,4 +1,4 @@
-"""Setts, their unions and lazy intersections against listed integers; the documents' examples; hard cases."""
+"""DisjointSetts, their unions and lazy intersections against listed integers; the documents' examples; hard cases."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import Intersection, Limits, Sett, Setts, Stripe, TooHard, TooManyPieces, progression_set
-from tapestry_sets.digits import progression
+from tapestry_sets import DisjointSetts, Intersection, Limits, Sett, Stripe, TooHard, TooManyPieces, progression_set
+from tapestry_sets.digits import progressions as progression
 from tapestry_sets.integers import sett
 from tapestry_sets.integers.sett import Integers
 from tests.oracles import in_nesting, listed, members
@@ -207,7 +207,7 @@ def test_setts_are_values() -> None:
     assert {s: 1}[Sett(Stripe(6, 1), Stripe(2, 1))] == 1
     assert eval(repr(s), {"Sett": Sett, "Stripe": Stripe}) == s
     union = s | Stripe(1, 6, 2)
-    assert eval(repr(union), {"Setts": Setts, "Sett": Sett, "Stripe": Stripe}) == union
+    assert eval(repr(union), {"DisjointSetts": DisjointSetts, "Sett": Sett, "Stripe": Stripe}) == union
     assert len(union) == len(union.members)
 
 
@@ -307,7 +307,7 @@ def test_intersections_combine_as_sets(one: Levels, two: Levels, three: Levels) 
 def test_a_set_and_its_complement_share_nothing_and_lack_nothing(levels: Levels) -> None:
     s = Sett(*levels)
     assert s.isdisjoint(~s)
-    assert (s | ~s) == Setts([Sett()])
+    assert (s | ~s) == DisjointSetts([Sett()])
     assert (s - s).is_empty
     assert (s & s).same_points(s)
 
@@ -339,7 +339,7 @@ def test_progression_set_is_the_sum(first: int, levels: list[tuple[int, int]], w
 
 def test_progression_set_is_flat_in_size() -> None:
     n = 10**12
-    assert progression_set(0, [(n, 2)], width=3, extent=4 * n) == Setts([Sett.interval(0, 2 * n + 1, 4 * n)])
+    assert progression_set(0, [(n, 2)], width=3, extent=4 * n) == DisjointSetts([Sett.interval(0, 2 * n + 1, 4 * n)])
     grid = progression_set(5, [(n, 2 * n), (n // 2, 3)], extent=2 * n * n + n)
     assert grid.count(0, 2 * n * n + n) == n * (n // 2)
 
@@ -481,7 +481,7 @@ def test_answers_do_not_depend_on_size(size: int) -> None:
 
 def test_overlapping_members_are_refused_and_a_shared_element_is_named() -> None:
     with pytest.raises(ValueError, match="share 6"):
-        Setts([Sett(Stripe(1, 1)), Sett(Stripe(1, 2)).difference(Sett(Stripe(1, 11))).members[0]])
+        DisjointSetts([Sett(Stripe(1, 1)), Sett(Stripe(1, 2)).difference(Sett(Stripe(1, 11))).members[0]])
 
 
 def test_what_is_no_set_is_refused() -> None:
@@ -493,7 +493,7 @@ def test_what_is_no_set_is_refused() -> None:
     with pytest.raises(TypeError, match="element must be an integer"):
         0.5 in s  # noqa: B015
     with pytest.raises(TypeError, match="member 0 must be a Sett"):
-        Setts([Stripe(1, 1)])  # type: ignore[list-item]
+        DisjointSetts([Stripe(1, 1)])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("both", [False, True])

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sympy import floor, symbols
 
-from tapestry_sets import AffineMap, Box, ImplicitRegion, IndexProjection, Region, Regions, TooHard
+from tapestry_sets import AffineMap, Box, DisjointRegions, ImplicitRegion, IndexProjection, Region, TooHard
 
 SMALL = st.integers(-3, 3)
 Points = set[tuple[int, ...]]
@@ -21,7 +21,7 @@ def box_points(box: Box) -> Points:
     return set(product(*(range(a, b) for a, b in zip(box.start, box.stop, strict=True))))
 
 
-def points_of(found: Regions | Region | ImplicitRegion) -> Points:
+def points_of(found: DisjointRegions | Region | ImplicitRegion) -> Points:
     return {tuple(p) for p in found.points().tolist()}
 
 
@@ -141,12 +141,12 @@ def test_separable_images_are_regions(data: st.DataObject, p: IndexProjection) -
     box = data.draw(boxes(p.index_rank))
     image = p.image(box)
     expected: Points = set().union(*(touched(p, x) for x in box_points(box)))
-    assert isinstance(image, Regions)
+    assert isinstance(image, DisjointRegions)
     assert points_of(image) == expected
     assert image.size == len(expected)
     frame = data.draw(boxes(len(p.shape), 9))
     clipped = p.image(box, frame)
-    assert isinstance(clipped, Regions) and clipped.shape == frame.shape and clipped.start == frame.start
+    assert isinstance(clipped, DisjointRegions) and clipped.shape == frame.shape and clipped.start == frame.start
     assert points_of(clipped) == expected & box_points(frame)
 
 
@@ -249,18 +249,18 @@ def test_linear_projections(by: str) -> None:
     head, tail = Box((0,), (n // 4,)), Box((n // 4,), (n - n // 4,))
     for name, (p, shape) in tensors.items():
         whole = p.image(Box.of((n,)), shape)
-        assert isinstance(whole, Regions) and whole.size == np.prod(shape)
+        assert isinstance(whole, DisjointRegions) and whole.size == np.prod(shape)
         shared = p.shared(head, tail, shape)
         varies = any(p.marginal(0))
         assert shared.size == (0 if varies else np.prod(shape)), name
-        assert isinstance(shared, Regions)
+        assert isinstance(shared, DisjointRegions)
         if varies:  # coherent index ranges give coherent blocks
             image = p.image(head, shape)
-            assert isinstance(image, Regions) and image.is_box
+            assert isinstance(image, DisjointRegions) and image.is_box
 
 
 def test_convolution_windows_overlap() -> None:
-    """A 3×3 kernel: neighbours along an axis share two rows, as the figures of the documents show."""
+    """A 3×3 kernel: neighbors along an axis share two rows, as the figures of the documents show."""
     conv = IndexProjection(AffineMap(((1, 0), (0, 1)), (0, 0)), (3, 3))
     assert conv((0, 0)) == Box((0, 0), (3, 3))
     assert conv.marginal(0) == (1, 0)
@@ -274,7 +274,7 @@ def test_strided_convolution_leaves_gaps() -> None:
     """Windows of 2 with stride 3 leave a gap after each; windows of 3 with stride 2 share single cells."""
     gaps = IndexProjection(AffineMap(((3,),), (0,)), (2,)).image(Box.of((4,)))
     assert points_of(gaps) == {(x,) for x in (0, 1, 3, 4, 6, 7, 9, 10)}
-    assert isinstance(gaps, Regions) and len(gaps.members) == 1
+    assert isinstance(gaps, DisjointRegions) and len(gaps.members) == 1
     dense = IndexProjection(AffineMap(((2,),), (0,)), (3,))
     assert points_of(dense.shared(Box((0,), (2,)), Box((2,), (2,)))) == {(4,)}
 
@@ -289,7 +289,7 @@ def test_mixed_signs_are_not_the_two_corners() -> None:
     p = IndexProjection(AffineMap(((1, -1),), (0,)), (1,))
     assert p.bounding_box(Box.of((4, 4))) == Box((-3,), (7,))
     image = p.image(Box.of((4, 4)))
-    assert isinstance(image, Regions) and image.is_box and image.bounds() == ((-3,), (4,))
+    assert isinstance(image, DisjointRegions) and image.is_box and image.bounds() == ((-3,), (4,))
 
 
 def test_skewed_image_answers_without_listing() -> None:
@@ -312,7 +312,7 @@ def test_images_do_not_grow_with_sizes(scale: int) -> None:
     """Rows of a convolution, stride 2, kernel 3: one interval at every size."""
     p = IndexProjection(AffineMap(((2, 1),), (-1,)), (1,))
     image = p.image(Box.of((8 * scale, 3)))
-    assert isinstance(image, Regions) and image.bounds() == ((-1,), (16 * scale,)) and len(image.members) == 1
+    assert isinstance(image, DisjointRegions) and image.bounds() == ((-1,), (16 * scale,)) and len(image.members) == 1
 
 
 def test_split_axes_follow_groups() -> None:
@@ -399,7 +399,7 @@ def test_interleaved_strides_are_counted_and_decided() -> None:
 def test_an_empty_selection_has_an_empty_image() -> None:
     """floor(i / 4) + i mod 2: two splits of one axis, of no points at all."""
     p = IndexProjection(AffineMap(((0, 1, 0, 0, 1),), (0,)), (1,), ((0, 4), (0, 2)))
-    for none in (Box((0,), (0,)), Region.empty((3,)), Regions((3,))):
+    for none in (Box((0,), (0,)), Region.empty((3,)), DisjointRegions((3,))):
         assert p.image(none).is_empty and p.image(none, (5,)).shape == (5,)
 
 

@@ -1,4 +1,4 @@
-"""Projections counted backwards, steps, neighbours and many images at once, against enumerated index points."""
+"""Projections counted backwards, steps, neighbors and many images at once, against enumerated index points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import AffineMap, Box, ImplicitRegion, IndexProjection, Region, Regions
+from tapestry_sets import AffineMap, Box, DisjointRegions, ImplicitRegion, IndexProjection, Region
 from tapestry_sets.solvers import isl
 
 Points = set[tuple[int, ...]]
@@ -46,7 +46,7 @@ def touched(p: IndexProjection, box: Box) -> Points:
     return cells
 
 
-def points_of(found: Regions | Region | ImplicitRegion) -> Points:
+def points_of(found: DisjointRegions | Region | ImplicitRegion) -> Points:
     return {tuple(point) for point in found.points().tolist()}
 
 
@@ -107,7 +107,7 @@ def gap(p: IndexProjection, point: tuple[int, ...], axis: int) -> bool:
 
 
 @given(st.data(), st.lists(st.integers(1, 14), min_size=1, max_size=2).map(tuple))
-def test_coherence_by_every_pair_of_neighbours(data: st.DataObject, extents: tuple[int, ...]) -> None:
+def test_coherence_by_every_pair_of_neighbors(data: st.DataObject, extents: tuple[int, ...]) -> None:
     count = data.draw(st.integers(0, 2))
     splits = tuple((data.draw(st.integers(0, len(extents) - 1)), data.draw(st.integers(1, 5))) for _ in range(count))
     p = data.draw(projections(extents, splits))
@@ -152,5 +152,5 @@ def test_sizes_do_not_matter_and_isl_is_not_asked() -> None:
         assert rows.reversed(2, n).map.matrix[1] == (0, 0, 1)
 
 
-def _box(found: Regions | ImplicitRegion) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _box(found: DisjointRegions | ImplicitRegion) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return found.start, found.shape

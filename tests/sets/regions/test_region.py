@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import Region, Regions, Sett, Stripe, TooManyPieces, unflatten
+from tapestry_sets import DisjointRegions, Region, Sett, Stripe, TooManyPieces, unflatten
 from tests.oracles import listed_points, marked
 from tests.strategies import regions_in_one_box, subscripts
 
@@ -66,7 +66,7 @@ def test_algebra_of_unions(four: Four) -> None:
     assert r.first_common(s) == min(a & b, default=None)
     assert (r <= s) == (a <= b)
     assert list(map(tuple, r.points().tolist())) == sorted(a)
-    assert Regions(r.shape, r.members, r.start) == r
+    assert DisjointRegions(r.shape, r.members, r.start) == r
 
 
 @given(regions_in_one_box(2))
@@ -278,10 +278,10 @@ def test_what_is_left_of_a_box_and_the_box_make_the_whole() -> None:
     assert (rest | box).members == (Region.full((4, 6, 8)),)
 
 
-def test_neighbouring_boxes_are_joined() -> None:
+def test_neighboring_boxes_are_joined() -> None:
     box = (8, 8)
     left, right = Region.from_bounds(box, (0, 0), (8, 3)), Region.from_bounds(box, (0, 3), (8, 8))
-    assert (left | right) == Regions(box, [Region.full(box)])
+    assert (left | right) == DisjointRegions(box, [Region.full(box)])
     four = Region.from_bounds(box, (0, 0), (4, 4)) | Region.from_bounds(box, (0, 4), (4, 8)) | left | right
     assert len(four.members) == 1
 
@@ -346,6 +346,6 @@ def test_wrong_shapes_are_refused() -> None:
 def test_members_that_overlap_or_are_elsewhere_are_refused() -> None:
     r = Region.from_bounds((4, 4), (0, 0), (2, 2))
     with pytest.raises(ValueError, match=r"share the point \(1, 1\)"):
-        Regions((4, 4), [r, Region.from_bounds((4, 4), (1, 1), (3, 3))])
+        DisjointRegions((4, 4), [r, Region.from_bounds((4, 4), (1, 1), (3, 3))])
     with pytest.raises(ValueError, match="member 0 is in the box"):
-        Regions((4, 5), [r])
+        DisjointRegions((4, 5), [r])

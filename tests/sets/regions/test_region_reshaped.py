@@ -16,11 +16,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import Intersection, Region, Regions, Reshaped, Sett, Setts, Stripe, TooHard, TooManyPieces, limits
+from tapestry_sets import (
+    DisjointRegions,
+    DisjointSetts,
+    Intersection,
+    Region,
+    Reshaped,
+    Sett,
+    Stripe,
+    TooHard,
+    TooManyPieces,
+    limits,
+)
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.solvers import isl
 from tests.oracles import in_nesting, listed_points, marked
-from tests.strategies import factorisations, regions_in_one_box, subscripts
+from tests.strategies import factorizations, regions_in_one_box, subscripts
 
 Known = tuple[Reshaped, np.ndarray]
 
@@ -29,10 +40,10 @@ Known = tuple[Reshaped, np.ndarray]
 def reshaped_sets(draw: st.DrawFn, count: int) -> list[Known]:
     """Unions reshaped into one box from boxes of their own, with their cells as NumPy reshapes them."""
     size = draw(st.sampled_from([0, 1, 6, 12, 12, 24, 30, 36, 60]))
-    shape = draw(factorisations(size))
+    shape = draw(factorizations(size))
     out = []
     for _ in range(count):
-        box = draw(factorisations(size))
+        box = draw(factorizations(size))
         union = draw(in_box(box)) | draw(in_box(box))
         out.append((union.reshape(shape), marked(union).reshape(shape)))
     return out
@@ -126,7 +137,7 @@ def test_algebra_of_algebra_stays_exact(known: list[Known]) -> None:
 @given(st.data(), reshaped_sets(1))
 def test_reshapes_of_reshapes_are_numpys(data: st.DataObject, known: list[Known]) -> None:
     ((x, cells),) = known
-    new = data.draw(factorisations(cells.size))
+    new = data.draw(factorizations(cells.size))
     assert (held(x.reshape(new)) == cells.reshape(new)).all()
     assert x.reshape(new).terms == x.terms
     assert x.reshape(new).reshape(x.shape) == x
@@ -402,7 +413,9 @@ def test_what_is_asked_of_three_large_sets_has_one_budget() -> None:
 
 def test_terms_too_many_to_try_are_too_hard() -> None:
     x = Region.from_slices((40, 41), (slice(None), slice(None, None, 2))).reshape((41, 40))
-    many = Regions((41, 40), [Region.from_bounds((41, 40), (i, i**3 % 37), (i + 1, i**3 % 37 + 1)) for i in range(40)])
+    many = DisjointRegions(
+        (41, 40), [Region.from_bounds((41, 40), (i, i**3 % 37), (i + 1, i**3 % 37 + 1)) for i in range(40)]
+    )
     assert x.count_common(many) == sum(at in x for at in map(tuple, many.points().tolist()))
     with limits(budget=5), pytest.raises(TooHard, match="pairs of terms, more than 5"):
         x.count_common(many)
@@ -429,7 +442,7 @@ def test_a_reshaped_set_is_made_from_sets_of_numbers() -> None:
     both = Sett(Stripe(2, 1)) & Stripe(3, 2)
     cells = np.array([[z % 5 in (0, 2) for z in range(4 * r, 4 * r + 4)] for r in range(6)])
     assert (held(Reshaped((6, 4), [setts])) == cells).all()
-    assert isinstance(setts, Setts)
+    assert isinstance(setts, DisjointSetts)
     assert isinstance(both, Intersection)
     third = Reshaped((6, 4), [both])
     assert third.size == sum(z % 3 < 2 and z % 5 < 3 for z in range(24))
@@ -480,13 +493,13 @@ def test_other_boxes_and_other_things_are_refused() -> None:
     for other in (y.isdisjoint, y.count_common, y.first_common, y.issubset):
         with pytest.raises(ValueError, match=r"\(3, 4\).*\(4, 3\)"):
             other(x)
-    for moved in (y, Region.full((4, 3), (1, 0)), Regions.full((4, 3), (1, 0))):
+    for moved in (y, Region.full((4, 3), (1, 0)), DisjointRegions.full((4, 3), (1, 0))):
         for combine in (operator.and_, operator.sub, operator.or_, operator.xor):
             with pytest.raises(ValueError, match=r"in one box, not .* and shape \(4, 3\) from \(0, 0\)"):
                 combine(moved, x)
-    with pytest.raises(TypeError, match="&: takes a Region, Regions or Reshaped, not int"):
+    with pytest.raises(TypeError, match="&: takes a Region, DisjointRegions or Reshaped, not int"):
         y & 3  # type: ignore[operator]
-    with pytest.raises(TypeError, match="&: takes a Region, Regions or Reshaped, not int"):
+    with pytest.raises(TypeError, match="&: takes a Region, DisjointRegions or Reshaped, not int"):
         x & 3  # type: ignore[operator]
     with pytest.raises(ValueError, match=r"cannot view shape \(4, 3\) \[12 points\] as \(5, 5\)"):
         x.reshape((5, 5))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import Region, Regions, Sett, Stripe, TooManyPieces, limits
+from tapestry_sets import DisjointRegions, Region, Sett, Stripe, TooManyPieces, limits
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers import ranks
 from tests.oracles import in_nesting, listed_points, marked
@@ -24,7 +24,7 @@ def grid(region: Region) -> tuple[np.ndarray, ...]:
     return np.ix_(*([z - lo for z in range(lo, lo + n) if in_nesting(s.stripes, z)] for s, lo, n in axes))
 
 
-def inked(shape: tuple[int, ...]) -> st.SearchStrategy[Regions]:
+def inked(shape: tuple[int, ...]) -> st.SearchStrategy[DisjointRegions]:
     """Unions of two regions in a box from zero."""
 
     def axis(n: int) -> st.SearchStrategy[Sett]:
@@ -154,7 +154,7 @@ def test_a_place_that_is_no_product_is_refused() -> None:
         corners.fill(Region.full((2, 2)))
     with pytest.raises(ValueError, match="fill_into: scaffold must be a product"):
         Region.full((2, 2)).fill_into(corners)
-    one = Regions.from_bounds((4, 4), (1, 1), (3, 4))
+    one = DisjointRegions.from_bounds((4, 4), (1, 1), (3, 4))
     assert one.fill(Region.full((2, 3))).same_points(one)
     assert Region.full((4, 4)).sample(one).is_full
 
@@ -167,11 +167,11 @@ def test_ink_in_another_box_is_refused_and_both_are_named() -> None:
         scaffold.fill(Region.full((2, 3), (1, 0)))
     with pytest.raises(ValueError, match=r"one box, not shape \(4, 4\).*and shape \(4, 5\)"):
         scaffold.sample(Region.full((4, 5)))
-    with pytest.raises(TypeError, match="sample: takes a Region, Regions or Reshaped, not Sett"):
+    with pytest.raises(TypeError, match="sample: takes a Region, DisjointRegions or Reshaped, not Sett"):
         scaffold.sample(Sett())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="fill: ink must be a Region, Regions or Reshaped, not tuple"):
+    with pytest.raises(TypeError, match="fill: ink must be a Region, DisjointRegions or Reshaped, not tuple"):
         scaffold.fill((2, 3))  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match="fill_into: scaffold must be a Region or Regions, not Reshaped"):
+    with pytest.raises(TypeError, match="fill_into: scaffold must be a Region or DisjointRegions, not Reshaped"):
         Region.full((2, 3)).fill_into(scaffold.reshape((16,)))  # type: ignore[arg-type]
 
 

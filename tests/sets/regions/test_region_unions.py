@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import Region, Regions, Sett, Stripe
+from tapestry_sets import DisjointRegions, Region, Sett, Stripe
 from tests.oracles import listed_points
 from tests.strategies import regions_in_one_box
 
@@ -65,7 +65,7 @@ def test_distant_progressions_meet_where_the_remainder_theorem_says(data: st.Dat
 
 @given(regions_in_one_box(3))
 def test_a_union_grows_by_insertion_of_what_is_apart(three: Three) -> None:
-    union, points = Regions.empty(three[0].shape, three[0].start), set()
+    union, points = DisjointRegions.empty(three[0].shape, three[0].start), set()
     for region in three:
         theirs = listed_points(region)
         if points & theirs:
@@ -103,8 +103,8 @@ def test_merging_keeps_the_points(four: Four) -> None:
     apart: list[Region] = []
     for region in four:
         for piece in region.regions:
-            apart += (piece - Regions(region.shape, apart, region.start)).members
-    union = Regions(four[0].shape, apart, four[0].start)
+            apart += (piece - DisjointRegions(region.shape, apart, region.start)).members
+    union = DisjointRegions(four[0].shape, apart, four[0].start)
     merged = union.merge()
     assert listed_points(merged) == listed_points(union)
     assert len(merged.members) <= len(union.members)
@@ -113,8 +113,8 @@ def test_merging_keeps_the_points(four: Four) -> None:
 @given(regions_in_one_box(3))
 def test_partitions_of_one_set_are_the_same_points(three: Three) -> None:
     r, s, t = three
-    one = Regions(r.shape, [*(r & s).members, *(r - s).members], r.start)
-    two = Regions(r.shape, [*(r & t).members, *(r - t).members], r.start)
+    one = DisjointRegions(r.shape, [*(r & s).members, *(r - s).members], r.start)
+    two = DisjointRegions(r.shape, [*(r & t).members, *(r - t).members], r.start)
     assert one.same_points(two)
     assert one.same_points(r)
     assert r.same_points(two)
@@ -132,9 +132,9 @@ def test_partitions_of_one_set_are_the_same_points(three: Three) -> None:
 @given(st.data(), regions_in_one_box(1))
 def test_a_union_of_one_has_the_verbs_of_its_region(data: st.DataObject, one: tuple[Region]) -> None:
     (r,) = one
-    union = Regions(r.shape, [r], r.start)
+    union = DisjointRegions(r.shape, [r], r.start)
     order = data.draw(st.permutations(range(r.rank)))
-    moves: list[Callable[[Region | Regions], Region | Regions]] = [
+    moves: list[Callable[[Region | DisjointRegions], Region | DisjointRegions]] = [
         lambda x: x.shift((2,) * x.rank),
         lambda x: x.transpose(order),
         lambda x: x.transpose(),
@@ -158,39 +158,39 @@ def test_a_union_of_one_has_the_verbs_of_its_region(data: st.DataObject, one: tu
 def test_unions_are_made_as_regions_are() -> None:
     box, start = (4, 6), (1, -2)
     key = (slice(None, None, 2), slice(5, 1, -1))
-    assert Regions.full(box, start).members == (Region.full(box, start),)
-    assert Regions.empty(box, start) == Regions(box, (), start)
-    assert Regions.from_slices(box, key, start).members == (Region.from_slices(box, key, start),)
-    assert Regions.from_bounds(box, (1, -2), (3, 1), start).members == (
+    assert DisjointRegions.full(box, start).members == (Region.full(box, start),)
+    assert DisjointRegions.empty(box, start) == DisjointRegions(box, (), start)
+    assert DisjointRegions.from_slices(box, key, start).members == (Region.from_slices(box, key, start),)
+    assert DisjointRegions.from_bounds(box, (1, -2), (3, 1), start).members == (
         Region.from_bounds(box, (1, -2), (3, 1), start),
     )
-    assert Regions.full((3, 0)).members == Regions.empty((3, 0)).members == ()
-    assert Regions.full(()).is_full
-    assert Regions.empty(()).is_empty
+    assert DisjointRegions.full((3, 0)).members == DisjointRegions.empty((3, 0)).members == ()
+    assert DisjointRegions.full(()).is_full
+    assert DisjointRegions.empty(()).is_empty
 
 
 def test_inserted_members_are_kept_apart_until_merged() -> None:
     rows = [Region.from_bounds((3, 4), (i, 0), (i + 1, 4)) for i in range(3)]
-    union = Regions((3, 4))
+    union = DisjointRegions((3, 4))
     for row in rows:
         union = union.insert(row)
     assert union.members == tuple(rows)
     assert union.merge().members == (Region.full((3, 4)),)
-    assert union.insert(Regions((3, 4))) == union
+    assert union.insert(DisjointRegions((3, 4))) == union
 
 
 # ---------------------------------------------------------------------------------------- what is refused
 
 
 def test_insertions_that_overlap_or_are_elsewhere_are_refused() -> None:
-    union = Regions.from_bounds((4, 4), (0, 0), (2, 2))
+    union = DisjointRegions.from_bounds((4, 4), (0, 0), (2, 2))
     with pytest.raises(ValueError, match=r"shares the point \(1, 1\) with the union; write union \| region"):
         union.insert(Region.from_bounds((4, 4), (1, 1), (3, 3)))
     with pytest.raises(ValueError, match=r"insert: both regions must be in one box, not shape \(4, 4\).*\(4, 5\)"):
         union.insert(Region.full((4, 5)))
     with pytest.raises(ValueError, match=r"from \(0, 0\) and shape \(4, 4\) from \(1, 0\)"):
         union.insert(Region.full((4, 4), (1, 0)))
-    with pytest.raises(TypeError, match="insert: takes a Region, Regions or Reshaped, not Sett"):
+    with pytest.raises(TypeError, match="insert: takes a Region, DisjointRegions or Reshaped, not Sett"):
         union.insert(Sett())  # type: ignore[arg-type]
 
 
@@ -218,11 +218,11 @@ def test_insertions_that_overlap_or_are_elsewhere_are_refused() -> None:
     ],
 )
 def test_what_numpy_refuses_is_refused_with_the_same_kind_of_error(
-    verb: Callable[[Region | Regions], object], like: Callable[[np.ndarray], object]
+    verb: Callable[[Region | DisjointRegions], object], like: Callable[[np.ndarray], object]
 ) -> None:
     with pytest.raises((ValueError, IndexError, TypeError)) as theirs:
         like(np.zeros((3, 4)))
-    for region in (Region.full((3, 4)), Regions.full((3, 4)), Region.empty((3, 4))):
+    for region in (Region.full((3, 4)), DisjointRegions.full((3, 4)), Region.empty((3, 4))):
         with pytest.raises(theirs.type):
             verb(region)
 
@@ -272,15 +272,23 @@ def test_what_numpy_refuses_is_refused_with_the_same_kind_of_error(
             ValueError,
             r"1 setts for shape \(3, 4\); give one sett for each axis",
         ),
-        (lambda: Regions((3,), Region.full((3,))), TypeError, "Regions: members must be a sequence, not Region"),
-        (lambda: Regions((3,), [Sett()]), TypeError, "member 0 must be a Region, not Sett"),
+        (
+            lambda: DisjointRegions((3,), Region.full((3,))),
+            TypeError,
+            "Regions: members must be a sequence, not Region",
+        ),
+        (lambda: DisjointRegions((3,), [Sett()]), TypeError, "member 0 must be a Region, not Sett"),
         (lambda: Region.full((3, 4)).reduce_to((2, 4)), ValueError, r"reduce_to: shape \(2, 4\) does not broadcast to"),
         (lambda: Region.full((3, 4)).reshape((12.0,)), TypeError, r"reshape: shape\[0\] must be an integer"),
         (lambda: Region.full((3, 4)).reshape(12), TypeError, "reshape: shape must be a sequence of integers"),
         (lambda: Region.full((3, 4), (0, 1)).reshape((12,)), ValueError, r"reshape: the box must start at zero"),
         (lambda: (0, True) in Region.full((3, 4)), TypeError, r"Region: point\[1\] must be an integer"),
         (lambda: Region.full((3, 4)).same_points(Region.full((4, 3))), ValueError, "same_points: both regions"),
-        (lambda: Region.full((3, 4)) >= (3, 4), TypeError, ">=: takes a Region, Regions or Reshaped, not tuple"),
+        (
+            lambda: Region.full((3, 4)) >= (3, 4),
+            TypeError,
+            ">=: takes a Region, DisjointRegions or Reshaped, not tuple",
+        ),
     ],
 )
 def test_wrong_arguments_are_named_with_their_value_and_what_is_meant(

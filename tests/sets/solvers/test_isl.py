@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from tapestry_sets import (
     AffineMap,
     Box,
+    DisjointRegions,
+    DisjointSetts,
     IndexMap,
     IndexProjection,
     Region,
-    Regions,
     Relinearize,
     Sett,
-    Setts,
     Stripe,
     TooHard,
     TooManyPieces,
@@ -177,14 +177,14 @@ def test_boxes_steps_and_implicit_sets_have_an_isl_form() -> None:
 def test_setts_and_unions_come_back_from_isl(one: list[Stripe], two: list[Stripe]) -> None:
     for given_set in (Sett(*one), Sett(*one) | Sett(*two)):
         found = from_isl(isl.to_isl(given_set))
-        assert isinstance(found, Setts)
+        assert isinstance(found, DisjointSetts)
         assert found.same_points(given_set)
 
 
 @given(nestings(max_period=40))
 def test_a_nest_comes_back_as_few_setts(one: list[Stripe]) -> None:
     found = from_isl(isl.to_isl(Sett(*one)))
-    assert isinstance(found, Setts)
+    assert isinstance(found, DisjointSetts)
     assert len(found) <= 1, f"{Sett(*one)!r} became {found!r}"
 
 
@@ -192,7 +192,7 @@ def test_a_nest_comes_back_as_few_setts(one: list[Stripe]) -> None:
 def test_bounded_sets_come_back_as_regions(one: list[Stripe], two: list[Stripe], window: tuple[int, int]) -> None:
     whole = isl.to_isl(Sett(*one)) | isl.to_isl(Sett(*two))
     found = from_isl(whole, within=Box((window[0],), (window[1] - window[0],)))
-    assert isinstance(found, Regions)
+    assert isinstance(found, DisjointRegions)
     assert {z for (z,) in listed_points(found)} == listed(one, window) | listed(two, window)
 
 
@@ -202,12 +202,12 @@ def test_regions_come_back_from_isl(two: tuple[Region, Region]) -> None:
     for given_set in (r, r | s, r - s):
         box = Box(r.start, r.shape)
         found = from_isl(isl.to_isl(given_set), within=box)
-        assert isinstance(found, Regions)
+        assert isinstance(found, DisjointRegions)
         assert listed_points(found) == listed_points(given_set)
         if not given_set.size or r.rank == 0:
             continue
         tight = from_isl(isl.to_isl(given_set))
-        assert isinstance(tight, Regions)
+        assert isinstance(tight, DisjointRegions)
         assert listed_points(tight) == listed_points(given_set)
         assert tight.bounds() == (tight.start, tuple(np.add(tight.start, tight.shape).tolist()))
 
@@ -280,10 +280,10 @@ def test_hand_written_sets_are_read_as_isl_reads_them(text: str) -> None:
     found = from_isl(text)
     expected = islpy.Set(text).flatten().reset_tuple_id()
     assert isl.to_isl(found).is_equal(expected)
-    if isinstance(found, Regions):
+    if isinstance(found, DisjointRegions):
         assert listed_points(found) == points_in(expected, found.rank)
     else:
-        assert isinstance(found, Setts)
+        assert isinstance(found, DisjointSetts)
         assert set(found.elements(-50, 50).tolist()) == clipped(expected, (-50, 50))
 
 
@@ -330,7 +330,7 @@ def test_what_is_not_expressed_is_said(text: str, message: str, capfd: pytest.Ca
 def test_spaces_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="2 spaces"):
         from_isl(islpy.UnionSet("{ A[i] : i = 0; B[i] : i = 1 }"))
-    assert from_isl(islpy.UnionSet("{ A[i] : i = 3 }")) == Regions((1,), [Region.full((1,), (3,))], (3,))
+    assert from_isl(islpy.UnionSet("{ A[i] : i = 3 }")) == DisjointRegions((1,), [Region.full((1,), (3,))], (3,))
     with pytest.raises(ValueError, match=r"rank 1 where .* needs rank 2"):
         from_isl("{ [i, j] }", within=(3,))
 
@@ -367,9 +367,9 @@ def test_the_last_rung_stops_when_its_operations_are_used_up() -> None:
 
 
 def test_empty_unions_are_empty_isl_sets() -> None:
-    assert isl.to_isl(Setts()).is_empty()
-    assert isl.to_isl(Regions((2, 3))).is_empty()
-    assert isl.to_isl(Regions((2, 3))).dim(islpy.dim_type.set) == 2
+    assert isl.to_isl(DisjointSetts()).is_empty()
+    assert isl.to_isl(DisjointRegions((2, 3))).is_empty()
+    assert isl.to_isl(DisjointRegions((2, 3))).dim(islpy.dim_type.set) == 2
 
 
 def test_what_is_no_set_is_refused() -> None:

@@ -14,7 +14,7 @@ from tapestry_sets.views.assemble import Assembly
 from tapestry_sets.views.kinds import AsStrided
 from tapestry_sets.views.patches import Constant, Flat, strided_patch
 from tests.oracles import memory_for, read_view
-from tests.strategies import factorisations
+from tests.strategies import factorizations
 
 
 def kinds_of(view: View) -> list[str]:
@@ -45,7 +45,7 @@ def test_a_strided_view_is_built_of_at_most_six_kinds(data: st.DataObject, home:
         levels.append((count, step))
     cell = data.draw(st.integers(-low, A.size - 1 - high))
     counts = [count for count, _ in levels]
-    shape = data.draw(factorisations(prod(counts)) | st.just(tuple(counts)))
+    shape = data.draw(factorizations(prod(counts)) | st.just(tuple(counts)))
     view = built(A, cell, levels, shape)
     cells = cell + sum(
         (np.arange(n) * by)[(...,) + (None,) * (len(levels) - 1 - k)] for k, (n, by) in enumerate(levels)

@@ -35,7 +35,7 @@ from tapestry_sets import (
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.pieces import simplify_piece
 from tests.oracles import memory_for, read_view, readers
-from tests.strategies import factorisations, views
+from tests.strategies import factorizations, views
 
 Points = set[tuple[int, ...]]
 
@@ -56,7 +56,7 @@ def boxes_in(draw: st.DrawFn, shape: tuple[int, ...]) -> Box:
 
 @given(st.data(), st.integers(1, 60))
 def test_relinearize_is_numpys_reshape(data: st.DataObject, size: int) -> None:
-    old, new = data.draw(factorisations(size)), data.draw(factorisations(size))
+    old, new = data.draw(factorizations(size)), data.draw(factorizations(size))
     step = Relinearize(old, new)
     chain = IndexMap((step,))
     points = np.array(cells(old), np.int64).reshape(size, len(old))

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tapestry_sets import (
     AffineMap,
     Allocation,
+    DisjointRegions,
     Guard,
     ImplicitRegion,
     IndexMap,
     Piece,
     Region,
-    Regions,
     Relinearize,
     Sett,
     Stripe,
@@ -36,7 +36,7 @@ from tapestry_sets import (
     tile,
 )
 from tests.oracles import listed_points, read_view
-from tests.strategies import factorisations, nestings, view_pairs, views
+from tests.strategies import factorizations, nestings, view_pairs, views
 
 WORDS = [
     *("split", "deal", "transpose", "flip", "reshape", "roll", "expand", "broadcast", "stack", "fill", "pad", "tile"),
@@ -80,7 +80,7 @@ def rewritten(draw: st.DrawFn, view: View) -> View:
     if word == "flip":
         return view.flip().flip()
     if word == "reshape":
-        return view.reshape(draw(factorisations(view.size))).reshape(view.shape)
+        return view.reshape(draw(factorizations(view.size))).reshape(view.shape)
     if word == "expand":
         return view.expand_dims(0).squeeze(0)
     if word == "broadcast":
@@ -366,7 +366,7 @@ def test_laws_of_the_mirror(pair: tuple[View, np.ndarray], other: tuple[View, np
 def test_preimages_at_every_size(n: int) -> None:
     A = allocate((n, n), name="A")
     found = A.T[::3, 1:].preimage(Region.from_slices((n, n), (slice(0, n, 2), slice(3, 9))))
-    assert isinstance(found, Regions)
+    assert isinstance(found, DisjointRegions)
     assert found.size == 2 * (n // 2 - 1) and found.bounds() == ((1, 1), (3, n - 2))
     assert A.flip(0).preimage(Region.from_slices((n, n), (slice(0, 1),))).bounds() == ((n - 1, 0), (n, n))
 
@@ -386,7 +386,7 @@ def test_a_preimage_needs_cells_of_the_views_memory() -> None:
         both.preimage(Region.full((4,)))
     with pytest.raises(ValueError, match=r"box of shape \(5,\) from \(0,\), where the allocation 'A' has the shape"):
         A.preimage(Region.full((5,)))
-    with pytest.raises(TypeError, match="cells must be a Region or Regions, not list"):
+    with pytest.raises(TypeError, match="cells must be a Region or DisjointRegions, not list"):
         A.preimage({A: [1, 2]})  # type: ignore[dict-item]
     assert both.preimage({A: Region.full((4,)), B: Region.from_slices((6,), (slice(5, 6),))}).size == 5
     assert pad(A, 2)[:2].preimage({A: Region.full((4,))}).is_empty
@@ -455,7 +455,7 @@ def test_isl_decides_where_patches_do_not() -> None:
     assert one.same_view(two) and not one.same_view(two[::-1])
 
 
-# -------------------------------------------------------------------- the behaviours of poprithms' chain tests
+# -------------------------------------------------------------------- the behaviors of poprithms' chain tests
 
 
 def zeros(shape: tuple[int, ...]) -> View:
@@ -562,7 +562,7 @@ def test_resize_by_whatever_way() -> None:
     assert open_one.reshape(2, 11, 3, 5, 7) == A.reshape(2, 1, 3, 5, 7).broadcast_to((2, 11, 3, 5, 7))
 
 
-def test_neighbours_of_one_type_merge() -> None:
+def test_neighbors_of_one_type_merge() -> None:
     A = allocate((12, 13), name="A")
     chain = A[1:11, 2:12].reshape(5, 20).reshape(20, 5).reshape(1, 1, 100)
     assert chain == A[1:11, 2:12].reshape(1, 1, 100) and kinds_in(chain.simplify()) == 2
@@ -646,7 +646,7 @@ def test_the_mirror_of_a_chain() -> None:
     region = Region((10, 120, 5), [Stripe(1, 1), Stripe(1, 1), Sett()])
     chain = bijection.sample(region)
     found = bijection.preimage(chain.origins())
-    assert found.same_points(Regions((10, 120, 5), (region,)))
+    assert found.same_points(DisjointRegions((10, 120, 5), (region,)))
     (piece,) = bijection.pieces
     for at in ((0, 0, 0), (9, 119, 4), (3, 77, 2)):
         assert piece.map.inverse().apply(piece.map.apply(at)) == at

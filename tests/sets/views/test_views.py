@@ -18,6 +18,7 @@ from tapestry_sets import (
     AffineMap,
     Box,
     Concat,
+    DisjointSetts,
     Guard,
     Index,
     IndexMap,
@@ -28,7 +29,6 @@ from tapestry_sets import (
     Repeat,
     Reshape,
     Sett,
-    Setts,
     Stripe,
     Tile,
     TooManyPieces,
@@ -559,8 +559,10 @@ def is_more(word: str, args: tuple[Any, ...]) -> bool:
         return isinstance(args[0], int)  # one size for all axes
     if "1180591620717411303424" in repr(args):
         return True  # sizes may be longer than 64 bits can say
+    if word == "pad value":
+        return args[0] == []  # of no axis
     if word in ("pad", "roll"):
-        return args[0] == {} or args[1] == ()  # of no axis
+        return args[0] in ({}, [], ()) or args[1] == ()  # of no axis
     return word == "squeeze" and isinstance(args[0], list)
 
 
@@ -612,7 +614,7 @@ def test_booleans_and_floats_are_no_integers() -> None:
         (lambda v: pad(v, 1, padding=3), "pad: padding is a int"),
         (lambda v: v.sample(None), r"sample: region is a NoneType; give a Region of shape \(4, 6\)"),
         (lambda v: v.sample([Stripe(1, 1), 3]), "sample: axis 1 takes a Sett or a Stripe, not a int"),
-        (lambda v: fill_into(Region.full((4, 6)), [v]), "fill_into: regions is a Region; give Regions"),
+        (lambda v: fill_into(Region.full((4, 6)), [v]), "fill_into: regions is a Region; give DisjointRegions"),
         (lambda v: v.split([1, "x"]), r"split: indices\[1\] must be an integer"),
         (lambda v: allocate((3,), name=5), "allocate: name 5 is a int; give a string"),
         (lambda v: v.apply(Concat(0), 3), "apply: source 1 of Concat is a int"),
@@ -675,7 +677,7 @@ def test_a_value_is_for_constants() -> None:
 def test_an_empty_sett_leaves_the_other_axes_their_extents() -> None:
     a = allocate((4, 6))
     values = np.arange(24).reshape(4, 6)
-    for none in (Setts(), Stripe(0, 1), Sett(Stripe(0, 1)), Stripe(1, 9, phase=7)):
+    for none in (DisjointSetts(), Stripe(0, 1), Sett(Stripe(0, 1)), Stripe(1, 9, phase=7)):
         assert a.sample([none, Stripe(2, 1)]).shape == values[[]][:, [0, 1, 3, 4]].shape
         assert a.sample([Stripe(1, 1), none]).shape == values[::2][:, []].shape
     assert allocate((0, 5)).sample([Stripe(1, 1), Stripe(1, 1)]).shape == (0, 3)
@@ -770,7 +772,7 @@ def test_dilated_convolution_is_dense_convolutions_interleaved(size: int, kernel
     np.testing.assert_allclose(
         read_view(together, dict(zip(results, dense, strict=True))), conv1d(x, w, dilation), atol=1e-12
     )
-    # neighbours within one strided slice share data; the slices share none
+    # neighbors within one strided slice share data; the slices share none
     parts = [X[:, s::dilation].sliding_windows(kernel, axis=1) for s in range(dilation)]
     assert all(p.has_internal_overlap() for p in parts)
     assert not any(overlaps(p, q) for k, p in enumerate(parts) for q in parts[:k])
@@ -821,7 +823,7 @@ def test_arrays_compare_with_views_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda a: allocate((3,), color=[1]), lambda a: a.recolor([1]), lambda a: a.clone({})])
-def test_colours_are_hashable(make: Callable[[View], View]) -> None:
+def test_colors_are_hashable(make: Callable[[View], View]) -> None:
     with pytest.raises(TypeError, match="give something hashable"):
         make(allocate((3,)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import gcd, prod
 
-from tapestry_sets.integers import Item, Nest, Sett, Setts, explicit, unions
+from tapestry_sets.integers import DisjointSetts, Item, Nest, Sett, explicit, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import TooManyPieces, as_int, current
 
@@ -307,7 +307,7 @@ def clip_progression(p: Progression, start: int, stop: int) -> list[Progression]
     return out
 
 
-def explicit_setts(p: Progression, extent: int) -> Setts:
+def explicit_setts(p: Progression, extent: int) -> DisjointSetts:
     """Return the progression as setts of period `extent`, at least its own span.
 
     Raises
@@ -360,7 +360,9 @@ def axis_setts(p: Progression, start: int, extent: int) -> tuple[Sett, ...]:
     return tuple(explicit_setts(p, max(last + 1, stop) - min(first, start)).members)
 
 
-def progression_set(first: int, levels: Sequence[tuple[int, int]], width: int = 1, extent: int | None = None) -> Setts:
+def progression_set(
+    first: int, levels: Sequence[tuple[int, int]], width: int = 1, extent: int | None = None
+) -> DisjointSetts:
     """Return {first + sum(j * step) + t : 0 <= j < count for each level, 0 <= t < width}, exactly.
 
     The set is bounded; the setts returned repeat it with period `extent`, so they hold it in any window of
@@ -387,9 +389,9 @@ def progression_set(first: int, levels: Sequence[tuple[int, int]], width: int = 
     Examples
     --------
     >>> progression_set(0, [(8, 2)], width=3, extent=32)  # windows of a convolution overlap
-    Setts([Sett(Stripe(17, 15))])
+    DisjointSetts([Sett(Stripe(17, 15))])
     >>> progression_set(1, [(4, 10), (2, 3)], extent=64)
-    Setts([Sett(Stripe(34, 30, phase=1), Stripe(4, 6), Stripe(1, 2))])
+    DisjointSetts([Sett(Stripe(34, 30, phase=1), Stripe(4, 6), Stripe(1, 2))])
     >>> progression_set(3, [(4, -1), (4, 1)], extent=16).elements(0, 16).tolist()
     [0, 1, 2, 3, 4, 5, 6]
 
@@ -414,7 +416,7 @@ def progression_set(first: int, levels: Sequence[tuple[int, int]], width: int = 
         if n > 1 and step:
             steps.append((step, n))
     if empty:
-        return Setts()
+        return DisjointSetts()
     span = width + sum([step * (n - 1) for step, n in steps])
     extent = span + 1 if extent is None else as_int(extent, "progression_set: extent")
     if extent < span:
@@ -422,7 +424,7 @@ def progression_set(first: int, levels: Sequence[tuple[int, int]], width: int = 
     steps.sort()
     items = _sum_of_steps(Item(0, width, ()), steps, span)
     moved = [Item(first + item.start, item.length, item.tail) for item in items]
-    return Setts._of(explicit.from_items(moved, first, first + extent))
+    return DisjointSetts._of(explicit.from_items(moved, first, first + extent))
 
 
 def _sum_of_steps(item: Item, steps: list[tuple[int, int]], span: int) -> list[Item]:
