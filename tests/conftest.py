@@ -1,4 +1,4 @@
-"""Test profiles: `default` for every run, `thorough` for the full families (`pytest --all`)."""
+"""Test profiles: `default` for every run, `thorough` for the full families (`pytest --all`), `quick` while editing."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+
+settings.register_profile("quick", settings.get_profile("default"), max_examples=20)
 
 NO_COMPILER = "no C++ compiler: kernels are not run on the CPU; install g++"
 COMPILED_EXAMPLES = (
