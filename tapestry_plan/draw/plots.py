@@ -395,7 +395,7 @@ def _places_text(places: NDArray[np.intp], start: int, extent: int) -> str:
 
 
 def _with_outside(grid: canvas.Grid, beyond: canvas.Grid, several: bool) -> canvas.Drawing:
-    """A plane, with the places outside that are read as grey squares without an outline."""
+    """A plane, with the places outside that are read as gray squares without an outline."""
     side = canvas.cell_size(None, grid.cells.shape[1])
     drawing = canvas.grid_drawing(grid, side, several)
     left, top = canvas.margin_of(grid), (canvas.LINE if grid.caption else 0) + (canvas.SMALL + 4 if grid.columns else 0)

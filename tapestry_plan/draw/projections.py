@@ -40,7 +40,7 @@ def show_projection(
     """A picture of an index space with its parts, and of what each part reads and writes of every operand.
 
     Cells that several parts touch are marked ``X`` and counted: the halo of windows, weights that all read, partial
-    results that are to be merged. Places that are read outside a tensor are grey in the drawing and blank in the text.
+    results that are to be merged. Places that are read outside a tensor are gray in the drawing and blank in the text.
 
     Parameters
     ----------

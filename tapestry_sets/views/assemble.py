@@ -28,7 +28,7 @@ class Assembly(Generic[V]):
     Parameters
     ----------
     leaf : callable
-        The view of a home: of memory, or of what is not spelt out.
+        The view of a home: of memory, or of what is not spelled out.
     blank : view
         Some view, of which constants are made: none of its cells is read for them.
     """
@@ -45,7 +45,7 @@ class Assembly(Generic[V]):
         `PermuteDims`, `Broadcast` and `Reshape` where so many do, else `AsStrided` and `Reshape`. A patch may be cut
         in two where it goes on from row to row. Parts are put together by kinds that take two or more of what is
         there, of which there are fewer than parts, or by a `Pad` or a `Roll`, which each leave fewer parts than
-        before; then comes a `Reshape` where parts cross rows. So p > 1 patches, those of patches that are not spelt
+        before; then comes a `Reshape` where parts cross rows. So p > 1 patches, those of patches that are not spelled
         out among them, take at most 14·p kinds.
         """
         if len(flat.patches) == 1:

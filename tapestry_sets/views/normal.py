@@ -18,9 +18,9 @@ from tapestry_sets.views.patches import Constant, Flat, Patch, patch_of, read_pa
 from tapestry_sets.views.pieces import Piece
 
 MAX_PATCHES = 1000
-"""A view of more patches is not spelt out: what reads it sees it as memory of its own."""
+"""A view of more patches is not spelled out: what reads it sees it as memory of its own."""
 MAX_STAGES = 16
-"""How often patches may be of patches that are not spelt out."""
+"""How often patches may be of patches that are not spelled out."""
 FEW = 64
 """How many values of a digit that moves along several axes are listed."""
 
@@ -92,7 +92,7 @@ def flat_over(bundle: Bundle, flat: Flat) -> Flat:
 def _flat(patches: list[Patch]) -> Flat:
     folded = fold(patches)
     longer = {patch for patch in folded if isinstance(patch.home, Flat)}.difference(patches)
-    if longer:  # folded, these may be spelt out after all
+    if longer:  # folded, these may be spelled out after all
         tries = Tries(TRIES + 2 * len(folded))
         each = [resolved(p.bundle, p.home, tries) if p in longer else [p] for p in folded]
         folded = fold([one for part in each for one in part])

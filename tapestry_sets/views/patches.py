@@ -47,7 +47,7 @@ class Patch(NamedTuple):
         Counts above 1 and index steps above 0, outermost first; each index step exceeds the reach of those after
         it. No digit goes on where the one before ends: for a given set of indices there is one such form.
     home : hashable
-        The memory, a `Constant`, or a `Flat` of its own where the patches of that are not spelt out.
+        The memory, a `Constant`, or a `Flat` of its own where the patches of that are not spelled out.
     """
 
     at: int
@@ -298,7 +298,7 @@ def _read(bundle: Bundle, step: int) -> Bundle:
 
 
 INLINE = 32
-"""A patch of patches is spelt out where that takes at most so many more than twice these."""
+"""A patch of patches is spelled out where that takes at most so many more than twice these."""
 
 
 def resolved(bundle: Bundle, home: Hashable, tries: Tries | None = None) -> list[Patch]:

@@ -41,7 +41,7 @@ class View(Viewable):
     Make one with `allocate` and its methods; nothing is computed before a question is asked.
 
     Views are equal if they have one shape and one normal form, however they were made: the same cell, or the same
-    constant, at each index. Where a view is of too many pieces to be spelt out, or isl would have to decide, equal
+    constant, at each index. Where a view is of too many pieces to be spelled out, or isl would have to decide, equal
     views may be unequal to ``==``; `same_view` answers then too. Views without cells are equal if they are made of the
     same memory first.
 
@@ -976,10 +976,10 @@ def _read_at(view: View, index: Shape) -> tuple[Hashable, int]:
             home, number = _normal(view).at(Relinearize(view.shape, (view.size,)).apply(index)[0])
             if not isinstance(home, Opaque):
                 return home, number
-            assert isinstance(home.view, View), "what is not spelt out is a view"
+            assert isinstance(home.view, View), "what is not spelled out is a view"
             view, walked = home.view, 0
             index = Relinearize((view.size,), view.shape).apply((number,))
-        assert view.kind is not None, "memory is no view that is not spelt out"
+        assert view.kind is not None, "memory is no view that is not spelled out"
         pieces = view.kind.pieces(tuple(source.shape for source in view.sources))
         piece, cell = next(((p, c) for p in pieces if (c := cell_read(p, index)) is not None), (None, ()))
         if piece is None:
@@ -999,12 +999,12 @@ def _same_by_pieces(one: View, two: View) -> bool | None:
     """Whether two views of one shape read the same at each index, by as many patches as pieces may be; None if open."""
     most = current().max_pieces
     try:
-        return agree(_spelt_out(one, most), _spelt_out(two, most), most)
+        return agree(_spell_out(one, most), _spell_out(two, most), most)
     except Shatters:
         return None
 
 
-def _spelt_out(view: View, most: int) -> Flat:
+def _spell_out(view: View, most: int) -> Flat:
     """The patches of a view of many, straight from its pieces."""
     allocations, pieces = view._composed()
     sources = [(a.shape, _normal(a)) for a in allocations]
@@ -1153,7 +1153,7 @@ def _rebuilt_from_patches(view: View) -> View:
 
     def leaf(home: Hashable) -> View:
         found = home.view if isinstance(home, Opaque) else home
-        assert isinstance(found, View), "views read memory, and what is not spelt out"
+        assert isinstance(found, View), "views read memory, and what is not spelled out"
         return found if found is view else found._simplified()
 
     blank: View = home
@@ -1244,7 +1244,7 @@ def _opaque_in(flat: Flat) -> list[View]:
                 seen.add(id(home))
                 stack.append(home)
             elif isinstance(home, Opaque):
-                assert isinstance(home.view, View), "what is not spelt out is a view"
+                assert isinstance(home.view, View), "what is not spelled out is a view"
                 found[id(home.view)] = home.view
     return list(found.values())
 

@@ -16,7 +16,7 @@ from tapestry_plan.ops.products.matrices import matmul_signature
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """An equation of einsum, its ellipses spelt out as axes e0, e1, … that broadcast from the right.
+    """An equation of einsum, its ellipses spelled out as axes e0, e1, … that broadcast from the right.
 
     Parameters
     ----------

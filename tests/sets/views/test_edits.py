@@ -191,7 +191,7 @@ def test_patches_of_patches_are_hashed_once() -> None:
 
 
 def test_comparing_patches_of_patches_ends() -> None:
-    """Each stage swaps two halves, and how they do that is not spelt out: 2**18 pairs."""
+    """Each stage swaps two halves, and how they do that is not spelled out: 2**18 pairs."""
     one, two = (Flat(4, (Patch(0, cell, ((4, 1, 1),), "A"),), 0) for cell in (0, 1))
     for k in range(18):
         one, two = (Flat(4, (Patch(0, 2, ((2, 1, 1),), f), Patch(2, 0, ((2, 1, 1),), f)), k + 1) for f in (one, two))

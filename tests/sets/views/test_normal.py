@@ -679,7 +679,7 @@ def test_simplified_chains_do_the_same_to_memory() -> None:
 
 
 def test_the_hash_of_a_long_chain_is_that_of_the_view_it_is() -> None:
-    """Also where it goes through cells that are not spelt out."""
+    """Also where it goes through cells that are not spelled out."""
     A, B = allocate((6, 8), name="A"), allocate((100_003,), name="B")
     view: View = pad(A, 1)
     opaque: View = B.apply(Scrambled())
