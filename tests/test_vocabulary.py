@@ -1,4 +1,4 @@
-"""One word, one idea: type names stand in one module of a package, exported functions are verbs, spelling is American."""
+"""One word, one idea: a type name stands in one module of a package, functions are verbs, spelling is American."""
 
 from __future__ import annotations
 
@@ -18,15 +18,21 @@ WINGS = [
     for package in PACKAGES
     for door in sorted([ROOT / package / "__init__.py", *(ROOT / package).glob("*/__init__.py")])
 ]
-IRREGULAR = frozenset(
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+IRREGULAR = words(
     "begun bound broken brought built chosen done drawn driven fallen felt found given gone grown held kept known laid "
     "left lost made met paid said seen sent shown spent spoken spun stood taken thought told torn understood woven "
-    "written".split()
+    "written"
 )
 """Participles that do not end in -ed; -ing and -ed are seen by their ends."""
-NO_PARTICIPLES = frozenset("embed feed ring seed shed speed string".split())
+NO_PARTICIPLES = words("embed feed ring seed shed speed string")
 """Words that end as participles do."""
-PREPOSITIONS = frozenset("as at by for from in into of on out over to up with".split())
+PREPOSITIONS = words("as at by for from in into of on out over to up with")
 BRITISH = re.compile(
     r"\w*(?:colour|behaviour|neighbour|favour|honour|labour|flavour|analys(?:e[sdr]?|ing)\b|catalogue|centre\b|centred|"
     r"fibre|metres?\b|litre|defence|licence|artefact|grey\b|whilst|amongst|learnt|spelt|labell|cancelled|cancelling|"
@@ -37,20 +43,18 @@ BRITISH = re.compile(
 )
 
 SEVERAL = {
-    "tapestry_sets": frozenset(
+    "tapestry_sets": words(
         "Axis Block Bools Columns Count Cut Digit Fill Form Grid Int64Array Ints Key Levels Pair Part "
-        "Progression Reading Row Sample Search Shape Span Steps Term Terms Within".split()
+        "Progression Reading Row Sample Search Shape Span Steps Term Terms Within"
     ),
-    "tapestry_plan": frozenset("Applied Array Axes Chosen Device Int Layout Node Shape State Use".split()),
-    "tapestry_exec": frozenset(
-        "Array DeviceMemory Event Held HostArray Ints Machine Payload RawKernel RegionList".split()
-    ),
+    "tapestry_plan": words("Applied Array Axes Chosen Device Int Layout Node Shape State Use"),
+    "tapestry_exec": words("Array DeviceMemory Event Held HostArray Ints Machine Payload RawKernel RegionList"),
 }
 """Type names with several meanings, or several definitions of one. The list may only shrink."""
 
-PARTICIPLES = frozenset(
+PARTICIPLES = words(
     "aligned checked counted filled fused_of helped listed merged missing numbered packed placed "
-    "replacing sampled separated sharing shortened spilled unpacked widened".split()
+    "replacing sampled separated sharing shortened spilled unpacked widened"
 )
 """Exported functions that are participles. The list may only shrink."""
 
