@@ -20,6 +20,14 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import pictures
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
+from tapestry_plan.ir.document import (
+    GRAPH_FORMAT,
+    GraphDocument,
+    OperatorEntry,
+    SelectionEntry,
+    TensorEntry,
+    read_document,
+)
 from tapestry_plan.ir.forms import Form
 from tapestry_plan.ir.monoids import MONOIDS, Monoid
 from tapestry_plan.ir.pictures import MOST_NODES, Parts
@@ -27,11 +35,19 @@ from tapestry_plan.ir.selection import check_pieces
 from tapestry_plan.ir.signature import Signature
 from tapestry_sets.draw import Picture
 from tapestry_sets.regions import Box
-from tapestry_sets.views import Concat, Piece, Viewable, ViewKind, compose_pieces, identity_piece
+from tapestry_sets.views import (
+    Concat,
+    Piece,
+    Viewable,
+    ViewKind,
+    compose_pieces,
+    identity_piece,
+    piece_from_dict,
+    piece_to_dict,
+)
 
 Shape = tuple[int, ...]
 Attrs = Mapping[str, Any]
-GRAPH_FORMAT = "tapestry-graph/1"
 
 
 class UnsupportedOp(ValueError):
@@ -552,31 +568,15 @@ class Graph:
 
     def to_dict(self) -> dict[str, Any]:
         """The graph as plain data; constants by name, dtype, shape, SHA-256 and path, small ones by value."""
-        return {
-            "format": GRAPH_FORMAT,
-            "name": self.name,
-            "tensors": [self._tensor_dict(tensor) for tensor in self.stored.values()],
-            "order": [
-                {
-                    "select": item.name,
-                    "label": item.label,
-                    "inputs": list(item.inputs),
-                    "shape": list(item.shape),
-                    "dtype": item.dtype,
-                    "pieces": [piece.to_dict() for piece in item.pieces],
-                }
-                if isinstance(item, Selection)
-                else {
-                    "op": item.op,
-                    "node": item.name,
-                    "attrs": {key: finite(value) for key, value in item.attrs.items()},
-                    "inputs": list(item.inputs),
-                    "outputs": list(item.outputs),
-                }
-                for item in self._ordered()
-            ],
-            "outputs": dict(self.outputs),
-        }
+        document = GraphDocument(
+            GRAPH_FORMAT,
+            self.name,
+            [_tensor_entry(tensor) for tensor in self.stored.values()],
+            [_entry(item) for item in self._ordered()],
+            self.outputs,
+        )
+        plain: dict[str, Any] = msgspec.to_builtins(document)
+        return plain
 
     def to_json(self) -> str:
         """The graph as a JSON document (see `to_dict`)."""
@@ -600,72 +600,20 @@ class Graph:
     @classmethod
     def from_dict(cls, document: Any, ops: Mapping[str, Op] | None = None) -> Graph:
         """A graph from the plain data of `to_dict`; `ops` declares operators beyond the built-in ones."""
-        found = document.get("format") if isinstance(document, dict) else None
-        if found != GRAPH_FORMAT:
-            raise ValueError(f"graph document: format is {found!r}, this version reads {GRAPH_FORMAT!r}")
-        graph = cls(document.get("name", "graph"), ops)
-        try:
-            graph._fill(document)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"graph document: a field is missing or of the wrong type: {error!r}") from None
+        read = read_document(document)
+        graph = cls(read.name, ops)
+        for tensor in read.tensors:
+            graph.stored[tensor.name] = _stored(tensor)
+        for entry in read.order:
+            if isinstance(entry, SelectionEntry):
+                graph.selections[entry.select] = _selection(entry)
+            else:
+                graph.ops[entry.op] = graph._declare(entry.op)
+                attrs = {key: from_finite(value) for key, value in entry.attrs.items()}
+                graph.nodes[entry.node] = OpNode(entry.node, entry.op, attrs, tuple(entry.inputs), tuple(entry.outputs))
+        graph.outputs.update(read.outputs)
         graph.validate()
         return graph
-
-    def _fill(self, document: dict[str, Any]) -> None:
-        _named_once(document["tensors"], "name", "tensors")
-        _named_once(document["order"], "node", "nodes")
-        _named_once(document["order"], "select", "selections")
-        for entry in document["tensors"]:
-            name = _word(entry["name"], "a tensor's name")
-            shape = _shape(entry["shape"], name)
-            self.stored[name] = Stored(
-                name,
-                shape,
-                _dtype(entry["dtype"], entry["name"]),
-                entry["kind"],
-                _carried(entry, shape),
-                entry.get("path"),
-                entry.get("sha256"),
-            )
-        for entry in document["order"]:
-            if "select" in entry:
-                name = _word(entry["select"], "a selection's name")
-                self.selections[name] = Selection(
-                    name,
-                    _word(entry["label"], f"selection {name!r}: the label"),
-                    _words(entry["inputs"], f"selection {name!r}: inputs"),
-                    tuple(entry["shape"]),
-                    entry["dtype"],
-                    tuple(Piece.from_dict(piece) for piece in entry["pieces"]),
-                )
-                continue
-            name, op = (
-                _word(entry["node"], "a node's name"),
-                _word(entry["op"], f"node {entry['node']!r}: the operator"),
-            )
-            self.ops[op] = self._declare(op)
-            attrs = {key: from_finite(value) for key, value in entry["attrs"].items()}
-            inputs, outputs = (_words(entry[key], f"node {name!r}: {key}") for key in ("inputs", "outputs"))
-            self.nodes[name] = OpNode(name, op, attrs, inputs, outputs)
-        if not isinstance(document["outputs"], dict):
-            raise ValueError(f"graph document: outputs {document['outputs']!r} must map labels to tensors")
-        for label, tensor in document["outputs"].items():
-            self.outputs[_word(label, "an output's label")] = _word(tensor, f"output {label!r}")
-
-    def _tensor_dict(self, tensor: Stored) -> dict[str, Any]:
-        out: dict[str, Any] = {
-            "name": tensor.name,
-            "shape": list(tensor.shape),
-            "dtype": tensor.dtype,
-            "kind": tensor.kind,
-        }
-        if tensor.kind == "constant":
-            out["sha256"] = tensor.sha256 or sha256_of(tensor.data)
-            if tensor.path:
-                out["path"] = tensor.path
-            elif tensor.data is not None and tensor.data.nbytes <= CARRIED_NBYTES:
-                out["data"] = np.ascontiguousarray(tensor.data).tobytes().hex()
-        return out
 
     # -- inside ------------------------------------------------------------------------------------------
 
@@ -994,34 +942,48 @@ DERIVED: dict[str, Callable[..., Op]] = {}
 """How operators are made of other ones, by the word before the brackets; `tapestry_plan.rewrite.derived` fills it."""
 
 
-def _word(value: Any, what: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"graph document: {what} is {value!r}; it must be a string of one character or more")
-    return value
-
-
-def _words(value: Any, what: str) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"graph document: {what} is {value!r}; it must be a list of names")
-    return tuple(_word(item, f"{what}[{k}]") for k, item in enumerate(value))
-
-
 CARRIED_NBYTES = 4096
 """Constants without a file of up to so many bytes, such as numbers in formulas, are in a graph's document."""
 
 
-def _carried(entry: Mapping[str, Any], shape: Shape) -> NDArray[Any] | None:
-    """The values of a constant that a document holds."""
-    if "data" not in entry:
-        return None
-    what, dtype = f"tensor {entry['name']!r}", np.dtype(_dtype(entry["dtype"], entry["name"]))
+def _tensor_entry(tensor: Stored) -> TensorEntry:
+    sha256 = data = None
+    if tensor.kind == "constant":
+        sha256 = tensor.sha256 or sha256_of(tensor.data)
+        if not tensor.path and tensor.data is not None and tensor.data.nbytes <= CARRIED_NBYTES:
+            data = np.ascontiguousarray(tensor.data).tobytes().hex()
+    return TensorEntry(tensor.name, list(tensor.shape), tensor.dtype, tensor.kind, sha256, tensor.path or None, data)
+
+
+def _entry(item: Selection | OpNode) -> SelectionEntry | OperatorEntry:
+    if isinstance(item, Selection):
+        pieces = [piece_to_dict(piece) for piece in item.pieces]
+        return SelectionEntry(item.name, item.label, list(item.inputs), list(item.shape), item.dtype, pieces)
+    attrs = {key: finite(value) for key, value in item.attrs.items()}
+    return OperatorEntry(item.op, item.name, attrs, list(item.inputs), list(item.outputs))
+
+
+def _stored(entry: TensorEntry) -> Stored:
+    what, shape = f"tensor {entry.name!r}", _shape(entry.shape, entry.name)
+    dtype = _dtype(entry.dtype, entry.name)
+    data: NDArray[Any] | None = None
+    if entry.data is not None:
+        try:
+            data = np.frombuffer(bytes.fromhex(entry.data), dtype).reshape(shape)
+        except ValueError as error:
+            raise ValueError(f"{what}: data is not the bytes of {dtype}{shape} in hexadecimal: {error}") from None
+        if sha256_of(data) != entry.sha256:
+            raise ValueError(f"{what}: data has another SHA-256 than the document says; write the document again")
+    return Stored(entry.name, shape, dtype, entry.kind, data, entry.path, entry.sha256)  # type: ignore[arg-type]
+
+
+def _selection(entry: SelectionEntry) -> Selection:
     try:
-        data = np.frombuffer(bytes.fromhex(entry["data"]), dtype).reshape(shape)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{what}: data is not the bytes of {dtype}{shape} in hexadecimal: {error}") from None
-    if sha256_of(data) != entry.get("sha256"):
-        raise ValueError(f"{what}: data has another SHA-256 than the document says; write the document again")
-    return data
+        pieces = tuple([piece_from_dict(piece) for piece in entry.pieces])
+    except ValueError as error:
+        what = f"graph document: selection {entry.select!r}"
+        raise ValueError(f"{what}: a field is missing or of the wrong type: {error}") from None
+    return Selection(entry.select, entry.label, tuple(entry.inputs), tuple(entry.shape), entry.dtype, pieces)
 
 
 def sha256_of(array: Any) -> str:
@@ -1052,16 +1014,6 @@ def _dtype(name: str, what: str) -> str:
     if dtype.hasobject:
         raise ValueError(f"{what}: dtype {name!r} holds objects; give numbers or booleans")
     return dtype.name
-
-
-def _named_once(entries: Sequence[Mapping[str, Any]], key: str, what: str) -> None:
-    """Raise ValueError where two entries of a document have one name."""
-    names = [entry[key] for entry in entries if key in entry]
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"graph document: two {what} are called {name!r}; give each a name of its own")
-        seen.add(name)
 
 
 def _covered(box: Box) -> Shape:

@@ -14,9 +14,9 @@ from tapestry_plan.ir import Graph, Op, UnsupportedOp, finite, from_finite
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps.mesh import Device, Link, Mesh
 from tapestry_sets.regions import Box, Region
-from tapestry_sets.views import Piece, region_from_dict, region_to_dict
+from tapestry_sets.views import Piece, piece_from_dict, piece_to_dict, region_from_dict, region_to_dict
 
-PLAN_FORMAT = "tapestry-plan/1"
+PLAN_FORMAT = "tapestry-plan/2"
 HOST = -1
 """The place that graph inputs and constants come from; no device of the mesh."""
 
@@ -544,7 +544,7 @@ def _plain(value: Any) -> Any:
         case Region():
             return region_to_dict(value)
         case Piece():
-            return value.to_dict()
+            return piece_to_dict(value)
         case msgspec.Struct():
             fields = {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
             tag = value.__struct_config__.tag
@@ -583,7 +583,7 @@ def _read(kind: Any, entry: dict[str, Any]) -> Any:
     if "regions" in entry:
         fields["regions"] = tuple(region_from_dict(region) for region in entry["regions"])
     if entry.get("piece") is not None:
-        fields["piece"] = Piece.from_dict(entry["piece"])
+        fields["piece"] = piece_from_dict(entry["piece"])
     for name in ("blocks", "replicas"):
         if name in entry:
             fields[name] = tuple((buffer, region_from_dict(region)) for buffer, region in entry[name])

@@ -2,6 +2,14 @@
 
 from tapestry_sets.views.adjoint import Term, placed, scatter_terms
 from tapestry_sets.views.bundles import Bundle, Shatters
+from tapestry_sets.views.documents import (
+    kind_from_dict,
+    kind_to_dict,
+    piece_from_dict,
+    piece_to_dict,
+    region_from_dict,
+    region_to_dict,
+)
 from tapestry_sets.views.kinds import (
     Assembled,
     AsStrided,
@@ -28,8 +36,6 @@ from tapestry_sets.views.kinds import (
     Take,
     Tile,
     ViewKind,
-    kind_from_dict,
-    kind_to_dict,
 )
 from tapestry_sets.views.partition import first_gap, first_shared
 from tapestry_sets.views.patches import read_patches, strided_patch
@@ -50,8 +56,6 @@ from tapestry_sets.views.pieces import (
     piece_domain,
     piece_image,
     push,
-    region_from_dict,
-    region_to_dict,
     stays_injective,
 )
 from tapestry_sets.views.queries import InternalOverlap, MemoryQueries, Order, fill_memory
@@ -162,7 +166,9 @@ __all__ = [
     "pad",
     "parse_index",
     "piece_domain",
+    "piece_from_dict",
     "piece_image",
+    "piece_to_dict",
     "placed",
     "push",
     "read_patches",

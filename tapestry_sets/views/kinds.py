@@ -6,12 +6,11 @@ kind's nature, so that a new one is written in one place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, is_dataclass
 from itertools import product
-from math import isfinite, prod
-from types import NoneType, UnionType
-from typing import Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints, runtime_checkable
+from math import prod
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,16 +19,7 @@ from tapestry_sets.limits import as_int
 from tapestry_sets.regions import AffineMap, Region, as_ints
 from tapestry_sets.views import numbering as digits
 from tapestry_sets.views.partition import check_regions, check_view
-from tapestry_sets.views.pieces import (
-    Guard,
-    IndexMap,
-    Piece,
-    Relinearize,
-    Step,
-    identity_piece,
-    region_from_dict,
-    region_to_dict,
-)
+from tapestry_sets.views.pieces import Guard, IndexMap, Piece, Relinearize, Step, identity_piece
 
 Shape = tuple[int, ...]
 Shapes = tuple[Shape, ...]
@@ -1136,132 +1126,9 @@ class Assembled:
         return self.parts
 
 
-# ------------------------------------------------------------------------------------------- kinds as plain data
-
-
-def kind_to_dict(kind: ViewKind, shapes: Sequence[Sequence[int]] | None = None) -> dict[str, Any]:
-    """Return a view kind as plain lists, strings and numbers: its name and its fields.
-
-    Parameters
-    ----------
-    kind : ViewKind
-    shapes : sequence of shapes, optional
-        Of its sources; needed for a kind that is not of this module, which is written as `Assembled`.
-
-    Raises
-    ------
-    ValueError
-        If the kind is not of this module and no shapes are given.
-
-    Examples
-    --------
-    >>> kind_to_dict(Slice(((1, None, 2),)))
-    {'kind': 'Slice', 'slices': [[1, None, 2]]}
-    >>> kind_from_dict(kind_to_dict(Slice(((1, None, 2),))))
-    Slice(slices=((1, None, 2),))
-    """
-    name = type(kind).__name__
-    if _named_kinds().get(name) is not type(kind):
-        if shapes is None:
-            raise ValueError(
-                f"kind_to_dict: {name} is not a kind of this library; give its sources' shapes, and it is written "
-                "as its pieces"
-            )
-        given = tuple(tuple(shape) for shape in shapes)
-        kind = Assembled(kind.out_shape(given), kind.pieces(given), given)
-    values = {f.name: _plain(getattr(kind, f.name)) for f in fields(kind)}  # type: ignore[arg-type]
-    return {"kind": type(kind).__name__, **values}
-
-
-def kind_from_dict(data: Mapping[str, Any]) -> ViewKind:
-    """Return the kind that `kind_to_dict` wrote.
-
-    Raises
-    ------
-    ValueError
-        If it is no such document; the message names the place in it.
-
-    Examples
-    --------
-    >>> kind_from_dict({"kind": "Flip", "axes": [0, "1"]})
-    Traceback (most recent call last):
-    ...
-    ValueError: Flip.axes[1]: '1' is no integer
-    """
-    if not isinstance(data, Mapping):
-        raise ValueError(f"kind_from_dict: {data!r} is no mapping with the key 'kind'")
-    known, name = _named_kinds(), data.get("kind")
-    if not isinstance(name, str) or name not in known:
-        raise ValueError(f"kind_from_dict: kind {name!r} is none of {sorted(known)}")
-    cls = known[name]
-    hints = get_type_hints(cls)
-    if set(data) - {"kind"} != set(hints):
-        raise ValueError(f"{name}: the keys {sorted(set(data) - {'kind'})} should be {sorted(hints)}")
-    values = {field: _parsed(hint, data[field], f"{name}.{field}") for field, hint in hints.items()}
-    made: ViewKind = cls(**values)
-    return made
-
-
-def _named_kinds() -> dict[str, type[Any]]:
-    """The kinds of this module, by name."""
-    return {
-        name: value
-        for name, value in globals().items()
-        if isinstance(value, type) and is_dataclass(value) and hasattr(value, "out_shape") and hasattr(value, "pieces")
-    }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Region):
-        return region_to_dict(value)
-    if isinstance(value, Piece):
-        return value.to_dict()
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not isfinite(value):
-        return repr(value)  # JSON has no infinities
-    return value
-
-
-def _parsed(hint: Any, data: Any, path: str) -> Any:
-    """The value of a field's type that a document holds at `path`."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin in (UnionType, Union):
-        return _parsed_as_one_of(args, data, path)
-    if origin is tuple:
-        if not isinstance(data, Sequence) or isinstance(data, str):
-            raise ValueError(f"{path}: {data!r} is no list")
-        each = (args[0],) * len(data) if args[-1] is Ellipsis else args
-        if len(each) != len(data):
-            raise ValueError(f"{path}: {data!r} has {len(data)} entries; it needs {len(each)}")
-        return tuple(_parsed(item, x, f"{path}[{k}]") for k, (item, x) in enumerate(zip(each, data, strict=True)))
-    if hint in (Region, Piece):
-        try:
-            return region_from_dict(data) if hint is Region else Piece.from_dict(data)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: no {hint.__name__}: {type(error).__name__}: {error}") from None
-    if origin is Literal:
-        if data not in args:
-            raise ValueError(f"{path}: {data!r} is none of {list(args)}")
-        return data
-    return _parsed_number(hint, data, path)
-
-
-def _parsed_as_one_of(hints: Sequence[Any], data: Any, path: str) -> Any:
-    """The value of the one type whose form the document has: null, a list, or a number."""
-    if data is None and NoneType in hints:
-        return None
-    lists = [hint for hint in hints if get_origin(hint) is tuple]
-    others = [hint for hint in hints if hint is not NoneType and hint not in lists]
-    chosen = lists if lists and (not others or isinstance(data, (list, tuple))) else others
-    return _parsed(chosen[0], data, path)
-
-
-def _parsed_number(hint: Any, data: Any, path: str) -> int | float:
-    if hint is float and data in ("inf", "-inf", "nan"):
-        return float(data)
-    if isinstance(data, bool) or not isinstance(data, (int, float) if hint is float else int):
-        raise ValueError(f"{path}: {data!r} is no {'number' if hint is float else 'integer'}")
-    return data
+KINDS: dict[str, type[Any]] = {
+    name: value
+    for name, value in globals().items()
+    if isinstance(value, type) and is_dataclass(value) and hasattr(value, "out_shape") and hasattr(value, "pieces")
+}
+"""The kinds of this library, by name."""

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.digits import MAX_GRIDS, Grid, Progression, clip_progression, combine, split_progression
-from tapestry_sets.integers import Int64Array, Sett, Stripe, contains_each
+from tapestry_sets.integers import Int64Array, contains_each
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import TooManyPieces, check_pieces
 from tapestry_sets.regions import (
@@ -256,15 +256,6 @@ class IndexMap:
         """
         return IndexMap._of(tuple([_inverse(step) for step in reversed(self.steps)]), self.out_rank)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the map as plain lists and integers."""
-        return {"in_rank": self.in_rank, "steps": [_step_to_dict(step) for step in self.steps]}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> IndexMap:
-        """Return the map that `to_dict` wrote."""
-        return cls(tuple(_step_from_dict(step) for step in data["steps"]), data["in_rank"])
-
 
 def _merge(first: Step, second: Step) -> Step | None:
     """One step for two neighbors of a kind, else None."""
@@ -382,43 +373,6 @@ class Piece:
             if guard.region.rank != rank:
                 raise ValueError(f"Piece: guard {guard} has rank {guard.region.rank} where the chain has rank {rank}")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the piece as plain lists, strings and numbers.
-
-        Examples
-        --------
-        >>> piece = Piece(-1, (), IndexMap((AffineMap((), (), 1),)), float("-inf"))
-        >>> Piece.from_dict(piece.to_dict()) == piece
-        True
-        """
-        data: dict[str, Any] = {
-            "source": self.source,
-            "guards": [{"prefix": g.prefix, "region": region_to_dict(g.region)} for g in self.guards],
-            "map": self.map.to_dict(),
-        }
-        if self.fill is not None:  # as a string: JSON has no infinities
-            data["fill"] = repr(self.fill)
-        return data
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Piece:
-        """Return the piece that `to_dict` wrote."""
-        guards = tuple(Guard(g["prefix"], region_from_dict(g["region"])) for g in data["guards"])
-        fill = data.get("fill")
-        return cls(
-            data["source"],
-            guards,
-            IndexMap.from_dict(data["map"]),
-            None if fill is None else _number(str(fill)),
-        )
-
-
-def _number(text: str) -> float:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
-
 
 def rank_at(chain: IndexMap, prefix: int) -> int:
     """Return the number of coordinates after the first `prefix` steps."""
@@ -466,45 +420,6 @@ class PiecesOf(Sequence[Piece]):
 
     def _pieces(self) -> tuple[Piece, ...]:
         return tuple([piece for piece in self._view.pieces if piece.source == self._source])
-
-
-def region_to_dict(region: Region) -> dict[str, Any]:
-    """Return a region as plain lists: each axis a list of stripes [on, off, phase].
-
-    Examples
-    --------
-    >>> region = Region.from_slices((4,), (slice(1, 3),))
-    >>> region_from_dict(region_to_dict(region)) == region
-    True
-    """
-    return {
-        "start": list(region.start),
-        "shape": list(region.shape),
-        "setts": [[[s.on, s.off, s.phase] for s in sett.stripes] for sett in region.setts],
-    }
-
-
-def region_from_dict(data: Mapping[str, Any]) -> Region:
-    """Return the region that `region_to_dict` wrote."""
-    setts = tuple(Sett(*(Stripe(*stripe) for stripe in stripes)) for stripes in data["setts"])
-    return Region(tuple(data["shape"]), setts, tuple(data["start"]))
-
-
-def _step_to_dict(step: Step) -> dict[str, Any]:
-    if isinstance(step, Relinearize):
-        return {"relinearize": [list(step.from_shape), list(step.to_shape)]}
-    return {
-        "affine": [list(row) for row in step.matrix],
-        "offset": list(step.offset),
-        "in_rank": step.in_rank,
-    }
-
-
-def _step_from_dict(data: Mapping[str, Any]) -> Step:
-    if "relinearize" in data:
-        old, new = data["relinearize"]
-        return Relinearize(tuple(old), tuple(new))
-    return AffineMap(tuple(tuple(row) for row in data["affine"]), tuple(data["offset"]), data["in_rank"])
 
 
 # ---------------------------------------------------------------------------------------------------- images

@@ -76,12 +76,17 @@ def test_small_constants_are_in_the_document_and_weights_are_not() -> None:
         (lambda d: d["tensors"][1].update(data="00"), "tensor 'number': data is not the bytes of float64"),
         (lambda d: d["tensors"][1].update(data="zz"), "tensor 'number': data is not the bytes"),
         (lambda d: d["tensors"][1].update(data="00" * 8), "tensor 'number': data has another SHA-256"),
-        (lambda d: d["tensors"][0].update(name=None), "a tensor's name is None; it must be a string"),
-        (lambda d: d["order"][0].update(inputs="x"), "node 'mul': inputs is 'x'; it must be a list of names"),
-        (lambda d: d["order"][0].update(inputs=[["x"], "number"]), r"node 'mul': inputs\[0\] is \['x'\]"),
-        (lambda d: d["order"][0].update(node=None), "a node's name is None"),
-        (lambda d: d.update(outputs=[]), r"outputs \[\] must map labels to tensors"),
-        (lambda d: d.update(outputs={"y": 3}), "output 'y' is 3; it must be a string"),
+        (lambda d: d["tensors"][0].update(name=None), r"Expected `str`, got `null` - at `\$.tensors\[0\].name`"),
+        (lambda d: d["order"][0].update(inputs="x"), r"Expected `array`, got `str` - at `\$.order\[0\].inputs`"),
+        (
+            lambda d: d["order"][0].update(inputs=[["x"], "number"]),
+            r"Expected `str`, got `array` - at `\$.order\[0\].inputs\[0\]`",
+        ),
+        (lambda d: d["order"][0].update(node=None), r"Expected `str`, got `null` - at `\$.order\[0\].node`"),
+        (lambda d: d.update(outputs=[]), r"Expected `object`, got `array` - at `\$.outputs`"),
+        (lambda d: d.update(outputs={"y": 3}), r"Expected `str`, got `int` - at `\$.outputs\[...\]`"),
+        (lambda d: d["order"][0].update(input="x"), r"unknown field `input` - at `\$.order\[0\]`"),
+        (lambda d: d.update(note=""), "unknown field `note`"),
     ],
 )
 def test_documents_that_say_something_else_are_refused(edit: Callable[[Any], Any], message: str) -> None:

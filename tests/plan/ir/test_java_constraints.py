@@ -117,7 +117,9 @@ GRAPHS: list[tuple[str, str, Edit, str]] = [
     (
         "AllTensorsHaveExactlyOneSourceOperationConstraint",
         "two",
-        lambda d: d["order"].append({"op": "neg", "node": "n", "attrs": {}, "inputs": ["act"], "outputs": ["fc1"]}),
+        lambda d: d["order"].append(
+            {"type": "operator", "op": "neg", "node": "n", "attrs": {}, "inputs": ["act"], "outputs": ["fc1"]}
+        ),
         "'fc1' is made by the nodes 'fc1' and 'n'",
     ),
     ("TensorDTypesAreValidConstraint", "unknown", lambda d: put(tensor(d, "x"), dtype="float31"), "no dtype of NumPy"),
@@ -131,7 +133,7 @@ GRAPHS: list[tuple[str, str, Edit, str]] = [
     (
         "ApplicationNodeSelectionsAreWellFormedConstraint",
         "rank",
-        lambda d: put(node(d, "slice")["pieces"][0]["map"]["steps"][0], affine=[[1, 0]], offset=[1]),
+        lambda d: put(node(d, "slice")["pieces"][0]["map"]["steps"][0], matrix=[[1, 0]], offset=[1]),
         "maps rank 2 to rank 1",
     ),
     (
