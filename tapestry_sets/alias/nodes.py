@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from tapestry_sets.views import Shape, ViewKind, kind_from_dict, kind_to_dict
 
 FORMAT = "tapestry-alias-graph"
-VERSION = 1
+VERSION = 2
 MOST_MARKS = 40
 """A longer kind is cut where it is named."""
 
@@ -143,7 +143,7 @@ def from_json(text: str | bytes) -> list[Node]:
     if found["format"] != FORMAT:
         _wrong("format", found["format"], repr(FORMAT))
     if type(found["version"]) is not int or found["version"] != VERSION:
-        _wrong("version", found["version"], f"{VERSION}, the one that this package reads")
+        _wrong("version", found["version"], f"{VERSION}, the one that this package reads (AliasGraph.to_json writes a graph anew)")
     if type(found["nodes"]) is not list:
         _wrong("nodes", found["nodes"], "a list")
     nodes = [_read_node(value, f"nodes[{i}]", len(found["nodes"])) for i, value in enumerate(found["nodes"])]
