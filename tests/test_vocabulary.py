@@ -53,8 +53,8 @@ SEVERAL = {
 """Type names with several meanings, or several definitions of one. The list may only shrink."""
 
 PARTICIPLES = words(
-    "aligned checked counted filled fused_of helped listed merged missing numbered packed placed "
-    "replacing sampled separated sharing shortened spilled unpacked widened"
+    "checked counted filled helped listed missing numbered packed placed "
+    "replacing sampled separated shortened unpacked widened"
 )
 """Exported functions that are participles. The list may only shrink."""
 

@@ -36,7 +36,7 @@ from tapestry_exec.run import (
 from tapestry_plan.ir import Graph, Stored
 from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
 from tapestry_plan.search import plan
-from tapestry_plan.steps import InfeasiblePlan, Mesh, ShardPlan, spilled
+from tapestry_plan.steps import InfeasiblePlan, Mesh, ShardPlan, spill
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
 
 Array = NDArray[Any]
@@ -426,7 +426,7 @@ def planned(graph: Graph, mesh: Mesh, nbytes: int | None, seed: int, expand: boo
     except InfeasiblePlan as error:
         if nbytes is None or error.fastest is None:
             raise
-        return spilled(error.fastest, nbytes)
+        return spill(error.fastest, nbytes)
 
 
 @main.command("run")
@@ -478,7 +478,7 @@ def run_command(
             raise click.UsageError(f"{plan_file} was made for another model than {model}: {apart}; make the plan again")
         if nbytes is not None:
             checked(p)
-            p = spilled(p, nbytes)
+            p = spill(p, nbytes)
     else:
         mesh = mesh or Mesh.parse("4")
         with timed(f"planning {model.name} for {mesh.size} devices", quiet):

@@ -35,8 +35,8 @@ from tapestry_exec.cuda.paths import merging, way_of
 from tapestry_exec.cuda.payloads import Payload, cells_of, ring_nbytes
 from tapestry_exec.cuda.recording import NotRecordable
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
-from tapestry_plan.ir import Monoid, Op, Shard, components_of, merged
-from tapestry_plan.steps import HOST, Buffer, aligned
+from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
+from tapestry_plan.steps import HOST, Buffer, align
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
@@ -141,7 +141,7 @@ class CupyDevice:
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
-        stop = buffer.offset + aligned(buffer.nbytes)
+        stop = buffer.offset + align(buffer.nbytes)
         self.peak_nbytes = max(self.peak_nbytes, stop)
         uses = Uses(self._ground.take(buffer.offset, stop))
         made = Block(buffer, self._arena.ptr + buffer.offset, uses, tuple(tensor_shape))
@@ -151,7 +151,7 @@ class CupyDevice:
     def free(self, buffer: Buffer) -> None:
         """Give a buffer's place back; whoever takes it waits for those who still use it."""
         block = self._blocks.pop(buffer.id)
-        self._ground.leave(buffer.offset, buffer.offset + aligned(buffer.nbytes), block.uses)
+        self._ground.leave(buffer.offset, buffer.offset + align(buffer.nbytes), block.uses)
         self._tell(block, False)
 
     def pack(self, buffer: Buffer, regions: RegionList) -> Payload:
@@ -409,7 +409,7 @@ class CupyDevice:
                 tuple(_strided(cupy, component, dims, at, steps) for component in components_of(array))
                 for array, at, steps in zip(whole, offsets[1:], strides[1:], strict=True)
             ]
-            made = monoid.unwrap(cupy, merged(monoid, cupy, states, fan_in), attrs)
+            made = monoid.unwrap(cupy, merge_states(monoid, cupy, states, fan_in), attrs)
             _strided(cupy, out, dims, offsets[0], strides[0])[...] = made
 
     def _run(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tapestry_exec.cuda.lanes import Lane, Ring, Uses
 from tapestry_exec.cuda.recording import Recording
-from tapestry_plan.steps import HOST, aligned
+from tapestry_plan.steps import HOST, align
 
 Array = NDArray[Any]
 
@@ -82,7 +82,7 @@ class Pinned:
 
 def ring_nbytes(payload_nbytes: int) -> int:
     """Bytes of a ring for payloads of at most so many bytes: two fit, and more of small ones."""
-    largest = aligned(max(payload_nbytes, 1))
+    largest = align(max(payload_nbytes, 1))
     return max(2 * largest, min(RING_NBYTES, 16 * largest))
 
 

@@ -28,8 +28,8 @@ from tapestry_exec.copies import (
     unpack,
 )
 from tapestry_exec.run import Phase
-from tapestry_plan.ir import Monoid, Op, Shard, components_of, merged
-from tapestry_plan.steps import Buffer, ShardPlan, aligned
+from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
+from tapestry_plan.steps import Buffer, ShardPlan, align
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
@@ -134,7 +134,7 @@ class NumpyDevice:
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None:
         """Take a buffer's place: its cells are poisoned, those outside the tensor get the buffer's fill."""
-        taken = aligned(buffer.nbytes)
+        taken = align(buffer.nbytes)
         self.peak_nbytes = max(self.peak_nbytes, buffer.offset + taken)
         self._arrays[buffer.id] = np.ndarray(buffer.shape, buffer.dtype, self.memory, buffer.offset)
         # Poisoned just before the first use, unless that writes every cell.
@@ -201,7 +201,7 @@ class NumpyDevice:
             self._merge_in_place(getattr(np, monoid.ufunc), parts, target, output.start, regions)
             return
         states = [components_of(self.pack(part, regions)) for part in parts]
-        merged_cells = monoid.unwrap(np, merged(monoid, np, states, fan_in), attrs)
+        merged_cells = monoid.unwrap(np, merge_states(monoid, np, states, fan_in), attrs)
         unpack(np.ascontiguousarray(merged_cells, target.dtype), target, output.start, regions)
 
     def _merge_in_place(

@@ -33,7 +33,7 @@ from tapestry_plan.steps import (
     ShardPlan,
     Spill,
     Step,
-    aligned,
+    align,
 )
 from tapestry_sets.regions import Box, DisjointRegions, IndexProjection, Region
 from tapestry_sets.views import piece_image
@@ -194,10 +194,8 @@ class _Follow:
             if wanted != b.dtype:
                 self._fail(f"{where}: dtype {b.dtype} where the tensor has {wanted}")
         most = self.plan.peak_nbytes[b.device]
-        if b.offset + aligned(b.nbytes) > most:
-            self._fail(
-                f"{where}: it ends at byte {b.offset + aligned(b.nbytes)}, device {b.device} holds {most} at most"
-            )
+        if b.offset + align(b.nbytes) > most:
+            self._fail(f"{where}: it ends at byte {b.offset + align(b.nbytes)}, device {b.device} holds {most} at most")
         self.buffers[b.id] = b
 
     def _maker(self, tensor: str) -> OpNode | None:
@@ -235,7 +233,7 @@ class _Follow:
             self._fail(f"buffer {step.buffer} does not exist")
         if b.id in self.live:
             self._fail("the buffer is allocated already")
-        span = (b.offset, b.offset + aligned(b.nbytes))
+        span = (b.offset, b.offset + align(b.nbytes))
         for other, (low, high) in self.places[b.device].items():
             if span[0] < high and low < span[1]:
                 self._fail(f"bytes [{span[0]}, {span[1]}) overlap buffer {other} at [{low}, {high})")

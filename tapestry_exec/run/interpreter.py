@@ -20,7 +20,7 @@ from tapestry_exec.run.check import checked, describe
 from tapestry_exec.run.evaluate import DIFFERENCE_BOUND, bind, check_finite, difference, evaluate_with_scale
 from tapestry_exec.run.trace import Event, Phase, check_target, on_devices, write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
-from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step, spilled
+from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step, spill
 from tapestry_sets.regions import Box, Region
 
 Array = NDArray[Any]
@@ -148,7 +148,7 @@ def run(
     trace : path, optional
         Write the timeline there as a Chrome trace, with the devices' own times where they work ahead of the host.
     memory_nbytes : int, optional
-        Bytes that a device's arena may have. Where the plan needs more, ``spilled(shard_plan, memory)`` runs in its
+        Bytes that a device's arena may have. Where the plan needs more, ``spill(shard_plan, memory)`` runs in its
         place: buffers wait in host memory while they are idle, and `RunResult.nbytes_spilled` says what that moved.
     constants : mapping of str to array, optional
         Values of constants that the plan names but does not carry.
@@ -264,7 +264,7 @@ def _fitted(plan: ShardPlan, memory_nbytes: int) -> ShardPlan:
     key = id(plan), memory_nbytes
     found = _SPILLED.get(key)
     if found is None:
-        found = spilled(plan, memory_nbytes)
+        found = spill(plan, memory_nbytes)
         if found is not plan:
             _SPILLED[key] = found
             finalize(plan, _SPILLED.pop, key, None)

@@ -11,7 +11,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any, NamedTuple
 
-from tapestry_plan.steps import aligned
+from tapestry_plan.steps import align
 
 
 class Phase(NamedTuple):
@@ -149,7 +149,7 @@ def _counters(timeline: Sequence[Event]) -> Iterator[dict[str, Any]]:
     total: Counter[tuple[int, str]] = Counter()
     for event in sorted(timeline, key=lambda event: event.start + event.seconds):
         if event.kind in ("alloc", "free"):
-            name, more = IN_ARENA, aligned(event.nbytes) * (1 if event.kind == "alloc" else -1)
+            name, more = IN_ARENA, align(event.nbytes) * (1 if event.kind == "alloc" else -1)
         elif event.kind in COUNTED and event.nbytes:
             name, more = COUNTED[event.kind], event.nbytes
         else:

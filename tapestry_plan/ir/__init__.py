@@ -38,9 +38,9 @@ from tapestry_plan.ir.monoids import (
     State,
     check_monoid,
     components_of,
-    merged,
+    merge_states,
 )
-from tapestry_plan.ir.operation import Operation, ShardRegions, operation, sharing
+from tapestry_plan.ir.operation import Operation, ShardRegions, count_shared, operation
 from tapestry_plan.ir.pictures import Parts, fill_draw_graph
 from tapestry_plan.ir.selection import check_pieces, check_selection, domain_of
 from tapestry_plan.ir.signature import Axis, LinearForm, Operand, Signature, cells_of, parts_of, project, whole_of
@@ -93,17 +93,17 @@ __all__ = [
     "check_selection",
     "components_of",
     "concat",
+    "count_shared",
     "domain_of",
     "fill_draw_graph",
     "finite",
     "from_finite",
-    "merged",
+    "merge_states",
     "operation",
     "parts_of",
     "project",
     "resolve",
     "same_graph",
     "sha256_of",
-    "sharing",
     "whole_of",
 ]

@@ -88,8 +88,8 @@ def resolve(
     )
     if around is not None and around != widths:
         raise ValueError(f"the inputs are extended by {around}, but the operands reach out by {widths}; leave it out")
-    inputs = tuple(_placed(operand, widths[k] if k < len(widths) else ()) for k, operand in enumerate(signature.inputs))
-    placed = replace(signature, inputs=inputs, outputs=tuple(_placed(operand, ()) for operand in signature.outputs))
+    inputs = tuple(_place(operand, widths[k] if k < len(widths) else ()) for k, operand in enumerate(signature.inputs))
+    placed = replace(signature, inputs=inputs, outputs=tuple(_place(operand, ()) for operand in signature.outputs))
     return placed, widths if around is None and any(widths) else ()
 
 
@@ -137,7 +137,7 @@ def _widths(operand: Operand, number: int, index: Box, shape: Shape) -> Widths:
     return tuple(pairs) if any(before or after for before, after in pairs) else ()
 
 
-def _placed(operand: Operand, widths: Widths) -> Operand:
+def _place(operand: Operand, widths: Widths) -> Operand:
     """An operand whose tensor, extended by `widths`, begins at 0."""
     if not widths and not operand.origin:
         return operand if operand.outside == "forbid" else replace(operand, outside="forbid")
@@ -146,10 +146,10 @@ def _placed(operand: Operand, widths: Widths) -> Operand:
         before - first
         for (before, _), first in zip(widths or ((0, 0),) * rank, operand.origin or (0,) * rank, strict=True)
     ]
-    first, *also = [_moved(projection, by) for projection in operand.projections]
+    first, *also = [_move(projection, by) for projection in operand.projections]
     return replace(operand, projection=first, also=tuple(also), outside="forbid", origin=())
 
 
-def _moved(projection: IndexProjection, by: Sequence[int]) -> IndexProjection:
+def _move(projection: IndexProjection, by: Sequence[int]) -> IndexProjection:
     offset = tuple(b + d for b, d in zip(projection.map.offset, by, strict=True))
     return replace(projection, map=AffineMap(projection.map.matrix, offset, projection.map.in_rank))

@@ -49,13 +49,13 @@ def check_cover(parts: Sequence[DisjointRegions], whole: Box, what: str) -> None
     if shared is not None:
         point, one, other = shared
         raise ValueError(
-            f"{what}: parts {one} and {other} both have {_moved(point, whole.start)}; "
+            f"{what}: parts {one} and {other} both have {_move(point, whole.start)}; "
             "each point must be in exactly one part"
         )
     gap = first_gap(home or [DisjointRegions(whole.shape)])
     if gap is not None:
-        raise ValueError(f"{what}: no part has {_moved(gap, whole.start)}; each point must be in exactly one part")
+        raise ValueError(f"{what}: no part has {_move(gap, whole.start)}; each point must be in exactly one part")
 
 
-def _moved(point: Sequence[int], by: Sequence[int]) -> tuple[int, ...]:
+def _move(point: Sequence[int], by: Sequence[int]) -> tuple[int, ...]:
     return tuple(map(add, point, by))

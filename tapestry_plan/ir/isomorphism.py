@@ -59,7 +59,7 @@ def same_graph(one: Graph, other: Graph) -> bool:
             raise TypeError(f"same_graph: {graph!r} is no graph")
     a, b = _Wiring.of(one), _Wiring.of(other)
     numbers: dict[Hashable, int] = {}
-    return _matched(a, b, a.passes(numbers), b.passes(numbers), numbers)
+    return _match(a, b, a.passes(numbers), b.passes(numbers), numbers)
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class _Wiring:
         for name, view in graph.selections.items():
             found.marks["view", name] = (*_view_mark(view), *sorted(labels.get(name, ())))
         for name, node in graph.nodes.items():
-            found.marks["node", name] = (node.op, *_frozen(node.attrs))
+            found.marks["node", name] = (node.op, *_freeze(node.attrs))
         found._join(graph)
         return found
 
@@ -102,7 +102,7 @@ class _Wiring:
         self.reads[target].append((at, source))
         self.read_by[source].append((at, target))
 
-    def _ordered(self) -> Iterator[Vertex]:
+    def _in_order(self) -> Iterator[Vertex]:
         """The vertices, each after those that it reads."""
         left = {vertex: len(reads) for vertex, reads in self.reads.items()}
         ready = [vertex for vertex, count in left.items() if not count]
@@ -118,7 +118,7 @@ class _Wiring:
 
     def passes(self, numbers: dict[Hashable, int]) -> Colors:
         """Colors by all that a vertex is made of, and then by all that is made of it."""
-        order = list(self._ordered())
+        order = list(self._in_order())
         down: Colors = {}
         for vertex in order:
             reads = tuple((at, down[source]) for at, source in self.reads[vertex])
@@ -129,7 +129,7 @@ class _Wiring:
             both[vertex] = _number(numbers, ("both", down[vertex], read_by))
         return both
 
-    def refined(self, colors: Colors, numbers: dict[Hashable, int]) -> Colors:
+    def refine(self, colors: Colors, numbers: dict[Hashable, int]) -> Colors:
         """Colors that tell apart what has neighbors of different colors."""
         return {
             vertex: _number(
@@ -145,7 +145,7 @@ class _Wiring:
         }
 
 
-def _matched(a: _Wiring, b: _Wiring, one: Colors, other: Colors, numbers: dict[Hashable, int]) -> bool:
+def _match(a: _Wiring, b: _Wiring, one: Colors, other: Colors, numbers: dict[Hashable, int]) -> bool:
     """Whether the vertices can be matched, color by color, such that neighbors are."""
     trials: list[Iterator[tuple[Colors, Colors]]] = [iter([(one, other)])]
     while trials:
@@ -175,7 +175,7 @@ def _stable(
         if len(sizes) == count:
             return one, other
         count = len(sizes)
-        one, other = a.refined(one, numbers), b.refined(other, numbers)
+        one, other = a.refine(one, numbers), b.refine(other, numbers)
 
 
 def _trials(
@@ -206,12 +206,12 @@ def _view_mark(view: Selection) -> tuple[Hashable, ...]:
     return (view.label, view.shape, view.dtype, view.pieces)
 
 
-def _frozen(value: Any) -> tuple[Hashable, ...]:
+def _freeze(value: Any) -> tuple[Hashable, ...]:
     """A value as a key that tells 1 from 1.0 and from True, and 0.0 from -0.0; NaN is itself."""
     if isinstance(value, Mapping):
-        return ("mapping", *sorted((str(key), _frozen(one)) for key, one in value.items()))
+        return ("mapping", *sorted((str(key), _freeze(one)) for key, one in value.items()))
     if isinstance(value, list | tuple):
-        return ("list", *map(_frozen, value))
+        return ("list", *map(_freeze, value))
     if isinstance(value, np.generic):
-        return _frozen(value.item())
+        return _freeze(value.item())
     return (type(value).__name__, value.hex() if isinstance(value, float) else repr(value))

@@ -110,12 +110,12 @@ def components_of(array: Any) -> State:
     return (array,) if names is None else tuple(array[name] for name in names)
 
 
-def merged(monoid: Monoid, xp: Any, states: Sequence[State], fan_in: int | None = None) -> State:
+def merge_states(monoid: Monoid, xp: Any, states: Sequence[State], fan_in: int | None = None) -> State:
     """Merge states in their order: one after the other, or in a tree of so many at a time.
 
     Examples
     --------
-    >>> merged(SUM, np, [(np.array(k),) for k in range(5)], fan_in=2)[0].item()
+    >>> merge_states(SUM, np, [(np.array(k),) for k in range(5)], fan_in=2)[0].item()
     10
     """
     level = list(states)
@@ -322,7 +322,7 @@ def check_monoid(monoid: Monoid, dtype: str = "float64", seed: int = 0) -> None:
         )
         for x in drawn
     )
-    zero = tuple(np.full(64, z, kind) for z, kind in zip(_fitting(monoid.zero, kinds), kinds, strict=True))
+    zero = tuple(np.full(64, z, kind) for z, kind in zip(_clip_infinities(monoid.zero, kinds), kinds, strict=True))
     with np.errstate(all="ignore"):
         left = monoid.merge(np, monoid.merge(np, a, b), c)
         right = monoid.merge(np, a, monoid.merge(np, b, c))
@@ -346,7 +346,7 @@ def check_monoid(monoid: Monoid, dtype: str = "float64", seed: int = 0) -> None:
             return
 
 
-def _fitting(zero: Sequence[float], kinds: Sequence[str]) -> list[float]:
+def _clip_infinities(zero: Sequence[float], kinds: Sequence[str]) -> list[float]:
     """Infinities as the least or greatest integers."""
     found = []
     for value, kind in zip(zero, kinds, strict=True):

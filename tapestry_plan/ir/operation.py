@@ -36,7 +36,7 @@ class Operation:
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, linear, operation, sharing
+    >>> from tapestry_plan import Graph, linear, operation, count_shared
     >>> g = Graph()
     >>> y = linear(g.input("x", (8, 6)), g.input("w", (6, 4)), name="fc1")
     >>> op = operation(g, "fc1")
@@ -44,7 +44,7 @@ class Operation:
     ['m', 'n', 'k']
     >>> [part.index.shape for part in op.shard({"batch": 3})]
     [(3, 4, 6), (3, 4, 6), (2, 4, 6)]
-    >>> sharing(op, "batch")
+    >>> count_shared(op, "batch")
     (0, 24)
     """
 
@@ -201,7 +201,7 @@ def operation(graph: Graph, name: str) -> Operation:
     return Operation(graph, graph.nodes[name])
 
 
-def sharing(op: Operation, axis: str, parts: int = 2) -> tuple[int, ...]:
+def count_shared(op: Operation, axis: str, parts: int = 2) -> tuple[int, ...]:
     """Cells of each input that two neighboring shards along an axis both read: the most at any cut.
 
     Parameters

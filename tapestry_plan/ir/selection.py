@@ -116,10 +116,10 @@ def domain_of(piece: Piece, shape: Shape) -> Domain:
     try:
         return piece_domain(piece, Box.of(shape))
     except TooManyPieces:
-        return _numbered_domain(piece, shape)
+        return _domain_by_number(piece, shape)
 
 
-def _numbered_domain(piece: Piece, shape: Shape) -> Domain:
+def _domain_by_number(piece: Piece, shape: Shape) -> Domain:
     """The domain of a piece whose guards stand behind renumberings of the whole view, which keep row-major numbers."""
     domain: Domain = Region.full(shape)
     for guard in piece.guards:

@@ -3,7 +3,7 @@
 from tapestry_plan.rewrite.derivation import RULES, Applied, Derivation, Rule, find, rewrite, rule
 from tapestry_plan.rewrite.derived import Derived, merge_of, part_of, state_of
 from tapestry_plan.rewrite.draft import Draft, NotApplicable
-from tapestry_plan.rewrite.fusion import fused_of
+from tapestry_plan.rewrite.fusion import fuse_ops
 from tapestry_plan.rewrite.motion import Message, Motion, Reads, motion, reads, replay, selected_view
 from tapestry_plan.rewrite.online_softmax import key_blocks
 from tapestry_plan.rewrite.rules import compose, expand, fold, forward, fuse, move, shard, simplify
@@ -28,7 +28,7 @@ __all__ = [
     "fold",
     "forward",
     "fuse",
-    "fused_of",
+    "fuse_ops",
     "key_blocks",
     "merge_of",
     "motion",

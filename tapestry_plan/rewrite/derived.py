@@ -24,7 +24,7 @@ from tapestry_plan.ir import (
     Shard,
     Signature,
     components_of,
-    merged,
+    merge_states,
     project,
     resolve,
 )
@@ -50,7 +50,7 @@ class Derived(Op):
     of: tuple[Op, ...] = ()
 
 
-def made_from(form: str, of: Sequence[Op], **fields: Any) -> Derived:
+def derive_op(form: str, of: Sequence[Op], **fields: Any) -> Derived:
     return Derived(f"{form}({','.join(op.name for op in of)})", form=form, of=tuple(of), **fields)
 
 
@@ -72,7 +72,7 @@ def through(operand: Operand, change: Callable[[IndexProjection], IndexProjectio
     return replace(operand, projection=change(operand.projection), also=tuple(map(change, operand.also)))
 
 
-def moved(projection: IndexProjection, box: Box, origin: Sequence[int]) -> IndexProjection:
+def move_projection(projection: IndexProjection, box: Box, origin: Sequence[int]) -> IndexProjection:
     """The projection of the index points of a box, counted from its start, to coordinates counted from an origin.
 
     Raises
@@ -120,7 +120,7 @@ class Range:
     extent: int
 
 
-def substituted(projection: IndexProjection, axes: Sequence[int | Range], rank: int) -> IndexProjection:
+def substitute_axes(projection: IndexProjection, axes: Sequence[int | Range], rank: int) -> IndexProjection:
     """The projection over other index axes: each old axis is a new one, or a range that widens the block.
 
     Raises
@@ -250,12 +250,12 @@ class Whole:
         windows = self.windows() if windows is None else windows
         axes = tuple(replace(axis, size=n) for axis, n in zip(self.signature.axes, self.box.shape, strict=True))
         inputs = [
-            through(operand, partial(moved, box=self.box, origin=found.start))
+            through(operand, partial(move_projection, box=self.box, origin=found.start))
             for operand, found in zip(self.signature.inputs, windows, strict=True)
             if found is not None
         ]
         outputs = [
-            through(operand, partial(moved, box=self.box, origin=found.start))
+            through(operand, partial(move_projection, box=self.box, origin=found.start))
             for operand, found in zip(self.signature.outputs, self.outputs(), strict=True)
         ]
         return Signature(axes, tuple(inputs), tuple(outputs))
@@ -278,7 +278,7 @@ class Whole:
         return [None if found is None else next(given) for found in self.windows()]
 
 
-def _checked(shapes: Sequence[Shape], windows: Sequence[Box | None]) -> Sequence[Box | None]:
+def _check_windows(shapes: Sequence[Shape], windows: Sequence[Box | None]) -> Sequence[Box | None]:
     """The windows, if these are the shapes of those that are read."""
     wanted = [found.shape for found in windows if found is not None]
     if list(map(tuple, shapes)) != wanted:
@@ -334,7 +334,7 @@ def part_of(op: Op) -> Derived:
 
     def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         windows, local = _known_part(op, attrs)
-        _checked(shapes, windows)
+        _check_windows(shapes, windows)
         return local
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -350,7 +350,7 @@ def part_of(op: Op) -> Derived:
         whole = Whole.of_part(op, attrs)
         return op.flop_per_point(whole.signature, whole.attrs)
 
-    return made_from(
+    return derive_op(
         "part",
         [op],
         signature=signature,
@@ -380,7 +380,7 @@ def state_of(op: Op) -> Derived:
 
     def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         whole = Whole.of_part(op, attrs)
-        local = whole.local(_checked(shapes, whole.windows()))
+        local = whole.local(_check_windows(shapes, whole.windows()))
         count = len(monoid.components(whole.dtypes[0]))
         return without_axes(local, [a.name for a in whole.signature.axes if a.kind == "reduction"], count)
 
@@ -398,7 +398,7 @@ def state_of(op: Op) -> Derived:
         points = whole.box.size / signature.index.size
         return op.flop_per_point(whole.signature, whole.attrs) * points
 
-    return made_from(
+    return derive_op(
         "state",
         [op],
         signature=signature,
@@ -416,7 +416,7 @@ def without_axes(signature: Signature, names: Sequence[str], outputs: int | None
 
     def widened(operand: Operand) -> Operand:
         start = tuple(name for name in operand.at_start_of if name not in names)
-        return replace(through(operand, lambda p: substituted(p, axes, len(kept))), at_start_of=start)
+        return replace(through(operand, lambda p: substitute_axes(p, axes, len(kept))), at_start_of=start)
 
     outs = signature.outputs if outputs is None else signature.outputs[:1] * outputs
     return Signature(tuple(kept), tuple(map(widened, signature.inputs)), tuple(map(widened, outs)))
@@ -454,7 +454,7 @@ def merge_of(op: Op) -> Derived:
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         width = count(shard.attrs)
         states = [tuple(inputs[k : k + width]) for k in range(0, len(inputs), width)]
-        state = merged(monoid, xp, states)
+        state = merge_states(monoid, xp, states)
         if not monoid.is_plain and "merge.result" in shard.attrs:
             state = (monoid.unwrap(xp, state, core_attributes(op, shard.attrs)),)
         for out, component in zip(outputs, state, strict=True):
@@ -469,7 +469,7 @@ def merge_of(op: Op) -> Derived:
         return len(signature.inputs) / count(attrs) - 1
 
     attributes = (*op.attributes, *MERGE_ATTRIBUTES)
-    return made_from("merge", [op], signature=signature, block=block, flop=flop, dtype=dtype, attributes=attributes)
+    return derive_op("merge", [op], signature=signature, block=block, flop=flop, dtype=dtype, attributes=attributes)
 
 
 DERIVED.update(part=part_of, state=state_of, merge=merge_of)

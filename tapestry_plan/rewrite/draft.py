@@ -138,21 +138,21 @@ class Draft(Graph):
             self._log.append((self.ops, node.op, _ABSENT))
         for out in node.outputs:
             self._put(self._makers, out, node.name)
-        self._added(node)
+        self._add(node)
         return found
 
     def select(self, kind: ViewKind, *inputs: Tensor, name: str | None = None) -> Tensor:
         """As `Graph.select`."""
         found = super().select(kind, *inputs, name=name)
         self._log.append((self.selections, found.name, _ABSENT))
-        self._added(self.selections[found.name])
+        self._add(self.selections[found.name])
         return found
 
     def _new_tensor(self, tensor: Stored) -> None:
         super()._new_tensor(tensor)
         self._log.append((self.stored, tensor.name, _ABSENT))
 
-    def _added(self, item: OpNode | Selection) -> None:
+    def _add(self, item: OpNode | Selection) -> None:
         for name in item.inputs:
             self._put(self._readers.setdefault(name, {}), (item.name, isinstance(item, OpNode)), None)
 
@@ -166,10 +166,10 @@ class Draft(Graph):
             return tensor
         known = self._cut.get((tensor.name, box))
         if known is None:
-            known = self._cut[tensor.name, box] = self._sliced(tensor, box).name
+            known = self._cut[tensor.name, box] = self._slice(tensor, box).name
         return self.tensor(known)
 
-    def _sliced(self, tensor: Tensor, box: Box) -> Tensor:
+    def _slice(self, tensor: Tensor, box: Box) -> Tensor:
         parts: list[tuple[Box, Tile]] = []
         for tile in self.tiles(tensor.name) or ():
             common = tile.box.intersect(box)
@@ -233,7 +233,7 @@ class Draft(Graph):
         if new.name == old:
             return
         for item in self.readers(old):
-            self._reading(item, old, new.name)
+            self._redirect(item, old, new.name)
         for label in list(self._labels.get(old, {})):
             self._put(self.outputs, label, new.name)
             self._drop(self._labels[old], label)
@@ -249,7 +249,7 @@ class Draft(Graph):
             self._unread(self.selections[tensor])
             self._drop(self.selections, tensor)
             self._put(self.selections, name, selection)
-            self._added(selection)
+            self._add(selection)
         else:
             node = self.nodes[self._makers[tensor]]
             outs = tuple(name if out == tensor else out for out in node.outputs)
@@ -259,7 +259,7 @@ class Draft(Graph):
             self._drop(self._makers, tensor)
             self._put(self._makers, name, node.name)
         for item in readers:
-            self._reading(item, tensor, name)
+            self._redirect(item, tensor, name)
         for label in list(self._labels.get(tensor, {})):
             self._put(self.outputs, label, name)
             self._drop(self._labels[tensor], label)
@@ -267,13 +267,13 @@ class Draft(Graph):
         self._drop(self._sources, tensor)
         self._forget(name)
 
-    def _reading(self, item: OpNode | Selection, old: str, new: str) -> None:
+    def _redirect(self, item: OpNode | Selection, old: str, new: str) -> None:
         """Let a node or selection read another tensor in place of one."""
         inputs = tuple(new if name == old else name for name in item.inputs)
         self._unread(item)
         made = replace(item, inputs=inputs)
         self._put(self.nodes if isinstance(item, OpNode) else self.selections, item.name, made)
-        self._added(made)
+        self._add(made)
 
     def _unread(self, item: OpNode | Selection) -> None:
         for name in item.inputs:
@@ -335,7 +335,7 @@ class Draft(Graph):
             self._drop(self._signatures, node)
         for out in item.outputs:
             self._put(self._makers, out, name)
-        self._added(self.nodes[name])
+        self._add(self.nodes[name])
 
     def adopt(self, graph: Graph) -> None:
         """Take over the nodes, selections and outputs of a graph that was made of this one."""
@@ -355,7 +355,7 @@ class Draft(Graph):
         for name, item in found.items():
             if name not in where:
                 self._put(where, name, item)
-                self._added(item)
+                self._add(item)
                 self._forget(name)
 
     def _added_tensors(self) -> set[str]:

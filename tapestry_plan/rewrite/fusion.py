@@ -30,9 +30,9 @@ from tapestry_plan.ir import (
 from tapestry_plan.rewrite.derived import (
     Derived,
     Range,
-    made_from,
+    derive_op,
     signature_of,
-    substituted,
+    substitute_axes,
     through,
     window,
     with_whole,
@@ -184,7 +184,9 @@ class Fusion:
                 axis = next((k for k, factor in enumerate(row) if factor), None)
                 images[owner] = Range(cells.start[c], cells.shape[c]) if axis is None else axis
         inputs = [
-            replace(through(operand, lambda p: substituted(p, images, len(small.axes))), at_start_of=reader.at_start_of)
+            replace(
+                through(operand, lambda p: substitute_axes(p, images, len(small.axes))), at_start_of=reader.at_start_of
+            )
             for operand in self.first_signature.inputs
         ]
         rest = [operand for k, operand in enumerate(small.inputs) if k not in self.at]
@@ -289,13 +291,13 @@ def _fusion_once(first: Op, second: Op, attrs: tuple[tuple[str, Any], ...]) -> F
 
 
 @lru_cache(maxsize=1024)
-def fused_of(first: Op, second: Op) -> Derived:
+def fuse_ops(first: Op, second: Op) -> Derived:
     """The operator that runs two block functions one after the other, so that what is between them is never stored.
 
     Examples
     --------
     >>> from tapestry_plan import BUILTIN_OPS
-    >>> fused_of(BUILTIN_OPS["linear"], BUILTIN_OPS["relu"]).name
+    >>> fuse_ops(BUILTIN_OPS["linear"], BUILTIN_OPS["relu"]).name
     'fused(linear,relu)'
     """
     for op in (first, second):
@@ -330,7 +332,7 @@ def fused_of(first: Op, second: Op) -> Derived:
         sizes = _known_fusion(first, second, shard.attrs).plan(shard, itemsize)[2]
         return sum(-(-n // ALIGNED_NBYTES) * ALIGNED_NBYTES for n in sizes)
 
-    return made_from(
+    return derive_op(
         "fused",
         [first, second],
         signature=signature,
@@ -344,4 +346,4 @@ def fused_of(first: Op, second: Op) -> Derived:
     )
 
 
-DERIVED.update(fused=fused_of)
+DERIVED.update(fused=fuse_ops)

@@ -143,7 +143,7 @@ class Reads:
         point = tuple(at)
         if len(point) != len(self.shape) or not all(0 <= x < n for x, n in zip(point, self.shape, strict=True)):
             raise IndexError(f"{self.name}: {point} is no cell of a view of shape {self.shape}")
-        found = [(p, cell) for p in self.view.pieces if (cell := _cell_read(p, point)) is not None]
+        found = [(p, cell) for p in self.view.pieces if (cell := _find_cell(p, point)) is not None]
         assert len(found) == 1, "selections are checked when they are added"
         piece, cell = found[0]
         return (self.view.allocations[piece.source].name, cell) if piece.fill is None else piece.fill
@@ -209,7 +209,7 @@ def selection_named(graph: Graph, name: str, what: str) -> Selection:
     return found
 
 
-def _cell_read(piece: Piece, at: Shape) -> Shape | None:
+def _find_cell(piece: Piece, at: Shape) -> Shape | None:
     """The source's cell that a cell of the view reads through a piece; None where a guard does not hold."""
     for prefix in range(len(piece.map.steps) + 1):
         if any(guard.prefix == prefix and at not in guard.region for guard in piece.guards):
@@ -341,7 +341,7 @@ def motion(graph: Graph, name: str, placement: Placement, consumer: Device) -> M
         raise TypeError(f"motion: placement is a {type(placement).__name__}; give a mapping from tensors to devices")
     view = selected_view(graph, name)
     simple = view.simplify()
-    unpacked: dict[int, View] = {id(a): a for a in in_order(simple) if a.kind is None}
+    unpacked: dict[int, View] = {id(a): a for a in sort_views(simple) if a.kind is None}
     messages: list[Message] = []
     for home, cells in view.cells.items():
         holder = _holder(home, placement)
@@ -359,12 +359,14 @@ def motion(graph: Graph, name: str, placement: Placement, consumer: Device) -> M
     if view.cells:  # of what is not read nothing need be there
         base = messages[0].arrived if messages else next(iter(view.cells))
         unpacked |= {
-            id(a): _zeros(base, a.shape) for a in in_order(simple) if isinstance(a, Allocation) and a not in view.cells
+            id(a): _zeros(base, a.shape)
+            for a in sort_views(simple)
+            if isinstance(a, Allocation) and a not in view.cells
         }
-    unpack = _replayed(simple, unpacked)
-    unpack = unpack.simplify() if len(in_order(unpack)) <= len(in_order(simple)) + 4 * FEW_REGIONS else unpack
+    unpack = _replay(simple, unpacked)
+    unpack = unpack.simplify() if len(sort_views(unpack)) <= len(sort_views(simple)) + 4 * FEW_REGIONS else unpack
     arrived = {message.arrived for message in messages}
-    local = tuple(a for a in in_order(unpack) if isinstance(a, Allocation) and a not in arrived)
+    local = tuple(a for a in sort_views(unpack) if isinstance(a, Allocation) and a not in arrived)
     return Motion(name, consumer, tuple(messages), local, unpack)
 
 
@@ -392,7 +394,7 @@ def _narrowest(view: View, home: Allocation, size: int) -> View | None:
     As many different cells of the tensor are read: so it shows these, each once, and nothing else. It is made of this
     tensor alone.
     """
-    order = in_order(view)
+    order = sort_views(view)
     above = dict.fromkeys(map(id, order), 0)  # how many ways lead from the view to each below it
     above[id(view)] = 1
     for v in reversed(order):
@@ -490,7 +492,7 @@ def _by_regions(
             pack = pack.simplify() if len(each) <= FEW_REGIONS else pack
             message = _message(home, device, consumer, pack, cells.size)
             messages.append(message)
-            each = _apart(message.arrived, cells)
+            each = _split(message.arrived, cells)
         places += cells.members
         parts += each
     for region in (Region.full(box) - DisjointRegions(box, places)).members:
@@ -504,7 +506,7 @@ def _zeros(base: View, shape: Shape) -> View:
     return pad(base.ravel()[:0], ((0, prod(shape)),)).reshape(shape)
 
 
-def _apart(arrived: Allocation, cells: DisjointRegions) -> list[View]:
+def _split(arrived: Allocation, cells: DisjointRegions) -> list[View]:
     """The parts of a message, one for each region."""
     if len(cells) == 1:
         return [arrived]
@@ -541,17 +543,17 @@ def replay(view: View, sources: Mapping[Allocation, V]) -> V:
     >>> replay(a[1:].T, {a: x}).shape, list(g.selections)
     ((6, 3), ['slice', 'permute'])
     """
-    below = [a for a in in_order(view) if isinstance(a, Allocation)]
+    below = [a for a in sort_views(view) if isinstance(a, Allocation)]
     for a in below:
         if a not in sources:
             raise ValueError(f"replay: nothing stands for {a!r}; sources has {list(sources)}")
-    return _replayed(view, {id(a): sources[a] for a in below})
+    return _replay(view, {id(a): sources[a] for a in below})
 
 
-def _replayed(view: View, made: Mapping[int, V]) -> V:
+def _replay(view: View, made: Mapping[int, V]) -> V:
     """As `replay`, with what stands for views, not only allocations, by their identity."""
     found = dict(made)
-    for v in in_order(view):
+    for v in sort_views(view):
         if id(v) not in found:
             assert v.kind is not None, "something stands for each allocation"
             first, *others = [found[id(source)] for source in v.sources]
@@ -559,7 +561,7 @@ def _replayed(view: View, made: Mapping[int, V]) -> V:
     return found[id(view)]
 
 
-def shortest(view: View) -> View:
+def shorten(view: View) -> View:
     """Return the view itself, or the same view of the same memory as a shorter chain of kinds, if there is one.
 
     Of two chains of as many kinds the one with fewer cells in between is shorter.
@@ -567,7 +569,7 @@ def shortest(view: View) -> View:
     Examples
     --------
     >>> a = allocate((4, 6))
-    >>> shortest(a.T.T) is a
+    >>> shorten(a.T.T) is a
     True
     """
     other = view.simplify()
@@ -576,11 +578,11 @@ def shortest(view: View) -> View:
 
 def _length(view: View) -> tuple[int, int]:
     """How many kinds a view is made of, and how many cells the views below it have."""
-    made = [v for v in in_order(view) if v.kind is not None]
+    made = [v for v in sort_views(view) if v.kind is not None]
     return len(made), sum(v.size for v in made) - view.size
 
 
-def in_order(view: View) -> list[View]:
+def sort_views(view: View) -> list[View]:
     """Return the view and all that it is made of, each once, sources before what reads them."""
     found: dict[int, View] = {}
     stack = [(view, False)]

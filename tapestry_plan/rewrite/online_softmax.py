@@ -46,14 +46,14 @@ def key_blocks(draft: Draft, at: str, parts: int | Sequence[int] = 2) -> None:
     if any(read.at_start_of for read in signature.inputs):
         raise NotApplicable("it has an input that is added once, which must not be rescaled; expand it first")
     named = signature.axes[moved[0]].name
-    to_output = _placed(signature, operand, axis, draft.tensor(scores).shape)
+    to_output = _place(signature, operand, axis, draft.tensor(scores).shape)
     soft = draft.maker(node.inputs[operand])
     assert soft is not None, "found above"
     running: State | None = None
     for k, (low, high) in enumerate(cuts_of(signature.axes[moved[0]].size, parts, named)):
         with draft.scope(f"{at}.block{k}"):
             block = _exponentials(draft, node, operand, scores, axis, (moved[0], low, high), k)
-            running = block if running is None else _rescaled(draft, running, block, to_output)
+            running = block if running is None else _rescale(draft, running, block, to_output)
     assert running is not None, "there is a block"
     with draft.scope(at):
         result = draft.op("div", running[2], to_output(running[1]))
@@ -87,7 +87,7 @@ def _core(draft: Draft, node: OpNode) -> Op:
     return op.of[0] if isinstance(op, Derived) and op.form == "part" else op
 
 
-def _placed(signature: Signature, operand: int, axis: int, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
+def _place(signature: Signature, operand: int, axis: int, shape: Sequence[int]) -> Callable[[Tensor], Tensor]:
     """A function that lets a tensor with an entry for each row of weights be broadcast to the operator's output."""
     rows = signature.inputs[operand].projection.map.matrix
     outs = signature.outputs[0].projection.map.matrix
@@ -132,7 +132,7 @@ def _exponentials(
     return top, total, draft.op(part_of(whole.op), *inputs, name="products", **whole.part(box))
 
 
-def _rescaled(
+def _rescale(
     draft: Draft,
     one: State,
     two: State,

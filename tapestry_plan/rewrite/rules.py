@@ -13,7 +13,7 @@ from tapestry_plan.ir import Op, OpNode, Selection, Signature, Tensor, parts_of
 from tapestry_plan.rewrite.derivation import rule
 from tapestry_plan.rewrite.derived import Derived, Whole, merge_of, part_of, state_of
 from tapestry_plan.rewrite.draft import Draft, NotApplicable
-from tapestry_plan.rewrite.fusion import Fusion, fused_of
+from tapestry_plan.rewrite.fusion import Fusion, fuse_ops
 from tapestry_plan.rewrite.selections import move_selection as moved_selection
 from tapestry_plan.rewrite.selections import simplify_selection as simplified_selection
 from tapestry_sets.regions import Box
@@ -78,16 +78,16 @@ def _shard(draft: Draft, node: OpNode, axis: int, cuts: Sequence[tuple[int, int]
     cuts = [piece for cut in cuts for piece in _in_blocks(whole, axis, cut)]
     boxes = [along(whole.box, axis, low, high) for low, high in cuts]
     orders = [] if reduced else [_order(whole, boxes, k) for k in range(len(node.outputs))]
-    windows = _given(draft, node, whole)
+    windows = _find_windows(draft, node, whole)
     made = [_part(draft, node, whole, box, f"{node.name}.{k}", reduced, windows) for k, box in enumerate(boxes)]
     if reduced:
-        results = _merged(draft, node, whole.op, made, fan_in)
+        results = _merge_parts(draft, node, whole.op, made, fan_in)
     else:
         results = [draft.joined([made[k][output] for k in order], c) for output, (c, order) in enumerate(orders)]
     draft.become(node.name, results)
 
 
-def _given(draft: Draft, node: OpNode, whole: Whole) -> tuple[Box | None, ...]:
+def _find_windows(draft: Draft, node: OpNode, whole: Whole) -> tuple[Box | None, ...]:
     """The coordinates that a node's inputs have: of a part those that were cut out for it, else of whole tensors."""
     op = draft.ops[node.op]
     if isinstance(op, Derived) and op.form == "part":
@@ -148,7 +148,7 @@ def _order(whole: Whole, boxes: Sequence[Box], output: int) -> tuple[int, list[i
     return c, order
 
 
-def _merged(
+def _merge_parts(
     draft: Draft, node: OpNode, op: Op, states: Sequence[tuple[Tensor, ...]], fan_in: int | None
 ) -> list[Tensor]:
     """One result from partial ones, merged in their order, so many at a time."""
@@ -205,7 +205,7 @@ def forward(draft: Draft, at: str, operand: int | None = None, fan_in: int | Non
     if found is None:
         raise NotApplicable("no input is a concatenation of boxes along one coordinate")
     k, (coordinate, ends) = found
-    axis, cuts = _matching(signature, k, coordinate, ends)
+    axis, cuts = _match_axis(signature, k, coordinate, ends)
     _shard(draft, node, axis, cuts, fan_in)
 
 
@@ -221,7 +221,7 @@ def _seams(draft: Draft, node: OpNode, operand: int) -> tuple[int, list[int]] | 
     return c, sorted({tile.box.start[c] for tile in tiles} - {0})
 
 
-def _matching(signature: Signature, operand: int, coordinate: int, seams: Sequence[int]) -> tuple[int, Any]:
+def _match_axis(signature: Signature, operand: int, coordinate: int, seams: Sequence[int]) -> tuple[int, Any]:
     """The index axis that moves along a coordinate, and cuts of it whose parts read each mostly from one side."""
     projection = signature.inputs[operand].projection
     row = projection.map.matrix[coordinate][: len(signature.axes)]
@@ -316,7 +316,7 @@ def _fusion(draft: Draft, first: OpNode, node: OpNode, strict: bool) -> dict[str
         "fused.dtype": draft.stored[between].dtype,
     }
     one, two = draft.ops[first.op], draft.ops[node.op]
-    fused_of(one, two)
+    fuse_ops(one, two)
     found = Fusion.of(one, two, attrs)
     unlike = found.unlike_cells()
     rows = found.reader().projection.map.matrix
@@ -332,7 +332,7 @@ def _fusion(draft: Draft, first: OpNode, node: OpNode, strict: bool) -> dict[str
 def _join(draft: Draft, first: OpNode, node: OpNode, attrs: Mapping[str, Any]) -> None:
     between = first.outputs[0]
     names = (*first.inputs, *(name for name in node.inputs if name != between))
-    op = fused_of(draft.ops[first.op], draft.ops[node.op])
+    op = fuse_ops(draft.ops[first.op], draft.ops[node.op])
     made = draft.op(op, *map(draft.tensor, names), name=f"{node.name}.fused", **attrs)
     new = draft.maker((made if isinstance(made, tuple) else (made,))[0].name)
     assert new is not None, "an operator was added"
@@ -427,14 +427,14 @@ def _check_same(draft: Draft, one: str, two: str, leaves: set[str]) -> None:
     """Raise NotApplicable unless two tensors are built by the same operators and views over the same leaves."""
     if one == two:
         return
-    a, b = _built(draft, one), _built(draft, two)
+    a, b = _find_item(draft, one), _find_item(draft, two)
     if one in leaves or two in leaves or a is None or b is None or _kind(a, one) != _kind(b, two):
-        raise NotApplicable(f"{two!r} is {_said(b)} where the expansion has {_said(a)}")
+        raise NotApplicable(f"{two!r} is {_describe(b)} where the expansion has {_describe(a)}")
     for below in zip(a.inputs, b.inputs, strict=True):
         _check_same(draft, *below, leaves)
 
 
-def _built(draft: Draft, name: str) -> OpNode | Selection | None:
+def _find_item(draft: Draft, name: str) -> OpNode | Selection | None:
     return draft.selections.get(name) or draft.maker(name)
 
 
@@ -445,7 +445,7 @@ def _kind(item: OpNode | Selection, tensor: str) -> Any:
     return len(item.inputs), item.op, dict(item.attrs), item.outputs.index(tensor)
 
 
-def _said(item: OpNode | Selection | None) -> str:
+def _describe(item: OpNode | Selection | None) -> str:
     return "an input" if item is None else item.op if isinstance(item, OpNode) else item.label
 
 

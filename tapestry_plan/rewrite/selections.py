@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from tapestry_plan.ir import Graph, Tensor
-from tapestry_plan.rewrite.motion import Device, Placement, in_order, motion, selected_view, selection_named, shortest
+from tapestry_plan.rewrite.motion import Device, Placement, motion, selected_view, selection_named, shorten, sort_views
 from tapestry_sets.views import Allocation, View
 
 
@@ -73,10 +73,10 @@ def simplify_selection(graph: Graph, name: str) -> Rewrite:
     made = graph
     while name in made.selections:  # a cascade built anew may itself have a shorter one
         view = selected_view(made, name)
-        simple = shortest(view)
+        simple = shorten(view)
         if simple is view:
             break
-        made = _replaced(made, name, simple)
+        made = _replace(made, name, simple)
     if made is graph:
         return Rewrite("simplify_selection", graph, ())
     return Rewrite("simplify_selection", made, (Change(name, _labels(graph, name), _labels(made, name)),))
@@ -101,7 +101,7 @@ def move_selection(graph: Graph, name: str, placement: Placement, consumer: Devi
     ValueError, TooManyPieces
         As `motion` does.
     """
-    made = _replaced(graph, name, motion(graph, name, placement, consumer).composed())
+    made = _replace(graph, name, motion(graph, name, placement, consumer).composed())
     return Rewrite("move_selection", made, (Change(name, _labels(graph, name), _labels(made, name)),))
 
 
@@ -130,13 +130,13 @@ def _ends(graph: Graph) -> list[str]:
     return [name for name in graph.selections if name in read or name not in inner]
 
 
-def _replaced(graph: Graph, name: str, view: View) -> Graph:
+def _replace(graph: Graph, name: str, view: View) -> Graph:
     """The graph with another cascade, a view of memory under the names of stored tensors, in place of a selection."""
     made = Graph(graph.name, graph.ops)
     made.stored, made.nodes, made.outputs = dict(graph.stored), dict(graph.nodes), dict(graph.outputs)
     made.selections = {n: s for n, s in graph.selections.items() if n != name}
     tensors: dict[int, Tensor] = {}
-    for v in in_order(view):
+    for v in sort_views(view):
         if isinstance(v, Allocation):
             tensors[id(v)] = made.tensor(v.name)
         else:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_plan.steps import Mesh, row_major
+from tapestry_plan.steps import Mesh, unravel
 from tapestry_sets.integers import Sett
 from tapestry_sets.regions import DisjointRegions, Region
 
@@ -120,32 +120,32 @@ class RegionTable:
         odd = np.array([span is None for span in spans])
         if odd.any():
             mixed = reduce(np.logical_or, [odd[i] for i in ids])
-            sizes[mixed] = self._counted(axis, [np.broadcast_to(i, sizes.shape)[mixed] for i in ids])
+            sizes[mixed] = self._count_common(axis, [np.broadcast_to(i, sizes.shape)[mixed] for i in ids])
         return sizes
 
-    def _counted(self, axis: int, ids: Sequence[Int]) -> Int:
+    def _count_common(self, axis: int, ids: Sequence[Int]) -> Int:
         """Sizes of intersections of sets of an axis that are no intervals: each combination is counted once."""
         base = len(self._axis_spans[axis])
         if base ** len(ids) > MAX_CODES:
-            return self._counted_sparsely(axis, ids)
+            return self._count_sparsely(axis, ids)
         codes = reduce(lambda code, i: code * base + i, ids)
         table = np.zeros(base ** len(ids), np.int64)
         table[codes] = 1
         for code in np.flatnonzero(table).tolist():
-            table[code] = self._common(axis, row_major((base,) * len(ids), code))
+            table[code] = self._count_set_common(axis, unravel((base,) * len(ids), code))
         counted: Int = table[codes]
         return counted
 
-    def _counted_sparsely(self, axis: int, ids: Sequence[Int]) -> Int:
-        """As `_counted`, where most combinations do not occur: set by set, those that do are numbered anew."""
+    def _count_sparsely(self, axis: int, ids: Sequence[Int]) -> Int:
+        """As `_count_common`, where most combinations do not occur: set by set, those that do are numbered anew."""
         base = len(self._axis_spans[axis])
         rows, codes = np.arange(base)[:, None], ids[0]
         for i in ids[1:]:
-            found, codes = _renumbered(codes * base + i, len(rows) * base)
+            found, codes = _renumber(codes * base + i, len(rows) * base)
             rows = np.column_stack([rows[found // base], found % base])
-        return np.array([self._common(axis, row) for row in rows.tolist()], np.int64)[codes]
+        return np.array([self._count_set_common(axis, row) for row in rows.tolist()], np.int64)[codes]
 
-    def _common(self, axis: int, row: Sequence[int]) -> int:
+    def _count_set_common(self, axis: int, row: Sequence[int]) -> int:
         """Cells that some sets of an axis share, in closed form."""
         key = axis, frozenset(row)
         if key not in self._counts:
@@ -155,7 +155,7 @@ class RegionTable:
         return self._counts[key]
 
 
-def _renumbered(codes: Int, many: int) -> tuple[Int, Int]:
+def _renumber(codes: Int, many: int) -> tuple[Int, Int]:
     """The distinct ones of some codes below `many`, ascending, and for each code its number among them."""
     if many > MAX_CODES:
         found, numbers = np.unique(codes, return_inverse=True)
@@ -192,7 +192,7 @@ class Held:
     parts: Int
 
 
-def received(table: RegionTable, held: Held, needs: Sequence[Int]) -> tuple[Int, Int]:
+def count_received(table: RegionTable, held: Held, needs: Sequence[Int]) -> tuple[Int, Int]:
     """Cells that each device receives for the last of several consumers of a tensor.
 
     A device that holds H and was given N₁, …, Nₖ₋₁ before receives |N_k − H − ∪ N_i| cells; of a tensor in r
@@ -213,10 +213,10 @@ def received(table: RegionTable, held: Held, needs: Sequence[Int]) -> tuple[Int,
     count = len(needs)
     last = _spread(needs[-1], count, count)
     earlier = [_spread(need, k + 1, count) for k, need in enumerate(needs[:-1])]
-    fresh = _without(table, [last], earlier)
+    fresh = _count_without(table, [last], earlier)
     holder = _spread(held.numbers, 0, count)
     parts = held.parts.reshape((-1,) + (1,) * (count + 1))
-    return parts * fresh - _without(table, [last, holder], earlier), fresh
+    return parts * fresh - _count_without(table, [last, holder], earlier), fresh
 
 
 def _spread(numbers: Int, axis: int, count: int) -> Int:
@@ -226,7 +226,7 @@ def _spread(numbers: Int, axis: int, count: int) -> Int:
     return numbers.reshape(shape)
 
 
-def _without(table: RegionTable, meet: Sequence[Int], taken: Sequence[Int]) -> Int:
+def _count_without(table: RegionTable, meet: Sequence[Int], taken: Sequence[Int]) -> Int:
     """|∩ meet − ∪ taken| by inclusion and exclusion."""
     total: Int = table.sizes(*meet)
     for k in range(1, len(taken) + 1):
@@ -268,7 +268,7 @@ def to_ticks(seconds: NDArray[np.float64]) -> Int:
     return out
 
 
-def union(regions: Iterable[DisjointRegions], shape: tuple[int, ...]) -> DisjointRegions:
+def unite(regions: Iterable[DisjointRegions], shape: tuple[int, ...]) -> DisjointRegions:
     """The union of regions of one tensor."""
     total = DisjointRegions(shape)
     for region in regions:

@@ -94,7 +94,7 @@ class JointProblem(Problem):
     def _add_uses(self, node: OpNode) -> None:
         at = self.position["operator", node.name]
         for reading in self.present[node.name].readings:
-            read = self._read(replace(node, inputs=reading.names))
+            read = self._number_read(replace(node, inputs=reading.names))
             self.read.append((reading.given, node, read))
             for name, numbers in read.items():
                 self.uses[self.stored_as(name)].append(Use(at, numbers, reading.given))

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 
 from tapestry_plan.ir import BUILTIN_OPS, Axis, Graph, OpNode
-from tapestry_plan.search.cost import TICKS_PER_SECOND, union
+from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
+from tapestry_plan.search.dominance import find_undominated
 from tapestry_plan.search.elimination import Factor, improve, minimize
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Known, Moved, Problem
-from tapestry_plan.search.promising import promising
 from tapestry_plan.search.variants import Variants
 from tapestry_plan.steps import Alternative, Chosen, Expansions, InfeasiblePlan, Layout, Mesh, ShardPlan, Stage, lower
 from tapestry_sets.regions import Box, DisjointRegions
@@ -53,7 +53,7 @@ def plan(
     mesh : Mesh
     memory_nbytes : int, optional
         Bytes that a device's arena may have. The fastest plan is checked against it; slower plans that need
-        less memory are not searched. Without it, `spilled` makes any plan fit that can fit.
+        less memory are not searched. Without it, `spill` makes any plan fit that can fit.
     seed, time_limit_seconds : int, float (seconds, 5 by default)
         Of the improving moves, which are made only where a tensor has too many consumers to count them
         jointly, or tables would not fit; `ShardPlan.gap` then says how far the bound is. Where that is so of the
@@ -106,17 +106,17 @@ def plan(
     """
     layout, fix, forbid = layout or {}, fix or {}, forbid or {}
     _check_types(graph, mesh, time_limit_seconds, {"layout": layout, "fix": fix, "forbid": forbid})
-    seed = _whole("seed", seed, "an integer")
+    seed = _parse_whole("seed", seed, "an integer")
     memory_nbytes = (
         None
         if memory_nbytes is None
-        else _whole("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
+        else _parse_whole("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
     )
-    fan_in = None if fan_in is None else _whole("fan_in", fan_in, "an integer >= 2, or None", 2, ValueError)
+    fan_in = None if fan_in is None else _parse_whole("fan_in", fan_in, "an integer >= 2, or None", 2, ValueError)
     if placement not in ("free", "single"):
         raise ValueError(f"plan: placement is {placement!r}; it is 'free' or 'single'")
     _check_names(graph, layout, fix, forbid)
-    names = _checked_expand(graph, expand)
+    names = _parse_expand(graph, expand)
     graph.validate()
 
     known = Known()
@@ -125,7 +125,7 @@ def plan(
     def solved(asked: Graph, limit: float) -> tuple[ShardPlan, Problem, list[Factor], int]:
         problem = Problem(asked, mesh, placement, layout, fix, forbid, known)
         search, bound = problem.factors()
-        best, entries = _solved(problem, search, bound, seed, limit, fan_in)
+        best, entries = _solve(problem, search, bound, seed, limit, fan_in)
         return best, problem, bound, entries
 
     limit = SECONDS if time_limit_seconds is None else time_limit_seconds
@@ -135,17 +135,23 @@ def plan(
     if names is not False:
         kept = [graph.outputs[label] for label in layout if label in graph.outputs]
         every = Variants(graph, names, {*fix, *forbid}, kept)
-        some = every.only(promising(problem, every, bound, result.seconds, result.bound)) if every.choices else every
+        some = (
+            every.only(find_undominated(problem, every, bound, result.seconds, result.bound))
+            if every.choices
+            else every
+        )
         if some.choices:
             joint = JointProblem(some, mesh, placement, layout, fix, forbid, known)
-            result = _expanded(result, joint, lambda asked, left: solved(asked, left)[0], memory_nbytes, entries, limit)
-        result = replace(result, expansions=(*result.expansions, *_left_out(every, some)))
+            result = _try_variants(
+                result, joint, lambda asked, left: solved(asked, left)[0], memory_nbytes, entries, limit
+            )
+        result = replace(result, expansions=(*result.expansions, *_list_left_out(every, some)))
     if memory_nbytes is not None:
         _check_memory(result, memory_nbytes)
     return result
 
 
-def _solved(
+def _solve(
     problem: Problem,
     search: list[Factor],
     bound: list[Factor],
@@ -164,7 +170,7 @@ def _solved(
     return _write_down(problem, choice, lowest, fan_in), found.entries
 
 
-def _expanded(
+def _try_variants(
     whole: ShardPlan,
     joint: JointProblem,
     solved: Callable[[Graph, float], ShardPlan],
@@ -213,7 +219,7 @@ def _moves(variants: Variants, values: Sequence[int]) -> Iterator[tuple[int, ...
                 yield variants.opened(moved)
 
 
-def _left_out(every: Variants, some: Variants) -> list[Expansions]:
+def _list_left_out(every: Variants, some: Variants) -> list[Expansions]:
     """The operators of which no expansion can be in a better plan, or none was compared."""
     open_ = {choice.node for choice in some.choices}
     return [
@@ -308,7 +314,7 @@ def _shared_nbytes(problem: Problem, node: OpNode, boxes: Sequence[Box | None]) 
     for name, regions in by_tensor.items():
         tensor = problem.graph.stored[name]
         every = sum(region.size for region in regions)
-        total += (every - union(regions, tensor.shape).size) * tensor.itemsize
+        total += (every - unite(regions, tensor.shape).size) * tensor.itemsize
     return total
 
 
@@ -363,7 +369,9 @@ def _check_types(
                 raise TypeError(f"{what}[{name!r}] is {axes!r}, it must map axes to parts, as in {{'h': 2}}")
 
 
-def _whole(what: str, value: Any, wanted: str, least: int | None = None, error: type[Exception] = TypeError) -> int:
+def _parse_whole(
+    what: str, value: Any, wanted: str, least: int | None = None, error: type[Exception] = TypeError
+) -> int:
     """An integer of any kind, NumPy's too; `error` is raised for what is none."""
     try:
         number = index(value)
@@ -403,7 +411,7 @@ def _check_names(
         raise ValueError(f"operator {both.pop()!r} is in fix and in forbid; fixing alone says it all")
 
 
-def _checked_expand(graph: Graph, expand: object) -> bool | tuple[str, ...]:
+def _parse_expand(graph: Graph, expand: object) -> bool | tuple[str, ...]:
     """What `expand` asks for, False for nothing."""
     if isinstance(expand, bool):
         return expand
@@ -424,6 +432,6 @@ def _check_memory(result: ShardPlan, memory_nbytes: int) -> None:
         raise InfeasiblePlan(
             f"device {device} needs {result.peak_nbytes[device]:,} bytes in the fastest plan, {memory_nbytes:,} are "
             "allowed; slower plans with less memory are not searched: use more devices, fix operators, or let idle "
-            "buffers wait in host memory: spilled(plan(graph, mesh), memory_nbytes), or run(…, memory_nbytes=…)",
+            "buffers wait in host memory: spill(plan(graph, mesh), memory_nbytes), or run(…, memory_nbytes=…)",
             result,
         )

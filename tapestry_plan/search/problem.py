@@ -17,14 +17,14 @@ from tapestry_plan.search.cost import (
     Int,
     RegionTable,
     compute_seconds,
+    count_received,
     merge_ticks,
-    received,
     to_ticks,
     transfer_ticks,
-    union,
+    unite,
 )
 from tapestry_plan.search.elimination import Factor, alternatives
-from tapestry_plan.steps import InfeasiblePlan, Layout, Mesh, asked_layout, in_order, layouts
+from tapestry_plan.steps import InfeasiblePlan, Layout, Mesh, list_layouts, parse_layout, sort_layouts
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
@@ -179,18 +179,20 @@ class Problem:
             options = (
                 (_tensor_layout(axes, layout[name], self.mesh, f"layout[{name!r}]"),)
                 if name in layout
-                else layouts(tensor.shape, self.mesh.size, replicas=False)
+                else list_layouts(tensor.shape, self.mesh.size, replicas=False)
             )
             self._add(Variable(name, "source", axes, options))
 
     def _declare_operators(self, fix: Mapping[str, Mapping[str, Any]], forbid: Mapping[str, Mapping[str, Any]]) -> None:
         for node in self.order:
             axes = self.graph.signature(node.name).axes
-            options: tuple[Layout, ...] = in_order(layouts(tuple(axis.size for axis in axes), self.mesh.size), axes)
+            options: tuple[Layout, ...] = sort_layouts(
+                list_layouts(tuple(axis.size for axis in axes), self.mesh.size), axes
+            )
             if node.name in fix:
-                options = (asked_layout(axes, fix[node.name], self.mesh, f"fix[{node.name!r}]"),)
+                options = (parse_layout(axes, fix[node.name], self.mesh, f"fix[{node.name!r}]"),)
             if node.name in forbid:
-                banned = asked_layout(axes, forbid[node.name], self.mesh, f"forbid[{node.name!r}]")
+                banned = parse_layout(axes, forbid[node.name], self.mesh, f"forbid[{node.name!r}]")
                 options = tuple(o for o in options if o.parts != banned.parts)
                 if not options:
                     raise InfeasiblePlan(
@@ -212,7 +214,7 @@ class Problem:
                 options = (
                     (_tensor_layout(axes, asked, self.mesh, f"layout[{label!r}]"),)
                     if asked is not None
-                    else layouts(tensor.shape, self.mesh.size, replicas=False)
+                    else list_layouts(tensor.shape, self.mesh.size, replicas=False)
                 )
                 self._add(Variable(stored, "output", axes, options))
         labels = [label for label in layout if label in self.graph.outputs]
@@ -248,7 +250,7 @@ class Problem:
             for operand in range(len(node.inputs)):
                 for stored, region in self.operand_needs(node, operand, box).items():
                     out.setdefault(stored, []).append(region)
-        return {name: union(regions, self.graph.stored[name].shape) for name, regions in out.items()}
+        return {name: unite(regions, self.graph.stored[name].shape) for name, regions in out.items()}
 
     def operand_needs(self, node: OpNode, operand: int, box: Box) -> dict[str, DisjointRegions]:
         """The exact cells of the stored tensors that one operand reads, through its selections."""
@@ -320,7 +322,7 @@ class Problem:
         at = self.position["operator", node.name]
         written = np.dtype(self.graph.written_dtypes(node.name)[output]).itemsize
         key = *self._node_key("made", node), output, tensor.name
-        held = self.known.of_node(key, lambda: self._made(node, output, tensor))
+        held = self.known.of_node(key, lambda: self._number_made(node, output, tensor))
         return TensorCost(tensor, self.tables[tensor.name], at, held, written)
 
     def _add_outputs(self) -> None:
@@ -329,7 +331,7 @@ class Problem:
             if position is not None:
                 self.uses[name].append(Use(position, self._tensor_numbers(self.variables[position])))
 
-    def _made(self, node: OpNode, output: int, tensor: Stored) -> Held:
+    def _number_made(self, node: OpNode, output: int, tensor: Stored) -> Held:
         signature = self.graph.signature(node.name)
         table = self.tables[tensor.name]
         options = self._variable("operator", node.name).layouts
@@ -361,14 +363,14 @@ class Problem:
 
     def _add_uses(self, node: OpNode) -> None:
         at = self.position["operator", node.name]
-        for name, numbers in self._read(node).items():
+        for name, numbers in self._number_read(node).items():
             self.uses[name].append(Use(at, numbers))
 
-    def _read(self, node: OpNode) -> dict[str, Int]:
+    def _number_read(self, node: OpNode) -> dict[str, Int]:
         """Region numbers of what an operator reads of stored tensors through its inputs, by (layout, device)."""
-        return self.known.of_node(self._node_key("read", node), lambda: self._read_now(node))
+        return self.known.of_node(self._node_key("read", node), lambda: self._number_read_now(node))
 
-    def _read_now(self, node: OpNode) -> dict[str, Int]:
+    def _number_read_now(self, node: OpNode) -> dict[str, Int]:
         options = self._variable("operator", node.name).layouts
         names = dict.fromkeys(stored for name in node.inputs for stored in self.graph.source(name).stored)
         numbers = {name: np.zeros((len(options), self.mesh.size), np.int64) for name in names}
@@ -455,12 +457,12 @@ class Problem:
         whole = consumers[-1] not in cost.only_partial
         arrays = cost.held.numbers, cost.held.parts, *(use.numbers for use in uses)
         key = "factor", id(cost.table), cost.tensor.itemsize, cost.part_itemsize, whole
-        ticks, nbytes = self.known.of_arrays(key, arrays, lambda: self._tables_of(cost, uses, whole))
+        ticks, nbytes = self.known.of_arrays(key, arrays, lambda: self._make_tables(cost, uses, whole))
         scope = [cost.producer, *(use.variable for use in uses)]
         sorted_axes = sorted(range(len(scope)), key=scope.__getitem__)
         return Factor(tuple(scope[a] for a in sorted_axes), ticks.transpose(sorted_axes), nbytes.transpose(sorted_axes))
 
-    def _tables_of(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[Int, Int]:
+    def _make_tables(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[Int, Int]:
         """Ticks and bytes of the last of some uses, by layout of the producer and of each use in turn.
 
         `whole` says whether it wants the tensor too where it is not in partial results.
@@ -468,7 +470,7 @@ class Problem:
         held_rows, held_class = _classes(np.column_stack([cost.held.numbers, cost.held.parts]))
         held = Held(held_rows[:, :-1], held_rows[:, -1])
         classes = [_classes(use.numbers) for use in uses]
-        cells, fresh = received(cost.table, held, [rows for rows, _ in classes])
+        cells, fresh = count_received(cost.table, held, [rows for rows, _ in classes])
         if not whole:
             stays = (held.parts == 1).reshape((-1,) + (1,) * (cells.ndim - 1))
             cells, fresh = np.where(stays, 0, cells), np.where(stays, 0, fresh)
@@ -502,7 +504,7 @@ class Problem:
                 if not stays and new.size:
                     fresh[device] = new.size
                     cells[device] = parts * new.size - new.count_common(held[device])
-                    given[device] = union([given[device], new], shape)
+                    given[device] = unite([given[device], new], shape)
             ticks = transfer_ticks(cells, size, self.mesh) + merge_ticks(fresh, np.array([parts]), size, self.mesh)
             label = f"output {consumer.name}" if consumer.kind == "output" else consumer.name
             yield (cost.tensor.name, label), Moved(cells * size, int(ticks[0]))
@@ -537,7 +539,7 @@ def pull_back(graph: Graph, source: Source, region: DisjointRegions) -> dict[str
     for k, name in enumerate(source.stored):
         shape = graph.stored[name].shape
         images = [piece_image(piece, region, within=shape) for piece in source.pieces if piece.source == k]
-        out[name] = union(images, shape)
+        out[name] = unite(images, shape)
     return out
 
 
@@ -547,4 +549,4 @@ def tensor_axes(shape: tuple[int, ...]) -> tuple[Axis, ...]:
 
 
 def _tensor_layout(axes: tuple[Axis, ...], wanted: Mapping[Any, Any], mesh: Mesh, where: str) -> Layout:
-    return asked_layout(axes, {str(axis): value for axis, value in wanted.items()}, mesh, where)
+    return parse_layout(axes, {str(axis): value for axis, value in wanted.items()}, mesh, where)

@@ -125,10 +125,10 @@ class Variants:
         self.original = graph
         self.expand, self.pinned, self.kept = expand, frozenset(pinned), frozenset(kept)
         self._dropped: set[tuple[Path, str]] = set()
-        while not self._built():
+        while not self._build():
             pass
 
-    def _built(self) -> bool:
+    def _build(self) -> bool:
         """Lay out the variants; False if views had to be dropped, so that it must be done again."""
         self.graph = Draft(self.original)
         self.choices: list[Choice] = []
@@ -143,7 +143,7 @@ class Variants:
             self._add(node, (), (node.name,))
         asked = [(node.inputs, given) for node, given in self._nodes]
         asked += [((name,), ()) for name in self.original.outputs.values()]
-        found = [tuple(islice(self._readings(*one), MAX_READINGS + 1)) for one in asked]
+        found = [tuple(islice(self._list_readings(*one), MAX_READINGS + 1)) for one in asked]
         many = [one for one, readings in zip(asked, found, strict=True) if len(readings) > MAX_READINGS]
         if many:
             self._dropped.update(self._last_view(names) for names, _ in many)
@@ -243,7 +243,7 @@ class Variants:
         outs = [option.outputs[at] for option in choice.options]
         return any(self._same.get(out) != tensor or self._is_moving(out) for out in outs)
 
-    def _readings(self, names: tuple[str, ...], given: Given) -> Iterator[Reading]:
+    def _list_readings(self, names: tuple[str, ...], given: Given) -> Iterator[Reading]:
         """What some names read, for each way to choose where that matters."""
         stack = [(names, given)]
         while stack:
@@ -258,7 +258,7 @@ class Variants:
             at = self.graph.nodes[choice.node].outputs.index(leaf)
             if number in values:
                 new = choice.options[values[number] - 1].outputs[at]
-                stack.append((tuple(self._replaced(name, leaf, new) for name in names), given))
+                stack.append((tuple(self._replace(name, leaf, new) for name in names), given))
             else:
                 stack += [(names, (*given, (number, value))) for value in range(len(choice.options), -1, -1)]
 
@@ -290,7 +290,7 @@ class Variants:
                     yield number, k
                 left += self._leaves((option.outputs[at],))
 
-    def _replaced(self, name: str, old: str, new: str) -> str:
+    def _replace(self, name: str, old: str, new: str) -> str:
         """A name as it is read with another tensor in place of one, through selections of its own."""
         if name == old:
             return new
@@ -299,7 +299,7 @@ class Variants:
         key = name, old, new
         if key not in self._clones:
             selection = self.graph.selections[name]
-            inputs = tuple(self._replaced(below, old, new) for below in selection.inputs)
+            inputs = tuple(self._replace(below, old, new) for below in selection.inputs)
             clone = self.graph._fresh(name)
             self.graph.selections[clone] = replace(selection, name=clone, inputs=inputs)
             self._clones[key] = clone
@@ -352,7 +352,7 @@ class Variants:
         made = draft.done()
         # What stands for an operator comes where the operator was, as the costs were counted.
         roots = [node.name for node in self.original.order()]
-        made.nodes = {name: made.nodes[name] for root in roots for name in _spelled(root, order)}
+        made.nodes = {name: made.nodes[name] for root in roots for name in _list_standing(root, order)}
         return made, tuple(found)
 
 
@@ -379,10 +379,10 @@ def is_coarse(signature: Signature) -> bool:
     return any(prod(projection.shape) > 1 for operand in operands for projection in operand.projections)
 
 
-def _spelled(name: str, order: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _list_standing(name: str, order: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """What stands for an operator, expansions of expansions included."""
     if list(order[name]) == [name]:
         yield name
         return
     for below in order[name]:
-        yield from _spelled(below, order)
+        yield from _list_standing(below, order)

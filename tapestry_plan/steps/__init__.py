@@ -1,8 +1,8 @@
 """Wing steps."""
 
-from tapestry_plan.steps.layout import Layout, asked_layout, in_order, layouts, row_major
+from tapestry_plan.steps.layout import Layout, list_layouts, parse_layout, sort_layouts, unravel
 from tapestry_plan.steps.lowering import Chosen, lower
-from tapestry_plan.steps.mesh import ALIGNMENT_NBYTES, Device, Link, Mesh, aligned
+from tapestry_plan.steps.mesh import ALIGNMENT_NBYTES, Device, Link, Mesh, align
 from tapestry_plan.steps.shard_plan import (
     HOST,
     Alloc,
@@ -22,7 +22,7 @@ from tapestry_plan.steps.shard_plan import (
     Stage,
     Step,
 )
-from tapestry_plan.steps.spill import least_memory, spilled
+from tapestry_plan.steps.spill import least_memory, spill
 
 __all__ = [
     "ALIGNMENT_NBYTES",
@@ -48,12 +48,12 @@ __all__ = [
     "Spill",
     "Stage",
     "Step",
-    "aligned",
-    "asked_layout",
-    "in_order",
-    "layouts",
+    "align",
     "least_memory",
+    "list_layouts",
     "lower",
-    "row_major",
-    "spilled",
+    "parse_layout",
+    "sort_layouts",
+    "spill",
+    "unravel",
 ]

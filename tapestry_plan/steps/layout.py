@@ -53,12 +53,12 @@ class Layout:
         return number
 
 
-def row_major(parts: Sequence[int], number: int) -> tuple[int, ...]:
+def unravel(parts: Sequence[int], number: int) -> tuple[int, ...]:
     """The `number`-th cell of a grid in row-major order.
 
     Examples
     --------
-    >>> row_major((2, 3), 4)
+    >>> unravel((2, 3), 4)
     (1, 1)
     """
     out: list[int] = []
@@ -69,7 +69,7 @@ def row_major(parts: Sequence[int], number: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def layouts(extents: tuple[int, ...], devices: int, *, replicas: bool = True) -> tuple[Layout, ...]:
+def list_layouts(extents: tuple[int, ...], devices: int, *, replicas: bool = True) -> tuple[Layout, ...]:
     """Every layout that is searched: any factorization over any axes, in any order of the axes.
 
     The products of the parts are the divisors of the number of devices, and where no factorization reaches
@@ -101,7 +101,7 @@ def layouts(extents: tuple[int, ...], devices: int, *, replicas: bool = True) ->
     return tuple(out)
 
 
-def in_order(options: Iterable[Layout], axes: Sequence[Axis]) -> tuple[Layout, ...]:
+def sort_layouts(options: Iterable[Layout], axes: Sequence[Axis]) -> tuple[Layout, ...]:
     """Layouts in an order that does not depend on the order of the axes: the first of equally good ones is taken."""
     order = sorted(range(len(axes)), key=lambda k: axes[k].name)
 
@@ -124,7 +124,7 @@ def _lay(
     used = prod(parts) * copies
     cells: list[tuple[int, ...] | None] = [None] * devices
     for device in range(used):
-        at = dict(zip(axes, row_major([parts[axis] for axis in axes], device // copies), strict=True))
+        at = dict(zip(axes, unravel([parts[axis] for axis in axes], device // copies), strict=True))
         cells[device] = tuple(at.get(axis, 0) for axis in range(len(parts)))
     return Layout(extents, parts, tuple(cells))
 
@@ -141,7 +141,7 @@ def _factorizations(product: int, extents: Sequence[int]) -> Iterator[tuple[int,
                 yield (first, *rest)
 
 
-def asked_layout(axes: Sequence[Axis], wanted: Mapping[str, Any], mesh: Mesh, where: str) -> Layout:
+def parse_layout(axes: Sequence[Axis], wanted: Mapping[str, Any], mesh: Mesh, where: str) -> Layout:
     """The one layout that a user asks for: axis name to a number of parts or to mesh axes by name.
 
     Numbers take the devices in the order of the axes, row-major; the remaining devices are trailing
@@ -167,7 +167,7 @@ def asked_layout(axes: Sequence[Axis], wanted: Mapping[str, Any], mesh: Mesh, wh
             named[axis] = (value,) if isinstance(value, str) else tuple(value)
     extents = tuple(axis.size for axis in axes)
     if named:
-        return _named_layout(extents, tuple(parts), named, mesh, where)
+        return _parse_named(extents, tuple(parts), named, mesh, where)
     product = prod(parts)
     if product > mesh.size:
         raise ValueError(f"{where}: {product} parts asked for, the mesh has {mesh.size} devices")
@@ -175,7 +175,7 @@ def asked_layout(axes: Sequence[Axis], wanted: Mapping[str, Any], mesh: Mesh, wh
     return _lay(extents, tuple(parts), mesh.size, copies)
 
 
-def _named_layout(
+def _parse_named(
     extents: tuple[int, ...],
     parts: tuple[int, ...],
     named: Mapping[int, tuple[str, ...]],

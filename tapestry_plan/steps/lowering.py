@@ -11,7 +11,7 @@ import numpy as np
 
 from tapestry_plan.ir import Graph, Operand, OpNode, Shard, Source, Stored, cells_of, whole_of
 from tapestry_plan.steps.layout import Layout
-from tapestry_plan.steps.mesh import Mesh, aligned
+from tapestry_plan.steps.mesh import Mesh, align
 from tapestry_plan.steps.shard_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Output, Reduce, Step
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import Piece, piece_image
@@ -57,7 +57,7 @@ class Arena:
 
     def take(self, nbytes: int) -> int:
         """Offset of a free place; the lowest one that is large enough."""
-        size = aligned(nbytes)
+        size = align(nbytes)
         at = offset = 0
         while at < len(self.taken) and self.taken[at][0] < offset + size:
             offset = self.taken[at][1]
@@ -68,7 +68,7 @@ class Arena:
 
     def give(self, offset: int, nbytes: int) -> None:
         """Free a place."""
-        self.taken.remove((offset, offset + aligned(nbytes)))
+        self.taken.remove((offset, offset + align(nbytes)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ class Device:
     memory_nbytes_per_second: float = 2e10
 
     def __post_init__(self) -> None:
-        _positive("Device", "flop_per_second", self.flop_per_second)
-        _positive("Device", "memory_nbytes_per_second", self.memory_nbytes_per_second)
+        _check_positive("Device", "flop_per_second", self.flop_per_second)
+        _check_positive("Device", "memory_nbytes_per_second", self.memory_nbytes_per_second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Link:
     def __post_init__(self) -> None:
         if not isfinite(self.latency_seconds) or self.latency_seconds < 0:
             raise ValueError(f"Link: latency_seconds is {self.latency_seconds}, it must be finite and >= 0")
-        _positive("Link", "nbytes_per_second", self.nbytes_per_second)
+        _check_positive("Link", "nbytes_per_second", self.nbytes_per_second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,12 @@ class Mesh:
         return tuple(reversed(out))
 
 
-def _positive(what: str, name: str, value: float) -> None:
+def _check_positive(what: str, name: str, value: float) -> None:
     if not isfinite(value) or value <= 0:
         raise ValueError(f"{what}: {name} is {value}, it must be finite and > 0")
 
 
-def aligned(nbytes: int) -> int:
+def align(nbytes: int) -> int:
     """`nbytes` rounded up to the alignment of an arena."""
     return -(-nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
 

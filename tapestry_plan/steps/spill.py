@@ -7,8 +7,8 @@ next use)^a: with a = 0 the bytes alone count, with a large the distance alone, 
 size, and each must lie in one piece. So there are two ways:
 
 1. What is given up is chosen with nothing but the sum of sizes in view. Then every stay of a buffer in the arena is
-   known, from its coming to its going, and all stays are given their places at once (`arranged`). Where no places are
-   found, the same is tried with some of the arena left aside (`SLACKS`).
+   known, from its coming to its going, and `assign_offsets` places all of them at once. Where it finds no places, the
+   same is tried with some of the arena left aside (`SLACKS`).
 2. Where that moves more than the sum of sizes asks for, step by step: a place for a buffer is a window of the arena,
    and what it takes is the sum over the buffers in it, none of which the step itself uses. Windows begin or end where a
    buffer ends or begins, or at the arena's ends; sorted offsets and prefix sums give the cheapest in one pass over the
@@ -27,7 +27,7 @@ What is given up moves only what it must:
 That is an optimum where all buffers are of one size and the host has what they hold, and a heuristic elsewhere. On
 120 random plans of up to six operators, in four sizes of memory each, the bytes were 1.03 times the fewest over all
 choices of what to give up with places left aside, which no layout can be below, and equal in 98 of 100 cases; see
-`tests/plan/test_spill.py`.
+`tests/plan/steps/test_spill.py`.
 
 References
 ----------
@@ -49,8 +49,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_plan.steps.arrangement import Stay, arranged
-from tapestry_plan.steps.mesh import ALIGNMENT_NBYTES, aligned
+from tapestry_plan.steps.mesh import ALIGNMENT_NBYTES, align
+from tapestry_plan.steps.offsets import Stay, assign_offsets
 from tapestry_plan.steps.shard_plan import (
     HOST,
     Alloc,
@@ -77,7 +77,7 @@ NEAR_USES = (None, 0, 1, 2, 4, 8)
 """Within so many steps the last use of a buffer is near; None for places that do not depend on it."""
 
 
-def spilled(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
+def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
     """The same plan in less memory: idle buffers are spilled to the host and brought back before their next use.
 
     Parameters
@@ -111,7 +111,7 @@ def spilled(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
     ...     y = relu(y)
     >>> _ = g.output(y + x, "z")
     >>> p = plan(g, Mesh(1))
-    >>> q = spilled(p, least_memory(p))
+    >>> q = spill(p, least_memory(p))
     >>> p.peak_nbytes, q.peak_nbytes, q.nbytes_spilled
     ((49152,), (49152,), (0,))
     """
@@ -215,7 +215,7 @@ def _reach(plan: ShardPlan) -> list[int]:
     """Bytes of each arena: as far as the plan's buffers reach."""
     out = [0] * plan.mesh.size
     for buffer in plan.buffers:
-        out[buffer.device] = max(out[buffer.device], buffer.offset + aligned(buffer.nbytes))
+        out[buffer.device] = max(out[buffer.device], buffer.offset + align(buffer.nbytes))
     return out
 
 
@@ -304,7 +304,7 @@ def _widest(tape: Tape) -> tuple[Use | None, int]:
     """The step that needs the most bytes at once, and how many."""
     widest, most = None, 0
     for use in tape.uses:
-        nbytes = sum(aligned(tape.buffers[n].nbytes) for n in use.buffers)
+        nbytes = sum(align(tape.buffers[n].nbytes) for n in use.buffers)
         if nbytes > most:
             widest, most = use, nbytes
     return widest, most
@@ -314,7 +314,7 @@ def _check_fits(plan: ShardPlan, tape: Tape, memory_nbytes: int) -> None:
     use, nbytes = _widest(tape)
     if use is None or nbytes <= memory_nbytes:
         return
-    sizes = {n: aligned(tape.buffers[n].nbytes) for n in use.buffers}
+    sizes = {n: align(tape.buffers[n].nbytes) for n in use.buffers}
     tensors = ", ".join(f"{tape.buffers[n].tensor!r} {sizes[n]:,} B" for n in use.buffers[:6])
     rest = sum(sizes[n] for n in use.buffers[6:])
     more = f" and {len(use.buffers) - 6} more of {rest:,} B" if rest else ""
@@ -344,7 +344,7 @@ class _Layout:
 
     def __init__(self, tape: Tape, cap: int, fresh: int, exponent: float, near: int | None) -> None:
         self.tape, self.cap, self.fresh, self.exponent, self.near = tape, cap, fresh, exponent, near
-        self.size = {n: aligned(buffer.nbytes) for n, buffer in tape.buffers.items()}
+        self.size = {n: align(buffer.nbytes) for n, buffer in tape.buffers.items()}
         self.spans: list[tuple[int, int, int]] = []
         """(first byte, end, buffer) of what is resident, in order."""
         self.place: dict[int, int] = {}
@@ -392,7 +392,7 @@ class _Layout:
     @property
     def peak(self) -> int:
         """The arena's high-water mark."""
-        return max((buffer.offset + aligned(buffer.nbytes) for buffer in self.buffers), default=0)
+        return max((buffer.offset + align(buffer.nbytes) for buffer in self.buffers), default=0)
 
     def followed(self) -> Self:
         """This layout, once every use has been gone through."""
@@ -559,7 +559,7 @@ class _Loose(_Layout):
 
     def arrange(self, cap: int) -> bool:
         """Give every block its place in an arena of so many bytes, if places are found."""
-        offsets = arranged([self.stays[buffer.id] for buffer in self.buffers], cap)
+        offsets = assign_offsets([self.stays[buffer.id] for buffer in self.buffers], cap)
         if offsets is None:
             return False
         places = zip(self.buffers, offsets, strict=True)

@@ -48,7 +48,7 @@ from tapestry_plan import (
     load_onnx,
     plan,
     relu,
-    spilled,
+    spill,
 )
 from tapestry_sets import Region, Sett, Stripe
 
@@ -384,7 +384,7 @@ def network(name: str, devices: int, rounds: int) -> dict[str, Any]:
     p = plan(graph, Mesh((devices,)))
     inputs = random_inputs(graph, 0)
     least, most = max(least_memory(p)), max(p.peak_nbytes)
-    tight = spilled(p, least)
+    tight = spill(p, least)
     run(p, inputs), run(tight, inputs)
     whole, kinds, rest, runs, less = [], [], [], [], []
     for _ in range(rounds):

@@ -16,7 +16,7 @@ import numpy as np
 from bench_sets import RESULTS as SETS_RESULTS
 from bench_sets import Row, machine, peer_table, seconds, shown
 
-from tapestry_plan import Graph, Tensor, conv, gradient, linear, operation, reduce_sum, relu, sharing
+from tapestry_plan import Graph, Tensor, conv, count_shared, gradient, linear, operation, reduce_sum, relu
 from tapestry_plan.ops.random.philox import region_words, words
 
 RESULTS = SETS_RESULTS.with_name("bench_operators.md")
@@ -37,7 +37,7 @@ def shards(scale: int) -> int:
     op = operation(convolution(scale), "conv")
     parts = op.shard({"h": 32, "w": 32})
     shared = sum(one.inputs[0].count_common(two.inputs[0]) for one, two in pairwise(parts))
-    return shared + sum(sharing(op, "h", 32)) + len(parts)
+    return shared + sum(count_shared(op, "h", 32)) + len(parts)
 
 
 def convolutions() -> Iterable[Row]:

@@ -19,7 +19,7 @@ from tapestry_exec.cuda.device import States
 from tapestry_exec.run.backends import OrderingFault
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_exec.simulated.machine import CUDARuntimeError
-from tapestry_plan import BUILTIN_OPS, MONOIDS, Op, Shard, merged
+from tapestry_plan import BUILTIN_OPS, MONOIDS, Op, Shard, merge_states
 from tests.cutting import Case, cut_boxes, input_block, poisoned
 from tests.exec.run.test_operators_sharded import FIRST
 from tests.operator_cases import CASES, F_I_F
@@ -222,7 +222,7 @@ def test_monoids_merge_to_numpys_bits(name: str, lengths: tuple[int, ...], fan_i
             index = xp.arange(first, first + len(part)).reshape(-1, 1)
             states.append(monoid.reduced(xp, xp.asarray(part), index))
             first += len(part)
-        return monoid.unwrap(xp, merged(monoid, xp, states, fan_in), {})
+        return monoid.unwrap(xp, merge_states(monoid, xp, states, fan_in), {})
 
     with np.errstate(all="ignore"):
         same_bits([merge(XP).get()], [np.asarray(merge(np))])

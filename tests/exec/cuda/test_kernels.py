@@ -23,7 +23,7 @@ from tapestry_exec.copies.strided import Guard, Transfer
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.kernels import Convolving, Launch, copies, divisor, fills
 from tapestry_exec.simulated import shim
-from tapestry_plan import MONOIDS, merged
+from tapestry_plan import MONOIDS, merge_states
 from tapestry_plan.ops.random.philox import region_words
 
 pytestmark = pytest.mark.skipif(shim.found_compiler() is None, reason="no C++ compiler")
@@ -388,7 +388,7 @@ def test_merges(
         return
     monoid = next(m for m in MONOIDS.values() if m.ufunc == function)
     with np.errstate(all="ignore"):
-        (found,) = merged(monoid, np, [(view.copy(),) for view in views[1:]], fan_in)
+        (found,) = merge_states(monoid, np, [(view.copy(),) for view in views[1:]], fan_in)
     expected = memories[0].cells(dtype).copy()
     np.ndarray(dims, dtype, expected, places[0][0] * size, [s * size for s in places[0][1]])[...] = found
     before = [memory.raw.copy() for memory in memories[1:]]

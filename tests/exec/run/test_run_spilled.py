@@ -33,7 +33,7 @@ from tapestry_plan import (
     plan,
     reduce_sum,
     relu,
-    spilled,
+    spill,
 )
 from tests.spilling import Program, arrays_for, followed, planned, programs, tight_memory
 
@@ -71,7 +71,7 @@ def test_less_memory_gives_the_same_bits(backend: str | CupyBackend, program: Pr
     inputs = arrays_for(p)
     whole, found = run(p, inputs, backend=backend), run(p, inputs, memory_nbytes=memory, verify=True, backend=backend)
     assert bits(found.outputs) == bits(whole.outputs)
-    counted = followed(spilled(p, memory))
+    counted = followed(spill(p, memory))
     assert found.nbytes_spilled == tuple(counted.spilled)
     assert found.peak_nbytes == tuple(counted.peak) and max(found.peak_nbytes) <= memory
     assert found.nbytes_by_link == whole.nbytes_by_link
@@ -109,7 +109,7 @@ def test_networks_in_the_least_memory(backend: str | CupyBackend, make: Callable
 
 def test_outputs_that_were_spilled_are_read_from_the_host(backend: str | CupyBackend) -> None:
     p, least = waiting()
-    q = spilled(p, least)
+    q = spill(p, least)
     kept = {step.buffer for step in q.steps if isinstance(step, Spill)}
     assert kept & {number for out in q.outputs for number, _ in out.blocks}
     x = np.random.default_rng(0).integers(-99, 99, (64, 60)).astype(np.float32)
@@ -131,7 +131,7 @@ def test_a_run_that_fits_is_as_without_a_limit(backend: str | CupyBackend) -> No
 def test_the_document_of_a_plan_that_spills_runs(backend: str | CupyBackend) -> None:
     p, least = waiting()
     inputs = arrays_for(p)
-    read = ShardPlan.from_json(spilled(p, least).to_json())
+    read = ShardPlan.from_json(spill(p, least).to_json())
     found = run(read, inputs, memory_nbytes=least, verify=True, backend=backend)
     assert bits(found.outputs) == bits(run(p, inputs, backend=backend).outputs)
     assert found.nbytes_spilled == read.nbytes_spilled and sum(found.nbytes_spilled) > 0
@@ -155,7 +155,7 @@ def test_what_waits_is_in_host_memory() -> None:
 def test_steps_are_timed_as_what_they_are(backend: str | CupyBackend) -> None:
     p, least = waiting()
     found = run(p, arrays_for(p), memory_nbytes=least, backend=backend)
-    wanted = [type(s).__name__.lower() for s in spilled(p, least).steps if isinstance(s, Spill | Fetch)]
+    wanted = [type(s).__name__.lower() for s in spill(p, least).steps if isinstance(s, Spill | Fetch)]
     assert [event.kind for event in found.timeline if event.kind in ("spill", "fetch")] == wanted
     nbytes = [event.nbytes for event in found.timeline if event.kind in ("spill", "fetch")]
     assert sum(nbytes) == sum(found.nbytes_spilled) > 0
@@ -193,7 +193,7 @@ def refused(p: ShardPlan, steps: Sequence[Step], message: str) -> None:
 
 def fetching() -> tuple[ShardPlan, list[int]]:
     p, least = waiting()
-    q = spilled(p, least)
+    q = spill(p, least)
     at = [k for k, step in enumerate(q.steps) if isinstance(step, Fetch)]
     assert at
     return q, at
@@ -258,7 +258,7 @@ def test_what_is_placed_again_must_have_been_there() -> None:
 
 def test_wrong_predictions_are_found_by_counting(backend: str | CupyBackend) -> None:
     p, least = waiting()
-    q = spilled(p, least)
+    q = spill(p, least)
     inputs = arrays_for(p)
     wrong = replace(q, nbytes_spilled=(q.nbytes_spilled[0] - 8, *q.nbytes_spilled[1:]))
     with pytest.raises(TransferMismatch, match=r"spilled and fetched by device 0: [\d,]+ B predicted, [\d,]+ B count"):

@@ -28,7 +28,7 @@ from tapestry_plan import (
     argmax,
     argmin,
     check_monoid,
-    merged,
+    merge_states,
     plan,
     reduce_logsumexp,
     reduce_mean,
@@ -86,7 +86,7 @@ def test_parts_merge_to_what_numpy_reduces(
     states = [state_of(MONOIDS[name], x[a:b], a, whole) for a, b in pairwise(ends)]
     if name not in ("min", "max"):
         states.insert(len(states) // 2, state_of(MONOIDS[name], x[:0], 0, whole))
-    found = MONOIDS[name].unwrap(np, merged(MONOIDS[name], np, states, fan_in), {})
+    found = MONOIDS[name].unwrap(np, merge_states(MONOIDS[name], np, states, fan_in), {})
     np.testing.assert_allclose(found, NUMPY[name](x, axis=0), rtol=1e-12, atol=1e-12)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_plan import Graph, Operation, conv, linear, operation, sharing
+from tapestry_plan import Graph, Operation, conv, count_shared, linear, operation
 
 
 def convolution(size: int, kernel: int, stride: int, pad: int, dilation: int) -> Operation | None:
@@ -40,7 +40,7 @@ def test_shards_read_what_their_windows_read(size, kernel, stride, pad, dilation
         rows_of.append(rows)
     if parts > 1:
         most = max(len(a & b) for a, b in pairwise(rows_of))
-        assert sharing(op, "h", parts)[0] == 2 * 9 * most
+        assert count_shared(op, "h", parts)[0] == 2 * 9 * most
 
 
 @given(st.data(), st.integers(1, 2), st.booleans())
@@ -74,7 +74,7 @@ def test_halo_rows_follow_the_published_formula() -> None:
     for kernel, stride in product((1, 3, 5), (1, 2)):
         op = convolution(64, kernel, stride, 0, 1)
         assert op is not None
-        assert sharing(op, "h")[0] == 2 * 9 * max(0, kernel - stride)
+        assert count_shared(op, "h")[0] == 2 * 9 * max(0, kernel - stride)
 
 
 def test_parts_by_two_axes_come_row_major() -> None:

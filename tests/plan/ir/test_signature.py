@@ -23,10 +23,10 @@ from tapestry_plan import (
     Shard,
     Signature,
     check_partition,
+    count_shared,
     operation,
     plan,
     project,
-    sharing,
 )
 from tapestry_plan.ir.signature import parts_of
 from tapestry_sets import AffineMap, Box, DisjointRegions, IndexProjection
@@ -265,7 +265,7 @@ def test_a_butterfly_of_a_billion_cells() -> None:
         shards = op.shard({"i": 1000})
         assert [part.inputs[0].size for part in shards] == [2 * n // 1000] * 1000
         assert shards[0].inputs[0].same_points(shards[-1].inputs[0])
-        assert sharing(op, "i", 2) == (n,)
+        assert count_shared(op, "i", 2) == (n,)
         assert op.signature.input_added(0, Box((0,), (n // 2 - 1,)), "i", (n,)).size == 2
         assert op.signature.input_added(0, Box((0,), (n // 2,)), "i", (n,)).is_empty
         op.check_shards(shards)

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_plan import Device, Link, Mesh
-from tapestry_plan.search.cost import Held, RegionTable, compute_seconds, received, to_ticks, transfer_ticks, union
+from tapestry_plan.search.cost import (
+    Held,
+    RegionTable,
+    compute_seconds,
+    count_received,
+    to_ticks,
+    transfer_ticks,
+    unite,
+)
 from tapestry_sets import DisjointRegions, Region
 
 SHAPE = (6, 5)
@@ -48,7 +56,7 @@ def test_received_cells(held, first, second, third, parts) -> None:  # type: ign
     seen = np.zeros(SHAPE, bool)
     for k, (_, mask) in enumerate((first, second, third)):
         fresh = mask & ~seen
-        got, new = received(table, holding, needs[: k + 1])
+        got, new = count_received(table, holding, needs[: k + 1])
         assert new.reshape(-1).tolist() == [fresh.sum()]
         assert got.reshape(-1).tolist() == [parts * fresh.sum() - (fresh & held[1]).sum()]
         seen |= mask
@@ -56,7 +64,7 @@ def test_received_cells(held, first, second, third, parts) -> None:  # type: ign
 
 @given(st.lists(regions(), max_size=4))
 def test_union(drawn: list[tuple[DisjointRegions, np.ndarray]]) -> None:
-    total = union([region for region, _ in drawn], SHAPE)
+    total = unite([region for region, _ in drawn], SHAPE)
     mask = np.logical_or.reduce([np.zeros(SHAPE, bool), *(mask for _, mask in drawn)])
     assert total.size == mask.sum()
     assert all(mask[tuple(point)] for point in total.points())

@@ -27,7 +27,7 @@ from tapestry_plan import (
     Signature,
     plan,
     project,
-    spilled,
+    spill,
 )
 from tapestry_plan.ops.cells.elementwise import add, relu
 from tapestry_plan.ops.products.matrices import matmul
@@ -453,7 +453,7 @@ def test_integers_of_numpy_are_integers() -> None:
         "time_limit_seconds": np.float32(1),
     }
     assert plan(g, mesh, **asked).steps == p.steps  # type: ignore[arg-type]
-    assert spilled(p, np.int64(1 << 20)) is p
+    assert spill(p, np.int64(1 << 20)) is p
 
 
 @pytest.mark.parametrize("consumers", [3, 6, 8])

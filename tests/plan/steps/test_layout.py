@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Axis, Mesh
 from tapestry_plan.ir.signature import parts_of
-from tapestry_plan.steps.layout import asked_layout, layouts, row_major
+from tapestry_plan.steps.layout import list_layouts, parse_layout, unravel
 
 AXES = (Axis("m", 6, alias="batch"), Axis("n", 5))
 
@@ -19,7 +19,7 @@ AXES = (Axis("m", 6, alias="batch"), Axis("n", 5))
 @given(st.lists(st.integers(1, 7), max_size=3).map(tuple), st.integers(1, 8))
 @example((), 2)
 def test_layouts_cover_the_index_space(extents: tuple[int, ...], devices: int) -> None:
-    for option in layouts(extents, devices):
+    for option in list_layouts(extents, devices):
         seen: dict[tuple[int, ...], int] = {}
         for box in option.boxes:
             assert box is None or box.size > 0  # every part has points
@@ -32,7 +32,7 @@ def test_layouts_cover_the_index_space(extents: tuple[int, ...], devices: int) -
 
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple), st.integers(1, 8))
 def test_every_factorization_of_the_devices_is_there(extents: tuple[int, ...], devices: int) -> None:
-    found = {option.parts for option in layouts(extents, devices)}
+    found = {option.parts for option in list_layouts(extents, devices)}
     for parts in product(*(range(1, n + 1) for n in extents)):
         if devices % prod(parts) == 0:
             assert parts in found
@@ -40,7 +40,7 @@ def test_every_factorization_of_the_devices_is_there(extents: tuple[int, ...], d
 
 def test_devices_that_do_not_divide_still_work() -> None:
     """Seven devices and an axis of five: five work, two idle."""
-    options = layouts((5,), 7)
+    options = list_layouts((5,), 7)
     assert max(sum(box is not None for box in option.boxes) for option in options if option.parts == (5,)) == 5
 
 
@@ -53,21 +53,21 @@ def test_parts_are_as_even_as_possible(n: int, k: int) -> None:
 
 @given(st.lists(st.integers(1, 4), max_size=3))
 def test_row_major_counts_like_nested_loops(parts: list[int]) -> None:
-    assert [row_major(parts, k) for k in range(prod(parts))] == list(product(*map(range, parts)))
+    assert [unravel(parts, k) for k in range(prod(parts))] == list(product(*map(range, parts)))
 
 
 def test_numbers_take_devices_row_major_and_leave_replicas_last() -> None:
-    option = asked_layout(AXES, {"batch": 2}, Mesh((2, 2)), "here")
+    option = parse_layout(AXES, {"batch": 2}, Mesh((2, 2)), "here")
     assert [box.start for box in option.boxes if box] == [(0, 0), (0, 0), (3, 0), (3, 0)]
 
 
 def test_numbers_that_do_not_divide_leave_devices_idle() -> None:
-    option = asked_layout(AXES, {"m": 3}, Mesh((4,)), "here")
+    option = parse_layout(AXES, {"m": 3}, Mesh((4,)), "here")
     assert [box is None for box in option.boxes] == [False, False, False, True]
 
 
 def test_mesh_axes_by_name() -> None:
-    option = asked_layout(AXES, {"n": ("x", "y")}, Mesh((2, 2)), "here")
+    option = parse_layout(AXES, {"n": ("x", "y")}, Mesh((2, 2)), "here")
     assert [box.shape[1] for box in option.boxes if box] == [2, 1, 1, 1]
 
 
@@ -85,9 +85,9 @@ def test_mesh_axes_by_name() -> None:
 )
 def test_wrong_requests(wanted: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        asked_layout(AXES, wanted, Mesh((2, 2)), "here")
+        parse_layout(AXES, wanted, Mesh((2, 2)), "here")
 
 
 def test_booleans_are_no_numbers_of_parts() -> None:
     with pytest.raises(TypeError, match="no number of parts"):
-        asked_layout(AXES, {"m": True}, Mesh((2, 2)), "here")
+        parse_layout(AXES, {"m": True}, Mesh((2, 2)), "here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tapestry_plan import Device, Link, Mesh
-from tapestry_plan.steps.mesh import MAX_DEVICES, aligned
+from tapestry_plan.steps.mesh import MAX_DEVICES, align
 
 
 def test_devices_are_numbered_row_major() -> None:
@@ -53,4 +53,4 @@ def test_rates_must_be_finite_and_positive(value: float) -> None:
 
 @pytest.mark.parametrize(("nbytes", "place"), [(0, 0), (1, 64), (64, 64), (65, 128)])
 def test_alignment(nbytes: int, place: int) -> None:
-    assert aligned(nbytes) == place
+    assert align(nbytes) == place

@@ -10,7 +10,7 @@ import pytest
 from tapestry_plan import HOST, Alloc, Compute, Copy, Free, Graph, Mesh, PlanVersionError, Reduce, ShardPlan, plan
 from tapestry_plan.ops.cells.elementwise import relu
 from tapestry_plan.ops.windows.windows import max_pool
-from tapestry_plan.steps.mesh import aligned
+from tapestry_plan.steps.mesh import align
 
 
 def made(devices: int = 3) -> ShardPlan:
@@ -62,7 +62,7 @@ def test_buffers_never_overlap_while_they_live_and_the_peak_is_reached() -> None
     for step in p.steps:
         if isinstance(step, Alloc):
             buffer = p.buffers[step.buffer]
-            span = (buffer.offset, buffer.offset + aligned(buffer.nbytes))
+            span = (buffer.offset, buffer.offset + align(buffer.nbytes))
             for lo, hi in live[buffer.device].values():
                 assert span[1] <= lo or hi <= span[0]
             live[buffer.device][buffer.id] = span

@@ -29,7 +29,7 @@ from tapestry_plan import (
     matmul,
     plan,
     relu,
-    spilled,
+    spill,
 )
 from tests.spilling import (
     Program,
@@ -71,7 +71,7 @@ def test_what_a_plan_does_stays_as_it_was(program: Program, share: float) -> Non
     p = planned(program)
     low, high = tight_memory(p), max(p.peak_nbytes)
     memory = int(low + share * (high - low))
-    q = spilled(p, memory)
+    q = spill(p, memory)
     wanted, found = followed(p), followed(q)
     assert (found.acts, found.outputs, found.moved) == (wanted.acts, wanted.outputs, wanted.moved)
     assert found.moved == q.nbytes_by_link == p.nbytes_by_link
@@ -127,7 +127,7 @@ def test_less_than_one_step_uses_is_refused(program: Program, less: int) -> None
     needs = [needed_at_once(p, device) for device in range(p.mesh.size)]
     device = needs.index(max(needs))
     with pytest.raises(InfeasiblePlan) as error:
-        spilled(p, max(0, max(needs) - less))
+        spill(p, max(0, max(needs) - less))
     text = str(error.value)
     assert f"device {device} needs {max(needs):,} B at once in " in text
     assert "which no spilling makes smaller; give at least" in text
@@ -143,13 +143,13 @@ def sizes(p: ShardPlan, device: int, used: set[int]) -> list[int]:
 
 def test_a_plan_that_fits_stays() -> None:
     p = waiting(2)
-    assert spilled(p, max(p.peak_nbytes)) is p
-    assert spilled(p, list(p.peak_nbytes)) is p
+    assert spill(p, max(p.peak_nbytes)) is p
+    assert spill(p, list(p.peak_nbytes)) is p
 
 
 def test_each_device_has_its_own_memory() -> None:
     p = waiting(2)
-    q = spilled(p, (p.peak_nbytes[0], least_memory(p)[1]))
+    q = spill(p, (p.peak_nbytes[0], least_memory(p)[1]))
     assert q.nbytes_spilled[0] == 0 < q.nbytes_spilled[1]
     assert q.peak_nbytes[0] == p.peak_nbytes[0] and q.peak_nbytes[1] <= least_memory(p)[1]
     ours = [(s, b) for s, b in ((s, s.buffer) for s in q.steps if isinstance(s, Spill | Fetch))]
@@ -167,7 +167,7 @@ def test_what_was_spilled_and_not_changed_is_spilled_once() -> None:
         y = add(y, kept)
     g.output(y, "y")
     p = plan(g, Mesh(1))
-    q = spilled(p, least_memory(p))
+    q = spill(p, least_memory(p))
     (number,) = {b.id for b in p.buffers if b.tensor == "kept"}
     again = [b.id for b in q.buffers if b.tensor == "kept" and b.id != number]
     assert [s for s in q.steps if isinstance(s, Spill)] == [Spill(number)]
@@ -182,7 +182,7 @@ def test_inputs_are_placed_again_in_place_of_being_spilled() -> None:
     y = add(y, add(y, y))
     g.output(matmul(y, w), "y")
     p = plan(g, Mesh(1))
-    q = spilled(p, least_memory(p))
+    q = spill(p, least_memory(p))
     assert not any(isinstance(step, Spill | Fetch) for step in q.steps)
     assert [step.tensor for step in q.steps if isinstance(step, Copy) and step.again] == ["w"]
     assert q.nbytes_spilled == (64 * 64 * 4,) and q.nbytes_placed == p.nbytes_placed == (2 * 64 * 64 * 4,)
@@ -195,7 +195,7 @@ def test_spilling_takes_the_time_of_the_host_link() -> None:
     """On one device: latency for each transfer, and bytes by their rate; each stage by what comes before its steps."""
     link = Link(3e-5, 2e8)
     p = waiting(host=link)
-    q = spilled(p, least_memory(p))
+    q = spill(p, least_memory(p))
     found = followed(q)
     assert found.transfers >= 2
     more = found.transfers * 3e-5 + sum(found.spilled) / 2e8
@@ -212,7 +212,7 @@ def test_stages_add_up_where_outputs_come_from_the_host() -> None:
     for name in "bc":
         g.output(g.input(name, (64, 64)), f"{name}_out")
     p = plan(g, Mesh(1))
-    q = spilled(p, least_memory(p))
+    q = spill(p, least_memory(p))
     assert sum(q.nbytes_spilled) > 0
     assert sum(stage.seconds for stage in q.stages) == pytest.approx(q.seconds, rel=1e-12)
     assert [stage.op for stage in q.stages if stage.node not in q.graph.nodes] == ["output"]
@@ -221,7 +221,7 @@ def test_stages_add_up_where_outputs_come_from_the_host() -> None:
 
 def test_devices_spill_beside_one_another() -> None:
     p = waiting(2)
-    q = spilled(p, least_memory(p))
+    q = spill(p, least_memory(p))
     each = [2 * 1e-6 + nbytes / 1e10 for nbytes in q.nbytes_spilled]
     assert len(set(q.nbytes_spilled)) == 1 and max(each) * 0.99 < q.seconds - p.seconds <= sum(each) * 1.01
 
@@ -231,7 +231,7 @@ def test_devices_spill_beside_one_another() -> None:
 
 def test_the_document_of_a_plan_that_spills() -> None:
     p = waiting(2)
-    q = spilled(p, least_memory(p))
+    q = spill(p, least_memory(p))
     read = ShardPlan.from_json(q.to_json())
     assert (read.steps, read.buffers, read.nbytes_spilled) == (q.steps, q.buffers, q.nbytes_spilled)
     assert read.to_json() == q.to_json() and sum(read.nbytes_spilled) > 0
@@ -240,12 +240,12 @@ def test_the_document_of_a_plan_that_spills() -> None:
 
 def test_a_plan_is_not_spilled_twice() -> None:
     p = waiting()
-    q = spilled(p, max(p.peak_nbytes) - 64)
-    assert sum(q.nbytes_spilled) > 0 and spilled(q, max(q.peak_nbytes)) is q
+    q = spill(p, max(p.peak_nbytes) - 64)
+    assert sum(q.nbytes_spilled) > 0 and spill(q, max(q.peak_nbytes)) is q
     with pytest.raises(
         ValueError, match=r"which spills already, takes [0-9,]+ B by device.*that it was made from"
     ) as error:
-        spilled(q, max(q.peak_nbytes) - 64)
+        spill(q, max(q.peak_nbytes) - 64)
     assert f"memory_nbytes is {max(q.peak_nbytes) - 64}, " in str(error.value) and f"{max(q.peak_nbytes):,} B" in str(
         error.value
     )
@@ -267,12 +267,12 @@ def test_a_plan_is_not_spilled_twice() -> None:
 )
 def test_wrong_sizes_are_named(memory: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message.replace("[", r"\[")):
-        spilled(waiting(2), memory)
+        spill(waiting(2), memory)
 
 
 def test_what_is_no_plan_is_named() -> None:
     with pytest.raises(TypeError, match="the plan is Graph; it must be a ShardPlan"):
-        spilled(Graph(), 100)  # type: ignore[arg-type]
+        spill(Graph(), 100)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="least_memory: the plan is NoneType; it must be a ShardPlan"):
         least_memory(None)  # type: ignore[arg-type]
 
@@ -294,7 +294,7 @@ def test_blocks_of_one_size_that_the_host_has_are_chosen_best(order: list[int], 
     p = plan(g, Mesh(1))
     memory = 64 * places + more
     assert least_memory(p) == (192,)
-    q = spilled(p, memory)
+    q = spill(p, memory)
     assert q.nbytes_spilled == (fewest_nbytes(p, 0, memory),)
 
 
@@ -312,7 +312,7 @@ def test_bytes_are_near_the_fewest_of_all_choices() -> None:
     for seed in range(30):
         p = planned(seeded_program(seed))
         for memory in caps_between(tight_memory(p), max(p.peak_nbytes)):
-            q = spilled(p, memory)
+            q = spill(p, memory)
             for device in range(p.mesh.size):
                 if p.peak_nbytes[device] > memory:
                     least = fewest_nbytes(p, device, memory)
@@ -336,14 +336,14 @@ def test_the_fewest_bytes_of_known_cases() -> None:
 
 def test_what_is_followed_is_not_what_is_predicted() -> None:
     p = waiting()
-    q = spilled(p, least_memory(p))
+    q = spill(p, least_memory(p))
     wrong = replace(q, nbytes_spilled=(q.nbytes_spilled[0] + 4,))
     assert tuple(followed(wrong).spilled) == q.nbytes_spilled != wrong.nbytes_spilled
 
 
 def test_faults_are_seen_by_who_follows() -> None:
     p = waiting()
-    q = spilled(p, least_memory(p))
+    q = spill(p, least_memory(p))
     for k, step in enumerate(q.steps):
         without = replace(q, steps=q.steps[:k] + q.steps[k + 1 :])
         if isinstance(step, Free):  # at the end nothing needs its place

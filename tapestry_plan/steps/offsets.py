@@ -27,7 +27,7 @@ class Stay(NamedTuple):
     nbytes: int
 
 
-def arranged(stays: Sequence[Stay], memory_nbytes: int) -> list[int] | None:
+def assign_offsets(stays: Sequence[Stay], memory_nbytes: int) -> list[int] | None:
     """An offset for each stay, so that no two that share a moment share a byte.
 
     Parameters
@@ -45,14 +45,14 @@ def arranged(stays: Sequence[Stay], memory_nbytes: int) -> list[int] | None:
     --------
     The first and the last one are never there together:
 
-    >>> arranged([Stay(0, 1, 64), Stay(1, 2, 64), Stay(2, 3, 64)], 128)
+    >>> assign_offsets([Stay(0, 1, 64), Stay(1, 2, 64), Stay(2, 3, 64)], 128)
     [0, 64, 0]
-    >>> arranged([Stay(0, 1, 64), Stay(1, 2, 64), Stay(0, 3, 64)], 128) is None
+    >>> assign_offsets([Stay(0, 1, 64), Stay(1, 2, 64), Stay(0, 3, 64)], 128) is None
     True
     """
     first, last, nbytes = (np.array(column, np.int64) for column in zip(*stays, strict=True)) if stays else _NONE
     for order, tight in product(_orders(first, last, nbytes), (False, True)):
-        offsets = _placed(first, last, nbytes, order, memory_nbytes, tight)
+        offsets = _place(first, last, nbytes, order, memory_nbytes, tight)
         if offsets is not None:
             return [int(offset) for offset in offsets]
     return None
@@ -70,7 +70,7 @@ def _orders(
         yield np.lexsort(keys)
 
 
-def _placed(
+def _place(
     first: NDArray[np.int64],
     last: NDArray[np.int64],
     nbytes: NDArray[np.int64],

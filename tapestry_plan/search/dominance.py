@@ -26,7 +26,7 @@ MAX_ROUNDS = 2
 """Times that operators are taken for promising and the others tried again; then all are taken for promising."""
 
 
-def promising(
+def find_undominated(
     problem: Problem, variants: Variants, factors: Sequence[Factor], seconds: float, bound: float
 ) -> frozenset[str]:
     """The operators whose expansions may be in a plan that costs no more than one that is already there.

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tapestry_plan.search.promising as module
+import tapestry_plan.search.dominance as module
 from tapestry_exec import evaluate, run
 from tapestry_plan import BUILTIN_OPS, Device, Graph, Link, Mesh, Op, Tensor, plan, relu, softmax
 from tapestry_plan.rewrite.rules import expand
+from tapestry_plan.search.dominance import find_undominated
 from tapestry_plan.search.problem import Problem
-from tapestry_plan.search.promising import promising
 from tapestry_plan.search.variants import Variants
 
 SLOW = {"device": Device(1e6, 1e12), "link": Link(1e-9, 1e12)}
@@ -32,7 +32,7 @@ def found(g: Graph, mesh: Mesh, expand: Any = True, worse: float = 0.0) -> froze
     """What is promising beside a plan that takes so many seconds more than the best of the graph as it is."""
     problem = Problem(g, mesh, "free", {}, {}, {})
     p = plan(g, mesh, expand=False)
-    return promising(problem, Variants(g, expand), problem.factors()[1], p.seconds + worse, p.bound)
+    return find_undominated(problem, Variants(g, expand), problem.factors()[1], p.seconds + worse, p.bound)
 
 
 def test_a_long_row_is_promising_and_many_rows_are_not() -> None:

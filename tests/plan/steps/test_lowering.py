@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Compute, Copy, Graph, Mesh, concat, conv, plan, relu
 from tapestry_plan.steps.lowering import Arena
-from tapestry_plan.steps.mesh import aligned
+from tapestry_plan.steps.mesh import align
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 300)), max_size=40))
@@ -21,13 +21,13 @@ def test_arena_places_never_overlap(actions: list[tuple[bool, int]]) -> None:
             continue
         offset = arena.take(nbytes)
         for other, size in taken:
-            assert offset + aligned(nbytes) <= other or other + aligned(size) <= offset
+            assert offset + align(nbytes) <= other or other + align(size) <= offset
         taken.append((offset, nbytes))
-        peak = max(peak, offset + aligned(nbytes))
+        peak = max(peak, offset + align(nbytes))
         # First fit: no lower place would do.
         for low in range(0, offset, 64):
-            end = low + aligned(nbytes)
-            assert any(low < other + aligned(size) and other < end for other, size in taken[:-1])
+            end = low + align(nbytes)
+            assert any(low < other + align(size) and other < end for other, size in taken[:-1])
     assert arena.peak == peak
 
 

@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_plan.steps.arrangement import Stay, arranged
+from tapestry_plan.steps.offsets import Stay, assign_offsets
 
 STAYS = st.lists(
     st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 6)).map(lambda s: Stay(s[0], s[0] + s[1], s[2])),
@@ -51,7 +51,7 @@ def most_at_once(stays: list[Stay]) -> int:
 @example([Stay(0, 0, 0)], 0)
 def test_places_are_apart(stays: list[Stay], more: int) -> None:
     memory = most_at_once(stays) + more
-    offsets = arranged(stays, memory)
+    offsets = assign_offsets(stays, memory)
     if offsets is None:
         return
     assert len(offsets) == len(stays)
@@ -64,14 +64,14 @@ def test_places_are_apart(stays: list[Stay], more: int) -> None:
 @given(STAYS)
 def test_what_cannot_fit_is_not_placed(stays: list[Stay]) -> None:
     most = most_at_once(stays)
-    assert most == 0 or arranged(stays, most - 1) is None
-    assert arranged(stays, sum(stay.nbytes for stay in stays)) is not None
+    assert most == 0 or assign_offsets(stays, most - 1) is None
+    assert assign_offsets(stays, sum(stay.nbytes for stay in stays)) is not None
 
 
 @given(st.lists(st.integers(0, 9), max_size=8))
 def test_blocks_that_never_meet_share_one_place(sizes: list[int]) -> None:
     stays = [Stay(2 * k, 2 * k + 1, nbytes) for k, nbytes in enumerate(sizes)]
-    assert arranged(stays, max(sizes, default=0)) == [0] * len(sizes)
+    assert assign_offsets(stays, max(sizes, default=0)) == [0] * len(sizes)
 
 
 def test_places_are_found_nearly_always() -> None:
@@ -83,5 +83,5 @@ def test_places_are_found_nearly_always() -> None:
         memory = most_at_once(stays)
         if fits(stays, memory):
             possible += 1
-            found += arranged(stays, memory) is not None
+            found += assign_offsets(stays, memory) is not None
     assert found >= 195
