@@ -143,7 +143,11 @@ def from_json(text: str | bytes) -> list[Node]:
     if found["format"] != FORMAT:
         _wrong("format", found["format"], repr(FORMAT))
     if type(found["version"]) is not int or found["version"] != VERSION:
-        _wrong("version", found["version"], f"{VERSION}, the one that this package reads (AliasGraph.to_json writes a graph anew)")
+        _wrong(
+            "version",
+            found["version"],
+            f"{VERSION}, the one that this package reads (AliasGraph.to_json writes a graph anew)",
+        )
     if type(found["nodes"]) is not list:
         _wrong("nodes", found["nodes"], "a list")
     nodes = [_read_node(value, f"nodes[{i}]", len(found["nodes"])) for i, value in enumerate(found["nodes"])]

@@ -232,7 +232,7 @@ def test_what_widens_stays_with_the_consumer() -> None:
         (x[:2].T.broadcast_to((5, 8, 2)), 16, "Broadcast"),
         (repeat(x[:2].T, 3, 0), 16, "repeat"),
         (pad(x[:2].T, 2), 16, "Pad"),
-        (x[:2].sliding_windows(3, axis=1), 16, "Window"),
+        (x[:2].sliding_windows(3, axis=1), 16, "SlidingWindow"),
         (pad(x, [(0, 0), (3, 3)], "reflect"), 48, "pad"),
         (x.reshape(48)[::2].broadcast_to((9, 24)), 24, "Broadcast"),
         (concat([x[:, :3], x[:, 1:6]], 1), 36, "Concat"),

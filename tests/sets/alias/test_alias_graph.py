@@ -828,7 +828,10 @@ def at(*path: Any, value: Any = ..., drop: bool = False) -> Callable[[dict[str, 
 SPOILT: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (at("format", value="tapestry-graph"), r"^format: must be 'tapestry-alias-graph', not 'tapestry-graph'"),
     (at("format", drop=True), r"^document\.format: is missing"),
-    (at("version", value=1), r"^version: must be 2, the one that this package reads \(AliasGraph.to_json writes .*, not 1"),
+    (
+        at("version", value=1),
+        r"^version: must be 2, the one that this package reads \(AliasGraph.to_json writes .*, not 1",
+    ),
     (at("version", value=True), r"^version: must be 2"),
     (at("more", value=1), r"^document\.more: is no field"),
     (at("nodes", value={}), r"^nodes: must be a list, not {}"),
