@@ -1,38 +1,67 @@
-"""README is true: its Python runs and prints what it says, its names exist, its words are the project's own."""
+"""The documents are true: their Python prints what they say, their links lead somewhere, their tables fit."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("tapestry_sets", "tapestry_plan", "tapestry_exec")
 README = (ROOT / "README.md").read_text()
+TOUR = (ROOT / "docs" / "tour.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *(ROOT / p / "README.md" for p in PACKAGES)]
+EXAMPLE = re.compile(r"```python\n(.*?)```\s*prints\s*```text\n(.*?)```", re.S)
+TO_ADD = {"view kind", "operator", "ONNX operator", "backend", "rung", "picture", "rewrite", "export"}
 
 
-def test_the_examples_print_what_readme_says() -> None:
-    examples = re.findall(r"```python\n(.*?)```\s*prints\s*```text\n(.*?)```", README, re.S)
-    assert len(examples) == README.count("```python")
-    for code, printed in examples:
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile(code, "README.md", "exec"), {})
-        assert out.getvalue() == printed
+def tracked() -> list[str]:
+    return subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
 
 
-def test_the_map_of_the_code_is_complete() -> None:
-    listed = README.split("## The code")[1].split("A view kind is")[0]
-    for package in ("tapestry_sets", "tapestry_plan", "tapestry_exec"):
-        for path in (ROOT / package).glob("[a-z]*.py"):
-            assert re.search(rf"\b{path.stem}\b", listed), f"README's map lacks {package}/{path.name}"
+def examples(page: Path) -> list[tuple[str, str]]:
+    return EXAMPLE.findall(page.read_text())
 
 
-def test_links_lead_somewhere() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / target).exists() and (not listed or target in listed), f"{target} is not a tracked file"
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [pytest.param(*e, id=f"{p.relative_to(ROOT)}-{k}") for p in PAGES for k, e in enumerate(examples(p))],
+)
+def test_the_examples_print_what_they_say(code: str, printed: str) -> None:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, "example", "exec"), {})
+    assert out.getvalue() == printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_example_says_what_it_prints(page: Path) -> None:
+    assert len(examples(page)) == page.read_text().count("```python")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    files = tracked()
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        path = (page.parent / target).resolve()
+        assert path.exists(), f"{page.name} links to {target}"
+        assert not files or str(path.relative_to(ROOT)) in files, f"{target} is not a tracked file"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_that_are_named_exist(page: Path) -> None:
+    for name in re.findall(r"(?<![\w./])(?:tests|tapestry_\w+)/[\w/]+\.(?:py|md)", page.read_text()):
+        assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+def test_readme_is_short() -> None:
+    assert len(README.split()) <= 1000, "README is for strangers; the rest belongs to docs/ or to a package's README"
 
 
 def test_the_overlap_example_of_the_command_line() -> None:
@@ -45,10 +74,84 @@ def test_the_overlap_example_of_the_command_line() -> None:
     assert result.exit_code == 0 and "A[12]" in result.output
 
 
+def test_the_picture_is_the_one_that_readme_draws() -> None:
+    code = next(code for code, _ in examples(ROOT / "README.md") if "show_views" in code)
+    names: dict[str, object] = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(code, "README.md", "exec"), names)
+    picture = (ROOT / "docs" / "overlap.svg").read_text()
+    assert picture.strip() == names["picture"].svg.strip()  # type: ignore[attr-defined]
+
+
 def test_no_tracked_text_names_a_place_on_one_machine() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
-    for name in listed:
+    for name in tracked():
         path = ROOT / name
         if path.suffix in {".py", ".md", ".toml", ".ipynb"} and path.is_file():
             places = re.findall(r"(?<![\w.])/(?:home|root|Users|work)/\w+", path.read_text(errors="ignore"))
             assert not places, f"{name} names {places[0]}"
+
+
+# -- the packages' READMEs -------------------------------------------------------------------------------------------
+
+
+def rows_of(page: str, head: str) -> list[list[str]]:
+    """The rows of the table whose header starts with these words, cells stripped."""
+    table = page.split(f"\n{head}", 1)[1].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
+
+
+def wings_of(package: str) -> list[str]:
+    """The package's wings as the import contract lists them, the lowest first."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [c["layers"] for c in contracts if c.get("containers") == [package]]
+    return list(reversed(layers))
+
+
+def imported_wings(package: str, wing: str) -> set[str]:
+    """The other wings of the package that the wing's files import, for their types too."""
+    found = set()
+    for path in (ROOT / package / wing).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                parts = node.module.split(".")
+                found |= {parts[1]} if parts[0] == package and parts[1:] else set()
+                found |= {alias.name for alias in node.names} if parts == [package] else set()
+    return found - {wing}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_wings_table_fits_the_folders(package: str) -> None:
+    page = (ROOT / package / "README.md").read_text()
+    rows = rows_of(page, "| wing | question | may import | start reading at |")
+    wings = wings_of(package)
+    assert [row[0] for row in rows] == wings, f"{package}/README.md lists the wings from the ground up"
+    folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+    assert folders == set(wings)
+    for at, (wing, question, listed, start) in enumerate(rows):
+        assert question.endswith("?")
+        names = {name for name in re.split(r",\s*", listed) if name != "–"}
+        assert names <= set(wings[:at]), f"{package}/README.md: {wing} may import only wings above it in the table"
+        actual = imported_wings(package, wing) & set(wings[:at])
+        assert names == actual, f"{package}/README.md: {wing} imports {', '.join(sorted(actual)) or '–'}"
+        place = start.strip("`")
+        assert place.startswith(f"{wing}/") and (ROOT / package / place).is_file(), f"{place} is not there"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_readme_is_one_screen(package: str) -> None:
+    assert len((ROOT / package / "README.md").read_text().splitlines()) <= 60
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_files_named_in_a_package_readme_exist(package: str) -> None:
+    page = (ROOT / package / "README.md").read_text()
+    wings = "|".join(wings_of(package))
+    for name in re.findall(rf"(?<![\w/.])(?:{wings})/[\w/]*(?:\.py)?", page):
+        assert (ROOT / package / name).exists(), f"{package}/README.md names {name}"
+
+
+def test_what_can_be_added_stands_in_a_table() -> None:
+    """Each of the eight things that a reader may add has a row in at least one package."""
+    pages = [(ROOT / package / "README.md").read_text() for package in PACKAGES]
+    listed = {row[0] for page in pages for row in rows_of(page, "| to add a … | touch |")}
+    assert listed >= TO_ADD
