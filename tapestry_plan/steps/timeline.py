@@ -1,0 +1,98 @@
+"""What each device uses, step by step: the known future from which eviction chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tapestry_plan.steps.mesh import align
+from tapestry_plan.steps.shard_plan import HOST, Buffer, Compute, Copy, Reduce, ShardPlan, Step
+
+
+@dataclass(frozen=True, slots=True)
+class StepUse:
+    """The buffers of one device that a step needs at once, and those that it writes."""
+
+    at: int
+    """The step's number; after the last one for outputs that are placed, in whole or in part, after their last use."""
+    buffers: tuple[int, ...]
+    written: frozenset[int]
+
+
+@dataclass(slots=True)
+class Timeline:
+    """The life of one device: what is used step by step, and what is placed from the host."""
+
+    device: int
+    buffers: dict[int, Buffer] = field(default_factory=dict)
+    uses: list[StepUse] = field(default_factory=list)
+    placings: dict[int, list[tuple[int, Copy]]] = field(default_factory=dict)
+    """For each buffer the copies from the host into it, with their numbers."""
+    outputs: set[int] = field(default_factory=set)
+
+
+def list_timelines(plan: ShardPlan, devices: Iterable[int]) -> dict[int, Timeline]:
+    """The timeline of each of some devices."""
+    timelines = {device: Timeline(device) for device in devices}
+    home = {buffer.id: timelines.get(buffer.device) for buffer in plan.buffers}
+    for buffer in plan.buffers:
+        if buffer.device in timelines:
+            timelines[buffer.device].buffers[buffer.id] = buffer
+    for at, step in enumerate(plan.steps):
+        if is_placing(step):
+            assert isinstance(step, Copy), "only copies place"
+            timeline = home[step.dst]
+            if timeline is not None:
+                timeline.placings.setdefault(step.dst, []).append((at, step))
+            continue
+        read, written = _find_touched(step)
+        used = dict.fromkeys((*read, *written))
+        for timeline in {id(home[n]): home[n] for n in used}.values():
+            if timeline is not None:
+                mine = tuple(n for n in used if home[n] is timeline)
+                timeline.uses.append(StepUse(at, mine, frozenset(mine).intersection(written)))
+    _add_outputs(plan, home)
+    return timelines
+
+
+def _add_outputs(plan: ShardPlan, home: dict[int, Timeline | None]) -> None:
+    """Outputs stay; those that the host places cells of after their last use are used once more, each for itself."""
+    for number in dict.fromkeys(n for out in plan.outputs for n, _ in (*out.blocks, *out.replicas)):
+        timeline = home[number]
+        if timeline is not None:
+            timeline.outputs.add(number)
+    for timeline in {id(timeline): timeline for timeline in home.values()}.values():
+        if timeline is not None:
+            last = {n: use.at for use in timeline.uses for n in use.buffers}
+            late = {n for n, placed in timeline.placings.items() if n in last and placed[-1][0] > last[n]}
+            again = timeline.outputs - last.keys() | timeline.outputs & late
+            timeline.uses += [StepUse(len(plan.steps), (n,), frozenset()) for n in sorted(again)]
+
+
+def is_placing(step: Step) -> bool:
+    """Whether a step brings cells of an input or constant from the host."""
+    return isinstance(step, Copy) and step.src == HOST and step.piece is None
+
+
+def _find_touched(step: Step) -> tuple[list[int], list[int]]:
+    """The buffers that a step reads, and those that it writes."""
+    match step:
+        case Copy():
+            return [step.src] if step.src != HOST else [], [step.dst]
+        case Compute():
+            work = [] if step.workspace is None else [step.workspace]
+            return [n for n in step.inputs if n is not None], [*step.outputs, *work]
+        case Reduce():
+            return list(step.inputs), [step.output]
+        case _:
+            return [], []
+
+
+def find_widest(timeline: Timeline) -> tuple[StepUse | None, int]:
+    """The step that needs the most bytes at once, and how many."""
+    widest, most = None, 0
+    for use in timeline.uses:
+        nbytes = sum(align(timeline.buffers[n].nbytes) for n in use.buffers)
+        if nbytes > most:
+            widest, most = use, nbytes
+    return widest, most
