@@ -94,7 +94,7 @@ def is_participle(name: str) -> bool:
 def exported_functions(wing: str) -> set[str]:
     """The functions of our own that a door exports."""
     door = importlib.import_module(wing)
-    found = ((name, getattr(door, name)) for name in getattr(door, "__all__", ()))
+    found = ((name, thing) for name, thing in vars(door).items() if not name.startswith("_"))
     return {name for name, thing in found if inspect.isfunction(inspect.unwrap(thing) if callable(thing) else thing)}
 
 

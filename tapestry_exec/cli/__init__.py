@@ -1,5 +1,3 @@
 """The `tapestry` command."""
 
 from tapestry_exec.cli.commands import main
-
-__all__ = ["main"]

@@ -2,5 +2,3 @@
 
 from tapestry_exec.cuda.backend import CupyBackend, NoDevicePath
 from tapestry_exec.cuda.gpus import KernelError, RawKernel
-
-__all__ = ["CupyBackend", "KernelError", "NoDevicePath", "RawKernel"]

@@ -1,5 +1,3 @@
 """Wing numpy."""
 
 from tapestry_exec.numpy.backend import POISON_FLOAT, POISON_OTHER, NumpyBackend, NumpyDevice
-
-__all__ = ["POISON_FLOAT", "POISON_OTHER", "NumpyBackend", "NumpyDevice"]

@@ -12,29 +12,3 @@ from tapestry_exec.run.check import InvalidPlan, check_plan, checked
 from tapestry_exec.run.evaluate import DIFFERENCE_BOUND, difference, evaluate, read_array
 from tapestry_exec.run.interpreter import ResultMismatch, RunResult, StepFailed, TransferMismatch, run
 from tapestry_exec.run.trace import Event, Phase, check_target, replacing, write_trace
-
-__all__ = [
-    "BACKENDS",
-    "DIFFERENCE_BOUND",
-    "Backend",
-    "BackendUnavailable",
-    "DeviceMemory",
-    "Event",
-    "InvalidPlan",
-    "OrderingFault",
-    "Phase",
-    "ResultMismatch",
-    "RunResult",
-    "StepFailed",
-    "TransferMismatch",
-    "check_plan",
-    "check_target",
-    "checked",
-    "difference",
-    "evaluate",
-    "load_from_wing",
-    "read_array",
-    "replacing",
-    "run",
-    "write_trace",
-]

@@ -1,5 +1,3 @@
 """Wing simulated."""
 
 from tapestry_exec.simulated.backend import SimulatedBackend
-
-__all__ = ["SimulatedBackend"]

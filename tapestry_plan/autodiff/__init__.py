@@ -2,5 +2,3 @@
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.autodiff.gradient import gradient
-
-__all__ = ["adjoints", "gradient"]

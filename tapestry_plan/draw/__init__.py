@@ -2,5 +2,3 @@
 
 from tapestry_plan.draw import graphs  # kept: graphs draw themselves through it
 from tapestry_plan.draw.projections import show_projection
-
-__all__ = ["graphs", "show_projection"]

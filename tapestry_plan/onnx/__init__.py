@@ -2,5 +2,3 @@
 
 from tapestry_plan.onnx.models import load_onnx, read_constant
 from tapestry_plan.onnx.networks import before_softmax, demo_model, he_random, light_model
-
-__all__ = ["before_softmax", "demo_model", "he_random", "light_model", "load_onnx", "read_constant"]

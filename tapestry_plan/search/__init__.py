@@ -1,5 +1,3 @@
 """Wing search."""
 
 from tapestry_plan.search.planner import plan
-
-__all__ = ["plan"]

@@ -21,32 +21,3 @@ from tapestry_sets.alias.overlap import (
     same_elements,
 )
 from tapestry_sets.alias.pictures import OriginsTable, origins_table, show_views
-
-__all__ = [
-    "MEMORY",
-    "AliasGraph",
-    "AliasOverlap",
-    "AliasTensor",
-    "Cells",
-    "Missing",
-    "OriginsTable",
-    "Overlap",
-    "SharedGroup",
-    "SharedMemory",
-    "Witness",
-    "as_view",
-    "contains",
-    "has_internal_overlap",
-    "internal_overlap",
-    "is_contiguous",
-    "missing",
-    "origins",
-    "origins_table",
-    "overlap",
-    "overlap_matrix",
-    "overlap_sizes",
-    "overlaps",
-    "same_elements",
-    "shared_memory",
-    "show_views",
-]

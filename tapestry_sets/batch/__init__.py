@@ -2,5 +2,3 @@
 
 from tapestry_sets.batch.batches import BoxArray, FirstCommon, RegionArray, StripeArray
 from tapestry_sets.batch.columns import answer_axis
-
-__all__ = ["BoxArray", "FirstCommon", "RegionArray", "StripeArray", "answer_axis"]

@@ -21,32 +21,3 @@ from tapestry_sets.digits.progressions import (
     split_progression,
 )
 from tapestry_sets.digits.strided import Levels, Strided, at_index, contiguous, cut_axis, flip_axis, nest_of, renumber
-
-__all__ = [
-    "COUNT_LIMIT",
-    "MAX_GRIDS",
-    "Grid",
-    "Levels",
-    "Progression",
-    "Strided",
-    "as_interval",
-    "at_index",
-    "axis_setts",
-    "clip_progression",
-    "combine",
-    "contiguous",
-    "count_distinct",
-    "cut_axis",
-    "explicit_setts",
-    "flip_axis",
-    "interleaved_copies",
-    "interval",
-    "nest_of",
-    "progression",
-    "progression_set",
-    "reach",
-    "renumber",
-    "separated",
-    "split_progression",
-    "strided",
-]

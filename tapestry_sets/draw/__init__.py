@@ -5,25 +5,3 @@ from tapestry_sets.draw.canvas import SHOWN_LENGTH, Picture, names_of, shortened
 from tapestry_sets.draw.levels import levels_svg, levels_text, show_levels
 from tapestry_sets.draw.sets import mimebundle, show, summary, svg, text
 from tapestry_sets.draw.views import ADDRESSES, numbered, views_picture, views_svg, views_text
-
-__all__ = [
-    "ADDRESSES",
-    "SHOWN_LENGTH",
-    "Picture",
-    "canvas",
-    "levels_svg",
-    "levels_text",
-    "mimebundle",
-    "names_of",
-    "numbered",
-    "shortened",
-    "show",
-    "show_levels",
-    "summary",
-    "svg",
-    "text",
-    "views",
-    "views_picture",
-    "views_svg",
-    "views_text",
-]

@@ -10,15 +10,3 @@ from tapestry_sets.interop.symbolic import (
     overlap_count,
     symbolic_allocate,
 )
-
-__all__ = [
-    "NonAffineSize",
-    "SymbolicView",
-    "distinct_count",
-    "from_isl",
-    "from_mlir",
-    "overlap_condition",
-    "overlap_count",
-    "symbolic_allocate",
-    "to_mlir",
-]

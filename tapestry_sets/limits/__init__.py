@@ -3,18 +3,3 @@
 from tapestry_sets.limits.arguments import as_int
 from tapestry_sets.limits.budget import Limits, TooHard, TooManyPieces, check_pieces, current, limits
 from tapestry_sets.limits.tallies import Tally, counted, current_tally, helped, tally
-
-__all__ = [
-    "Limits",
-    "Tally",
-    "TooHard",
-    "TooManyPieces",
-    "as_int",
-    "check_pieces",
-    "counted",
-    "current",
-    "current_tally",
-    "helped",
-    "limits",
-    "tally",
-]

@@ -15,22 +15,3 @@ from tapestry_sets.regions.affine import (
 from tapestry_sets.regions.projection import IndexProjection
 from tapestry_sets.regions.region import DisjointRegions, Region, Reshaped, unflatten
 from tapestry_sets.regions.shapes import ints
-
-__all__ = [
-    "AffineMap",
-    "Box",
-    "DisjointRegions",
-    "ImplicitRegion",
-    "IndexProjection",
-    "Region",
-    "Reshaped",
-    "as_box",
-    "as_ints",
-    "grid_hull",
-    "grid_of",
-    "grids_of",
-    "ints",
-    "matrix_rank",
-    "regions_of",
-    "unflatten",
-]

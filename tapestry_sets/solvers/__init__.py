@@ -3,5 +3,3 @@
 from tapestry_sets.solvers import equation, isl
 from tapestry_sets.solvers.expressions import read_exprs
 from tapestry_sets.solvers.isl import to_isl
-
-__all__ = ["equation", "isl", "read_exprs", "to_isl"]
