@@ -36,7 +36,16 @@ from tapestry_sets.alias.cell_sets import (
     sums_of,
 )
 from tapestry_sets.alias.preimage import MOST_PRODUCTS, Turn, turned
-from tapestry_sets.digits import Progression, combine, explicit_setts, interleaved_copies, interval, reach, separated
+from tapestry_sets.digits import (
+    Digits,
+    Progression,
+    combine,
+    explicit_setts,
+    interleaved_copies,
+    interval,
+    reach,
+    separated,
+)
 from tapestry_sets.integers import (
     DisjointSetts,
     Int64Array,
@@ -49,17 +58,15 @@ from tapestry_sets.integers import (
     unions,
 )
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import TooHard, TooManyPieces, current, limits
+from tapestry_sets.limits import OPEN, Open, TooHard, TooManyPieces, current, limits
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, unflatten
 from tapestry_sets.solvers import equation, isl
 from tapestry_sets.views import (
     Axis,
     Bools,
-    Bundle,
     IndexMap,
     Piece,
     Relinearize,
-    Shatters,
     are_read,
     bounding_boxes,
     cell_read,
@@ -96,7 +103,7 @@ SAMPLE = 2_000
 """How many cells are tried for one in another view, where a set around those of a view is all that is held."""
 TRIED = 48
 """How many common elements of such sets are tried."""
-MOST_BUNDLES = 1_000
+MOST_BOXES = 1_000
 """How many products of indices are looked at for those that read a cell."""
 
 
@@ -712,39 +719,32 @@ class Cells:
                 return guess
         if all(has_one_inverse(piece) for piece in self.pieces):
             return None
-        try:
-            bundles = self.bundles()
-        except Shatters:
+        boxes = self.boxes()
+        if boxes is OPEN:
             return self._ask("an index that reads a cell", lambda: self._isl_index(cell), isl.BUILD_OPERATIONS)
         number = Relinearize(self.home, (self.extent,)).apply(cell)[0]
-        for (index, first), digits in bundles:
-            found = equation.solve(number - first, [(count, by) for count, (_, by) in digits])
+        for (index, first), digits in boxes:
+            found = equation.solve(number - first, [(count, by) for count, _, by in digits])
             if found is not None:
-                index += sum([x * step for x, (_, (step, _)) in zip(found, digits, strict=True)])
+                index += sum([x * step for x, (_, step, _) in zip(found, digits, strict=True)])
                 return Relinearize((prod(self.shape),), self.shape).apply((index,))
         return None
 
-    def bundles(self) -> list[Bundle]:
-        """Return what the view reads as bundles of (index, cell), both row-major numbers; see `patches`.
+    def boxes(self) -> list[Digits] | Open:
+        """Return what the view reads as digits of (index, cell), both row-major numbers, `OPEN` if they are not few."""
+        if "boxes" not in self._known:
+            self._known["boxes"] = self._read_boxes()
+        boxes: list[Digits] | Open = self._known["boxes"]
+        return boxes
 
-        Raises
-        ------
-        Shatters
-            If they are not few.
-        """
-        if "bundles" not in self._known:
-            found: list[Bundle] | None = []
-            try:
-                if 0 not in self.shape:
-                    each = (read_patches(piece, self.shape, self.home, MOST_BUNDLES) for piece in self.pieces)
-                    found = [bundle for part in each for bundle in part]
-            except Shatters:
-                found = None
-            self._known["bundles"] = found if found is not None and len(found) <= MOST_BUNDLES else None
-        bundles: list[Bundle] | None = self._known["bundles"]
-        if bundles is None:
-            raise Shatters
-        return bundles
+    def _read_boxes(self) -> list[Digits] | Open:
+        found: list[Digits] = []
+        for piece in () if 0 in self.shape else self.pieces:
+            boxes = read_patches(piece, self.shape, self.home, MOST_BOXES)
+            if boxes is OPEN or len(found) + len(boxes) > MOST_BOXES:
+                return OPEN
+            found += boxes
+        return found
 
     def _isl_index(self, cell: tuple[int, ...]) -> tuple[int, ...] | None:
         box, target = isl.box_set((0,) * len(self.shape), self.shape), isl.point_set(cell)

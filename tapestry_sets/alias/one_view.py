@@ -12,21 +12,11 @@ from math import prod
 from typing import Any, Protocol, Self
 
 from tapestry_sets.alias.cells import Cells
-from tapestry_sets.digits import Strided
-from tapestry_sets.limits import TooHard
+from tapestry_sets.digits import Digits, Strided
+from tapestry_sets.limits import OPEN, Open, TooHard
 from tapestry_sets.regions import Box
 from tapestry_sets.solvers import equation, isl
-from tapestry_sets.views import (
-    Bundle,
-    InternalOverlap,
-    Order,
-    Piece,
-    Relinearize,
-    Shatters,
-    cell_read,
-    piece_domain,
-    strided_patch,
-)
+from tapestry_sets.views import InternalOverlap, Order, Piece, Relinearize, cell_read, piece_domain, strided_patch
 
 Ints = tuple[int, ...]
 
@@ -100,8 +90,10 @@ def twice(view: Reading) -> InternalOverlap | None:
         return None  # as many cells as indices
     for allocation, cells in each.items():
         try:
-            found = _twice_in_bundles(cells)
-        except (Shatters, TooHard):
+            found = _twice_in_boxes(cells)
+        except TooHard:
+            found = OPEN
+        if found is OPEN:
             found = _twice_in_halves(view, allocation)
         if found is not None:
             one, two, cell = found
@@ -109,12 +101,14 @@ def twice(view: Reading) -> InternalOverlap | None:
     return None
 
 
-def _twice_in_bundles(cells: Cells) -> tuple[Ints, Ints, Ints] | None:
-    """Two indices and the cell that they read, by linear forms; Shatters if there are too many."""
-    bundles = cells.bundles()
-    if len(bundles) > 1 and cells.closed_size == sum(map(_size, bundles)):
+def _twice_in_boxes(cells: Cells) -> tuple[Ints, Ints, Ints] | Open | None:
+    """Two indices and the cell that they read, by linear forms; `OPEN` if there are too many."""
+    boxes = cells.boxes()
+    if boxes is OPEN:
+        return OPEN
+    if len(boxes) > 1 and cells.closed_size == sum(map(_size, boxes)):
         return None
-    found = next(_pairs_of_indices(bundles), None)
+    found = next(_pairs_of_indices(boxes), None)
     if found is None:
         return None
     unravel = Relinearize((prod(cells.shape),), cells.shape)
@@ -122,24 +116,24 @@ def _twice_in_bundles(cells: Cells) -> tuple[Ints, Ints, Ints] | None:
     return unravel.apply((one,)), unravel.apply((two,)), Relinearize((cells.extent,), cells.home).apply((number,))
 
 
-def _size(bundle: Bundle) -> int:
-    return prod([count for count, _ in bundle.digits])
+def _size(box: Digits) -> int:
+    return prod([digit[0] for digit in box.digits])
 
 
-def _pairs_of_indices(bundles: Sequence[Bundle]) -> Iterator[tuple[int, int, int]]:
+def _pairs_of_indices(boxes: Sequence[Digits]) -> Iterator[tuple[int, int, int]]:
     """Yield pairs of row-major indices that read one cell, and its number."""
-    for bundle in bundles:
-        found = equation.equal_sums([(count, by) for count, (_, by) in bundle.digits])
+    for box in boxes:
+        found = equation.equal_sums([(count, by) for count, _, by in box.digits])
         if found is not None:
-            (one, number), (two, _) = (_at(bundle, digits) for digits in found)
+            (one, number), (two, _) = (_at(box, values) for values in found)
             yield one, two, number
-    ordered = sorted(bundles, key=lambda bundle: bundle.bounds(1)[0])
-    ends = [bundle.bounds(1) for bundle in ordered]
+    ordered = sorted(boxes, key=lambda box: box.bounds(1)[0])
+    ends = [box.bounds(1) for box in ordered]
     for k, p in enumerate(ordered):
         for q, (low, _) in zip(ordered[k + 1 :], ends[k + 1 :], strict=True):
             if low > ends[k][1]:
                 break
-            terms = [(count, by) for count, (_, by) in p.digits] + [(count, -by) for count, (_, by) in q.digits]
+            terms = [(count, by) for count, _, by in p.digits] + [(count, -by) for count, _, by in q.digits]
             digits = equation.solve(q.origin[1] - p.origin[1], terms)
             if digits is not None:
                 one, number = _at(p, digits[: len(p.digits)])
@@ -147,17 +141,17 @@ def _pairs_of_indices(bundles: Sequence[Bundle]) -> Iterator[tuple[int, int, int
                 yield one, two, number
 
 
-def _at(bundle: Bundle, digits: Sequence[int]) -> tuple[int, int]:
-    """The index and the cell of digits."""
-    index, cell = bundle.origin
-    for x, (_, (step, by)) in zip(digits, bundle.digits, strict=True):
+def _at(box: Digits, values: Sequence[int]) -> tuple[int, int]:
+    """The index and the cell of digits of given values."""
+    index, cell = box.origin
+    for x, (_, step, by) in zip(values, box.digits, strict=True):
         index += x * step
         cell += x * by
     return index, cell
 
 
 def _twice_in_halves(view: Reading, allocation: Hashable) -> tuple[Ints, Ints, Ints] | None:
-    """The same where bundles are too many: the part that reads fewer cells than it has indices is halved."""
+    """The same where digits are too many: the part that reads fewer cells than it has indices is halved."""
     if not _lacks_cells(view, allocation):
         return None
     start = [0] * len(view.shape)
@@ -217,17 +211,16 @@ def is_ordered_by_strides(form: Strided, order: Order) -> bool:
 
 def is_ordered(cells: Cells) -> bool:
     """Return whether a view reads a run of its one allocation, and no constants, in row-major order of its indices."""
-    try:
-        bundles = cells.bundles()
-    except Shatters:
+    boxes = cells.boxes()
+    if boxes is OPEN:
         return _is_ordered_by_isl(cells)
-    starts = {bundle.origin[1] - bundle.origin[0] for bundle in bundles}
-    steps = all(index == cell for bundle in bundles for _, (index, cell) in bundle.digits)
-    return steps and len(starts) == 1 and sum(map(_size, bundles)) == prod(cells.shape)
+    starts = {box.origin[1] - box.origin[0] for box in boxes}
+    steps = all(index == cell for box in boxes for _, index, cell in box.digits)
+    return steps and len(starts) == 1 and sum(map(_size, boxes)) == prod(cells.shape)
 
 
 def _is_ordered_by_isl(cells: Cells) -> bool:
-    """The same where bundles are too many: whether no index, numbered in order, reads another cell than it should."""
+    """The same where digits are too many: whether no index, numbered in order, reads another cell than it should."""
     refusal = TooHard(
         f"whether a view of shape {cells.shape} reads a run in order: it reads too many products of an allocation of "
         f"shape {cells.home}, and isl does not decide it either; ask about a part of the view"

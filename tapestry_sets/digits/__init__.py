@@ -1,6 +1,8 @@
 """Wing digits."""
 
 from tapestry_sets.digits import strided
+from tapestry_sets.digits.cutting import Cut, clip_form, cut_each, insert_zero, keep_in_nest, split_form, unflatten
+from tapestry_sets.digits.digits import Digit, Digits, Ints, advance, join_digits, make_steps_positive
 from tapestry_sets.digits.progressions import (
     COUNT_LIMIT,
     MAX_GRIDS,

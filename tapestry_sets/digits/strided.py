@@ -9,8 +9,10 @@ way, by pieces.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from math import prod
 
+from tapestry_sets.digits.digits import join_digits, make_steps_positive
 from tapestry_sets.integers import Nest, repeat
 
 Levels = tuple[tuple[int, int], ...]
@@ -94,7 +96,7 @@ def renumber(axes: Iterable[Levels], shape: Sequence[int]) -> tuple[Levels, ...]
     >>> renumber((((4, 10),), ((6, 1),)), (3, 8)) is None
     True
     """
-    todo = _joined(axes)
+    todo = list(join_digits(chain.from_iterable(axes)))
     out: list[Levels] = []
     for n in reversed(shape):
         if n == 1:
@@ -127,20 +129,6 @@ def renumber(axes: Iterable[Levels], shape: Sequence[int]) -> tuple[Levels, ...]
     return tuple(out)
 
 
-def _joined(axes: Iterable[Levels]) -> list[tuple[int, int]]:
-    """Return all levels but those of one element, outermost first, as one where two go on without a break."""
-    todo: list[tuple[int, int]] = []
-    for levels in axes:
-        for count, by in levels:
-            if count == 1:
-                continue
-            if todo and todo[-1][1] == count * by:
-                todo[-1] = (todo[-1][0] * count, by)
-            else:
-                todo.append((count, by))
-    return todo
-
-
 def nest_of(strided: Strided, extent: int) -> Nest | None:
     """Return the numbers that a strided view without empty axes reads, as a nest that repeats with period `extent`.
 
@@ -151,17 +139,8 @@ def nest_of(strided: Strided, extent: int) -> Nest | None:
     >>> nest_of((0, (((2, 9),), ((2, 3),), ((2, 1),))), 27)
     ((14, 27, 0), (5, 9, 0), (2, 3, 0))
     """
-    offset, axes = strided
-    steps: list[tuple[int, int]] = []
-    for levels in axes:
-        for count, by in levels:
-            if count == 1 or not by:
-                continue
-            if by < 0:
-                offset += (count - 1) * by
-                by = -by
-            steps.append((by, count))
-    steps.sort()
+    (offset,), digits = make_steps_positive((strided[0],), chain.from_iterable(strided[1]))
+    steps = sorted([(by, count) for count, by in digits if count > 1 and by])
     length = 1
     tail: Nest = ()
     for by, count in steps:

@@ -1,5 +1,15 @@
 """Wing limits."""
 
 from tapestry_sets.limits.arguments import as_int
-from tapestry_sets.limits.budget import Limits, TooHard, TooManyPieces, check_pieces, current, limits
+from tapestry_sets.limits.budget import (
+    OPEN,
+    Budget,
+    Limits,
+    Open,
+    TooHard,
+    TooManyPieces,
+    check_pieces,
+    current,
+    limits,
+)
 from tapestry_sets.limits.tallies import Tally, counted, current_tally, helped, tally

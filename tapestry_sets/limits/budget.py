@@ -1,13 +1,21 @@
-"""Limits: how much work a question may cost, and how many pieces an explicit answer may have, before it raises."""
+"""Limits: how much work a question may cost, and how many pieces an explicit answer may have, before it raises.
+
+A way to answer takes its steps from a `Budget`. If it cannot answer, it returns `OPEN`, and the next way is tried;
+the last one raises `TooHard` or `TooManyPieces`. No other exception says that a budget is used up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeVar
 
 from tapestry_sets.limits.arguments import as_int
+
+T = TypeVar("T")
 
 
 class TooManyPieces(ValueError):
@@ -95,3 +103,124 @@ def check_pieces(n: int, what: str, instead: str = "count_common, first_common a
         raise TooManyPieces(
             f"{what}: {n} or more pieces, more than {most}; {instead}, and limits(max_pieces={n}) allows them"
         )
+
+
+# ------------------------------------------------------------------ one budget
+
+
+class Open(Enum):
+    """What a way returns that cannot answer: it leaves the question open. The only member is `OPEN`."""
+
+    OPEN = "open"
+
+
+OPEN: Final = Open.OPEN
+"""The question is left open; compare by ``is``."""
+
+
+class Budget:
+    """How many steps may still be taken: branches of a search, blocks of a list, remainders of a sum.
+
+    Once it is overdrawn it stays so: what is added up after that means nothing, and a sum may check once, at its end.
+
+    Parameters
+    ----------
+    most : int
+        How many steps may be taken.
+    isl : bool
+        Whether isl may still be asked.
+
+    Attributes
+    ----------
+    left : int
+        How many steps are left; negative if more were asked for.
+
+    Examples
+    --------
+    >>> budget = Budget(10)
+    >>> budget.spend(7), budget.spend(4), budget.spend(1), budget.spent
+    (True, False, False, 10)
+    """
+
+    __slots__ = ("isl", "left", "most")
+
+    def __init__(self, most: int, isl: bool = True) -> None:
+        self.most = most
+        self.left = most
+        self.isl = isl
+
+    def spend(self, steps: int = 1) -> bool:
+        """Take steps; return whether there were that many."""
+        self.left -= steps
+        return self.left >= 0
+
+    @property
+    def is_overdrawn(self) -> bool:
+        """Whether more steps were asked for than there were."""
+        return self.left < 0
+
+    @property
+    def spent(self) -> int:
+        """How many steps have been taken, at most all."""
+        return self.most - max(self.left, 0)
+
+
+_QUESTION: ContextVar[Budget | None] = ContextVar("question", default=None)
+
+
+class Question:
+    """A context in which all that is asked shares one budget; inside another it is the other's.
+
+    Parameters
+    ----------
+    attempt : bool
+        Whether at most half of what is left may be spent, because there are other ways.
+
+    Examples
+    --------
+    >>> with Question() as budget, Question() as same, Question(attempt=True) as half:
+    ...     budget is same, half.left / budget.left
+    (True, 0.5)
+    """
+
+    __slots__ = ("_around", "_attempt", "_budget", "_token")
+
+    def __init__(self, attempt: bool = False) -> None:
+        self._attempt = attempt
+
+    def __enter__(self) -> Budget:
+        self._token: Token[Budget | None] | None = None
+        self._around = budget = _QUESTION.get()
+        if budget is None:
+            budget = Budget(_CURRENT.get().budget)
+            self._token = _QUESTION.set(budget)
+        elif self._attempt:
+            budget = Budget(max(budget.left // 2, 0), budget.isl)
+            self._token = _QUESTION.set(budget)
+        self._budget = budget
+        return budget
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _QUESTION.reset(self._token)
+            if self._around is not None:
+                self._around.left -= self._budget.spent
+                self._around.isl = self._budget.isl
+
+
+def attempt(way: Callable[[], T]) -> T | Open:
+    """Return what one way answers within half of the budget that is left, or `OPEN` where it refuses.
+
+    Sets that are made of sets ask each other to any depth, and the innermost one refuses by an error as it does
+    when a caller asks it. It becomes `OPEN` here and nowhere else.
+
+    Examples
+    --------
+    >>> attempt(lambda: 5), attempt(lambda: check_pieces(10**9, "a long list"))
+    (5, <Open.OPEN: 'open'>)
+    """
+    with Question(attempt=True):
+        try:
+            return way()
+        except (TooHard, TooManyPieces):
+            return OPEN

@@ -1,7 +1,6 @@
 """Wing views."""
 
 from tapestry_sets.views.adjoint import Term, placed, scatter_terms
-from tapestry_sets.views.bundles import Bundle, Shatters
 from tapestry_sets.views.documents import (
     kind_from_dict,
     kind_to_dict,

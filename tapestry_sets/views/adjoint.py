@@ -11,16 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
-from tapestry_sets.digits import nest_of
-from tapestry_sets.limits import TooManyPieces, current
+from tapestry_sets.digits import Digit, Digits, join_digits, make_steps_positive, nest_of
+from tapestry_sets.limits import OPEN, TooManyPieces, current
 from tapestry_sets.regions import AffineMap, DisjointRegions, Region
-from tapestry_sets.views.bundles import Bundle, Shatters
 from tapestry_sets.views.kinds import Assembled, AsStrided, Fill
-from tapestry_sets.views.patches import joined, read_patches
+from tapestry_sets.views.patches import read_patches
 from tapestry_sets.views.pieces import IndexMap, Piece
-
-Digit = tuple[int, int, int]
-"""(count, step of the index, step of the cell), the last one >= 0."""
 
 
 class Term(NamedTuple):
@@ -82,25 +78,19 @@ def scatter_terms(pieces: Iterable[Piece], shape: Sequence[int], home: Sequence[
     for piece in pieces:
         if piece.source != source:
             continue
-        try:
-            bundles = read_patches(piece, shape, home, most)
-        except Shatters:
+        boxes = read_patches(piece, shape, home, most)
+        if boxes is OPEN:
             raise TooManyPieces(
                 f"the adjoint of a view of shape {tuple(shape)} needs more than {most} terms; limits(max_pieces=…)"
-            ) from None
-        for bundle in bundles:
-            terms += _terms_of(bundle, prod(home), most - len(terms))
+            )
+        for box in boxes:
+            terms += _terms_of(box, prod(home), most - len(terms))
     return terms
 
 
-def _terms_of(bundle: Bundle, size: int, most: int) -> list[Term]:
+def _terms_of(box: Digits, size: int, most: int) -> list[Term]:
     """The terms of one patch: one for each value of the digits that would interleave."""
-    at, cell = bundle.origin
-    digits: list[Digit] = []
-    for count, (by, step) in bundle.digits:
-        if step < 0:
-            at, cell, by, step = at + (count - 1) * by, cell + (count - 1) * step, -by, -step
-        digits.append((count, by, step))
+    (at, cell), digits = make_steps_positive(*box, form=1)
     still = [digit for digit in digits if not digit[2]]
     moving, fixed = _apart([digit for digit in digits if digit[2]])
     many = prod(count for count, _, _ in fixed)
@@ -127,7 +117,7 @@ def _apart(digits: list[Digit]) -> tuple[list[Digit], list[Digit]]:
             reach += (digit[0] - 1) * digit[2]
         else:
             fixed.append(digit)
-    return list(joined(moving[::-1])), fixed
+    return list(join_digits(moving[::-1])), fixed
 
 
 def _values(digits: Sequence[Digit]) -> Iterator[tuple[int, int]]:

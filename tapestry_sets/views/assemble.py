@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Sequence
 from math import gcd, prod
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tapestry_sets.digits import nest_of, renumber
+from tapestry_sets.digits import Digit, Digits, nest_of, renumber, unflatten
 from tapestry_sets.integers import Sett
+from tapestry_sets.limits import OPEN
 from tapestry_sets.regions import Region
-from tapestry_sets.views.bundles import Bundle, Shatters, unflattened
 from tapestry_sets.views.folding import fold
 from tapestry_sets.views.kinds import AsStrided
 from tapestry_sets.views.patches import Constant, Flat, patch_of
@@ -105,7 +105,7 @@ class Assembly(Generic[V]):
     def _one(self, part: _Part, shape: Ints) -> V:
         """The view of one part by itself, its indices without gaps."""
         levels = [(count, step) for digits in part.axes(len(shape)) for count, _, step in digits]
-        return self._strided(part.home, part.bundle.origin[-1], levels, shape)
+        return self._strided(part.home, part.forms.origin[-1], levels, shape)
 
 
 def _reshaped(view: V, shape: Ints) -> V:
@@ -118,15 +118,15 @@ def _reshaped(view: V, shape: Ints) -> V:
 class _Part(NamedTuple):
     """The coordinates of indices and, as the last form, the cells of a home that they read; a digit moves one axis."""
 
-    bundle: Bundle
+    forms: Digits
     home: Hashable
 
-    def axes(self, rank: int) -> list[list[tuple[int, int, int]]]:
+    def axes(self, rank: int) -> list[list[Digit]]:
         """For each axis the digits that move it, outermost first: (count, step along the axis, step of the cell)."""
-        found: list[list[tuple[int, int, int]]] = [[] for _ in range(rank)]
-        for count, steps in self.bundle.digits:
-            axis = next(axis for axis in range(rank) if steps[axis])
-            found[axis].append((count, steps[axis], steps[-1]))
+        found: list[list[Digit]] = [[] for _ in range(rank)]
+        for digit in self.forms.digits:
+            axis = next(axis for axis in range(rank) if digit[1 + axis])
+            found[axis].append((digit[0], digit[1 + axis], digit[-1]))
         return [sorted(digits, key=lambda digit: -digit[1]) for digits in found]
 
 
@@ -134,11 +134,8 @@ def _parts(flat: Flat, shape: Ints) -> list[_Part] | None:
     """The patches as parts of a box, at most two for each; None if they are more or no products of its axes."""
     found: list[_Part] = []
     for patch in flat.patches:
-        try:
-            cuts = unflattened(patch.bundle, 0, shape, 2)
-        except Shatters:
-            return None
-        if any(sum(map(bool, steps[:-1])) > 1 for cut in cuts for _, steps in cut.digits):
+        cuts = unflatten(patch.forms, 0, shape, 2)
+        if cuts is OPEN or any(sum(map(bool, digit[1:-1])) > 1 for cut in cuts for digit in cut.digits):
             return None
         found += [_Part(cut, patch.home) for cut in cuts]
     return found
@@ -149,14 +146,14 @@ def _region(part: _Part, start: Ints, shape: Ints) -> Region:
     setts = []
     for axis, (digits, n) in enumerate(zip(part.axes(len(shape)), shape, strict=True)):
         levels = tuple([(count, step) for count, step, _ in digits])
-        nest = nest_of((part.bundle.origin[axis] - start[axis], (levels,)), n)
+        nest = nest_of((part.forms.origin[axis] - start[axis], (levels,)), n)
         assert nest is not None, "the digits of an axis do not lie within each other"
         setts.append(Sett._of(nest))
     return Region(shape, setts)
 
 
 def _span(parts: Sequence[_Part], axis: int) -> tuple[int, int]:
-    bounds = [part.bundle.bounds(axis) for part in parts]
+    bounds = [part.forms.bounds(axis) for part in parts]
     return min([low for low, _ in bounds]), max([high for _, high in bounds]) + 1
 
 
@@ -164,8 +161,8 @@ def _slabs(parts: Sequence[_Part], axis: int) -> list[list[_Part]]:
     """The parts in groups, each of which ends on an axis where the next begins."""
     slabs: list[list[_Part]] = []
     end = -1
-    for part in sorted(parts, key=lambda part: part.bundle.bounds(axis)):
-        low, high = part.bundle.bounds(axis)
+    for part in sorted(parts, key=lambda part: part.forms.bounds(axis)):
+        low, high = part.forms.bounds(axis)
         if not slabs or low > end:
             slabs.append([])
         slabs[-1].append(part)
@@ -184,8 +181,8 @@ def _turned(slabs: Sequence[Sequence[_Part]], axis: int, start: Ints, shape: Int
     for slab, move in zip(slabs, moves, strict=True):
         for (origin, digits), home in slab:
             at = sum([a * w for a, w in zip(origin, weights, strict=False)]) - first
-            flat = [(n, (sum([a * w for a, w in zip(s, weights, strict=False)]), s[-1])) for n, s in digits]
-            patches.append(patch_of(Bundle((at, origin[-1]), tuple(flat)), home))
+            flat = [(d[0], sum([a * w for a, w in zip(d[1:], weights, strict=False)]), d[-1]) for d in digits]
+            patches.append(patch_of(Digits((at, origin[-1]), tuple(flat)), home))
             turned.append(patches[-1]._replace(at=patches[-1].at + move * (-1 if slab is slabs[1] else 1)))
     folded = fold(turned)
     return Flat(prod(shape), folded, 0) if len(folded) < len(fold(patches)) else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tapestry_sets.views.bundles import Bundle, Ints, Shatters
-from tapestry_sets.views.patches import Digit, Flat, Patch, joined, through
+from tapestry_sets.digits import Digit, Digits, Ints, join_digits
+from tapestry_sets.limits import OPEN, Open
+from tapestry_sets.views.patches import Flat, Patch, through
 
 
 def as_one(patches: Sequence[Patch]) -> Patch | None:
@@ -29,12 +30,11 @@ def as_one(patches: Sequence[Patch]) -> Patch | None:
     digits: tuple[Digit, ...] = ()
     while by < size:
         digits = ((size // by, by, _cell_at(flat, by) - first), *digits)
-        try:
-            end = _first_difference(patches, Patch(0, first, digits, home))
-        except Shatters:
+        end = _first_difference(patches, Patch(0, first, digits, home))
+        if end is OPEN:
             return None
         if end is None:
-            return Patch(0, first, joined(digits), home)
+            return Patch(0, first, join_digits(digits), home)
         if end % by or size % end or end == by:
             return None
         digits = ((end // by, by, digits[0][2]), *digits[1:])
@@ -46,14 +46,14 @@ def _cell_at(flat: Flat, index: int) -> int:
     return next(cell for cell in [patch.cell_at(index) for patch in flat.patches] if cell is not None)
 
 
-def _first_difference(patches: Iterable[Patch], guess: Patch) -> int | None:
+def _first_difference(patches: Iterable[Patch], guess: Patch) -> int | Open | None:
     """The first index where patches read something else than a guess that covers them all, None if there is none."""
     found: int | None = None
     for patch in patches:
-        digits = [(count, (by, step, by)) for count, by, step in patch.digits]
-        for index, cell, other in map(
-            _linear, through(Bundle((patch.at, patch.cell, patch.at), tuple(digits)), guess, FEW)
-        ):
+        parts = through(patch.forms.pick_forms((0, 1, 0)), guess, FEW)
+        if parts is OPEN:
+            return OPEN
+        for index, cell, other in map(_linear, parts):
             at = None
             if cell[0] != other[0]:
                 at = index[0]
@@ -65,9 +65,9 @@ def _first_difference(patches: Iterable[Patch], guess: Patch) -> int | None:
     return found
 
 
-def _linear(bundle: Bundle) -> tuple[Ints, ...]:
+def _linear(box: Digits) -> tuple[Ints, ...]:
     """For each form its origin and its steps."""
-    return tuple(zip(bundle.origin, *[steps for _, steps in bundle.digits], strict=True))
+    return tuple(zip(box.origin, *[digit[1:] for digit in box.digits], strict=True))
 
 
 def fold(patches: Iterable[Patch]) -> tuple[Patch, ...]:
@@ -163,7 +163,7 @@ def _nested(digits: tuple[Digit, ...], k: int, count: int) -> bool:
 
 
 def _with_count(digits: tuple[Digit, ...], k: int, count: int) -> tuple[Digit, ...]:
-    return joined((*digits[:k], (count, *digits[k][1:]), *digits[k + 1 :]))
+    return join_digits((*digits[:k], (count, *digits[k][1:]), *digits[k + 1 :]))
 
 
 LOOK_AHEAD = 4
@@ -221,7 +221,7 @@ def _fits(digits: tuple[Digit, ...], new: Digit) -> bool:
 
 
 def _with_digit(digits: tuple[Digit, ...], new: Digit) -> tuple[Digit, ...]:
-    return joined(sorted((*digits, new), key=lambda digit: -digit[1]))
+    return join_digits(sorted((*digits, new), key=lambda digit: -digit[1]))
 
 
 def _fold_uneven(patches: list[Patch]) -> list[Patch]:
@@ -242,7 +242,7 @@ def _fold_uneven(patches: list[Patch]) -> list[Patch]:
                 n = _dealt(turn, counts, alone, deal)
                 gap = (turn[1][0] - first[0], turn[1][1] - first[1])
                 if n and deal.has_room(n, gap[0]):
-                    made.append(Patch(*first, joined((*deal.outer, (n, *gap), *deal.inner)), deal.home))
+                    made.append(Patch(*first, join_digits((*deal.outer, (n, *gap), *deal.inner)), deal.home))
                     for start in turn:
                         alone.pop(start)
                         counts.pop(start, None)

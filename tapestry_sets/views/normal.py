@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tapestry_sets.digits import Grid, Progression, progression
-from tapestry_sets.limits import current
+from tapestry_sets.digits import Cut, Digits, Grid, advance, cut_each, progression, unflatten
+from tapestry_sets.limits import OPEN, Budget, Open, current
 from tapestry_sets.regions import Box, DisjointRegions, regions_of
-from tapestry_sets.views.bundles import Bundle, Shatters, Tries, in_region, unflattened
 from tapestry_sets.views.folding import fold
-from tapestry_sets.views.patches import Constant, Flat, Patch, patch_of, read_patches, resolved, through
+from tapestry_sets.views.patches import Constant, Flat, Patch, in_region, patch_of, read_patches, resolve, through
 from tapestry_sets.views.pieces import Piece
 
 MAX_PATCHES = 1000
@@ -43,8 +42,8 @@ def flat_of(
     shape: Sequence[int],
     sources: Sequence[tuple[tuple[int, ...], Flat]],
     most: int = MAX_PATCHES,
-) -> Flat:
-    """Return the normal form of a view without empty axes, from those of its sources.
+) -> Flat | Open:
+    """Return the normal form of a view without empty axes, from those of its sources; `OPEN` where it is too long.
 
     Parameters
     ----------
@@ -54,12 +53,7 @@ def flat_of(
         Of the view.
     sources : sequence of (shape, Flat)
     most : int
-        How many patches it may have.
-
-    Raises
-    ------
-    Shatters
-        If it would have more than `most` patches, or too many stages.
+        How many patches it may have. There may not be too many stages either.
 
     Examples
     --------
@@ -69,36 +63,39 @@ def flat_of(
     (Patch(at=0, cell=3, digits=((2, 1, 1),), home='A'), Patch(at=2, cell=0, digits=((3, 1, 1),), home='A'))
     """
     found: list[Patch] = []
-    tries = Tries(TRIES + 2 * sum([len(flat.patches) for _, flat in sources]))
+    tries = Budget(TRIES + 2 * sum([len(flat.patches) for _, flat in sources]))
     for piece in pieces:
         home, flat = sources[piece.source] if piece.source >= 0 else ((), None)
-        for bundle in read_patches(piece, shape, home, most):
+        boxes = read_patches(piece, shape, home, most)
+        if boxes is OPEN:
+            return OPEN
+        for box in boxes:
             if flat is None:
                 assert piece.fill is not None, "a constant has a value"
-                found.append(patch_of(bundle, Constant(piece.fill)))
+                found.append(patch_of(box, Constant(piece.fill)))
             else:
                 tries.left = max(tries.left, 0) + 2
-                found += resolved(bundle, flat, tries)
+                found += resolve(box, flat, tries)
         if len(found) > most:
-            raise Shatters
-    return _flat(found)
+            return OPEN
+    return _fold_all(found)
 
 
-def flat_over(bundle: Bundle, flat: Flat) -> Flat:
-    """Return the normal form of a bundle that reads a view at all its indices."""
-    return _flat(resolved(bundle, flat))
+def flat_over(box: Digits, flat: Flat) -> Flat | Open:
+    """Return the normal form of digits (index, cell) that read a view at all its indices."""
+    return _fold_all(resolve(box, flat))
 
 
-def _flat(patches: list[Patch]) -> Flat:
+def _fold_all(patches: list[Patch]) -> Flat | Open:
     folded = fold(patches)
     longer = {patch for patch in folded if isinstance(patch.home, Flat)}.difference(patches)
     if longer:  # folded, these may be spelled out after all
-        tries = Tries(TRIES + 2 * len(folded))
-        each = [resolved(p.bundle, p.home, tries) if p in longer else [p] for p in folded]
+        tries = Budget(TRIES + 2 * len(folded))
+        each = [resolve(p.forms, p.home, tries) if p in longer else [p] for p in folded]
         folded = fold([one for part in each for one in part])
     stages = max([patch.home.stages + 1 for patch in folded if isinstance(patch.home, Flat)], default=0)
     if stages > MAX_STAGES:
-        raise Shatters
+        return OPEN
     return Flat(sum([patch.size for patch in folded]), folded, stages)
 
 
@@ -106,7 +103,7 @@ def _flat(patches: list[Patch]) -> Flat:
 
 
 COMPARED = 16
-"""Taking a bundle through a patch, to compare what both read, takes as long as so many branches of the budget."""
+"""Taking digits through a patch, to compare what both read, takes as long as so many branches of the budget."""
 
 
 def agree(one: Flat, two: Flat, limit: int = MAX_PATCHES) -> bool | None:
@@ -126,7 +123,7 @@ def agree(one: Flat, two: Flat, limit: int = MAX_PATCHES) -> bool | None:
     if one == two:
         return True
     mine, theirs = set(one.patches), set(two.patches)
-    comparison = _Comparison(limit, Tries(max(current().budget // COMPARED, 1)))
+    comparison = _Comparison(limit, Budget(max(current().budget // COMPARED, 1)))
     known: bool | None = True
     for patch, other in _sharing(
         [patch for patch in one.patches if patch not in theirs],
@@ -136,7 +133,7 @@ def agree(one: Flat, two: Flat, limit: int = MAX_PATCHES) -> bool | None:
         if same is False:
             return False
         known = None if same is None else known
-        if comparison.tries.left < 0:
+        if comparison.tries.is_overdrawn:
             return None
     return known
 
@@ -166,45 +163,39 @@ def _all_same(answers: Iterable[bool | None]) -> bool | None:
 
 
 class _Comparison(NamedTuple):
-    """What comparing two views may take: parts of a pair of patches, and how often a bundle is taken through one."""
+    """What comparing two views may take: parts of a pair of patches, and how often digits are taken through one."""
 
     limit: int
-    tries: Tries
+    tries: Budget
 
     def patches(self, one: Patch, two: Patch) -> bool | None:
         """Whether two patches read the same at all indices that they share; None if that is not known."""
-        try:
-            self.tries.take()
-            common = through(one.bundle.mapped((1, 0)), two, self.limit)
-            return _all_same([self.cells(part, one.home, two.home) for part in common])
-        except Shatters:
-            return None
+        common = through(one.forms.pick_forms((1, 0)), two, self.limit) if self.tries.spend() else OPEN
+        return None if common is OPEN else _all_same(self.cells(part, one.home, two.home) for part in common)
 
-    def cells(self, part: Bundle, one: Hashable, two: Hashable) -> bool | None:
-        """Whether both forms of a bundle, cells of two homes, are the same cell for all digits."""
+    def cells(self, part: Digits, one: Hashable, two: Hashable) -> bool | None:
+        """Whether both forms of the digits, cells of two homes, are always the same cell; None if not known."""
         if one == two:
-            equal = part.origin[0] == part.origin[1] and all(steps[0] == steps[1] for _, steps in part.digits)
+            equal = part.origin[0] == part.origin[1] and all(a == b for _, a, b in part.digits)
             if equal or not isinstance(one, (Flat, Opaque)):
                 return equal
         if isinstance(one, Flat):
-            deeper = [(cut, patch.home) for cut, patch in self.below(part.mapped((1, 0)), one)]
-            return _all_same(self.cells(cut, two, home) for cut, home in deeper)
+            return self.below(part.pick_forms((1, 0)), one, two)
         if isinstance(two, Flat):
-            deeper = [(cut, patch.home) for cut, patch in self.below(part, two)]
-            return _all_same(self.cells(cut, one, home) for cut, home in deeper)
+            return self.below(part, two, one)
         return None if isinstance(one, Opaque) or isinstance(two, Opaque) else False
 
-    def below(self, part: Bundle, flat: Flat) -> list[tuple[Bundle, Patch]]:
-        """The parts of a bundle whose second form is an index of `flat`, with its cell in place of the index."""
+    def below(self, part: Digits, flat: Flat, other: Hashable) -> bool | None:
+        """As `cells`, where the second form is an index of `flat`: by the cells that its patches read there."""
         low, high = part.bounds(1)
-        found: list[tuple[Bundle, Patch]] = []
+        found: list[tuple[Digits, Patch]] = []
         for patch in flat.patches:
             if patch.at <= high and patch.last >= low:
-                self.tries.take()
-                found += [(cut, patch) for cut in through(part, patch, self.limit)]
-            if len(found) > self.limit:
-                raise Shatters
-        return found
+                cuts = through(part, patch, self.limit) if self.tries.spend() else OPEN
+                if cuts is OPEN or len(found) + len(cuts) > self.limit:
+                    return None
+                found += [(cut, patch) for cut in cuts]
+        return _all_same(self.cells(cut, other, patch.home) for cut, patch in found)
 
 
 # ----------------------------------------------------------------------------------------------------- the mirror
@@ -212,8 +203,8 @@ class _Comparison(NamedTuple):
 
 def preimage(
     flat: Flat, shape: tuple[int, ...], cells: Sequence[tuple[Hashable, tuple[int, ...], DisjointRegions]]
-) -> DisjointRegions:
-    """Return the indices of a view of `shape` that read given cells.
+) -> DisjointRegions | Open:
+    """Return the indices of a view of `shape` that read given cells; `OPEN` if they are not few products of its axes.
 
     Parameters
     ----------
@@ -222,56 +213,61 @@ def preimage(
     shape : tuple of int
     cells : sequence of (home, shape, DisjointRegions)
         Cells of homes of that shape.
-
-    Raises
-    ------
-    Shatters
-        If they are no few products of the view's axes.
     """
     grids: list[Grid] = []
     for home, home_shape, regions in cells:
-        for part in _reading(flat, home):
-            for whole in unflattened(part, 1, home_shape, MAX_PATCHES):
-                for region in regions.regions:
-                    for cut in in_region(whole, 1, region, MAX_PATCHES):
-                        grids += _grids(cut.mapped((0,)), shape)
-        if len(grids) > MAX_PATCHES:
-            raise Shatters
+        read = cut_each(_reading(flat, home), unflatten, 1, home_shape, MAX_PATCHES)
+        indices = cut_each(read, _indices_in, regions)
+        apart = cut_each(cut_each(indices, unflatten, 0, shape, MAX_PATCHES), _along_axes)
+        if apart is OPEN or len(grids) + len(apart) > MAX_PATCHES:
+            return OPEN
+        grids += [_progressions(box) for box in apart]
     return regions_of(grids, Box.of(shape), apart=True)
 
 
-def _reading(flat: Flat, home: Hashable) -> list[Bundle]:
-    """The bundles of (index, cell) that read a home, stage by stage."""
-    found: list[Bundle] = []
-    for patch in flat.patches:
-        if isinstance(patch.home, Opaque):
-            raise Shatters
-        if isinstance(patch.home, Flat):
-            below = _reading(patch.home, home)
-            for inner in below:
-                found += through(patch.bundle, patch_of(inner, home), MAX_PATCHES)
-        elif patch.home == home:
-            found.append(patch.bundle)
+def _indices_in(box: Digits, regions: DisjointRegions) -> Cut:
+    """Of digits (index, coordinates of the cell) the indices whose cells are in regions."""
+    found: list[Digits] = []
+    for region in regions.regions:
+        cuts = in_region(box, 1, region, MAX_PATCHES)
+        if cuts is OPEN:
+            return OPEN
+        found += [cut.pick_forms((0,)) for cut in cuts]
     return found
 
 
-def _grids(indices: Bundle, shape: tuple[int, ...]) -> list[Grid]:
-    """Row-major numbers as products of the axes."""
-    parts = [one for part in unflattened(indices, 0, shape, MAX_PATCHES) for one in _axiswise(part)]
-    return [tuple([_along(part, axis) for axis in range(len(shape))]) for part in parts]
+def _reading(flat: Flat, home: Hashable) -> Cut:
+    """The digits of (index, cell) that read a home, stage by stage."""
+    found: list[Digits] = []
+    for patch in flat.patches:
+        if isinstance(patch.home, Opaque):
+            return OPEN
+        if isinstance(patch.home, Flat):
+            cuts = cut_each(_reading(patch.home, home), _read_below, patch)
+            if cuts is OPEN:
+                return OPEN
+            found += cuts
+        elif patch.home == home:
+            found.append(patch.forms)
+    return found
 
 
-def _axiswise(bundle: Bundle) -> list[Bundle]:
-    """The bundle cut until each digit moves one form only."""
-    for k, (count, steps) in enumerate(bundle.digits):
-        if sum(map(bool, steps)) > 1:
-            if count > FEW:
-                raise Shatters
-            rest = bundle.digits[:k] + bundle.digits[k + 1 :]
-            copies = [tuple([a + j * b for a, b in zip(bundle.origin, steps, strict=True)]) for j in range(count)]
-            return [one for origin in copies for one in _axiswise(Bundle(origin, rest))]
-    return [bundle]
+def _read_below(box: Digits, patch: Patch) -> Cut:
+    """The digits of (index, cell) of what a patch reads of digits over its home."""
+    return through(patch.forms, patch_of(box, None), MAX_PATCHES)
 
 
-def _along(bundle: Bundle, form: int) -> Progression:
-    return progression(bundle.origin[form], [(count, steps[form]) for count, steps in bundle.digits])
+def _along_axes(box: Digits) -> Cut:
+    """The digits cut until each of them moves one form only."""
+    for k, digit in enumerate(box.digits):
+        if sum(map(bool, digit[1:])) > 1:
+            if digit[0] > FEW:
+                return OPEN
+            rest = box.digits[:k] + box.digits[k + 1 :]
+            return cut_each([Digits(advance(box.origin, digit, j), rest) for j in range(digit[0])], _along_axes)
+    return [box]
+
+
+def _progressions(box: Digits) -> Grid:
+    """Each form by itself, where each digit moves one form only."""
+    return tuple([progression(first, [(d[0], d[f]) for d in box.digits]) for f, first in enumerate(box.origin, 1)])

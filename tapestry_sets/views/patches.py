@@ -8,17 +8,28 @@ own mirror.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tapestry_sets.digits import Levels
-from tapestry_sets.regions import AffineMap
-from tapestry_sets.views.bundles import Bundle, Ints, Shatters, Tries, clip, in_region, split, unflattened, with_zero
-from tapestry_sets.views.pieces import Piece, Relinearize
-
-Digit = tuple[int, int, int]
-"""(count, step of the index, step of the cell)."""
+from tapestry_sets.digits import (
+    Cut,
+    Digit,
+    Digits,
+    Ints,
+    Levels,
+    clip_form,
+    cut_each,
+    insert_zero,
+    join_digits,
+    keep_in_nest,
+    make_steps_positive,
+    split_form,
+    unflatten,
+)
+from tapestry_sets.limits import OPEN, Budget, Open
+from tapestry_sets.regions import AffineMap, Region
+from tapestry_sets.views.pieces import Piece
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,9 +80,9 @@ class Patch(NamedTuple):
         return self.at + sum([(count - 1) * by for count, by, _ in self.digits])
 
     @property
-    def bundle(self) -> Bundle:
-        """Index and cell as two forms."""
-        return Bundle((self.at, self.cell), tuple([(count, (by, step)) for count, by, step in self.digits]))
+    def forms(self) -> Digits:
+        """Index and cell as two forms of the digits."""
+        return Digits((self.at, self.cell), self.digits)
 
     def cell_at(self, index: int) -> int | None:
         """Return the cell that an index reads, None if it is not in the patch."""
@@ -128,40 +139,19 @@ class Flat:
         return home, index
 
 
-def patch_of(bundle: Bundle, home: Hashable) -> Patch:
-    """Return the patch of a bundle whose forms are index and cell, and whose indices differ.
+def patch_of(box: Digits, home: Hashable) -> Patch:
+    """Return the patch of digits whose forms are index and cell, and whose indices differ.
 
     Examples
     --------
-    >>> patch_of(Bundle((5, 0), ((6, (-1, 2)), (1, (6, 0)))), "A")
+    >>> patch_of(Digits((5, 0), ((6, -1, 2), (1, 6, 0))), "A")
     Patch(at=0, cell=10, digits=((6, 1, -2),), home='A')
     """
-    at, cell = bundle.origin
+    (at, cell), digits = make_steps_positive(*box)
     if isinstance(home, Constant):
-        digits = [(count, by if by > 0 else -by, 0) for count, (by, _) in bundle.digits]
-        cell = 0
-        at = bundle.bounds(0)[0]
-    else:
-        digits = []
-        for count, (by, step) in bundle.digits:
-            if by < 0:
-                at, cell, by, step = at + (count - 1) * by, cell + (count - 1) * step, -by, -step
-            digits.append((count, by, step))
+        cell, digits = 0, [(count, by, 0) for count, by, _ in digits]
     digits.sort(key=lambda digit: -digit[1])
-    return Patch(at, cell, joined(digits), home)
-
-
-def joined(digits: Iterable[Digit]) -> tuple[Digit, ...]:
-    """Return digits, outermost first, without those of one value, and as one where two go on without a break."""
-    found: list[Digit] = []
-    for count, by, step in digits:
-        if count == 1:
-            continue
-        if found and found[-1][1] == count * by and found[-1][2] == count * step:
-            found[-1] = (found[-1][0] * count, by, step)
-        else:
-            found.append((count, by, step))
-    return tuple(found)
+    return Patch(at, cell, join_digits(digits), home)
 
 
 def strided_patch(offset: int, levels: Levels, home: Hashable) -> Patch:
@@ -177,170 +167,175 @@ def strided_patch(offset: int, levels: Levels, home: Hashable) -> Patch:
     for count, step in reversed(levels):
         digits.append((count, by, step))
         by *= count
-    return Patch(0, offset, joined(reversed(digits)), home)
+    return Patch(0, offset, join_digits(reversed(digits)), home)
 
 
 # ------------------------------------------------------------------------------------------------ views of views
 
 
-def read_patches(piece: Piece, shape: Sequence[int], home: Sequence[int], limit: int) -> list[Bundle]:
-    """Return what a piece reads of a source of shape `home`: bundles of (index, cell), both row-major numbers.
+def read_patches(piece: Piece, shape: Sequence[int], home: Sequence[int], limit: int) -> Cut:
+    """Return what a piece reads of a source of shape `home`: digits of (index, cell), both row-major numbers.
 
-    Raises
-    ------
-    Shatters
-        If more than `limit` bundles are needed.
+    `OPEN` if that takes more than `limit` boxes of digits.
 
     Examples
     --------
     >>> from tapestry_sets.views import Flip
     >>> (piece,) = Flip((0,)).pieces(((5,),))
     >>> read_patches(piece, (5,), (5,), 10)
-    [Bundle(origin=(0, 4), digits=((5, (1, -1)),))]
+    [Digits(origin=(0, 4), digits=((5, 1, -1),))]
     """
-    parts = [_whole(shape)]
+    parts: Cut = [_whole(shape)]
     steps = piece.map.steps
     for prefix in range(len(steps) + 1):
         for guard in piece.guards:
             if guard.prefix == prefix:
-                parts = [cut for part in parts for cut in in_region(part, 1, guard.region, limit)]
+                parts = cut_each(parts, in_region, 1, guard.region, limit)
+        if parts is OPEN or len(parts) > limit:
+            return OPEN
         if prefix == len(steps):
             break
         step = steps[prefix]
         if isinstance(step, AffineMap):
-            parts = [_through_affine(part, step) for part in parts]
+            parts = [_take_through_map(part, step) for part in parts]
         else:
-            parts = [cut for part in parts for cut in _through_renumbering(part, step, limit)]
-        if len(parts) > limit:
-            raise Shatters
-    return [_flattened(part, home) for part in parts]
+            flat = [_flatten(part, step.from_shape) for part in parts]
+            parts = cut_each(flat, unflatten, 1, step.to_shape, limit)
+    return OPEN if parts is OPEN else [_flatten(part, home) for part in parts]
 
 
-def _whole(shape: Sequence[int]) -> Bundle:
+def in_region(box: Digits, first: int, region: Region, limit: int) -> Cut:
+    """Return disjoint parts that hold just the digits for which forms `first` and following are in a region."""
+    parts: Cut = [box]
+    for axis, (nest, low, n) in enumerate(zip(region.nests, region.start, region.shape, strict=True), first):
+        span = region.spans[axis - first]
+        parts = cut_each(parts, clip_form, axis, *(span or (low, low + n)), limit)
+        if span is None:
+            parts = cut_each(parts, keep_in_nest, axis, nest, limit)
+        if parts is OPEN or len(parts) > limit:
+            return OPEN
+    return parts
+
+
+def _whole(shape: Sequence[int]) -> Digits:
     """All indices of a box: the row-major number, then the coordinates."""
     rank, by = len(shape), 1
-    digits = []
+    digits: list[Digit] = []
     for axis in range(rank - 1, -1, -1):
         if shape[axis] > 1:
-            digits.append((shape[axis], (by, *(0,) * axis, 1, *(0,) * (rank - 1 - axis))))
+            digits.append((shape[axis], by, *(0,) * axis, 1, *(0,) * (rank - 1 - axis)))
         by *= shape[axis]
-    return Bundle((0,) * (rank + 1), tuple(reversed(digits)))
+    return Digits((0,) * (rank + 1), tuple(reversed(digits)))
 
 
-def _through_affine(bundle: Bundle, step: AffineMap) -> Bundle:
-    """The bundle with its forms but the first taken through a map."""
+def _take_through_map(box: Digits, step: AffineMap) -> Digits:
+    """The digits with their forms but the first taken through a map."""
     rows = step.terms()
 
-    def image(x: Ints) -> tuple[int, ...]:
-        return tuple([sum([c * x[j + 1] for j, c in row]) for row in rows])
+    def image(x: Ints) -> Ints:
+        return tuple([sum([c * x[j] for j, c in row]) for row in rows])
 
-    origin = tuple([a + b for a, b in zip(image(bundle.origin), step.offset, strict=True)])
-    return Bundle((bundle.origin[0], *origin), tuple([(count, (s[0], *image(s))) for count, s in bundle.digits]))
+    origin = [a + b for a, b in zip(image(box.origin[1:]), step.offset, strict=True)]
+    return Digits((box.origin[0], *origin), tuple([(*digit[:2], *image(digit[2:])) for digit in box.digits]))
 
 
-def _flattened(bundle: Bundle, shape: Sequence[int]) -> Bundle:
-    """The bundle with its forms but the first as one row-major number."""
+def _flatten(box: Digits, shape: Sequence[int]) -> Digits:
+    """The digits with their forms but the first as one row-major number."""
 
     def number(x: Ints) -> int:
         flat = 0
-        for n, a in zip(shape, x[1:], strict=True):
+        for n, a in zip(shape, x, strict=True):
             flat = flat * n + a
         return flat
 
-    origin = (bundle.origin[0], number(bundle.origin))
-    return Bundle(origin, tuple([(count, (s[0], number(s))) for count, s in bundle.digits]))
+    origin = (box.origin[0], number(box.origin[1:]))
+    return Digits(origin, tuple([(*digit[:2], number(digit[2:])) for digit in box.digits]))
 
 
-def _through_renumbering(bundle: Bundle, step: Relinearize, limit: int) -> list[Bundle]:
-    return unflattened(_flattened(bundle, step.from_shape), 1, step.to_shape, limit)
+def through(box: Digits, inner: Patch, limit: int) -> Cut:
+    """Return the digits in which the last form, where it is an index of `inner`, is the cell that this reads.
 
-
-def through(bundle: Bundle, inner: Patch, limit: int) -> list[Bundle]:
-    """Return the bundles in which the last form, where it is an index of `inner`, is the cell that this reads.
-
-    Raises
-    ------
-    Shatters
-        If more than `limit` bundles are needed.
+    `OPEN` if that takes more than `limit` boxes of digits.
 
     Examples
     --------
     >>> rows = Patch(0, 0, ((3, 4, 10), (4, 1, 1)), "A")
-    >>> through(Bundle((0, 2), ((4, (1, 1)),)), rows, 10)  # from the middle of a row to the next
-    [Bundle(origin=(0, 2), digits=((2, (1, 1)),)), Bundle(origin=(2, 10), digits=((2, (1, 1)),))]
+    >>> through(Digits((0, 2), ((4, 1, 1),)), rows, 10)  # from the middle of a row to the next
+    [Digits(origin=(0, 2), digits=((2, 1, 1),)), Digits(origin=(2, 10), digits=((2, 1, 1),))]
     """
-    middle = len(bundle.origin)  # after the cell so far
+    middle = len(box.origin)  # after the cell so far
     reach = inner.last - inner.at
-    moved = Bundle(
-        (*bundle.origin[:-1], inner.cell, bundle.origin[-1] - inner.at),
-        tuple([(count, (*steps[:-1], 0, steps[-1])) for count, steps in bundle.digits]),
+    moved = Digits(
+        (*box.origin[:-1], inner.cell, box.origin[-1] - inner.at),
+        tuple([(*digit[:-1], 0, digit[-1]) for digit in box.digits]),
     )
-    parts = clip(moved, middle, 0, reach + 1, limit)
+    parts = clip_form(moved, middle, 0, reach + 1, limit)
     for count, by, step in inner.digits:
+        if parts is OPEN:
+            return OPEN
         reach -= (count - 1) * by
-        found: list[Bundle] = []
-        for part in parts:
-            cuts = split(part, middle, by, limit, reach + 1) if by > 1 else [with_zero(part, middle)]
-            found += [_read(cut, step) for cut in cuts]
-        if len(found) > limit:
-            raise Shatters
-        parts = found
-    return [part.without(middle) for part in parts]
+        if by > 1:
+            parts = cut_each(parts, split_form, middle, by, limit, reach + 1)
+        else:
+            parts = [insert_zero(part, middle) for part in parts]
+        if parts is OPEN or len(parts) > limit:
+            return OPEN
+        parts = [_read_rows(part, step) for part in parts]
+    return OPEN if parts is OPEN else [part.drop_form(middle) for part in parts]
 
 
-def _read(bundle: Bundle, step: int) -> Bundle:
+def _read_rows(box: Digits, step: int) -> Digits:
     """The cell so far moved by `step` for each row of the middle, the last form but one; the rest stays."""
 
     def moved(x: Ints) -> Ints:
         return (*x[:-3], x[-3] + step * x[-2], x[-1])
 
-    return Bundle(moved(bundle.origin), tuple([(count, moved(steps)) for count, steps in bundle.digits]))
+    return Digits(moved(box.origin), tuple([moved(digit) for digit in box.digits]))
 
 
 INLINE = 32
 """A patch of patches is spelled out where that takes at most so many more than twice these."""
 
 
-def resolved(bundle: Bundle, home: Hashable, tries: Tries | None = None) -> list[Patch]:
-    """Return the patches of a bundle of (index, cell) over a home; of a `Flat`, over its homes if these are few.
+def resolve(box: Digits, home: Hashable, tries: Budget | None = None) -> list[Patch]:
+    """Return the patches of digits of (index, cell) over a home; of a `Flat`, over its homes if these are few.
 
     Parameters
     ----------
-    bundle : Bundle
+    box : Digits
     home : hashable
-    tries : Tries, optional
-        How often a bundle may be taken through a patch; as often as need be by default. After that homes stay.
+    tries : Budget, optional
+        How often digits may be taken through a patch; as often as need be by default. After that homes stay.
 
     Examples
     --------
     >>> halves = Flat(4, (Patch(0, 2, ((2, 1, 1),), "A"), Patch(2, 0, ((2, 1, 1),), "A")), 0)
-    >>> for patch in resolved(Bundle((0, 1), ((2, (1, 1)),)), halves):  # the two in the middle
+    >>> for patch in resolve(Digits((0, 1), ((2, 1, 1),)), halves):  # the two in the middle
     ...     print(patch)
     Patch(at=0, cell=3, digits=(), home='A')
     Patch(at=1, cell=0, digits=(), home='A')
     """
     if not isinstance(home, Flat):
-        return [patch_of(bundle, home)]
+        return [patch_of(box, home)]
     (one, *more) = home.patches
     if not more and one.digits == ((home.size, 1, 1),) and not one.cell:  # the same by another name
-        return resolved(bundle, one.home, tries)
-    try:
-        return _inlined(bundle, home, INLINE + 2 * len(home.patches), tries)
-    except Shatters:
-        return [patch_of(bundle, home)]
+        return resolve(box, one.home, tries)
+    found = _inline(box, home, INLINE + 2 * len(home.patches), tries)
+    return [patch_of(box, home)] if found is OPEN else found
 
 
-def _inlined(bundle: Bundle, home: Flat, limit: int, tries: Tries | None) -> list[Patch]:
-    low, high = bundle.bounds(1)
+def _inline(box: Digits, home: Flat, limit: int, tries: Budget | None) -> list[Patch] | Open:
+    low, high = box.bounds(1)
     found: list[Patch] = []
     for inner in home.patches:
         if inner.at > high:
             break
         if inner.last >= low:
-            if tries is not None:
-                tries.take()
-            for part in through(bundle, inner, limit):
-                found += resolved(part, inner.home, tries)
+            parts = through(box, inner, limit) if tries is None or tries.spend() else OPEN
+            if parts is OPEN:
+                return OPEN
+            for part in parts:
+                found += resolve(part, inner.home, tries)
             if len(found) > limit:
-                raise Shatters
+                return OPEN
     return found

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tapestry_sets.digits import MAX_GRIDS, Grid, Progression, clip_progression, combine, split_progression
 from tapestry_sets.integers import Int64Array, contains_each
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import TooManyPieces, check_pieces
+from tapestry_sets.limits import Budget, TooManyPieces, check_pieces
 from tapestry_sets.regions import (
     AffineMap,
     Box,
@@ -37,7 +37,6 @@ from tapestry_sets.regions import (
     regions_of,
 )
 from tapestry_sets.solvers import isl
-from tapestry_sets.views.bundles import Tries
 
 T = TypeVar("T")
 INT64_MAX = 2**63 - 1
@@ -805,7 +804,7 @@ def compose_pieces(
     outer: Iterable[Piece],
     inner: Mapping[int, Sequence[Piece]] | Sequence[Sequence[Piece]],
     shape: Sequence[int] | None = None,
-    work: Tries | None = None,
+    work: Budget | None = None,
 ) -> tuple[Piece, ...]:
     """Return the pieces of a view of views.
 
@@ -817,8 +816,9 @@ def compose_pieces(
         The pieces of each inner view by its number among the outer view's sources; their sources are kept.
     shape : sequence of int, optional
         The outer view's shape. With it, pieces that never apply and guards that always hold are dropped.
-    work : Tries, optional
-        What may still be done: a step or a guard of a composed piece is one try, as are four pieces looked at.
+    work : Budget, optional
+        What may still be done: a step or a guard of a composed piece is one try, as are four pieces looked at. Once
+        it is overdrawn what is returned means nothing.
 
     Returns
     -------
@@ -831,8 +831,6 @@ def compose_pieces(
         If the outer view reads a source that `inner` lacks.
     TooManyPieces
         If more pieces are needed than `limits` allow.
-    Shatters
-        If more work is needed.
 
     Examples
     --------
@@ -859,7 +857,8 @@ def compose_pieces(
         check_pieces(len(composed), "composition of views", "ask about a part of the view, or raise max_pieces")
         if work is not None:
             looked = len(table[piece.source]) // 4 if piece.source >= 0 else 0
-            work.take(looked + sum([len(p.guards) + len(p.map.steps) for p in found]))
+            if not work.spend(looked + sum([len(p.guards) + len(p.map.steps) for p in found])):
+                break
     if not any(piece.guards for piece in composed):
         box = None
     simple = (simplify_piece(piece, box) for piece in composed)

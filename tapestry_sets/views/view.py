@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,12 +12,11 @@ import numpy as np
 from tapestry_sets.digits import Strided, contiguous, nest_of, renumber
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest
-from tapestry_sets.limits import TooHard, TooManyPieces, as_int, counted, current
+from tapestry_sets.limits import OPEN, Budget, Open, TooHard, TooManyPieces, as_int, counted, current
 from tapestry_sets.regions import DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import queries
 from tapestry_sets.views.assemble import Assembly
-from tapestry_sets.views.bundles import Shatters, Tries
 from tapestry_sets.views.kinds import Shape, Slice, ViewKind
 from tapestry_sets.views.normal import Opaque, agree, flat_of, flat_over, preimage
 from tapestry_sets.views.patches import Constant, Flat, strided_patch
@@ -133,7 +131,7 @@ class View(Viewable):
         if isinstance(self, Allocation):  # not kept: it would hold itself
             return (self,), (identity_piece(self.rank),)
         done = self._cache.get("composed")
-        return _composed_within(self, Tries(current().budget)) if done is None else done  # type: ignore[return-value]
+        return _composed_within(self, Budget(current().budget)) if done is None else done  # type: ignore[return-value]
 
     # -- memory ---------------------------------------------------------------------------------------
 
@@ -292,9 +290,10 @@ class View(Viewable):
         if 0 in self.shape:
             return DisjointRegions(self.shape, ())
         try:
-            return preimage(_normal(self), self.shape, [(a, a.shape, found) for a, found in wanted.items()])
-        except (Shatters, TooManyPieces):
-            return _preimage_by_isl(self, wanted)
+            found = preimage(_normal(self), self.shape, [(a, a.shape, cells) for a, cells in wanted.items()])
+        except TooManyPieces:
+            found = OPEN
+        return _preimage_by_isl(self, wanted) if found is OPEN else found
 
     def simplify(self) -> View:
         """Return the same view as a short chain of kinds over its allocations.
@@ -916,8 +915,8 @@ def _normal_by_patches(view: View) -> Flat:
     found = view._cache.get("normal")
     if found is not None:
         return found  # type: ignore[return-value]
-    with suppress(Shatters):
-        found = _flat_over(view, [_normal(source) for source in view.sources])
+    flat = _flat_over(view, [_normal(source) for source in view.sources])
+    found = None if flat is OPEN else flat
     base = None if found is not None and len(found.patches) < 3 else _base_of(view)
     if base is not None and (found is None or len(found.patches) > len(_normal(base).patches) > 1):
         again = _normal_over_two(view, base)
@@ -925,7 +924,7 @@ def _normal_by_patches(view: View) -> Flat:
     return _whole(view.size, Opaque(view)) if found is None else found
 
 
-def _flat_over(view: View, sources: Sequence[Flat]) -> Flat:
+def _flat_over(view: View, sources: Sequence[Flat]) -> Flat | Open:
     assert view.kind is not None, "only an allocation has no kind"
     shapes = tuple([source.shape for source in view.sources])
     return flat_of(view.kind.pieces(shapes), view.shape, list(zip(shapes, sources, strict=True)))
@@ -943,12 +942,12 @@ def _base_of(view: View) -> View | None:
 def _normal_over_two(view: View, base: View) -> Flat | None:
     """The normal form where two kinds after each other, such as a deal and an interleaving, are one strided view."""
     same = _whole(base.size, Opaque(base))
-    with suppress(Shatters):
-        each = [same if v is base else _flat_over(v, [same]) if v.size else Flat(0, (), 0) for v in view.sources]
-        both = _flat_over(view, each)
-        if len(both.patches) == 1 and both.patches[0].home is same.patches[0].home:
-            return _normal(base) if both == same else flat_over(both.patches[0].bundle, _normal(base))
-    return None
+    each = [same if v is base else _flat_over(v, [same]) if v.size else Flat(0, (), 0) for v in view.sources]
+    both = OPEN if OPEN in each else _flat_over(view, [flat for flat in each if flat is not OPEN])
+    if both is OPEN or len(both.patches) != 1 or both.patches[0].home is not same.patches[0].home:
+        return None
+    over = _normal(base) if both == same else flat_over(both.patches[0].forms, _normal(base))
+    return None if over is OPEN else over
 
 
 def _first(view: View) -> Allocation:
@@ -998,13 +997,11 @@ FAR = 16
 def _same_by_pieces(one: View, two: View) -> bool | None:
     """Whether two views of one shape read the same at each index, by as many patches as pieces may be; None if open."""
     most = current().max_pieces
-    try:
-        return agree(_spell_out(one, most), _spell_out(two, most), most)
-    except Shatters:
-        return None
+    mine, theirs = _spell_out(one, most), _spell_out(two, most)
+    return None if mine is OPEN or theirs is OPEN else agree(mine, theirs, most)
 
 
-def _spell_out(view: View, most: int) -> Flat:
+def _spell_out(view: View, most: int) -> Flat | Open:
     """The patches of a view of many, straight from its pieces."""
     allocations, pieces = view._composed()
     sources = [(a.shape, _normal(a)) for a in allocations]
@@ -1178,7 +1175,7 @@ def _homes(view: View) -> tuple[Allocation, ...]:
     return tuple(found)
 
 
-def _composed_within(view: View, work: Tries) -> Composed:
+def _composed_within(view: View, work: Budget) -> Composed:
     """Allocations and pieces of a view.
 
     Raises
@@ -1200,19 +1197,19 @@ def _composed_within(view: View, work: Tries) -> Composed:
         view._cache["composed"] = anew
         return anew
     for v in order:
-        try:
-            v._cache["composed"] = _fewer(v, *_compose(v, work), work)
-        except Shatters:
+        composed = _compose(v, work)
+        if work.is_overdrawn:
             why = (
                 f"{view!r}: its pieces, composed through {len(order)} kinds, take more than {budget} guards and "
                 f"steps; ask about a view below it, or allow more by limits(budget={10 * budget})"
             )
             view._cache["refused"] = (budget, why)
-            raise TooHard(why) from None
+            raise TooHard(why)
+        v._cache["composed"] = _fewer(v, *composed, work)
     return view._cache["composed"]  # type: ignore[return-value]
 
 
-def _composed_anew(view: View, order: Sequence[View], work: Tries) -> Composed | None:
+def _composed_anew(view: View, order: Sequence[View], work: Budget) -> Composed | None:
     """As `_composed_within`, by the view's patches if these take fewer kinds than the views in order; else None."""
     allocations = _homes(view)
     if 0 in view.shape:
@@ -1249,7 +1246,7 @@ def _opaque_in(flat: Flat) -> list[View]:
     return list(found.values())
 
 
-def _compose(view: View, work: Tries | None = None) -> Composed:
+def _compose(view: View, work: Budget | None = None) -> Composed:
     """Allocations and pieces of a view whose sources are composed."""
     assert view.kind is not None, "only an allocation has no kind"
     if len(view.sources) == 1:
@@ -1274,7 +1271,7 @@ MANY = 12
 """A view of more pieces is composed anew from its patches, if these are fewer."""
 
 
-def _fewer(view: View, allocations: tuple[Allocation, ...], pieces: tuple[Piece, ...], work: Tries) -> Composed:
+def _fewer(view: View, allocations: tuple[Allocation, ...], pieces: tuple[Piece, ...], work: Budget) -> Composed:
     """The pieces of a view, or those of the same view built anew from its patches if they are fewer."""
     if len(pieces) <= MANY:
         return allocations, pieces

@@ -9,19 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import View
-from tapestry_sets.views.bundles import Bundle
+from tapestry_sets.digits import Digits, join_digits
 from tapestry_sets.views.folding import as_one, fold
-from tapestry_sets.views.patches import (
-    Constant,
-    Flat,
-    Patch,
-    joined,
-    patch_of,
-    read_patches,
-    resolved,
-    strided_patch,
-    through,
-)
+from tapestry_sets.views.patches import Constant, Flat, Patch, patch_of, read_patches, resolve, strided_patch, through
 from tests.oracles import cell_read
 from tests.strategies import views
 
@@ -47,7 +37,7 @@ def is_nested(patch: Patch) -> bool:
         if by <= reach or count < 2:
             return False
         reach += (count - 1) * by
-    return patch.digits == joined(patch.digits)
+    return patch.digits == join_digits(patch.digits)
 
 
 @st.composite
@@ -83,7 +73,7 @@ def cuts(draw: st.DrawFn, whole: Patch, j: int) -> list[Patch]:
         Patch(
             whole.at + first * by,
             whole.cell + first * step,
-            joined((*others[0], (n, every * by, every * step), *others[1])),
+            join_digits((*others[0], (n, every * by, every * step), *others[1])),
             whole.home,
         )
         for first, n, every in parts
@@ -115,15 +105,15 @@ def test_the_one_form_of_a_patch_does_not_depend_on_its_digits(order: list[int],
     """Digits in any order, backwards or split in two, are the same patch."""
     patch = strided_patch(7, ((3, 40), (4, 7), (6, -1)), "A")
     digits = []
-    origin = list(patch.bundle.origin)
-    for count, (by, step) in patch.bundle.digits:
+    origin = list(patch.forms.origin)
+    for count, by, step in patch.digits:
         if data.draw(st.booleans()):
             origin = [origin[0] + (count - 1) * by, origin[1] + (count - 1) * step]
             by, step = -by, -step
         n = data.draw(st.sampled_from([d for d in range(1, count + 1) if count % d == 0]))
-        digits += [(count // n, (n * by, n * step)), (n, (by, step))]
+        digits += [(count // n, n * by, n * step), (n, by, step)]
     shuffled = [digits[k] for k in order if k < len(digits)]
-    assert patch_of(Bundle(tuple(origin), tuple(shuffled)), "A") == patch
+    assert patch_of(Digits(tuple(origin), tuple(shuffled)), "A") == patch
 
 
 @given(views(length=3, cells=200))
@@ -144,11 +134,11 @@ def test_patches_of_pieces_read_what_the_pieces_read(pair: tuple[View, np.ndarra
 def test_a_view_of_a_view_reads_what_the_inner_one_reads(outer: list[Patch], inner: list[Patch]) -> None:
     table = {at: (cell, home) for at, cell, home in pairs(inner)}
     expected = [(at, *table[cell]) for at, cell, _ in pairs(outer) if cell in table]
-    found = [patch_of(part, q.home) for p in outer for q in inner for part in through(p.bundle, q, FAR)]
+    found = [patch_of(part, q.home) for p in outer for q in inner for part in through(p.forms, q, FAR)]
     assert pairs(found) == expected
     flat = Flat(len(table), tuple(sorted(inner, key=lambda p: p.at)), 0)
     inside = [p for p in outer if all(cell in table for _, cell, _ in pairs([p]))]
-    every = Flat(0, tuple(patch for p in inside for patch in resolved(p.bundle, flat)), 0)
+    every = Flat(0, tuple(patch for p in inside for patch in resolve(p.forms, flat)), 0)
     for at, cell, _ in pairs(inside):
         assert every.at(at) == table[cell][::-1]
     for at, (cell, home) in table.items():
@@ -160,4 +150,4 @@ def test_constants_are_equal_by_value() -> None:
     assert Constant(nan) == Constant(nan) and hash(Constant(nan)) == hash(Constant(nan))
     assert Constant(0) == Constant(0.0) and hash(Constant(0)) == hash(Constant(0.0))
     assert Constant(0) != Constant(1) and Constant(0) != (0,)
-    assert patch_of(Bundle((3, 5), ((2, (4, 9)),)), Constant(1)) == Patch(3, 0, ((2, 4, 0),), Constant(1))
+    assert patch_of(Digits((3, 5), ((2, 4, 9),)), Constant(1)) == Patch(3, 0, ((2, 4, 0),), Constant(1))
