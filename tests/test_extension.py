@@ -1,8 +1,12 @@
-"""A view kind and an operator written here, outside the packages, work everywhere at once."""
+"""One of each thing that can be added, written here, outside the packages: it works everywhere, nothing else changes.
+
+A view kind, an operator, an ONNX operator, a rewrite, a backend, a rung of the ladder, a picture and an export.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +14,8 @@ import numpy as np
 import pytest
 
 from tapestry_exec import evaluate, run
+from tapestry_exec.numpy import NumpyBackend
+from tapestry_exec.run import BACKENDS
 from tapestry_plan import (
     Axis,
     Backward,
@@ -29,7 +35,11 @@ from tapestry_plan import (
     relu,
     show_projection,
 )
+from tapestry_plan.onnx import IMPORTERS, Import, Importing, Node, load_onnx
+from tapestry_plan.rewrite import RULES, Draft, NotApplicable, Rule, rule
+from tapestry_plan.steps import HOST, Copy
 from tapestry_sets import AffineMap, Guard, IndexMap, Piece, Region, allocate, overlap, overlaps
+from tapestry_sets.draw import Picture, canvas
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +188,147 @@ def test_its_projections_are_drawn() -> None:
 def test_graphs_with_them_are_drawn() -> None:
     g, _, _ = network()
     assert "butterfly" in g.draw().text and "sum_of_squares" in g.draw().text
+
+
+# -- an operator of ONNX: one function, and its row in the table of importers
+
+
+def import_squares(at: Importing, node: Node) -> Tensor:
+    """``com.example::SumOfSquares`` becomes the operator above."""
+    (x,) = at.inputs(node)
+    return at.graph.op(sum_of_squares(), x, name=node.name)
+
+
+def foreign_model() -> Any:
+    """A model of two nodes, the second of a domain that nobody knows."""
+    onnx = pytest.importorskip("onnx")
+    nodes = [
+        onnx.helper.make_node("Relu", ["x"], ["h"], name="relu"),
+        onnx.helper.make_node("SumOfSquares", ["h"], ["y"], name="squares", domain="com.example"),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [7, 10]), ("y", [7]))]
+    versions = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("com.example", 1)]
+    return onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:]), opset_imports=versions)
+
+
+def test_an_operator_of_onnx_is_one_function_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"SumOfSquares of domain 'com.example'"):
+        load_onnx(foreign_model())
+    monkeypatch.setitem(IMPORTERS, "com.example::SumOfSquares", Import(import_squares))
+    g = load_onnx(foreign_model())
+    x = np.random.default_rng(2).standard_normal((7, 10)).astype(np.float32)
+    p = plan(g, Mesh((3,)), fix={"squares": {"k": 3}})
+    got = run(p, {"x": x}, verify=True).outputs["y"]
+    np.testing.assert_allclose(got, (np.maximum(x, 0) ** 2).sum(1), rtol=1e-5)
+
+
+# -- a rewrite: one function under `@rule`
+
+
+@pytest.fixture
+def once() -> Iterator[Rule]:
+    """Rectifying twice is rectifying once."""
+
+    @rule("a relu that reads a relu", "every value")
+    def once(draft: Draft, at: str) -> None:
+        node = draft.node(at)
+        below = draft.maker(node.inputs[0])
+        if node.op != "relu" or below is None or below.op != "relu":
+            raise NotApplicable(f"{at!r} is no relu of a relu")
+        draft.become(at, [draft.tensor(node.inputs[0])])
+
+    yield once
+    del RULES["once"]
+
+
+def test_a_rewrite_applies_refuses_is_recorded_and_replayed(once: Rule) -> None:
+    g = Graph()
+    h = relu(relu(g.input("x", (4, 6)), name="first"), name="second")
+    g.output(reduce_sum(h, name="total"), "y")
+    x = np.random.default_rng(3).standard_normal((4, 6)).astype(np.float32)
+    steps = Derivation().then("once", "second").then("shard", "first", axis="i0", parts=2)
+    for shorter in (once.apply(g, "second"), Derivation.from_json(steps.to_json()).replay(g)):
+        assert "second" not in shorter.nodes
+        np.testing.assert_array_equal(evaluate(shorter, {"x": x})["y"], evaluate(g, {"x": x})["y"])
+    with pytest.raises(NotApplicable, match="'first' is no relu of a relu"):
+        once.apply(g, "first")
+
+
+# -- a backend: one class, as an object or by a row in the table of backends
+
+
+class Tracing(NumpyBackend):
+    """NumPy's backend, noting which device sends how many cells to which."""
+
+    name = "tracing"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: Counter[tuple[int, int]] = Counter()
+
+    def move(self, payload: np.ndarray, src: int, dst: int) -> np.ndarray:
+        self.sent[src, dst] += payload.nbytes
+        return super().move(payload, src, dst)
+
+
+def test_a_backend_is_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    g, x, expected = network()
+    p = plan(g, Mesh((3,)), fix={"squares": {"k": 3}})
+    backend = Tracing()
+    result = run(p, {"x": x}, backend=backend, verify=True, memory_nbytes=max(p.peak_nbytes))
+    np.testing.assert_allclose(result.outputs["y"], expected, rtol=1e-5)
+    assert p.nbytes_moved and {link: n for link, n in backend.sent.items() if n} == result.nbytes_by_link
+
+
+def test_a_backend_has_a_name_by_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    g, x, expected = network()
+    monkeypatch.setitem(BACKENDS, "tracing", (__name__, "Tracing"))
+    result = run(plan(g, Mesh((2,))), {"x": x}, backend="tracing")
+    np.testing.assert_allclose(result.outputs["y"], expected, rtol=1e-5)
+
+
+# -- a picture: one function that returns a `Picture`
+
+
+def show_links(shard_plan: ShardPlan) -> Picture:
+    """Bytes from each device (rows) to each (columns)."""
+    devices = range(shard_plan.mesh.size)
+    rows = [[shard_plan.nbytes_by_link.get((a, b), 0) for b in devices] for a in devices]
+    words = [canvas.written(8, 20 * (a + 1), " ".join(map(str, row))) for a, row in enumerate(rows)]
+    drawing = canvas.Drawing(200, 20 * len(rows) + 8, tuple(words))
+    return Picture("\n".join(" ".join(map(str, row)) for row in rows), canvas.document(drawing, "bytes by link"))
+
+
+def test_a_picture_is_shown_as_all_pictures_are() -> None:
+    g, _, _ = network()
+    p = plan(g, Mesh((3,)), fix={"squares": {"k": 3}})
+    shown = show_links(p)._repr_mimebundle_()
+    assert sum(map(int, shown["text/plain"].split())) == p.nbytes_moved
+    assert shown["image/svg+xml"].startswith("<svg") and "bytes by link" in shown["image/svg+xml"]
+
+
+# -- an export: one function of a plan's public fields
+
+
+def transfers(shard_plan: ShardPlan) -> list[tuple[int, int, str, int]]:
+    """Rows for other tools: from device, to device, tensor, bytes."""
+    buffers = {buffer.id: buffer for buffer in shard_plan.buffers}
+    rows: Counter[tuple[int, int, str]] = Counter()
+    for step in shard_plan.steps:
+        if isinstance(step, Copy) and step.src != HOST:
+            src, dst = buffers[step.src], buffers[step.dst]
+            if src.device != dst.device:
+                cells = sum(region.size for region in step.regions)
+                rows[src.device, dst.device, step.tensor] += cells * np.dtype(src.dtype).itemsize
+    return [(*key, n) for key, n in sorted(rows.items())]
+
+
+@pytest.mark.parametrize("cut", ["c", "k"])
+def test_an_export_says_what_the_plan_says(cut: str) -> None:
+    g, _, _ = network()
+    p = plan(g, Mesh((3,)), fix={"squares": {cut: 3}, "relu": {"i0": 3}}, layout={"x": {0: 3}})
+    by_link: Counter[tuple[int, int]] = Counter()
+    for src, dst, _, nbytes in transfers(p):
+        by_link[src, dst] += nbytes
+    assert by_link == p.nbytes_by_link and (cut == "c" or by_link)
+    assert transfers(ShardPlan.from_json(p.to_json(), ops={"sum_of_squares": sum_of_squares()})) == transfers(p)

@@ -1,4 +1,9 @@
-"""Wing onnx."""
+"""How does an ONNX model become a graph? The importer, its table of operators, and real networks with seeded weights.
+
+No other wing imports onnx.
+"""
 
 from tapestry_plan.onnx.models import load_onnx, read_constant
 from tapestry_plan.onnx.networks import before_softmax, demo_model, he_random, light_model
+from tapestry_plan.onnx.nodes import Import, Importing, Node
+from tapestry_plan.onnx.operators import IMPORTERS

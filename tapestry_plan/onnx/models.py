@@ -494,15 +494,15 @@ class Importer:
 
     def add(self, node: Node) -> None:
         """Evaluate a node in advance where its inputs are known, else add it to the graph."""
-        takes = IMPORTERS.get(node.op_type, NOT_ADDED.get(node.op_type))
+        takes = IMPORTERS.get(node.operator, NOT_ADDED.get(node.operator))
         if takes is not None:
             takes.check_inputs(node, self.what)
         reads = [name for name in node.inputs if name]
         for name in reads:
             if name not in self._tensors and not self.is_known(name):
                 raise ValueError(f"load_onnx: {self.what}: {node.where} reads {name!r}, which no earlier node makes")
-        if node.op_type in NOT_ADDED:
-            NOT_ADDED[node.op_type].add(self, node)
+        if node.operator in NOT_ADDED:
+            NOT_ADDED[node.operator].add(self, node)
         elif node.op_type not in ("Identity", "Dropout") and all(map(self.is_known, reads)):
             self._add_known(node)
         else:
@@ -513,7 +513,7 @@ class Importer:
         try:
             values = _evaluate(node, self)
         except ValueError:
-            if node.op_type not in IMPORTERS:
+            if node.operator not in IMPORTERS:
                 raise
             self._add_to_graph(node)
             return
@@ -521,10 +521,10 @@ class Importer:
             self.bind(name, array)
 
     def _add_to_graph(self, node: Node) -> None:
-        if node.op_type not in IMPORTERS:  # which was to be evaluated, but reads what could not be
+        if node.operator not in IMPORTERS:  # which was to be evaluated, but reads what could not be
             raise refusal(self, node, "its operator is not supported, and its inputs are not known in advance")
         try:
-            results = IMPORTERS[node.op_type].add(self, node)
+            results = IMPORTERS[node.operator].add(self, node)
         except (ValueError, TypeError, IndexError, KeyError) as error:
             if isinstance(error, UnsupportedOp):
                 raise
@@ -643,7 +643,7 @@ def _check_supported(nodes: Sequence[Node], at: Importer) -> None:
         folded = all(name in known or at.is_known(name) for name in reads) and node.op_type not in RANDOM_OPS
         if standard and (folded or node.op_type in NOT_ADDED):
             known.update(node.outputs)
-        elif not standard or node.op_type not in IMPORTERS:
+        elif node.captured is not None or node.operator not in IMPORTERS:
             missing.append(node)
     if missing:
         lines = [

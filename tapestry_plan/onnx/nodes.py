@@ -32,6 +32,11 @@ class Node:
         return self.inputs[k] if k < len(self.inputs) else ""
 
     @property
+    def operator(self) -> str:
+        """Its key in the table of importers: the type, after the domain where that is not ONNX's own."""
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    @property
     def where(self) -> str:
         """How messages name the node."""
         return f"node {self.name!r} ({self.op_type})"

@@ -442,7 +442,7 @@ IMPORTERS: dict[str, Import] = {
     "Where": Import(_elementwise(ops.where), 3, 3),
     "Xor": Import(_elementwise(ops.logical_xor), 2, 2),
 }
-"""What each operator of ONNX becomes, and how many inputs it has."""
+"""What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""
 
 NOT_ADDED: dict[str, Import] = {"Shape": Import(_shape_of), "Size": Import(_size_of)}
 """Operators that never come into the graph, since shapes are known."""
