@@ -21,12 +21,12 @@ from tapestry_exec.run import (
     DIFFERENCE_BOUND,
     BackendUnavailable,
     OrderingFault,
+    PreparedPlan,
     ResultMismatch,
     RunResult,
     StepFailed,
     TransferMismatch,
     check_target,
-    checked,
     difference,
     evaluate,
     read_array,
@@ -477,8 +477,7 @@ def run_command(
         if apart is not None:
             raise click.UsageError(f"{plan_file} was made for another model than {model}: {apart}; make the plan again")
         if nbytes is not None:
-            checked(p)
-            p = spill(p, nbytes)
+            p = PreparedPlan(p).within(nbytes).plan
     else:
         mesh = mesh or Mesh.parse("4")
         with timed(f"planning {model.name} for {mesh.size} devices", quiet):

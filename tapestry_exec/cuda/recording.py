@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
-from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_exec.copies import packed, strided_copies
 from tapestry_exec.cuda.lanes import Lane
+from tapestry_exec.run import PlanMap
 from tapestry_plan.steps import ShardPlan
 from tapestry_sets.regions import Region
 
@@ -111,6 +112,14 @@ class Recording:
         return self._fetched
 
 
+@dataclass(slots=True)
+class _Known:
+    """What became of a plan's recording: none before its second run, and never one after a run of it that failed."""
+
+    recording: Recording | None = None
+    is_hopeless: bool = False
+
+
 class Recordings:
     """Which plans have a graph, which of them get one in their next run, and the run that is being recorded.
 
@@ -120,22 +129,16 @@ class Recordings:
     def __init__(self) -> None:
         self.now: Recording | None = None
         """Of the run that is being recorded."""
-        self._of: dict[int, Recording | None] = {}
-        self._never: set[int] = set()
+        self._of: PlanMap[_Known] = PlanMap()
         self._is_wanted = self._was_tried = False
 
     def of(self, plan: ShardPlan) -> Recording | None:
         """A plan's recording, None if it is not there yet."""
-        self._is_wanted = self._was_tried = False
-        key = id(plan)
-        if key in self._never:
-            return None
-        if key not in self._of:
-            self._of[key] = None
-            finalize(plan, self._of.pop, key, None)
-            return None
-        self._is_wanted = self._of[key] is None
-        return self._of[key]
+        known, self._was_tried = self._of.get(plan), False
+        if known is None:
+            self._of.set(plan, _Known())
+        self._is_wanted = known is not None and known.recording is None and not known.is_hopeless
+        return None if known is None else known.recording
 
     def take_wish(self) -> bool:
         """Whether the run that begins is to be recorded; asked once."""
@@ -151,7 +154,7 @@ class Recordings:
         """The run that was recorded, if one was, has ended well."""
         if self.now is not None:
             self.now.result = result
-            self._of[id(plan)] = self.now
+            self._of.set(plan, _Known(self.now))
         self.now, self._was_tried = None, False
 
     def drop(self) -> None:
@@ -165,8 +168,7 @@ class Recordings:
         if not self._was_tried:
             return False
         self.now, self._was_tried = None, False
-        self._never.add(id(plan))
-        finalize(plan, self._never.discard, id(plan))
+        self._of.set(plan, _Known(is_hopeless=True))
         return True
 
 

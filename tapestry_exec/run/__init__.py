@@ -8,7 +8,8 @@ from tapestry_exec.run.backends import (
     OrderingFault,
     load_from_wing,
 )
-from tapestry_exec.run.check import InvalidPlan, check_plan, checked
+from tapestry_exec.run.check import InvalidPlan, check_plan
 from tapestry_exec.run.evaluate import DIFFERENCE_BOUND, difference, evaluate, read_array
 from tapestry_exec.run.interpreter import ResultMismatch, RunResult, StepFailed, TransferMismatch, run
+from tapestry_exec.run.prepared import PlanMap, PreparedPlan
 from tapestry_exec.run.trace import Event, Phase, check_target, replacing, write_trace

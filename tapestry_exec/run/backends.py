@@ -112,7 +112,7 @@ class Backend(Protocol[Device]):
     def times(self, begin: float) -> Sequence[Phase]: ...
 
 
-def backend_named(name: str) -> Backend[Any]:
+def load_backend(name: str) -> Backend[Any]:
     """Return a new backend of a name in `BACKENDS`; its wing is loaded here.
 
     Raises

@@ -12,7 +12,6 @@ from functools import cache
 from math import prod
 from types import NoneType, UnionType
 from typing import Any, NoReturn, Union, assert_never, get_args, get_origin, get_type_hints
-from weakref import ref
 
 import msgspec
 import numpy as np
@@ -105,20 +104,6 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
     follow = _Follow(plan)
     follow.follow()
     return follow.shards
-
-
-_CHECKED: dict[int, tuple[ref[ShardPlan], dict[int, Shard]]] = {}
-
-
-def checked(plan: ShardPlan) -> dict[int, Shard]:
-    """As `check_plan`, but once for each plan: plans do not change."""
-    known = _CHECKED.get(id(plan))
-    if known is not None and known[0]() is plan:
-        return known[1]
-    number = id(plan)
-    shards = check_plan(plan)
-    _CHECKED[number] = ref(plan, lambda _: _CHECKED.pop(number, None)), shards
-    return shards
 
 
 class _Follow:

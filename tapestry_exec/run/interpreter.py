@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, assert_never
-from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_exec.copies import pack, read_view, unpack
-from tapestry_exec.run.backends import BACKENDS, Backend, DeviceMemory, Recorded, backend_named
-from tapestry_exec.run.check import checked, describe
+from tapestry_exec.run.backends import BACKENDS, Backend, DeviceMemory, Recorded
+from tapestry_exec.run.check import describe
 from tapestry_exec.run.evaluate import DIFFERENCE_BOUND, bind, check_finite, difference, evaluate_with_scale
+from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.trace import Event, Phase, check_target, on_devices, write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
-from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step, spill
+from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step
 from tapestry_sets.regions import Box, Region
 
 Array = NDArray[Any]
@@ -186,36 +186,32 @@ def run(
     ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0, {'z': 0.0})
     """
     _check_arguments(shard_plan, backend, progress, memory_nbytes, ops, verify)
-    engine = _backend(backend, shard_plan)
-    shards = checked(shard_plan)
+    prepared = PreparedPlan(shard_plan, backend)
     host = bind(shard_plan.graph, inputs, constants)
     if verify:
         check_finite(shard_plan.graph, host)
-    if memory_nbytes is not None:
-        shard_plan = _fitted(shard_plan, int(memory_nbytes))
-        shards = checked(shard_plan)
-    capacity, payloads = _room(shard_plan)
+    prepared = prepared.within(None if memory_nbytes is None else int(memory_nbytes))
     if trace is not None:
         check_target(trace, "trace")
-    known = {**shard_plan.graph.ops, **(ops or {})}
+    known, engine = {**prepared.plan.graph.ops, **(ops or {})}, prepared.backend
 
     def interpret(devices: Sequence[DeviceMemory]) -> RunResult:
-        return _Interpreter(shard_plan, engine, devices, host, known, shards).run(progress)
+        return _Interpreter(prepared, devices, host, known).run(progress)
 
     with engine.alone():
-        engine.check({**BUILTIN_OPS, **known}, _placed_ops(shard_plan, known))
+        engine.check({**BUILTIN_OPS, **known}, _placed_ops(prepared.plan, known))
         # A recording has the operators of the run that was recorded, and no times of single steps.
-        recording = engine.recorded(shard_plan) if trace is None and not ops else None
+        recording = engine.recorded(prepared.plan) if trace is None and not ops else None
         if recording is None:
-            result = _issued(shard_plan, engine, (capacity, payloads), trace is not None, interpret)
+            result = _issue(prepared, trace is not None, interpret)
         else:
-            result = _run_again(shard_plan, recording, host, progress)
-    _compare_counts(shard_plan, result)
+            result = _launch_again(prepared.plan, recording, host, progress)
+    _compare_counts(prepared.plan, result)
     if trace is not None:
         write_trace(result.timeline, trace)
     if not verify:
         return result
-    found = _verified(shard_plan, result.outputs, inputs, constants)
+    found = _verified(prepared.plan, result.outputs, inputs, constants)
     return replace(result, difference=found)
 
 
@@ -242,93 +238,19 @@ def _check_arguments(plan: Any, backend: Any, progress: Any, memory_nbytes: Any,
         raise TypeError(f"run: {wrong}")
 
 
-_ENGINES: WeakValueDictionary[tuple[int, str], Backend[Any]] = WeakValueDictionary()
-
-
-def _backend(backend: str | Backend[Any], plan: ShardPlan) -> Backend[Any]:
-    """The backend asked for; one that is named lives, with its arenas, as long as the plan."""
-    if not isinstance(backend, str):
-        return backend
-    found = _ENGINES.get((id(plan), backend))
-    if found is None:
-        found = _ENGINES[id(plan), backend] = backend_named(backend)
-        finalize(plan, lambda kept: None, found)
-    return found
-
-
-_SPILLED: dict[tuple[int, int], ShardPlan] = {}
-
-
-def _fitted(plan: ShardPlan, memory_nbytes: int) -> ShardPlan:
-    """The plan, or one that spills so that it fits the memory: made once, and kept as long as the plan lives."""
-    key = id(plan), memory_nbytes
-    found = _SPILLED.get(key)
-    if found is None:
-        found = spill(plan, memory_nbytes)
-        if found is not plan:
-            _SPILLED[key] = found
-            finalize(plan, _SPILLED.pop, key, None)
-    return found
-
-
-_ROOM: dict[int, tuple[list[int], list[int]]] = {}
-
-
-def _room(plan: ShardPlan) -> tuple[list[int], list[int]]:
-    """Bytes of each arena, and of each device's largest payload: found once, and kept as long as the plan lives."""
-    key = id(plan)
-    found = _ROOM.get(key)
-    if found is None:
-        found = _ROOM[key] = _capacity(plan), _payloads(plan)
-        finalize(plan, _ROOM.pop, key, None)
-    return found
-
-
-def _capacity(plan: ShardPlan) -> list[int]:
-    """Bytes of each arena: as far as the plan's buffers reach."""
-    out = [0] * plan.mesh.size
-    for buffer in plan.buffers:
-        out[buffer.device] = max(out[buffer.device], buffer.offset + buffer.nbytes)
-    return out
-
-
-def _payloads(plan: ShardPlan) -> list[int]:
-    """Bytes of the largest payload that each device packs or unpacks."""
-    buffers = {buffer.id: buffer for buffer in plan.buffers}
-    out = [0] * plan.mesh.size
-
-    def seen(number: int, regions: Sequence[Region] | None) -> None:
-        buffer = buffers[number]
-        itemsize = np.dtype(buffer.dtype).itemsize
-        nbytes = buffer.nbytes if regions is None else sum(region.size for region in regions) * itemsize
-        out[buffer.device] = max(out[buffer.device], nbytes)
-
-    for step in plan.steps:
-        if isinstance(step, Spill | Fetch):
-            seen(step.buffer, None)
-        elif isinstance(step, Copy) and step.piece is None:
-            for number in (step.dst, *((step.src,) if step.src != HOST else ())):
-                seen(number, step.regions)
-    for output in plan.outputs:
-        for number, region in output.blocks:
-            seen(number, (region,))
-    return out
-
-
 class _Interpreter:
     """Runs the steps in order; counts what it hands to the backend."""
 
     def __init__(
         self,
-        plan: ShardPlan,
-        backend: Backend[Any],
+        prepared: PreparedPlan,
         devices: Sequence[DeviceMemory],
         host: Mapping[str, Array],
         ops: Mapping[str, Op],
-        shards: Mapping[int, Shard],
     ) -> None:
-        self.plan, self.graph, self.backend, self.devices = plan, plan.graph, backend, devices
-        self.host, self.ops, self.shards = host, ops, shards
+        self.plan = plan = prepared.plan
+        self.graph, self.backend, self.devices = plan.graph, prepared.backend, devices
+        self.host, self.ops, self.shards = host, ops, prepared.shards
         self.makers = {out: name for name, node in plan.graph.nodes.items() for out in node.outputs}
         self.buffers = {buffer.id: buffer for buffer in plan.buffers}
         self.links: Counter[tuple[int, int]] = Counter()
@@ -540,34 +462,26 @@ def _assembled(plan: ShardPlan, cells: Sequence[Array]) -> dict[str, Array]:
     return out
 
 
-def _issued(
-    plan: ShardPlan,
-    engine: Backend[Any],
-    room: tuple[Sequence[int], Sequence[int]],
-    timed: bool,
-    interpret: Callable[[Sequence[DeviceMemory]], RunResult],
-) -> RunResult:
+def _issue(prepared: PreparedPlan, timed: bool, interpret: Callable[[Sequence[DeviceMemory]], RunResult]) -> RunResult:
     """Run a plan step by step; what failed while it was recorded runs once more, not recorded."""
     result = None
     try:
-        result = _opened(engine, room, timed, interpret)
+        result = _run_on_devices(prepared, timed, interpret)
     except StepFailed as error:
-        if not engine.forget(plan, error.__cause__):
+        if not prepared.backend.forget(prepared.plan, error.__cause__):
             raise
     if result is None:  # outside of the handler, whose error holds the devices
-        result = _opened(engine, room, timed, interpret)
-    engine.remember(plan, result)
+        result = _run_on_devices(prepared, timed, interpret)
+    prepared.backend.remember(prepared.plan, result)
     return result
 
 
-def _opened(
-    engine: Backend[Any],
-    room: tuple[Sequence[int], Sequence[int]],
-    timed: bool,
-    interpret: Callable[[Sequence[DeviceMemory]], RunResult],
+def _run_on_devices(
+    prepared: PreparedPlan, timed: bool, interpret: Callable[[Sequence[DeviceMemory]], RunResult]
 ) -> RunResult:
     """Run on devices that are closed in any case."""
-    devices = engine.open(*room)
+    engine = prepared.backend
+    devices = engine.open(prepared.arenas_nbytes, prepared.payloads_nbytes)
     try:
         if timed:
             engine.start_clocks()
@@ -585,7 +499,9 @@ def _placed_ops(plan: ShardPlan, ops: Mapping[str, Op]) -> Iterator[tuple[Op, in
     return ((ops[plan.graph.nodes[step.node].op], step.device) for step in plan.steps if isinstance(step, Compute))
 
 
-def _run_again(plan: ShardPlan, recording: Recorded, host: Mapping[str, Array], progress: Progress | None) -> RunResult:
+def _launch_again(
+    plan: ShardPlan, recording: Recorded, host: Mapping[str, Array], progress: Progress | None
+) -> RunResult:
     """Launch what was recorded: it moves and holds what its run did, which was counted then."""
     begin = perf_counter()
     try:

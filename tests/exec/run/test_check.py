@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_exec import InvalidPlan, ResultMismatch, TransferMismatch, check_plan, run
-from tapestry_exec.run.check import _CHECKED, checked
+from tapestry_exec.run.prepared import _FOUND, PreparedPlan
 from tapestry_plan import (
     HOST,
     Alloc,
@@ -381,12 +381,12 @@ def hand_written() -> ShardPlan:
 
 def test_a_plan_is_checked_once() -> None:
     p = hand_written()
-    number = id(p)
-    assert checked(p) is checked(p)
-    assert number in _CHECKED
+    before = len(_FOUND)
+    assert PreparedPlan(p).shards is PreparedPlan(p).shards
+    assert len(_FOUND) == before + 1
     del p
     gc.collect()
-    assert number not in _CHECKED
+    assert len(_FOUND) == before
 
 
 # -- types and lengths -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_exec import CupyBackend, NumpyBackend, ResultMismatch, StepFailed, TransferMismatch, run
-from tapestry_exec.run.interpreter import _backend
+from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.trace import replacing
 from tapestry_plan import Copy, Graph, Mesh, ShardPlan, concat, conv, linear, matmul, max_pool, plan, relu
 from tapestry_plan.ir import graph
@@ -188,9 +188,9 @@ def test_runs_give_the_same_bits(backend: str | CupyBackend) -> None:
 
 def test_arenas_live_as_long_as_the_plan() -> None:
     p, inputs = moving_plan()
-    engine = ref(_backend("numpy", p))
+    engine = ref(PreparedPlan(p, "numpy").backend)
     run(p, inputs)
-    assert engine() is _backend("numpy", p) and engine()._closed
+    assert engine() is PreparedPlan(p, "numpy").backend and engine()._closed
     del p
     gc.collect()
     assert engine() is None
@@ -268,8 +268,8 @@ def test_too_little_memory_is_found_before_the_run(backend: str | CupyBackend) -
             r"run: backend is int; it must be a Backend or one of the names \['cupy', 'numpy', 'simulated'\]",
         ),
         ({"progress": True}, "run: progress is bool; it must be a function"),
-        ({"memory": "16GB"}, "run: memory_nbytes is str; it must be a number of bytes"),
-        ({"memory": True}, "run: memory_nbytes is bool; it must be a number of bytes"),
+        ({"memory_nbytes": "16GB"}, "run: memory_nbytes is str; it must be a number of bytes"),
+        ({"memory_nbytes": True}, "run: memory_nbytes is bool; it must be a number of bytes"),
         ({"trace": 3}, "trace is int; it must be the path of a file"),
         ({"ops": {"relu": len}}, "run: ops must map names to operators"),
     ],

@@ -1,0 +1,177 @@
+"""What is found once for a plan, and for a plan and a backend, so that each further run starts at its first step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Self, TypeVar
+from weakref import ref
+
+import numpy as np
+
+from tapestry_exec.run.backends import Backend, load_backend
+from tapestry_exec.run.check import check_plan
+from tapestry_plan.ir import Shard
+from tapestry_plan.steps import HOST, Copy, Fetch, ShardPlan, Spill, spill
+from tapestry_sets.regions import Region
+
+Kept = TypeVar("Kept")
+
+
+class PlanKey(ref[ShardPlan]):
+    """A plan as the key of a dict: which object it is, as a plan does not hash and comparing two reads them whole."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+    def __new__(cls, plan: ShardPlan, forget: Any = None) -> Self:
+        made = super().__new__(cls, plan, forget)
+        made._hash = object.__hash__(plan)
+        return made
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, PlanKey) and self() is other() is not None)
+
+
+class PlanMap(Generic[Kept]):
+    """What is kept for plans, for each as long as it lives. A value must not hold its plan: neither would ever go.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> kept, p = PlanMap[int](), plan(Graph(), Mesh(2))
+    >>> kept.set(p, 7)
+    >>> kept.get(p), kept.get(plan(Graph(), Mesh(2))), len(kept)
+    (7, None, 1)
+    >>> del p
+    >>> len(kept)
+    0
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[PlanKey, Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, plan: ShardPlan) -> Kept | None:
+        return self._kept.get(PlanKey(plan))
+
+    def set(self, plan: ShardPlan, value: Kept) -> None:
+        self._kept[PlanKey(plan, self._forget)] = value
+
+    def _forget(self, key: PlanKey) -> None:
+        self._kept.pop(key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a plan alone decides, whatever runs it, and the backends that were asked for by name to run it."""
+
+    shards: dict[int, Shard]
+    arenas_nbytes: list[int]
+    payloads_nbytes: list[int]
+    fitted: dict[int, ShardPlan] = field(default_factory=dict)
+    """By bytes of memory: the plan that spills so that it fits."""
+    backends: dict[str, Backend[Any]] = field(default_factory=dict)
+    """They keep their arenas warm from run to run, and live as long as the plan."""
+
+
+_FOUND: PlanMap[Findings] = PlanMap()
+
+
+class PreparedPlan:
+    """A plan that was checked, and what it needs on a backend; the second one of the same plan takes no time.
+
+    Parameters
+    ----------
+    plan : ShardPlan
+    backend : str or Backend
+        An object, or a name in `BACKENDS`: then one backend is kept for all runs of this plan, as long as it lives.
+
+    Attributes
+    ----------
+    shards : dict of int to Shard
+        What `check_plan` gives.
+    arenas_nbytes : list of int
+        By device: bytes of its arena, as far as the plan's buffers reach.
+    payloads_nbytes : list of int
+        By device: bytes of the largest payload that it packs or unpacks.
+
+    Raises
+    ------
+    InvalidPlan
+        When the plan's steps do not hold together.
+    ValueError
+        For the name of no backend.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> g = Graph()
+    >>> _ = g.output(g.input("x", (6,)) + g.input("y", (6,)), "z")
+    >>> p = plan(g, Mesh(2))
+    >>> one, two = PreparedPlan(p, "numpy"), PreparedPlan(p, "numpy")
+    >>> one.backend is two.backend, one.shards is two.shards, one.payloads_nbytes
+    (True, True, [12, 12])
+    """
+
+    def __init__(self, plan: ShardPlan, backend: str | Backend[Any] = "numpy") -> None:
+        found = _FOUND.get(plan)
+        if found is None:
+            found = Findings(check_plan(plan), _arenas_nbytes(plan), _payloads_nbytes(plan))
+            _FOUND.set(plan, found)
+        self.plan, self._found = plan, found
+        self.shards, self.arenas_nbytes, self.payloads_nbytes = (
+            found.shards,
+            found.arenas_nbytes,
+            found.payloads_nbytes,
+        )
+        if isinstance(backend, str):
+            self.backend = found.backends.get(backend) or found.backends.setdefault(backend, load_backend(backend))
+        else:
+            self.backend = backend
+
+    def within(self, memory_nbytes: int | None) -> PreparedPlan:
+        """This plan, or the one that stands for it where arenas may have no more bytes, which spills."""
+        if memory_nbytes is None:
+            return self
+        fitted = self._found.fitted.get(memory_nbytes)
+        if fitted is None:
+            fitted = spill(self.plan, memory_nbytes)
+            if fitted is self.plan:
+                return self
+            self._found.fitted[memory_nbytes] = fitted
+        return PreparedPlan(fitted, self.backend)
+
+
+def _arenas_nbytes(plan: ShardPlan) -> list[int]:
+    out = [0] * plan.mesh.size
+    for buffer in plan.buffers:
+        out[buffer.device] = max(out[buffer.device], buffer.offset + buffer.nbytes)
+    return out
+
+
+def _payloads_nbytes(plan: ShardPlan) -> list[int]:
+    buffers = {buffer.id: buffer for buffer in plan.buffers}
+    out = [0] * plan.mesh.size
+
+    def see(number: int, regions: Sequence[Region] | None) -> None:
+        buffer = buffers[number]
+        itemsize = np.dtype(buffer.dtype).itemsize
+        nbytes = buffer.nbytes if regions is None else sum(region.size for region in regions) * itemsize
+        out[buffer.device] = max(out[buffer.device], nbytes)
+
+    for step in plan.steps:
+        if isinstance(step, Spill | Fetch):
+            see(step.buffer, None)
+        elif isinstance(step, Copy) and step.piece is None:
+            for number in (step.dst, *((step.src,) if step.src != HOST else ())):
+                see(number, step.regions)
+    for output in plan.outputs:
+        for number, region in output.blocks:
+            see(number, (region,))
+    return out
