@@ -1,4 +1,4 @@
-"""Runs plans, copying only what they need."""
+"""Run a plan, copying only what it needs, and count every byte."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Operators, exact costs and the choice of shards."""
+"""Graphs of operators, exact costs, and plans that say what runs where."""
 
 from tapestry_plan.autodiff import gradient
 from tapestry_plan.draw import show_projection

@@ -1,4 +1,4 @@
-"""Exact integer sets, views and alias queries."""
+"""Exact sets of integers, regions, views of memory, and what touches what."""
 
 from tapestry_sets.alias import (
     MEMORY,

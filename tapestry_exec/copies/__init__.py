@@ -1,4 +1,7 @@
-"""Wing copies."""
+"""Which strided copies move a region?
+
+Regions and views as nested strides between two arrays, and the same for kernels.
+"""
 
 from tapestry_exec.copies.arrays import (
     aligned_bytes,

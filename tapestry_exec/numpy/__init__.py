@@ -1,3 +1,6 @@
-"""Wing numpy."""
+"""How do NumPy arrays hold a device's memory?
+
+One isolated, poisoned arena for each device of the mesh, in this process.
+"""
 
 from tapestry_exec.numpy.backend import POISON_FLOAT, POISON_OTHER, NumpyBackend, NumpyDevice

@@ -1,4 +1,7 @@
-"""Wing run."""
+"""What happens at each step of a plan?
+
+Checks before the first step, the interpreter, the unsharded run to compare with, traces, and the table of backends.
+"""
 
 from tapestry_exec.run.backends import (
     BACKENDS,

@@ -1,4 +1,7 @@
-"""Wing ir."""
+"""What is an operator, a view between two, a graph?
+
+Signatures, boundaries, monoids, forms, selections, graphs and whether two are the same.
+"""
 
 from tapestry_plan.ir.boundary import AROUND, resolve
 from tapestry_plan.ir.cover import check_partition

@@ -1,4 +1,7 @@
-"""Wing ops."""
+"""Which operators come along?
+
+One declaration each, by theme, and the array API standard for tensors of graphs.
+"""
 
 from tapestry_plan.ops import array_api, names
 from tapestry_plan.ops.attention import attention

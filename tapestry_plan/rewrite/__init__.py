@@ -1,4 +1,7 @@
-"""Wing rewrite."""
+"""Which other graph computes the same?
+
+Rules, the drafts that they edit, derivations that record and replay them, fused and partial operators, motion.
+"""
 
 from tapestry_plan.rewrite.derivation import RULES, Applied, Derivation, Rule, find, rewrite, rule
 from tapestry_plan.rewrite.derived import Derived, merge_of, part_of, state_of

@@ -1,4 +1,7 @@
-"""Wing steps."""
+"""What is a plan, step by step?
+
+Meshes, layouts, lowering to explicit steps, places in memory, eviction, and the plan as a document.
+"""
 
 from tapestry_plan.steps.layout import Layout, list_layouts, parse_layout, sort_layouts, unravel
 from tapestry_plan.steps.lowering import Chosen, lower

@@ -1,4 +1,7 @@
-"""Wing alias."""
+"""Do views share memory, where, and how much?
+
+Cells and the ladder of ways to decide about them, overlaps with witnesses, all pairs, real arrays, alias graphs.
+"""
 
 from tapestry_sets.alias.cells import Cells
 from tapestry_sets.alias.graph import AliasGraph, AliasOverlap, AliasTensor

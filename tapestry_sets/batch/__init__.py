@@ -1,4 +1,7 @@
-"""Wing batch."""
+"""Which of many stripes, boxes or regions meet?
+
+Columns of integers, and every pair of them answered at once, on any array library.
+"""
 
 from tapestry_sets.batch.batches import BoxArray, FirstCommon, RegionArray, StripeArray
 from tapestry_sets.batch.columns import answer_axis

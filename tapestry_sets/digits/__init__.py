@@ -1,4 +1,7 @@
-"""Wing digits."""
+"""Which numbers are an offset plus steps?
+
+One form, an offset and levels of (count, step), for progressions, strided views and the copies that run them.
+"""
 
 from tapestry_sets.digits import strided
 from tapestry_sets.digits.cutting import Cut, clip_form, cut_each, insert_zero, keep_in_nest, split_form, unflatten

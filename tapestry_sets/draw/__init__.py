@@ -1,4 +1,7 @@
-"""Wing draw."""
+"""What does a set or a view look like?
+
+Text and SVG on one canvas of cells: sets, nested levels, views. Every picture is a `Picture`.
+"""
 
 from tapestry_sets.draw import canvas, views
 from tapestry_sets.draw.canvas import SHOWN_LENGTH, Picture, names_of, shortened

@@ -1,4 +1,7 @@
-"""Wing integers."""
+"""Which integers are in a periodic set, or in two of them?
+
+Stripes, nests, setts, their unions and lazy sets; whether, where and how often they meet; numbers of elements.
+"""
 
 from tapestry_sets.integers import conjunction, explicit, nest, pairs, ranks, unions
 from tapestry_sets.integers.explicit import from_items, merge, merge_nests

@@ -1,4 +1,7 @@
-"""Wing interop."""
+"""How do isl, sympy and MLIR say it?
+
+Sets from isl, views of symbolic sizes, and MLIR's affine maps as text.
+"""
 
 from tapestry_sets.interop.from_isl import from_isl
 from tapestry_sets.interop.mlir import from_mlir, to_mlir

@@ -1,4 +1,7 @@
-"""Wing limits."""
+"""How much work may a question cost, and who decided it?
+
+Budgets, the two public errors `TooHard` and `TooManyPieces`, tallies, and integers as callers write them.
+"""
 
 from tapestry_sets.limits.arguments import as_int
 from tapestry_sets.limits.budget import (

@@ -1,4 +1,7 @@
-"""Wing regions."""
+"""Which points of a box does a set, or an affine map, reach?
+
+Shapes, regions (products of setts), their unions and reshapes, affine maps and index projections.
+"""
 
 from tapestry_sets.regions.affine import (
     AffineMap,

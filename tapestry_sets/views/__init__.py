@@ -1,4 +1,7 @@
-"""Wing views."""
+"""Which cell does an index of a view read?
+
+View kinds, pieces (the normal form), NumPy's words, views themselves, their patches and adjoints.
+"""
 
 from tapestry_sets.views.adjoint import Term, placed, scatter_terms
 from tapestry_sets.views.documents import (

@@ -1,1 +1,1 @@
-"""Wing ops.cells."""
+"""Operators that work cell by cell."""

@@ -1,1 +1,1 @@
-"""Wing ops.products."""
+"""Products of matrices, and of tensors over a joint index space."""

@@ -1,1 +1,1 @@
-"""Wing ops.random."""
+"""Random tensors: each cell is a function of a seed and its number."""

@@ -1,1 +1,1 @@
-"""Wing ops.reductions."""
+"""Operators that fold axes."""

@@ -1,1 +1,1 @@
-"""Wing ops.rows."""
+"""Operators that need a whole row: normalizations, scans and sorts."""

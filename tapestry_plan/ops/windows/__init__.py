@@ -1,1 +1,1 @@
-"""Wing ops.windows."""
+"""Operators that move windows over spatial axes: pools, convolutions, resizing."""
