@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import cells_of
+from tapestry_plan.ir import Shape, cells_of
 from tapestry_sets.draw import canvas
 from tapestry_sets.integers import StridedRun
 from tapestry_sets.regions import Box, DisjointRegions, Region
 
-Shape = tuple[int, ...]
 
 SHOWN_PARTS = 12
 """At most so many parts are drawn and listed; the counts say how many there are."""

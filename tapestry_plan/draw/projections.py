@@ -7,11 +7,10 @@ from itertools import product
 from typing import Any, Protocol
 
 from tapestry_plan.draw.plots import Plot
-from tapestry_plan.ir import Signature, cells_of, parts_of
+from tapestry_plan.ir import Shape, Signature, cells_of, parts_of
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.regions import Box, IndexProjection
 
-Shape = tuple[int, ...]
 
 
 class Applied(Protocol):

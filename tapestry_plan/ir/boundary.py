@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from tapestry_plan.ir.signature import Operand, Signature
+from tapestry_plan.ir.signature import Operand, Shape, Signature
 from tapestry_sets.regions import AffineMap, Box, IndexProjection
 from tapestry_sets.views import Pad
 
-Shape = tuple[int, ...]
 Widths = tuple[tuple[int, int], ...]
 """(before, after) for each axis, or nothing where a tensor is read as it is."""
 

@@ -1,12 +1,20 @@
-"""What a graph's JSON document holds: msgspec reads it, checks the types and refuses unknown fields."""
+"""The JSON document of a graph: msgspec reads it, checks the types and refuses unknown fields."""
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_plan.ir.tensors import OpNode, Selection, Stored, check_dtype, check_shape, sha256_of
+from tapestry_sets.views import piece_from_dict, piece_to_dict
 
 GRAPH_FORMAT = "tapestry-graph/2"
+CARRIED_NBYTES = 4096
+"""Constants without a file of up to so many bytes, such as numbers in formulas, are in a graph's document."""
 Word = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -84,3 +92,67 @@ def _check_names_differ(names: list[str], what: str) -> None:
         if name in seen:
             raise ValueError(f"graph document: two {what} are called {name!r}; give each a name of its own")
         seen.add(name)
+
+
+def write_tensor(tensor: Stored) -> TensorEntry:
+    """The entry of a stored tensor."""
+    sha256 = data = None
+    if tensor.kind == "constant":
+        sha256 = tensor.sha256 or sha256_of(tensor.data)
+        if not tensor.path and tensor.data is not None and tensor.data.nbytes <= CARRIED_NBYTES:
+            data = np.ascontiguousarray(tensor.data).tobytes().hex()
+    return TensorEntry(tensor.name, list(tensor.shape), tensor.dtype, tensor.kind, sha256, tensor.path or None, data)
+
+
+def write_item(item: Selection | OpNode) -> SelectionEntry | OperatorEntry:
+    """The entry of a selection or a node."""
+    if isinstance(item, Selection):
+        pieces = [piece_to_dict(piece) for piece in item.pieces]
+        return SelectionEntry(item.name, item.label, list(item.inputs), list(item.shape), item.dtype, pieces)
+    attrs = {key: finite(value) for key, value in item.attrs.items()}
+    return OperatorEntry(item.op, item.name, attrs, list(item.inputs), list(item.outputs))
+
+
+def read_tensor(entry: TensorEntry) -> Stored:
+    """The stored tensor of an entry, its data checked."""
+    what, shape = f"tensor {entry.name!r}", check_shape(entry.shape, entry.name)
+    dtype = check_dtype(entry.dtype, entry.name)
+    data: NDArray[Any] | None = None
+    if entry.data is not None:
+        try:
+            data = np.frombuffer(bytes.fromhex(entry.data), dtype).reshape(shape)
+        except ValueError as error:
+            raise ValueError(f"{what}: data is not the bytes of {dtype}{shape} in hexadecimal: {error}") from None
+        if sha256_of(data) != entry.sha256:
+            raise ValueError(f"{what}: data has another SHA-256 than the document says; write the document again")
+    return Stored(entry.name, shape, dtype, entry.kind, data, entry.path, entry.sha256)  # type: ignore[arg-type]
+
+
+def read_selection(entry: SelectionEntry) -> Selection:
+    """The selection of an entry."""
+    try:
+        pieces = tuple([piece_from_dict(piece) for piece in entry.pieces])
+    except ValueError as error:
+        what = f"graph document: selection {entry.select!r}"
+        raise ValueError(f"{what}: a field is missing or of the wrong type: {error}") from None
+    return Selection(entry.select, entry.label, tuple(entry.inputs), tuple(entry.shape), entry.dtype, pieces)
+
+
+def read_node(entry: OperatorEntry) -> OpNode:
+    """The node of an entry."""
+    attrs = {key: from_finite(value) for key, value in entry.attrs.items()}
+    return OpNode(entry.node, entry.op, attrs, tuple(entry.inputs), tuple(entry.outputs))
+
+
+def finite(value: Any) -> Any:
+    """A value as JSON can hold it: tuples as lists, and numbers that are not finite as {"float": "-inf"}."""
+    if isinstance(value, tuple | list):
+        return [finite(item) for item in value]
+    return {"float": str(value)} if isinstance(value, float) and not isfinite(value) else value
+
+
+def from_finite(value: Any) -> Any:
+    """The value that `finite` wrote down; lists come as tuples."""
+    if isinstance(value, list):
+        return tuple(from_finite(item) for item in value)
+    return float(value["float"]) if isinstance(value, dict) and set(value) == {"float"} else value

@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from difflib import get_close_matches
 from itertools import accumulate, pairwise
-from math import isfinite
-from operator import index
 from types import ModuleType
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from tapestry_plan.ir import pictures
+from tapestry_plan.ir.arithmetic import Arithmetic
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
 from tapestry_plan.ir.document import (
     GRAPH_FORMAT,
     GraphDocument,
-    OperatorEntry,
     SelectionEntry,
-    TensorEntry,
     read_document,
+    read_node,
+    read_selection,
+    read_tensor,
+    write_item,
+    write_tensor,
 )
 from tapestry_plan.ir.forms import Form
 from tapestry_plan.ir.monoids import MONOIDS, Monoid
 from tapestry_plan.ir.pictures import MOST_NODES, Parts
 from tapestry_plan.ir.selection import check_pieces
-from tapestry_plan.ir.signature import Signature
+from tapestry_plan.ir.signature import Shape, Signature
+from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, check_dtype, check_shape
 from tapestry_sets.draw import Picture
 from tapestry_sets.regions import Box
-from tapestry_sets.views import (
-    Concat,
-    Piece,
-    Viewable,
-    ViewKind,
-    compose_pieces,
-    identity_piece,
-    piece_from_dict,
-    piece_to_dict,
-)
-
-Shape = tuple[int, ...]
-Attrs = Mapping[str, Any]
+from tapestry_sets.views import Concat, Viewable, ViewKind, compose_pieces, identity_piece
 
 
 class UnsupportedOp(ValueError):
@@ -217,63 +206,6 @@ class Op:
             raise ValueError(f"{what}: there is no attribute {unknown[0]!r}; {self.name} takes {list(self.attributes)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A tensor that has memory: a graph input, a constant, or an operator's output."""
-
-    name: str
-    shape: Shape
-    dtype: str
-    kind: Literal["input", "constant", "result"]
-    data: NDArray[Any] | None = field(default=None, repr=False, compare=False)
-    path: str | None = None
-    sha256: str | None = None
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one cell."""
-        return np.dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True, slots=True)
-class OpNode:
-    """An operator applied to tensors."""
-
-    name: str
-    op: str
-    attrs: Attrs
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """A view between operators, in the normal form: it has neither placement nor memory."""
-
-    name: str
-    label: str
-    inputs: tuple[str, ...]
-    shape: Shape
-    dtype: str
-    pieces: tuple[Piece, ...] = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Source:
-    """A tensor read through a chain of selections: pieces over the stored tensors."""
-
-    shape: Shape
-    dtype: str
-    stored: tuple[str, ...]
-    pieces: tuple[Piece, ...]
-    stored_shapes: tuple[Shape, ...]
-
-    @cached_property
-    def direct(self) -> bool:
-        """Whether the tensor is the stored one itself, not just the beginning of it."""
-        return self.stored_shapes == (self.shape,) and self.pieces == (identity_piece(len(self.shape)),)
-
-
 class Graph:
     """A tensor program: stored tensors, operators and selections, in the order in which they were added.
 
@@ -303,8 +235,8 @@ class Graph:
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Tensor:
         """Declare a tensor that every run is given."""
-        checked = _shape(shape, f"input {name!r}")
-        self._new_tensor(Stored(name, checked, _dtype(dtype, f"input {name!r}"), "input"))
+        checked = check_shape(shape, f"input {name!r}")
+        self._new_tensor(Stored(name, checked, check_dtype(dtype, f"input {name!r}"), "input"))
         return Tensor(self, name)
 
     def constant(self, name: str, array: Any, path: str | None = None) -> Tensor:
@@ -312,7 +244,7 @@ class Graph:
         data = np.ascontiguousarray(array).reshape(np.shape(array))  # which makes rank 0 rank 1
         data = data if data.dtype.isnative else data.astype(data.dtype.newbyteorder("="))
         self._new_tensor(
-            Stored(name, data.shape, _dtype(data.dtype.name, f"constant {name!r}"), "constant", data, path)
+            Stored(name, data.shape, check_dtype(data.dtype.name, f"constant {name!r}"), "constant", data, path)
         )
         return Tensor(self, name)
 
@@ -354,7 +286,7 @@ class Graph:
             dtypes = declared.dtype([source.dtype for source in present], frozen_attrs)
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from None
-        shapes = [_covered(operand.projection.bounding_box(signature.index)) for operand in signature.outputs]
+        shapes = [operand.projection.bounding_box(signature.index).stop for operand in signature.outputs]
         signature.validate([source.shape for source in present], shapes, what)
         if signature.reductions and declared.reduction is None:
             raise ValueError(f"{what}: the signature reduces, but the operator does not say how parts merge")
@@ -455,10 +387,22 @@ class Graph:
     # -- asking ------------------------------------------------------------------------------------------
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor called `name`; KeyError-free: ValueError naming the tensors nearest in name."""
+        """The tensor called `name`.
+
+        Raises
+        ------
+        ValueError
+            When there is none; the message has the tensors nearest in name.
+        """
         if name not in self.stored and name not in self.selections:
-            raise ValueError(f"graph {self.name!r} has no tensor {name!r}")
+            raise self._no_tensor(name)
         return Tensor(self, name)
+
+    def _no_tensor(self, name: str) -> ValueError:
+        names = [*self.stored, *self.selections]
+        near = get_close_matches(name, names) or names[:12]
+        of = f"; nearest in name are {near}" if near else "; it has none yet"
+        return ValueError(f"graph {self.name!r} has no tensor {name!r}{of}")
 
     def source(self, name: str) -> Source:
         """How a tensor is read from stored ones: the composition of the selections in front of it."""
@@ -571,8 +515,8 @@ class Graph:
         document = GraphDocument(
             GRAPH_FORMAT,
             self.name,
-            [_tensor_entry(tensor) for tensor in self.stored.values()],
-            [_entry(item) for item in self._ordered()],
+            [write_tensor(tensor) for tensor in self.stored.values()],
+            [write_item(item) for item in self._ordered()],
             self.outputs,
         )
         plain: dict[str, Any] = msgspec.to_builtins(document)
@@ -603,14 +547,13 @@ class Graph:
         read = read_document(document)
         graph = cls(read.name, ops)
         for tensor in read.tensors:
-            graph.stored[tensor.name] = _stored(tensor)
+            graph.stored[tensor.name] = read_tensor(tensor)
         for entry in read.order:
             if isinstance(entry, SelectionEntry):
-                graph.selections[entry.select] = _selection(entry)
+                graph.selections[entry.select] = read_selection(entry)
             else:
                 graph.ops[entry.op] = graph._declare(entry.op)
-                attrs = {key: from_finite(value) for key, value in entry.attrs.items()}
-                graph.nodes[entry.node] = OpNode(entry.node, entry.op, attrs, tuple(entry.inputs), tuple(entry.outputs))
+                graph.nodes[entry.node] = read_node(entry)
         graph.outputs.update(read.outputs)
         graph.validate()
         return graph
@@ -691,7 +634,7 @@ class Graph:
         if stored is not None:
             return Source(stored.shape, stored.dtype, (name,), (identity_piece(len(stored.shape)),), (stored.shape,))
         if name not in self.selections:
-            raise ValueError(f"graph {self.name!r} has no tensor {name!r}")
+            raise self._no_tensor(name)
         selection = self.selections[name]
         below = [self.source(n) for n in selection.inputs]
         names = tuple(dict.fromkeys(n for source in below for n in source.stored))
@@ -761,7 +704,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor(Viewable):
+class Tensor(Arithmetic, Viewable):
     """A tensor of a graph, stored or viewed; arithmetic adds operators, indexing adds selections."""
 
     graph: Graph = field(repr=False)
@@ -781,6 +724,9 @@ class Tensor(Viewable):
     def _viewed(self) -> bool:
         return self.name in self.graph.selections
 
+    def _call(self, op: str) -> Tensor:
+        return self.graph.op(op, self)  # type: ignore[no-any-return]
+
     def _with(self, op: str, other: Tensor | float, swapped: bool = False) -> Tensor:
         """An operator on this tensor and another one, or a number, which becomes a constant of this dtype."""
         if not isinstance(other, Tensor):
@@ -798,110 +744,6 @@ class Tensor(Viewable):
         operands = (other, self) if swapped else (self, other)
         return self.graph.op(op, *operands)  # type: ignore[no-any-return]
 
-    def __add__(self, other: Tensor | float) -> Tensor:
-        return self._with("add", other)
-
-    def __radd__(self, other: float) -> Tensor:
-        return self._with("add", other, swapped=True)
-
-    def __sub__(self, other: Tensor | float) -> Tensor:
-        return self._with("sub", other)
-
-    def __rsub__(self, other: float) -> Tensor:
-        return self._with("sub", other, swapped=True)
-
-    def __mul__(self, other: Tensor | float) -> Tensor:
-        return self._with("mul", other)
-
-    def __rmul__(self, other: float) -> Tensor:
-        return self._with("mul", other, swapped=True)
-
-    def _quotient(self, other: Tensor | float, swapped: bool = False) -> Tensor:
-        if np.dtype(self.dtype).kind != "f":
-            raise ValueError(
-                f"/: {self.name!r} is {self.dtype}; cast it to floating numbers, or divide whole ones by //"
-            )
-        return self._with("div", other, swapped)
-
-    def __truediv__(self, other: Tensor | float) -> Tensor:
-        return self._quotient(other)
-
-    def __rtruediv__(self, other: float) -> Tensor:
-        return self._quotient(other, swapped=True)
-
-    def __floordiv__(self, other: Tensor | float) -> Tensor:
-        """The quotient rounded down, as Python has it: what is left is `%`."""
-        with self._all_or_nothing():
-            whole = (self - self % other)._with("div", other)
-            return self.graph.op("round", whole) if np.dtype(self.dtype).kind == "f" else whole
-
-    def __neg__(self) -> Tensor:
-        return self.graph.op("neg", self)  # type: ignore[no-any-return]
-
-    def __pos__(self) -> Tensor:
-        return self
-
-    def __abs__(self) -> Tensor:
-        return self.graph.op("abs", self)  # type: ignore[no-any-return]
-
-    def __pow__(self, other: Tensor | float) -> Tensor:
-        return self._with("pow", other)
-
-    def __rpow__(self, other: float) -> Tensor:
-        return self._with("pow", other, swapped=True)
-
-    def __mod__(self, other: Tensor | float) -> Tensor:
-        return self._with("mod", other)
-
-    def __rmod__(self, other: float) -> Tensor:
-        return self._with("mod", other, swapped=True)
-
-    def __lt__(self, other: Tensor | float) -> Tensor:
-        return self._with("less", other)
-
-    def __le__(self, other: Tensor | float) -> Tensor:
-        return self._with("less_equal", other)
-
-    def __gt__(self, other: Tensor | float) -> Tensor:
-        return self._with("greater", other)
-
-    def __ge__(self, other: Tensor | float) -> Tensor:
-        return self._with("greater_equal", other)
-
-    def _bits(self, name: str, other: Tensor | float, swapped: bool = False) -> Tensor:
-        """A word for bits: of truth values the logical one."""
-        return self._with(f"{'logical' if self.dtype == 'bool' else 'bitwise'}_{name}", other, swapped)
-
-    def __and__(self, other: Tensor | float) -> Tensor:
-        return self._bits("and", other)
-
-    def __rand__(self, other: float) -> Tensor:
-        return self._bits("and", other, swapped=True)
-
-    def __or__(self, other: Tensor | float) -> Tensor:
-        return self._bits("or", other)
-
-    def __ror__(self, other: float) -> Tensor:
-        return self._bits("or", other, swapped=True)
-
-    def __xor__(self, other: Tensor | float) -> Tensor:
-        return self._bits("xor", other)
-
-    def __rxor__(self, other: float) -> Tensor:
-        return self._bits("xor", other, swapped=True)
-
-    def __invert__(self) -> Tensor:
-        return self.graph.op("logical_not" if self.dtype == "bool" else "bitwise_not", self)  # type: ignore[no-any-return]
-
-    def __lshift__(self, other: Tensor | float) -> Tensor:
-        return self._with("shift_left", other)
-
-    def __rshift__(self, other: Tensor | float) -> Tensor:
-        return self._with("shift_right", other)
-
-    def __bool__(self) -> NoReturn:
-        raise TypeError(f"tensor {self.name!r} has no truth value before a run; compare in the graph, with where()")
-
     @property
     def device(self) -> Graph:
         """What the array API calls a device: the graph."""
@@ -912,9 +754,6 @@ class Tensor(Viewable):
         if api_version not in (None, "2022.12", "2023.12", "2024.12"):
             raise ValueError(f"__array_namespace__: version {api_version!r} is not known; 2024.12 is")
         return sys.modules["tapestry_plan.ops.array_api"]
-
-    def __matmul__(self, other: Tensor) -> Tensor:
-        return self._with("matmul", other)
 
     def _all_or_nothing(self) -> AbstractContextManager[None]:
         return self.graph._all_or_nothing()
@@ -942,85 +781,6 @@ DERIVED: dict[str, Callable[..., Op]] = {}
 """How operators are made of other ones, by the word before the brackets; `tapestry_plan.rewrite.derived` fills it."""
 
 
-CARRIED_NBYTES = 4096
-"""Constants without a file of up to so many bytes, such as numbers in formulas, are in a graph's document."""
-
-
-def _tensor_entry(tensor: Stored) -> TensorEntry:
-    sha256 = data = None
-    if tensor.kind == "constant":
-        sha256 = tensor.sha256 or sha256_of(tensor.data)
-        if not tensor.path and tensor.data is not None and tensor.data.nbytes <= CARRIED_NBYTES:
-            data = np.ascontiguousarray(tensor.data).tobytes().hex()
-    return TensorEntry(tensor.name, list(tensor.shape), tensor.dtype, tensor.kind, sha256, tensor.path or None, data)
-
-
-def _entry(item: Selection | OpNode) -> SelectionEntry | OperatorEntry:
-    if isinstance(item, Selection):
-        pieces = [piece_to_dict(piece) for piece in item.pieces]
-        return SelectionEntry(item.name, item.label, list(item.inputs), list(item.shape), item.dtype, pieces)
-    attrs = {key: finite(value) for key, value in item.attrs.items()}
-    return OperatorEntry(item.op, item.name, attrs, list(item.inputs), list(item.outputs))
-
-
-def _stored(entry: TensorEntry) -> Stored:
-    what, shape = f"tensor {entry.name!r}", _shape(entry.shape, entry.name)
-    dtype = _dtype(entry.dtype, entry.name)
-    data: NDArray[Any] | None = None
-    if entry.data is not None:
-        try:
-            data = np.frombuffer(bytes.fromhex(entry.data), dtype).reshape(shape)
-        except ValueError as error:
-            raise ValueError(f"{what}: data is not the bytes of {dtype}{shape} in hexadecimal: {error}") from None
-        if sha256_of(data) != entry.sha256:
-            raise ValueError(f"{what}: data has another SHA-256 than the document says; write the document again")
-    return Stored(entry.name, shape, dtype, entry.kind, data, entry.path, entry.sha256)  # type: ignore[arg-type]
-
-
-def _selection(entry: SelectionEntry) -> Selection:
-    try:
-        pieces = tuple([piece_from_dict(piece) for piece in entry.pieces])
-    except ValueError as error:
-        what = f"graph document: selection {entry.select!r}"
-        raise ValueError(f"{what}: a field is missing or of the wrong type: {error}") from None
-    return Selection(entry.select, entry.label, tuple(entry.inputs), tuple(entry.shape), entry.dtype, pieces)
-
-
-def sha256_of(array: Any) -> str:
-    """SHA-256 of an array's cells in row-major order."""
-    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
-
-
-def _shape(shape: Sequence[int], what: str) -> Shape:
-    out = []
-    for axis, extent in enumerate(shape):
-        if isinstance(extent, bool):
-            raise TypeError(f"{what}: axis {axis} of {tuple(shape)} is a boolean; extents are integers")
-        try:
-            n = index(extent)
-        except TypeError:
-            raise TypeError(f"{what}: axis {axis} of {tuple(shape)} is {extent!r}, not an integer") from None
-        if n < 1:
-            raise ValueError(f"{what}: axis {axis} of {tuple(shape)} is {n}; extents are at least 1")
-        out.append(n)
-    return tuple(out)
-
-
-def _dtype(name: str, what: str) -> str:
-    try:
-        dtype = np.dtype(name)
-    except TypeError:
-        raise ValueError(f"{what}: {name!r} is no dtype of NumPy") from None
-    if dtype.hasobject:
-        raise ValueError(f"{what}: dtype {name!r} holds objects; give numbers or booleans")
-    return dtype.name
-
-
-def _covered(box: Box) -> Shape:
-    """The shape of the tensor that begins at 0 and ends where the box ends."""
-    return box.stop
-
-
 def _plain(value: Any, what: str) -> Any:
     """An attribute as documents hold it: Python's numbers, strings and tuples of such."""
     if isinstance(value, np.generic):
@@ -1030,17 +790,3 @@ def _plain(value: Any, what: str) -> Any:
     if isinstance(value, complex):
         raise ValueError(f"{what} is {value!r}; attributes are real numbers, strings, or tuples of such")
     return value
-
-
-def finite(value: Any) -> Any:
-    """A value as JSON can hold it: tuples as lists, and numbers that are not finite as {"float": "-inf"}."""
-    if isinstance(value, tuple | list):
-        return [finite(item) for item in value]
-    return {"float": str(value)} if isinstance(value, float) and not isfinite(value) else value
-
-
-def from_finite(value: Any) -> Any:
-    """The value that `finite` wrote down; lists come as tuples."""
-    if isinstance(value, list):
-        return tuple(from_finite(item) for item in value)
-    return float(value["float"]) if isinstance(value, dict) and set(value) == {"float"} else value

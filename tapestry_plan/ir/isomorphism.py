@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir.graph import Graph, OpNode, Selection, Stored, sha256_of
+from tapestry_plan.ir.graph import Graph
+from tapestry_plan.ir.tensors import OpNode, Selection, Stored, sha256_of
 
 Vertex = tuple[str, str]
 """A kind of thing, "tensor", "view" or "node", and its name."""

@@ -8,8 +8,9 @@ from functools import partial
 from itertools import pairwise, product
 
 from tapestry_plan.ir.cover import check_cover, check_partition
-from tapestry_plan.ir.graph import Graph, OpNode
+from tapestry_plan.ir.graph import Graph
 from tapestry_plan.ir.signature import Operand, Signature, parts_of
+from tapestry_plan.ir.tensors import OpNode
 from tapestry_sets.regions import Box, DisjointRegions
 
 

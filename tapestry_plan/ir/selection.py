@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
+from tapestry_plan.ir.signature import Shape
 from tapestry_sets.limits import TooHard, TooManyPieces
 from tapestry_sets.regions import Box, DisjointRegions, Region, Reshaped
 from tapestry_sets.views import Assembled, Piece, Relinearize, ViewKind, piece_domain
 
-Shape = tuple[int, ...]
 Domain = Region | DisjointRegions | Reshaped
 CHECKED = 4096
 """How many verdicts are kept: the layers of a network use the same kinds on the same shapes."""

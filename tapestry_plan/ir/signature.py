@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region
 
+Shape = tuple[int, ...]
 Outside = Literal["forbid", "wrap", "from_end", "edge", "reflect", "symmetric"]
 """What an operand reads outside its tensor, where it declares no padding value."""
 

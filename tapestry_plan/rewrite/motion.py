@@ -16,13 +16,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from tapestry_plan.ir import Graph, Selection, domain_of
+from tapestry_plan.ir import Shape, Graph, Selection, domain_of
 from tapestry_sets.alias import overlap
 from tapestry_sets.limits import TooManyPieces, limits
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import Allocation, Piece, View, Viewable, allocate, concatenate, fill_into, pad
 
-Shape = tuple[int, ...]
 Device = Hashable
 Share = Box | Region | DisjointRegions
 Placement = Mapping[str, Device | Mapping[Device, Share]]

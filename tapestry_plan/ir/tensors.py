@@ -1,0 +1,105 @@
+"""What a graph consists of: stored tensors, operators applied to them, and selections, which are never stored."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import index
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tapestry_plan.ir.signature import Shape
+from tapestry_sets.views import Piece, identity_piece
+
+Attrs = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A tensor that has memory: a graph input, a constant, or an operator's output."""
+
+    name: str
+    shape: Shape
+    dtype: str
+    kind: Literal["input", "constant", "result"]
+    data: NDArray[Any] | None = field(default=None, repr=False, compare=False)
+    path: str | None = None
+    sha256: str | None = None
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one cell."""
+        return np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class OpNode:
+    """An operator applied to tensors."""
+
+    name: str
+    op: str
+    attrs: Attrs
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A view between operators, in the normal form: it has neither placement nor memory."""
+
+    name: str
+    label: str
+    inputs: tuple[str, ...]
+    shape: Shape
+    dtype: str
+    pieces: tuple[Piece, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A tensor read through a chain of selections: pieces over the stored tensors."""
+
+    shape: Shape
+    dtype: str
+    stored: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    stored_shapes: tuple[Shape, ...]
+
+    @cached_property
+    def direct(self) -> bool:
+        """Whether the tensor is the stored one itself, not just the beginning of it."""
+        return self.stored_shapes == (self.shape,) and self.pieces == (identity_piece(len(self.shape)),)
+
+
+def sha256_of(array: Any) -> str:
+    """SHA-256 of an array's cells in row-major order."""
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
+def check_shape(shape: Sequence[int], what: str) -> Shape:
+    out = []
+    for axis, extent in enumerate(shape):
+        if isinstance(extent, bool):
+            raise TypeError(f"{what}: axis {axis} of {tuple(shape)} is a boolean; extents are integers")
+        try:
+            n = index(extent)
+        except TypeError:
+            raise TypeError(f"{what}: axis {axis} of {tuple(shape)} is {extent!r}, not an integer") from None
+        if n < 1:
+            raise ValueError(f"{what}: axis {axis} of {tuple(shape)} is {n}; extents are at least 1")
+        out.append(n)
+    return tuple(out)
+
+
+def check_dtype(name: str, what: str) -> str:
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        raise ValueError(f"{what}: {name!r} is no dtype of NumPy") from None
+    if dtype.hasobject:
+        raise ValueError(f"{what}: dtype {name!r} holds objects; give numbers or booleans")
+    return dtype.name
