@@ -21,7 +21,6 @@ from tapestry_sets.draw import canvas
 from tapestry_sets.integers import StridedRun
 from tapestry_sets.regions import Box, DisjointRegions, Region
 
-
 SHOWN_PARTS = 12
 """At most so many parts are drawn and listed; the counts say how many there are."""
 

@@ -12,7 +12,6 @@ from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.regions import Box, IndexProjection
 
 
-
 class Applied(Protocol):
     """An operator node, as `operation` gives it."""
 

@@ -5,28 +5,20 @@ Signatures, boundaries, monoids, forms, selections, graphs and whether two are t
 
 from tapestry_plan.ir.boundary import AROUND, resolve
 from tapestry_plan.ir.cover import check_partition
+from tapestry_plan.ir.document import finite, from_finite
 from tapestry_plan.ir.forms import Activation, Addition, Correlation, Form, MatrixProduct, RandomCells, Scatter
 from tapestry_plan.ir.graph import (
     BUILTIN_OPS,
     DERIVED,
-    Attrs,
     Backward,
     Block,
     Expansion,
     Graph,
     Op,
-    OpNode,
-    Selection,
-    Shape,
     Shard,
-    Source,
-    Stored,
     Tensor,
     UnsupportedOp,
     concat,
-    finite,
-    from_finite,
-    sha256_of,
 )
 from tapestry_plan.ir.isomorphism import same_graph
 from tapestry_plan.ir.monoids import (
@@ -46,4 +38,15 @@ from tapestry_plan.ir.monoids import (
 from tapestry_plan.ir.operation import Operation, ShardRegions, count_shared, operation
 from tapestry_plan.ir.pictures import Parts, fill_draw_graph
 from tapestry_plan.ir.selection import check_pieces, check_selection, domain_of
-from tapestry_plan.ir.signature import Axis, LinearForm, Operand, Signature, cells_of, parts_of, project, whole_of
+from tapestry_plan.ir.signature import (
+    Axis,
+    LinearForm,
+    Operand,
+    Shape,
+    Signature,
+    cells_of,
+    parts_of,
+    project,
+    whole_of,
+)
+from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, sha256_of

@@ -400,9 +400,9 @@ class Graph:
 
     def _no_tensor(self, name: str) -> ValueError:
         names = [*self.stored, *self.selections]
-        near = get_close_matches(name, names) or names[:12]
-        of = f"; nearest in name are {near}" if near else "; it has none yet"
-        return ValueError(f"graph {self.name!r} has no tensor {name!r}{of}")
+        near = get_close_matches(name, names)
+        has = f"nearest in name are {near}" if near else f"it has {names[:12]}"
+        return ValueError(f"graph {self.name!r} has no tensor {name!r}; {has}")
 
     def source(self, name: str) -> Source:
         """How a tensor is read from stored ones: the composition of the selections in front of it."""
@@ -490,8 +490,8 @@ class Graph:
         >>> print(g.draw())
         graph small
           input    x: float32[4, 6]
-          view     permute: [6, 4] = permute(x)
-          op       y: [6, 4] = relu(permute)
+          view     permutedims: [6, 4] = permutedims(x)
+          op       y: [6, 4] = relu(permutedims)
           output   y = y
         """
         return pictures.draw_graph(self, tuple(self._ordered()), shards, direction)

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from tapestry_plan.ir import Shape, Graph, Selection, domain_of
+from tapestry_plan.ir import Graph, Selection, Shape, domain_of
 from tapestry_sets.alias import overlap
 from tapestry_sets.limits import TooManyPieces, limits
 from tapestry_sets.regions import Box, DisjointRegions, Region

@@ -193,3 +193,14 @@ def test_documents_that_do_not_hold_together_are_refused(edit, message) -> None:
 def test_text_that_is_no_json() -> None:
     with pytest.raises(ValueError, match="no JSON document"):
         Graph.from_json("{")
+
+
+def test_unknown_tensors_are_refused_with_the_nearest_names() -> None:
+    g = Graph("small")
+    with pytest.raises(ValueError, match=r"graph 'small' has no tensor 'x'; it has \[\]"):
+        g.tensor("x")
+    g.op("relu", g.input("weights", (4,)), name="other")
+    with pytest.raises(ValueError, match=r"has no tensor 'weight'; nearest in name are \['weights'\]"):
+        g.tensor("weight")
+    with pytest.raises(ValueError, match=r"has no tensor '12'; it has \['weights', 'other'\]"):
+        g.source("12")
