@@ -34,7 +34,7 @@ from tapestry_sets.integers import (
     rfind,
 )
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import TooHard, TooManyPieces, current, helped, limits
+from tapestry_sets.limits import OPEN, Budget, Open, TooHard, TooManyPieces, current, helped, limits
 from tapestry_sets.solvers import equation
 
 FEW = 200
@@ -71,15 +71,9 @@ def nests_common(s: Nest, t: Nest, lo: int, hi: int, by_isl: bool = True) -> int
     """
     if s == EMPTY or t == EMPTY:
         return None
-    try:
-        if s and t and s[0][1] == t[0][1] == hi and not lo:
-            (a, _, i), (b, _, j) = s[0], t[0]
-            if i + a <= hi and j + b <= hi:  # one block of each
-                lo, hi = max(i, j), min(i + a, j + b)
-                return pairs.Search(BLOCKS).first(s[1:], i, t[1:], j, lo, hi) if lo < hi else None
-        return pairs.Search(BLOCKS).first(s, 0, t, 0, lo, hi)
-    except pairs.StepLimit:
-        pass
+    found = _first_by_blocks(s, t, lo, hi)
+    if found is not OPEN:
+        return found
     try:
         for p, q in product(sums_of(s, lo, hi), sums_of(t, lo, hi)):
             z = sums_common(p, q, by_isl)
@@ -90,6 +84,17 @@ def nests_common(s: Nest, t: Nest, lo: int, hi: int, by_isl: bool = True) -> int
             raise TooHard("two nests of too many runs") from None
         return pairs.first_common(s, t, lo, hi)
     return None
+
+
+def _first_by_blocks(s: Nest, t: Nest, lo: int, hi: int) -> int | Open | None:
+    """Return the first common element in [lo, hi), or None; OPEN where few pairs of blocks do not decide."""
+    search = pairs.Search(Budget(BLOCKS))
+    if s and t and s[0][1] == t[0][1] == hi and not lo:
+        (a, _, i), (b, _, j) = s[0], t[0]
+        if i + a <= hi and j + b <= hi:  # one block of each
+            lo, hi = max(i, j), min(i + a, j + b)
+            return search.first(s[1:], i, t[1:], j, lo, hi) if lo < hi else None
+    return search.first(s, 0, t, 0, lo, hi)
 
 
 def nests_count(s: Nest, t: Nest, lo: int, hi: int) -> int:

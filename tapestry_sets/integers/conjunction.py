@@ -5,7 +5,7 @@ elements over one common period are all the combinations of theirs. So nests are
 periods, and only nests of one group are compared. A factor of all lengths is taken out first: where every
 integer has become a block, the blocks are asked about.
 
-Whatever a question is about, it has one budget: see `question`.
+Whatever a question is about, it has one budget: see `Question`.
 
 A window is a pair ``lo, hi``: the integers ``lo <= z < hi``.
 """
@@ -13,9 +13,7 @@ A window is a pair ``lo, hi``: the integers ``lo <= z < hi``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from contextvars import ContextVar, Token
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from math import gcd, lcm
 from typing import TypeVar
@@ -26,7 +24,7 @@ from tapestry_sets.integers import explicit, pairs
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.integers.stripe import Int64Array
-from tapestry_sets.limits import TooHard, TooManyPieces, current, limits
+from tapestry_sets.limits import OPEN, Budget, Question, TooHard, attempt, limits
 from tapestry_sets.solvers import isl
 
 T = TypeVar("T")
@@ -55,82 +53,75 @@ ENTRIES_A_BRANCH = 1 << 8
 ELEMENTS_A_BRANCH = 1 << 10
 
 
-class Work:
-    """What a question may still cost: branches, and one call of isl."""
-
-    __slots__ = ("isl", "left", "most")
-
-    def __init__(self, around: Work | None = None) -> None:
-        """Begin with the whole budget, or with half of what is left of another."""
-        self.most: int = current().budget if around is None else max(around.left // 2, 0)
-        self.left: int = self.most
-        self.isl: bool = around is None or around.isl
-
-    def spend(self, branches: int, what: str, every: Sequence[Nest]) -> None:
-        """Take branches from the budget, or raise `TooHard`."""
-        self.left -= branches
-        if self.left < 0:
-            raise self.too_hard(what, every, branches)
-
-    def too_hard(self, what: str, every: Sequence[Nest], more: int) -> TooHard:
-        """Return the error that says how much more was needed."""
-        of = f" of {len(every)} sets of periods {[nests.period(s) for s in every]}" if every else ""
-        return TooHard(
-            f"{what}{of}: {more} or more branches on "
-            f"top of {self.most - max(self.left, 0)}, and the budget is {self.most}; ask within a shorter range, or "
-            f"allow more by limits(budget={2 * (self.most + more)})"
-        )
-
-    def may_ask_isl(self) -> bool:
-        """Return whether isl is there and was not asked yet; it is taken to be asked now."""
-        may = self.isl and isl.available()
-        self.isl = False
-        return may
+def spend(budget: Budget, branches: int, what: str, every: Sequence[Nest]) -> None:
+    """Take branches from a budget, or raise `TooHard`."""
+    if not budget.spend(branches):
+        raise _too_hard(budget, what, every, branches)
 
 
-_WORK: ContextVar[Work | None] = ContextVar("work", default=None)
+def _too_hard(budget: Budget, what: str, every: Sequence[Nest], more: int) -> TooHard:
+    """Return the error that says how much more was needed."""
+    of = f" of {len(every)} sets of periods {[nests.period(s) for s in every]}" if every else ""
+    return TooHard(
+        f"{what}{of}: {more} or more branches on "
+        f"top of {budget.spent}, and the budget is {budget.most}; ask within a shorter range, or "
+        f"allow more by limits(budget={2 * (budget.most + more)})"
+    )
 
 
-def current_work() -> Work | None:
-    """Return what the question that is being answered may still cost; None outside any."""
-    return _WORK.get()
+def _may_ask_isl(budget: Budget) -> bool:
+    """Return whether isl is there and was not asked yet; it is taken to be asked now."""
+    may = budget.isl and isl.available()
+    budget.isl = False
+    return may
 
 
-class question:
-    """A context in which all that is asked shares one budget; inside another it is the other's.
+class Leap:
+    """The first common element of several sets, sought by going from set to set.
 
-    Parameters
+    Each set in turn says where its first element is at or after the place that the one before it named. The place
+    only moves to the right, over integers that some set lacks; where a whole round leaves it alone, all sets hold it::
+
+        a   1...1...1...1     0 -> 4
+        b   .11..11..11..     4 -> 5
+        c   .1...1...1...     5 -> 5, then a: 8, b: 9, c: 9, ...
+
+    Attributes
     ----------
-    attempt : bool
-        Whether at most half of what is left may be spent, because there are other ways.
+    z : int
+        The place: no common element lies between where the search began and it.
+    met : int or None
+        The common element, once the search has ended with one.
 
     Examples
     --------
-    >>> with question() as work, question() as same, question(attempt=True) as half:
-    ...     work is same, half.left / work.left
-    (True, 0.5)
+    >>> leap = Leap([lambda z: z + -z % 6, lambda z: z + -z % 10], 1)
+    >>> leap.go(100, Budget(5)), leap.met
+    (True, 30)
     """
 
-    __slots__ = ("_around", "_attempt", "_token", "_work")
+    __slots__ = ("finds", "met", "z")
 
-    def __init__(self, attempt: bool = False) -> None:
-        self._attempt = attempt
+    def __init__(self, finds: Sequence[Callable[[int], int | None]], lo: int) -> None:
+        self.finds = finds
+        self.z = lo
+        self.met: int | None = None
 
-    def __enter__(self) -> Work:
-        self._token: Token[Work | None] | None = None
-        self._around = work = _WORK.get()
-        if work is None or self._attempt:
-            work = Work(work)
-            self._token = _WORK.set(work)
-        self._work = work
-        return work
-
-    def __exit__(self, *_: object) -> None:
-        if self._token is not None:
-            _WORK.reset(self._token)
-            if self._around is not None:
-                self._around.left -= self._work.most - max(self._work.left, 0)
-                self._around.isl = self._work.isl
+    def go(self, hi: int | None, rounds: Budget) -> bool:
+        """Go on for some rounds; return whether the search has ended, at a common element or beyond the window."""
+        z = self.z
+        while rounds.spend():
+            start = z
+            for find in self.finds:
+                at = find(z)
+                if at is None or (hi is not None and at >= hi):
+                    return True
+                z = at
+            self.z = z
+            if z == start:
+                self.met = z
+                return True
+        return False
 
 
 def tidy(conjunction: Iterable[Nest]) -> tuple[Nest, ...]:
@@ -228,24 +219,24 @@ def is_disjoint(conjunction: Iterable[Nest], lo: int | None = None, hi: int | No
         return True
     if len(every) < 2:
         return False
-    with question() as work:
-        return any(_is_empty(group, work) for group in _groups(coarse(every)[0]))
+    with Question() as budget:
+        return any(_is_empty(group, budget) for group in _groups(coarse(every)[0]))
 
 
-def _is_empty(group: tuple[Nest, ...], work: Work) -> bool:
+def _is_empty(group: tuple[Nest, ...], budget: Budget) -> bool:
     """Return whether nests that are not empty share no integer."""
-    if any(_two_disjoint(s, t, work) for s, t in combinations(group, 2)):
+    if any(_two_disjoint(s, t, budget) for s, t in combinations(group, 2)):
         return True
-    return len(group) > 2 and _search(group, 0, period(group), work) is None
+    return len(group) > 2 and _search(group, 0, period(group), budget) is None
 
 
-def _two_disjoint(s: Nest, t: Nest, work: Work) -> bool:
+def _two_disjoint(s: Nest, t: Nest, budget: Budget) -> bool:
     """Return whether two nests that are not empty share no integer."""
     if len(s) == 1 == len(t):
         return pairs.is_disjoint(s, t)
     if gcd(s[0][1], t[0][1]) == 1:
         return False
-    return pairs.surely_disjoint(s, 0, t, 0) or _first_of_two(s, t, 0, None, work) is None
+    return pairs.surely_disjoint(s, 0, t, 0) or _first_of_two(s, t, 0, None, budget) is None
 
 
 def first(conjunction: Iterable[Nest], lo: int, hi: int | None = None) -> int | None:
@@ -268,75 +259,69 @@ def first(conjunction: Iterable[Nest], lo: int, hi: int | None = None) -> int | 
         z = nests.find(every[0], lo) if every else lo
         return z if hi is None or z < hi else None
     every, f, offset = coarse(every)
-    with question() as work:
-        block = _first(every, (lo - offset) // f, None if hi is None else -((offset - hi) // f), work)
+    with Question() as budget:
+        block = _first(every, (lo - offset) // f, None if hi is None else -((offset - hi) // f), budget)
     return None if block is None else max(lo, block * f + offset)
 
 
-def _first(every: tuple[Nest, ...], lo: int, hi: int | None, work: Work) -> int | None:
+def _first(every: tuple[Nest, ...], lo: int, hi: int | None, budget: Budget) -> int | None:
     """Return what `first` does, for two or more nests that are not empty."""
     if len(every) == 2:
-        return _first_of_two(*every, lo, hi, work)
-    if hi is None and any(_is_empty(group, work) for group in _groups(every)):
+        return _first_of_two(*every, lo, hi, budget)
+    if hi is None and any(_is_empty(group, budget) for group in _groups(every)):
         return None
     end = lo + period(every)
-    return _search(every, lo, end if hi is None else min(hi, end), work)
+    return _search(every, lo, end if hi is None else min(hi, end), budget)
 
 
-def _first_of_two(s: Nest, t: Nest, lo: int, hi: int | None, work: Work) -> int | None:
+def _first_of_two(s: Nest, t: Nest, lo: int, hi: int | None, budget: Budget) -> int | None:
     """Return the first common element of two nests: by a short search, by all that `pairs` has, or by a long search."""
     if len(s) == 1 == len(t):
         return pairs.first_common(s, t, lo, hi)
     common = lcm(s[0][1], t[0][1])
     end = lo + common if hi is None else min(hi, lo + common)
-    for most in (pairs.ISL_AFTER, work.left):
-        search = pairs.Search(min(most, work.left))
-        try:
-            return search.first(s, 0, t, 0, lo, end)
-        except pairs.StepLimit:
-            if most == pairs.ISL_AFTER and work.may_ask_isl():
-                with limits(budget=max(1, work.left)):
-                    return pairs.first_common(s, t, lo, None if hi is None else end)
-        finally:
-            work.left -= min(most, work.left) - search.left
+    for most in (pairs.ISL_AFTER, budget.left):
+        part = Budget(max(0, min(most, budget.left)))
+        z = pairs.Search(part).first(s, 0, t, 0, lo, end)
+        budget.left -= part.spent
+        if z is not OPEN:
+            return z
+        if most == pairs.ISL_AFTER and _may_ask_isl(budget):
+            with limits(budget=max(1, budget.left)):
+                return pairs.first_common(s, t, lo, None if hi is None else end)
     about = (end - lo) * (s[0][0] + t[0][0]) // (s[0][1] * t[0][1]) + 1
-    raise work.too_hard("first common element", (s, t), about)
+    raise _too_hard(budget, "first common element", (s, t), about)
 
 
-def _search(every: tuple[Nest, ...], lo: int, hi: int, work: Work) -> int | None:
+def _search(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int | None:
     """Return the first common element of three or more nests: from nest to nest, by isl, or piece by piece."""
-    z, is_found = _leap(every, lo, hi, LEAPS, work)
-    if is_found:
-        return z if z < hi else None
+    leap = Leap([partial(nests.find, s) for s in every], lo)
+    if _has_ended(leap, hi, LEAPS, every, budget):
+        return leap.met
     if any(pairs.surely_disjoint(s, 0, t, 0) for s, t in combinations(every, 2)):
         return None
-    if work.may_ask_isl():
-        with suppress(isl.OutOfOperations):
-            return isl.nests_first_common(every, z, hi)
-    z, is_found = _leap(every, z, hi, work.left // 2, work)
-    if is_found:
-        return z if z < hi else None
+    if _may_ask_isl(budget):
+        found = isl.nests_first_common(every, leap.z, hi)
+        if found is not OPEN:
+            return found
+    if _has_ended(leap, hi, budget.left // 2, every, budget):
+        return leap.met
     best: int | None = None
-    for some in _one_fewer(every, "first common element", work):
-        found = first(some, z, hi if best is None else best)
-        best = best if found is None else found
+    for some in _one_fewer(every, "first common element", budget):
+        earlier = first(some, leap.z, hi if best is None else best)
+        best = best if earlier is None else earlier
     return best
 
 
-def _leap(every: tuple[Nest, ...], z: int, hi: int, most: int, work: Work) -> tuple[int, bool]:
-    """Go from nest to nest; return the place, and whether it is a common element or the window's end."""
-    for leap in range(most):
-        start = z
-        for s in every:
-            z = nests.find(s, z)
-        if z >= hi or z == start:
-            work.spend(1 + leap, "first common element", every)
-            return z, True
-    work.spend(most, "first common element", every)
-    return z, False
+def _has_ended(leap: Leap, hi: int, rounds: int, every: tuple[Nest, ...], budget: Budget) -> bool:
+    """Go some rounds, each taken for a branch; return whether the search has ended."""
+    steps = Budget(rounds)
+    has_ended = leap.go(hi, steps)
+    spend(budget, steps.spent, "first common element", every)
+    return has_ended
 
 
-def _one_fewer(every: tuple[Nest, ...], what: str, work: Work) -> list[tuple[Nest, ...]]:
+def _one_fewer(every: tuple[Nest, ...], what: str, budget: Budget) -> list[tuple[Nest, ...]]:
     """Return disjoint conjunctions of one nest fewer: the two that meet in the fewest pieces are met."""
     two = min(combinations(range(len(every)), 2), key=lambda ij: _pieces(every[ij[0]], every[ij[1]]))
     rest = [s for at, s in enumerate(every) if at not in two]
@@ -348,12 +333,12 @@ def _one_fewer(every: tuple[Nest, ...], what: str, work: Work) -> list[tuple[Nes
     )
     if few > PIECES:
         raise refusal
-    work.spend(few, what, every)
-    try:
-        with limits(max_pieces=PIECES):
-            return [(met, *rest) for met in explicit.meet(s, t)]
-    except TooManyPieces:
-        raise refusal from None
+    spend(budget, few, what, every)
+    with limits(max_pieces=PIECES):
+        met = attempt(lambda: explicit.meet(s, t))
+    if met is OPEN:
+        raise refusal
+    return [(one, *rest) for one in met]
 
 
 def _pieces(s: Nest, t: Nest) -> int:
@@ -384,8 +369,8 @@ def count(conjunction: Iterable[Nest], lo: int, hi: int) -> int:
         return nests.count(every[0], lo, hi) if every else hi - lo
     every, f, offset = coarse(every)
     (start, from_start), (end, to_end) = divmod(lo - offset, f), divmod(hi - offset, f)
-    with question() as work:
-        total = f * _count(every, start, end, work) if start < end else 0
+    with Question() as budget:
+        total = f * _count(every, start, end, budget) if start < end else 0
     # and the parts of blocks at both ends
     if to_end and all(nests.contains(s, end) for s in every):
         total += to_end
@@ -394,36 +379,36 @@ def count(conjunction: Iterable[Nest], lo: int, hi: int) -> int:
     return total
 
 
-def _count(every: tuple[Nest, ...], lo: int, hi: int, work: Work) -> int:
+def _count(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int:
     """Return what `count` does, for nests that are neither empty nor everything."""
     if len(every) == 1:
         return nests.count(every[0], lo, hi)
     if len(every) == 2:
-        return _count_of_two(*every, lo, hi, work)
+        return _count_of_two(*every, lo, hi, budget)
     whole, rest = divmod(hi - lo, period(every))
     total = whole
     for group in _groups(every) if whole else []:
         span = period(group)
-        total *= _count_part(group, 0, span, work) if len(group) > 2 else _count(group, 0, span, work)
-    return total + _count_part(every, lo, lo + rest, work)
+        total *= _count_part(group, 0, span, budget) if len(group) > 2 else _count(group, 0, span, budget)
+    return total + _count_part(every, lo, lo + rest, budget)
 
 
-def _count_of_two(s: Nest, t: Nest, lo: int, hi: int, work: Work) -> int:
+def _count_of_two(s: Nest, t: Nest, lo: int, hi: int, budget: Budget) -> int:
     """Count what two nests share, as `pairs.count_common` does with a budget of its own."""
     what = "count of common elements"
     common = lcm(s[0][1], t[0][1])
     if len(s) == 1 == len(t) or common <= pairs.SHORT:
-        work.spend(1, what, (s, t))
+        spend(budget, 1, what, (s, t))
         return pairs.count_common(s, t, lo, hi)
     whole, rest = divmod(hi - lo, common)
     total = 0
     if whole:
-        work.spend(1 + min(_pieces(s, t), (s[0][1] + t[0][1]) // ENTRIES_A_BRANCH), what, (s, t))
-        with limits(budget=max(1, work.left)):
+        spend(budget, 1 + min(_pieces(s, t), (s[0][1] + t[0][1]) // ENTRIES_A_BRANCH), what, (s, t))
+        with limits(budget=max(1, budget.left)):
             total = whole * _in_common_period(s, t, common)
-    counter = pairs.Count(work.left // pairs.COUNT_SHARE)
-    total += counter.common(s, 0, t, 0, lo, lo + rest)
-    work.spend(1 + work.left - pairs.COUNT_SHARE * counter.left, what, (s, t))
+    part = Budget(budget.left // pairs.COUNT_SHARE)
+    total += pairs.Count(part).common(s, 0, t, 0, lo, lo + rest)
+    spend(budget, 1 + budget.left - pairs.COUNT_SHARE * part.left, what, (s, t))
     return total
 
 
@@ -432,36 +417,36 @@ def _in_common_period(s: Nest, t: Nest, common: int) -> int:
     return pairs.count_common(s, t, 0, common)
 
 
-def _count_part(every: tuple[Nest, ...], lo: int, hi: int, work: Work) -> int:
+def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int:
     """Count what three or more nests share in a window of at most one common period."""
     what, length = "count of common elements", hi - lo
     if length <= MASK_SPAN:
-        work.spend(1 + length * len(every) // BITS_A_BRANCH, what, every)
+        spend(budget, 1 + length * len(every) // BITS_A_BRANCH, what, every)
         return _mask(every, lo, hi).bit_count()
     one, two = _halves(every)
     if two and _longer((one, two)) <= TABLE_LIMIT:
-        work.spend(1 + (period(one) + period(two)) // ENTRIES_A_BRANCH, what, every)
+        spend(budget, 1 + (period(one) + period(two)) // ENTRIES_A_BRANCH, what, every)
         return _count_halves(one, two, lo, hi)
     every, lo, hi = tuple(nests.shift(s, -lo) for s in every), 0, length  # places from the window's start fit int64
     counts = [nests.count(s, lo, hi) for s in every]
     runs = sum(n // s[-1][0] for n, s in zip(counts, every, strict=True))
-    if runs <= min(work.left, max(counts) // RUN_LENGTH):
-        return _count_runs(every, lo, hi, work)
+    if runs <= min(budget.left, max(counts) // RUN_LENGTH):
+        return _count_runs(every, lo, hi, budget)
     if min(counts) <= TABLE_LIMIT // 4 and length < 1 << 62:
-        work.spend(1 + min(counts) * sum(map(len, every)) // ELEMENTS_A_BRANCH, what, every)
+        spend(budget, 1 + min(counts) * sum(map(len, every)) // ELEMENTS_A_BRANCH, what, every)
         few = every[counts.index(min(counts))]
         return int(np.count_nonzero(contains_each(every, nests.elements(few, lo, hi))))
-    return sum(count(some, lo, hi) for some in _one_fewer(every, what, work))
+    return sum(count(some, lo, hi) for some in _one_fewer(every, what, budget))
 
 
-def _count_runs(every: tuple[Nest, ...], lo: int, hi: int, work: Work) -> int:
+def _count_runs(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int:
     """Count run by run: from a common element, all integers are common up to where a block of some nest ends."""
     total, z = 0, lo
     while z < hi:
         start = z
         for s in every:
             z = nests.find(s, z)
-        work.spend(1, "count of common elements", every)
+        spend(budget, 1, "count of common elements", every)
         if z == start:
             end = min(hi, *(_block_end(s, z) for s in every))
             total += end - z

@@ -27,7 +27,7 @@ from tapestry_sets.integers.nest import (
 )
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.integers.stripe import Level, stripes_first_common
-from tapestry_sets.limits import TooManyPieces, current
+from tapestry_sets.limits import Budget, TooManyPieces, current
 
 Block = tuple[int, int, Nest]
 """One bounded piece as a plain tuple: (start, length, tail); see `nest.Item`."""
@@ -81,17 +81,16 @@ def meet(s: Nest, t: Nest) -> list[Nest]:
 class _Meet:
     """The common elements of two nests, listed block by block within a budget of steps."""
 
-    __slots__ = ("left", "s", "t")
+    __slots__ = ("budget", "s", "t")
 
     def __init__(self, s: Nest, t: Nest) -> None:
         self.s = s
         self.t = t
-        self.left = STEPS_A_PIECE * current().max_pieces
+        self.budget = Budget(STEPS_A_PIECE * current().max_pieces)
 
     def spend(self, steps: int) -> None:
         """Take steps from the budget, or raise `TooManyPieces`."""
-        self.left -= steps
-        if self.left < 0:
+        if not self.budget.spend(steps):
             most = current().max_pieces
             raise TooManyPieces(
                 f"what {self.s} and {self.t} (on, period, phase) share is not listed in {STEPS_A_PIECE * most} blocks; "

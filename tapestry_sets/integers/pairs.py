@@ -5,7 +5,6 @@ A window is a pair ``lo, hi``: the integers ``lo <= z < hi``. Nests are canonica
 
 from __future__ import annotations
 
-from contextlib import suppress
 from math import gcd, lcm
 
 import numpy as np
@@ -19,7 +18,7 @@ from tapestry_sets.integers.stripe import (
     stripes_disjoint,
     stripes_first_common,
 )
-from tapestry_sets.limits import TooHard, current
+from tapestry_sets.limits import OPEN, Budget, Open, TooHard, current
 from tapestry_sets.solvers import isl
 
 ISL_AFTER = 500
@@ -99,21 +98,17 @@ def descend(s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> Pair | None
     return (s, si, t, tj, lo, hi) if lo < hi else None
 
 
-class StepLimit(Exception):
-    """The search tried more pairs of blocks than allowed."""
-
-
 class Search:
-    """The first common element of two nests, by descent into overlapping pairs of blocks."""
+    """The first common element of two nests, by descent into overlapping pairs of blocks, each a step of the budget."""
 
-    __slots__ = ("left", "missed")
+    __slots__ = ("budget", "missed")
 
-    def __init__(self, limit: int) -> None:
-        self.left = limit
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
         self.missed: set[tuple[int, int, int]] = set()
 
-    def first(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> int | None:
-        """Return the first element in the window of both s + si and t + tj."""
+    def first(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> int | Open | None:
+        """Return the first element in the window of both s + si and t + tj; OPEN if the budget does not reach."""
         while True:
             if lo >= hi:
                 return None
@@ -143,7 +138,7 @@ class Search:
             t, tj = t[1:], lo - into
             hi = min(hi, tj + b)
 
-    def _branch(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> int | None:
+    def _branch(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> int | Open | None:
         """Return what `first` does, where the window spans several blocks of both."""
         P, Q = s[0][1], t[0][1]
         g = gcd(P, Q)
@@ -166,7 +161,7 @@ class Search:
             self.missed.add(key)
         return z
 
-    def _walk(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> int | None:
+    def _walk(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> int | Open | None:
         """Try the overlapping pairs of blocks in turn, from one to the next by `stripes_first_common`."""
         (a, P, p), (b, Q, q) = s[0], t[0]
         x, y = (a, P, p + si), (b, Q, q + tj)
@@ -178,9 +173,8 @@ class Search:
             z = stripes_first_common(x, y, lo)
             if z is None or z >= hi:
                 return None
-            if not self.left:
-                raise StepLimit
-            self.left -= 1
+            if not self.budget.spend():
+                return OPEN
             u, v = z - (z - p - si) % P, z - (z - q - tj) % Q
             if only_t:
                 lo = min(hi, v + b)
@@ -191,7 +185,7 @@ class Search:
             else:
                 lo = min(hi, u + a, v + b)
                 found = self.first(s_tail, u, t_tail, v, z, lo)
-            if found is not None:
+            if found is not None:  # an element, or OPEN
                 return found
 
 
@@ -221,23 +215,20 @@ def first_common(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | None
 
 def _first_in(s: Nest, t: Nest, lo: int, hi: int, whole: bool) -> int | None:
     """Return what `first_common` does, by one way after another; `whole` if the window is a common period."""
-    try:
-        return Search(ISL_AFTER).first(s, 0, t, 0, lo, hi)
-    except StepLimit:
-        pass
-    if whole and is_disjoint(s, t):
+    found = Search(Budget(ISL_AFTER)).first(s, 0, t, 0, lo, hi)
+    if found is OPEN and whole and is_disjoint(s, t):
         return None
-    if isl.available():
-        with suppress(isl.OutOfOperations):
-            return isl.nests_first_common((s, t), lo, hi)
-    try:
-        return Search(current().budget).first(s, 0, t, 0, lo, hi)
-    except StepLimit:
+    if found is OPEN and isl.available():
+        found = isl.nests_first_common((s, t), lo, hi)
+    if found is OPEN:
+        found = Search(Budget(current().budget)).first(s, 0, t, 0, lo, hi)
+    if found is OPEN:
         raise TooHard(
             f"first common element of {s} and {t} in [{lo}, {hi}): about {_pairs_between(s, t, lo, hi)} pairs of "
             f"blocks, more than the budget of {current().budget}; "
             + ("ask within a shorter range" if isl.available() else "install islpy, which decides such cases")
-        ) from None
+        )
+    return found
 
 
 def _pairs_between(s: Nest, t: Nest, lo: int, hi: int) -> int:
@@ -299,12 +290,12 @@ def count_common(s: Nest, t: Nest, lo: int, hi: int) -> int:
     common = lcm(s[0][1], t[0][1])
     whole, rest = divmod(hi - lo, common)
     if not whole:
-        return Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, lo, hi)
+        return Count().common(s, 0, t, 0, lo, hi)
     if common <= SHORT:
         mask = bits(s, lo, lo + common) & bits(t, lo, lo + common)
         return whole * mask.bit_count() + (mask & ((1 << rest) - 1)).bit_count()
     total = whole * _count_period(s, t)
-    return total + (Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, lo, lo + rest) if rest else 0)
+    return total + (Count().common(s, 0, t, 0, lo, lo + rest) if rest else 0)
 
 
 def _count_period(s: Nest, t: Nest) -> int:
@@ -322,7 +313,7 @@ def _count_period(s: Nest, t: Nest) -> int:
         return sum(m * n for m, n in pairs)
     if s[0][0] + t[0][0] > RESIDUES * g and max(P, Q) <= TABLE:  # more distances between blocks than residues
         return int(np.dot(_residue_table(s, P, g), _residue_table(t, Q, g)))
-    return Count(current().budget // COUNT_SHARE).common(s, 0, t, 0, 0, P // g * Q)
+    return Count().common(s, 0, t, 0, 0, P // g * Q)
 
 
 def _multiples(i: int, by: int, n: int, steps: int) -> Int64Array:
@@ -399,15 +390,14 @@ def _add_turned(out: list[int], counts: list[int], by: int, times: int) -> None:
 class Count:
     """The number of common elements of two nests, summed over the relative shifts of their blocks."""
 
-    __slots__ = ("left",)
+    __slots__ = ("budget",)
 
-    def __init__(self, limit: int) -> None:
-        self.left = limit  # the steps that may still be taken
+    def __init__(self, budget: Budget | None = None) -> None:
+        self.budget = budget or Budget(current().budget // COUNT_SHARE)
 
     def spend(self, steps: int, s: Nest, t: Nest) -> None:
         """Take steps from the budget, or raise `TooHard`."""
-        self.left -= steps
-        if self.left < 0:
+        if not self.budget.spend(steps):
             raise TooHard(
                 f"count of common elements of {s} and {t}: more than {current().budget // COUNT_SHARE} blocks; "
                 "ask for first_common or isdisjoint, or count within a shorter range"

@@ -11,7 +11,6 @@ Nests are canonical; see `nest.canonical`. A list of nests is a disjoint union.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import pairwise
 from math import gcd, lcm
 
@@ -32,7 +31,7 @@ from tapestry_sets.integers.nest import (
     shift,
 )
 from tapestry_sets.integers.pairs import descend, is_subset, surely_disjoint
-from tapestry_sets.limits import TooHard, check_pieces, current
+from tapestry_sets.limits import Budget, attempt, check_pieces, current
 
 
 def rank(s: Nest, x: int) -> int:
@@ -52,20 +51,19 @@ def _numbering(s: Nest) -> tuple[int, int]:
     return count(s[1:], 0, a), count(s, 0, p)
 
 
-class _Steps:
-    """The steps of a listing, of which there are twice as many as pieces allowed."""
+class _Listing:
+    """A listing, whose budget has two steps for each piece allowed."""
 
-    __slots__ = ("instead", "left", "what")
+    __slots__ = ("budget", "instead", "what")
 
     def __init__(self, what: str, instead: str) -> None:
         self.what = what
         self.instead = instead
-        self.left = 2 * current().max_pieces
+        self.budget = Budget(2 * current().max_pieces)
 
     def spend(self, steps: int) -> None:
         """Take steps, or raise `TooManyPieces`."""
-        self.left -= steps
-        if self.left < 0:
+        if not self.budget.spend(steps):
             check_pieces(current().max_pieces + 1, self.what, self.instead)
 
 
@@ -78,7 +76,7 @@ def _of_period(items: Iterable[Item], common: int) -> list[Nest]:
 FILL_INSTEAD = "in, find, nth and count of the filled set need none, and setts(within=) lists a part"
 
 
-class _Fill(_Steps):
+class _Fill(_Listing):
     """The elements of one nest whose numbers are in another, listed block by block."""
 
     __slots__ = ()
@@ -220,7 +218,7 @@ def fill_within(
 SAMPLE_INSTEAD = "in, find, nth and count of the sampled set need none, and setts(within=) lists a part"
 
 
-class _Sample(_Steps):
+class _Sample(_Listing):
     """The numbers, in one nest, of the elements that it shares with another, listed block by block."""
 
     __slots__ = ()
@@ -336,7 +334,7 @@ def sample_within(
 # --------------------------------------------------------------------------------------- numbers in a union
 
 
-def _in_order(every: Sequence[Nest], lo: int, hi: int, first: int, steps: _Steps) -> Iterator[tuple[Item, int, int]]:
+def _in_order(every: Sequence[Nest], lo: int, hi: int, first: int, steps: _Listing) -> Iterator[tuple[Item, int, int]]:
     """Yield a union's elements in a window as items one behind the other, with their first number and how many."""
     items = [item for item in (clip(s, lo, hi) for s in every) if item is not None]
     for item in sorted(_apart(items, steps)):
@@ -345,7 +343,7 @@ def _in_order(every: Sequence[Nest], lo: int, hi: int, first: int, steps: _Steps
         first += many
 
 
-def _apart(items: list[Item], steps: _Steps) -> list[Item]:
+def _apart(items: list[Item], steps: _Listing) -> list[Item]:
     """Return items none of which begins inside another: those that do are taken apart, block by block."""
     out: list[Item] = []
     together: list[Item] = []
@@ -363,7 +361,7 @@ def _apart(items: list[Item], steps: _Steps) -> list[Item]:
     return out
 
 
-def _blocks(item: Item, steps: _Steps) -> Iterator[Item]:
+def _blocks(item: Item, steps: _Listing) -> Iterator[Item]:
     """Yield an item's blocks of the outermost level; a solid item as it is."""
     if not item.tail:
         yield item
@@ -516,10 +514,10 @@ def join(s: Nest, t: Nest) -> Nest | None:
 class _Join:
     """The search for one nest that holds what two hold, within a number of attempts."""
 
-    __slots__ = ("left",)
+    __slots__ = ("budget",)
 
     def __init__(self) -> None:
-        self.left = ATTEMPTS
+        self.budget = Budget(ATTEMPTS)
 
     def nests(self, s: Nest, t: Nest, depth: int) -> Nest | None:
         """Return one nest for two, seen from where blocks of theirs begin."""
@@ -539,8 +537,7 @@ class _Join:
         items = sorted(explicit.merge(items))
         if len(items) == 1:
             return items[0]
-        self.left -= 1
-        if self.left < 0:
+        if not self.budget.spend():
             return None
         lo, hi = items[0].start, max(map(_end, items))
         many = sum(count(item.tail, 0, item.length) for item in items)
@@ -574,7 +571,7 @@ class _Join:
         around = [item for item in items if any(item.start < other.start < _end(item) for other in items)] or items
         if sum(item.length // item.tail[0][1] + 2 for item in around if item.tail) > PARTS:
             return None
-        steps = _Steps("union of two", "")
+        steps = _Listing("union of two", "")
         blocks = [block for item in around for block in _blocks(item, steps)]
         groups: list[list[Item]] = []
         end = items[0].start
@@ -600,6 +597,4 @@ def _end(item: Item) -> int:
 
 
 def _holds(s: Nest, item: Item) -> bool:
-    with suppress(TooHard):
-        return is_subset(shift(item.tail, item.start), s, item.start, _end(item))
-    return False
+    return attempt(lambda: is_subset(shift(item.tail, item.start), s, item.start, _end(item))) is True

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, product
 from math import gcd, lcm, prod
 from typing import cast
@@ -26,7 +27,7 @@ from tapestry_sets.integers import conjunction, explicit, pairs, ranks, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
 from tapestry_sets.integers.stripe import Int64Array, Stripe
-from tapestry_sets.limits import TooHard, TooManyPieces, as_int, check_pieces, current, limits
+from tapestry_sets.limits import OPEN, Budget, Question, TooHard, as_int, attempt, check_pieces, current, limits
 
 Within = tuple[int, int]
 
@@ -227,7 +228,7 @@ class Integers(ABC):
 
     def _nth(self, k: int) -> int:
         """Return element k of a set that is not empty: from where it is if all are spread evenly."""
-        with conjunction.question():
+        with Question():
             n, span = self._density()
             guess = k * span // n
             return self._nth_from(guess, k - self._rank(guess), max(1, span // n))
@@ -1151,14 +1152,14 @@ class Filled(Integers):
         return self.ink._count(self.outer.rank(lo), self.outer.rank(hi))
 
     def _first(self, lo: int, hi: int | None) -> int | None:
-        with conjunction.question():
+        with Question():
             if self.outer.is_empty:
                 return None
             k = self.ink._first(self.outer.rank(lo), None if hi is None else self.outer.rank(hi))
             return None if k is None else self.outer._nth(k)
 
     def _nth(self, k: int) -> int:
-        with conjunction.question():
+        with Question():
             return self.outer._nth(self.ink._nth(k))
 
     def _elements(self, lo: int, hi: int) -> Int64Array:
@@ -1342,11 +1343,11 @@ def _array(values: Iterable[int]) -> Int64Array:
 
 def _walk(s: Integers, lo: int, hi: int) -> Iterator[int]:
     """Yield the elements in the window one by one, within one budget."""
-    with conjunction.question() as work:
+    with Question() as budget:
         z = s._first(lo, hi)
         while z is not None:
             yield z
-            work.spend(1, f"the elements of a set in [{lo}, {hi}), sought one by one", ())
+            conjunction.spend(budget, 1, f"the elements of a set in [{lo}, {hi}), sought one by one", ())
             z = s._first(z + 1, hi)
 
 
@@ -1481,31 +1482,18 @@ def _first(factors: Sequence[Integers], lo: int, hi: int | None) -> int | None:
         return _first_lazy(_grouped(factors), lo, hi)
     if len(factors) == 2 and type(factors[0]) is type(factors[1]) is Sett:
         return conjunction.first((factors[0].nest, factors[1].nest), lo, hi)
-    with conjunction.question() as work:
-        answered, z = _leap(factors, lo, hi)
-        if answered or z is None:
-            return z
-        lo, best = z, None
+    with Question() as budget:
+        leap = conjunction.Leap([partial(s._first, hi=hi) for s in factors], lo)
+        members = sum(len(s._listed(None)) + 1 for s in factors)
+        if leap.go(hi, Budget(min(LEAPS, LEAPS_OF_MEMBERS // members))):
+            return leap.met
+        lo, best = leap.z, None
         for each in _conjunctions(factors):
-            work.spend(1, "first common element", each)
+            conjunction.spend(budget, 1, "first common element", each)
             z = conjunction.first(each, lo, hi)
             if z is not None:
                 best = hi = z
         return best
-
-
-def _leap(factors: Sequence[Integers], lo: int, hi: int | None) -> tuple[bool, int | None]:
-    """Go from set to set; return whether the answer was found, and it (or None), else from where to go on."""
-    for _ in range(min(LEAPS, LEAPS_OF_MEMBERS // sum(len(s._listed(None)) + 1 for s in factors))):
-        start = lo
-        for s in factors:
-            z = s._first(lo, hi)
-            if z is None:
-                return True, None
-            lo = z
-        if lo == start:
-            return True, lo
-    return False, lo
 
 
 def _count(factors: Sequence[Integers], lo: int, hi: int) -> int:
@@ -1514,10 +1502,10 @@ def _count(factors: Sequence[Integers], lo: int, hi: int) -> int:
         return factors[0]._count(lo, hi)
     if not _are_explicit(factors):
         return _count_lazy(_grouped(factors), lo, hi)
-    with conjunction.question() as work:
+    with Question() as budget:
         total = 0
         for each in _conjunctions(factors):
-            work.spend(1, "count of common elements", each)
+            conjunction.spend(budget, 1, "count of common elements", each)
             total += conjunction.count(each, lo, hi)
         return total
 
@@ -1527,13 +1515,13 @@ def _disjoint(factors: Sequence[Integers], lo: int | None, hi: int | None) -> bo
     if lo is not None and hi is not None:
         return lo == hi or _first(factors, lo, hi) is None
     if _are_explicit(factors):
-        with conjunction.question() as work:
+        with Question() as budget:
             for each in _conjunctions(factors):
-                work.spend(1, "common element", each)
+                conjunction.spend(budget, 1, "common element", each)
                 if not conjunction.is_disjoint(each):
                     return False
             return True
-    with conjunction.question():
+    with Question():
         return any(_is_empty(group) for group in _coprime(_grouped(factors)))
 
 
@@ -1572,23 +1560,15 @@ def _first_lazy(factors: tuple[Integers, ...], lo: int, hi: int | None) -> int |
         return factors[0]._first(lo, hi)
     end = lo + _period(factors)
     hi = end if hi is None else min(hi, end)
-    with conjunction.question():
+    with Question():
         return _first_leaping(factors, lo, hi)
 
 
 def _first_leaping(factors: tuple[Integers, ...], lo: int, hi: int) -> int | None:
-    z = lo
-    with suppress(TooHard), conjunction.question(attempt=True) as work:
-        for _ in range(LEAPS):
-            start = z
-            for s in factors:
-                work.spend(1, "first common element", ())
-                at = s._first(z, hi)
-                if at is None:
-                    return None
-                z = at
-            if z == start:
-                return z
+    leap = conjunction.Leap([partial(s._first, hi=hi) for s in factors], lo)
+    if attempt(lambda: _has_ended(leap, hi)) is True:
+        return leap.met
+    z = leap.z
     around = tuple(each for s in factors for each in _around(s))
     if len(around) > 1:
         whole = hi - lo >= _period(around)
@@ -1600,13 +1580,22 @@ def _first_leaping(factors: tuple[Integers, ...], lo: int, hi: int) -> int | Non
     return listing.first()
 
 
+def _has_ended(leap: conjunction.Leap, hi: int) -> bool:
+    """Go from set to set for a while; each set that is asked is a branch of the budget."""
+    with Question() as budget:
+        rounds = Budget(min(LEAPS, budget.left // len(leap.finds)))
+        has_ended = leap.go(hi, rounds)
+        budget.spend(rounds.spent * len(leap.finds))
+        return has_ended
+
+
 def _count_lazy(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
     """Return what `_count` does: whole periods by the Chinese remainder theorem, the rest by listing."""
     if lo == hi:
         return 0
     if len(factors) == 1:
         return factors[0]._count(lo, hi)
-    with conjunction.question():
+    with Question():
         return _count_in_groups(factors, lo, hi)
 
 
@@ -1661,9 +1650,9 @@ def _listings(factors: tuple[Integers, ...], lo: int, hi: int) -> Iterator[_List
             seen = [_in_few_setts(_seen(t, s.outer), first, last) for t in rest]
             if all(t is not None for t in seen):
                 yield _Listing(_flat([s.ink, *seen]), first, last, s.outer, None)
-    with suppress(TooHard, OverflowError), conjunction.question(attempt=True):
-        common = _in_few_elements(factors, lo, hi)
-        if common is not None:
+    with suppress(OverflowError):  # elements beyond int64 are not listed
+        common = attempt(lambda: _in_few_elements(factors, lo, hi))
+        if common is not OPEN and common is not None:
             yield _Listing((), lo, hi, None, common)
 
 
@@ -1675,10 +1664,9 @@ def _in_few_setts(s: Integers, lo: int, hi: int) -> Integers | None:
     """Return a set that is right in the window, listed if it is lazy; None if that needs too many setts."""
     if _are_explicit(s._factors):
         return s
-    few = min(PIECES, current().max_pieces)
-    with suppress(TooManyPieces, TooHard), limits(max_pieces=few), conjunction.question(attempt=True):
-        return DisjointSetts._of(s._listed((lo, hi)))
-    return None
+    with limits(max_pieces=min(PIECES, current().max_pieces)):
+        found = attempt(lambda: s._listed((lo, hi)))
+    return None if found is OPEN else DisjointSetts._of(found)
 
 
 def _in_few_elements(factors: tuple[Integers, ...], lo: int, hi: int) -> Int64Array | None:
@@ -1736,9 +1724,9 @@ def _is_subset(factors: Sequence[Integers], other: Integers, lo: int | None, hi:
         ends = (None, None) if lo is None or hi is None else (other.at._nth(lo), other.at._nth(hi))
         return _is_subset((Filled(other.at, _together(factors)),), other.inner, *ends)
     theirs = other._listed(None)
-    with conjunction.question():
+    with Question():
         if _are_explicit(factors):
-            return all(_is_covered(each, theirs, lo, hi) for each in _conjunctions(factors))
+            return _are_covered(factors, theirs, lo, hi)
         return _is_covered_lazy(factors, theirs, lo, hi)
 
 
@@ -1767,11 +1755,15 @@ def _together(factors: Sequence[Integers]) -> Integers:
 def _is_covered_lazy(factors: Sequence[Integers], theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
     """Return whether the common elements of sets, of which one is lazy, are all in a disjoint union."""
     around = tuple(each for s in factors for each in _around(s))
-    with suppress(TooHard, TooManyPieces), conjunction.question(attempt=True):
-        if around and all(_is_covered(each, theirs, lo, hi) for each in _conjunctions(around)):
-            return True
+    if around and attempt(lambda: _are_covered(around, theirs, lo, hi)) is True:
+        return True
     outside = unions.subtract([()], theirs, None)
     return all(_disjoint((*factors, Sett._of(c)), lo, hi) for c in outside)
+
+
+def _are_covered(factors: Sequence[Integers], theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
+    """Return whether the common elements of explicit sets are all in a disjoint union."""
+    return all(_is_covered(each, theirs, lo, hi) for each in _conjunctions(factors))
 
 
 def _is_covered(each: tuple[Nest, ...], theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
@@ -1791,10 +1783,11 @@ def _one_is_covered(each: tuple[Nest, ...], theirs: Sequence[Nest], lo: int | No
     """Return whether one of the nests alone is in one member, as far as that is answered."""
     if len(each) == 1 == len(theirs):
         return pairs.is_subset(each[0], theirs[0], lo, hi)
-    for s in each:
-        for t in theirs:
-            with suppress(TooHard), conjunction.question(attempt=True) as work:
-                work.spend(1, "subset", (s, t))
-                if all(conjunction.is_disjoint((s, c), lo, hi) for c in nests.complement(t)):
-                    return True
-    return False
+    return any(attempt(partial(_is_inside, s, t, lo, hi)) is True for s in each for t in theirs)
+
+
+def _is_inside(s: Nest, t: Nest, lo: int | None, hi: int | None) -> bool:
+    """Return whether one nest is in another, as a question about conjunctions."""
+    with Question() as budget:
+        conjunction.spend(budget, 1, "subset", (s, t))
+        return all(conjunction.is_disjoint((s, c), lo, hi) for c in nests.complement(t))

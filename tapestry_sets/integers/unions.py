@@ -12,7 +12,7 @@ from math import gcd
 from tapestry_sets.integers import explicit
 from tapestry_sets.integers.nest import EMPTY, Nest, complement, count
 from tapestry_sets.integers.pairs import surely_disjoint
-from tapestry_sets.limits import TooManyPieces, check_pieces, current
+from tapestry_sets.limits import Budget, TooManyPieces, check_pieces, current
 
 Within = tuple[int, int]
 
@@ -28,24 +28,19 @@ SPREAD = 64
 """How many blocks two nests may have in a common period, for these to be joined there."""
 
 
-class Steps:
-    """The blocks that an operation may still try."""
+def _budget() -> Budget:
+    """Return the blocks that an operation may try."""
+    return Budget(max(FEWEST_BLOCKS, BLOCKS_A_PIECE * current().max_pieces))
 
-    __slots__ = ("left", "what")
 
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.left = max(FEWEST_BLOCKS, BLOCKS_A_PIECE * current().max_pieces)
-
-    def spend(self, blocks: int) -> None:
-        """Take blocks, or raise `TooManyPieces`."""
-        self.left -= blocks
-        if self.left < 0:
-            most = current().max_pieces
-            raise TooManyPieces(
-                f"{self.what}: lists too many blocks for {most} pieces; count_common, first_common and isdisjoint "
-                f"need none, and limits(max_pieces={4 * most}) allows more"
-            )
+def _spend(budget: Budget, blocks: int, what: str) -> None:
+    """Take blocks, or raise `TooManyPieces`."""
+    if not budget.spend(blocks):
+        most = current().max_pieces
+        raise TooManyPieces(
+            f"{what}: lists too many blocks for {most} pieces; count_common, first_common and isdisjoint "
+            f"need none, and limits(max_pieces={4 * most}) allows more"
+        )
 
 
 def _blocks(s: Nest, t: Nest) -> int:
@@ -72,18 +67,22 @@ def meet(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -
     """
     if len(xs) == 1 == len(ys):
         return explicit.meet(xs[0], ys[0]) if within is None else explicit.meet_within(xs[0], ys[0], *within)
-    steps = Steps("intersection")
+    budget = _budget()
     out: list[Nest] = []
     for x in xs:
         for y in ys:
             if surely_disjoint(x, 0, y, 0):
-                steps.spend(1)
+                _spend(budget, 1, "intersection")
                 continue
             if within is None:
-                steps.spend(PAIR + _blocks(x, y))
+                _spend(budget, PAIR + _blocks(x, y), "intersection")
                 out += explicit.meet(x, y)
             else:
-                steps.spend(PAIR + min(_blocks(x, y), (within[1] - within[0]) // max(_period(x), _period(y))))
+                _spend(
+                    budget,
+                    PAIR + min(_blocks(x, y), (within[1] - within[0]) // max(_period(x), _period(y))),
+                    "intersection",
+                )
                 out += explicit.meet_within(x, y, *within)
             check_pieces(len(out), "intersection")
     return explicit.merge_nests(out)
@@ -106,20 +105,20 @@ def subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = Non
         left = list(xs)
     else:
         left = [t for x in xs for t in explicit.meet_within(x, (), *within)]
-    steps = Steps("difference")
+    budget = _budget()
     for y in ys:
         kept: list[Nest] = []
         for x in left:
             if surely_disjoint(x, 0, y, 0):
-                steps.spend(1)
+                _spend(budget, 1, "difference")
                 kept.append(x)
                 continue
             blocks = sum([_blocks(x, c) for c in complement(y)])
             if within is None:
-                steps.spend(PAIR + blocks)
+                _spend(budget, PAIR + blocks, "difference")
                 kept += explicit.subtract(x, y)
             else:
-                steps.spend(PAIR + min(blocks, (within[1] - within[0]) // max(_period(x), _period(y))))
+                _spend(budget, PAIR + min(blocks, (within[1] - within[0]) // max(_period(x), _period(y))), "difference")
                 kept += explicit.subtract_within(x, y, *within)
             check_pieces(len(kept), "difference")
         left = kept

@@ -3,13 +3,12 @@
 Points are held by their numbers as *terms*: a disjoint union of conjunctions of nests. A number is held if all
 nests of one term hold it. Terms are closed under ``& - ~`` without listing anything, and what is asked of them
 is asked of nests. All of it is about the numbers in [0, size), the size of the box. Whatever is asked has
-one budget for all terms together; see `conjunction.question`.
+one budget for all terms together; see `Question`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, product
 from math import prod
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from tapestry_sets.integers import EMPTY, Int64Array, Nest, conjunction, explicit, ranks, surely_disjoint
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, current, limits
+from tapestry_sets.limits import OPEN, Budget, Open, Question, TooHard, attempt, check_pieces, current, limits
 from tapestry_sets.regions.axis import VIEWS
 from tapestry_sets.regions.shapes import Ints
 
@@ -94,13 +93,12 @@ def terms_of(found: Iterable[Nest], size: int) -> Terms:
 def tidy(terms: Iterable[Term], size: int, instead: str = NEEDS_NONE) -> Terms:
     """Return the terms without those that are seen to be empty, each nest in its normal form in [0, size)."""
     out: list[Term] = []
-    with conjunction.question() as work:
+    with Question() as budget:
         for term in terms:
-            work.left -= len(term) ** 2 // 4  # the nests are compared two by two
-            if work.left < 0:
+            if not budget.spend(len(term) ** 2 // 4):  # the nests are compared two by two
                 raise TooHard(
-                    f"reshaped set: its terms take more than the budget of {work.most} comparisons; combine "
-                    f"fewer members at a time, or allow more by limits(budget={4 * work.most})"
+                    f"reshaped set: its terms take more than the budget of {budget.most} comparisons; combine "
+                    f"fewer members at a time, or allow more by limits(budget={4 * budget.most})"
                 )
             kept = conjunction.tidy(nests.in_window(s, 0, size) for s in term)
             if size and kept != (EMPTY,) and not any(surely_disjoint(s, 0, t, 0) for s, t in combinations(kept, 2)):
@@ -127,14 +125,14 @@ def contains(terms: Terms, z: int) -> bool:
 
 def count(terms: Terms, size: int) -> int:
     """Return how many numbers are held."""
-    with conjunction.question():
+    with Question():
         return sum(conjunction.count(term, 0, size) for term in terms)
 
 
 def first(terms: Terms, lo: int, size: int) -> int | None:
     """Return the smallest number >= lo that is held, or None."""
     found: int | None = None
-    with conjunction.question():
+    with Question():
         for term in terms:
             z = conjunction.first(term, lo, size if found is None else found)
             found = z if z is not None else found
@@ -159,7 +157,7 @@ def meet(xs: Terms, ys: Terms, size: int) -> Terms:
 
 def subtract(xs: Terms, ys: Terms, size: int) -> Terms:
     """Return the terms of the difference: for each nest what it lacks, of what the nests before it hold."""
-    with conjunction.question():
+    with Question():
         for y in ys:
             missing = [(y[:at], c) for at, s in enumerate(y) for c in nests.complement(s)]
             _check_work(len(xs) * len(missing))
@@ -170,21 +168,21 @@ def subtract(xs: Terms, ys: Terms, size: int) -> Terms:
 def is_disjoint(xs: Terms, ys: Terms, size: int) -> bool:
     """Return whether no number is in both."""
     _check_work(len(xs) * len(ys))
-    with conjunction.question():
+    with Question():
         return all(conjunction.is_disjoint(x + y, 0, size) for x in xs for y in ys)
 
 
 def count_common(xs: Terms, ys: Terms, size: int) -> int:
     """Return how many numbers are in both."""
     _check_work(len(xs) * len(ys))
-    with conjunction.question():
+    with Question():
         return sum(conjunction.count(x + y, 0, size) for x in xs for y in ys)
 
 
 def first_common(xs: Terms, ys: Terms, shape: Ints) -> Ints | None:
     """Return the first point of a box from zero whose number is in both, or None."""
     size = prod(shape)
-    with conjunction.question():
+    with Question():
         z = first(meet(xs, ys, size), 0, size)
     return None if z is None else point_of(z, shape)
 
@@ -192,25 +190,27 @@ def first_common(xs: Terms, ys: Terms, shape: Ints) -> Ints | None:
 def is_subset(xs: Terms, ys: Terms, size: int) -> bool:
     """Return whether every number of xs is in ys."""
     _check_work(len(xs) * len(ys))
-    with conjunction.question() as work:
+    with Question() as budget:
         left = tuple(x for x in xs if not any(_is_covered(x, y, size) for y in ys))
         if left and size > SMALL:
-            with suppress(TooHard, TooManyPieces), limits(max_pieces=FEW), _part_of(work):
-                # what is missing is mostly soon found, and few terms are soon seen to be empty
-                return first(subtract(left, ys, size), 0, size) is None
+            missing = _first_missing(left, ys, size, budget)
+            if missing is not OPEN:
+                return missing is None
         # terms share no number, so that all is covered if the common numbers add up
         return all(conjunction.count(x, 0, size) == count_common((x,), ys, size) for x in left)
 
 
-@contextmanager
-def _part_of(work: conjunction.Work) -> Iterator[None]:
-    """Allow a part of what is left of a budget, and give back what was not needed of it."""
-    part = work.left // ATTEMPT
-    kept, work.left = work.left - part, part
-    try:
-        yield
-    finally:
-        work.left = max(work.left, 0) + kept
+def _first_missing(xs: Terms, ys: Terms, size: int, budget: Budget) -> int | Open | None:
+    """Return the first number of xs that ys lack, or None; OPEN where a part of the budget does not find it.
+
+    What is missing is mostly soon found, and few terms are soon seen to be empty.
+    """
+    part = budget.left // ATTEMPT
+    kept, budget.left = budget.left - part, 2 * part  # an attempt takes half of it
+    with limits(max_pieces=FEW):
+        found = attempt(lambda: first(subtract(xs, ys, size), 0, size))
+    budget.left = max(budget.left - part, 0) + kept
+    return found
 
 
 def _is_covered(x: Term, y: Term, size: int) -> bool:
@@ -252,7 +252,7 @@ def restart(s: Nest, size: int) -> Nest:
 def bounds(terms: Terms, shape: Ints) -> tuple[Ints, Ints] | None:
     """Return the tight bounds (lo, hi) of the points that terms hold, or None if they hold none."""
     size = prod(shape)
-    with conjunction.question():
+    with Question():
         if first(terms, 0, size) is None:
             return None
         lows, highs = [], []

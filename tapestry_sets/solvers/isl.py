@@ -17,7 +17,7 @@ from math import gcd, lcm, prod
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
-from tapestry_sets.limits import helped
+from tapestry_sets.limits import OPEN, Open, helped
 
 Levels = Sequence[tuple[int, int, int]]
 T = TypeVar("T")
@@ -83,19 +83,10 @@ NEST_OPERATIONS = 15_000
 """How many of isl's operations one question about nests may take: a second or less; long numbers take longest."""
 
 
-class OutOfOperations(Exception):
-    """isl did not answer within the operations it was given."""
-
-
-def nests_first_common(nests: Sequence[Levels], lo: int, hi: int, operations: int = NEST_OPERATIONS) -> int | None:
-    """Return the smallest common element in [lo, hi) of nests, or None, as isl finds it.
-
-    Raises
-    ------
-    OutOfOperations
-        If isl needs more than `operations`.
-    """
-    refusal = OutOfOperations(f"first common element of {nests} in [{lo}, {hi}): more than {operations} operations")
+def nests_first_common(
+    nests: Sequence[Levels], lo: int, hi: int, operations: int = NEST_OPERATIONS
+) -> int | Open | None:
+    """Return the smallest common element in [lo, hi) of nests, or None; OPEN if isl needs more than `operations`."""
 
     def first() -> int | None:
         common = _window_set(lo, hi)
@@ -103,25 +94,32 @@ def nests_first_common(nests: Sequence[Levels], lo: int, hi: int, operations: in
             common = common & nest_set(levels)
         return None if common.is_empty() else _integer(common.dim_min_val(0))
 
-    return bounded(first, refusal, operations)
+    return within(first, operations)
 
 
 def bounded(question: Callable[[], T], refusal: Exception, operations: int = MAX_OPERATIONS) -> T:
-    """Return what `question` answers, or raise `refusal` if isl needs too long for it.
-
-    Parameters
-    ----------
-    question : callable
-        Asks isl; it must not call `bounded` itself.
-    refusal : Exception
-        Raised if isl gives up.
-    operations : int
-        How many basic operations isl may take.
+    """Return what `question` answers, or raise `refusal` if isl needs too long for it; see `within`.
 
     Examples
     --------
     >>> bounded(lambda: a_point(box_set((3,), (4,))), ValueError("too hard"))
     (3,)
+    """
+    answer = within(question, operations)
+    if answer is OPEN:
+        raise refusal
+    return answer
+
+
+def within(question: Callable[[], T], operations: int) -> T | Open:
+    """Return what `question` answers, or OPEN if isl needs too long for it.
+
+    Parameters
+    ----------
+    question : callable
+        Asks isl; it must not call `within` itself.
+    operations : int
+        How many basic operations isl may take.
 
     References
     ----------
@@ -138,7 +136,7 @@ def bounded(question: Callable[[], T], refusal: Exception, operations: int = MAX
     except islpy.Error:
         if not _is_stopped(probe):
             raise
-        raise refusal from None
+        return OPEN
     finally:
         context.set_max_operations(0)  # no limit
         context.reset_operations()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tapestry_sets import Stripe, TooHard, limits
 from tapestry_sets.integers import conjunction, nest
 from tapestry_sets.integers.nest import Nest
+from tapestry_sets.limits.budget import OPEN, Budget, Open, Question
 from tapestry_sets.solvers import isl
 from tests.oracles import in_nesting, listed
 from tests.strategies import nestings, windows
@@ -126,7 +127,7 @@ def test_a_factor_of_all_lengths_changes_nothing(every: list[Levels], f: int, r:
 
 def test_a_question_has_one_budget_whatever_it_asks() -> None:
     every = [((600, 1501, 7), (2, 3, 0)), ((500, 1205, 0), (3, 5, 1)), ((900, 2003, 1), (5, 7, 2))]
-    with limits(budget=2000), conjunction.question() as work:
+    with limits(budget=2000), Question() as work:
         asked = 0
         with pytest.raises(TooHard, match=r"the budget is 2000; ask within a shorter range.*limits\(budget="):
             while True:
@@ -147,24 +148,24 @@ def test_a_question_has_one_budget_whatever_it_asks() -> None:
 
 
 def test_an_attempt_takes_at_most_half_of_what_is_left() -> None:
-    with limits(budget=1000), conjunction.question() as work:
-        with pytest.raises(TooHard), conjunction.question(attempt=True) as half:
-            half.spend(501, "pairs", [])
+    with limits(budget=1000), Question() as work:
+        with pytest.raises(TooHard), Question(attempt=True) as half:
+            conjunction.spend(half, 501, "pairs", [])
         assert work.left == 500
 
 
 def test_isl_is_asked_once_in_a_question() -> None:
     asked = []
 
-    def no_answer(*args: object, **_: object) -> None:
+    def no_answer(*args: object, **_: object) -> Open:
         asked.append(args)
-        raise isl.OutOfOperations
+        return OPEN
 
     every = [((10, n, n // 2),) for n in (600011, 600043, 600053, 600071)]
     with (
         mock.patch.object(isl, "available", lambda: True),
         mock.patch.object(isl, "nests_first_common", no_answer),
-        conjunction.question(),
+        Question(),
     ):
         for lo in (10**6, 10**7):
             with suppress(TooHard):
@@ -195,4 +196,4 @@ def test_runs_add_up_to_the_listed_elements(every: list[list[Stripe]], window: t
     s = tuple(nest.canonical([stripe.level for stripe in levels]) for levels in every)
     both = sum(all(in_nesting(levels, z) for levels in every) for z in range(*window))
     if all(v and v != nest.EMPTY for v in s):
-        assert conjunction._count_runs(s, *window, conjunction.Work()) == both
+        assert conjunction._count_runs(s, *window, Budget(100_000)) == both

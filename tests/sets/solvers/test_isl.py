@@ -30,6 +30,7 @@ from tapestry_sets import (
     limits,
 )
 from tapestry_sets.interop.from_isl import from_isl
+from tapestry_sets.limits.budget import OPEN
 from tapestry_sets.solvers import isl
 from tests.oracles import cell_read, listed, listed_points
 from tests.strategies import nestings, regions_in_one_box, stripes, views, windows
@@ -361,8 +362,7 @@ def test_the_last_rung_answers_as_listed(one: list[Stripe], two: list[Stripe], w
 
 def test_the_last_rung_stops_when_its_operations_are_used_up() -> None:
     s, t = ((370121, 5920770, 3845551), (1, 5, 0)), ((1454776, 5657284, 4771152), (1, 25, 0))
-    with pytest.raises(isl.OutOfOperations, match=r"first common element of .* in \[-3008300, 304871740\)"):
-        isl.nests_first_common((s, t), -3008300, 304871740, operations=10)
+    assert isl.nests_first_common((s, t), -3008300, 304871740, operations=10) is OPEN
     assert isl.nests_first_common((s, t), -3008300, 304871740) == 39370181  # the limit does not stay
 
 
