@@ -1,13 +1,32 @@
-"""The documents' worked examples as graphs: sharded Linear, and a dilated convolution made of dense ones."""
+"""The documents that the project was made from: their worked examples, and their errata, run.
+
+Where a document contradicts itself, the tests use the corrected form and name the erratum:
+
+- nesting takes ``(z - phase) mod (on + off)``, not ``mod on``: only so do the documents' own examples hold;
+- ``A[1:5:2, 0:6:3].T`` of a 6 x 7 array has strides 3 and 14, not 14 and 2;
+- the example of a reshape means ``B = A.reshape(2, 3); C = B[:, 0:2]; D = C.reshape(4)``;
+- the region that reshapes into two has ``phase=1``: a stripe has no stride;
+- the tiles of ``A[1:4N-3, 1:4N-3]`` meet those of ``A`` in 8 cells at N = 3; those of ``A[2:-2, 2:-2]`` are apart;
+- the split sum runs over [0, k] and [k + 1, m - 1], not to m;
+- the shapes of P_W and P_Y by ``out`` are [in, 1] and [batch, 1];
+- both boxes of the strided selection are labeled Stride_0; the second one means Stride_1;
+- the laws that a reduction needs are those of a monoid; the order of merges needs associativity alone;
+- the row-major number of a point, not ``(point * shape).sum()``, is the index of a generator.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tapestry_exec import evaluate, run
 from tapestry_plan import Graph, Mesh, conv, linear, plan, relu
-from tapestry_sets import Box, DisjointRegions, Interleave
+from tapestry_plan.ir import Monoid
+from tapestry_plan.ops import reduce_with
+from tapestry_sets import Box, DisjointRegions, Interleave, Region, Sett, Stripe, allocate, overlap, overlaps
+from tapestry_sets.views import AsStrided
 
 BATCH, IN, OUT = 100, 6, 8
 
@@ -122,3 +141,73 @@ def test_neighbors_share_two_dense_rows_of_each_phase() -> None:
     whole = plan(dilated(split=False), Mesh((2,)), layout={"X": {2: 2}}, fix={"conv": {"h": 2}})
     # Both forms move the same cells: the four phases together are the dilated halo.
     assert p.nbytes_received == whole.nbytes_received == (2 * 3 * 20 * 4,) * 2
+
+
+def test_strides_of_a_strided_transpose() -> None:
+    """``A[1:5:2, 0:6:3].T`` of a 6 x 7 array: 3 and 14 (the document prints 14 and 2)."""
+    numbers = np.arange(42).reshape(6, 7)[1:5:2, 0:6:3].T
+    assert tuple(step // numbers.itemsize for step in numbers.strides) == (3, 14)
+    a = allocate((6, 7))
+    assert a.apply(AsStrided((2, 2), (3, 14), offset=7)) == a[1:5:2, 0:6:3].T
+    assert a.apply(AsStrided((2, 2), (14, 2), offset=7)) != a[1:5:2, 0:6:3].T
+
+
+def test_a_reshape_that_no_strides_describe_is_an_alias_here() -> None:
+    """``D = C.reshape(4)`` of ``C = A.reshape(2, 3)[:, 0:2]`` (the document calls the tensors otherwise)."""
+    a = allocate((6,))
+    d = a.reshape(2, 3)[:, 0:2].reshape(4)
+    assert [overlap(d[k], a).witness.cell for k in range(4)] == [(0,), (1,), (3,), (4,)]  # steps of 1, 2 and 1
+    strided = np.arange(6).reshape(2, 3)[:, 0:2]
+    assert not np.shares_memory(strided.reshape(4), strided)  # where NumPy copies
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+def test_a_region_that_reshapes_into_two(phase: int) -> None:
+    """Every second column of (3, 4), as (4, 3): two regions (the document writes ``stride=1`` for the phase 1)."""
+    columns = Region((3, 4), (Sett(), Sett(Stripe(1, 1, phase))))
+    held = np.zeros((3, 4), bool)
+    held[:, phase::2] = True
+    regions = columns.reshape((4, 3)).explicit()
+    assert len(regions.members) == 2
+    assert sorted(map(tuple, regions.points().tolist())) == sorted(map(tuple, np.argwhere(held.reshape(4, 3)).tolist()))
+
+
+def tiled(x: Any) -> Any:
+    """2 x 2 tiles of a square array, as the document takes them."""
+    n = x.shape[0]
+    return x.reshape(n * n // 4, 4)[:, 0:2].reshape(4, n * n // 8)[0:2, :].reshape(n // 2, n // 2)
+
+
+@pytest.mark.parametrize("n", [3, 4, 6])
+def test_tiles_of_an_array_and_of_its_inside(n: int) -> None:
+    """``A[1:4N-3, 1:4N-3]`` as printed meets ``A``'s tiles, in 8 cells at N = 3; ``A[2:-2, 2:-2]`` does not."""
+    a, numbers = allocate((4 * n, 4 * n)), np.arange(16 * n * n).reshape(4 * n, 4 * n)
+    for cut, apart in ((slice(1, 4 * n - 3), False), (slice(2, -2), True)):
+        ours = overlap(tiled(a), tiled(a[cut, cut]))
+        shared = np.intersect1d(tiled(numbers), tiled(numbers[cut, cut]))
+        assert (0 if ours is None else ours.size) == len(shared)
+        assert overlaps(tiled(a), tiled(a[cut, cut])) == (not apart) == bool(len(shared))
+        assert apart or n != 3 or len(shared) == 8
+    far = allocate((4 * 10**9, 4 * 10**9))
+    assert not overlaps(tiled(far), tiled(far[2:-2, 2:-2]))
+
+
+def test_the_split_sum_ends_at_m_minus_one() -> None:
+    """[0, m - 1] is [0, k] and [k + 1, m - 1]: the parts of the axis ``in`` are these, and cover it once."""
+    g, inputs, expected = linear_relu()
+    p = plan(g, Mesh((2,)), fix={"Linear": {"in": 2}})
+    parts = sorted((box.start[2], box.start[2] + box.shape[2] - 1) for (box,) in p.placement["Linear"].values())
+    assert parts == [(0, 2), (3, IN - 1)]
+    np.testing.assert_allclose(run(p, inputs, verify=True).outputs["Y"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::tapestry_plan.ir.monoids.NoMonoid")  # NaN is no zero on the right
+def test_a_merge_order_needs_associativity_alone() -> None:
+    """The document asks for "monadic laws". Parts merge in ascending order, so that merges need not commute."""
+    last = Monoid("last", lambda xp, a, b: b, (float("nan"),), is_commutative=False)
+    g = Graph()
+    g.output(reduce_with(last, g.input("x", (10, 4)), (0,), name="last"), "y")
+    x = np.random.default_rng(5).standard_normal((10, 4)).astype(np.float32)
+    for parts in (1, 2, 3, 4):
+        p = plan(g, Mesh((parts,)), fix={"last": {"i0": parts}})
+        np.testing.assert_array_equal(run(p, {"x": x}, verify=True).outputs["y"], x[-1:])
