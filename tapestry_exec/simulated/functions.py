@@ -150,8 +150,8 @@ SUPPORTED_KEYWORDS = ("out", "casting", "dtype")
 class Ufunc:
     """A function cell by cell, with the keywords that CuPy's have."""
 
-    def __init__(self, machine: Machine, name: str) -> None:
-        self._machine, self._numpy = machine, getattr(np, name)
+    def __init__(self, machine: Machine, name: str, library: Any = np) -> None:
+        self._machine, self._numpy = machine, getattr(library, name)
         self.__name__ = name
         self.nin, self.nout = self._numpy.nin, self._numpy.nout
 

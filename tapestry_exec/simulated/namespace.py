@@ -4,7 +4,8 @@ Memory of devices is memory of this process, so that kernels run on its addresse
 functions are NumPy's. What is offered is CuPy's, with CuPy's parameters, and three functions more, which a backend may
 call where there are such: ``mark_block(pointer, nbytes, name, live)`` when a buffer takes or leaves its place in an
 arena, ``mark_host(pointer, nbytes, write)`` before the host reads or writes pinned memory, and ``mark_moved(pointer,
-nbytes)`` before a buffer is moved as it is, with cells that nothing wrote: they count as written from then on.
+nbytes)`` before a buffer is moved as it is, with cells that nothing wrote: they count as written from then on. Where
+SciPy is installed, ``special.erf`` stands in for ``cupyx.scipy.special.erf``.
 
 While a graph is captured, what CuPy and CUDA refuse then is refused: waits of the host, products of matrices that
 CuPy has cuBLAS compute, and, once a call has failed, everything else on its streams until the capture is ended.
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -21,7 +24,7 @@ import numpy as np
 
 from tapestry_exec.run import OrderingFault
 from tapestry_exec.simulated.arrays import DeviceArray
-from tapestry_exec.simulated.functions import SAME, as_strided, functions_of
+from tapestry_exec.simulated.functions import SAME, Ufunc, as_strided, functions_of
 from tapestry_exec.simulated.kernels import CompileException, RawModule
 from tapestry_exec.simulated.machine import COPY_KINDS, MEMORY_NBYTES, CUDADriverError, CUDARuntimeError, Machine, Queue
 from tapestry_exec.simulated.memory import (
@@ -74,7 +77,7 @@ def cupy(devices: int = 2, seed: int = 0, *, peers: bool = True, unwritten: bool
      let device 0 stream 2 wait for an event that device 0 stream 1 records after that operation
     """
     machine = Machine(devices, seed, peers, unwritten)
-    made: Any = ModuleType("cupy")
+    made: Any = ModuleType("simulated_cupy")
     made.cuda = _cuda(machine)
     machine.functions = functions_of(machine, machine.array)
     for name, function in machine.functions.items():
@@ -84,6 +87,8 @@ def cupy(devices: int = 2, seed: int = 0, *, peers: bool = True, unwritten: bool
     made.ndarray, made.RawModule = machine.array, _of(machine, RawModule)
     made.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     made.is_available, made.__version__ = made.cuda.is_available, "14.2.0"
+    if find_spec("scipy") is not None:
+        made.special = SimpleNamespace(erf=Ufunc(machine, "erf", import_module("scipy.special")))
     made.get_default_memory_pool = lambda: machine.pool
     made.mark_block, made.mark_host, made.mark_moved = machine.mark_block, machine.mark_host, machine.mark_moved
     made.checker = machine.checker

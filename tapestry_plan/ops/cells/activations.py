@@ -17,8 +17,8 @@ Formula = Callable[..., Any]
 """``(xp, x, **attributes) -> array`` of x's shape and dtype."""
 
 
-def in_tiles(formula: Formula) -> Any:
-    """The block that applies a formula to its operand, a few rows at a time."""
+def in_tiles(formula: Formula, takes_out: bool = False) -> Any:
+    """The block that applies a formula to its operand, a few rows at a time; some formulas write into `out`."""
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         (x,), (out,) = inputs, outputs
@@ -27,7 +27,11 @@ def in_tiles(formula: Formula) -> Any:
             return
         rows = max(1, TILE_CELLS * len(x) // x.size)
         for top in range(0, len(x), rows):
-            out[top : top + rows] = formula(xp, x[top : top + rows], **shard.attrs)
+            some = slice(top, top + rows)
+            if takes_out:
+                formula(xp, x[some], out=out[some], **shard.attrs)
+            else:
+                out[some] = formula(xp, x[some], **shard.attrs)
 
     return block
 
@@ -84,7 +88,7 @@ def _thresholded_relu(xp: Any, x: Any, alpha: float = 1.0) -> Any:
 # -- declarations --------------------------------------------------------------------------------------
 
 declare(
-    Op("erf", unary, in_tiles(error_function), 24.0, dtype=floating, adjoint=adjoints.erf),
+    Op("erf", unary, in_tiles(error_function, takes_out=True), 24.0, dtype=floating, adjoint=adjoints.erf),
     Op(
         "gelu",
         unary,

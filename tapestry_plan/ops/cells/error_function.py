@@ -1,11 +1,20 @@
-"""The error function from the array namespace's own arithmetic, since NumPy has none."""
+"""The error function, which NumPy has not: SciPy's where it is installed, else from NumPy's own arithmetic.
+
+SciPy's takes a tenth of the time of ours on double precision and half of it on single, and errs less. It is no
+dependency, as it is larger than all others together: install ``tapestry[fast]``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+
+SPECIAL = {"numpy": "scipy.special", "cupy": "cupyx.scipy.special"}
+"""By array library: what has its error function, as a ufunc."""
 
 # Cody's rational approximations of erf up to 15/32, and of erfc up to 4 and beyond.
 _NEAR = (
@@ -75,7 +84,7 @@ _SINGLE = (
 )
 
 
-def error_function(xp: Any, x: Any) -> Any:
+def error_function(xp: Any, x: Any, out: Any = None) -> Any:
     """2/√π · ∫₀ˣ exp(−t²) dt, cell by cell, within 5e-7 for single precision and 5e-16 for double, relatively.
 
     Parameters
@@ -83,6 +92,8 @@ def error_function(xp: Any, x: Any) -> Any:
     xp : module
         The array namespace: NumPy or CuPy.
     x : array of a floating dtype
+    out : array, optional
+        Of x's shape and dtype: where the result goes, perhaps x itself.
 
     Returns
     -------
@@ -98,6 +109,27 @@ def error_function(xp: Any, x: Any) -> Any:
     ----------
     W. J. Cody, "Rational Chebyshev approximations for the error function", 1969.
     """
+    # A namespace that stands in for CuPy brings what stands in for cupyx.scipy.special.
+    special = getattr(xp, "special", None) or load_special(xp.__name__)
+    if special is not None:
+        return special.erf(x).astype(x.dtype, copy=False) if out is None else special.erf(x, out=out)
+    made = _approximate(xp, x)
+    if out is None:
+        return made
+    out[...] = made
+    return out
+
+
+@cache
+def load_special(library: str) -> Any:
+    """The module that has the error function of an array library, None where it is not installed."""
+    try:
+        return import_module(SPECIAL[library])
+    except (KeyError, ImportError):
+        return None
+
+
+def _approximate(xp: Any, x: Any) -> Any:
     if np.dtype(x.dtype).itemsize < 8:
         single = xp.clip(x.astype(xp.float32), -4, 4)
         square = single * single
@@ -105,6 +137,8 @@ def error_function(xp: Any, x: Any) -> Any:
         return xp.clip(made, -1, 1).astype(x.dtype)
     size = xp.abs(x)
     square = x * x
+    # |x|  0 ............ 0.47 ................ 4 ............... 6 ....
+    #        x·P(x²)/Q(x²)  1 − e^(−x²)·P(x)/Q(x)  1 − e^(−x²)·(…)/x  1
     near = x * _ratio(xp.minimum(square, 1), _NEAR)
     bounded = xp.clip(size, 0.25, 6)  # from 6 on erf is 1
     tail = _complement(xp, bounded)

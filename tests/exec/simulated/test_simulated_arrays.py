@@ -18,7 +18,7 @@ from tapestry_exec.simulated.arrays import COMPARISONS, METHODS, OPERATORS, SIGN
 from tapestry_exec.simulated.functions import CREATORS, FOLDED, FUNCTIONS, SAME, SCATTERED, SUPPORTED_KEYWORDS, UFUNCS
 
 XP = simulated.cupy(1)
-OURS = {"mark_block", "mark_host", "mark_moved", "checker"}
+OURS = {"mark_block", "mark_host", "mark_moved", "checker", "special"}
 """What the simulated module has more than CuPy, for the backend's tests."""
 INNER = {"machine", "around", "capture"}
 """Attributes of simulated classes that only the simulation uses."""

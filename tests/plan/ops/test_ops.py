@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from math import erf
@@ -313,13 +314,43 @@ def test_functions_that_make_views_only() -> None:
         np.testing.assert_array_equal(array, wanted[name][1])
 
 
-def test_the_error_function_is_exact_to_a_few_units() -> None:
+@pytest.fixture(params=["scipy", "numpy"])
+def erf_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SciPy's error function, and ours, which takes its place where SciPy is not installed."""
+    if request.param == "scipy":
+        pytest.importorskip("scipy")
+    else:
+        monkeypatch.setattr(sys.modules[error_function.__module__], "load_special", lambda library: None)
+
+
+def test_the_error_function_is_exact_to_a_few_units(erf_library: None) -> None:
     x = np.concatenate([np.linspace(-7, 7, 40001), [0.46875, 4, 1e-300, np.inf, -np.inf]])
     wanted = np.array([erf(v) for v in x])
     np.testing.assert_allclose(error_function(np, x), wanted, rtol=5e-16)
     single = np.array([erf(v) for v in x.astype(np.float32).astype(np.float64)])
     np.testing.assert_allclose(error_function(np, x.astype(np.float32)), single, rtol=5e-7)
     assert np.isnan(error_function(np, np.array([np.nan]))).all()
+    half = x[np.abs(x) < 7].astype(np.float16)
+    found = error_function(np, half)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, [erf(v) for v in half.astype(np.float64)], rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_error_function_writes_where_it_is_told(erf_library: None, dtype: str) -> None:
+    x = np.linspace(-3, 3, 24, dtype=dtype).reshape(4, 6)
+    wanted, room = error_function(np, x), np.zeros((4, 12), dtype)
+    assert error_function(np, x, out=room[:, ::2]).base is room
+    assert room[:, ::2].tobytes() == wanted.tobytes() and not room[:, 1::2].any()
+    assert error_function(np, x, out=x) is x and x.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_does_without_scipy(erf_library: None, approximate: str) -> None:
+    x = np.linspace(-5, 5, 101)
+    (y,) = run_cut(BUILTIN_OPS["gelu"], {"approximate": approximate}, [x])
+    exact = np.array([v * (1 + erf(v / 2**0.5)) / 2 for v in x])
+    np.testing.assert_allclose(y, exact, atol=1e-14 if approximate == "none" else 1e-3)
 
 
 def test_activations_do_not_overflow() -> None:
