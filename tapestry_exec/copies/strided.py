@@ -1,4 +1,4 @@
-"""Strided copies: what a region, or a view's piece, means as nested strides between two contiguous arrays.
+"""Strided copies: a region, or a view's piece, as nested strides between two contiguous arrays.
 
 Everything here is arithmetic on integers; each backend carries the copies out in its own way. A product of
 nested stripes has one dimension for each level of each axis; clipped last periods are copies of their own. No

@@ -1,4 +1,4 @@
-"""Order on devices that work ahead of the host: lanes, marks in them, and who used which bytes last.
+"""Lanes: queues of devices that work ahead of the host, ordered by marks on the bytes that they use.
 
 A lane is a stream. Each operation in it leaves a mark, an event recorded behind it. Whoever uses the same bytes in
 another lane first waits for the marks that were left on them: a reader for the last writer, a writer for the readers

@@ -1,4 +1,4 @@
-"""Which work is done on a GPU by raw kernels in the place of block functions, and how.
+"""The choice on a GPU between raw kernels and block functions.
 
 What an operator's shard computes is said by its declaration, as a `Form`; the forms that there are kernels for are
 here, each in one function that answers either with the way to do the shard's work or with None: then the block function

@@ -1,4 +1,4 @@
-"""What a backend is, and the table of those that can be named.
+"""The protocol of a backend, and the table of backends by name.
 
 A backend opens devices and carries packed payloads between them; a device does what steps say, in its own arena. The
 table names modules, so that a backend and the libraries behind it are loaded when they are asked for first.

@@ -1,4 +1,4 @@
-"""What a run leaves behind: its timeline, Chrome traces of it, and files that take their place once they are whole."""
+"""The record of a run: its timeline, Chrome traces, and files that appear only when they are whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU backend on simulated devices: anyone sees the GPUs' path run, under the checker, without a GPU."""
+"""The GPU backend on simulated devices, under the checker, for machines without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of arrays of simulated devices: those that CuPy has, with CuPy's parameters and no others."""
+"""Functions on simulated arrays: CuPy's, with CuPy's parameters and no others."""
 
 from __future__ import annotations
 

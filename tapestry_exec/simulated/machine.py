@@ -1,4 +1,4 @@
-"""The machine that simulated devices make up: their memory, and what streams may do when.
+"""The simulated machine: its devices' memory, and the order in which streams may act.
 
 Every operation is done when it is issued, which is one order that is allowed; the checker follows streams, events and
 waits byte by byte and raises `OrderingFault` at the first operation that another allowed order could do too early.

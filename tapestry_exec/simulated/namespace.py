@@ -1,4 +1,4 @@
-"""Devices without a GPU: a namespace that stands in for CuPy, on which whatever uses CuPy runs under a checker.
+"""A namespace that stands in for CuPy: code that uses CuPy runs on it unchanged, under a checker.
 
 Memory of devices is memory of this process, so that kernels run on its addresses (through the CPU shim), and array
 functions are NumPy's. What is offered is CuPy's, with CuPy's parameters, and three functions more, which a backend may

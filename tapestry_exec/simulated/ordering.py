@@ -1,4 +1,4 @@
-"""Whether a program on streams is right in every order that its waits allow: a checker with vector clocks.
+"""A checker of programs on streams, with vector clocks: every order that the waits allow must be right.
 
 Work on one stream is done in its order; between streams, and for the host, only events and synchronization order
 anything. Two accesses to a byte of which one writes must be ordered so, or the result depends on luck. The checker is

@@ -1,4 +1,4 @@
-"""Adjoints of operators: what each input receives, said in operators and views; declarations name them.
+"""Adjoints of operators: the gradient of each input, written in operators and views; declarations name them.
 
 An adjoint may give a gradient of a larger shape than its input's: `gradient` sums it over the axes along which the
 input was broadcast. None stands for an input that the values do not depend on smoothly.

@@ -1,4 +1,4 @@
-"""Spaces in pictures: an index space or a tensor, and the cells that each of several parts has of it.
+"""Pictures of a space: an index space or a tensor, and each part's cells in it.
 
 A space is drawn cell by cell where that is legible, along the axes on which the parts differ; what is alike along
 the other axes is drawn once. A larger one is drawn in outline, to scale. The counts are exact in both.

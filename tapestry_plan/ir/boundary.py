@@ -1,4 +1,4 @@
-"""Boundaries: what operands read outside their tensors, said by padded views in front of the operator.
+"""Boundaries: padded views supply the cells that an operand reads outside its tensor.
 
 An operand that wraps, counts from the end, or repeats or reflects its edge is read through a `Pad` view that is just
 wide enough, and its projection is moved into that view's coordinates. Planner and executor then know regions inside

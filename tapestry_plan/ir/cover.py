@@ -1,4 +1,4 @@
-"""Whether parts make up a whole exactly: index boxes of shards, and the cells that they write."""
+"""Exact cover: shards' index boxes, and the cells that they write, make up the whole once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shard computes, in a few closed forms that backends may have kernels of.
+"""A shard's work in a few closed forms, for backends that have kernels for them.
 
 A declaration's block function is the truth, and runs wherever NumPy's functions do. A form says the same work in
 words: a backend that knows them may do it in one pass, and leaves to the block function whatever it does not know.

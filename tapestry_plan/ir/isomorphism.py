@@ -1,4 +1,4 @@
-"""Whether two graphs are the same but for the names of their nodes and tensors."""
+"""Isomorphism: are two graphs the same but for the names of their nodes and tensors?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One operator of a graph: its shards, what each reads and writes, and what neighbors share."""
+"""One operator of a graph: its shards, the cells that each reads and writes, and those that neighbors share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selections are maps: each cell of a view is one cell of one source, or a constant. Checked, for every view kind.
+"""Selections are maps: each cell of a view is one cell of one source, or a constant; checked for every view kind.
 
 A kind is known by its pieces alone: their domains must partition the view, and each piece must read inside its source.
 Sets decide, however large the tensors are.

@@ -1,4 +1,4 @@
-"""Nodes of ONNX models, and what the importers of single operators see of a model."""
+"""Nodes of ONNX models, and the part of a model that an operator's importer sees."""
 
 from __future__ import annotations
 

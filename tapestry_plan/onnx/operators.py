@@ -1,4 +1,4 @@
-"""What each operator of ONNX becomes: one small function each, and the table of all."""
+"""The table of ONNX operators, and one small function for each that adds it to a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expansions: operators said in other operators and views, for the declarations that list them.
+"""Expansions: operators written as other operators and views; declarations list them.
 
 Each is a function of an operator's inputs and attributes that builds what gives the same outputs, and raises
 ValueError where it says nothing. Declarations name it in their field `expansions`; the rule `expand` applies it.

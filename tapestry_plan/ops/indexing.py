@@ -1,4 +1,4 @@
-"""Gathers and scatters: what is read or written depends on the values of another tensor.
+"""Gathers and scatters: another tensor's values choose the cells.
 
 Indices that are known when the graph is written are views (`Tensor.take`), whose regions are exact. Indices that are
 computed may name any cell: an operator that is given them reads, or writes, the indexed axis whole, and plans split

@@ -1,4 +1,4 @@
-"""What the declarations of operators have in common: how they read shapes, dtypes and attributes.
+"""Shared parts of operators' declarations: shapes, dtypes and attributes.
 
 Block functions get dense input blocks that cover exactly ``shard.input_boxes`` (cells outside the tensor hold
 the operand's padding), fill C-contiguous output blocks in place, and find their way by the names of the index

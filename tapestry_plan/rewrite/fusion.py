@@ -1,4 +1,4 @@
-"""Two operators in one block: the first one's result is read by the second one and never stored.
+"""Fusion: two operators in one block, which never stores the first one's result.
 
 The operator made of them is named after both, ``fused(linear,relu)``. Its index space is the second one's; the first
 one's projections are followed through what the second one reads of its result.

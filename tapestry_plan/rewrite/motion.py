@@ -1,4 +1,4 @@
-"""Where selections are evaluated: what a cascade reads, what has to travel to a device, and shorter cascades.
+"""Motion: where to evaluate selections, which cells must travel, and shorter cascades.
 
 A cascade of selections over stored tensors is one view. Seen so, it can be cut in two: what narrows (select, stride,
 slice, permute, flip) is done by the device that holds the data, what widens or joins (broadcast, repeat, pad,

@@ -1,4 +1,4 @@
-"""Which operators may be better said in others: that the rest is not is proven by an elimination or two.
+"""Dominance pruning: one or two eliminations prove which expansions cannot win.
 
 An expansion is given for granted what surrounds it: beside the layouts of its operator stands one more value, "said in
 others", at which nothing around it moves and it costs what it costs alone, at best. No plan that has the expansion

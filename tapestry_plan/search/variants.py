@@ -1,4 +1,4 @@
-"""Variants: a graph in which operators stand beside what their declarations say them in, to choose among them.
+"""Variants: a graph that holds each operator and its expansions side by side, to choose among them.
 
 A choice is made for each operator that has expansions: 0 for the operator itself, 1, 2, … for its expansions. What an
 expansion builds may have expansions in turn, which are chosen only where it was. So the variants of n operators are

@@ -1,4 +1,4 @@
-"""Places for blocks whose lifetimes are known beforehand, side by side in one arena.
+"""Offset assignment: places in one arena for blocks whose lifetimes are known.
 
 To find the least arena is NP-hard (dynamic storage allocation); here blocks are placed one by one, where nothing
 that lives at the same time lies, in several orders and by two rules, until all of them fit.

@@ -1,4 +1,4 @@
-"""Plans that fit less memory: buffers that are idle wait in host memory, and come back before their next use.
+"""Spilling: idle buffers wait in host memory, so that a plan fits less memory.
 
 `eviction` chooses, device by device, which buffers give way; the plan is then written down anew with what they do.
 """

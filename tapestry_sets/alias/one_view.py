@@ -1,4 +1,4 @@
-"""What one view does with memory: whether it reads a cell twice, and whether it reads one run in order.
+"""One view alone: does it read a cell twice, and does it read one run in order?
 
 Both are asked of linear forms: of the strides of a view that has them, else of the products of indices that its pieces
 step through (see `patches`). Cells are not listed.

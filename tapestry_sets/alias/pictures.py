@@ -1,4 +1,4 @@
-"""Where views and real arrays lie in memory: pictures of several at once, and a table of what each reads."""
+"""Where views and real arrays lie in memory: pictures of several at once, and a table of the cells that each reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns: arrays of integers as parts of stripes, and what is asked of stripes answered for whole columns.
+"""Columns: arrays of integers as parts of stripes; questions about stripes answered for whole columns.
 
 The closed forms are those of `stripe`, written so that one text runs on arrays of float64, of int64 and of
 Python integers. Nothing rounds and nothing wraps unnoticed: before a form runs, its largest intermediate value

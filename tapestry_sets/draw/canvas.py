@@ -1,4 +1,4 @@
-"""Cells with coordinates, as text and as SVG: what all pictures are made of.
+"""The canvas: cells with coordinates, as text and as SVG; all pictures use it.
 
 In a drawing every cell is a ``<rect>`` and nothing else is; a cell that a set holds names its place in
 ``data-at``, and its group the sets in ``data-in``. So a program can read a drawing back.

@@ -1,4 +1,4 @@
-"""Nests: the raw form of nested stripes, and what is asked of one of them.
+"""Nests: the raw form of nested stripes, and questions about one of them.
 
 A nest is a tuple of levels ``(on, period, phase)``, outermost first. An integer z is in the nest if
 ``(z - phase) mod period < on`` at the first level and that remainder is in the nest of the other levels.

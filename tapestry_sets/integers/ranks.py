@@ -1,4 +1,4 @@
-"""Nests by the numbers of their elements: what is filled into a nest, what a nest sees of another, and rows.
+"""Ranks: the numbers of a nest's elements, for fill, sample and rows.
 
 The elements of a set are numbered from the first that is not negative; negative numbers count back from the
 element before 0. *Filling* a set with ink keeps the elements whose numbers are in the ink; *sampling* a set

@@ -1,4 +1,4 @@
-"""Adjoints of views: what each cell of a source receives when every cell of the view gives its value back.
+"""Adjoints of views: every cell of a view gives its value back to its source.
 
 A view's pieces say which source cell each index reads; the adjoint sums, for each source cell, the values at all
 indices that read it. It is found from the pieces alone, whatever kinds made them, as a few terms: cells of the view

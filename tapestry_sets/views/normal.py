@@ -1,4 +1,4 @@
-"""The normal form of views: patches, folded; and what is decided and built from it.
+"""The normal form of views: folded patches, the questions that they decide, and views built from them.
 
 Two views of one shape are the same if they read the same cell at each index: that is asked of their patches, pair by
 pair, where these share indices. The other way, a view is built anew from its patches as a short chain of kinds.

@@ -1,4 +1,4 @@
-"""Whether parts make up a whole: regions that partition their box, and pieces that are a view of their sources.
+"""Exact partition: regions that make up their box, and pieces that make up a view.
 
 Decided by sets, however large they are: domains are compared where their bounds meet, counted to see that nothing is
 left, and halved to name the first point that is. Where domains are too many products to write out, isl decides.

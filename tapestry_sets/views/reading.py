@@ -1,4 +1,4 @@
-"""Which indices of a view read which cells, piece by piece: one at a time, and as arrays.
+"""Reading: which index of a view reads which cell, one at a time and as arrays.
 
 As arrays, cells are their row-major numbers in int64: of all indices of a view, the last resort of `cells`, or of some
 from all over it, with which a common cell may be met by chance.

@@ -1,4 +1,4 @@
-"""Subscripts: what stands between the brackets of ``x[...]``, read as view kinds with NumPy's meaning."""
+"""Subscripts: ``x[...]`` as view kinds, with NumPy's meaning."""
 
 from __future__ import annotations
 

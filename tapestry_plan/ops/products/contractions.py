@@ -1,4 +1,4 @@
-"""Products over a joint index space: einsum of any equation, and the product of matrices before its sum."""
+"""Contractions: einsum of any equation, and the product of matrices before its sum."""
 
 from __future__ import annotations
 

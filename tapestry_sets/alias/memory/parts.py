@@ -1,4 +1,4 @@
-"""What many arrays read of one memory: which of them touch, and how many read each byte.
+"""Many arrays in one memory: which of them touch, and how many read each byte.
 
 What each array reads is a few *parts*, nests of bytes between a lowest and a highest address. Parts that miss each
 other as intervals of addresses, or as arcs modulo a period that is common among them, are told apart by sorting. What

@@ -1,4 +1,4 @@
-"""How many of many strided parts of one memory hold each of its bytes: a sieve.
+"""A sieve: how many strided parts of one memory hold each byte.
 
 How many integers several progressions cover together has no closed form that is short: it is a sum over all their
 common elements. So counts are kept for a block of memory at a time, and each part raises its own; what that may cost
