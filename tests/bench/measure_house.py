@@ -80,7 +80,7 @@ print(json.dumps([len(files), changes, in_order, len(set(files))]))
 
 @dataclass(slots=True)
 class Module:
-    """One file: its counts and the names that it takes from modules of ours."""
+    """One file: its counts, the names that it defines, and those that it takes from modules of ours."""
 
     name: str
     path: Path
@@ -88,6 +88,7 @@ class Module:
     code: int
     comments: int
     functions: list[int]
+    defined: set[str]
     taken: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -156,6 +157,18 @@ def names_taken(tree: ast.Module, name: str, is_door: bool) -> Iterator[tuple[st
                 yield source, alias.name
 
 
+def names_defined(tree: ast.Module) -> set[str]:
+    """Names that a module's own statements bind, imports left aside."""
+    found: set[str] = set()
+    for node in statements_at_import(tree.body):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found.update(name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
+    return found
+
+
 def read_modules(root: Path) -> dict[str, Module]:
     """Every Python file of the three packages, by dotted name."""
     modules = {}
@@ -168,7 +181,9 @@ def read_modules(root: Path) -> dict[str, Module]:
             code, comments = count_lines(text, docstring_lines(tree))
             taken = list(names_taken(tree, name, path.name == "__init__.py"))
             lengths = list(function_lengths(tree))
-            modules[name] = Module(name, path, len(text.splitlines()), code, comments, lengths, taken)
+            modules[name] = Module(
+                name, path, len(text.splitlines()), code, comments, lengths, names_defined(tree), taken
+            )
     return modules
 
 
@@ -177,7 +192,11 @@ def follow(modules: dict[str, Module], source: str, name: str) -> str:
     while True:
         if f"{source}.{name}" in modules:
             return f"{source}.{name}"
-        onward = [module for module, taken in modules[source].taken if taken == name and module != source]
+        onward = [
+            module
+            for module, taken in modules[source].taken
+            if module != source and (taken == name or (taken == "*" and name in modules[module].defined))
+        ]
         if not modules[source].is_door or not onward:
             return source
         source = onward[-1]
