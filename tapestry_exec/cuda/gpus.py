@@ -1,4 +1,4 @@
-"""GPUs as the backend sees them: what is current on them, and the raw kernels that are compiled for each.
+"""GPUs as the backend sees them: the current device and stream, and the raw kernels compiled for each.
 
 Not yet run on a GPU.
 """

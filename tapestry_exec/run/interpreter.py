@@ -1,4 +1,4 @@
-"""The interpreter of plans: one loop over the steps, on any backend, counting what is moved and held."""
+"""The interpreter of plans: one loop over the steps, on any backend, which counts bytes moved and held."""
 
 from __future__ import annotations
 

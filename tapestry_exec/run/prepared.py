@@ -1,4 +1,4 @@
-"""What is found once for a plan, and for a plan and a backend, so that each further run starts at its first step."""
+"""Prepared plans: work done once for a plan and a backend, so that each further run starts at its first step."""
 
 from __future__ import annotations
 

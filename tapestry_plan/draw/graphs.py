@@ -1,4 +1,4 @@
-"""Pictures of graphs: tensors, operators and selections in layers, and what chosen shards read and write.
+"""Pictures of graphs: tensors, operators and selections in layers, and the cells that chosen shards read and write.
 
 Graphs are taken by their verbs, so that this module imports them not and they can draw themselves.
 """

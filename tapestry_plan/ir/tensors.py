@@ -1,4 +1,4 @@
-"""What a graph consists of: stored tensors, operators applied to them, and selections, which are never stored."""
+"""The parts of a graph: stored tensors, operators applied to them, and selections, which are never stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of layouts as variables and exact cost tables: what `tapestry_plan.search.planner` minimizes."""
+"""The problem that the planner minimizes: layouts as variables, exact costs as tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each device uses, step by step: the known future from which eviction chooses."""
+"""The timeline of each device: the known future from which eviction chooses."""
 
 from __future__ import annotations
 

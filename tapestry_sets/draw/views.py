@@ -1,4 +1,4 @@
-"""Pictures of views: the cells of memory that each reads, which of them are shared, and the indices that read one.
+"""Pictures of views: the cells that each reads, the cells that they share, and the indices that read one.
 
 Views are taken by their verbs (`shape`, `cells`), so that this module imports none of theirs and their reprs can use
 it. An allocation too large to draw is drawn in windows, around a shared cell where there is one; the dots say where

@@ -1,4 +1,4 @@
-"""Two nests: whether they meet, where first, and how often, without listing what they share.
+"""Two nests: do they meet, where first, and how often? Without a list of the common elements.
 
 A window is a pair ``lo, hi``: the integers ``lo <= z < hi``. Nests are canonical; see `nest.canonical`.
 """

@@ -1,4 +1,4 @@
-"""Comparisons, logic and casts: truth values, what is made of them, and changes of dtype."""
+"""Comparisons, logic, choices by truth values, and changes of dtype."""
 
 from __future__ import annotations
 

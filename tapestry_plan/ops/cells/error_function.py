@@ -1,4 +1,4 @@
-"""The error function, which NumPy has not: SciPy's where it is installed, else from NumPy's own arithmetic.
+"""The error function: SciPy's where it is installed, else from NumPy's own arithmetic.
 
 SciPy's takes a tenth of the time of ours on double precision and half of it on single, and errs less. It is no
 dependency, as it is larger than all others together: install ``tapestry[fast]``.

@@ -1,4 +1,4 @@
-"""Reductions by any monoid: variance, logsumexp, argmax and those of users."""
+"""Reductions by any monoid: variance, logsumexp, argmax and the user's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans and sorts along an axis, which is read whole: running sums, and the largest cells with their places."""
+"""Scans and sorts along a whole axis: running sums, and the largest cells with their places."""
 
 from __future__ import annotations
 
