@@ -1,4 +1,4 @@
-"""Reading pictures back: what a drawing shows, and whether it can be read at all."""
+"""Reading pictures back: does a drawing show the right cells, legibly?"""
 
 from __future__ import annotations
 

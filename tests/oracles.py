@@ -1,4 +1,4 @@
-"""What the tests believe: sets listed point by point, views read cell by cell, never the code under test."""
+"""The oracles: sets listed point by point, views read cell by cell, never the code under test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of rewrites share: graphs of given arrays, and whether two graphs give the same outputs."""
+"""Shared by tests of rewrites: graphs of given arrays, and the comparison of two graphs' outputs."""
 
 from __future__ import annotations
 

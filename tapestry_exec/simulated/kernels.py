@@ -1,4 +1,4 @@
-"""Raw kernels on simulated devices: the CPU shim runs them on the devices' memory and reports what they touch.
+"""Raw kernels on simulated devices: the CPU shim runs them on the devices' memory and reports the bytes touched.
 
 A kernel may touch the buffers and the blocks of memory that its arguments point into, structs by value included, each
 as a whole; beside them its own stack and shared memory. Anything else ends the launch before the access is made.
