@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tapestry_plan.draw.layers import Direction, Node, layered
+from tapestry_plan.draw.layers import Direction, LayerNode, layered
 from tapestry_plan.draw.plots import Plot
 from tapestry_plan.draw.projections import index_boxes, index_plot, operand_plots, plain
-from tapestry_plan.ir import Parts, fill_draw_graph
+from tapestry_plan.ir import Operation, Parts, fill_draw_graph
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import Box, DisjointRegions
@@ -52,18 +52,6 @@ def draw_graph(
 
 
 @dataclass
-class _Applied:
-    """An operator node with its signature, as `operand_plots` takes it."""
-
-    graph: Any
-    node: Any
-
-    @property
-    def signature(self) -> Any:
-        return self.graph.signature(self.node.name)
-
-
-@dataclass
 class _Sharded:
     """The plots of an operator: of its index space, and of its inputs and outputs in order."""
 
@@ -83,13 +71,13 @@ def _sharded(graph: Any, shards: Mapping[str, Parts]) -> Iterator[tuple[str, _Sh
     for name, parts in shards.items():
         if name not in graph.nodes:
             raise ValueError(f"draw: graph {graph.name!r} has no operator {name!r}; it has {list(graph.nodes)[:12]}")
-        op = _Applied(graph, graph.nodes[name])
+        op = Operation(graph, graph.nodes[name])
         boxes = index_boxes(op.signature, parts, f"draw: shards of {name!r}")
         operands = operand_plots(op, boxes)
         yield name, _Sharded(op.node, index_plot(op.signature, boxes), operands, list(_behind(op, operands)))
 
 
-def _behind(op: _Applied, operands: Sequence[Plot]) -> Iterator[tuple[str, Plot]]:
+def _behind(op: Operation, operands: Sequence[Plot]) -> Iterator[tuple[str, Plot]]:
     """What the shards read of stored tensors through selections."""
     for plot, name in zip(operands, op.node.inputs, strict=False):
         source = op.graph.source(name)
@@ -142,7 +130,7 @@ def _word(name: str) -> str:
 # ------------------------------------------------------------------------------------------------------- drawing
 
 
-def _nodes(graph: Any, items: Sequence[Any], sharded: Mapping[str, _Sharded]) -> Iterator[Node]:
+def _nodes(graph: Any, items: Sequence[Any], sharded: Mapping[str, _Sharded]) -> Iterator[LayerNode]:
     """The nodes of the drawing, each after those that it follows."""
     plots: dict[str, list[Plot]] = {}
     for one in sharded.values():
@@ -153,7 +141,7 @@ def _nodes(graph: Any, items: Sequence[Any], sharded: Mapping[str, _Sharded]) ->
     for label, name in graph.outputs.items():
         labels.setdefault(name, []).append(label)
 
-    def tensor(name: str, kind: str, after: Sequence[str]) -> Node:
+    def tensor(name: str, kind: str, after: Sequence[str]) -> LayerNode:
         stored = graph.stored[name]
         lines = [_short(name), f"{stored.dtype} {list(stored.shape)}"]
         lines += [f"{kind}"] if kind != "result" else []
@@ -179,7 +167,7 @@ def _nodes(graph: Any, items: Sequence[Any], sharded: Mapping[str, _Sharded]) ->
             yield tensor(name, "result", [f"op {item.name}"])
 
 
-def _op_node(graph: Any, item: Any, after: Sequence[str], sharded: _Sharded | None) -> Node:
+def _op_node(graph: Any, item: Any, after: Sequence[str], sharded: _Sharded | None) -> LayerNode:
     """An operator with its index axes, and its index space where shards of it are drawn."""
     axes = graph.signature(item.name).axes
     lines = [_short(item.op), *([_short(item.name)] if item.name != item.op else [])]
@@ -209,7 +197,7 @@ Outline = Callable[[int, int], str]
 
 def _boxed(
     key: str, after: Sequence[str], lines: Sequence[str], kind: str, plots: Sequence[Plot], shape: Outline
-) -> Node:
+) -> LayerNode:
     """A node of some lines, the first of them bold, and of plots below each other."""
     first = canvas.written(0, canvas.SMALL + 1, lines[0], size=12).replace("<text ", '<text font-weight="bold" ', 1)
     words = [canvas.Drawing(len(lines[0]) * 8, canvas.LINE, (first,)), *map(canvas.as_drawn, lines[1:])]
@@ -218,7 +206,7 @@ def _boxed(
     wide, tall = body.width + 2 * side, body.height + 2 * top
     back = f'<path d="{shape(wide, tall)}" fill="{FILLS[kind]}" stroke="{canvas.FAINT}"/>'
     inside = [f'<g data-node="{kind}">', back, f'<g transform="translate({side},{top})">', *body.parts, "</g>", "</g>"]
-    return Node(key, tuple(after), canvas.Drawing(wide, tall, tuple(inside)))
+    return LayerNode(key, tuple(after), canvas.Drawing(wide, tall, tuple(inside)))
 
 
 def _plain_box(wide: int, tall: int) -> str:

@@ -31,7 +31,7 @@ SWEEPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class LayerNode:
     """A drawing, what it is known by, and the nodes that it follows, all of which come before it."""
 
     key: str
@@ -56,12 +56,12 @@ class _Slot:
     center: float = 0.0
 
 
-def layered(nodes: Sequence[Node], direction: Direction | None = None) -> canvas.Drawing:
+def layered(nodes: Sequence[LayerNode], direction: Direction | None = None) -> canvas.Drawing:
     """Nodes in layers, with an arrow from each to those that follow it.
 
     Parameters
     ----------
-    nodes : sequence of Node
+    nodes : sequence of LayerNode
         At least one.
     direction : "right" or "down", optional
         From the first to the last layer; by default "right" where that is not too wide.
@@ -74,7 +74,7 @@ def layered(nodes: Sequence[Node], direction: Direction | None = None) -> canvas
     Examples
     --------
     >>> box = canvas.Drawing(40, 20, ())
-    >>> drawn = layered([Node("a", (), box), Node("b", ("a",), box)], "right")
+    >>> drawn = layered([LayerNode("a", (), box), LayerNode("b", ("a",), box)], "right")
     >>> drawn.width, drawn.height
     (116, 20)
     """
@@ -93,7 +93,7 @@ def layered(nodes: Sequence[Node], direction: Direction | None = None) -> canvas
     return _drawn(by_key, layers, edges, is_down)
 
 
-def _depths(nodes: Sequence[Node]) -> dict[str, int]:
+def _depths(nodes: Sequence[LayerNode]) -> dict[str, int]:
     """The layer of each node."""
     depths: dict[str, int] = {}
     first: dict[str, int] = {}
@@ -112,7 +112,7 @@ Edges = dict[str, list[str]]
 """For each slot those of the next layer to which a line goes from it."""
 
 
-def _slots(nodes: Sequence[Node], depths: Mapping[str, int], is_down: bool) -> tuple[list[list[_Slot]], Edges]:
+def _slots(nodes: Sequence[LayerNode], depths: Mapping[str, int], is_down: bool) -> tuple[list[list[_Slot]], Edges]:
     """The layers, in which lines that pass have slots too; all lines from a node pass a layer in one."""
     layers: list[list[_Slot]] = [[] for _ in range(max(depths.values()) + 1)]
     edges: Edges = {}
@@ -198,7 +198,7 @@ Span = tuple[float, float, float]
 
 
 def _drawn(
-    by_key: Mapping[str, Node], layers: Sequence[Sequence[_Slot]], edges: Edges, is_down: bool
+    by_key: Mapping[str, LayerNode], layers: Sequence[Sequence[_Slot]], edges: Edges, is_down: bool
 ) -> canvas.Drawing:
     """The nodes at their places, centered in their layers, and the lines between."""
     spans, length = _spans(by_key, layers, is_down)
@@ -212,7 +212,9 @@ def _drawn(
     return canvas.Drawing(width, height, tuple(parts))
 
 
-def _spans(by_key: Mapping[str, Node], layers: Sequence[Sequence[_Slot]], is_down: bool) -> tuple[dict[str, Span], int]:
+def _spans(
+    by_key: Mapping[str, LayerNode], layers: Sequence[Sequence[_Slot]], is_down: bool
+) -> tuple[dict[str, Span], int]:
     """Where each slot is, and how long the layers are in all."""
     spans: dict[str, Span] = {}
     begin = 0
@@ -230,7 +232,7 @@ def _turned(along: float, across: float, is_down: bool) -> tuple[float, float]:
     return (across, along) if is_down else (along, across)
 
 
-def _lines(by_key: Mapping[str, Node], spans: Mapping[str, Span], edges: Edges, is_down: bool) -> list[str]:
+def _lines(by_key: Mapping[str, LayerNode], spans: Mapping[str, Span], edges: Edges, is_down: bool) -> list[str]:
     """The edges as curves, straight where they pass a layer, each with a head where it reaches a node."""
 
     def point(along: float, across: float) -> str:

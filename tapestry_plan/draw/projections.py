@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Protocol
 
 from tapestry_plan.draw.plots import Plot
-from tapestry_plan.ir import Shape, Signature, cells_of, parts_of
+from tapestry_plan.ir import Operation, Shape, Signature, cells_of, parts_of
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.regions import Box, IndexProjection
 
 
-class Applied(Protocol):
-    """An operator node, as `operation` gives it."""
-
-    @property
-    def graph(self) -> Any:
-        """The graph that has the tensors."""
-
-    @property
-    def node(self) -> Any:
-        """The node: its operator, and the names of its tensors."""
-
-    @property
-    def signature(self) -> Signature:
-        """Index axes and operand projections."""
-
-
 def show_projection(
-    op: Applied | Signature,
+    op: Operation | Signature,
     parts: Mapping[str, int] | Box | Sequence[Box] | None = None,
     *,
     shapes: Sequence[Sequence[int]] | None = None,
@@ -190,7 +173,7 @@ def signature_plots(
     return plots
 
 
-def operand_plots(op: Applied, boxes: Sequence[Box]) -> list[Plot]:
+def operand_plots(op: Operation, boxes: Sequence[Box]) -> list[Plot]:
     """The operands of an operator, by their names."""
     signature, plots = op.signature, []
     for k, name in enumerate(op.node.inputs):

@@ -22,9 +22,9 @@ from tapestry_sets.limits import TooManyPieces, limits
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import Allocation, Piece, View, Viewable, allocate, concatenate, fill_into, pad
 
-Device = Hashable
+DeviceName = Hashable
 Share = Box | Region | DisjointRegions
-Placement = Mapping[str, Device | Mapping[Device, Share]]
+Placement = Mapping[str, DeviceName | Mapping[DeviceName, Share]]
 """For each stored tensor the device that holds it, or for each device the cells that it holds."""
 V = TypeVar("V", bound=Viewable)
 MOST_REGIONS = 256
@@ -241,8 +241,8 @@ class Message:
     """
 
     tensor: str
-    holder: Device
-    consumer: Device
+    holder: DeviceName
+    consumer: DeviceName
     pack: View
     home: Allocation = field(repr=False)
     arrived: Allocation = field(repr=False)
@@ -277,7 +277,7 @@ class Motion:
     """
 
     name: str
-    consumer: Device
+    consumer: DeviceName
     messages: tuple[Message, ...]
     local: tuple[Allocation, ...]
     unpack: View
@@ -288,9 +288,9 @@ class Motion:
         return sum(message.nbytes for message in self.messages)
 
     @property
-    def nbytes_by_link(self) -> dict[tuple[Device, Device], int]:
+    def nbytes_by_link(self) -> dict[tuple[DeviceName, DeviceName], int]:
         """Bytes for each (holder, consumer)."""
-        total: dict[tuple[Device, Device], int] = {}
+        total: dict[tuple[DeviceName, DeviceName], int] = {}
         for message in self.messages:
             link = message.holder, message.consumer
             total[link] = total.get(link, 0) + message.nbytes
@@ -302,7 +302,7 @@ class Motion:
         return replay(self.unpack, {**arrived, **{a: a for a in self.local}})
 
 
-def motion(graph: Graph, name: str, placement: Placement, consumer: Device) -> Motion:
+def motion(graph: Graph, name: str, placement: Placement, consumer: DeviceName) -> Motion:
     """Return what the holders of a selection's tensors send to a consumer, and how it makes the view of that.
 
     Parameters
@@ -373,7 +373,7 @@ _SEVERAL = object()
 """Stands for the holder of a tensor that has several."""
 
 
-def _holder(home: Allocation, placement: Placement) -> Device:
+def _holder(home: Allocation, placement: Placement) -> DeviceName:
     """The device that holds a tensor."""
     if home.name not in placement:
         raise ValueError(f"motion: the placement has no device for tensor {home.name!r}; it names {list(placement)}")
@@ -381,7 +381,7 @@ def _holder(home: Allocation, placement: Placement) -> Device:
     return _SEVERAL if isinstance(held, Mapping) else held
 
 
-def _message(home: Allocation, holder: Device, consumer: Device, pack: View, size: int) -> Message:
+def _message(home: Allocation, holder: DeviceName, consumer: DeviceName, pack: View, size: int) -> Message:
     assert pack.size == size, "each cell travels once"
     arrived = allocate(pack.shape, name=f"{home.name} from {holder}", itemsize=home.itemsize)
     return Message(home.name, holder, consumer, pack, home, arrived, size)
@@ -414,8 +414,8 @@ def _narrowest(view: View, home: Allocation, size: int) -> View | None:
 
 
 def _shares(
-    view: View, name: str, home: Allocation, held: object, consumer: Device
-) -> list[tuple[Device, DisjointRegions]]:
+    view: View, name: str, home: Allocation, held: object, consumer: DeviceName
+) -> list[tuple[DeviceName, DisjointRegions]]:
     """The cells of a tensor that a view reads, by the device that provides them, as regions of one box.
 
     That is the tensor's, or its row-major numbers', whichever needs fewer regions. The consumer's own come first.
@@ -440,7 +440,7 @@ def _shares(
     return [(device, own) for device, own in found if own]
 
 
-def _share(cells: object, home: Allocation, device: Device) -> Region | DisjointRegions:
+def _share(cells: object, home: Allocation, device: DeviceName) -> Region | DisjointRegions:
     where = f"motion: what device {device!r} holds of tensor {home.name!r}"
     if isinstance(cells, Box):
         if not Box.of(home.shape).contains(cells):
@@ -473,7 +473,7 @@ def _fewest(home: Allocation, view: View) -> DisjointRegions:
 
 
 def _by_regions(
-    home: Allocation, shares: list[tuple[Device, DisjointRegions]], consumer: Device
+    home: Allocation, shares: list[tuple[DeviceName, DisjointRegions]], consumer: DeviceName
 ) -> tuple[View, list[Message]]:
     """What stands for a tensor at the consumer, from its own cells and what others send; other cells are 0.
 

@@ -13,7 +13,7 @@ from tapestry_plan.rewrite.draft import Draft, NotApplicable
 from tapestry_plan.rewrite.rules import along, application, cuts_of, private_maker
 from tapestry_sets.regions import Box
 
-State = tuple[Tensor, Tensor, Tensor]
+RunningState = tuple[Tensor, Tensor, Tensor]
 """Maximum, sum of exponentials and sum of products so far."""
 
 
@@ -49,7 +49,7 @@ def key_blocks(draft: Draft, at: str, parts: int | Sequence[int] = 2) -> None:
     to_output = _place(signature, operand, axis, draft.tensor(scores).shape)
     soft = draft.maker(node.inputs[operand])
     assert soft is not None, "found above"
-    running: State | None = None
+    running: RunningState | None = None
     for k, (low, high) in enumerate(cuts_of(signature.axes[moved[0]].size, parts, named)):
         with draft.scope(f"{at}.block{k}"):
             block = _exponentials(draft, node, operand, scores, axis, (moved[0], low, high), k)
@@ -111,7 +111,7 @@ def _place(signature: Signature, operand: int, axis: int, shape: Sequence[int]) 
 
 def _exponentials(
     draft: Draft, node: OpNode, operand: int, scores: str, axis: int, block: tuple[int, int, int], number: int
-) -> State:
+) -> RunningState:
     """Maximum, sum of exponentials and sum of products of one block."""
     k, low, high = block
     tensor = draft.tensor(scores)
@@ -134,10 +134,10 @@ def _exponentials(
 
 def _rescale(
     draft: Draft,
-    one: State,
-    two: State,
+    one: RunningState,
+    two: RunningState,
     to_output: Callable[[Tensor], Tensor],
-) -> State:
+) -> RunningState:
     """The running state after one more block."""
     top = draft.op("maximum", one[0], two[0])
     factors = [draft.op("exp", draft.op("sub", state[0], top)) for state in (one, two)]

@@ -10,7 +10,15 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from tapestry_plan.ir import Graph, Tensor
-from tapestry_plan.rewrite.motion import Device, Placement, motion, selected_view, selection_named, shorten, sort_views
+from tapestry_plan.rewrite.motion import (
+    DeviceName,
+    Placement,
+    motion,
+    selected_view,
+    selection_named,
+    shorten,
+    sort_views,
+)
 from tapestry_sets.views import Allocation, View
 
 
@@ -93,7 +101,7 @@ def simplify_selections(graph: Graph) -> Rewrite:
     return Rewrite("simplify_selections", made, tuple(changes))
 
 
-def move_selection(graph: Graph, name: str, placement: Placement, consumer: Device) -> Rewrite:
+def move_selection(graph: Graph, name: str, placement: Placement, consumer: DeviceName) -> Rewrite:
     """Return a graph in which a selection is what its holders pack and what the consumer makes of that; see `motion`.
 
     Raises

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tapestry_plan.search.elimination import IntArray
 from tapestry_plan.steps import Mesh, unravel
 from tapestry_sets.integers import Sett
 from tapestry_sets.regions import DisjointRegions, Region
 
-Int = NDArray[np.int64]
 TICKS_PER_SECOND = 10**12
 """Modeled time is counted in whole picoseconds, so that sums and comparisons are exact."""
 
@@ -89,7 +89,7 @@ class RegionTable:
             self._axis_spans[axis].append(span)
         return numbers[sett]
 
-    def sizes(self, *numbers: Int) -> Int:
+    def sizes(self, *numbers: IntArray) -> IntArray:
         """|R_a ∩ R_b ∩ …| for arrays of region numbers that broadcast together, in cells."""
         shape = np.broadcast_shapes(*(n.shape for n in numbers))
         total = np.zeros(shape, np.int64)
@@ -102,7 +102,7 @@ class RegionTable:
             total += cells
         return total
 
-    def _rows(self) -> Int:
+    def _rows(self) -> IntArray:
         """Axis-set numbers of every region's members: (regions, most members, rank)."""
         most = max((len(members) for members in self._members), default=0)
         rows = np.zeros((len(self._members), max(most, 1), len(self._extents)), np.int64)
@@ -111,11 +111,13 @@ class RegionTable:
                 rows[k, j] = row
         return rows
 
-    def _axis_sizes(self, axis: int, ids: Sequence[Int]) -> Int:
+    def _axis_sizes(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """Sizes of intersections of one axis' sets: of intervals from their bounds, of others counted once."""
         spans = self._axis_spans[axis]
         bounds = np.array([span or (0, 0) for span in spans], np.int64)
-        sizes: Int = reduce(np.minimum, [bounds[i, 1] for i in ids]) - reduce(np.maximum, [bounds[i, 0] for i in ids])
+        sizes: IntArray = reduce(np.minimum, [bounds[i, 1] for i in ids]) - reduce(
+            np.maximum, [bounds[i, 0] for i in ids]
+        )
         np.maximum(sizes, 0, out=sizes)
         odd = np.array([span is None for span in spans])
         if odd.any():
@@ -123,7 +125,7 @@ class RegionTable:
             sizes[mixed] = self._count_common(axis, [np.broadcast_to(i, sizes.shape)[mixed] for i in ids])
         return sizes
 
-    def _count_common(self, axis: int, ids: Sequence[Int]) -> Int:
+    def _count_common(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """Sizes of intersections of sets of an axis that are no intervals: each combination is counted once."""
         base = len(self._axis_spans[axis])
         if base ** len(ids) > MAX_CODES:
@@ -133,10 +135,10 @@ class RegionTable:
         table[codes] = 1
         for code in np.flatnonzero(table).tolist():
             table[code] = self._count_set_common(axis, unravel((base,) * len(ids), code))
-        counted: Int = table[codes]
+        counted: IntArray = table[codes]
         return counted
 
-    def _count_sparsely(self, axis: int, ids: Sequence[Int]) -> Int:
+    def _count_sparsely(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """As `_count_common`, where most combinations do not occur: set by set, those that do are numbered anew."""
         base = len(self._axis_spans[axis])
         rows, codes = np.arange(base)[:, None], ids[0]
@@ -155,7 +157,7 @@ class RegionTable:
         return self._counts[key]
 
 
-def _renumber(codes: Int, many: int) -> tuple[Int, Int]:
+def _renumber(codes: IntArray, many: int) -> tuple[IntArray, IntArray]:
     """The distinct ones of some codes below `many`, ascending, and for each code its number among them."""
     if many > MAX_CODES:
         found, numbers = np.unique(codes, return_inverse=True)
@@ -188,11 +190,11 @@ class Held:
         Number of partial results that make up the tensor, 1 for complete values.
     """
 
-    numbers: Int
-    parts: Int
+    numbers: IntArray
+    parts: IntArray
 
 
-def count_received(table: RegionTable, held: Held, needs: Sequence[Int]) -> tuple[Int, Int]:
+def count_received(table: RegionTable, held: Held, needs: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
     """Cells that each device receives for the last of several consumers of a tensor.
 
     A device that holds H and was given N₁, …, Nₖ₋₁ before receives |N_k − H − ∪ N_i| cells; of a tensor in r
@@ -219,23 +221,23 @@ def count_received(table: RegionTable, held: Held, needs: Sequence[Int]) -> tupl
     return parts * fresh - _count_without(table, [last, holder], earlier), fresh
 
 
-def _spread(numbers: Int, axis: int, count: int) -> Int:
+def _spread(numbers: IntArray, axis: int, count: int) -> IntArray:
     """Reshape (classes, devices) so that classes lie along `axis` of count + 1 class axes."""
     shape = [1] * (count + 1) + [numbers.shape[1]]
     shape[axis] = numbers.shape[0]
     return numbers.reshape(shape)
 
 
-def _count_without(table: RegionTable, meet: Sequence[Int], taken: Sequence[Int]) -> Int:
+def _count_without(table: RegionTable, meet: Sequence[IntArray], taken: Sequence[IntArray]) -> IntArray:
     """|∩ meet − ∪ taken| by inclusion and exclusion."""
-    total: Int = table.sizes(*meet)
+    total: IntArray = table.sizes(*meet)
     for k in range(1, len(taken) + 1):
         for some in combinations(taken, k):
             total = total + (-1) ** k * table.sizes(*meet, *some)
     return total
 
 
-def transfer_ticks(cells: Int, itemsize: int | Int, mesh: Mesh) -> Int:
+def transfer_ticks(cells: IntArray, itemsize: int | IntArray, mesh: Mesh) -> IntArray:
     """Modeled time of one transfer stage, in picoseconds: latency plus the busiest receiver's bytes.
 
     The bytes of a cell are one number, or broadcast to the stages.
@@ -245,7 +247,7 @@ def transfer_ticks(cells: Int, itemsize: int | Int, mesh: Mesh) -> Int:
     return to_ticks(seconds)
 
 
-def merge_ticks(cells: Int, parts: Int, itemsize: int | Int, mesh: Mesh) -> Int:
+def merge_ticks(cells: IntArray, parts: IntArray, itemsize: int | IntArray, mesh: Mesh) -> IntArray:
     """Modeled time to merge partial results: every part is read once, at the memory's bandwidth."""
     most = cells.max(axis=-1).astype(np.float64) * itemsize
     seconds = np.where(parts > 1, parts * most / mesh.device.memory_nbytes_per_second, 0.0)
@@ -257,14 +259,14 @@ def compute_seconds(flop: float, nbytes: int, mesh: Mesh) -> float:
     return max(flop / mesh.device.flop_per_second, nbytes / mesh.device.memory_nbytes_per_second)
 
 
-def to_ticks(seconds: NDArray[np.float64]) -> Int:
+def to_ticks(seconds: NDArray[np.float64]) -> IntArray:
     """Seconds as whole picoseconds."""
     if seconds.size and float(seconds.max()) > MAX_STAGE_SECONDS:
         raise ValueError(
             f"a stage is modeled to take {float(seconds.max()):.3g} s, more than the {MAX_STAGE_SECONDS:.0f} s "
             "that are counted exactly; check the mesh's rates"
         )
-    out: Int = np.rint(seconds * TICKS_PER_SECOND).astype(np.int64)
+    out: IntArray = np.rint(seconds * TICKS_PER_SECOND).astype(np.int64)
     return out
 
 

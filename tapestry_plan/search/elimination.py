@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-Int = NDArray[np.int64]
+IntArray = NDArray[np.int64]
 _WORST = np.iinfo(np.int64).max
 DEFAULT_CAP = 16_000_000
 """Entries of the largest table that is built before a bucket is split."""
@@ -42,8 +42,8 @@ class Factor:
     """
 
     scope: tuple[int, ...]
-    ticks: Int
-    nbytes: Int
+    ticks: IntArray
+    nbytes: IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def evaluate(choice: Sequence[int], factors: Sequence[Factor]) -> tuple[int, int
     return ticks, nbytes
 
 
-def alternatives(var: int, choice: Sequence[int], factors: Sequence[Factor], size: int) -> tuple[Int, Int]:
+def alternatives(var: int, choice: Sequence[int], factors: Sequence[Factor], size: int) -> tuple[IntArray, IntArray]:
     """Cost of every value of one variable, all others as chosen: arrays (ticks, nbytes)."""
     ticks = np.zeros(size, np.int64)
     nbytes = np.zeros(size, np.int64)
@@ -208,7 +208,7 @@ def _best_value(var: int, bucket: Sequence[Factor], choice: Sequence[int], size:
 
 def improve(
     choice: Sequence[int],
-    costs: Callable[[int, Sequence[int]], tuple[Int, Int]],
+    costs: Callable[[int, Sequence[int]], tuple[IntArray, IntArray]],
     *,
     seed: int = 0,
     time_limit_seconds: float = 5.0,

@@ -15,8 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tapestry_plan.ir import OpNode, Stored
-from tapestry_plan.search.cost import Int
-from tapestry_plan.search.elimination import DEFAULT_CAP, TOTAL_ENTRIES, Factor, minimize
+from tapestry_plan.search.elimination import DEFAULT_CAP, TOTAL_ENTRIES, Factor, IntArray, minimize
 from tapestry_plan.search.problem import MAX_JOINT_CONSUMERS, MAX_TABLE, Known, Problem, TensorCost, Use
 from tapestry_plan.search.variants import Given, Variants
 from tapestry_plan.steps import Mesh
@@ -38,7 +37,7 @@ MAX_TOTAL = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenExpansions:
     """Values of the choices, a proven lower bound over all of them, and whether the values are the best ones."""
 
     values: tuple[int, ...]
@@ -68,7 +67,7 @@ class JointProblem(Problem):
     ) -> None:
         self.variants = variants
         self.present = {present.node.name: present for present in variants.present}
-        self.read: list[tuple[Given, OpNode, dict[str, Int]]] = []
+        self.read: list[tuple[Given, OpNode, dict[str, IntArray]]] = []
         super().__init__(variants.graph, mesh, placement, layout, fix, forbid, known)
         self.sizes = [len(variable.layouts) for variable in self.variables]
         self.sizes += [1 + len(choice.options) for choice in variants.choices]
@@ -215,7 +214,7 @@ class JointProblem(Problem):
 
     # -- solving -----------------------------------------------------------------------------------------
 
-    def choose(self, entries: int) -> Chosen:
+    def choose(self, entries: int) -> ChosenExpansions:
         """The expansions of the cheapest plan: of equally cheap ones those with the fewest.
 
         Parameters
@@ -230,7 +229,7 @@ class JointProblem(Problem):
         alone = bound is not search
         lowest = minimize(self.sizes, bound, cap=cap, total=total).bound_ticks if alone else found.bound_ticks
         values = found.choice[len(self.variables) :]
-        return Chosen(values, lowest, found.exact and not alone)
+        return ChosenExpansions(values, lowest, found.exact and not alone)
 
     def _fewest(self, factors: list[Factor]) -> list[Factor]:
         """Tables whose bytes count expansions too, behind them, so that ties go to fewer expansions."""

@@ -17,7 +17,17 @@ from tapestry_plan.search.elimination import Factor, improve, minimize
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Known, Moved, Problem
 from tapestry_plan.search.variants import Variants
-from tapestry_plan.steps import Alternative, Chosen, Expansions, InfeasiblePlan, Layout, Mesh, ShardPlan, Stage, lower
+from tapestry_plan.steps import (
+    Alternative,
+    ChosenLayouts,
+    Expansions,
+    InfeasiblePlan,
+    Layout,
+    Mesh,
+    ShardPlan,
+    Stage,
+    lower,
+)
 from tapestry_sets.regions import Box, DisjointRegions
 
 SECONDS_TYPES = (int, float, np.integer, np.floating)
@@ -234,7 +244,9 @@ def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_i
     chosen: dict[tuple[str, str], Layout] = {
         (variable.kind, variable.name): variable.layouts[choice[at]] for at, variable in enumerate(problem.variables)
     }
-    lowered = lower(Chosen(graph, mesh, chosen, problem.order, problem.operand_needs, problem.asked_outputs, fan_in))
+    lowered = lower(
+        ChosenLayouts(graph, mesh, chosen, problem.order, problem.operand_needs, problem.asked_outputs, fan_in)
+    )
     moved = problem.moved(choice)
     predicted = {key: tuple(m.nbytes.tolist()) for key, m in moved.items() if m.nbytes.any()}
     if predicted != lowered.received:

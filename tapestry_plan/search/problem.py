@@ -14,7 +14,6 @@ from tapestry_plan.ir import Axis, Graph, OpNode, Source, Stored, cells_of
 from tapestry_plan.search.cost import (
     MAX_STAGE_SECONDS,
     Held,
-    Int,
     RegionTable,
     compute_seconds,
     count_received,
@@ -23,7 +22,7 @@ from tapestry_plan.search.cost import (
     transfer_ticks,
     unite,
 )
-from tapestry_plan.search.elimination import Factor, alternatives
+from tapestry_plan.search.elimination import Factor, IntArray, alternatives
 from tapestry_plan.steps import InfeasiblePlan, Layout, Mesh, list_layouts, parse_layout, sort_layouts
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
@@ -51,9 +50,9 @@ class Known:
     tables: dict[tuple[str, tuple[int, ...]], RegionTable] = field(default_factory=dict)
     images: dict[tuple[Any, ...], dict[str, DisjointRegions]] = field(default_factory=dict)
     nodes: dict[tuple[Any, ...], Any] = field(default_factory=dict)
-    arrays: dict[tuple[Any, ...], tuple[tuple[Int, ...], Any]] = field(default_factory=dict)
+    arrays: dict[tuple[Any, ...], tuple[tuple[IntArray, ...], Any]] = field(default_factory=dict)
 
-    def of_arrays(self, what: tuple[Any, ...], arrays: tuple[Int, ...], make: Callable[[], T]) -> T:
+    def of_arrays(self, what: tuple[Any, ...], arrays: tuple[IntArray, ...], make: Callable[[], T]) -> T:
         """What is made of some arrays, made now if it was not before."""
         key = (*what, *map(id, arrays))
         if key not in self.arrays:
@@ -84,7 +83,7 @@ class Use:
     """How a consumer reads one stored tensor: region numbers by (layout, device)."""
 
     variable: int
-    numbers: Int
+    numbers: IntArray
     given: tuple[tuple[int, int], ...] = ()
     """Choices of expansions, by number, with the values that they have where it reads so."""
 
@@ -93,7 +92,7 @@ class Use:
 class Moved:
     """What one consumer receives of one tensor: bytes by device, and modeled picoseconds."""
 
-    nbytes: Int
+    nbytes: IntArray
     ticks: int
 
 
@@ -113,9 +112,9 @@ class TensorCost:
     given: tuple[tuple[int, int], ...] = ()
     """Choices of expansions, by number, with the values that they have where the producer makes it."""
 
-    def itemsizes(self, parts: Int) -> Int:
+    def itemsizes(self, parts: IntArray) -> IntArray:
         """Bytes of a cell that moves, for each number of parts."""
-        sizes: Int = np.where(parts > 1, self.part_itemsize, self.tensor.itemsize)
+        sizes: IntArray = np.where(parts > 1, self.part_itemsize, self.tensor.itemsize)
         return sizes
 
 
@@ -161,7 +160,7 @@ class Problem:
         return self.graph.order()
 
     @cached_property
-    def compute(self) -> list[Int]:
+    def compute(self) -> list[IntArray]:
         """Modeled picoseconds of each layout of each variable: of operators' work."""
         return [self._compute_ticks(v) for v in range(len(self.variables))]
 
@@ -351,7 +350,7 @@ class Problem:
         parts = [prod(option.parts[a] for a in signature.reductions) for option in options]
         return Held(numbers, np.array(parts, np.int64))
 
-    def _tensor_numbers(self, variable: Variable) -> Int:
+    def _tensor_numbers(self, variable: Variable) -> IntArray:
         """Region numbers of what the layouts of a source or an output hold, by (layout, device)."""
         tensor, table = self.graph.stored[variable.name], self.tables[variable.name]
         numbers = np.zeros((len(variable.layouts), self.mesh.size), np.int64)
@@ -366,11 +365,11 @@ class Problem:
         for name, numbers in self._number_read(node).items():
             self.uses[name].append(Use(at, numbers))
 
-    def _number_read(self, node: OpNode) -> dict[str, Int]:
+    def _number_read(self, node: OpNode) -> dict[str, IntArray]:
         """Region numbers of what an operator reads of stored tensors through its inputs, by (layout, device)."""
         return self.known.of_node(self._node_key("read", node), lambda: self._number_read_now(node))
 
-    def _number_read_now(self, node: OpNode) -> dict[str, Int]:
+    def _number_read_now(self, node: OpNode) -> dict[str, IntArray]:
         options = self._variable("operator", node.name).layouts
         names = dict.fromkeys(stored for name in node.inputs for stored in self.graph.source(name).stored)
         numbers = {name: np.zeros((len(options), self.mesh.size), np.int64) for name in names}
@@ -385,7 +384,7 @@ class Problem:
                     numbers[name][row, device] = seen[box].get(name, empty[name])
         return numbers
 
-    def _compute_ticks(self, at: int) -> Int:
+    def _compute_ticks(self, at: int) -> IntArray:
         """Modeled compute time of each layout."""
         variable = self.variables[at]
         if variable.kind != "operator":
@@ -395,13 +394,13 @@ class Problem:
         read = {name: next(use.numbers for use in self.uses[name] if use.variable == at) for name in names}
         return self._node_ticks(node, read)
 
-    def _node_ticks(self, node: OpNode, read: Mapping[str, Int]) -> Int:
+    def _node_ticks(self, node: OpNode, read: Mapping[str, IntArray]) -> IntArray:
         """Modeled compute time of an operator in each layout: the slowest device's arithmetic or memory traffic."""
         at = self.position["operator", node.name]
         arrays = *read.values(), *(cost.held.numbers for cost in self.made[at])
         return self.known.of_arrays(self._node_key("ticks", node), arrays, lambda: self._node_ticks_now(node, read))
 
-    def _node_ticks_now(self, node: OpNode, read: Mapping[str, Int]) -> Int:
+    def _node_ticks_now(self, node: OpNode, read: Mapping[str, IntArray]) -> IntArray:
         at = self.position["operator", node.name]
         variable = self.variables[at]
         per_point = self.graph.ops[node.op].flop_per_point(self.graph.signature(node.name), node.attrs)
@@ -462,7 +461,7 @@ class Problem:
         sorted_axes = sorted(range(len(scope)), key=scope.__getitem__)
         return Factor(tuple(scope[a] for a in sorted_axes), ticks.transpose(sorted_axes), nbytes.transpose(sorted_axes))
 
-    def _make_tables(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[Int, Int]:
+    def _make_tables(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[IntArray, IntArray]:
         """Ticks and bytes of the last of some uses, by layout of the producer and of each use in turn.
 
         `whole` says whether it wants the tensor too where it is not in partial results.
@@ -509,7 +508,7 @@ class Problem:
             label = f"output {consumer.name}" if consumer.kind == "output" else consumer.name
             yield (cost.tensor.name, label), Moved(cells * size, int(ticks[0]))
 
-    def costs(self, var: int, choice: Sequence[int]) -> tuple[Int, Int]:
+    def costs(self, var: int, choice: Sequence[int]) -> tuple[IntArray, IntArray]:
         """Picoseconds and bytes of every layout of a variable, all others as chosen: exact."""
         size = len(self.variables[var].layouts)
         ticks, nbytes = alternatives(var, choice, self.touching[var], size)
@@ -523,7 +522,7 @@ class Problem:
         return ticks, nbytes
 
 
-def _classes(rows: Int) -> tuple[Int, Int]:
+def _classes(rows: IntArray) -> tuple[IntArray, IntArray]:
     """Distinct rows, and for each row the number of its class."""
     seen: dict[bytes, int] = {}
     classes = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in rows], np.int64)

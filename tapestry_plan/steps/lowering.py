@@ -20,7 +20,7 @@ WORKSPACE = "(workspace)"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenLayouts:
     """What the search decided: layouts of operators, of sources that have one, and of outputs."""
 
     graph: Graph
@@ -90,7 +90,7 @@ class Holder:
 
 
 class _Lowering:
-    def __init__(self, chosen: Chosen) -> None:
+    def __init__(self, chosen: ChosenLayouts) -> None:
         self.chosen, self.graph, self.mesh = chosen, chosen.graph, chosen.mesh
         self.arenas = [Arena() for _ in range(self.mesh.size)]
         self.buffers: list[Buffer] = []
@@ -448,7 +448,7 @@ class _Lowering:
         return blocks, replicas
 
 
-def lower(chosen: Chosen) -> Lowered:
+def lower(chosen: ChosenLayouts) -> Lowered:
     """Write down the steps of a choice of layouts.
 
     Every buffer lives from the step that fills it to the last one that reads it; arenas are laid out
@@ -483,7 +483,7 @@ def _where_it_holds(piece: Piece, cells: DisjointRegions) -> DisjointRegions:
     return cells
 
 
-def _last_reads(chosen: Chosen) -> dict[str, int]:
+def _last_reads(chosen: ChosenLayouts) -> dict[str, int]:
     """Position of the last operator that reads each stored tensor; outputs are kept to the end."""
     last: dict[str, int] = {}
     for position, node in enumerate(chosen.order):

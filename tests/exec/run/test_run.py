@@ -20,7 +20,7 @@ from tapestry_exec import CupyBackend, NumpyBackend, ResultMismatch, StepFailed,
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.trace import replacing
 from tapestry_plan import Copy, Graph, Mesh, ShardPlan, concat, conv, linear, matmul, max_pool, plan, relu
-from tapestry_plan.ir import graph
+from tapestry_plan.ir import document
 
 
 def small() -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
@@ -304,7 +304,7 @@ def test_unfit_inputs(inputs: dict[str, np.ndarray], message: str) -> None:
 def test_a_plan_from_its_document_runs_with_the_constants_given(
     backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph, "CARRIED_NBYTES", 0)  # as for larger weights
+    monkeypatch.setattr(document, "CARRIED_NBYTES", 0)  # as for larger weights
     g, inputs, expected = small()
     p = ShardPlan.from_json(plan(g, Mesh(4)).to_json())
     constants = {name: g.stored[name].data for name in ("w", "b")}
