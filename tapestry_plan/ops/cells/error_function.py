@@ -1,6 +1,6 @@
 """The error function: SciPy's where it is installed, else from NumPy's own arithmetic.
 
-SciPy's takes a tenth of the time of ours on double precision and half of it on single, and errs less. It is no
+SciPy's takes a fifth of the time of ours on double precision and as long on single, and errs less. It is no
 dependency, as it is larger than all others together: install ``tapestry[fast]``.
 """
 
