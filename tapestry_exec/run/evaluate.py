@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from os import PathLike
+from os.path import isfile
 from typing import Any
 
 import numpy as np
@@ -251,14 +252,14 @@ def _from_file(tensor: Stored) -> Any:
     """A constant from where its path says: an array file, or ``model.onnx#initializer``."""
     assert tensor.path is not None, "the caller has seen one"
     file, _, initializer = tensor.path.partition("#")
-    if not Path(file).is_file():
+    if not isfile(file):
         raise ValueError(
             f"constant {tensor.name!r}: its file {file!r} does not exist; give constants={{{tensor.name!r}: …}}"
         )
     return read_constant(tensor.path) if initializer else read_array(file)
 
 
-def read_array(file: str | Path) -> Array:
+def read_array(file: str | PathLike[str]) -> Array:
     """The array in a ``.npy`` file.
 
     Raises

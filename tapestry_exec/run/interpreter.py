@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from os import PathLike
 from time import perf_counter
 from typing import Any, assert_never
 
@@ -125,7 +125,7 @@ def run(
     backend: str | Backend[Any] = "numpy",
     verify: bool = False,
     progress: Progress | None = None,
-    trace: str | Path | None = None,
+    trace: str | PathLike[str] | None = None,
     memory_nbytes: int | None = None,
     constants: Mapping[str, Any] | None = None,
     ops: Mapping[str, Op] | None = None,

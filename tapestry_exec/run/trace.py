@@ -7,11 +7,12 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from secrets import token_hex
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from tapestry_plan.steps import align
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Phase(NamedTuple):
@@ -98,7 +99,7 @@ COUNTED = {"copy": "bytes received", "place": "bytes placed", "spill": "bytes sp
 IN_ARENA = "bytes in the arena"
 
 
-def write_trace(timeline: Sequence[Event], path: str | Path) -> None:
+def write_trace(timeline: Sequence[Event], path: str | os.PathLike[str]) -> None:
     """Write a timeline as a Chrome trace, to be opened at https://ui.perfetto.dev or chrome://tracing.
 
     Every device is a process with a row for each kind of work, and with counters: bytes received from other
@@ -172,7 +173,7 @@ def _names(spans: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 # ---------------------------------------------------------------------------------------- files that a run leaves
 
 
-def check_target(path: str | Path, what: str) -> Path:
+def check_target(path: str | os.PathLike[str], what: str) -> Path:
     """Where a file is to be written, links resolved.
 
     Raises
@@ -182,6 +183,8 @@ def check_target(path: str | Path, what: str) -> Path:
     ValueError
         When its folder does not exist or cannot be written to, or something that is no file is there already.
     """
+    from pathlib import Path  # it loads half of urllib, which importing this package should not wait for
+
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"{what} is {type(path).__name__}; it must be the path of a file")
     try:
@@ -202,7 +205,7 @@ def check_target(path: str | Path, what: str) -> Path:
 @contextmanager
 def replacing(target: Path) -> Iterator[IO[bytes]]:
     """A file that takes the target's place once it is whole: written beside it, then renamed."""
-    beside = target.with_name(f".{token_hex(8)}.part")
+    beside = target.with_name(f".{os.urandom(8).hex()}.part")
     try:
         with open(beside, "xb") as file:
             yield file
