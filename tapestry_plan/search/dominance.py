@@ -3,7 +3,7 @@
 An expansion is given for granted what surrounds it: beside the layouts of its operator stands one more value, "said in
 others", at which nothing around it moves and it costs what it costs alone, at best. No plan that has the expansion
 costs less than the least sum in which its operator has that value; where this is more than a plan costs that is
-already there, the expansion need not be looked at, nor what it would build.
+already there, the plan dominates the expansion: it need not be looked at, nor what it would build.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tapestry_plan.ir import Graph, OpNode, Selection
 from tapestry_plan.search.cost import TICKS_PER_SECOND
 from tapestry_plan.search.elimination import Factor, Minimum, minimize
 from tapestry_plan.search.joint import JointProblem
-from tapestry_plan.search.problem import Problem, pull_back
+from tapestry_plan.search.problem import Problem, pull_back, stored_behind
 from tapestry_plan.search.variants import Variants
 from tapestry_sets.regions import DisjointRegions
 
@@ -46,7 +46,7 @@ def find_undominated(
     kinds: dict[object, int | None] = {}
     least = {at: _least_ticks(problem, variants, name, kinds) for at, name in chosen.items()}
     alone = {at: found for at, found in least.items() if found is not None}
-    sizes = [len(variable.layouts) for variable in problem.variables]
+    sizes = problem.sizes
     allowed: set[int] = set()
     for _ in range(MAX_ROUNDS if len(alone) == len(least) else 0):
         # Each of the others is paid by how much the plan is above the bound. If even then none of them brings the sum
@@ -131,7 +131,7 @@ def _cut_out(graph: Graph, node: OpNode) -> Graph:
     made.nodes[node.name] = node
     for selection in _views(graph, node):
         made.selections[selection.name] = selection
-    for name in dict.fromkeys(s for read in node.inputs for s in graph.source(read).stored):
+    for name in stored_behind(graph, node.inputs):
         stored = graph.stored[name]
         made.stored[name] = replace(stored, kind="input") if stored.kind == "result" else stored
     for name in node.outputs:

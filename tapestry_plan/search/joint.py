@@ -3,20 +3,28 @@
 Each choice of an expansion is one more variable of the elimination. A table that counts only where choices have some
 values is zero elsewhere, so what an expansion builds costs nothing where it was not chosen; and all of the 2ⁿ variants
 of n operators are compared with each other in one elimination, whose bound holds for every one of them.
+
+A softmax that may become five operators (choice 0, whose values are 0 for itself and 1 for the five)::
+
+    x ──┬── softmax ───────────────────┐          choice 0 = 0
+        └── max ── sub ── exp ── … div ┴── y      choice 0 = 1
+
+    work of softmax     over (layout of softmax, choice 0)         zero where choice 0 = 1
+    moving x to exp     over (layouts of x's maker, exp, choice 0) zero where choice 0 = 0
+    moving y onward     over (layouts of div, y's reader, choice 0), and as much for softmax
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any, Literal
 
 import numpy as np
 
 from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search.elimination import DEFAULT_CAP, TOTAL_ENTRIES, Factor, IntArray, minimize
-from tapestry_plan.search.problem import MAX_JOINT_CONSUMERS, MAX_TABLE, Known, Problem, TensorCost, Use
+from tapestry_plan.search.problem import Known, Problem, Tables, TensorCost, Use, stored_behind
 from tapestry_plan.search.variants import Given, Variants
 from tapestry_plan.steps import Mesh
 
@@ -69,26 +77,24 @@ class JointProblem(Problem):
         self.present = {present.node.name: present for present in variants.present}
         self.read: list[tuple[Given, OpNode, dict[str, IntArray]]] = []
         super().__init__(variants.graph, mesh, placement, layout, fix, forbid, known)
-        self.sizes = [len(variable.layouts) for variable in self.variables]
         self.sizes += [1 + len(choice.options) for choice in variants.choices]
 
     # -- where problems of one graph have one answer -----------------------------------------------------
 
-    def _in_order(self) -> list[OpNode]:
+    def _list_operators(self) -> list[OpNode]:
         return [present.node for present in self.variants.present]
 
     def stored_as(self, result: str) -> str:
         """The stored tensor that a result stands for."""
         return self.variants.stored(result)
 
-    def stored_behind(self, label: str) -> tuple[str, ...]:
+    def stored_of(self, label: str) -> Sequence[str]:
         """The stored tensors behind a graph output, whatever is chosen."""
-        readings = self.variants.results[label]
-        found = (stored for reading in readings for stored in self.graph.source(reading.names[0]).stored)
-        return tuple(dict.fromkeys(map(self.stored_as, found)))
+        found = stored_behind(self.graph, (reading.names[0] for reading in self.variants.results[label]))
+        return list(dict.fromkeys(map(self.stored_as, found)))
 
-    def _made_by(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:
-        return replace(super()._made_by(node, output, tensor), given=self.present[node.name].given)
+    def _cost_of(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:
+        return replace(super()._cost_of(node, output, tensor), given=self.present[node.name].given)
 
     def _add_uses(self, node: OpNode) -> None:
         at = self.position["operator", node.name]
@@ -109,50 +115,51 @@ class JointProblem(Problem):
 
     # -- tables ------------------------------------------------------------------------------------------
 
-    def factors(self) -> tuple[list[Factor], list[Factor]]:
-        """The cost tables over layouts and choices: those to search with, and those that bound from below."""
-        shared, alone, below = [], [], []
+    def _own_tables(self) -> list[Factor]:
+        out = []
         for given, node, read in self.read:
             ticks = self._node_ticks(node, read)
-            unary = Factor((self.position["operator", node.name],), ticks, np.zeros(len(ticks), np.int64))
-            shared.append(self._where(given, unary))
-        for cost in self.tensors:
-            steps, cases = self._cases(cost)
-            if cases is None:
-                both = ((self._together(cost.given, use.given), k) for k, use in enumerate(cost.uses))
-                cases = [(given, (k,)) for given, k in both if given is not None]
-                alone += self._alone(cost, cases, 1)
-                below += self._alone(cost, cases, len(cost.uses))
-            elif all(self._fits(cost, given, active) for given, active in steps):
-                shared += [self._where(given, self._factor(cost, active)) for given, active in steps]
-            else:
-                self._add_cases(cost, cases, shared, alone, below)
-        search = shared + alone
-        return search, shared + below if alone else search
+            out.append(
+                self._restrict(given, Factor((self.position["operator", node.name],), ticks, np.zeros_like(ticks)))
+            )
+        return out
 
-    def _add_cases(
-        self,
-        cost: TensorCost,
-        cases: list[Case],
-        shared: list[Factor],
-        alone: list[Factor],
-        below: list[Factor],
-    ) -> None:
-        """Tables of a tensor in cases of which some have too many consumers, or too large tables."""
-        for given, active in cases:
-            if self._fits(cost, given, active):
-                steps = [active[: k + 1] for k in range(len(active))]
-                shared += [self._where(given, self._factor(cost, step)) for step in steps]
-            else:
-                single: list[Case] = [(given, (k,)) for k in active]
-                alone += self._alone(cost, single, 1)
-                below += self._alone(cost, single, len(active))
+    def _add_tables(self, cost: TensorCost, tables: Tables) -> None:
+        """The tables of one tensor, each where choices are so that the tensor is made and read as it counts.
 
-    def _cases(self, cost: TensorCost) -> tuple[list[Case], list[Case] | None]:
+        Its consumers share what they have received, and which of them there are depends on choices. So there is a table
+        for each consumer and each set of consumers before it: ``_list_cases`` lists them. With too many cases all
+        consumers are counted one by one; where tables are too large, those of these cases are.
+        """
+        steps, cases = self._list_cases(cost)
+        if cases is None:
+            both = ((self._conjoin(cost.given, use.given), k) for k, use in enumerate(cost.uses))
+            single: list[Case] = [(given, (k,)) for given, k in both if given is not None]
+            tables.count_alone(self._count_cases(cost, single), len(cost.uses))
+        elif all(self._fits(cost, active, self._numbers(given)) for given, active in steps):
+            tables.shared += self._count_cases(cost, steps)
+        else:
+            for given, active in cases:
+                if self._fits(cost, active, self._numbers(given)):
+                    tables.shared += self._count_cases(cost, [(given, active[: k + 1]) for k in range(len(active))])
+                else:
+                    tables.count_alone(self._count_cases(cost, [(given, (k,)) for k in active]), len(active))
+
+    def _count_cases(self, cost: TensorCost, cases: Sequence[Case]) -> list[Factor]:
+        """What the last consumer of each case receives, as the ones before it have received theirs."""
+        return [self._restrict(given, self._factor(cost, active)) for given, active in cases]
+
+    def _list_cases(self, cost: TensorCost) -> tuple[list[Case], list[Case] | None]:
         """The consumers that a tensor has, one after another, each step with the choices that decide so far.
 
         Also the steps that are the last ones, which share no choices and leave none out; None if there are too many.
+        A tensor that a reads always, b where choice 0 is 1, and c where it is 0::
+
+            a ─┬─ 0 is 1 ── a b        steps  a, a b | 0 is 1, a c | 0 is 0
+               └─ 0 is 0 ── a c        cases  a b | 0 is 1, a c | 0 is 0
         """
+        # A walk over that tree: at each consumer either its condition is decided, or the walk forks on the first choice
+        # of the condition that is open.
         steps: list[Case] = []
         cases: list[Case] = []
         stack: list[tuple[int, Given, tuple[int, ...]]] = [(0, cost.given, ())]
@@ -165,7 +172,7 @@ class JointProblem(Problem):
                 continue
             use, values = cost.uses[k], dict(given)
             again = any(cost.uses[other].variable == use.variable for other in active)
-            if again or self._together(given, use.given) is None:
+            if again or self._conjoin(given, use.given) is None:
                 stack.append((k + 1, given, active))
                 continue
             undecided = next((number for number, _ in use.given if number not in values), None)
@@ -177,30 +184,18 @@ class JointProblem(Problem):
                 stack += [(k, (*given, (undecided, value)), active) for value in values_of]
         return steps, cases
 
-    def _together(self, one: Given, two: Given) -> Given | None:
+    def _conjoin(self, one: Given, two: Given) -> Given | None:
         """Both conditions; None where they exclude each other."""
         values = dict(one)
         if any(values.setdefault(number, value) != value for number, value in two):
             return None
         return tuple(values.items())
 
-    def _fits(self, cost: TensorCost, given: Given, active: tuple[int, ...]) -> bool:
-        variables = [cost.producer, *(cost.uses[k].variable for k in active), *self._numbers(given)]
-        return len(active) <= MAX_JOINT_CONSUMERS and prod(self.sizes[v] for v in variables) <= MAX_TABLE
-
     def _numbers(self, given: Given) -> Iterator[int]:
         """The choices of a condition as variables of the elimination."""
         return (len(self.variables) + number for number, _ in given)
 
-    def _alone(self, cost: TensorCost, cases: list[Case], share: int) -> list[Factor]:
-        """What consumers cost, each as if there were no other; a share of it, rounded down."""
-        out = []
-        for given, active in cases:
-            found = self._factor(cost, active)
-            out.append(self._where(given, Factor(found.scope, found.ticks // share, found.nbytes // share)))
-        return out
-
-    def _where(self, given: Given, factor: Factor) -> Factor:
+    def _restrict(self, given: Given, factor: Factor) -> Factor:
         """A table that counts where choices have some values, zero elsewhere."""
         if not given:
             return factor
@@ -225,13 +220,13 @@ class JointProblem(Problem):
         search, bound = self.factors()
         total = min(TOTAL_ENTRIES, max(LEAST_ENTRIES, MORE_ENTRIES * entries))
         cap = min(DEFAULT_CAP, total // 4)
-        found = minimize(self.sizes, self._fewest(search), cap=cap, total=total)
+        found = minimize(self.sizes, self._count_expansions(search), cap=cap, total=total)
         alone = bound is not search
         lowest = minimize(self.sizes, bound, cap=cap, total=total).bound_ticks if alone else found.bound_ticks
         values = found.choice[len(self.variables) :]
         return ChosenExpansions(values, lowest, found.exact and not alone)
 
-    def _fewest(self, factors: list[Factor]) -> list[Factor]:
+    def _count_expansions(self, factors: list[Factor]) -> list[Factor]:
         """Tables whose bytes count expansions too, behind them, so that ties go to fewer expansions."""
         many = len(self.variants.choices) + 1
         if many * sum(int(factor.nbytes.max()) for factor in factors) >= MAX_TOTAL:

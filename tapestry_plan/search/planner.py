@@ -146,7 +146,7 @@ def plan(
         kept = [graph.outputs[label] for label in layout if label in graph.outputs]
         every = Variants(graph, names, {*fix, *forbid}, kept)
         some = (
-            every.only(find_undominated(problem, every, bound, result.seconds, result.bound))
+            every.restrict(find_undominated(problem, every, bound, result.seconds, result.bound))
             if every.choices
             else every
         )
@@ -170,11 +170,10 @@ def _solve(
     fan_in: int | None,
 ) -> tuple[ShardPlan, int]:
     """The best plan of one graph, and the entries of the tables that it took."""
-    sizes = [len(variable.layouts) for variable in problem.variables]
-    found = minimize(sizes, search)
+    found = minimize(problem.sizes, search)
     choice, lowest = found.choice, found.bound_ticks
     if problem.counted_alone:
-        lowest = minimize(sizes, bound).bound_ticks
+        lowest = minimize(problem.sizes, bound).bound_ticks
     if problem.counted_alone or not found.exact:
         choice = improve(choice, problem.costs, seed=seed, time_limit_seconds=time_limit_seconds)
     return _write_down(problem, choice, lowest, fan_in), found.entries
@@ -195,7 +194,7 @@ def _try_variants(
     lowest = found.bound_ticks / TICKS_PER_SECOND
 
     def tried(values: Sequence[int]) -> ShardPlan:
-        graph, expansions = variants.graph_of(values)
+        graph, expansions = variants.build_graph(values)
         return replace(solved(graph, max(0.0, stop - time.monotonic())), expansions=expansions)
 
     def is_better(one: ShardPlan, than: ShardPlan) -> bool:
@@ -203,9 +202,9 @@ def _try_variants(
         return fits and (one.seconds, one.nbytes_moved) < (than.seconds, than.nbytes_moved)
 
     values = (0,) * len(variants.choices)
-    best = replace(whole, expansions=variants.graph_of(values)[1])
+    best = replace(whole, expansions=variants.build_graph(values)[1])
     if any(found.values) and is_better(other := tried(found.values), best):
-        best, values = other, variants.opened(found.values)
+        best, values = other, variants.normalize(found.values)
     moves = None if found.exact else _moves(variants, values)
     while moves and lowest < best.seconds and time.monotonic() < stop and (move := next(moves, None)):
         if is_better(other := tried(move), best):
@@ -226,7 +225,7 @@ def _moves(variants: Variants, values: Sequence[int]) -> Iterator[tuple[int, ...
         for value in range(1 + len(variants.choices[numbers[0]].options)):
             moved = [value if number in numbers else old for number, old in enumerate(values)]
             if moved != list(values):
-                yield variants.opened(moved)
+                yield variants.normalize(moved)
 
 
 def _list_left_out(every: Variants, some: Variants) -> list[Expansions]:
@@ -247,7 +246,7 @@ def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_i
     lowered = lower(
         ChosenLayouts(graph, mesh, chosen, problem.order, problem.operand_needs, problem.asked_outputs, fan_in)
     )
-    moved = problem.moved(choice)
+    moved = problem.count_moved(choice)
     predicted = {key: tuple(m.nbytes.tolist()) for key, m in moved.items() if m.nbytes.any()}
     if predicted != lowered.received:
         raise AssertionError(f"the steps move {lowered.received}, the cost tables say {predicted}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -23,6 +23,7 @@ from tapestry_plan.search.cost import (
     unite,
 )
 from tapestry_plan.search.elimination import Factor, IntArray, alternatives
+from tapestry_plan.search.variants import Given
 from tapestry_plan.steps import InfeasiblePlan, Layout, Mesh, list_layouts, parse_layout, sort_layouts
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
@@ -84,8 +85,8 @@ class Use:
 
     variable: int
     numbers: IntArray
-    given: tuple[tuple[int, int], ...] = ()
-    """Choices of expansions, by number, with the values that they have where it reads so."""
+    given: Given = ()
+    """What is chosen where it reads so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +110,30 @@ class TensorCost:
     uses: list[Use] = field(default_factory=list)
     only_partial: frozenset[int] = frozenset()
     """Consumers (by position) that want the tensor only where it is in partial results: graph outputs."""
-    given: tuple[tuple[int, int], ...] = ()
-    """Choices of expansions, by number, with the values that they have where the producer makes it."""
+    given: Given = ()
+    """What is chosen where the producer makes it."""
 
     def itemsizes(self, parts: IntArray) -> IntArray:
         """Bytes of a cell that moves, for each number of parts."""
         sizes: IntArray = np.where(parts > 1, self.part_itemsize, self.tensor.itemsize)
         return sizes
+
+
+@dataclass
+class Tables:
+    """Cost tables whose sum is the cost of a plan, or nearly."""
+
+    shared: list[Factor]
+    """Exact ones: for the search and for the bound."""
+    alone: list[Factor] = field(default_factory=list)
+    """For the search: too much, as they count consumers as if there were no other."""
+    below: list[Factor] = field(default_factory=list)
+    """For the bound: too little."""
+
+    def count_alone(self, single: Sequence[Factor], count: int) -> None:
+        """Add tables of consumers that are counted one by one, of so many of a tensor."""
+        self.alone += single
+        self.below += [Factor(f.scope, f.ticks // count, f.nbytes // count) for f in single]
 
 
 class Problem:
@@ -144,18 +162,23 @@ class Problem:
     ) -> None:
         self.graph, self.mesh = graph, mesh
         self.known = known or Known()
-        self.order = self._in_order()
+        self.order = self._list_operators()
         self.variables: list[Variable] = []
         self.position: dict[tuple[str, str], int] = {}
         self._declare_sources(placement, layout)
         self._declare_operators(fix, forbid)
         self._declare_outputs(layout)
+        self.sizes = [len(variable.layouts) for variable in self.variables]
+        self.counted_alone: dict[int, list[TensorCost]] = {}
+        """Tensors around a variable whose consumers are counted one by one."""
+        self.shared: list[Factor] = []
+        """Tables that are exact."""
         self.tensors = self._tensor_costs()
         self.made: dict[int, list[TensorCost]] = {}
         for cost in self.tensors:
             self.made.setdefault(cost.producer, []).append(cost)
 
-    def _in_order(self) -> list[OpNode]:
+    def _list_operators(self) -> list[OpNode]:
         """The operators, each after those that it depends on."""
         return self.graph.order()
 
@@ -204,7 +227,7 @@ class Problem:
         """Outputs stay where they are made; partial results and asked-for layouts need a place of their own."""
         partial = self._in_parts()
         for label, name in self.graph.outputs.items():
-            for stored in self.stored_behind(label):
+            for stored in self.stored_of(label):
                 tensor = self.graph.stored[stored]
                 asked = layout.get(label) if stored == name else None
                 if ("output", stored) in self.position or (asked is None and stored not in partial):
@@ -219,7 +242,7 @@ class Problem:
         labels = [label for label in layout if label in self.graph.outputs]
         self.asked_outputs = frozenset(self.graph.outputs[label] for label in labels)
 
-    def stored_behind(self, label: str) -> tuple[str, ...]:
+    def stored_of(self, label: str) -> Sequence[str]:
         """The stored tensors behind a graph output."""
         return self.graph.source(self.graph.outputs[label]).stored
 
@@ -289,7 +312,7 @@ class Problem:
         }
         self.tables = {name: tables[self.stored_as(name)] for name in tables}
         self.uses: dict[str, list[Use]] = {name: [] for name in self.graph.stored}
-        costs = self._makings()
+        costs = self._list_costs()
         for node in self.order:
             self._add_uses(node)
         self._add_outputs()
@@ -301,7 +324,7 @@ class Problem:
                 )
         return costs
 
-    def _makings(self) -> list[TensorCost]:
+    def _list_costs(self) -> list[TensorCost]:
         """The stored tensors as their producers make them, in the order of the graph, without consumers yet."""
         makers = {out: (node, k) for node in self.order for k, out in enumerate(node.outputs)}
         costs = []
@@ -309,7 +332,7 @@ class Problem:
             if prod(tensor.shape) > MAX_CELLS:
                 raise ValueError(f"tensor {name!r} of shape {tensor.shape} has more than 2**60 cells")
             if name in makers:
-                costs.append(self._made_by(*makers[name], self.graph.stored[self.stored_as(name)]))
+                costs.append(self._cost_of(*makers[name], self.graph.stored[self.stored_as(name)]))
             elif ("source", name) in self.position:
                 at = self.position["source", name]
                 numbers = self._tensor_numbers(self.variables[at])
@@ -317,7 +340,7 @@ class Problem:
                 costs.append(TensorCost(tensor, self.tables[name], at, held, tensor.itemsize))
         return costs
 
-    def _made_by(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:
+    def _cost_of(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:
         at = self.position["operator", node.name]
         written = np.dtype(self.graph.written_dtypes(node.name)[output]).itemsize
         key = *self._node_key("made", node), output, tensor.name
@@ -334,31 +357,24 @@ class Problem:
         signature = self.graph.signature(node.name)
         table = self.tables[tensor.name]
         options = self._variable("operator", node.name).layouts
-        numbers = np.zeros((len(options), self.mesh.size), np.int64)
-        empty = table.number(DisjointRegions(tensor.shape))
-        seen: dict[Box, int] = {}
-        for row, option in enumerate(options):
-            for device, box in enumerate(option.boxes):
-                if box is None:
-                    numbers[row, device] = empty
-                    continue
-                if box not in seen:
-                    image = signature.outputs[output].projection.image(box, within=tensor.shape)
-                    assert isinstance(image, DisjointRegions), "validated signatures write products"
-                    seen[box] = table.number(image)
-                numbers[row, device] = seen[box]
+
+        def number(box: Box | None) -> int:
+            if box is None:
+                return table.number(DisjointRegions(tensor.shape))
+            image = signature.outputs[output].projection.image(box, within=tensor.shape)
+            assert isinstance(image, DisjointRegions), "validated signatures write products"
+            return table.number(image)
+
         parts = [prod(option.parts[a] for a in signature.reductions) for option in options]
-        return Held(numbers, np.array(parts, np.int64))
+        return Held(_number_boxes(options, number), np.array(parts, np.int64))
 
     def _tensor_numbers(self, variable: Variable) -> IntArray:
         """Region numbers of what the layouts of a source or an output hold, by (layout, device)."""
-        tensor, table = self.graph.stored[variable.name], self.tables[variable.name]
-        numbers = np.zeros((len(variable.layouts), self.mesh.size), np.int64)
-        for row, option in enumerate(variable.layouts):
-            for device, box in enumerate(option.boxes):
-                region = DisjointRegions(tensor.shape) if box is None else cells_of(box, tensor.shape)
-                numbers[row, device] = table.number(region)
-        return numbers
+        shape, table = self.graph.stored[variable.name].shape, self.tables[variable.name]
+        return _number_boxes(
+            variable.layouts,
+            lambda box: table.number(DisjointRegions(shape) if box is None else cells_of(box, shape)),
+        )
 
     def _add_uses(self, node: OpNode) -> None:
         at = self.position["operator", node.name]
@@ -371,18 +387,13 @@ class Problem:
 
     def _number_read_now(self, node: OpNode) -> dict[str, IntArray]:
         options = self._variable("operator", node.name).layouts
-        names = dict.fromkeys(stored for name in node.inputs for stored in self.graph.source(name).stored)
-        numbers = {name: np.zeros((len(options), self.mesh.size), np.int64) for name in names}
-        empty = {name: self.tables[name].number(DisjointRegions(self.graph.stored[name].shape)) for name in names}
-        seen: dict[Box | None, dict[str, int]] = {None: {}}
-        for row, option in enumerate(options):
-            for device, box in enumerate(option.boxes):
-                if box not in seen:
-                    regions = self.needs(node, box)
-                    seen[box] = {name: self.tables[name].number(region) for name, region in regions.items()}
-                for name in names:
-                    numbers[name][row, device] = seen[box].get(name, empty[name])
-        return numbers
+        needs = {box: self.needs(node, box) for box in dict.fromkeys(box for o in options for box in o.boxes)}
+
+        def number(name: str) -> Callable[[Box | None], int]:
+            table, empty = self.tables[name], DisjointRegions(self.graph.stored[name].shape)
+            return lambda box: table.number(needs[box].get(name, empty))
+
+        return {name: _number_boxes(options, number(name)) for name in stored_behind(self.graph, node.inputs)}
 
     def _compute_ticks(self, at: int) -> IntArray:
         """Modeled compute time of each layout."""
@@ -390,7 +401,7 @@ class Problem:
         if variable.kind != "operator":
             return np.zeros(len(variable.layouts), np.int64)
         node = self.graph.nodes[variable.name]
-        names = dict.fromkeys(s for n in node.inputs for s in self.graph.source(n).stored)
+        names = stored_behind(self.graph, node.inputs)
         read = {name: next(use.numbers for use in self.uses[name] if use.variable == at) for name in names}
         return self._node_ticks(node, read)
 
@@ -426,29 +437,36 @@ class Problem:
     def factors(self) -> tuple[list[Factor], list[Factor]]:
         """The cost tables: those to search with, and those that bound every plan from below.
 
-        They are the same where every tensor's consumers can be counted jointly. Other tensors' consumers are
+        They are the same list where every tensor's consumers can be counted jointly. Other tensors' consumers are
         counted one by one, as if nothing had arrived for another: too much for the search, and for the bound
         the mean over the consumers, which is at most what the largest receives, and so at most what moves.
         """
-        unary = [Factor((at,), ticks, np.zeros(len(ticks), np.int64)) for at, ticks in enumerate(self.compute)]
-        exact, alone, mean = list(unary), [], []
-        self.counted_alone: dict[int, list[TensorCost]] = {}
+        self.counted_alone.clear()
+        tables = Tables(self._own_tables())
         for cost in self.tensors:
-            variables = [cost.producer, *(use.variable for use in cost.uses)]
-            entries = prod(len(self.variables[v].layouts) for v in variables)
-            if entries <= MAX_TABLE and len(cost.uses) <= MAX_JOINT_CONSUMERS:
-                exact += [self._factor(cost, range(k + 1)) for k in range(len(cost.uses))]
-                continue
-            single = [self._factor(cost, [k]) for k in range(len(cost.uses))]
-            alone += single
-            mean += [Factor(f.scope, f.ticks // len(single), f.nbytes // len(single)) for f in single]
-            for v in variables:
-                self.counted_alone.setdefault(v, []).append(cost)
-        self.touching: list[list[Factor]] = [[] for _ in self.variables]
-        for factor in exact:
-            for v in factor.scope:
-                self.touching[v].append(factor)
-        return exact + alone, exact + mean
+            self._add_tables(cost, tables)
+        self.shared = tables.shared
+        search = tables.shared + tables.alone
+        return search, tables.shared + tables.below if tables.alone else search
+
+    def _own_tables(self) -> list[Factor]:
+        """What each variable costs by itself: an operator's work."""
+        return [Factor((at,), ticks, np.zeros_like(ticks)) for at, ticks in enumerate(self.compute)]
+
+    def _add_tables(self, cost: TensorCost, tables: Tables) -> None:
+        """What is moved for one tensor, consumer by consumer: each table has all those before it, if that fits."""
+        uses = range(len(cost.uses))
+        if self._fits(cost, uses):
+            tables.shared += [self._factor(cost, uses[: k + 1]) for k in uses]
+            return
+        tables.count_alone([self._factor(cost, [k]) for k in uses], len(uses))
+        for v in (cost.producer, *(use.variable for use in cost.uses)):
+            self.counted_alone.setdefault(v, []).append(cost)
+
+    def _fits(self, cost: TensorCost, consumers: Sequence[int], choices: Iterable[int] = ()) -> bool:
+        """Whether consumers can be counted jointly: they are few, and so are the entries of their table."""
+        scope = [cost.producer, *(cost.uses[k].variable for k in consumers), *choices]
+        return len(consumers) <= MAX_JOINT_CONSUMERS and prod(self.sizes[v] for v in scope) <= MAX_TABLE
 
     def _factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
         """What the last of some consumers costs, given the producer and those before it."""
@@ -482,11 +500,11 @@ class Problem:
 
     # -- the chosen layouts ------------------------------------------------------------------------------
 
-    def moved(self, choice: Sequence[int]) -> dict[tuple[str, str], Moved]:
+    def count_moved(self, choice: Sequence[int]) -> dict[tuple[str, str], Moved]:
         """For each (tensor, consumer): what moves, as chosen."""
-        return {key: value for cost in self.tensors for key, value in self._moved(cost, choice)}
+        return {key: value for cost in self.tensors for key, value in self._count_moved_of(cost, choice)}
 
-    def _moved(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[tuple[tuple[str, str], Moved]]:
+    def _count_moved_of(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[tuple[tuple[str, str], Moved]]:
         """What moves of one tensor, by region algebra, one consumer and one device after the other."""
         regions, shape = cost.table.regions, cost.tensor.shape
         row = choice[cost.producer]
@@ -508,18 +526,42 @@ class Problem:
             label = f"output {consumer.name}" if consumer.kind == "output" else consumer.name
             yield (cost.tensor.name, label), Moved(cells * size, int(ticks[0]))
 
+    @cached_property
+    def _touching(self) -> list[list[Factor]]:
+        """For each variable the exact tables that it is in."""
+        out: list[list[Factor]] = [[] for _ in self.sizes]
+        for factor in self.shared:
+            for v in factor.scope:
+                out[v].append(factor)
+        return out
+
     def costs(self, var: int, choice: Sequence[int]) -> tuple[IntArray, IntArray]:
         """Picoseconds and bytes of every layout of a variable, all others as chosen: exact."""
-        size = len(self.variables[var].layouts)
-        ticks, nbytes = alternatives(var, choice, self.touching[var], size)
+        size = self.sizes[var]
+        ticks, nbytes = alternatives(var, choice, self._touching[var], size)
         other = list(choice)
         for cost in self.counted_alone.get(var, ()):
             for value in range(size):
                 other[var] = value
-                for _, moved in self._moved(cost, other):
+                for _, moved in self._count_moved_of(cost, other):
                     ticks[value] += moved.ticks
                     nbytes[value] += int(moved.nbytes.sum())
         return ticks, nbytes
+
+
+def _number_boxes(options: Sequence[Layout], number: Callable[[Box | None], int]) -> IntArray:
+    """Numbers by (layout, device), asked once for each box."""
+    seen: dict[Box | None, int] = {}
+    for option in options:
+        for box in option.boxes:
+            if box not in seen:
+                seen[box] = number(box)
+    return np.array([[seen[box] for box in option.boxes] for option in options], np.int64)
+
+
+def stored_behind(graph: Graph, names: Iterable[str]) -> list[str]:
+    """The stored tensors behind some tensors, each once."""
+    return list(dict.fromkeys(stored for name in names for stored in graph.source(name).stored))
 
 
 def _classes(rows: IntArray) -> tuple[IntArray, IntArray]:

@@ -3,6 +3,15 @@
 A choice is made for each operator that has expansions: 0 for the operator itself, 1, 2, … for its expansions. What an
 expansion builds may have expansions in turn, which are chosen only where it was. So the variants of n operators are
 2ⁿ graphs or more, held in the space of n.
+
+One draft holds everything side by side: y = softmax(x), and beside it the operators that its expansion builds. What
+reads y reads, where the choice is 0, y itself, and where it is 1, the result of the last of these::
+
+    x ──┬── softmax ──────── y   ──┐ where choice 0 is 0
+        └── max ── … ── div ─ y' ──┴ where choice 0 is 1 ── relu
+
+Where an expansion ends in a view instead of a result, its readers read through that view, so they have as many readings
+as there are views to read through: `Present.readings`.
 """
 
 from __future__ import annotations
@@ -110,7 +119,7 @@ class Variants:
     >>> variants = Variants(g, True)
     >>> [(choice.node, [option.into for option in choice.options]) for choice in variants.choices]
     [('y', ['exp_sum'])]
-    >>> found, expanded = variants.graph_of([1])
+    >>> found, expanded = variants.build_graph([1])
     >>> [node.op for node in found.order()], expanded[0].chosen
     (['reduce_max', 'sub', 'exp', 'reduce_sum', 'div'], 'exp_sum')
     """
@@ -245,6 +254,8 @@ class Variants:
 
     def _list_readings(self, names: tuple[str, ...], given: Given) -> Iterator[Reading]:
         """What some names read, for each way to choose where that matters."""
+        # Names are replaced leaf by leaf: of a leaf that is a view in some variant, its choice is settled first; where
+        # that says that it is expanded, the view takes the leaf's place, and its own leaves come next.
         stack = [(names, given)]
         while stack:
             names, given = stack.pop()
@@ -305,7 +316,7 @@ class Variants:
             self._clones[key] = clone
         return self._clones[key]
 
-    def only(self, nodes: Collection[str]) -> Variants:
+    def restrict(self, nodes: Collection[str]) -> Variants:
         """The variants in which, of the graph's own operators, no others than some are expanded."""
         pinned = self.pinned.union(self.original.nodes).difference(nodes)
         return Variants(self.original, self.expand, pinned, self.kept)
@@ -318,14 +329,14 @@ class Variants:
 
     # -- one of them -------------------------------------------------------------------------------------
 
-    def opened(self, values: Sequence[int]) -> tuple[int, ...]:
+    def normalize(self, values: Sequence[int]) -> tuple[int, ...]:
         """The values of the choices, 0 for those that are not there."""
         out: list[int] = []
         for choice, value in zip(self.choices, values, strict=True):
             out.append(value if all(out[number] == wanted for number, wanted in choice.given) else 0)
         return tuple(out)
 
-    def graph_of(self, values: Sequence[int]) -> tuple[Graph, tuple[Expansions, ...]]:
+    def build_graph(self, values: Sequence[int]) -> tuple[Graph, tuple[Expansions, ...]]:
         """The graph in which the choices have some values, and its choices, in an order that can be replayed."""
         draft = Draft(self.original)
         order = {node.name: [node.name] for node in self.original.order()}

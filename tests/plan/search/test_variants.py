@@ -70,7 +70,7 @@ def test_expansions_of_expansions_are_chosen_only_where_these_are() -> None:
     assert (first.node, first.given, [o.into for o in first.options]) == ("a", (), ["matmul_softmax_matmul"])
     assert second.given == ((0, 1),) and [o.into for o in second.options] == ["exp_sum"]
     assert second.node in first.options[0].nodes
-    found = {values: variants.graph_of(values) for values in product((0, 1), repeat=2)}
+    found = {values: variants.build_graph(values) for values in product((0, 1), repeat=2)}
     whole, softened, summed = (found[values][0] for values in ((0, 0), (1, 0), (1, 1)))
     assert same_graph(whole, attention()) and same_graph(found[0, 1][0], whole)
     once = expand.apply(attention(), "a")
@@ -90,14 +90,14 @@ def test_each_operator_is_there_where_its_choices_are_so() -> None:
     assert len(sizes) == 3
     for values in product(*sizes):
         there = [p.node.op for p in variants.present if all(values[n] == v for n, v in p.given)]
-        assert there == [node.op for node in variants.graph_of(values)[0].order()]
+        assert there == [node.op for node in variants.build_graph(values)[0].order()]
 
 
 def test_the_graph_given_is_not_changed() -> None:
     g = attention()
     before = g.to_json()
     variants = Variants(g, True)
-    variants.graph_of((1, 1))
+    variants.build_graph((1, 1))
     assert g.to_json() == before
 
 
@@ -145,7 +145,7 @@ def test_variants_of_many_operators_take_no_more_room_than_the_operators() -> No
     variants = Variants(g, True)
     assert len(variants.choices) == 60 and len(variants.present) == 60 * 6
     assert all(len(present.readings) == 1 for present in variants.present)
-    made, entries = variants.graph_of([k % 2 for k in range(60)])
+    made, entries = variants.build_graph([k % 2 for k in range(60)])
     assert len(made.nodes) == 30 + 30 * 5 and sum(entry.chosen is not None for entry in entries) == 30
 
 
@@ -158,7 +158,7 @@ def test_what_is_read_through_too_many_views_is_not_expanded() -> None:
     assert all(len(present.readings) <= MAX_READINGS for present in variants.present)
     # Of eight choices between two, those of five operators make 32 readings.
     assert [choice.node for choice in variants.choices] == [f"c{k}" for k in range(5)]
-    same, entries = variants.graph_of([0] * len(variants.choices))
+    same, entries = variants.build_graph([0] * len(variants.choices))
     assert same_graph(same, g) and all(entry.chosen is None for entry in entries)
     wanted = {f"c{k}": (("by_group",), ()) if k < 5 else ((), ("by_group",)) for k in range(8)}
     assert {entry.node: (entry.considered, entry.left_out) for entry in entries} == wanted
@@ -181,7 +181,7 @@ def test_the_deepest_expansions_are_left_out_first() -> None:
     assert sum(len(choice.options) for choice in variants.choices) == 9
     assert all(0 < len(readings) <= MAX_READINGS for readings in variants.results.values())
     values = [1 if choice.options[0].into == "interleaved" else 0 for choice in variants.choices]
-    _, entries = variants.graph_of(values)
+    _, entries = variants.build_graph(values)
     assert [entry.considered for entry in entries if entry.left_out] == [()]
-    _, whole = variants.graph_of([0] * len(values))
+    _, whole = variants.build_graph([0] * len(values))
     assert [entry.left_out for entry in whole] == [()]
