@@ -23,7 +23,7 @@ from tapestry_plan.search.variants import Variants
 from tapestry_sets.regions import DisjointRegions
 
 MAX_ROUNDS = 2
-"""Times that operators are taken for promising and the others tried again; then all are taken for promising."""
+"""Times that the search for undominated operators is made with more of them; then none counts as dominated."""
 
 
 def find_undominated(

@@ -29,13 +29,13 @@ def rows(*shapes: tuple[int, int]) -> Graph:
 
 
 def found(g: Graph, mesh: Mesh, expand: Any = True, worse: float = 0.0) -> frozenset[str]:
-    """What is promising beside a plan that takes so many seconds more than the best of the graph as it is."""
+    """What is undominated beside a plan that takes so many seconds more than the best of the graph as it is."""
     problem = Problem(g, mesh, "free", {}, {}, {})
     p = plan(g, mesh, expand=False)
     return find_undominated(problem, Variants(g, expand), problem.factors()[1], p.seconds + worse, p.bound)
 
 
-def test_a_long_row_is_promising_and_many_rows_are_not() -> None:
+def test_a_long_row_is_undominated_and_many_rows_are_not() -> None:
     """Where the many rows lose more by being expanded than the long ones can gain."""
     g = rows((1, 4096), (1024, 64), (1, 2048), (1024, 32))
     assert found(g, Mesh((2,), **SLOW)) == {"s0", "s2"}  # type: ignore[arg-type]
@@ -43,7 +43,7 @@ def test_a_long_row_is_promising_and_many_rows_are_not() -> None:
     assert found(g, Mesh((1,), **SLOW)) == frozenset()  # type: ignore[arg-type]
 
 
-def test_beside_a_bad_plan_everything_is_promising() -> None:
+def test_beside_a_bad_plan_nothing_is_dominated() -> None:
     g, mesh = rows((64, 8), (64, 16)), Mesh((2,), **FAST)  # type: ignore[arg-type]
     assert found(g, mesh) == frozenset()
     assert found(g, mesh, worse=1.0) == {"s0", "s1"}
@@ -83,7 +83,7 @@ SPREAD = replace(BUILTIN_OPS["relu"], name="spread", expansions=(once,))
 
 
 @pytest.mark.parametrize(("op", "into"), [(COPY, "itself"), (SPREAD, "once")], ids=["view of the input", "broadcast"])
-def test_views_that_save_their_readers_work_are_always_promising(op: Op, into: str) -> None:
+def test_views_that_save_their_readers_work_are_never_dominated(op: Op, into: str) -> None:
     """Who reads through such a view has less to read: what the expansion costs alone says nothing about it."""
     g = Graph()
     x = g.input("x", (1, 64)).broadcast_to((16, 64))
