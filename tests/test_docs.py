@@ -9,14 +9,15 @@ import re
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("tapestry_sets", "tapestry_plan", "tapestry_exec")
 README = (ROOT / "README.md").read_text()
-TOUR = (ROOT / "docs" / "tour.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *(ROOT / p / "README.md" for p in PACKAGES)]
+DRAWN = re.compile(r"```python\n((?:(?!```).)*?^picture = .*?)```.*?!\[[^\]]+\]\(([\w/]+\.svg)\)", re.S | re.M)
 EXAMPLE = re.compile(r"```python\n(.*?)```\s*prints\s*```text\n(.*?)```", re.S)
 TO_ADD = {"view kind", "operator", "ONNX operator", "backend", "rung", "picture", "rewrite", "export"}
 
@@ -74,13 +75,15 @@ def test_the_overlap_example_of_the_command_line() -> None:
     assert result.exit_code == 0 and "A[12]" in result.output
 
 
-def test_the_picture_is_the_one_that_readme_draws() -> None:
-    code = next(code for code, _ in examples(ROOT / "README.md") if "show_views" in code)
-    names: dict[str, object] = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(code, "README.md", "exec"), names)
-    picture = (ROOT / "docs" / "overlap.svg").read_text()
-    assert picture.strip() == names["picture"].svg.strip()  # type: ignore[attr-defined]
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "tour.md"], ids=lambda p: p.name)
+def test_pictures_are_those_that_the_examples_draw(page: Path) -> None:
+    drawn = DRAWN.findall(page.read_text())
+    assert drawn
+    for code, target in drawn:
+        names: dict[str, Any] = {}
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(code, page.name, "exec"), names)
+        assert (page.parent / target).read_text().strip() == names["picture"].svg.strip(), f"draw {target} anew"
 
 
 def test_no_tracked_text_names_a_place_on_one_machine() -> None:
