@@ -28,7 +28,6 @@ from tapestry_sets.alias import (
     show_views,
 )
 from tapestry_sets.batch import BoxArray, FirstCommon, RegionArray, StripeArray
-from tapestry_sets.digits import progression_set
 from tapestry_sets.draw import (
     Picture,
     canvas,
@@ -53,6 +52,7 @@ from tapestry_sets.integers import (
     count_common_all,
     first_common_all,
     isdisjoint_all,
+    progression_set,
 )
 from tapestry_sets.interop import (
     NonAffineSize,

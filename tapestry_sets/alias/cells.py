@@ -36,16 +36,7 @@ from tapestry_sets.alias.cell_sets import (
     sums_of,
 )
 from tapestry_sets.alias.preimage import MOST_PRODUCTS, Turn, turned
-from tapestry_sets.digits import (
-    Digits,
-    Progression,
-    combine,
-    explicit_setts,
-    interleaved_copies,
-    interval,
-    reach,
-    separated,
-)
+from tapestry_sets.digits import Digits, Progression, combine, interleaved_copies, interval, reach, separated
 from tapestry_sets.integers import (
     DisjointSetts,
     Int64Array,
@@ -53,6 +44,7 @@ from tapestry_sets.integers import (
     Nest,
     Sett,
     contains_each,
+    explicit_setts,
     merge_nests,
     pairs,
     unions,

@@ -11,8 +11,8 @@ from itertools import product
 from math import gcd, prod
 from typing import NamedTuple
 
-from tapestry_sets.digits import Progression, clip_progression, explicit_setts, progression, split_progression
-from tapestry_sets.integers import Nest
+from tapestry_sets.digits import Progression, clip_progression, progression, split_progression
+from tapestry_sets.integers import Nest, explicit_setts
 from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import AffineMap, Box
 from tapestry_sets.views import IndexMap, Piece, Relinearize, bounding_boxes, flatten_grid

@@ -186,17 +186,21 @@ def clip_form(box: Digits, form: int, low: int, high: int, limit: int) -> Cut:
     active = [digit for digit in digits if digit[1 + form]]
     active.sort(key=lambda digit: (-digit[1 + form], -digit[0]))
     out: list[Digits] = []
-    return out if _clip(origin, tuple(active), still, (form, low, high, limit), out) else OPEN
+    return out if clip_ascending(origin, tuple(active), still, (form, low, high, limit), out) else OPEN
 
 
-def _clip(
+def clip_ascending(
     origin: Ints,
     active: tuple[Digit, ...],
     still: tuple[Digit, ...],
     what: tuple[int, int, int, int],
     out: list[Digits],
 ) -> bool:
-    """Cut the outermost digit into copies that are wholly inside, and copies to be cut themselves."""
+    """Cut the outermost digit into copies that are wholly inside, and copies to be cut themselves.
+
+    The active digits step the form upwards, the longest step first; what is found goes to `out`. The answer is whether
+    that stays within the limit.
+    """
     form, low, high, limit = what
     first = origin[form]
     last = first + sum([(digit[0] - 1) * digit[1 + form] for digit in active])
@@ -224,7 +228,7 @@ def _clip(
     if len(out) + whole - touched + touched_end - whole_end > limit:
         return False
     copies = (*range(touched, whole), *range(whole_end, touched_end))
-    return all(_clip(advance(origin, outer, j), inner, still, what, out) for j in copies)
+    return all(clip_ascending(advance(origin, outer, j), inner, still, what, out) for j in copies)
 
 
 def keep_in_nest(box: Digits, form: int, nest: Sequence[tuple[int, int, int]], limit: int) -> Cut:

@@ -15,11 +15,15 @@ patches of index and cell, and copies between many arrays are the same thing, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 Ints = tuple[int, ...]
 Digit = Ints
 """(count, step of form 0, step of form 1, …)."""
+Levels = tuple[tuple[int, int], ...]
+"""Digits (count, step) of one form, outermost first."""
+
+D = TypeVar("D", bound=Digit)
 
 
 class Digits(NamedTuple):
@@ -78,7 +82,7 @@ def turn_digit(origin: Ints, digit: Digit) -> tuple[Ints, Digit]:
     return advance(origin, digit, digit[0] - 1), scale_digit(digit, -1)
 
 
-def make_steps_positive(origin: Ints, digits: Iterable[Digit], form: int = 0) -> tuple[Ints, list[Digit]]:
+def make_steps_positive(origin: Ints, digits: Iterable[D], form: int = 0) -> tuple[Ints, list[D]]:
     """Return the same values with no digit that steps one form downwards.
 
     Examples
@@ -86,15 +90,18 @@ def make_steps_positive(origin: Ints, digits: Iterable[Digit], form: int = 0) ->
     >>> make_steps_positive((5, 0), [(6, -1, 2), (3, 10, -4)])
     ((0, 10), [(6, 1, -2), (3, 10, -4)])
     """
-    found = []
+    start, found = list(origin), list[D]()
     for digit in digits:
-        if digit[1 + form] < 0:
-            origin, digit = turn_digit(origin, digit)
+        if digit[1 + form] < 0:  # as by `turn_digit`
+            reach = digit[0] - 1
+            for f, step in enumerate(digit[1:]):
+                start[f] += reach * step
+            digit = (digit[0], *[-step for step in digit[1:]])  # type: ignore[assignment]
         found.append(digit)
-    return origin, found
+    return tuple(start), found
 
 
-def join_digits(digits: Iterable[Digit]) -> tuple[Digit, ...]:
+def join_digits(digits: Iterable[D]) -> tuple[D, ...]:
     """Return digits, outermost first, without those of one value, and as one where two go on without a break.
 
     A digit goes on where the next one ends if each form steps as far as the inner digit's count times its step.
@@ -104,17 +111,19 @@ def join_digits(digits: Iterable[Digit]) -> tuple[Digit, ...]:
     >>> join_digits([(4, 6), (1, 9), (6, 1)]), join_digits([(4, 6, 12), (6, 1, 2)]), join_digits([(4, 6, 7), (6, 1, 1)])
     (((24, 1),), ((24, 1, 2),), ((4, 6, 7), (6, 1, 1)))
     """
-    found: list[Digit] = []
+    found: list[D] = []
+    outer: Digit = ()
     for digit in digits:
         count = digit[0]
         if count == 1:
             continue
-        if found:
-            outer = found[-1]
-            if outer[1] == count * digit[1] and (
-                len(digit) == 2 or outer[2:] == tuple([count * step for step in digit[2:]])
-            ):
-                found[-1] = (outer[0] * count, *digit[1:])
-                continue
-        found.append(digit)
+        if (
+            outer
+            and outer[1] == count * digit[1]
+            and (len(digit) == 2 or outer[2:] == tuple([count * step for step in digit[2:]]))
+        ):
+            outer = found[-1] = (outer[0] * count, *digit[1:])  # type: ignore[assignment]
+        else:
+            outer = digit
+            found.append(digit)
     return tuple(found)

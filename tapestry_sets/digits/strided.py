@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import prod
 
-from tapestry_sets.digits.digits import join_digits, make_steps_positive
-from tapestry_sets.integers import Nest, repeat
+from tapestry_sets.digits.digits import Levels, join_digits
 
-Levels = tuple[tuple[int, int], ...]
 Strided = tuple[int, tuple[Levels, ...]]
 """(offset, levels of each axis): the extent of an axis is the product of its levels' counts."""
 
@@ -127,28 +125,3 @@ def renumber(axes: Iterable[Levels], shape: Sequence[int]) -> tuple[Levels, ...]
         out.append(tuple(levels))
     out.reverse()
     return tuple(out)
-
-
-def nest_of(strided: Strided, extent: int) -> Nest | None:
-    """Return the numbers that a strided view without empty axes reads, as a nest that repeats with period `extent`.
-
-    None where copies of a pattern lie within each other, so that one nest does not hold them.
-
-    Examples
-    --------
-    >>> nest_of((0, (((2, 9),), ((2, 3),), ((2, 1),))), 27)
-    ((14, 27, 0), (5, 9, 0), (2, 3, 0))
-    """
-    (offset,), digits = make_steps_positive((strided[0],), chain.from_iterable(strided[1]))
-    steps = sorted([(by, count) for count, by in digits if count > 1 and by])
-    length = 1
-    tail: Nest = ()
-    for by, count in steps:
-        if by > length and not (tail and by % tail[0][1] == 0):
-            tail = ((length, by, 0), *tail)
-        elif tail:
-            if by < length:
-                return None
-            tail = repeat(length, by, 0, tail)  # which may be what the tail goes on to do by itself
-        length += (count - 1) * by
-    return repeat(length, extent, offset, tail)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tapestry_sets.digits import join_digits
 from tapestry_sets.integers.stripe import Int64Array, Level, elements_between
 from tapestry_sets.limits import check_pieces
 
@@ -393,7 +394,7 @@ def _runs(s: Nest, lo: int, hi: int) -> Iterator[tuple[int, tuple[tuple[int, int
         check_pieces(len(inner), f"runs of {s} in [{lo}, {hi})", "elements() needs none")
     if len(inner) == 1 and whole:
         first, levels = inner[0]
-        yield block + first, _outer_level(whole, P, levels)
+        yield block + first, join_digits(((whole, P), *levels))
     else:
         for k in range(whole):
             yield from _offset(iter(inner), block + k * P)
@@ -407,15 +408,6 @@ def _offset(
 ) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
     for first, levels in grids:
         yield first + by, levels
-
-
-def _outer_level(n: int, step: int, levels: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Return levels with one more around them, joined to the next one where both are one progression."""
-    if n == 1:
-        return levels
-    if levels and step == levels[0][0] * levels[0][1]:
-        return ((n * levels[0][0], levels[0][1]), *levels[1:])
-    return ((n, step), *levels)
 
 
 # ------------------------------------------------------------------ bit masks

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapestry_sets.digits import COUNT_LIMIT, Grid, as_interval, axis_setts, interval, reach
+from tapestry_sets.digits import COUNT_LIMIT, Grid, as_interval, interval, reach
 from tapestry_sets.draw import mimebundle, summary
-from tapestry_sets.integers import Int64Array
+from tapestry_sets.integers import Int64Array, axis_setts
 from tapestry_sets.limits import TooHard, as_int
 from tapestry_sets.regions.region import DisjointRegions, Region
 from tapestry_sets.solvers import isl

@@ -8,7 +8,6 @@ from tapestry_sets.digits import (
     Grid,
     Progression,
     as_interval,
-    axis_setts,
     clip_progression,
     combine,
     interval,
@@ -16,6 +15,7 @@ from tapestry_sets.digits import (
     reach,
     split_progression,
 )
+from tapestry_sets.integers import axis_setts
 from tapestry_sets.regions.affine import Box
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from math import gcd, lcm, prod
 from typing import NamedTuple
 
+from tapestry_sets.digits import make_steps_positive
 from tapestry_sets.limits import TooHard, current
 from tapestry_sets.solvers import isl
 
@@ -70,14 +71,8 @@ def solve(total: int, terms: Terms, by_isl: bool = True) -> tuple[int, ...] | No
 
 def _positive(total: int, terms: Terms) -> tuple[list[tuple[int, int, int]], int]:
     """The digits that matter as (step, count, number), the longest steps last and all above 0, and their total."""
-    plain = []
-    for k, (count, step) in enumerate(terms):
-        if count > 1 and step:
-            if step < 0:
-                total -= (count - 1) * step
-            plain.append((abs(step), count, k))
-    plain.sort()
-    return plain, total
+    (low,), digits = make_steps_positive((0,), terms)
+    return sorted([(step, count, k) for k, (count, step) in enumerate(digits) if count > 1 and step]), total - low
 
 
 class _Merged(NamedTuple):

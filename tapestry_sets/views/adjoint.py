@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
-from tapestry_sets.digits import Digit, Digits, join_digits, make_steps_positive, nest_of
+from tapestry_sets.digits import Digit, Digits, join_digits, make_steps_positive
+from tapestry_sets.integers import nest_of
 from tapestry_sets.limits import OPEN, TooManyPieces, current
 from tapestry_sets.regions import AffineMap, DisjointRegions, Region
 from tapestry_sets.views.kinds import Assembled, AsStrided, Fill

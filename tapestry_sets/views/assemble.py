@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from math import gcd, prod
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tapestry_sets.digits import Digit, Digits, nest_of, renumber, unflatten
-from tapestry_sets.integers import Sett
+from tapestry_sets.digits import Digit, Digits, renumber, unflatten
+from tapestry_sets.integers import Sett, nest_of
 from tapestry_sets.limits import OPEN
 from tapestry_sets.regions import Region
 from tapestry_sets.views.folding import fold

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tapestry_sets.digits import Strided, contiguous, nest_of, renumber
+from tapestry_sets.digits import Strided, contiguous, renumber
 from tapestry_sets.draw import views as draw_views
-from tapestry_sets.integers import EMPTY, DisjointSetts, Nest
+from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard, TooManyPieces, as_int, counted, current
 from tapestry_sets.regions import DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl

@@ -22,8 +22,8 @@ from tapestry_sets.alias.cell_sets import ends_of, nests_common
 from tapestry_sets.alias.cells import COUNT_LIMIT, Cells
 from tapestry_sets.alias.memory.sieve import Sieve
 from tapestry_sets.batch import answer_axis
-from tapestry_sets.digits import Progression, as_interval, explicit_setts, progression, reach, split_progression
-from tapestry_sets.integers import DisjointSetts, Nest, clip, count, elements, from_items, repeat, runs
+from tapestry_sets.digits import Progression, as_interval, progression, reach, split_progression
+from tapestry_sets.integers import DisjointSetts, Nest, clip, count, elements, explicit_setts, from_items, repeat, runs
 from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, current, limits
 from tapestry_sets.views import Allocation, View
 

@@ -12,17 +12,16 @@ from tapestry_sets import TooManyPieces
 from tapestry_sets.digits.progressions import (
     Progression,
     as_interval,
-    axis_setts,
     clip_progression,
     combine,
     count_distinct,
-    explicit_setts,
     interleaved_copies,
     progression,
     reach,
     separated,
     split_progression,
 )
+from tapestry_sets.integers.digit_sets import axis_setts, explicit_setts
 
 RAW = st.lists(st.tuples(st.integers(1, 4), st.integers(-9, 9)), max_size=3)
 FIRST = st.integers(-20, 20)

@@ -11,8 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import Region, Sett, Stripe, View, ViewKind, allocate, overlaps
-from tapestry_sets.digits.strided import Levels, Strided, contiguous, cut_axis, nest_of, renumber
+from tapestry_sets.digits.digits import Levels
+from tapestry_sets.digits.strided import Strided, contiguous, cut_axis, renumber
 from tapestry_sets.integers import nest
+from tapestry_sets.integers.digit_sets import nest_of
 from tests.oracles import memory_for, read_view
 from tests.strategies import factorizations, view_pairs, views
 

@@ -1,15 +1,16 @@
-"""Digits cut apart against their points, listed digit by digit."""
+"""Digits, joined, turned and cut apart, against their points, listed digit by digit."""
 
 from __future__ import annotations
 
 from itertools import product
+from math import prod
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import Region
 from tapestry_sets.digits.cutting import clip_form, keep_in_nest, split_form, unflatten
-from tapestry_sets.digits.digits import Digits
+from tapestry_sets.digits.digits import Digits, join_digits, make_steps_positive
 from tapestry_sets.integers.nest import canonical
 from tapestry_sets.limits import OPEN, Open
 from tapestry_sets.views.patches import in_region
@@ -34,6 +35,44 @@ def points(box: Digits) -> list[tuple[int, ...]]:
         moves = [[k * by for by in digit[1:]] for k, digit in zip(values, box.digits, strict=True)]
         found.append(tuple(sum(column) for column in zip(box.origin, *moves, strict=True)))
     return found
+
+
+@given(boxes(2), st.integers(0, 2))
+@example(Digits((0, 0), ((4, 6, 12), (6, 1, 2))), 0)
+def test_joined_digits_count_through_the_same_points(box: Digits, at: int) -> None:
+    idle = (*box.digits[:at], (1, 5, 5), *box.digits[at:])
+    found = join_digits(idle)
+    assert points(Digits(box.origin, found)) == points(box)
+    assert join_digits(found) == found and all(digit[0] > 1 for digit in found)
+    outer, inner = found[:-1], found[1:]
+    assert not any(a[1:] == tuple(b[0] * step for step in b[1:]) for a, b in zip(outer, inner, strict=True))
+
+
+@given(st.lists(st.tuples(st.integers(2, 4), st.integers(2, 4)), min_size=1, max_size=3), st.integers(-9, 9))
+def test_what_is_split_in_two_is_joined_again(parts: list[tuple[int, int]], step: int) -> None:
+    """Each digit of a number written in two halves is one digit again, and all of them together are one."""
+    digits, by = [], step
+    for a, b in parts:
+        digits += [(a, by, 3 * by), (b, by * a, 3 * by * a)]
+        by *= a * b
+    size = prod(count for count, _, _ in digits)
+    assert join_digits(digits[::-1]) == ((size, step, 3 * step),)
+
+
+@given(boxes(3), st.integers(0, 2))
+def test_turned_digits_hold_the_same_points(box: Digits, form: int) -> None:
+    origin, digits = make_steps_positive(*box, form)
+    assert sorted(points(Digits(origin, tuple(digits)))) == sorted(points(box))
+    assert all(digit[1 + form] >= 0 for digit in digits)
+    low, high = box.bounds(form)
+    assert low == origin[form] and {low, high} <= {point[form] for point in points(box)}
+
+
+@given(boxes(3), st.permutations(range(3)), st.integers(-5, 5))
+def test_forms_are_picked_dropped_and_shifted(box: Digits, order: list[int], by: int) -> None:
+    assert points(box.pick_forms(order)) == [tuple(point[f] for f in order) for point in points(box)]
+    assert points(box.drop_form(1)) == [(point[0], point[2]) for point in points(box)]
+    assert points(box.shift_form(1, by)) == [(point[0], point[1] + by, point[2]) for point in points(box)]
 
 
 def all_points(parts: list[Digits] | Open) -> list[tuple[int, ...]]:
