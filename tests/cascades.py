@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from tapestry_plan import Graph, Tensor, replay
+from tapestry_plan import Graph, Tensor
+from tapestry_plan.rewrite import replay
 from tapestry_sets import allocate, concatenate
 from tests.strategies import chains
 

@@ -54,6 +54,7 @@ def run_shard(op: Op, signature: Signature, attrs: dict[str, Any], arrays: Seque
     blocks = [input_block(signature, k, index, array) for k, array in enumerate(arrays)]
     boxes = [signature.output_box(k, index) for k in range(len(signature.outputs))]
     out_boxes = tuple(box for box in boxes if box is not None)
+    attrs = op.complete(attrs)
     dtypes = op.dtype([array.dtype.name for array in arrays], attrs)
     outputs = [poisoned(box.shape, np.dtype(d)) for box, d in zip(out_boxes, dtypes, strict=True)]
     shard = Shard(index, signature, attrs, tuple(box for box, _ in blocks), out_boxes, None)

@@ -142,7 +142,7 @@ def philox_of_integers(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[
 def drawn(op: str, attrs: dict[str, Any], operands: Sequence[np.ndarray]) -> np.ndarray:
     """What a generator makes, number by number."""
     shape = operands[0].shape if operands else attrs["shape"]
-    dtype = np.dtype(operands[0].dtype if operands else attrs["dtype"])
+    dtype = np.dtype(operands[0].dtype if operands else attrs.get("dtype", "bool"))
     cells = range(int(np.prod(shape)))
     made = [_drawn(op, attrs, dtype, cell) for cell in cells]
     if op == "dropout":

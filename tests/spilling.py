@@ -10,27 +10,9 @@ from random import Random
 import numpy as np
 from hypothesis import strategies as st
 
-from tapestry_plan import (
-    HOST,
-    Alloc,
-    Compute,
-    Copy,
-    Fetch,
-    Free,
-    Graph,
-    Mesh,
-    Reduce,
-    ShardPlan,
-    Spill,
-    Step,
-    Tensor,
-    concat,
-    conv,
-    matmul,
-    plan,
-    reduce_logsumexp,
-    relu,
-)
+from tapestry_plan import HOST, Graph, Mesh, ShardPlan, Tensor, concat, plan
+from tapestry_plan.ops import conv, logsumexp, matmul, relu
+from tapestry_plan.steps import Alloc, Compute, Copy, Fetch, Free, Reduce, Spill, Step
 
 LENGTHS = (16, 40, 64, 130, 256)
 """Of the vectors that programs begin with: blocks of 64 to 1,024 bytes, not all of them multiples of a cache line."""
@@ -74,11 +56,11 @@ def _smoothed(g: Graph, a: Tensor, b: Tensor) -> Tensor:
 def _weighed(g: Graph, a: Tensor, b: Tensor) -> Tensor:
     n = a.shape[0]
     values = np.linspace(-1, 1, n, dtype=np.float32)
-    return g.op("mul", a, g.constant(f"w{len(g.stored)}", values))
+    return g.op("multiply", a, g.constant(f"w{len(g.stored)}", values))
 
 
 def _again(g: Graph, a: Tensor, b: Tensor) -> Tensor:
-    return reduce_logsumexp(a.reshape(-1, 1), axes=(1,), keepdims=False)
+    return logsumexp(a.reshape(-1, 1), axis=(1,), keepdims=False)
 
 
 OPERATIONS = (_added, _added, _joined, _dotted, _smoothed, _weighed, _again, lambda g, a, b: relu(a))

@@ -19,7 +19,6 @@ from tapestry_exec.run import BACKENDS
 from tapestry_plan import (
     Axis,
     Backward,
-    Derivation,
     Graph,
     Mesh,
     Op,
@@ -29,14 +28,14 @@ from tapestry_plan import (
     Tensor,
     gradient,
     operation,
+    ops,
     plan,
     project,
-    reduce_sum,
-    relu,
-    show_projection,
 )
+from tapestry_plan.draw import show_projection
 from tapestry_plan.onnx import IMPORTERS, Import, Importing, Node, load_onnx
-from tapestry_plan.rewrite import RULES, Draft, NotApplicable, Rule, rule
+from tapestry_plan.ops import relu
+from tapestry_plan.rewrite import RULES, Derivation, Draft, NotApplicable, Rule, rule
 from tapestry_plan.steps import HOST, Copy
 from tapestry_sets import AffineMap, Guard, IndexMap, Piece, Region, allocate, overlap, overlaps
 from tapestry_sets.draw import Picture, canvas
@@ -171,7 +170,7 @@ def test_both_are_rewritten(axis: str, parts: int) -> None:
 
 def test_both_are_differentiated() -> None:
     g, x, _ = network()
-    (dx,) = gradient(reduce_sum(g.tensor("squares")), [g.tensor("x")])
+    (dx,) = gradient(ops.sum(g.tensor("squares"), keepdims=True), [g.tensor("x")])
     g.output(dx, "dx")
     w = g.stored["w"].data
     assert w is not None
@@ -244,7 +243,7 @@ def once() -> Iterator[Rule]:
 def test_a_rewrite_applies_refuses_is_recorded_and_replayed(once: Rule) -> None:
     g = Graph()
     h = relu(relu(g.input("x", (4, 6)), name="first"), name="second")
-    g.output(reduce_sum(h, name="total"), "y")
+    g.output(ops.sum(h, name="total", keepdims=True), "y")
     x = np.random.default_rng(3).standard_normal((4, 6)).astype(np.float32)
     steps = Derivation().then("once", "second").then("shard", "first", axis="i0", parts=2)
     for shorter in (once.apply(g, "second"), Derivation.from_json(steps.to_json()).replay(g)):

@@ -13,7 +13,8 @@ import onnxruntime
 import pytest
 
 from tapestry_exec import run
-from tapestry_plan import Graph, Mesh, before_softmax, he_random, light_model, load_onnx, plan
+from tapestry_plan import Graph, Mesh, load_onnx, plan
+from tapestry_plan.onnx import before_softmax, he_random, light_model
 
 RESNET = Path(__file__).parent / "models" / "resnet.onnx"
 NETWORKS = ("squeezenet", "small_resnet", "bvlc_alexnet", "resnet50")

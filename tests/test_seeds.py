@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 
 from tapestry_exec import evaluate, run
-from tapestry_plan import Graph, Mesh, conv, linear, plan, relu
+from tapestry_plan import Graph, Mesh, plan
 from tapestry_plan.ir import Monoid
-from tapestry_plan.ops import reduce_with
+from tapestry_plan.ops import conv, linear, reduce_with, relu
 from tapestry_sets import Box, DisjointRegions, Interleave, Region, Sett, Stripe, allocate, overlap, overlaps
 from tapestry_sets.views import AsStrided
 
@@ -206,7 +206,7 @@ def test_a_merge_order_needs_associativity_alone() -> None:
     """The document asks for "monadic laws". Parts merge in ascending order, so that merges need not commute."""
     last = Monoid("last", lambda xp, a, b: b, (float("nan"),), is_commutative=False)
     g = Graph()
-    g.output(reduce_with(last, g.input("x", (10, 4)), (0,), name="last"), "y")
+    g.output(reduce_with(last, g.input("x", (10, 4)), (0,), name="last", keepdims=True), "y")
     x = np.random.default_rng(5).standard_normal((10, 4)).astype(np.float32)
     for parts in (1, 2, 3, 4):
         p = plan(g, Mesh((parts,)), fix={"last": {"i0": parts}})

@@ -47,20 +47,20 @@ def add(b: Backward) -> Grads:
     return (b.grad,) * len(b.inputs)
 
 
-def sub(b: Backward) -> Grads:
+def subtract(b: Backward) -> Grads:
     return b.grad, -b.grad
 
 
-def neg(b: Backward) -> Grads:
+def negative(b: Backward) -> Grads:
     return (-b.grad,)
 
 
-def mul(b: Backward) -> Grads:
+def multiply(b: Backward) -> Grads:
     x, y = b.inputs
     return b.grad * y, b.grad * x
 
 
-def div(b: Backward) -> Grads:
+def divide(b: Backward) -> Grads:
     _, y = b.inputs
     share = b.grad / y
     return share, -(share * b.out)
@@ -89,9 +89,9 @@ def where(b: Backward) -> Grads:
     return None, b.op("where", condition, b.grad, _zero(b)), b.op("where", condition, _zero(b), b.grad)
 
 
-def cast(b: Backward) -> Grads:
+def astype(b: Backward) -> Grads:
     x = b.inputs[0]
-    return (b.op("cast", b.grad, dtype=x.dtype) if np.dtype(x.dtype).kind == "f" else None,)
+    return (b.op("astype", b.grad, dtype=x.dtype) if np.dtype(x.dtype).kind == "f" else None,)
 
 
 def relu(b: Backward) -> Grads:
@@ -203,13 +203,13 @@ def prelu(b: Backward) -> Grads:
     return b.op("where", x > 0, b.grad, b.grad * slope_), b.op("where", x > 0, _zero(b), b.grad * x)
 
 
-def cumsum(b: Backward) -> Grads:
+def cumulative_sum(b: Backward) -> Grads:
     """Sums from the other end."""
     attrs = dict(b.attrs)
-    return (b.op("cumsum", b.grad, **{**attrs, "reverse": not attrs.get("reverse", False)}),)
+    return (b.op("cumulative_sum", b.grad, **{**attrs, "reverse": not attrs.get("reverse", False)}),)
 
 
-def mod(b: Backward) -> Grads:
+def remainder(b: Backward) -> Grads:
     x, y = b.inputs
     return b.grad, -(b.grad * ((x - b.out) / y))
 
@@ -253,15 +253,15 @@ def products(b: Backward) -> Grads:
     """Of x[…, m, k] · y[…, k, n], not summed, as (…, m, n, k)."""
     x, y = b.inputs
     n, m = b.grad.ndim - 2, b.grad.ndim - 3
-    dx = b.op("reduce_sum", b.grad * y.mT.expand_dims(y.ndim - 2), axes=(n,), keepdims=False)
-    dy = b.op("reduce_sum", b.grad * x.expand_dims(x.ndim - 1), axes=(m,), keepdims=False)
+    dx = b.op("sum", b.grad * y.mT.expand_dims(y.ndim - 2), axis=(n,), keepdims=False)
+    dy = b.op("sum", b.grad * x.expand_dims(x.ndim - 1), axis=(m,), keepdims=False)
     return dx, dy.mT
 
 
 # -- places -------------------------------------------------------------------------------------------------
 
 
-def gather(b: Backward) -> Grads:
+def take(b: Backward) -> Grads:
     """Each place receives the sum over the indices that name it: a product with their one-hot rows."""
     x, indices = b.inputs
     axis = b.attrs.get("axis", 0) % x.ndim
@@ -273,7 +273,7 @@ def gather(b: Backward) -> Grads:
     return made.reshape(x.shape), None
 
 
-def gather_elements(b: Backward) -> Grads:
+def take_along_axis(b: Backward) -> Grads:
     x, indices = b.inputs
     if indices.ndim != x.ndim or any(
         n != m
@@ -319,55 +319,55 @@ def _by_one_hot(b: Backward, indices: Tensor, grad: Tensor, axis: int) -> Tensor
     last = grad.ndim - 1
     hot = b.op("one_hot", indices.moveaxis(axis, last), depth=b.inputs[0].shape[axis], dtype=grad.dtype)
     spread = grad.moveaxis(axis, last).expand_dims(grad.ndim) * hot
-    made = b.op("reduce_sum", spread, axes=(last,), keepdims=False)
+    made = b.op("sum", spread, axis=(last,), keepdims=False)
     return made.moveaxis(last, axis)
 
 
 # -- reductions ---------------------------------------------------------------------------------------------
 
 
-def reduce_sum(b: Backward) -> Grads:
+def total(b: Backward) -> Grads:
     return (_back(b, b.grad),)
 
 
-def reduce_extreme(b: Backward) -> Grads:
+def extreme(b: Backward) -> Grads:
     """Equal extremes share the gradient."""
     x = b.inputs[0]
     best = _as(b.op("equal", x, _back(b, b.out)), b.grad)
-    ties = b.op("reduce_sum", best, axes=_axes(b), keepdims=True)
+    ties = b.op("sum", best, axis=_axes(b), keepdims=True)
     return (_back(b, b.grad) * best / ties,)
 
 
-def reduce_prod(b: Backward) -> Grads:
+def product(b: Backward) -> Grads:
     """The product of the others: of a single zero that of the rest, of several zeros none."""
     x = b.inputs[0]
     is_zero = b.op("equal", x, _zero(b))
     rest = b.op("where", is_zero, _zero(b) + 1, x)
-    zeros = _back(b, b.op("reduce_sum", _as(is_zero, b.grad), axes=_axes(b), keepdims=True))
-    others = _back(b, b.op("reduce_prod", rest, axes=_axes(b), keepdims=True)) / rest
+    zeros = _back(b, b.op("sum", _as(is_zero, b.grad), axis=_axes(b), keepdims=True))
+    others = _back(b, b.op("prod", rest, axis=_axes(b), keepdims=True)) / rest
     alone = (zeros < 0.5) | (is_zero & (zeros < 1.5))
     return (_if(b, alone, _back(b, b.grad) * others),)
 
 
-def reduce_logsumexp(b: Backward) -> Grads:
+def logsumexp(b: Backward) -> Grads:
     return (_back(b, b.grad) * b.op("exp", b.inputs[0] - _back(b, b.out)),)
 
 
-def reduce_variance(b: Backward) -> Grads:
+def variance(b: Backward) -> Grads:
     return (_back(b, b.grad) * _from_mean(b) * 2,)
 
 
-def reduce_std(b: Backward) -> Grads:
+def deviation(b: Backward) -> Grads:
     return (_back(b, b.grad / b.out) * _from_mean(b),)
 
 
 def softmax(b: Backward) -> Grads:
-    inner = b.op("reduce_sum", b.grad * b.out, axes=(b.attrs.get("axis", -1),), keepdims=True)
+    inner = b.op("sum", b.grad * b.out, axis=(b.attrs.get("axis", -1),), keepdims=True)
     return (b.out * (b.grad - inner),)
 
 
 def log_softmax(b: Backward) -> Grads:
-    total = b.op("reduce_sum", b.grad, axes=(b.attrs.get("axis", -1),), keepdims=True)
+    total = b.op("sum", b.grad, axis=(b.attrs.get("axis", -1),), keepdims=True)
     return (b.grad - b.op("exp", b.out) * total,)
 
 
@@ -406,24 +406,24 @@ def conv_transpose(b: Backward) -> Grads:
         x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]),
         equation=f"ngc{o}{k},ngi{o}->gic{k}",
     )
-    bias = [b.op("reduce_sum", b.grad, axes=(0, *range(2, x.ndim)), keepdims=False)] if len(b.inputs) > 2 else []
+    bias = [b.op("sum", b.grad, axis=(0, *range(2, x.ndim)), keepdims=False)] if len(b.inputs) > 2 else []
     return dx, dw.reshape(w.shape), *bias
 
 
 def windows_max(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     """The maxima of windows."""
-    return _pooled("reduce_max", inputs[0], attrs, float("-inf"))
+    return _pooled("max", inputs[0], attrs, float("-inf"))
 
 
 def windows_sum(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     """The sums of windows."""
-    return _pooled("reduce_sum", inputs[0], attrs, 0.0)
+    return _pooled("sum", inputs[0], attrs, 0.0)
 
 
 def spatial_max(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     """The largest of all spatial cells."""
     (x,) = inputs
-    made: Tensor = x.graph.op("reduce_max", x, axes=tuple(range(2, x.ndim)), keepdims=True)
+    made: Tensor = x.graph.op("max", x, axis=tuple(range(2, x.ndim)), keepdims=True)
     return made
 
 
@@ -431,7 +431,7 @@ def root_mean_square(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     """x / √(mean x² + epsilon), times the scale."""
     x, scale = inputs
     over = tuple(range(x.ndim - scale.ndim, x.ndim))
-    mean: Tensor = x.graph.op("reduce_mean", x * x, axes=over, keepdims=True)
+    mean: Tensor = x.graph.op("mean", x * x, axis=over, keepdims=True)
     root: Tensor = x.graph.op("sqrt", mean + attrs.get("epsilon", 1e-5))
     return x / root * scale
 
@@ -443,7 +443,7 @@ def local_response(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     before = (size - 1) // 2
     around = [(0, 0), (before, size - 1 - before), *((0, 0),) * (x.ndim - 2)]
     windows = pad(x * x, around).sliding_windows(size, axis=1)
-    total: Tensor = x.graph.op("reduce_sum", windows, axes=(x.ndim,), keepdims=False)
+    total: Tensor = x.graph.op("sum", windows, axis=(x.ndim,), keepdims=False)
     scale = total * (attrs.get("alpha", 1e-4) / size) + attrs.get("bias", 1.0)
     made: Tensor = x / scale ** attrs.get("beta", 0.75)
     return made
@@ -454,8 +454,8 @@ def by_groups(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     x, scale, bias = inputs
     groups = attrs.get("groups", x.shape[1])
     rows = x.reshape(x.shape[0], groups, -1)
-    apart: Tensor = rows - x.graph.op("reduce_mean", rows, axes=(2,), keepdims=True)
-    variance: Tensor = x.graph.op("reduce_mean", apart * apart, axes=(2,), keepdims=True)
+    apart: Tensor = rows - x.graph.op("mean", rows, axis=(2,), keepdims=True)
+    variance: Tensor = x.graph.op("mean", apart * apart, axis=(2,), keepdims=True)
     made: Tensor = apart / x.graph.op("sqrt", variance + attrs.get("epsilon", 1e-5))
     column = (-1, *(1,) * (x.ndim - 2))
     return made.reshape(x.shape) * scale.reshape(column) + bias.reshape(column)
@@ -464,7 +464,7 @@ def by_groups(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
 def windows_mean(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     """The sums of windows over how many of their cells count."""
     (x,) = inputs
-    total = _pooled("reduce_sum", x, attrs, 0.0)
+    total = _pooled("sum", x, attrs, 0.0)
     counts = np.ones(total.shape[2:])
     kernel = _each(attrs["kernel"], x.ndim - 2)
     for axis, (n, size) in enumerate(zip(x.shape[2:], kernel, strict=True)):
@@ -481,7 +481,7 @@ def _pooled(op: str, x: Tensor, attrs: Attrs, fill: float) -> Tensor:
         raise ValueError("ceil_mode has windows that reach beyond the padding; pad more instead")
     spatial = x.ndim - 2
     windows = _windows(x, _each(attrs["kernel"], spatial), attrs, fill)
-    made: Tensor = x.graph.op(op, windows, axes=tuple(range(x.ndim, x.ndim + spatial)), keepdims=False)
+    made: Tensor = x.graph.op(op, windows, axis=tuple(range(x.ndim, x.ndim + spatial)), keepdims=False)
     return made
 
 
@@ -520,13 +520,13 @@ def _if(b: Backward, condition: Tensor, grad: Tensor) -> Tensor:
 
 
 def _as(condition: Tensor, like: Tensor) -> Tensor:
-    made: Tensor = condition.graph.op("cast", condition, dtype=like.dtype)
+    made: Tensor = condition.graph.op("astype", condition, dtype=like.dtype)
     return made
 
 
 def _axes(b: Backward) -> tuple[int, ...]:
     """The axes that a node reduces, from the first."""
-    rank, given = b.inputs[0].ndim, b.attrs.get("axes")
+    rank, given = b.inputs[0].ndim, b.attrs.get("axis")
     every = range(rank) if given is None else (given,) if isinstance(given, int) else given
     return tuple(sorted(axis % rank for axis in every))
 
@@ -543,7 +543,7 @@ def _from_mean(b: Backward) -> Tensor:
     """(x − mean) / (count − correction)."""
     x, over = b.inputs[0], _axes(b)
     degrees: float = prod(x.shape[axis] for axis in over) - b.attrs.get("correction", 0)
-    mean = b.op("reduce_mean", x, axes=over, keepdims=True)
+    mean = b.op("mean", x, axis=over, keepdims=True)
     return (x - mean) / degrees
 
 

@@ -42,10 +42,10 @@ def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> tu
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, reduce_sum
+    >>> from tapestry_plan import Graph, ops
     >>> g = Graph()
     >>> x = g.input("x", (2, 3))
-    >>> (dx,) = gradient(reduce_sum(x[:, 1:] * x[:, 1:]), [x])
+    >>> (dx,) = gradient(ops.sum(x[:, 1:] * x[:, 1:]), [x])
     >>> dx.shape
     (2, 3)
 
@@ -156,7 +156,7 @@ class _Reverse:
         if not parts:
             return None
         if name not in self.totals:
-            self.totals[name] = parts[0] if len(parts) == 1 else self.graph.op("sum_n", *parts)
+            self.totals[name] = parts[0] if len(parts) == 1 else self.graph.op("add_n", *parts)
         return self.totals[name]
 
     def _give(self, name: str, grad: Tensor | None) -> None:
@@ -221,7 +221,7 @@ class _Reverse:
         for tensor in inputs:  # an input that comes twice receives what all its places do, once
             parts = totals[tensor.name] if counts[tensor.name] else []
             counts[tensor.name] = 0
-            result.append(None if not parts else parts[0] if len(parts) == 1 else self.graph.op("sum_n", *parts))
+            result.append(None if not parts else parts[0] if len(parts) == 1 else self.graph.op("add_n", *parts))
         return result
 
 
@@ -231,7 +231,7 @@ def _summed_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
         return grad
     lead = len(grad.shape) - len(shape)
     over = [k for k, n in enumerate(grad.shape) if k < lead or (shape[k - lead] == 1 and n > 1)]
-    made: Tensor = grad.graph.op("reduce_sum", grad, axes=tuple(over), keepdims=True) if over else grad
+    made: Tensor = grad.graph.op("sum", grad, axis=tuple(over), keepdims=True) if over else grad
     if made.size != prod(shape):
         raise ValueError(f"gradient: a gradient has shape {grad.shape}, which does not sum to the operand's {shape}")
     return made.reshape(shape)
@@ -246,7 +246,7 @@ def _scattered(grad: Tensor, view: Selection, source: int, shape: tuple[int, ...
     parts = [_placed(grad, group, shape) for group in _in_groups(terms)]
     if not parts:
         return None
-    total: Tensor = parts[0] if len(parts) == 1 else grad.graph.op("sum_n", *parts)
+    total: Tensor = parts[0] if len(parts) == 1 else grad.graph.op("add_n", *parts)
     return total
 
 
@@ -269,7 +269,7 @@ def _placed(grad: Tensor, terms: Sequence[Term], shape: tuple[int, ...]) -> Tens
     for term in terms:
         read = grad.apply(term.read)
         if term.summed:
-            read = grad.graph.op("reduce_sum", read, axes=term.summed, keepdims=False)
+            read = grad.graph.op("sum", read, axis=term.summed, keepdims=False)
         sources.append(read.reshape(read.size))
     whole = sources[0].apply(placed([term.place for term in terms]), *sources[1:])
     return whole.apply(Reshape(shape))

@@ -30,7 +30,6 @@ from tapestry_plan.ir.monoids import (
     VARIANCE,
     Monoid,
     NoMonoid,
-    State,
     check_monoid,
     components_of,
     merge_states,
@@ -49,4 +48,4 @@ from tapestry_plan.ir.signature import (
     project,
     whole_of,
 )
-from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, sha256_of
+from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored

@@ -39,23 +39,23 @@ class Arithmetic:
         return self._with("add", other, swapped=True)
 
     def __sub__(self, other: Self | float) -> Self:
-        return self._with("sub", other)
+        return self._with("subtract", other)
 
     def __rsub__(self, other: float) -> Self:
-        return self._with("sub", other, swapped=True)
+        return self._with("subtract", other, swapped=True)
 
     def __mul__(self, other: Self | float) -> Self:
-        return self._with("mul", other)
+        return self._with("multiply", other)
 
     def __rmul__(self, other: float) -> Self:
-        return self._with("mul", other, swapped=True)
+        return self._with("multiply", other, swapped=True)
 
     def _quotient(self, other: Self | float, swapped: bool = False) -> Self:
         if np.dtype(self.dtype).kind != "f":
             raise ValueError(
                 f"/: {self.name!r} is {self.dtype}; cast it to floating numbers, or divide whole ones by //"
             )
-        return self._with("div", other, swapped)
+        return self._with("divide", other, swapped)
 
     def __truediv__(self, other: Self | float) -> Self:
         return self._quotient(other)
@@ -66,11 +66,11 @@ class Arithmetic:
     def __floordiv__(self, other: Self | float) -> Self:
         """The quotient rounded down, as Python has it: what is left is `%`."""
         with self._all_or_nothing():
-            whole = (self - self % other)._with("div", other)
+            whole = (self - self % other)._with("divide", other)
             return whole._call("round") if np.dtype(self.dtype).kind == "f" else whole
 
     def __neg__(self) -> Self:
-        return self._call("neg")
+        return self._call("negative")
 
     def __pos__(self) -> Self:
         return self
@@ -85,10 +85,10 @@ class Arithmetic:
         return self._with("pow", other, swapped=True)
 
     def __mod__(self, other: Self | float) -> Self:
-        return self._with("mod", other)
+        return self._with("remainder", other)
 
     def __rmod__(self, other: float) -> Self:
-        return self._with("mod", other, swapped=True)
+        return self._with("remainder", other, swapped=True)
 
     def __lt__(self, other: Self | float) -> Self:
         return self._with("less", other)
@@ -125,13 +125,13 @@ class Arithmetic:
         return self._bits("xor", other, swapped=True)
 
     def __invert__(self) -> Self:
-        return self._call("logical_not" if self.dtype == "bool" else "bitwise_not")
+        return self._call("logical_not" if self.dtype == "bool" else "bitwise_invert")
 
     def __lshift__(self, other: Self | float) -> Self:
-        return self._with("shift_left", other)
+        return self._with("bitwise_left_shift", other)
 
     def __rshift__(self, other: Self | float) -> Self:
-        return self._with("shift_right", other)
+        return self._with("bitwise_right_shift", other)
 
     def __matmul__(self, other: Self) -> Self:
         return self._with("matmul", other)

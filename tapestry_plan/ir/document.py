@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_plan.ir.tensors import OpNode, Selection, Stored, check_dtype, check_shape, sha256_of
+from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Stored, check_dtype, check_shape, sha256_of
 from tapestry_sets.views import piece_from_dict, piece_to_dict
 
 GRAPH_FORMAT = "tapestry-graph/2"
@@ -138,10 +139,10 @@ def read_selection(entry: SelectionEntry) -> Selection:
     return Selection(entry.select, entry.label, tuple(entry.inputs), tuple(entry.shape), entry.dtype, pieces)
 
 
-def read_node(entry: OperatorEntry) -> OpNode:
-    """The node of an entry."""
+def read_node(entry: OperatorEntry, complete: Callable[[Attrs], Attrs]) -> OpNode:
+    """The node of an entry, its attributes completed by the defaults of its operator."""
     attrs = {key: from_finite(value) for key, value in entry.attrs.items()}
-    return OpNode(entry.node, entry.op, attrs, tuple(entry.inputs), tuple(entry.outputs))
+    return OpNode(entry.node, entry.op, complete(attrs), tuple(entry.inputs), tuple(entry.outputs))
 
 
 def finite(value: Any) -> Any:

@@ -156,6 +156,8 @@ class Op:
         ``(shard, itemsize) -> nbytes`` of scratch memory that the block wants.
     attributes : tuple of str
         Names of the attributes that it takes; any other is an error.
+    defaults : tuple of (str, value)
+        Attributes that nodes have where they are not given.
     expansions : tuple of callable
         Functions ``(inputs, attrs) -> tensor``, or a tuple of tensors, that say the operator in other ones and in
         views, and raise ValueError where they cannot; rewrites know them by their names.
@@ -180,6 +182,7 @@ class Op:
     adjoint: Callable[[Backward], Sequence[Tensor | None]] | None = None
     host_only: bool = False
     work: Callable[[Shard], Form | None] | None = None
+    defaults: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.reduction, str) and self.reduction not in MONOIDS:
@@ -199,6 +202,10 @@ class Op:
         """Floating-point operations at each index point."""
         return self.flop(signature, attrs) if callable(self.flop) else self.flop
 
+    def complete(self, attrs: Attrs) -> dict[str, Any]:
+        """Attributes in the order of their names, with the defaults of those not given."""
+        return dict(sorted({**dict(self.defaults), **attrs}.items()))
+
     def check_attributes(self, attrs: Attrs, what: str) -> None:
         """Raise ValueError for an attribute that the operator does not take."""
         unknown = [name for name in attrs if name not in self.attributes and name != AROUND]
@@ -211,7 +218,8 @@ class Graph:
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, relu
+    >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import relu
     >>> g = Graph()
     >>> x = g.input("x", (32, 64), "float32")
     >>> w = g.constant("w", np.ones((64, 16), np.float32))
@@ -274,7 +282,7 @@ class Graph:
             if 0 in source.shape:
                 raise ValueError(f"{node_name}: input {name!r} of shape {source.shape} has no cells; give it some")
         what = f"{declared.name} {node_name!r}"
-        frozen_attrs = {key: _plain(value, f"{what}: {key}") for key, value in sorted(attrs.items())}
+        frozen_attrs = {key: _plain(value, f"{what}: {key}") for key, value in declared.complete(attrs).items()}
         declared.check_attributes(frozen_attrs, what)
         try:
             signature, around = resolve(declared.signature, [source.shape for source in present], frozen_attrs)
@@ -552,8 +560,8 @@ class Graph:
             if isinstance(entry, SelectionEntry):
                 graph.selections[entry.select] = read_selection(entry)
             else:
-                graph.ops[entry.op] = graph._declare(entry.op)
-                graph.nodes[entry.node] = read_node(entry)
+                op = graph.ops[entry.op] = graph._declare(entry.op)
+                graph.nodes[entry.node] = read_node(entry, op.complete)
         graph.outputs.update(read.outputs)
         graph.validate()
         return graph
@@ -775,7 +783,7 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 
 BUILTIN_OPS: dict[str, Op] = {}
-"""The declared operators by name; `tapestry_plan.ops.names` fills it."""
+"""The declared operators by name; `tapestry_plan.ops` fills it."""
 
 DERIVED: dict[str, Callable[..., Op]] = {}
 """How operators are made of other ones, by the word before the brackets; `tapestry_plan.rewrite.derived` fills it."""

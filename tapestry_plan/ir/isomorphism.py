@@ -38,7 +38,7 @@ def same_graph(one: Graph, other: Graph) -> bool:
 
     Examples
     --------
-    >>> from tapestry_plan import relu
+    >>> from tapestry_plan.ops import relu
     >>> def chain(*names):
     ...     g = Graph()
     ...     x = g.input("x", (4,))

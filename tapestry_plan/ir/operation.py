@@ -37,7 +37,9 @@ class Operation:
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, linear, operation, count_shared
+    >>> from tapestry_plan import Graph, operation
+    >>> from tapestry_plan.ops import linear
+    >>> from tapestry_plan import count_shared
     >>> g = Graph()
     >>> y = linear(g.input("x", (8, 6)), g.input("w", (6, 4)), name="fc1")
     >>> op = operation(g, "fc1")
@@ -118,7 +120,8 @@ class Operation:
 
         Examples
         --------
-        >>> from tapestry_plan import Graph, linear
+        >>> from tapestry_plan import Graph
+        >>> from tapestry_plan.ops import linear
         >>> g = Graph()
         >>> y = linear(g.input("x", (8, 6)), g.input("w", (6, 4)), name="fc1")
         >>> op = operation(g, "fc1")

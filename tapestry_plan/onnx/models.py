@@ -593,7 +593,7 @@ def load_onnx(
 
     Examples
     --------
-    >>> from tapestry_plan import demo_model
+    >>> from tapestry_plan.onnx import demo_model
     >>> graph = load_onnx(demo_model())
     >>> graph.stored["data_0"].shape, graph.tensor(graph.outputs["softmaxout_1"]).shape
     ((1, 3, 224, 224), (1, 1000, 1, 1))

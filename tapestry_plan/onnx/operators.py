@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tapestry_plan import ops
 from tapestry_plan.ir import Tensor
 from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
 from tapestry_plan.onnx.nodes import Import, Importing, Node, Result, refusal
-from tapestry_plan.ops import argmax, argmin, p_norm, reduce_logsumexp
-from tapestry_plan.ops import names as ops
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
 
 
@@ -45,12 +44,12 @@ def _size_of(at: Importing, node: Node) -> Result:
 
 
 def _cast(at: Importing, node: Node) -> Result:
-    return ops.cast(at.tensor(node.inputs[0]), at.dtype(node.attrs["to"]), name=node.name)
+    return ops.astype(at.tensor(node.inputs[0]), at.dtype(node.attrs["to"]), name=node.name)
 
 
 def _cast_like(at: Importing, node: Node) -> Result:
     x, like = at.inputs(node)
-    return ops.cast(x, like.dtype, name=node.name)
+    return ops.astype(x, like.dtype, name=node.name)
 
 
 def _folded(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
@@ -66,7 +65,7 @@ def _folded(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Resu
 
 
 def _mean(at: Importing, node: Node) -> Result:
-    return ops.sum_n(*at.inputs(node)) / len(node.inputs)
+    return ops.add_n(*at.inputs(node)) / len(node.inputs)
 
 
 def _with(function: Callable[..., Tensor], **defaults: Any) -> Callable[[Importing, Node], Result]:
@@ -77,18 +76,18 @@ def _with(function: Callable[..., Tensor], **defaults: Any) -> Callable[[Importi
 
 
 def _mod(at: Importing, node: Node) -> Result:
-    return ops.mod(*at.inputs(node), truncate=bool(node.attrs.get("fmod")), name=node.name)
+    return ops.remainder(*at.inputs(node), truncate=bool(node.attrs.get("fmod")), name=node.name)
 
 
 def _pow(at: Importing, node: Node) -> Result:
     base, exponent = at.inputs(node)
     if exponent.dtype != base.dtype and np.dtype(base.dtype).kind != "f" and np.dtype(exponent.dtype).kind == "f":
         raise refusal(at, node, f"{base.dtype} to the power of {exponent.dtype} is not supported; cast the base")
-    return ops.pow(base, ops.cast(exponent, base.dtype), name=node.name)
+    return ops.pow(base, ops.astype(exponent, base.dtype), name=node.name)
 
 
 def _bit_shift(at: Importing, node: Node) -> Result:
-    shift = {"LEFT": ops.shift_left, "RIGHT": ops.shift_right}[node.attrs["direction"]]
+    shift = {"LEFT": ops.bitwise_left_shift, "RIGHT": ops.bitwise_right_shift}[node.attrs["direction"]]
     return shift(*at.inputs(node), name=node.name)
 
 
@@ -149,7 +148,9 @@ def _group_normalization(at: Importing, node: Node) -> Result:
 def _lp_normalization(at: Importing, node: Node) -> Result:
     x = at.tensor(node.inputs[0])
     axis = node.attrs.get("axis", -1)
-    return ops.div(x, p_norm(x, node.attrs.get("p", 2), lambda powers: ops.reduce_sum(powers, axis)), name=node.name)
+    return ops.divide(
+        x, ops.p_norm(x, node.attrs.get("p", 2), lambda powers: ops.sum(powers, axis, keepdims=True)), name=node.name
+    )
 
 
 def _attention(at: Importing, node: Node) -> Result:
@@ -215,7 +216,7 @@ def _matmul(at: Importing, node: Node) -> Result:
 
 def _lrn(at: Importing, node: Node) -> Result:
     a = node.attrs
-    return ops.lrn(
+    return ops.local_response_normalization(
         at.tensor(node.inputs[0]),
         a["size"],
         alpha=a.get("alpha", 1e-4),
@@ -243,7 +244,7 @@ def _reduced_of(before: Callable[[Tensor], Tensor], after: Callable[[Tensor], Te
     """The sum of what is made of each cell, and what is made of the sum."""
 
     def total(x: Tensor, axes: Sequence[int] | None, *, keepdims: bool, name: str) -> Tensor:
-        return after(ops.reduce_sum(before(x), axes, keepdims=keepdims, name=name))
+        return after(ops.sum(before(x), axes, keepdims=keepdims, name=name))
 
     return _reduce(total)
 
@@ -273,7 +274,7 @@ def _place(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Resul
 def _gather(at: Importing, node: Node) -> Result:
     x, axis = at.tensor(node.inputs[0]), node.attrs.get("axis", 0)
     known = at.is_known(node.inputs[1])
-    return ops.gather(x, at.value(node.inputs[1]) if known else at.tensor(node.inputs[1]), axis, name=node.name)
+    return ops.take(x, at.value(node.inputs[1]) if known else at.tensor(node.inputs[1]), axis, name=node.name)
 
 
 def _gather_nd(at: Importing, node: Node) -> Result:
@@ -288,7 +289,7 @@ def _one_hot(at: Importing, node: Node) -> Result:
     off, on = values.tolist()
     indices = at.tensor(node.inputs[0])
     if np.dtype(indices.dtype).kind == "f":
-        indices = ops.cast(indices, "int64")
+        indices = ops.astype(indices, "int64")
     axis, count = node.attrs.get("axis", -1), int(depth.reshape(()))
     return ops.one_hot(indices, count, axis=axis, on=on, off=off, dtype=values.dtype.name, name=node.name)
 
@@ -296,7 +297,7 @@ def _one_hot(at: Importing, node: Node) -> Result:
 def _cumsum(at: Importing, node: Node) -> Result:
     axis = at.ints(node, 1, "axis") or [0]
     how = {key: bool(node.attrs.get(key)) for key in ("exclusive", "reverse")}
-    return ops.cumsum(at.tensor(node.inputs[0]), axis[0], name=node.name, **how)
+    return ops.cumulative_sum(at.tensor(node.inputs[0]), axis[0], name=node.name, **how)
 
 
 def _top_k(at: Importing, node: Node) -> Result:
@@ -321,8 +322,8 @@ IMPORTERS: dict[str, Import] = {
     "Acosh": Import(_elementwise(ops.acosh)),
     "Add": Import(_elementwise(ops.add), 2, 2),
     "And": Import(_elementwise(ops.logical_and), 2, 2),
-    "ArgMax": Import(_place(argmax)),
-    "ArgMin": Import(_place(argmin)),
+    "ArgMax": Import(_place(ops.argmax)),
+    "ArgMin": Import(_place(ops.argmin)),
     "Asin": Import(_elementwise(ops.asin)),
     "Asinh": Import(_elementwise(ops.asinh)),
     "Atan": Import(_elementwise(ops.atan)),
@@ -332,7 +333,7 @@ IMPORTERS: dict[str, Import] = {
     "BatchNormalization": Import(_batch_normalization, 5, 5),
     "BitShift": Import(_bit_shift, 2, 2),
     "BitwiseAnd": Import(_elementwise(ops.bitwise_and), 2, 2),
-    "BitwiseNot": Import(_elementwise(ops.bitwise_not)),
+    "BitwiseNot": Import(_elementwise(ops.bitwise_invert)),
     "BitwiseOr": Import(_elementwise(ops.bitwise_or), 2, 2),
     "BitwiseXor": Import(_elementwise(ops.bitwise_xor), 2, 2),
     "Cast": Import(_cast),
@@ -347,7 +348,7 @@ IMPORTERS: dict[str, Import] = {
     "Cosh": Import(_elementwise(ops.cosh)),
     "CumSum": Import(_cumsum, 2, 2),
     "DepthToSpace": Import(_depth_to_space),
-    "Div": Import(_elementwise(ops.div), 2, 2),
+    "Div": Import(_elementwise(ops.divide), 2, 2),
     "Dropout": Import(_alias, 1, 3),
     "Einsum": Import(_einsum, 1, None),
     "Elu": Import(_with(ops.elu, alpha=1.0)),
@@ -358,7 +359,7 @@ IMPORTERS: dict[str, Import] = {
     "Flatten": Import(onnx_views.flatten),
     "Floor": Import(_elementwise(ops.floor)),
     "Gather": Import(_gather, 2, 2),
-    "GatherElements": Import(_with(ops.gather_elements, axis=0), 2, 2),
+    "GatherElements": Import(_with(ops.take_along_axis, axis=0), 2, 2),
     "GatherND": Import(_gather_nd, 2, 2),
     "Gelu": Import(_with(ops.gelu, approximate="none")),
     "Gemm": Import(_gemm, 2, 3),
@@ -390,8 +391,8 @@ IMPORTERS: dict[str, Import] = {
     "Min": Import(_folded(ops.minimum), 1, None),
     "Mish": Import(_elementwise(ops.mish)),
     "Mod": Import(_mod, 2, 2),
-    "Mul": Import(_elementwise(ops.mul), 2, 2),
-    "Neg": Import(_elementwise(ops.neg)),
+    "Mul": Import(_elementwise(ops.multiply), 2, 2),
+    "Neg": Import(_elementwise(ops.negative)),
     "Not": Import(_elementwise(ops.logical_not)),
     "OneHot": Import(_one_hot, 3, 3),
     "Or": Import(_elementwise(ops.logical_or), 2, 2),
@@ -403,18 +404,18 @@ IMPORTERS: dict[str, Import] = {
     "ReduceL1": Import(_reduced_of(ops.abs, _itself), 1, 2),
     "ReduceL2": Import(_reduced_of(_square, ops.sqrt), 1, 2),
     "ReduceLogSum": Import(_reduced_of(_itself, ops.log), 1, 2),
-    "ReduceLogSumExp": Import(_reduce(reduce_logsumexp), 1, 2),
-    "ReduceMax": Import(_reduce(ops.reduce_max), 1, 2),
-    "ReduceMean": Import(_reduce(ops.reduce_mean), 1, 2),
-    "ReduceMin": Import(_reduce(ops.reduce_min), 1, 2),
-    "ReduceProd": Import(_reduce(ops.reduce_prod), 1, 2),
-    "ReduceSum": Import(_reduce(ops.reduce_sum), 1, 2),
+    "ReduceLogSumExp": Import(_reduce(ops.logsumexp), 1, 2),
+    "ReduceMax": Import(_reduce(ops.max), 1, 2),
+    "ReduceMean": Import(_reduce(ops.mean), 1, 2),
+    "ReduceMin": Import(_reduce(ops.min), 1, 2),
+    "ReduceProd": Import(_reduce(ops.prod), 1, 2),
+    "ReduceSum": Import(_reduce(ops.sum), 1, 2),
     "ReduceSumSquare": Import(_reduced_of(_square, _itself), 1, 2),
     "Relu": Import(_elementwise(ops.relu)),
     "Reshape": Import(onnx_views.reshape, 2, 2),
     "Resize": Import(onnx_windows.resize, 1, 4),
     "Round": Import(_elementwise(ops.round)),
-    "ScatterElements": Import(_with(ops.scatter_elements, axis=0, reduction="none"), 3, 3),
+    "ScatterElements": Import(_with(ops.put_along_axis, axis=0, reduction="none"), 3, 3),
     "ScatterND": Import(_with(ops.scatter_nd, reduction="none"), 3, 3),
     "Selu": Import(_with(ops.selu, alpha=1.6732632423543772, gamma=1.0507009873554805)),
     "Sigmoid": Import(_elementwise(ops.sigmoid)),
@@ -429,8 +430,8 @@ IMPORTERS: dict[str, Import] = {
     "Split": Import(onnx_views.split, 1, 2),
     "Sqrt": Import(_elementwise(ops.sqrt)),
     "Squeeze": Import(onnx_views.squeeze, 1, 2),
-    "Sub": Import(_elementwise(ops.sub), 2, 2),
-    "Sum": Import(_elementwise(ops.sum_n), 1, None),
+    "Sub": Import(_elementwise(ops.subtract), 2, 2),
+    "Sum": Import(_elementwise(ops.add_n), 1, None),
     "Tan": Import(_elementwise(ops.tan)),
     "Tanh": Import(_elementwise(ops.tanh)),
     "ThresholdedRelu": Import(_with(ops.thresholded_relu, alpha=1.0)),

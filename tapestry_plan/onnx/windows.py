@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tapestry_plan import ops
 from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
-from tapestry_plan.ops import COORDINATES, MODES, NEAREST, p_norm
-from tapestry_plan.ops import names as ops
 
 
 def window_of(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> dict[str, Any]:
@@ -97,7 +96,7 @@ def lp_pool(at: Importing, node: Node) -> Result:
 def global_lp_pool(at: Importing, node: Node) -> Result:
     x = at.tensor(node.inputs[0])
     spatial = tuple(range(2, x.ndim))
-    return p_norm(x, node.attrs.get("p", 2), lambda powers: ops.reduce_sum(powers, spatial, name=node.name))
+    return ops.p_norm(x, node.attrs.get("p", 2), lambda powers: ops.sum(powers, spatial, name=node.name, keepdims=True))
 
 
 def resize(at: Importing, node: Node) -> Result:
@@ -106,7 +105,7 @@ def resize(at: Importing, node: Node) -> Result:
     unusual = [key for key, value in fixed.items() if attrs.get(key, value) != value]
     if unusual:
         raise refusal(at, node, f"{unusual[0]}={attrs[unusual[0]]!r} is not supported")
-    known = {"mode": MODES, "coordinate_transformation_mode": COORDINATES, "nearest_mode": NEAREST}
+    known = {"mode": ops.MODES, "coordinate_transformation_mode": ops.COORDINATES, "nearest_mode": ops.NEAREST}
     for key, values in known.items():
         if attrs.get(key, values[0]) not in values:
             raise refusal(at, node, f"{key}={attrs[key]!r} is not supported, only {values}")

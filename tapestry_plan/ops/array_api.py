@@ -39,8 +39,9 @@ from numpy import (
 )
 
 from tapestry_plan.ir import Graph, Tensor
-from tapestry_plan.ops import names as _ops
-from tapestry_plan.ops.cells.choices import isinf, isnan
+from tapestry_plan.ops import indexing as _indexing
+from tapestry_plan.ops.cells import choices as _choices
+from tapestry_plan.ops.cells.choices import bitwise_invert, isinf, isnan, logical_not
 from tapestry_plan.ops.cells.elementwise import (
     abs,
     acos,
@@ -50,6 +51,7 @@ from tapestry_plan.ops.cells.elementwise import (
     atan,
     atanh,
     ceil,
+    clip,
     cos,
     cosh,
     exp,
@@ -57,6 +59,7 @@ from tapestry_plan.ops.cells.elementwise import (
     floor,
     log,
     log1p,
+    negative,
     reciprocal,
     round,
     sign,
@@ -67,8 +70,10 @@ from tapestry_plan.ops.cells.elementwise import (
     tanh,
 )
 from tapestry_plan.ops.products.matrices import matmul
-from tapestry_plan.ops.reductions import statistics as _statistics
-from tapestry_plan.ops.reductions.statistics import argmax, argmin
+from tapestry_plan.ops.reductions import reductions as _reductions
+from tapestry_plan.ops.reductions.reductions import all, any, max, mean, min
+from tapestry_plan.ops.reductions.statistics import argmax, argmin, std, var
+from tapestry_plan.ops.rows import scans as _scans
 from tapestry_sets.views import broadcast_arrays, repeat, roll, stack, tile
 from tapestry_sets.views import concatenate as concat
 
@@ -78,48 +83,40 @@ Axes = int | Sequence[int] | None
 # -- two operands, one of which may be a number ---------------------------------------------------------------
 
 
-def _both(op: str) -> Any:
+def _named(name: str, doc: str) -> Any:
     def apply(x1: Any, x2: Any, /) -> Any:
         if isinstance(x1, Tensor):
-            return x1._with(op, x2)
+            return x1._with(name, x2)
         if isinstance(x2, Tensor):
-            return x2._with(op, x1, swapped=True)
-        raise TypeError(f"{apply.__name__}: {x1!r} and {x2!r} are no tensors; give one at least")
+            return x2._with(name, x1, swapped=True)
+        raise TypeError(f"{name}: {x1!r} and {x2!r} are no tensors; give one at least")
 
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = doc
     return apply
 
 
-def _named(name: str, op: str, doc: str) -> Any:
-    made = _both(op)
-    made.__name__ = made.__qualname__ = name
-    made.__doc__ = doc
-    return made
-
-
-add = _named("add", "add", "x1 + x2, cell by cell.")
-subtract = _named("subtract", "sub", "x1 − x2, cell by cell.")
-multiply = _named("multiply", "mul", "x1 · x2, cell by cell.")
-pow = _named("pow", "pow", "x1 to the power of x2, cell by cell.")
-remainder = _named("remainder", "mod", "The remainder of x1 / x2, with the sign of x2.")
-maximum = _named("maximum", "maximum", "The larger of x1 and x2, cell by cell.")
-minimum = _named("minimum", "minimum", "The smaller of x1 and x2, cell by cell.")
-equal = _named("equal", "equal", "Whether x1 = x2, cell by cell.")
-not_equal = _named("not_equal", "not_equal", "Whether x1 ≠ x2, cell by cell.")
-less = _named("less", "less", "Whether x1 < x2, cell by cell.")
-less_equal = _named("less_equal", "less_equal", "Whether x1 ≤ x2, cell by cell.")
-greater = _named("greater", "greater", "Whether x1 > x2, cell by cell.")
-greater_equal = _named("greater_equal", "greater_equal", "Whether x1 ≥ x2, cell by cell.")
-logical_and = _named("logical_and", "logical_and", "Whether x1 and x2 are both true, cell by cell.")
-logical_or = _named("logical_or", "logical_or", "Whether x1 or x2 is true, cell by cell.")
-logical_xor = _named("logical_xor", "logical_xor", "Whether just one of x1 and x2 is true, cell by cell.")
-bitwise_and = _named("bitwise_and", "bitwise_and", "The bits that x1 and x2 both have, cell by cell.")
-bitwise_or = _named("bitwise_or", "bitwise_or", "The bits that x1 or x2 has, cell by cell.")
-bitwise_xor = _named("bitwise_xor", "bitwise_xor", "The bits that just one of x1 and x2 has, cell by cell.")
-bitwise_left_shift = _named("bitwise_left_shift", "shift_left", "The bits of x1 moved up by x2 places.")
-bitwise_right_shift = _named("bitwise_right_shift", "shift_right", "The bits of x1 moved down by x2 places.")
-bitwise_invert = _ops.bitwise_not
-logical_not = _ops.logical_not
-negative = _ops.neg
+add = _named("add", "x1 + x2, cell by cell.")
+subtract = _named("subtract", "x1 − x2, cell by cell.")
+multiply = _named("multiply", "x1 · x2, cell by cell.")
+pow = _named("pow", "x1 to the power of x2, cell by cell.")
+remainder = _named("remainder", "The remainder of x1 / x2, with the sign of x2.")
+maximum = _named("maximum", "The larger of x1 and x2, cell by cell.")
+minimum = _named("minimum", "The smaller of x1 and x2, cell by cell.")
+equal = _named("equal", "Whether x1 = x2, cell by cell.")
+not_equal = _named("not_equal", "Whether x1 ≠ x2, cell by cell.")
+less = _named("less", "Whether x1 < x2, cell by cell.")
+less_equal = _named("less_equal", "Whether x1 ≤ x2, cell by cell.")
+greater = _named("greater", "Whether x1 > x2, cell by cell.")
+greater_equal = _named("greater_equal", "Whether x1 ≥ x2, cell by cell.")
+logical_and = _named("logical_and", "Whether x1 and x2 are both true, cell by cell.")
+logical_or = _named("logical_or", "Whether x1 or x2 is true, cell by cell.")
+logical_xor = _named("logical_xor", "Whether just one of x1 and x2 is true, cell by cell.")
+bitwise_and = _named("bitwise_and", "The bits that x1 and x2 both have, cell by cell.")
+bitwise_or = _named("bitwise_or", "The bits that x1 or x2 has, cell by cell.")
+bitwise_xor = _named("bitwise_xor", "The bits that just one of x1 and x2 has, cell by cell.")
+bitwise_left_shift = _named("bitwise_left_shift", "The bits of x1 moved up by x2 places.")
+bitwise_right_shift = _named("bitwise_right_shift", "The bits of x1 moved down by x2 places.")
 
 
 def divide(x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
@@ -142,26 +139,26 @@ def square(x: Tensor, /) -> Tensor:
 
 def trunc(x: Tensor, /) -> Tensor:
     """x without its fraction, cell by cell."""
-    return _ops.sign(x) * _ops.floor(_ops.abs(x))
+    return sign(x) * floor(abs(x))
 
 
 def log2(x: Tensor, /) -> Tensor:
     """The logarithm to base 2, cell by cell."""
-    return _ops.log(x) * (1 / float(np.log(2)))
+    return log(x) * (1 / float(np.log(2)))
 
 
 def log10(x: Tensor, /) -> Tensor:
     """The logarithm to base 10, cell by cell."""
-    return _ops.log(x) * (1 / float(np.log(10)))
+    return log(x) * (1 / float(np.log(10)))
 
 
 def hypot(x1: Tensor, x2: Tensor, /) -> Tensor:
     """√(x1² + x2²), where no square overflows."""
     with x1._all_or_nothing():
-        a, b = _ops.abs(x1), _ops.abs(x2)
+        a, b = abs(x1), abs(x2)
         top = maximum(a, b)
-        ratio = _ops.where(top > 0, minimum(a, b) / maximum(top, float(np.finfo(x1.dtype).tiny)), zeros_like(top))
-        made: Tensor = top * _ops.sqrt(ratio * ratio + 1)
+        ratio = _choices.where(top > 0, minimum(a, b) / maximum(top, float(np.finfo(x1.dtype).tiny)), zeros_like(top))
+        made: Tensor = top * sqrt(ratio * ratio + 1)
         return made
 
 
@@ -180,7 +177,7 @@ def diff(x: Tensor, /, *, axis: int = -1, n: int = 1) -> Tensor:
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """x at indices of its own rank along an axis."""
-    return _ops.gather_elements(x, indices, axis)
+    return _indexing.take_along_axis(x, indices, axis)
 
 
 def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
@@ -190,7 +187,7 @@ def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tenso
     with condition._all_or_nothing():
         one = x1 if isinstance(x1, Tensor) else _number(x2, x1)
         two = x2 if isinstance(x2, Tensor) else _number(x1, x2)
-        made: Tensor = _ops.where(condition, one, two)
+        made: Tensor = _choices.where(condition, one, two)
         return made
 
 
@@ -202,12 +199,7 @@ def _number(like: Any, value: float) -> Tensor:
 
 def isfinite(x: Tensor, /) -> Tensor:
     """Whether x is neither infinite nor NaN, cell by cell."""
-    return _ops.logical_not(_ops.logical_or(_ops.isnan(x), _ops.isinf(x)))
-
-
-def clip(x: Tensor, /, min: float | None = None, max: float | None = None) -> Tensor:
-    """x limited to [min, max]."""
-    return _ops.clip(x, min, max)
+    return logical_not(_choices.logical_or(isnan(x), isinf(x)))
 
 
 def logaddexp(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -215,8 +207,8 @@ def logaddexp(x1: Tensor, x2: Tensor, /) -> Tensor:
     with x1._all_or_nothing():
         top: Tensor = maximum(x1, x2)
         apart = minimum(x1, x2) - top
-        apart = _ops.where(_ops.equal(x1, x2), zeros_like(apart), apart)  # also of two infinities
-        return top + _ops.log1p(_ops.exp(apart))
+        apart = _choices.where(_choices.equal(x1, x2), zeros_like(apart), apart)  # also of two infinities
+        return top + log1p(exp(apart))
 
 
 def floor_divide(x1: Tensor, x2: Tensor | float, /) -> Tensor:
@@ -231,60 +223,25 @@ def _widened(x: Tensor) -> Tensor:
     """Truth values and short integers in the default integer dtype, as the standard sums them."""
     kind = np.dtype(x.dtype).kind
     if kind in "bi" and x.dtype != "int64":
-        return _ops.cast(x, "int64")
-    return _ops.cast(x, "uint64") if kind == "u" and x.dtype != "uint64" else x
+        return _choices.astype(x, "int64")
+    return _choices.astype(x, "uint64") if kind == "u" and x.dtype != "uint64" else x
 
 
 def sum(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
     """The sum over axes, by default all; short integers and truth values are widened first."""
-    return _ops.reduce_sum(_widened(x), axis, keepdims=keepdims)
+    return _reductions.sum(_widened(x), axis, keepdims=keepdims)
 
 
 def prod(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
     """The product over axes, by default all."""
-    return _ops.reduce_prod(_widened(x), axis, keepdims=keepdims)
-
-
-def mean(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
-    """The mean over axes, by default all."""
-    return _ops.reduce_mean(x, axis, keepdims=keepdims)
-
-
-def max(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
-    """The largest value over axes, by default all."""
-    return _ops.reduce_max(x, axis, keepdims=keepdims)
-
-
-def min(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
-    """The smallest value over axes, by default all."""
-    return _ops.reduce_min(x, axis, keepdims=keepdims)
-
-
-def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: Any = False) -> Tensor:
-    """The variance over axes, by default all."""
-    return _statistics.reduce_variance(x, axis, correction=correction, keepdims=keepdims)
-
-
-def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: Any = False) -> Tensor:
-    """The standard deviation over axes, by default all."""
-    return _statistics.reduce_std(x, axis, correction=correction, keepdims=keepdims)
-
-
-def any(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
-    """Whether some value along axes is true."""
-    return _ops.reduce_any(x, axis, keepdims=keepdims)
-
-
-def all(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
-    """Whether every value along axes is true."""
-    return _ops.reduce_all(x, axis, keepdims=keepdims)
+    return _reductions.prod(_widened(x), axis, keepdims=keepdims)
 
 
 def cumulative_sum(x: Tensor, /, *, axis: int | None = None) -> Tensor:
     """The sums of the values up to each along an axis, which may be left out of a vector."""
     if axis is None and x.ndim != 1:
         raise ValueError(f"cumulative_sum: x has shape {x.shape}; name the axis")
-    return _ops.cumsum(_widened(x), axis or 0)
+    return _scans.cumulative_sum(_widened(x), axis or 0)
 
 
 # -- matrices -------------------------------------------------------------------------------------------------
@@ -322,7 +279,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
 
 def astype(x: Tensor, dtype: Any, /) -> Tensor:
     """x converted to another dtype."""
-    return _ops.cast(x, np.dtype(dtype).name)
+    return _choices.astype(x, np.dtype(dtype).name)
 
 
 def reshape(x: Tensor, /, shape: Sequence[int]) -> Tensor:
@@ -363,7 +320,7 @@ def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence
 def take(x: Tensor, indices: Any, /, *, axis: int | None = None) -> Tensor:
     """x at indices along an axis: a view for known ones, an operator for a tensor of them."""
     if isinstance(indices, Tensor):
-        return _ops.gather(x, indices, axis or 0)
+        return _indexing.take(x, indices, axis or 0)
     return x.take(indices, axis)
 
 
@@ -456,7 +413,7 @@ def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
 
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
     """The last two axes' cells on and above a diagonal, zeros below."""
-    return where(_ops.logical_not(_triangle(x, k - 1, "triu")), x, 0)
+    return where(logical_not(_triangle(x, k - 1, "triu")), x, 0)
 
 
 def _triangle(x: Tensor, k: int, what: str) -> Tensor:
@@ -481,12 +438,12 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
     """The values along an axis in order."""
-    return _ops.top_k(x, x.shape[axis], axis, largest=descending)[0]
+    return _scans.top_k(x, x.shape[axis], axis, largest=descending)[0]
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
     """The places of the values along an axis in order; of equal ones the first comes first."""
-    return _ops.top_k(x, x.shape[axis], axis, largest=descending)[1]
+    return _scans.top_k(x, x.shape[axis], axis, largest=descending)[1]
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left") -> Tensor:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import matmul_softmax_matmul
-from tapestry_plan.ops.operands import add_op, aligned, counted, declare, floating, need_rank
+from tapestry_plan.ops.operands import aligned, floating, need_rank
 
 
 def _attention_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -63,7 +64,7 @@ def _attention_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sha
     (out,) = outputs
     scores = shard.workspace[: q.shape[2] * k.shape[2] * out.dtype.itemsize]
     scores = scores.view(out.dtype).reshape(q.shape[2], k.shape[2])
-    scale = shard.attrs.get("scale", 1 / sqrt(q.shape[3]))
+    scale = shard.attrs.get("scale", 1 / math.sqrt(q.shape[3]))
     first, group = shard.range("h")[0], _group(shard)
     for b in range(q.shape[0]):
         for h in range(q.shape[1]):
@@ -113,25 +114,14 @@ def _attention_workspace(shard: Shard, itemsize: int) -> int:
     return (end - begin) * shard.signature.inputs[1].projection.shape[2] * itemsize
 
 
-# -- declarations --------------------------------------------------------------------------------------
-
-declare(
-    Op(
-        "attention",
-        counted(_attention_signature, 3, 4),
-        _attention_block,
-        _attention_flop,
-        None,
-        _attention_dtype,
-        _attention_workspace,
-        attributes=("scale", "causal"),
-        expansions=(matmul_softmax_matmul,),
-    ),
+@operator(
+    block=_attention_block,
+    signature=_attention_signature,
+    flop=_attention_flop,
+    dtype=_attention_dtype,
+    workspace=_attention_workspace,
+    expansions=(matmul_softmax_matmul,),
 )
-
-# -- functions on graph tensors ------------------------------------------------------------------------
-
-
 def attention(
     q: Tensor,
     k: Tensor,
@@ -182,5 +172,3 @@ def attention(
     ----------
     ONNX Attention; Vaswani et al., "Attention is all you need", 2017; Ainslie et al., "GQA", 2023.
     """
-    given = None if scale is None else float(scale)
-    return add_op("attention", q, k, v, mask, name=name, scale=given, causal=bool(causal))

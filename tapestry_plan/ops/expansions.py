@@ -47,8 +47,8 @@ def prod_sum(inputs: Inputs, attrs: Attrs) -> Tensor:
     Tapestry, "Sharding Linear, and Matmul, over the in dimension".
     """
     a, b = inputs[:2]
-    products = _op("mul", a.expand_dims(a.ndim), b.expand_dims(b.ndim - 2))
-    total = _op("reduce_sum", products, axes=products.ndim - 2, keepdims=False)
+    products = _op("multiply", a.expand_dims(a.ndim), b.expand_dims(b.ndim - 2))
+    total = _op("sum", products, axis=products.ndim - 2, keepdims=False)
     return _op("add", total, inputs[2]) if len(inputs) > 2 else total
 
 
@@ -59,29 +59,29 @@ def exp_sum(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Softmax := exp(x − max) / Σ exp(x − max)."""
     (x,) = inputs
     axis = axis_of(attrs.get("axis", -1), x.ndim, "softmax")
-    powers = _op("exp", _op("sub", x, _op("reduce_max", x, axes=axis)))
-    return _op("div", powers, _op("reduce_sum", powers, axes=axis))
+    powers = _op("exp", _op("subtract", x, _op("max", x, axis=axis, keepdims=True)))
+    return _op("divide", powers, _op("sum", powers, axis=axis, keepdims=True))
 
 
 def minus_logsumexp(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Log softmax := x − log Σ exp(x), whose sum is a monoid with a state."""
     (x,) = inputs
     axis = axis_of(attrs.get("axis", -1), x.ndim, "log_softmax")
-    return _op("sub", x, _op("reduce_logsumexp", x, axes=axis))
+    return _op("subtract", x, _op("logsumexp", x, axis=axis, keepdims=True))
 
 
 def sum_div(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Mean := Sum / count."""
     (x,) = inputs
-    given = attrs.get("axes")
+    given = attrs.get("axis")
     axes = range(x.ndim) if given is None else (given,) if isinstance(given, int) else given
-    return _op("reduce_sum", x, **attrs) / prod(x.shape[axis] for axis in axes)
+    return _op("sum", x, **attrs) / prod(x.shape[axis] for axis in axes)
 
 
 def pooled_mean(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Global average pool := Sum over the spatial axes / count."""
     (x,) = inputs
-    return _op("reduce_sum", x, axes=tuple(range(2, x.ndim))) / prod(x.shape[2:])
+    return _op("sum", x, axis=tuple(range(2, x.ndim)), keepdims=True) / prod(x.shape[2:])
 
 
 def moments(inputs: Inputs, attrs: Attrs) -> Tensor:
@@ -89,20 +89,20 @@ def moments(inputs: Inputs, attrs: Attrs) -> Tensor:
     x, scale = inputs[:2]
     axes = tuple(range(axis_of(attrs.get("axis", -1), x.ndim, "layer_normalization"), x.ndim))
     count = prod(x.shape[axis] for axis in axes)
-    apart = _op("sub", x, _op("reduce_sum", x, axes=axes) / count)
-    variance = _op("reduce_sum", _op("mul", apart, apart), axes=axes) / count
-    scaled = _op("mul", _op("div", apart, _op("sqrt", variance + attrs.get("epsilon", 1e-5))), scale)
+    apart = _op("subtract", x, _op("sum", x, axis=axes, keepdims=True) / count)
+    variance = _op("sum", _op("multiply", apart, apart), axis=axes, keepdims=True) / count
+    scaled = _op("multiply", _op("divide", apart, _op("sqrt", variance + attrs.get("epsilon", 1e-5))), scale)
     return _op("add", scaled, inputs[2]) if len(inputs) > 2 else scaled
 
 
 def factor_offset(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Batch normalization := x · factor + (bias − mean · factor), factor = scale / √(variance + epsilon)."""
     x, scale, bias, mean, variance = inputs
-    factor = _op("div", scale, _op("sqrt", variance + attrs.get("epsilon", 1e-5)))
-    offset = _op("sub", bias, _op("mul", mean, factor))
+    factor = _op("divide", scale, _op("sqrt", variance + attrs.get("epsilon", 1e-5)))
+    offset = _op("subtract", bias, _op("multiply", mean, factor))
     tail = tuple(range(1, x.ndim - 1))
     column = [t.expand_dims(tail) if tail else t for t in (factor, offset)]
-    return _op("add", _op("mul", x, column[0]), column[1])
+    return _op("add", _op("multiply", x, column[0]), column[1])
 
 
 # -- attention -------------------------------------------------------------------------------------------

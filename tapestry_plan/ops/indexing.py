@@ -7,16 +7,17 @@ the other axes only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Scatter, Shape, Shard, Signature, Tensor, project
-from tapestry_plan.ops.operands import add_op, axis_of, counted, declare, named_dtype, need_indices, numbered
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Scatter, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.declaration import add_op, operator
+from tapestry_plan.ops.operands import axis_of, named_dtype, need_indices, numbered
 
 COMBINED = {"add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
 """How a scatter may combine an update with the cell that is there: the function of the array namespace."""
@@ -46,9 +47,9 @@ def _need_known(attrs: Attrs) -> None:
 # -- gathers -------------------------------------------------------------------------------------------
 
 
-def _gather_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+def _take_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x, indices = shapes
-    axis = axis_of(attrs.get("axis", 0), len(x), "gather")
+    axis = axis_of(attrs.get("axis", 0), len(x), "take")
     axes = numbered((*x[:axis], *indices, *x[axis + 1 :]))
     after = axis + len(indices)
     before: list[LinearForm] = [{a.name: 1} for a in axes[:axis]]
@@ -59,7 +60,7 @@ def _gather_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return Signature(axes, (read, where), (Operand(project(axes, [{a.name: 1} for a in axes])),))
 
 
-def _gather_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _take_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     x, indices = inputs
     axis = shard.attrs.get("axis", 0) % x.ndim
     outputs[0][...] = xp.take(x, _from_front(xp, indices, x.shape[axis], shard), axis=axis)
@@ -84,8 +85,8 @@ def _along(shapes: Sequence[Shape], attrs: Attrs, what: str) -> int:
     return axis
 
 
-def _gather_elements_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    axis = _along(shapes, attrs, "gather_elements")
+def _take_along_axis_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    axis = _along(shapes, attrs, "take_along_axis")
     x, indices = shapes
     axes = numbered(indices)
     forms: list[LinearForm] = [{} if k == axis else {a.name: 1} for k, a in enumerate(axes)]
@@ -94,7 +95,7 @@ def _gather_elements_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signatu
     return Signature(axes, (read, each), (each,))
 
 
-def _gather_elements_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _take_along_axis_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     x, indices = inputs
     axis = shard.attrs.get("axis", 0) % x.ndim
     where = _from_front(xp, indices, x.shape[axis], shard)
@@ -135,10 +136,10 @@ def _cells(xp: Any, x: Any, indices: Any, shard: Shard) -> tuple[Any, ...]:
 # -- scatters ------------------------------------------------------------------------------------------
 
 
-def _scatter_elements_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+def _put_along_axis_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     """Index axes are the axes of operand 0 beside the indexed one, where the indices cover them."""
     _need_known(attrs)
-    axis = _along(shapes, attrs, "scatter_elements")
+    axis = _along(shapes, attrs, "put_along_axis")
     x, indices, updates = shapes
     if updates != indices:
         raise ValueError(f"operand 2 has shape {updates}, operand 1 {indices}; there is one update for each index")
@@ -152,7 +153,7 @@ def _scatter_elements_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signat
     return Signature(axes, (each, few, few), (each,))
 
 
-def _scatter_elements_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _put_along_axis_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     form = _elements(shard)
     outputs[0][...] = inputs[0]
     (named,), updates = form.prepare(xp, inputs)
@@ -230,7 +231,7 @@ def _rows(shard: Shard) -> Scatter:
 
     def prepare(xp: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], Any]:
         x, indices, updates = inputs
-        given = updates.reshape(prod(indices.shape[:-1]), *updates.shape[indices.ndim - 1 :])
+        given = updates.reshape(math.prod(indices.shape[:-1]), *updates.shape[indices.ndim - 1 :])
         each = len(given), *(1,) * (given.ndim - 1)
         return [cell.reshape(each) for cell in _cells(xp, x, indices, shard)], given
 
@@ -273,60 +274,8 @@ def _one_hot_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard
     xp.copyto(out, out.dtype.type(attrs.get("on", 1)), where=xp.expand_dims(hot, axis) == row)
 
 
-# -- declarations --------------------------------------------------------------------------------------
-
-declare(
-    Op(
-        "gather",
-        counted(_gather_signature, 2, 2),
-        _gather_block,
-        dtype=_indexed,
-        attributes=("axis",),
-        adjoint=adjoints.gather,
-    ),
-    Op(
-        "gather_elements",
-        counted(_gather_elements_signature, 2, 2),
-        _gather_elements_block,
-        dtype=_indexed,
-        attributes=("axis",),
-        adjoint=adjoints.gather_elements,
-    ),
-    Op("gather_nd", counted(_gather_nd_signature, 2, 2), _gather_nd_block, dtype=_indexed, adjoint=adjoints.gather_nd),
-    Op(
-        "scatter_elements",
-        counted(_scatter_elements_signature, 3, 3),
-        _scatter_elements_block,
-        lambda signature, attrs: float(prod(signature.inputs[1].projection.shape)),
-        dtype=_updated,
-        attributes=("axis", "reduction"),
-        adjoint=adjoints.scatter("scatter_elements", "gather_elements"),
-        work=_elements,
-    ),
-    Op(
-        "scatter_nd",
-        counted(_scatter_nd_signature, 3, 3),
-        _scatter_nd_block,
-        lambda signature, attrs: float(prod(signature.inputs[2].projection.shape)),
-        dtype=_updated,
-        attributes=("reduction",),
-        adjoint=adjoints.scatter("scatter_nd", "gather_nd"),
-        work=_rows,
-    ),
-    Op(
-        "one_hot",
-        counted(_one_hot_signature, 1, 1),
-        _one_hot_block,
-        dtype=_one_hot_dtype,
-        attributes=("depth", "axis", "on", "off", "dtype"),
-        adjoint=adjoints.none,
-    ),
-)
-
-# -- functions on graph tensors ------------------------------------------------------------------------
-
-
-def gather(
+@operator(block=_take_block, signature=_take_signature, dtype=_indexed, adjoint=adjoints.take)
+def take(
     x: Tensor, indices: Tensor | Sequence[Any] | NDArray[Any], axis: int = 0, *, name: str | None = None
 ) -> Tensor:
     """Cells of x along an axis, by index; negative indices count from the end.
@@ -350,9 +299,9 @@ def gather(
     >>> from tapestry_plan import Graph
     >>> g = Graph()
     >>> x = g.input("x", (5, 6))
-    >>> gather(x, [[0, 4], [2, 2]]).shape, len(g.nodes)
+    >>> take(x, [[0, 4], [2, 2]]).shape, len(g.nodes)
     ((2, 2, 6), 0)
-    >>> gather(x, g.input("i", (3,), "int64"), axis=1).shape, len(g.nodes)
+    >>> take(x, g.input("i", (3,), "int64"), axis=1).shape, len(g.nodes)
     ((5, 3), 1)
 
     References
@@ -360,15 +309,18 @@ def gather(
     ONNX Gather; NumPy's take.
     """
     if isinstance(indices, Tensor):
-        return add_op("gather", x, indices, name=name, axis=axis)
+        return add_op(take.op, x, indices, name=name, axis=axis)
     known = np.asarray(indices)
-    at = axis_of(axis, x.ndim, "gather")
+    at = axis_of(axis, x.ndim, "take")
     with x.graph._all_or_nothing():
         taken = x.take(known.reshape(-1), axis=at)
         return taken if known.ndim == 1 else taken.reshape((*x.shape[:at], *known.shape, *x.shape[at + 1 :]))
 
 
-def gather_elements(x: Tensor, indices: Tensor, axis: int = 0, *, name: str | None = None) -> Tensor:
+@operator(
+    block=_take_along_axis_block, signature=_take_along_axis_signature, dtype=_indexed, adjoint=adjoints.take_along_axis
+)
+def take_along_axis(x: Tensor, indices: Tensor, axis: int = 0, *, name: str | None = None) -> Tensor:
     """For each cell of the indices, the cell of x at that index of an axis and at the same place on the others.
 
     Plans split every axis of the result; each part reads x whole along the indexed axis.
@@ -377,9 +329,9 @@ def gather_elements(x: Tensor, indices: Tensor, axis: int = 0, *, name: str | No
     ----------
     ONNX GatherElements; NumPy's take_along_axis.
     """
-    return add_op("gather_elements", x, indices, name=name, axis=axis)
 
 
+@operator(block=_gather_nd_block, signature=_gather_nd_signature, dtype=_indexed, adjoint=adjoints.gather_nd)
 def gather_nd(x: Tensor, indices: Tensor, *, name: str | None = None) -> Tensor:
     """The part of x at each row of indices, which name its first axes.
 
@@ -389,10 +341,17 @@ def gather_nd(x: Tensor, indices: Tensor, *, name: str | None = None) -> Tensor:
     ----------
     ONNX GatherND without batch axes.
     """
-    return add_op("gather_nd", x, indices, name=name)
 
 
-def scatter_elements(
+@operator(
+    block=_put_along_axis_block,
+    signature=_put_along_axis_signature,
+    flop=lambda signature, attrs: float(math.prod(signature.inputs[1].projection.shape)),
+    dtype=_updated,
+    adjoint=adjoints.scatter("put_along_axis", "take_along_axis"),
+    work=_elements,
+)
+def put_along_axis(
     x: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, *, reduction: str = "none", name: str | None = None
 ) -> Tensor:
     """x with cells along an axis replaced by updates, or combined with them.
@@ -412,9 +371,16 @@ def scatter_elements(
     ----------
     ONNX ScatterElements.
     """
-    return add_op("scatter_elements", x, indices, updates, name=name, axis=axis, reduction=reduction)
 
 
+@operator(
+    block=_scatter_nd_block,
+    signature=_scatter_nd_signature,
+    flop=lambda signature, attrs: float(math.prod(signature.inputs[2].projection.shape)),
+    dtype=_updated,
+    adjoint=adjoints.scatter("scatter_nd", "gather_nd"),
+    work=_rows,
+)
 def scatter_nd(
     x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none", name: str | None = None
 ) -> Tensor:
@@ -426,9 +392,9 @@ def scatter_nd(
     ----------
     ONNX ScatterND.
     """
-    return add_op("scatter_nd", x, indices, updates, name=name, reduction=reduction)
 
 
+@operator(block=_one_hot_block, signature=_one_hot_signature, dtype=_one_hot_dtype, adjoint=adjoints.none)
 def one_hot(
     indices: Tensor,
     depth: int,
@@ -447,4 +413,3 @@ def one_hot(
     ----------
     ONNX OneHot.
     """
-    return add_op("one_hot", indices, name=name, depth=depth, axis=axis, on=on, off=off, dtype=dtype)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import BUILTIN_OPS, Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, project
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 """Names of the spatial axes, by how many there are."""
@@ -144,18 +144,6 @@ def spatial_names(shape: Shape, what: str) -> tuple[str, ...]:
 # -- signatures and blocks -----------------------------------------------------------------------------
 
 
-def counted(signature: Callable[[Sequence[Shape], Attrs], Signature], least: int, most: int | None) -> Any:
-    """The signature, for a certain number of operands only."""
-
-    def checked(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-        if len(shapes) < least or (most is not None and len(shapes) > most):
-            bound = f"{least}" if most == least else f"{least} to {'any number' if most is None else most}"
-            raise ValueError(f"{len(shapes)} operands given; the operator takes {bound}")
-        return signature(shapes, attrs)
-
-    return checked
-
-
 def elementwise_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     """Index axes i0, i1, … of the operands' common shape; each point reads one cell of each and writes one."""
     axes = numbered(common_shape(shapes))
@@ -187,65 +175,3 @@ def spatial_of(shard: Shard) -> tuple[str, ...]:
 def per_row(flop: int) -> Callable[[Signature, Attrs], float]:
     """So many operations for each value of a row."""
     return lambda signature, attrs: float(flop * prod(signature.inputs[0].projection.shape))
-
-
-unary = counted(elementwise_signature, 1, 1)
-binary = counted(elementwise_signature, 2, 2)
-
-
-# -- adding them to graphs -----------------------------------------------------------------------------
-
-
-def declare(*ops: Op) -> None:
-    """Make operators known to all graphs."""
-    for op in ops:
-        BUILTIN_OPS[op.name] = op
-
-
-class Unary(Protocol):
-    """Adds an operator of one operand to the operand's graph."""
-
-    def __call__(self, x: Tensor, *, name: str | None = None) -> Tensor: ...
-
-
-class Binary(Protocol):
-    """Adds an operator of two operands, broadcast against each other, to their graph."""
-
-    def __call__(self, a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor: ...
-
-
-def unary_function(op: str, doc: str) -> Unary:
-    """The function that adds an operator of one operand to its graph."""
-
-    def apply(x: Tensor, *, name: str | None = None) -> Tensor:
-        return add_op(op, x, name=name)
-
-    apply.__name__ = apply.__qualname__ = op
-    apply.__doc__ = doc
-    return apply
-
-
-def binary_function(op: str, doc: str) -> Binary:
-    """The function that adds an operator of two operands to their graph."""
-
-    def apply(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
-        return add_op(op, a, b, name=name)
-
-    apply.__name__ = apply.__qualname__ = op
-    apply.__doc__ = doc
-    return apply
-
-
-def add_op(op: str, x: Tensor, *others: Tensor | None, name: str | None = None, **attrs: Any) -> Tensor:
-    """The result of an operator that is added to the graph of its first operand; what is None is not given."""
-    given = {key: value for key, value in attrs.items() if value is not None}
-    for k, operand in enumerate((x, *others)):
-        if not isinstance(operand, Tensor) and (operand is not None or not k):
-            raise TypeError(f"{op}: operand {k} is a {type(operand).__name__}; give a tensor of the graph")
-    out: Tensor = x.graph.op(op, x, *others, name=name, **given)
-    return out
-
-
-def stored_attr(value: int | Sequence[int]) -> int | tuple[int, ...]:
-    """An attribute as graphs store it."""
-    return value if isinstance(value, int) else tuple(value)

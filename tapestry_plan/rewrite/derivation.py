@@ -53,7 +53,9 @@ class Rule:
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, linear, shard
+    >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import linear
+    >>> from tapestry_plan.rewrite import shard
     >>> g = Graph()
     >>> x, w = g.input("x", (100, 4)), g.input("w", (4, 6))
     >>> y = g.output(linear(x, w, name="y"))
@@ -141,7 +143,9 @@ def find(graph: Graph, rule: Rule, **arguments: Any) -> list[str]:
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, linear, relu, shard
+    >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import linear, relu
+    >>> from tapestry_plan.rewrite import shard
     >>> g = Graph()
     >>> _ = g.output(relu(linear(g.input("x", (4, 3)), g.input("w", (3, 5)), name="fc"), name="act"))
     >>> find(g, shard, axis="in", parts=2), find(g, shard, axis="i0", parts=2)
@@ -176,7 +180,9 @@ class Derivation:
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, linear, relu, forward, shard
+    >>> from tapestry_plan import Graph
+    >>> from tapestry_plan.ops import linear, relu
+    >>> from tapestry_plan.rewrite import forward, shard
     >>> g = Graph()
     >>> _ = g.output(relu(linear(g.input("x", (4, 3)), g.input("w", (3, 5)), name="fc"), name="act"))
     >>> steps = Derivation().then(shard, "fc", axis="batch", parts=2).then(forward, "act")

@@ -327,7 +327,7 @@ def part_of(op: Op) -> Derived:
 
     Examples
     --------
-    >>> from tapestry_plan import BUILTIN_OPS
+    >>> from tapestry_plan.ir import BUILTIN_OPS
     >>> part_of(BUILTIN_OPS["linear"]).name
     'part(linear)'
     """

@@ -296,7 +296,7 @@ def fuse_ops(first: Op, second: Op) -> Derived:
 
     Examples
     --------
-    >>> from tapestry_plan import BUILTIN_OPS
+    >>> from tapestry_plan.ir import BUILTIN_OPS
     >>> fuse_ops(BUILTIN_OPS["linear"], BUILTIN_OPS["relu"]).name
     'fused(linear,relu)'
     """

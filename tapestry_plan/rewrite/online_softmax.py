@@ -56,7 +56,7 @@ def key_blocks(draft: Draft, at: str, parts: int | Sequence[int] = 2) -> None:
             running = block if running is None else _rescale(draft, running, block, to_output)
     assert running is not None, "there is a block"
     with draft.scope(at):
-        result = draft.op("div", running[2], to_output(running[1]))
+        result = draft.op("divide", running[2], to_output(running[1]))
     draft.become(at, [result])
     draft.remove(soft.name)
 
@@ -118,9 +118,9 @@ def _exponentials(
     part = draft.slice(tensor, along(Box.of(tensor.shape), axis, low, high))
     # Rows of a block that a mask leaves nothing of: −inf − (−inf) would be no number.
     least = float(np.finfo(part.dtype).min)
-    top = draft.op("clip", draft.op("reduce_max", part, axes=axis), min=least)
-    weights = draft.op("exp", draft.op("sub", part, top))
-    total = draft.op("reduce_sum", weights, axes=axis)
+    top = draft.op("clip", draft.op("max", part, axis=axis, keepdims=True), min=least)
+    weights = draft.op("exp", draft.op("subtract", part, top))
+    total = draft.op("sum", weights, axis=axis, keepdims=True)
     whole = application(draft, node)
     box = along(whole.box, k, low, high)
     inputs = []
@@ -140,7 +140,7 @@ def _rescale(
 ) -> RunningState:
     """The running state after one more block."""
     top = draft.op("maximum", one[0], two[0])
-    factors = [draft.op("exp", draft.op("sub", state[0], top)) for state in (one, two)]
-    totals = [draft.op("mul", state[1], f) for state, f in zip((one, two), factors, strict=True)]
-    sums = [draft.op("mul", state[2], to_output(f)) for state, f in zip((one, two), factors, strict=True)]
+    factors = [draft.op("exp", draft.op("subtract", state[0], top)) for state in (one, two)]
+    totals = [draft.op("multiply", state[1], f) for state, f in zip((one, two), factors, strict=True)]
+    sums = [draft.op("multiply", state[2], to_output(f)) for state, f in zip((one, two), factors, strict=True)]
     return top, draft.op("add", *totals), draft.op("add", *sums)

@@ -113,7 +113,7 @@ class Variants:
 
     Examples
     --------
-    >>> from tapestry_plan import softmax
+    >>> from tapestry_plan.ops import softmax
     >>> g = Graph()
     >>> _ = g.output(softmax(g.input("x", (4, 8)), name="y"))
     >>> variants = Variants(g, True)
@@ -121,7 +121,7 @@ class Variants:
     [('y', ['exp_sum'])]
     >>> found, expanded = variants.build_graph([1])
     >>> [node.op for node in found.order()], expanded[0].chosen
-    (['reduce_max', 'sub', 'exp', 'reduce_sum', 'div'], 'exp_sum')
+    (['max', 'subtract', 'exp', 'sum', 'divide'], 'exp_sum')
     """
 
     def __init__(
@@ -382,8 +382,8 @@ def is_coarse(signature: Signature) -> bool:
 
     Examples
     --------
-    >>> from tapestry_plan import BUILTIN_OPS
-    >>> [is_coarse(BUILTIN_OPS[op].signature([(4, 6)], {})) for op in ("softmax", "relu", "reduce_sum")]
+    >>> from tapestry_plan.ir import BUILTIN_OPS
+    >>> [is_coarse(BUILTIN_OPS[op].signature([(4, 6)], {})) for op in ("softmax", "relu", "sum")]
     [True, False, False]
     """
     operands = (*signature.inputs, *signature.outputs)

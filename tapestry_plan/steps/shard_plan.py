@@ -482,7 +482,8 @@ class ShardPlan:
         found = document.get("format") if isinstance(document, dict) else None
         if found != PLAN_FORMAT:
             raise PlanVersionError(
-                f"plan document: format is {found!r}, this version reads {PLAN_FORMAT!r}; make the plan again"
+                f"plan document: format is {found!r}, this version reads {PLAN_FORMAT!r}; "
+                "make the plan again: tapestry plan MODEL --json"
             )
         digest = document.pop("sha256", None)
         if digest != _digest(document):

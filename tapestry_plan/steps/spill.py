@@ -60,7 +60,8 @@ def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, Mesh, plan, relu
+    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> from tapestry_plan.ops import relu
     >>> g = Graph()
     >>> y = x = g.input("x", (64, 64))
     >>> for _ in range(3):

@@ -85,7 +85,8 @@ def measure(name: str, devices: int, repeats: int) -> dict[str, Any]:
 
     from tapestry_exec import NumpyBackend, check_plan, difference, evaluate, run
     from tapestry_exec.cli.commands import random_inputs, reference_outputs
-    from tapestry_plan import Mesh, before_softmax, he_random, light_model, load_onnx, plan
+    from tapestry_plan import Mesh, load_onnx, plan
+    from tapestry_plan.onnx import before_softmax, he_random, light_model
 
     model = he_random(onnx.load(SMALL_RESNET)) if name == "small_resnet" else light_model(name)
     graph = load_onnx(model, outputs=before_softmax(model))

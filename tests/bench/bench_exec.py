@@ -36,20 +36,10 @@ from tapestry_exec.cli.commands import random_inputs
 from tapestry_exec.copies.arrays import pack, strided_copies, unpack
 from tapestry_exec.copies.strided import packed
 from tapestry_exec.numpy.backend import NumpyDevice
-from tapestry_plan import (
-    Graph,
-    Mesh,
-    Op,
-    ShardPlan,
-    add,
-    before_softmax,
-    least_memory,
-    light_model,
-    load_onnx,
-    plan,
-    relu,
-    spill,
-)
+from tapestry_plan import Graph, Mesh, Op, ShardPlan, least_memory, load_onnx, plan
+from tapestry_plan.onnx import before_softmax, light_model
+from tapestry_plan.ops import add, relu
+from tapestry_plan.steps import spill
 from tapestry_sets import Region, Sett, Stripe
 
 Array = NDArray[Any]

@@ -35,21 +35,11 @@ from tapestry_exec.cuda.gpus import Gpu
 from tapestry_exec.cuda.kernels import Convolving, Launch
 from tapestry_exec.cuda.paths import is_direct_faster
 from tapestry_exec.simulated import namespace as simulated
-from tapestry_plan import (
-    Compute,
-    Copy,
-    Correlation,
-    Graph,
-    Mesh,
-    Reduce,
-    ShardPlan,
-    Tensor,
-    fuse,
-    linear,
-    matmul,
-    plan,
-    relu,
-)
+from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, plan
+from tapestry_plan.ir import Correlation
+from tapestry_plan.ops import linear, matmul, relu
+from tapestry_plan.rewrite import fuse
+from tapestry_plan.steps import Compute, Copy, Reduce
 from tapestry_sets import Region
 
 RESULTS = Path(__file__).resolve().parent / "results" / "bench_gpu.md"

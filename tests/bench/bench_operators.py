@@ -16,7 +16,9 @@ import numpy as np
 from bench_sets import RESULTS as SETS_RESULTS
 from bench_sets import Row, machine, peer_table, seconds, shown
 
-from tapestry_plan import Graph, Tensor, conv, count_shared, gradient, linear, operation, reduce_sum, relu
+from tapestry_plan import Graph, Tensor, gradient, operation, ops
+from tapestry_plan.ir import count_shared
+from tapestry_plan.ops import conv, linear, relu
 from tapestry_plan.ops.random.philox import region_words, words
 
 RESULTS = SETS_RESULTS.with_name("bench_operators.md")
@@ -72,7 +74,7 @@ def graphs() -> Iterable[Row]:
     def backward() -> int:
         g, x, weights = layers(400, 64)
         before = len(g.nodes)
-        gradient(reduce_sum(x), weights)
+        gradient(ops.sum(x, keepdims=True), weights)
         return len(g.nodes) - before
 
     added = backward()

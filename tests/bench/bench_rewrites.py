@@ -14,7 +14,9 @@ from functools import partial
 from bench_sets import RESULTS as SETS_RESULTS
 from bench_sets import machine
 
-from tapestry_plan import Derivation, Graph, Tensor, find, fuse, linear, relu
+from tapestry_plan import Graph, Tensor
+from tapestry_plan.ops import linear, relu
+from tapestry_plan.rewrite import Derivation, find, fuse
 
 RESULTS = SETS_RESULTS.with_name("bench_rewrites.md")
 LIMIT_SECONDS = 2.0

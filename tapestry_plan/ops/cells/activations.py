@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Activation, Op, Shard, Tensor
+from tapestry_plan.ir import Activation, Shard, Tensor
 from tapestry_plan.ops.cells.error_function import error_function
-from tapestry_plan.ops.operands import add_op, declare, floating, unary, unary_function
+from tapestry_plan.ops.declaration import add_op, operator
+from tapestry_plan.ops.operands import floating
 
 TILE_CELLS = 1 << 18
 """Cells that a formula is applied to at once: what it computes in between is no larger."""
@@ -85,58 +86,43 @@ def _thresholded_relu(xp: Any, x: Any, alpha: float = 1.0) -> Any:
     return xp.where(x > alpha, x, x.dtype.type(0))
 
 
-# -- declarations --------------------------------------------------------------------------------------
+@operator(block=in_tiles(error_function, takes_out=True), flop=24.0, dtype=floating, adjoint=adjoints.erf)
+def erf(x: Tensor, *, name: str | None = None) -> Tensor:
+    """2/√π · ∫₀ˣ exp(−t²) dt, cell by cell."""
 
-declare(
-    Op("erf", unary, in_tiles(error_function, takes_out=True), 24.0, dtype=floating, adjoint=adjoints.erf),
-    Op(
-        "gelu",
-        unary,
-        in_tiles(_gelu),
-        28.0,
-        dtype=floating,
-        attributes=("approximate",),
-        adjoint=adjoints.gelu,
-        work=lambda shard: Activation("gelu") if shard.attrs.get("approximate", "none") == "none" else None,
-    ),
-    Op("silu", unary, in_tiles(_silu), 4.0, dtype=floating, adjoint=adjoints.silu),
-    Op("softplus", unary, in_tiles(_softplus), 4.0, dtype=floating, adjoint=adjoints.softplus),
-    Op("mish", unary, in_tiles(_mish), 6.0, dtype=floating, adjoint=adjoints.mish),
-    Op("softsign", unary, in_tiles(_softsign), 3.0, dtype=floating, adjoint=adjoints.softsign),
-    Op("elu", unary, in_tiles(_elu), 3.0, dtype=floating, attributes=("alpha",), adjoint=adjoints.elu),
-    Op("selu", unary, in_tiles(_selu), 4.0, dtype=floating, attributes=("alpha", "gamma"), adjoint=adjoints.selu),
-    Op("celu", unary, in_tiles(_celu), 6.0, dtype=floating, attributes=("alpha",), adjoint=adjoints.celu),
-    Op(
-        "hard_sigmoid",
-        unary,
-        in_tiles(_hard_sigmoid),
-        4.0,
-        dtype=floating,
-        attributes=("alpha", "beta"),
-        adjoint=adjoints.hard_sigmoid,
-    ),
-    Op("hard_swish", unary, in_tiles(_hard_swish), 5.0, dtype=floating, adjoint=adjoints.hard_swish),
-    Op(
-        "thresholded_relu",
-        unary,
-        in_tiles(_thresholded_relu),
-        2.0,
-        dtype=floating,
-        attributes=("alpha",),
-        adjoint=adjoints.thresholded_relu,
-    ),
+
+@operator(block=in_tiles(_silu), flop=4.0, dtype=floating, adjoint=adjoints.silu)
+def silu(x: Tensor, *, name: str | None = None) -> Tensor:
+    """x · sigmoid(x), cell by cell; also called swish."""
+
+
+@operator(block=in_tiles(_softplus), flop=4.0, dtype=floating, adjoint=adjoints.softplus)
+def softplus(x: Tensor, *, name: str | None = None) -> Tensor:
+    """log(1 + exp(x)), cell by cell, without overflow."""
+
+
+@operator(block=in_tiles(_mish), flop=6.0, dtype=floating, adjoint=adjoints.mish)
+def mish(x: Tensor, *, name: str | None = None) -> Tensor:
+    """x · tanh(softplus(x)), cell by cell."""
+
+
+@operator(block=in_tiles(_softsign), flop=3.0, dtype=floating, adjoint=adjoints.softsign)
+def softsign(x: Tensor, *, name: str | None = None) -> Tensor:
+    """x / (1 + |x|), cell by cell."""
+
+
+@operator(block=in_tiles(_hard_swish), flop=5.0, dtype=floating, adjoint=adjoints.hard_swish)
+def hard_swish(x: Tensor, *, name: str | None = None) -> Tensor:
+    """x · clip(x/6 + 1/2, 0, 1), cell by cell."""
+
+
+@operator(
+    block=in_tiles(_gelu),
+    flop=28.0,
+    dtype=floating,
+    adjoint=adjoints.gelu,
+    work=lambda shard: Activation("gelu") if shard.attrs.get("approximate", "none") == "none" else None,
 )
-
-# -- functions on graph tensors ------------------------------------------------------------------------
-
-erf = unary_function("erf", "2/√π · ∫₀ˣ exp(−t²) dt, cell by cell.")
-silu = unary_function("silu", "x · sigmoid(x), cell by cell; also called swish.")
-softplus = unary_function("softplus", "log(1 + exp(x)), cell by cell, without overflow.")
-mish = unary_function("mish", "x · tanh(softplus(x)), cell by cell.")
-softsign = unary_function("softsign", "x / (1 + |x|), cell by cell.")
-hard_swish = unary_function("hard_swish", "x · clip(x/6 + 1/2, 0, 1), cell by cell.")
-
-
 def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Tensor:
     """x times the probability that a standard normal number is below x.
 
@@ -157,33 +143,34 @@ def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Te
     """
     if approximate not in ("none", "tanh"):
         raise ValueError(f"gelu: approximate={approximate!r} must be 'none' or 'tanh'")
-    return add_op("gelu", x, name=name, approximate=approximate)
+    return add_op(gelu.op, x, name=name, approximate=approximate)
 
 
+@operator(block=in_tiles(_elu), flop=3.0, dtype=floating, adjoint=adjoints.elu)
 def elu(x: Tensor, alpha: float = 1.0, *, name: str | None = None) -> Tensor:
     """x where it is positive, alpha·(exp(x) − 1) elsewhere (ONNX Elu)."""
-    return add_op("elu", x, name=name, alpha=float(alpha))
 
 
+@operator(block=in_tiles(_selu), flop=4.0, dtype=floating, adjoint=adjoints.selu)
 def selu(
     x: Tensor, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805, *, name: str | None = None
 ) -> Tensor:
     """gamma·elu(x, alpha) (ONNX Selu); by default mean 0 and variance 1 are kept."""
-    return add_op("selu", x, name=name, alpha=float(alpha), gamma=float(gamma))
 
 
+@operator(block=in_tiles(_celu), flop=6.0, dtype=floating, adjoint=adjoints.celu)
 def celu(x: Tensor, alpha: float = 1.0, *, name: str | None = None) -> Tensor:
     """max(x, 0) + min(0, alpha·(exp(x/alpha) − 1)) (ONNX Celu)."""
     if alpha == 0:
         raise ValueError("celu: alpha=0 would be divided by; give another number")
-    return add_op("celu", x, name=name, alpha=float(alpha))
+    return add_op(celu.op, x, name=name, alpha=float(alpha))
 
 
+@operator(block=in_tiles(_hard_sigmoid), flop=4.0, dtype=floating, adjoint=adjoints.hard_sigmoid)
 def hard_sigmoid(x: Tensor, alpha: float = 0.2, beta: float = 0.5, *, name: str | None = None) -> Tensor:
     """alpha·x + beta, limited to [0, 1] (ONNX HardSigmoid)."""
-    return add_op("hard_sigmoid", x, name=name, alpha=float(alpha), beta=float(beta))
 
 
+@operator(block=in_tiles(_thresholded_relu), flop=2.0, dtype=floating, adjoint=adjoints.thresholded_relu)
 def thresholded_relu(x: Tensor, alpha: float = 1.0, *, name: str | None = None) -> Tensor:
     """x where it is above alpha, 0 elsewhere (ONNX ThresholdedRelu)."""
-    return add_op("thresholded_relu", x, name=name, alpha=float(alpha))

@@ -9,22 +9,9 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Activation, Addition, Attrs, Op, Shape, Shard, Signature, Tensor
-from tapestry_plan.ops.operands import (
-    add_op,
-    binary,
-    binary_function,
-    common_shape,
-    counted,
-    declare,
-    elementwise_signature,
-    floating,
-    numeric,
-    same_dtype,
-    ufunc,
-    unary,
-    unary_function,
-)
+from tapestry_plan.ir import Activation, Addition, Attrs, Shape, Shard, Signature, Tensor
+from tapestry_plan.ops.declaration import add_op, operator
+from tapestry_plan.ops.operands import common_shape, elementwise_signature, floating, numeric, same_dtype, ufunc
 
 
 def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -36,7 +23,7 @@ def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (dtypes[0],)
 
 
-def _div_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _divide_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     a, b = inputs
     if outputs[0].dtype.kind not in "iu":
         xp.divide(a, b, out=outputs[0])
@@ -81,7 +68,7 @@ def _leaky_relu_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sh
         out[...] = xp.where(x < 0, out, x)
 
 
-def _sum_n_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _add_n_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     (out,) = outputs
     if len(inputs) == 1:
         out[...] = inputs[0]
@@ -98,7 +85,7 @@ def _signed(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (dtypes[0],)
 
 
-def _mod_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _remainder_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     remainder = xp.fmod if shard.attrs.get("truncate") else xp.remainder
     remainder(*inputs, out=outputs[0])
 
@@ -117,105 +104,178 @@ def _prelu_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: 
     xp.copyto(out, x, where=x > 0)
 
 
-# -- declarations --------------------------------------------------------------------------------------
+@operator(block=ufunc("add"), dtype=same_dtype, adjoint=adjoints.add, work=lambda shard: Addition())
+def add(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+    """a + b, cell by cell."""
 
 
-declare(
-    Op("add", binary, ufunc("add"), dtype=same_dtype, adjoint=adjoints.add, work=lambda shard: Addition()),
-    Op("sub", binary, ufunc("subtract"), dtype=same_dtype, adjoint=adjoints.sub),
-    Op("mul", binary, ufunc("multiply"), dtype=same_dtype, adjoint=adjoints.mul),
-    Op("div", binary, _div_block, dtype=same_dtype, adjoint=adjoints.div),
-    Op("sum_n", counted(elementwise_signature, 1, None), _sum_n_block, dtype=same_dtype, adjoint=adjoints.add),
-    Op("relu", unary, _relu_block, adjoint=adjoints.relu, work=lambda shard: Activation("relu")),
-    Op("leaky_relu", unary, _leaky_relu_block, dtype=floating, attributes=("alpha",), adjoint=adjoints.leaky_relu),
-    Op("clip", unary, _clip_block, dtype=_bounded, attributes=("min", "max"), adjoint=adjoints.clip),
-    Op(
-        "sigmoid",
-        unary,
-        _sigmoid_block,
-        dtype=floating,
-        adjoint=adjoints.sigmoid,
-        work=lambda shard: Activation("sigmoid"),
-    ),
-    Op(
-        "tanh",
-        unary,
-        ufunc("tanh"),
-        dtype=floating,
-        adjoint=adjoints.tanh,
-        work=lambda shard: Activation("tanh"),
-    ),
-    Op("exp", unary, ufunc("exp"), dtype=floating, adjoint=adjoints.exp),
-    Op("sqrt", unary, ufunc("sqrt"), dtype=floating, adjoint=adjoints.sqrt),
-    Op("neg", unary, ufunc("negative"), dtype=_signed, adjoint=adjoints.neg),
-    Op("abs", unary, ufunc("absolute"), dtype=numeric, adjoint=adjoints.abs),
-    Op("sign", unary, ufunc("sign"), dtype=numeric, adjoint=adjoints.none),
-    Op("log", unary, ufunc("log"), dtype=floating, adjoint=adjoints.log),
-    Op("log1p", unary, ufunc("log1p"), dtype=floating, adjoint=adjoints.log1p),
-    Op("expm1", unary, ufunc("expm1"), dtype=floating, adjoint=adjoints.expm1),
-    Op("reciprocal", unary, ufunc("reciprocal"), dtype=floating, adjoint=adjoints.reciprocal),
-    Op("floor", unary, ufunc("floor"), dtype=floating, adjoint=adjoints.none),
-    Op("ceil", unary, ufunc("ceil"), dtype=floating, adjoint=adjoints.none),
-    Op("round", unary, ufunc("rint"), dtype=floating, adjoint=adjoints.none),
-    Op("sin", unary, ufunc("sin"), dtype=floating, adjoint=adjoints.sin),
-    Op("cos", unary, ufunc("cos"), dtype=floating, adjoint=adjoints.cos),
-    Op("tan", unary, ufunc("tan"), dtype=floating, adjoint=adjoints.tan),
-    Op("asin", unary, ufunc("arcsin"), dtype=floating, adjoint=adjoints.asin),
-    Op("acos", unary, ufunc("arccos"), dtype=floating, adjoint=adjoints.acos),
-    Op("atan", unary, ufunc("arctan"), dtype=floating, adjoint=adjoints.atan),
-    Op("sinh", unary, ufunc("sinh"), dtype=floating, adjoint=adjoints.sinh),
-    Op("cosh", unary, ufunc("cosh"), dtype=floating, adjoint=adjoints.cosh),
-    Op("asinh", unary, ufunc("arcsinh"), dtype=floating, adjoint=adjoints.asinh),
-    Op("acosh", unary, ufunc("arccosh"), dtype=floating, adjoint=adjoints.acosh),
-    Op("atanh", unary, ufunc("arctanh"), dtype=floating, adjoint=adjoints.atanh),
-    Op("pow", binary, ufunc("power"), dtype=numeric, adjoint=adjoints.pow),
-    Op("maximum", binary, ufunc("maximum"), dtype=same_dtype, adjoint=adjoints.chosen("greater")),
-    Op("minimum", binary, ufunc("minimum"), dtype=same_dtype, adjoint=adjoints.chosen("less")),
-    Op("mod", binary, _mod_block, dtype=numeric, attributes=("truncate",), adjoint=adjoints.mod),
-    Op("prelu", counted(_prelu_signature, 2, 2), _prelu_block, 2.0, dtype=floating, adjoint=adjoints.prelu),
-)
+@operator(block=ufunc("subtract"), dtype=same_dtype, adjoint=adjoints.subtract)
+def subtract(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+    """a - b, cell by cell."""
 
 
-# -- functions on graph tensors ------------------------------------------------------------------------
+@operator(block=ufunc("multiply"), dtype=same_dtype, adjoint=adjoints.multiply)
+def multiply(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+    """a · b, cell by cell."""
 
 
-add = binary_function("add", "a + b, cell by cell.")
-sub = binary_function("sub", "a - b, cell by cell.")
-mul = binary_function("mul", "a · b, cell by cell.")
-div = binary_function("div", "a / b, cell by cell; integers round toward zero.")
-relu = unary_function("relu", "max(x, 0), cell by cell.")
-sigmoid = unary_function("sigmoid", "1 / (1 + exp(-x)), cell by cell.")
-tanh = unary_function("tanh", "The hyperbolic tangent, cell by cell.")
-exp = unary_function("exp", "The exponential, cell by cell.")
-sqrt = unary_function("sqrt", "The square root, cell by cell.")
-neg = unary_function("neg", "-x, cell by cell.")
-abs = unary_function("abs", "The absolute value, cell by cell.")
-sign = unary_function("sign", "-1, 0 or 1, as x is negative, zero or positive, cell by cell.")
-log = unary_function("log", "The natural logarithm, cell by cell.")
-log1p = unary_function("log1p", "log(1 + x), cell by cell, exact for small x too.")
-expm1 = unary_function("expm1", "exp(x) - 1, cell by cell, exact for small x too.")
-reciprocal = unary_function("reciprocal", "1 / x, cell by cell.")
-floor = unary_function("floor", "The largest whole number that is not above x, cell by cell.")
-ceil = unary_function("ceil", "The smallest whole number that is not below x, cell by cell.")
-round = unary_function("round", "The nearest whole number, the even one of two, cell by cell.")
-sin = unary_function("sin", "The sine, cell by cell.")
-cos = unary_function("cos", "The cosine, cell by cell.")
-tan = unary_function("tan", "The tangent, cell by cell.")
-asin = unary_function("asin", "The inverse sine, cell by cell.")
-acos = unary_function("acos", "The inverse cosine, cell by cell.")
-atan = unary_function("atan", "The inverse tangent, cell by cell.")
-sinh = unary_function("sinh", "The hyperbolic sine, cell by cell.")
-cosh = unary_function("cosh", "The hyperbolic cosine, cell by cell.")
-asinh = unary_function("asinh", "The inverse hyperbolic sine, cell by cell.")
-acosh = unary_function("acosh", "The inverse hyperbolic cosine, cell by cell.")
-atanh = unary_function("atanh", "The inverse hyperbolic tangent, cell by cell.")
-pow = binary_function("pow", "a to the power of b, cell by cell.")
-maximum = binary_function("maximum", "The larger of a and b, cell by cell; NaN where either is.")
-minimum = binary_function("minimum", "The smaller of a and b, cell by cell; NaN where either is.")
-prelu = binary_function("prelu", "a where it is positive, a · b elsewhere; the slope b broadcasts to a's shape.")
+@operator(block=_divide_block, dtype=same_dtype, adjoint=adjoints.divide)
+def divide(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+    """a / b, cell by cell; integers round toward zero."""
 
 
-def mod(a: Tensor, b: Tensor, *, truncate: bool = False, name: str | None = None) -> Tensor:
+@operator(block=_relu_block, adjoint=adjoints.relu, work=lambda shard: Activation("relu"))
+def relu(x: Tensor, *, name: str | None = None) -> Tensor:
+    """max(x, 0), cell by cell."""
+
+
+@operator(block=_sigmoid_block, dtype=floating, adjoint=adjoints.sigmoid, work=lambda shard: Activation("sigmoid"))
+def sigmoid(x: Tensor, *, name: str | None = None) -> Tensor:
+    """1 / (1 + exp(-x)), cell by cell."""
+
+
+@operator(block=ufunc("tanh"), dtype=floating, adjoint=adjoints.tanh, work=lambda shard: Activation("tanh"))
+def tanh(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The hyperbolic tangent, cell by cell."""
+
+
+@operator(block=ufunc("exp"), dtype=floating, adjoint=adjoints.exp)
+def exp(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The exponential, cell by cell."""
+
+
+@operator(block=ufunc("sqrt"), dtype=floating, adjoint=adjoints.sqrt)
+def sqrt(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The square root, cell by cell."""
+
+
+@operator(block=ufunc("negative"), dtype=_signed, adjoint=adjoints.negative)
+def negative(x: Tensor, *, name: str | None = None) -> Tensor:
+    """-x, cell by cell."""
+
+
+@operator(block=ufunc("absolute"), dtype=numeric, adjoint=adjoints.abs)
+def abs(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The absolute value, cell by cell."""
+
+
+@operator(block=ufunc("sign"), dtype=numeric, adjoint=adjoints.none)
+def sign(x: Tensor, *, name: str | None = None) -> Tensor:
+    """-1, 0 or 1, as x is negative, zero or positive, cell by cell."""
+
+
+@operator(block=ufunc("log"), dtype=floating, adjoint=adjoints.log)
+def log(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The natural logarithm, cell by cell."""
+
+
+@operator(block=ufunc("log1p"), dtype=floating, adjoint=adjoints.log1p)
+def log1p(x: Tensor, *, name: str | None = None) -> Tensor:
+    """log(1 + x), cell by cell, exact for small x too."""
+
+
+@operator(block=ufunc("expm1"), dtype=floating, adjoint=adjoints.expm1)
+def expm1(x: Tensor, *, name: str | None = None) -> Tensor:
+    """exp(x) - 1, cell by cell, exact for small x too."""
+
+
+@operator(block=ufunc("reciprocal"), dtype=floating, adjoint=adjoints.reciprocal)
+def reciprocal(x: Tensor, *, name: str | None = None) -> Tensor:
+    """1 / x, cell by cell."""
+
+
+@operator(block=ufunc("floor"), dtype=floating, adjoint=adjoints.none)
+def floor(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The largest whole number that is not above x, cell by cell."""
+
+
+@operator(block=ufunc("ceil"), dtype=floating, adjoint=adjoints.none)
+def ceil(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The smallest whole number that is not below x, cell by cell."""
+
+
+@operator(block=ufunc("rint"), dtype=floating, adjoint=adjoints.none)
+def round(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The nearest whole number, the even one of two, cell by cell."""
+
+
+@operator(block=ufunc("sin"), dtype=floating, adjoint=adjoints.sin)
+def sin(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The sine, cell by cell."""
+
+
+@operator(block=ufunc("cos"), dtype=floating, adjoint=adjoints.cos)
+def cos(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The cosine, cell by cell."""
+
+
+@operator(block=ufunc("tan"), dtype=floating, adjoint=adjoints.tan)
+def tan(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The tangent, cell by cell."""
+
+
+@operator(block=ufunc("arcsin"), dtype=floating, adjoint=adjoints.asin)
+def asin(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The inverse sine, cell by cell."""
+
+
+@operator(block=ufunc("arccos"), dtype=floating, adjoint=adjoints.acos)
+def acos(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The inverse cosine, cell by cell."""
+
+
+@operator(block=ufunc("arctan"), dtype=floating, adjoint=adjoints.atan)
+def atan(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The inverse tangent, cell by cell."""
+
+
+@operator(block=ufunc("sinh"), dtype=floating, adjoint=adjoints.sinh)
+def sinh(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The hyperbolic sine, cell by cell."""
+
+
+@operator(block=ufunc("cosh"), dtype=floating, adjoint=adjoints.cosh)
+def cosh(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The hyperbolic cosine, cell by cell."""
+
+
+@operator(block=ufunc("arcsinh"), dtype=floating, adjoint=adjoints.asinh)
+def asinh(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The inverse hyperbolic sine, cell by cell."""
+
+
+@operator(block=ufunc("arccosh"), dtype=floating, adjoint=adjoints.acosh)
+def acosh(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The inverse hyperbolic cosine, cell by cell."""
+
+
+@operator(block=ufunc("arctanh"), dtype=floating, adjoint=adjoints.atanh)
+def atanh(x: Tensor, *, name: str | None = None) -> Tensor:
+    """The inverse hyperbolic tangent, cell by cell."""
+
+
+@operator(block=ufunc("power"), dtype=numeric, adjoint=adjoints.pow)
+def pow(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+    """a to the power of b, cell by cell."""
+
+
+@operator(block=ufunc("maximum"), dtype=same_dtype, adjoint=adjoints.chosen("greater"))
+def maximum(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+    """The larger of a and b, cell by cell; NaN where either is."""
+
+
+@operator(block=ufunc("minimum"), dtype=same_dtype, adjoint=adjoints.chosen("less"))
+def minimum(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+    """The smaller of a and b, cell by cell; NaN where either is."""
+
+
+@operator(block=_prelu_block, signature=_prelu_signature, flop=2.0, dtype=floating, adjoint=adjoints.prelu)
+def prelu(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+    """a where it is positive, a · b elsewhere; the slope b broadcasts to a's shape."""
+
+
+@operator(block=_remainder_block, dtype=numeric, adjoint=adjoints.remainder)
+def remainder(a: Tensor, b: Tensor, *, truncate: bool = False, name: str | None = None) -> Tensor:
     """What is left of a after division by b, cell by cell.
 
     Parameters
@@ -229,21 +289,22 @@ def mod(a: Tensor, b: Tensor, *, truncate: bool = False, name: str | None = None
     ----------
     ONNX Mod, where truncate is called fmod.
     """
-    return add_op("mod", a, b, name=name, truncate=bool(truncate))
 
 
-def sum_n(*tensors: Tensor, name: str | None = None) -> Tensor:
+@operator(block=_add_n_block, dtype=same_dtype, adjoint=adjoints.add)
+def add_n(*tensors: Tensor, name: str | None = None) -> Tensor:
     """The sum of one or more tensors, broadcast against each other, cell by cell."""
     if not tensors:
-        raise ValueError("sum_n: no tensors given; give at least one")
-    return add_op("sum_n", *tensors, name=name)
+        raise ValueError("add_n: no tensors given; give at least one")
+    return add_op(add_n.op, *tensors, name=name)
 
 
+@operator(block=_leaky_relu_block, dtype=floating, adjoint=adjoints.leaky_relu)
 def leaky_relu(x: Tensor, alpha: float = 0.01, *, name: str | None = None) -> Tensor:
     """x where it is positive, alpha·x elsewhere."""
-    return add_op("leaky_relu", x, name=name, alpha=float(alpha))
 
 
+@operator(block=_clip_block, dtype=_bounded, adjoint=adjoints.clip)
 def clip(x: Tensor, min: float | None = None, max: float | None = None, *, name: str | None = None) -> Tensor:
     """x limited to [min, max]; a bound that is None or infinite does not limit.
 
@@ -256,4 +317,4 @@ def clip(x: Tensor, min: float | None = None, max: float | None = None, *, name:
     for bound in (low, high):
         if bound is not None and not isfinite(bound):
             raise ValueError(f"clip: min={min}, max={max} leave no number; give finite bounds, or None")
-    return add_op("clip", x, name=name, min=low, max=high)
+    return add_op(clip.op, x, name=name, min=low, max=high)

@@ -9,8 +9,9 @@ from string import ascii_letters
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
-from tapestry_plan.ops.operands import add_op, binary_function, counted, declare, numeric, same_dtype
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.declaration import add_op, operator
+from tapestry_plan.ops.operands import numeric, same_dtype
 from tapestry_plan.ops.products.matrices import matmul_signature
 
 
@@ -149,37 +150,26 @@ def _einsum_flop(signature: Signature, attrs: Attrs) -> float:
     return float(max(1, len(signature.inputs) - 1 + bool(signature.reductions)))
 
 
-def _prod_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+def _products_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     """The index space of a product of matrices, every axis of which the output has."""
     summed = matmul_signature(shapes, attrs)
     axes = tuple(Axis(axis.name, axis.size) for axis in summed.axes)
     return Signature(axes, summed.inputs, (Operand(project(axes, [{axis.name: 1} for axis in axes])),))
 
 
-def _prod_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _products_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     a, b = inputs
     xp.multiply(a[..., :, None, :], xp.swapaxes(b, -1, -2)[..., None, :, :], out=outputs[0])
 
 
-# -- declarations --------------------------------------------------------------------------------------
-
-declare(
-    Op(
-        "einsum",
-        counted(_einsum_signature, 1, None),
-        _einsum_block,
-        _einsum_flop,
-        "sum",
-        numeric,
-        attributes=("equation",),
-        adjoint=adjoints.einsum,
-    ),
-    Op("prod", counted(_prod_signature, 2, 2), _prod_block, dtype=same_dtype, adjoint=adjoints.products),
+@operator(
+    block=_einsum_block,
+    signature=_einsum_signature,
+    flop=_einsum_flop,
+    reduction="sum",
+    dtype=numeric,
+    adjoint=adjoints.einsum,
 )
-
-# -- functions on graph tensors ------------------------------------------------------------------------
-
-
 def einsum(equation: str, *operands: Tensor, name: str | None = None) -> Tensor:
     """The sum of products that an equation says.
 
@@ -216,7 +206,7 @@ def einsum(equation: str, *operands: Tensor, name: str | None = None) -> Tensor:
     graph = operands[0].graph
     with graph._all_or_nothing():
         viewed, text = _without_repeats(equation, operands)
-        return add_op("einsum", *viewed, name=name, equation=text)
+        return add_op(einsum.op, *viewed, name=name, equation=text)
 
 
 def _without_repeats(equation: str, operands: Sequence[Tensor]) -> tuple[list[Tensor], str]:
@@ -251,7 +241,6 @@ def _diagonals(x: Tensor, names: Sequence[str]) -> tuple[Tensor, list[str]]:
     return x, left
 
 
-prod = binary_function(
-    "prod",
-    "Products of the cells of (…, m, k) and (…, k, n), not summed: (…, m, n, k); their sum over k is `matmul`.",
-)
+@operator(block=_products_block, signature=_products_signature, dtype=same_dtype, adjoint=adjoints.products)
+def matrix_products(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+    """Products of the cells of (…, m, k) and (…, k, n), not summed: (…, m, n, k); their sum over k is `matmul`."""

@@ -8,32 +8,10 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import (
-    Attrs,
-    Axis,
-    LinearForm,
-    MatrixProduct,
-    Op,
-    Operand,
-    Shape,
-    Shard,
-    Signature,
-    Tensor,
-    project,
-)
+from tapestry_plan.ir import Attrs, Axis, LinearForm, MatrixProduct, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import matmul_add, prod_sum
-from tapestry_plan.ops.operands import (
-    add_op,
-    aligned,
-    binary_function,
-    common_shape,
-    counted,
-    declare,
-    need_rank,
-    need_vector,
-    same_dtype,
-    ufunc,
-)
+from tapestry_plan.ops.operands import aligned, common_shape, need_rank, need_vector, same_dtype, ufunc
 
 
 def _scaled(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -124,52 +102,30 @@ def _product(shard: Shard) -> MatrixProduct | None:
     return MatrixProduct(bias=bias, transposed=(bool(attrs.get("trans_a")), bool(attrs.get("trans_b"))))
 
 
-# -- declarations --------------------------------------------------------------------------------------
-
-
-declare(
-    Op(
-        "matmul",
-        counted(matmul_signature, 2, 2),
-        ufunc("matmul"),
-        2.0,
-        "sum",
-        same_dtype,
-        expansions=(prod_sum,),
-        adjoint=adjoints.matmul,
-        work=_product,
-    ),
-    Op(
-        "linear",
-        counted(_linear_signature, 2, 3),
-        _gemm_block,
-        2.0,
-        "sum",
-        same_dtype,
-        expansions=(matmul_add, prod_sum),
-        adjoint=adjoints.linear,
-        work=_product,
-    ),
-    Op(
-        "gemm",
-        counted(_gemm_signature, 2, 3),
-        _gemm_block,
-        2.0,
-        "sum",
-        _scaled,
-        attributes=("alpha", "beta", "trans_a", "trans_b"),
-        expansions=(matmul_add,),
-        work=_product,
-    ),
+@operator(
+    block=ufunc("matmul"),
+    signature=matmul_signature,
+    flop=2.0,
+    reduction="sum",
+    dtype=same_dtype,
+    expansions=(prod_sum,),
+    adjoint=adjoints.matmul,
+    work=_product,
 )
+def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+    """The product of matrices over the last two axes; those before broadcast."""
 
 
-# -- functions on graph tensors ------------------------------------------------------------------------
-
-
-matmul = binary_function("matmul", "The product of matrices over the last two axes; those before broadcast.")
-
-
+@operator(
+    block=_gemm_block,
+    signature=_linear_signature,
+    flop=2.0,
+    reduction="sum",
+    dtype=same_dtype,
+    expansions=(matmul_add, prod_sum),
+    adjoint=adjoints.linear,
+    work=_product,
+)
 def linear(x: Tensor, w: Tensor, b: Tensor | None = None, *, name: str | None = None) -> Tensor:
     """x @ w + b.
 
@@ -187,9 +143,17 @@ def linear(x: Tensor, w: Tensor, b: Tensor | None = None, *, name: str | None = 
     ----------
     Tapestry, "Linear": index axes m (batch), n (out) and the reduction k (in).
     """
-    return add_op("linear", x, w, b, name=name)
 
 
+@operator(
+    block=_gemm_block,
+    signature=_gemm_signature,
+    flop=2.0,
+    reduction="sum",
+    dtype=_scaled,
+    expansions=(matmul_add,),
+    work=_product,
+)
 def gemm(
     a: Tensor,
     b: Tensor,
@@ -207,4 +171,3 @@ def gemm(
     ----------
     ONNX Gemm.
     """
-    return add_op("gemm", a, b, c, name=name, alpha=alpha, beta=beta, trans_a=bool(trans_a), trans_b=bool(trans_b))

@@ -8,28 +8,16 @@ The seed is the user's, the stream a number that each generator of a graph is gi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import pi, prod
 from typing import Any
 
 import numpy as np
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import (
-    BUILTIN_OPS,
-    Attrs,
-    Axis,
-    Graph,
-    Op,
-    Operand,
-    RandomCells,
-    Shape,
-    Shard,
-    Signature,
-    Tensor,
-    project,
-)
+from tapestry_plan.ir import Attrs, Axis, Graph, Op, Operand, RandomCells, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.declaration import Arguments, Operator, add_op, operator
 from tapestry_plan.ops.random.philox import region_words
 
 MOST_CELLS = 1 << 60
@@ -50,7 +38,8 @@ def _signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
 
 
 def _given_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    return (attrs["dtype"],)
+    """The dtype that was asked for; draws of truth values have no other."""
+    return (attrs.get("dtype", "bool"),)
 
 
 def _floating(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -128,7 +117,7 @@ def _normal(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any], 
     n = _each(out.dtype)
     u, v = _unit(xp, words[..., :n], out.dtype), _unit(xp, words[..., n:], out.dtype)
     radius = xp.sqrt(-2 * xp.log(1 - u))
-    out[...] = radius * xp.cos(out.dtype.type(2 * pi) * v)
+    out[...] = radius * xp.cos(out.dtype.type(2 * math.pi) * v)
     loc, scale = (out.dtype.type(attrs[key]) for key in ("loc", "scale"))
     if scale != 1:
         out *= scale
@@ -157,36 +146,18 @@ def _dropout(xp: Any, words: Any, inputs: Sequence[Any], outputs: Sequence[Any],
     xp.multiply(out, kept, out=out)
 
 
-_KEY = ("seed", "stream")
-_MADE = ("shape", "dtype", *_KEY)
+DROPOUT = Drawn(_dropout)
 
 
-def _generator(name: str, drawn: Drawn, flop: float, *attributes: str) -> Op:
-    return Op(name, _signature, drawn, flop, dtype=_given_dtype, attributes=(*_MADE, *attributes), work=drawn.form)
-
-
-for _op in (
-    _generator("uniform", Drawn(_uniform, lambda attrs: _each(attrs["dtype"]), True), 40.0, "low", "high"),
-    _generator("normal", Drawn(_normal, lambda attrs: 2 * _each(attrs["dtype"])), 120.0, "loc", "scale"),
-    _generator("bernoulli", Drawn(_bernoulli), 40.0, "p"),
-    _generator("integers", Drawn(_integers, lambda attrs: 2), 80.0, "low", "high"),
-    Op(
-        "dropout",
-        _signature,
-        Drawn(_dropout),
-        42.0,
-        dtype=_floating,
-        attributes=("rate", *_KEY),
-        adjoint=adjoints.dropout,
-        work=Drawn(_dropout).form,
-    ),
-):
-    BUILTIN_OPS[_op.name] = _op
+def _generator(drawn: Drawn, flop: float) -> Callable[[Callable[Arguments, Tensor]], Operator[Arguments, Tensor]]:
+    """The decorator of a generator."""
+    return operator(block=drawn, signature=_signature, flop=flop, dtype=_given_dtype, work=drawn.form)
 
 
 # -- functions on graphs ---------------------------------------------------------------------------------
 
 
+@_generator(Drawn(_uniform, lambda attrs: _each(attrs["dtype"]), True), 40.0)
 def uniform(
     graph: Graph,
     shape: Sequence[int],
@@ -233,9 +204,10 @@ def uniform(
         raise ValueError(
             f"uniform: low={low} and high={high} must be finite, low < high, and apart in {dtype}, not by infinity"
         )
-    return _make("uniform", graph, shape, dtype, "f", seed, stream, name, low=float(low), high=float(high))
+    return _make(uniform.op, graph, shape, dtype, "f", seed, stream, name, low=float(low), high=float(high))
 
 
+@_generator(Drawn(_normal, lambda attrs: 2 * _each(attrs["dtype"])), 120.0)
 def normal(
     graph: Graph,
     shape: Sequence[int],
@@ -257,18 +229,20 @@ def normal(
     """
     if not (np.isfinite(loc) and np.isfinite(scale) and scale >= 0):
         raise ValueError(f"normal: loc={loc} and scale={scale} must be finite, and scale >= 0")
-    return _make("normal", graph, shape, dtype, "f", seed, stream, name, loc=float(loc), scale=float(scale))
+    return _make(normal.op, graph, shape, dtype, "f", seed, stream, name, loc=float(loc), scale=float(scale))
 
 
+@_generator(Drawn(_bernoulli), 40.0)
 def bernoulli(
     graph: Graph, shape: Sequence[int], p: float = 0.5, *, seed: int, stream: int | None = None, name: str | None = None
 ) -> Tensor:
     """Truth values, each true with probability p (to the nearest 2⁻³²); the others as for `uniform`."""
     if not 0 <= p <= 1:
         raise ValueError(f"bernoulli: p={p} must be a probability, from 0 to 1")
-    return _make("bernoulli", graph, shape, "bool", "b", seed, stream, name, p=float(p))
+    return _make(bernoulli.op, graph, shape, "bool", "b", seed, stream, name, p=float(p))
 
 
+@_generator(Drawn(_integers, lambda attrs: 2), 80.0)
 def integers(
     graph: Graph,
     shape: Sequence[int],
@@ -288,9 +262,10 @@ def integers(
         raise ValueError(f"integers: [{low}, {high}) holds {high - low} integers; give from 1 to 2**32")
     if np.dtype(dtype).kind in "iu" and not np.iinfo(dtype).min <= low <= high - 1 <= np.iinfo(dtype).max:
         raise ValueError(f"integers: [{low}, {high}) does not fit {dtype}; give a wider dtype")
-    return _make("integers", graph, shape, dtype, "iu", seed, stream, name, low=low, high=high)
+    return _make(integers.op, graph, shape, dtype, "iu", seed, stream, name, low=low, high=high)
 
 
+@operator(block=DROPOUT, signature=_signature, flop=42.0, dtype=_floating, adjoint=adjoints.dropout, work=DROPOUT.form)
 def dropout(x: Tensor, rate: float, *, seed: int, stream: int | None = None, name: str | None = None) -> Tensor:
     """x with each cell set to zero with probability `rate`, the others divided by 1 − rate.
 
@@ -302,12 +277,11 @@ def dropout(x: Tensor, rate: float, *, seed: int, stream: int | None = None, nam
     if not 0 <= rate < 1:
         raise ValueError(f"dropout: rate={rate} must be in [0, 1)")
     key = _key("dropout", x.graph, seed, stream)
-    out: Tensor = x.graph.op("dropout", x, name=name, rate=float(rate), **key)
-    return out
+    return add_op(dropout.op, x, name=name, rate=float(rate), **key)
 
 
 def _make(
-    op: str,
+    op: Op,
     graph: Graph,
     shape: Sequence[int],
     dtype: str,
@@ -319,14 +293,17 @@ def _make(
 ) -> Tensor:
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in extents):
-        raise ValueError(f"{op}: shape {shape!r} must hold integers >= 1")
-    if prod(extents) > MOST_CELLS:
-        raise ValueError(f"{op}: shape {extents} has {prod(extents)} cells, more than 2**60 numbers of one stream")
+        raise ValueError(f"{op.name}: shape {shape!r} must hold integers >= 1")
+    if math.prod(extents) > MOST_CELLS:
+        raise ValueError(
+            f"{op.name}: shape {extents} has {math.prod(extents)} cells, more than 2**60 numbers of one stream"
+        )
     made = np.dtype(dtype)
     if made.kind not in kinds or (kinds == "f" and made.itemsize not in (4, 8)):
         wanted = {"f": "float32 or float64", "iu": "an integer dtype", "b": "bool"}[kinds]
-        raise ValueError(f"{op}: dtype {dtype!r} must be {wanted}")
-    out: Tensor = graph.op(op, name=name, shape=extents, dtype=made.name, **_key(op, graph, seed, stream), **attrs)
+        raise ValueError(f"{op.name}: dtype {dtype!r} must be {wanted}")
+    given = {"dtype": made.name} if "dtype" in op.attributes else {}
+    out: Tensor = graph.op(op, name=name, shape=extents, **given, **_key(op.name, graph, seed, stream), **attrs)
     return out
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
@@ -24,8 +24,8 @@ from tapestry_plan.ir import (
     check_monoid,
     components_of,
 )
-from tapestry_plan.ops.operands import add_op, counted, declare, stored_attr
-from tapestry_plan.ops.reductions.reductions import reduce_signature
+from tapestry_plan.ops.declaration import add_op, operator
+from tapestry_plan.ops.reductions.reductions import Axes, reduce_signature
 
 
 def reduction(
@@ -43,7 +43,7 @@ def reduction(
     name : str
         Of the operator.
     attributes : tuple of str
-        What `Monoid.unwrap` reads, besides `axes` and `keepdims`.
+        What `Monoid.unwrap` reads, besides `axis` and `keepdims`.
     adjoint : callable, optional
         As in `Op`.
 
@@ -60,38 +60,40 @@ def reduction(
     ...     lambda xp, state, attrs: xp.sqrt(state[1] / state[0]),
     ... )
     >>> g = Graph()
-    >>> g.op(reduction(rms, "rms"), g.input("x", (8, 6)), axes=1, keepdims=False).shape
+    >>> g.op(reduction(rms, "rms"), g.input("x", (8, 6)), axis=1).shape
     (8,)
     """
+    return Op(name, attributes=("axis", "keepdims", *attributes), adjoint=adjoint, **_by(monoid))
+
+
+def _by(monoid: Monoid) -> dict[str, Any]:
+    """What operators that reduce by a monoid declare."""
 
     def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         made = reduce_signature(shapes, attrs)
         if len(made.reductions) > 1 and not monoid.is_commutative:
             raise ValueError(
-                f"axes is {attrs.get('axes')!r}, but {monoid.name} is not commutative: its values have an order along "
+                f"axis is {attrs.get('axis')!r}, but {monoid.name} is not commutative: its values have an order along "
                 "one axis only; reduce one axis"
             )
         return made
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-        values, index = _in_front(xp, inputs[0], shard)
+        values, index = _move_to_front(xp, inputs[0], shard)
         state = monoid.reduced(xp, values, index)
         for target, value in zip(components_of(outputs[0]), state, strict=True):
             target[...] = value.reshape(target.shape)
 
-    return Op(
-        name,
-        counted(signature, 1, 1),
-        block,
-        2.0 + 4.0 * (len(monoid.zero) - 1),
-        monoid,
-        lambda dtypes, attrs: (monoid.result(dtypes[0]),),
-        attributes=("axes", "keepdims", *attributes),
-        adjoint=adjoint,
-    )
+    return {
+        "signature": signature,
+        "block": block,
+        "flop": 2.0 + 4.0 * (len(monoid.zero) - 1),
+        "reduction": monoid,
+        "dtype": lambda dtypes, attrs: (monoid.result(dtypes[0]),),
+    }
 
 
-def _in_front(xp: Any, x: Any, shard: Shard) -> tuple[Any, Any]:
+def _move_to_front(xp: Any, x: Any, shard: Shard) -> tuple[Any, Any]:
     """The values with the reduced axes as one in front, and their row-major numbers among all that are reduced."""
     signature, box = shard.signature, shard.input_boxes[0]
     assert box is not None, "the operand is always read"
@@ -101,27 +103,13 @@ def _in_front(xp: Any, x: Any, shard: Shard) -> tuple[Any, Any]:
     for k, a in axes.items():
         index = index[..., None] * signature.axes[a].size + xp.arange(box.start[k], box.stop[k])
     values = xp.moveaxis(x, tuple(axes), tuple(range(len(axes))))
-    many = prod(values.shape[: len(axes)])
+    many = math.prod(values.shape[: len(axes)])
     rest = values.shape[len(axes) :]
     return values.reshape(many, *rest), index.reshape(many, *(1,) * len(rest))
 
 
-declare(
-    reduction(VARIANCE, "reduce_variance", ("correction",), adjoints.reduce_variance),
-    reduction(STD, "reduce_std", ("correction",), adjoints.reduce_std),
-    reduction(LOGSUMEXP, "reduce_logsumexp", adjoint=adjoints.reduce_logsumexp),
-    reduction(ARGMAX, "argmax", adjoint=adjoints.none),
-    reduction(ARGMIN, "argmin", adjoint=adjoints.none),
-)
-
-
-# -- functions on graph tensors ----------------------------------------------------------------------------
-
-Axes = int | Sequence[int] | None
-
-
 def reduce_with(
-    monoid: Monoid, x: Tensor, axes: Axes = None, *, keepdims: bool = True, name: str | None = None
+    monoid: Monoid, x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None
 ) -> Tensor:
     """Reduce axes, or all, by a monoid of the user's own; see `Monoid`.
 
@@ -133,15 +121,13 @@ def reduce_with(
     if not isinstance(monoid, Monoid):
         raise TypeError(f"reduce_with: monoid is a {type(monoid).__name__}; give a Monoid, such as those of MONOIDS")
     check_monoid(monoid, x.dtype)
-    over = {} if axes is None else {"axes": stored_attr(axes)}
-    out: Tensor = x.graph.op(
-        reduction(monoid, f"reduce_with_{monoid.name}"), x, name=name, keepdims=bool(keepdims), **over
-    )
-    return out
+    op = reduction(monoid, f"reduce_with_{monoid.name}")
+    return add_op(op, x, name=name, axis=axis, keepdims=bool(keepdims))
 
 
-def reduce_variance(
-    x: Tensor, axes: Axes = None, *, correction: float = 0, keepdims: bool = True, name: str | None = None
+@operator(**_by(VARIANCE), adjoint=adjoints.variance)
+def var(
+    x: Tensor, axis: Axes = None, *, correction: float = 0, keepdims: bool = False, name: str | None = None
 ) -> Tensor:
     """The mean squared distance from the mean; the sum is divided by the count less `correction`.
 
@@ -149,26 +135,26 @@ def reduce_variance(
     ----------
     NumPy var; Array API var.
     """
-    return _statistic("reduce_variance", x, axes, keepdims, name, correction)
 
 
-def reduce_std(
-    x: Tensor, axes: Axes = None, *, correction: float = 0, keepdims: bool = True, name: str | None = None
+@operator(**_by(STD), adjoint=adjoints.deviation)
+def std(
+    x: Tensor, axis: Axes = None, *, correction: float = 0, keepdims: bool = False, name: str | None = None
 ) -> Tensor:
-    """The square root of the variance; see `reduce_variance`."""
-    return _statistic("reduce_std", x, axes, keepdims, name, correction)
+    """The square root of the variance; see `var`."""
 
 
-def reduce_logsumexp(x: Tensor, axes: Axes = None, *, keepdims: bool = True, name: str | None = None) -> Tensor:
+@operator(**_by(LOGSUMEXP), adjoint=adjoints.logsumexp)
+def logsumexp(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """log Σ exp(x), where no exponential overflows.
 
     References
     ----------
     ONNX ReduceLogSumExp; scipy.special.logsumexp.
     """
-    return _statistic("reduce_logsumexp", x, axes, keepdims, name)
 
 
+@operator(**_by(ARGMAX), adjoint=adjoints.none)
 def argmax(x: Tensor, axis: int | None = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The index of the largest value along an axis, by default of the flattened tensor; of equal ones the first.
 
@@ -178,18 +164,8 @@ def argmax(x: Tensor, axis: int | None = None, *, keepdims: bool = False, name: 
     ----------
     NumPy argmax; ONNX ArgMax.
     """
-    return _statistic("argmax", x, axis, keepdims, name)
 
 
+@operator(**_by(ARGMIN), adjoint=adjoints.none)
 def argmin(x: Tensor, axis: int | None = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The index of the smallest value along an axis; see `argmax`."""
-    return _statistic("argmin", x, axis, keepdims, name)
-
-
-def _statistic(
-    op: str, x: Tensor, axes: Axes, keepdims: bool, name: str | None, correction: float | None = None
-) -> Tensor:
-    if correction is not None and (isinstance(correction, bool) or not isinstance(correction, int | float)):
-        raise ValueError(f"{op}: correction is {correction!r}; give a number")
-    over = None if axes is None else stored_attr(axes)
-    return add_op(op, x, name=name, axes=over, keepdims=bool(keepdims), correction=correction or None)

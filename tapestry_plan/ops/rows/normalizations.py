@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.expansions import exp_sum, factor_offset, minus_logsumexp, moments
-from tapestry_plan.ops.operands import (
-    SPATIAL,
-    add_op,
-    axis_of,
-    counted,
-    declare,
-    floating,
-    ints_of,
-    need_vector,
-    per_row,
-    spatial_names,
-)
+from tapestry_plan.ops.operands import SPATIAL, axis_of, floating, ints_of, need_vector, per_row, spatial_names
 
 
 def _batch_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -48,7 +38,7 @@ def _batch_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sh
         xp.add(out[n], offset.reshape(column), out=out[n])
 
 
-def _lrn_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+def _local_response_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (x,) = shapes
     names = spatial_names(x, "operand 0")
     (size,) = ints_of(attrs.get("size"), 1, "size", 1)
@@ -59,7 +49,7 @@ def _lrn_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return Signature(axes, (read,), (Operand(project(axes, [{"n": 1}, {"c": 1}, *spatial])),))
 
 
-def _lrn_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _local_response_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     (x,), (out,) = inputs, outputs
     attrs = shard.attrs
     size, channels = attrs["size"], out.shape[1]
@@ -76,9 +66,9 @@ def _lrn_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Sh
         xp.multiply(out[n], x[n, center : center + channels], out=out[n])
 
 
-def _lrn_workspace(shard: Shard, itemsize: int) -> int:
+def _local_response_workspace(shard: Shard, itemsize: int) -> int:
     box = shard.input_boxes[0]
-    return prod(box.shape[1:]) * itemsize if box is not None else 0
+    return math.prod(box.shape[1:]) * itemsize if box is not None else 0
 
 
 def row_signature(shapes: Sequence[Shape], attrs: Attrs, first: int, last: int) -> Signature:
@@ -189,95 +179,9 @@ def _group_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sh
             xp.add(target, bias[channels].reshape(column), out=target)
 
 
-# -- declarations --------------------------------------------------------------------------------------
-
-
-declare(
-    Op(
-        "batch_normalization",
-        counted(_batch_norm_signature, 5, 5),
-        _batch_norm_block,
-        2.0,
-        dtype=floating,
-        attributes=("epsilon",),
-        expansions=(factor_offset,),
-    ),
-    Op(
-        "lrn",
-        counted(_lrn_signature, 1, 1),
-        _lrn_block,
-        lambda signature, attrs: 2.0 * attrs["size"] + 4.0,
-        None,
-        floating,
-        _lrn_workspace,
-        attributes=("size", "alpha", "beta", "bias"),
-        adjoint=adjoints.Through(adjoints.local_response),
-    ),
-    Op(
-        "softmax",
-        counted(_softmax_signature, 1, 1),
-        _softmax_block,
-        per_row(4),
-        dtype=floating,
-        attributes=("axis",),
-        expansions=(exp_sum,),
-        adjoint=adjoints.softmax,
-    ),
-    Op(
-        "log_softmax",
-        counted(_softmax_signature, 1, 1),
-        _log_softmax_block,
-        per_row(4),
-        dtype=floating,
-        attributes=("axis",),
-        adjoint=adjoints.log_softmax,
-        expansions=(minus_logsumexp,),
-    ),
-    Op(
-        "rms_normalization",
-        counted(_rms_norm_signature, 2, 2),
-        _rms_norm_block,
-        per_row(5),
-        dtype=floating,
-        attributes=("axis", "epsilon"),
-        adjoint=adjoints.Through(adjoints.root_mean_square),
-        expansions=(adjoints.root_mean_square,),
-    ),
-    Op(
-        "group_normalization",
-        counted(_group_norm_signature, 3, 3),
-        _group_norm_block,
-        per_row(8),
-        dtype=floating,
-        attributes=("groups", "epsilon"),
-        adjoint=adjoints.Through(adjoints.by_groups),
-        expansions=(adjoints.by_groups,),
-    ),
-    Op(
-        "instance_normalization",
-        counted(_instance_norm_signature, 3, 3),
-        _group_norm_block,
-        per_row(8),
-        dtype=floating,
-        attributes=("epsilon",),
-        adjoint=adjoints.Through(adjoints.by_groups),
-        expansions=(adjoints.by_groups,),
-    ),
-    Op(
-        "layer_normalization",
-        counted(_layer_norm_signature, 2, 3),
-        _layer_norm_block,
-        per_row(8),
-        dtype=floating,
-        attributes=("axis", "epsilon"),
-        expansions=(moments,),
-    ),
+@operator(
+    block=_batch_norm_block, signature=_batch_norm_signature, flop=2.0, dtype=floating, expansions=(factor_offset,)
 )
-
-
-# -- functions on graph tensors ------------------------------------------------------------------------
-
-
 def batch_normalization(
     x: Tensor,
     scale: Tensor,
@@ -294,10 +198,17 @@ def batch_normalization(
     ----------
     ONNX BatchNormalization at inference.
     """
-    return add_op("batch_normalization", x, scale, bias, mean, variance, name=name, epsilon=float(epsilon))
 
 
-def lrn(
+@operator(
+    block=_local_response_block,
+    signature=_local_response_signature,
+    flop=lambda signature, attrs: 2.0 * attrs["size"] + 4.0,
+    dtype=floating,
+    workspace=_local_response_workspace,
+    adjoint=adjoints.Through(adjoints.local_response),
+)
+def local_response_normalization(
     x: Tensor,
     size: int,
     *,
@@ -312,19 +223,35 @@ def lrn(
     ----------
     ONNX LRN: the window of channel c begins at c − (size − 1) // 2.
     """
-    return add_op("lrn", x, name=name, size=size, alpha=float(alpha), beta=float(beta), bias=float(bias))
 
 
+@operator(
+    block=_softmax_block,
+    signature=_softmax_signature,
+    flop=per_row(4),
+    dtype=floating,
+    expansions=(exp_sum,),
+    adjoint=adjoints.softmax,
+)
 def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """exp(x) / Σ exp(x) along an axis, which no plan splits."""
-    return add_op("softmax", x, name=name, axis=axis)
 
 
+@operator(
+    block=_log_softmax_block,
+    signature=_softmax_signature,
+    flop=per_row(4),
+    dtype=floating,
+    expansions=(minus_logsumexp,),
+    adjoint=adjoints.log_softmax,
+)
 def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """x − log Σ exp(x) along an axis, which no plan splits."""
-    return add_op("log_softmax", x, name=name, axis=axis)
 
 
+@operator(
+    block=_layer_norm_block, signature=_layer_norm_signature, flop=per_row(8), dtype=floating, expansions=(moments,)
+)
 def layer_normalization(
     x: Tensor,
     scale: Tensor,
@@ -342,7 +269,7 @@ def layer_normalization(
     """
     first = axis_of(axis, x.ndim, "layer_normalization")
     return add_op(
-        "layer_normalization",
+        layer_normalization.op,
         x,
         scale,
         bias,
@@ -352,6 +279,14 @@ def layer_normalization(
     )
 
 
+@operator(
+    block=_rms_norm_block,
+    signature=_rms_norm_signature,
+    flop=per_row(5),
+    dtype=floating,
+    expansions=(adjoints.root_mean_square,),
+    adjoint=adjoints.Through(adjoints.root_mean_square),
+)
 def rms_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, name: str | None = None
 ) -> Tensor:
@@ -367,9 +302,17 @@ def rms_normalization(
     ONNX RMSNormalization; Zhang and Sennrich, "Root mean square layer normalization", 2019.
     """
     first = axis_of(axis, x.ndim, "rms_normalization")
-    return add_op("rms_normalization", x, scale, name=name, axis=first - x.ndim, epsilon=float(epsilon))
+    return add_op(rms_normalization.op, x, scale, name=name, axis=first - x.ndim, epsilon=float(epsilon))
 
 
+@operator(
+    block=_group_norm_block,
+    signature=_group_norm_signature,
+    flop=per_row(8),
+    dtype=floating,
+    expansions=(adjoints.by_groups,),
+    adjoint=adjoints.Through(adjoints.by_groups),
+)
 def group_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, groups: int, *, epsilon: float = 1e-5, name: str | None = None
 ) -> Tensor:
@@ -390,9 +333,16 @@ def group_normalization(
     ----------
     ONNX GroupNormalization, opset 21; Wu and He, "Group normalization", 2018.
     """
-    return add_op("group_normalization", x, scale, bias, name=name, groups=groups, epsilon=float(epsilon))
 
 
+@operator(
+    block=_group_norm_block,
+    signature=_instance_norm_signature,
+    flop=per_row(8),
+    dtype=floating,
+    expansions=(adjoints.by_groups,),
+    adjoint=adjoints.Through(adjoints.by_groups),
+)
 def instance_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, name: str | None = None
 ) -> Tensor:
@@ -402,4 +352,3 @@ def instance_normalization(
     ----------
     ONNX InstanceNormalization.
     """
-    return add_op("instance_normalization", x, scale, bias, name=name, epsilon=float(epsilon))

@@ -7,17 +7,18 @@ from math import log2
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Op, Operand, Shape, Shard, Signature, Tensor, project
-from tapestry_plan.ops.operands import add_op, axis_of, counted, declare, numeric, per_row
+from tapestry_plan.ir import Attrs, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.declaration import operator
+from tapestry_plan.ops.operands import axis_of, numeric, per_row
 from tapestry_plan.ops.rows.normalizations import row_signature
 
 
-def _cumsum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    axis = axis_of(attrs.get("axis", -1), len(shapes[0]), "cumsum")
+def _cumulative_sum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    axis = axis_of(attrs.get("axis", -1), len(shapes[0]), "cumulative_sum")
     return row_signature(shapes, attrs, axis, axis + 1)
 
 
-def _cumsum_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _cumulative_sum_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     (x,), (out,) = inputs, outputs
     axis = shard.attrs.get("axis", -1) % x.ndim
     x, target = xp.moveaxis(x, axis, 0), xp.moveaxis(out, axis, 0)
@@ -67,33 +68,14 @@ def _sort_flop(signature: Signature, attrs: Attrs) -> float:
     return n * max(1.0, log2(n))
 
 
-# -- declarations --------------------------------------------------------------------------------------
-
-declare(
-    Op(
-        "cumsum",
-        counted(_cumsum_signature, 1, 1),
-        _cumsum_block,
-        per_row(1),
-        dtype=numeric,
-        attributes=("axis", "exclusive", "reverse"),
-        adjoint=adjoints.cumsum,
-    ),
-    Op(
-        "top_k",
-        counted(_top_k_signature, 1, 1),
-        _top_k_block,
-        _sort_flop,
-        dtype=_top_k_dtype,
-        attributes=("k", "axis", "largest"),
-        adjoint=adjoints.top_k,
-    ),
+@operator(
+    block=_cumulative_sum_block,
+    signature=_cumulative_sum_signature,
+    flop=per_row(1),
+    dtype=numeric,
+    adjoint=adjoints.cumulative_sum,
 )
-
-# -- functions on graph tensors ------------------------------------------------------------------------
-
-
-def cumsum(
+def cumulative_sum(
     x: Tensor, axis: int = -1, *, exclusive: bool = False, reverse: bool = False, name: str | None = None
 ) -> Tensor:
     """Running sums along an axis, which no plan splits.
@@ -111,9 +93,9 @@ def cumsum(
     ----------
     ONNX CumSum.
     """
-    return add_op("cumsum", x, name=name, axis=axis, exclusive=bool(exclusive), reverse=bool(reverse))
 
 
+@operator(block=_top_k_block, signature=_top_k_signature, flop=_sort_flop, dtype=_top_k_dtype, adjoint=adjoints.top_k)
 def top_k(x: Tensor, k: int, axis: int = -1, *, largest: bool = True, name: str | None = None) -> tuple[Tensor, Tensor]:
     """The k largest cells along an axis, which no plan splits, in order, and their places.
 
@@ -140,5 +122,3 @@ def top_k(x: Tensor, k: int, axis: int = -1, *, largest: bool = True, name: str 
     ----------
     ONNX TopK, sorted.
     """
-    values, places = x.graph.op("top_k", x, name=name, k=k, axis=axis, largest=bool(largest))
-    return values, places

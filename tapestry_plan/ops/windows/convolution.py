@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from math import prod
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import by_group, interleaved, phases, strided_view
-from tapestry_plan.ops.operands import (
-    SPATIAL,
-    add_op,
-    counted,
-    declare,
-    length,
-    need_rank,
-    need_vector,
-    same_dtype,
-    spatial_names,
-    spatial_of,
-    stored_attr,
-)
-from tapestry_plan.ops.windows.windows import WINDOW_ATTRIBUTES, Window, offsets_of
+from tapestry_plan.ops.operands import SPATIAL, length, need_rank, need_vector, same_dtype, spatial_names, spatial_of
+from tapestry_plan.ops.windows.windows import Window, offsets_of
 
 TILE_NBYTES = 1 << 21
 """Bytes of one tile of unfolded windows: with its result it should stay in a core's own cache."""
@@ -132,8 +121,8 @@ def _conv_unfolded(
     names: Sequence[str],
 ) -> None:
     """Windows unfolded into columns, a tile of rows at a time, each multiplied while it is in cache."""
-    depth, kernel = x.shape[0], prod(length(shard, f"k{name}") for name in names)
-    row = prod(out.shape[2:])
+    depth, kernel = x.shape[0], math.prod(length(shard, f"k{name}") for name in names)
+    row = math.prod(out.shape[2:])
     height = _tile_rows(shard, out.dtype.itemsize)
     offsets = list(offsets_of(shard, window, names))
     stride = window.strides[0]
@@ -154,8 +143,8 @@ def _conv_unfolded(
 def _tile_rows(shard: Shard, itemsize: int) -> int:
     """Rows of one tile: as many as fit into TILE_NBYTES, at least one."""
     names = spatial_of(shard)
-    depth = prod(length(shard, name) for name in ("ci", *(f"k{name}" for name in names)))
-    row = depth * prod(length(shard, name) for name in names[1:]) * itemsize
+    depth = math.prod(length(shard, name) for name in ("ci", *(f"k{name}" for name in names)))
+    row = depth * math.prod(length(shard, name) for name in names[1:]) * itemsize
     return max(1, min(length(shard, names[0]), TILE_NBYTES // row))
 
 
@@ -165,8 +154,8 @@ def _conv_workspace(shard: Shard, itemsize: int) -> int:
     kernel = [shard.signature.axes[shard.signature.axis(f"k{name}")].size for name in names]
     if _is_direct(shard, Window.of(kernel, shard.attrs)):
         return 0
-    depth = prod(length(shard, name) for name in ("ci", *(f"k{name}" for name in names)))
-    return _tile_rows(shard, itemsize) * depth * prod(length(shard, name) for name in names[1:]) * itemsize
+    depth = math.prod(length(shard, name) for name in ("ci", *(f"k{name}" for name in names)))
+    return _tile_rows(shard, itemsize) * depth * math.prod(length(shard, name) for name in names[1:]) * itemsize
 
 
 def _correlation(shard: Shard) -> Correlation:
@@ -187,35 +176,23 @@ def _correlation(shard: Shard) -> Correlation:
     )
 
 
-# -- declarations --------------------------------------------------------------------------------------
-
-
-declare(
-    Op(
-        "conv",
-        counted(_conv_signature, 2, 3),
-        _conv_block,
-        2.0,
-        "sum",
-        same_dtype,
-        _conv_workspace,
-        attributes=(*WINDOW_ATTRIBUTES, "groups"),
-        expansions=(
-            by_group,
-            interleaved,
-            phases,
-            strided_view,
-            adjoints.windows_einsum,
-        ),
-        adjoint=adjoints.Through(adjoints.windows_einsum),
-        work=_correlation,
+@operator(
+    block=_conv_block,
+    signature=_conv_signature,
+    flop=2.0,
+    reduction="sum",
+    dtype=same_dtype,
+    workspace=_conv_workspace,
+    expansions=(
+        by_group,
+        interleaved,
+        phases,
+        strided_view,
+        adjoints.windows_einsum,
     ),
+    adjoint=adjoints.Through(adjoints.windows_einsum),
+    work=_correlation,
 )
-
-
-# -- functions on graph tensors ------------------------------------------------------------------------
-
-
 def conv(
     x: Tensor,
     w: Tensor,
@@ -258,14 +235,3 @@ def conv(
     ----------
     ONNX Conv; Tapestry, "Sharding convolution".
     """
-    return add_op(
-        "conv",
-        x,
-        w,
-        b,
-        name=name,
-        strides=stored_attr(strides),
-        pads=stored_attr(pads),
-        dilations=stored_attr(dilations),
-        groups=groups,
-    )

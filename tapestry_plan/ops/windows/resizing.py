@@ -6,16 +6,17 @@ cells at a fixed distance from b·q: so the projection has the quotient q, and a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
-from math import floor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_plan.ir import Attrs, Backward, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
-from tapestry_plan.ops.operands import add_op, counted, declare, numbered
+from tapestry_plan.ir import Attrs, Backward, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.declaration import add_op, operator
+from tapestry_plan.ops.operands import numbered
 
 Int64 = NDArray[np.int64]
 MODES = ("nearest", "linear")
@@ -158,23 +159,13 @@ def _resize_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (dtypes[0],)
 
 
-# -- declarations --------------------------------------------------------------------------------------
-
-declare(
-    Op(
-        "resize",
-        counted(_resize_signature, 1, 1),
-        _resize_block,
-        lambda signature, attrs: 3.0 * len(signature.axes) if attrs["mode"] == "linear" else 1.0,
-        dtype=_resize_dtype,
-        attributes=("sizes", "scales", "mode", "coordinates", "nearest"),
-        adjoint=_resize_adjoint,
-    ),
+@operator(
+    block=_resize_block,
+    signature=_resize_signature,
+    flop=lambda signature, attrs: 3.0 * len(signature.axes) if attrs["mode"] == "linear" else 1.0,
+    dtype=_resize_dtype,
+    adjoint=_resize_adjoint,
 )
-
-# -- functions on graph tensors ------------------------------------------------------------------------
-
-
 def resize(
     x: Tensor,
     sizes: Sequence[int] | None = None,
@@ -231,10 +222,10 @@ def resize(
         if len(scales) != x.ndim:
             raise ValueError(f"resize: scales is {tuple(scales)!r}; give one for each axis of the shape {x.shape}")
         exact = [Fraction(float(scale)).limit_denominator(LARGEST_DENOMINATOR) for scale in scales]
-        sizes = [floor(n * scale) for n, scale in zip(x.shape, exact, strict=True)]
+        sizes = [math.floor(n * scale) for n, scale in zip(x.shape, exact, strict=True)]
     given = None if scales is None else tuple(float(scale) for scale in scales)
     how = {"mode": mode, "coordinates": coordinates, "nearest": nearest}
-    return add_op("resize", x, name=name, sizes=tuple(int(m) for m in sizes), scales=given, **how)
+    return add_op(resize.op, x, name=name, sizes=tuple(int(m) for m in sizes), scales=given, **how)
 
 
 def depth_to_space(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:

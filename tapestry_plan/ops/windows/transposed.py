@@ -7,20 +7,10 @@ from itertools import product
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
-from tapestry_plan.ops.operands import (
-    add_op,
-    counted,
-    declare,
-    ints_of,
-    need_rank,
-    need_vector,
-    numeric,
-    spatial_names,
-    spatial_of,
-    stored_attr,
-)
-from tapestry_plan.ops.windows.windows import WINDOW_ATTRIBUTES, Window
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.declaration import operator
+from tapestry_plan.ops.operands import ints_of, need_rank, need_vector, numeric, spatial_names, spatial_of
+from tapestry_plan.ops.windows.windows import Window
 
 
 def _conv_transpose_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -158,24 +148,14 @@ def _conv_transpose_flop(signature: Signature, attrs: Attrs) -> float:
     return flop
 
 
-# -- declarations --------------------------------------------------------------------------------------
-
-declare(
-    Op(
-        "conv_transpose",
-        counted(_conv_transpose_signature, 2, 3),
-        _conv_transpose_block,
-        _conv_transpose_flop,
-        "sum",
-        numeric,
-        attributes=(*WINDOW_ATTRIBUTES, "groups", "output_padding"),
-        adjoint=adjoints.conv_transpose,
-    ),
+@operator(
+    block=_conv_transpose_block,
+    signature=_conv_transpose_signature,
+    flop=_conv_transpose_flop,
+    reduction="sum",
+    dtype=numeric,
+    adjoint=adjoints.conv_transpose,
 )
-
-# -- functions on graph tensors ------------------------------------------------------------------------
-
-
 def conv_transpose(
     x: Tensor,
     w: Tensor,
@@ -226,15 +206,3 @@ def conv_transpose(
     ----------
     ONNX ConvTranspose.
     """
-    return add_op(
-        "conv_transpose",
-        x,
-        w,
-        b,
-        name=name,
-        strides=stored_attr(strides),
-        pads=stored_attr(pads),
-        dilations=stored_attr(dilations),
-        groups=groups,
-        output_padding=stored_attr(output_padding),
-    )

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
-from tapestry_plan.ops.operands import (
-    add_op,
-    counted,
-    declare,
-    floating,
-    ints_of,
-    length,
-    numeric,
-    spatial_names,
-    spatial_of,
-    stored_attr,
-)
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.cells import elementwise
+from tapestry_plan.ops.declaration import operator
+from tapestry_plan.ops.operands import floating, ints_of, length, numeric, spatial_names, spatial_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +167,7 @@ def _average_pool_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], 
     names = spatial_of(shard)
     counts = [_cells_counted(shard, axis, name) for axis, name in enumerate(names)]
     if all((c == c[0]).all() for c in counts):
-        xp.divide(out, out.dtype.type(prod(int(c[0]) for c in counts)), out=out)
+        xp.divide(out, out.dtype.type(math.prod(int(c[0]) for c in counts)), out=out)
         return
     for axis, count in enumerate(counts):
         ends = [0, *(np.flatnonzero(np.diff(count)) + 1).tolist(), len(count)]
@@ -212,52 +203,18 @@ def _cells_counted(shard: Shard, axis: int, name: str) -> NDArray[np.intp]:
     return counts
 
 
-# -- declarations --------------------------------------------------------------------------------------
-
-
 WINDOW_ATTRIBUTES = ("strides", "pads", "dilations")
 POOL_ATTRIBUTES = ("kernel", *WINDOW_ATTRIBUTES, "ceil_mode")
 
-declare(
-    Op(
-        "max_pool",
-        counted(_max_pool_signature, 1, 1),
-        _max_pool_block,
-        1.0,
-        "max",
-        floating,
-        attributes=POOL_ATTRIBUTES,
-        adjoint=adjoints.Through(adjoints.windows_max),
-        expansions=(adjoints.windows_max,),
-    ),
-    Op(
-        "sum_pool",
-        counted(_sum_pool_signature, 1, 1),
-        _sum_pool_block,
-        1.0,
-        "sum",
-        numeric,
-        attributes=POOL_ATTRIBUTES,
-        adjoint=adjoints.Through(adjoints.windows_sum),
-        expansions=(adjoints.windows_sum,),
-    ),
-    Op(
-        "average_pool",
-        counted(_average_pool_signature, 1, 1),
-        _average_pool_block,
-        1.0,
-        "sum",
-        floating,
-        attributes=(*POOL_ATTRIBUTES, "count_include_pad"),
-        adjoint=adjoints.Through(adjoints.windows_mean),
-        expansions=(adjoints.windows_mean,),
-    ),
+
+@operator(
+    block=_max_pool_block,
+    signature=_max_pool_signature,
+    reduction="max",
+    dtype=floating,
+    expansions=(adjoints.windows_max,),
+    adjoint=adjoints.Through(adjoints.windows_max),
 )
-
-
-# -- functions on graph tensors ------------------------------------------------------------------------
-
-
 def max_pool(
     x: Tensor,
     kernel: int | Sequence[int],
@@ -276,18 +233,16 @@ def max_pool(
     ----------
     ONNX MaxPool.
     """
-    return add_op(
-        "max_pool",
-        x,
-        name=name,
-        kernel=stored_attr(kernel),
-        strides=stored_attr(strides),
-        pads=stored_attr(pads),
-        dilations=stored_attr(dilations),
-        ceil_mode=bool(ceil_mode),
-    )
 
 
+@operator(
+    block=_average_pool_block,
+    signature=_average_pool_signature,
+    reduction="sum",
+    dtype=floating,
+    expansions=(adjoints.windows_mean,),
+    adjoint=adjoints.Through(adjoints.windows_mean),
+)
 def average_pool(
     x: Tensor,
     kernel: int | Sequence[int],
@@ -307,19 +262,16 @@ def average_pool(
     ----------
     ONNX AveragePool.
     """
-    return add_op(
-        "average_pool",
-        x,
-        name=name,
-        kernel=stored_attr(kernel),
-        strides=stored_attr(strides),
-        pads=stored_attr(pads),
-        dilations=stored_attr(dilations),
-        ceil_mode=bool(ceil_mode),
-        count_include_pad=bool(count_include_pad),
-    )
 
 
+@operator(
+    block=_sum_pool_block,
+    signature=_sum_pool_signature,
+    reduction="sum",
+    dtype=numeric,
+    expansions=(adjoints.windows_sum,),
+    adjoint=adjoints.Through(adjoints.windows_sum),
+)
 def sum_pool(
     x: Tensor,
     kernel: int | Sequence[int],
@@ -331,16 +283,6 @@ def sum_pool(
     name: str | None = None,
 ) -> Tensor:
     """The sum of each window, the padding being zeros; the parameters are those of `max_pool`."""
-    return add_op(
-        "sum_pool",
-        x,
-        name=name,
-        kernel=stored_attr(kernel),
-        strides=stored_attr(strides),
-        pads=stored_attr(pads),
-        dilations=stored_attr(dilations),
-        ceil_mode=bool(ceil_mode),
-    )
 
 
 def lp_pool(
@@ -382,9 +324,7 @@ def p_norm(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
         raise ValueError(f"p is {p!r}; give an integer >= 1")
     floating([x.dtype], {})
     if p == 1:
-        return total(add_op("abs", x))
+        return total(abs(x))
     if p == 2:
-        return add_op("sqrt", total(add_op("mul", x, x)))
-    graph = x.graph
-    summed = total(add_op("pow", add_op("abs", x), graph.constant(graph._fresh("p"), np.array(p, x.dtype))))
-    return add_op("pow", summed, graph.constant(graph._fresh("root"), np.array(1 / p, x.dtype)))
+        return elementwise.sqrt(total(x * x))
+    return total(abs(x) ** p) ** (1 / p)

@@ -15,7 +15,9 @@ from tapestry_exec import BackendUnavailable, CupyBackend, NoDevicePath, RawKern
 from tapestry_exec.cuda import recording
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_exec.simulated import shim
-from tapestry_plan import BUILTIN_OPS, Graph, Mesh, ShardPlan, plan, relu
+from tapestry_plan import Graph, Mesh, ShardPlan, plan
+from tapestry_plan.ir import BUILTIN_OPS
+from tapestry_plan.ops import relu
 
 Feeds = dict[str, Any]
 BY = """
@@ -210,10 +212,10 @@ def test_one_source_with_other_options_is_another_kernel() -> None:
     g = Graph()
     x = g.input("x", (4, 6))
     g.output(relu(x), "a")
-    g.output(g.op("neg", x), "b")
+    g.output(g.op("negative", x), "b")
     p, x_ = plan(g, Mesh(2)), np.ones((4, 6), np.float32)
     found = run(
-        p, {"x": x_}, backend=CupyBackend(cupy=simulated.cupy(2), kernels={"relu": kernel(2), "neg": kernel(3)})
+        p, {"x": x_}, backend=CupyBackend(cupy=simulated.cupy(2), kernels={"relu": kernel(2), "negative": kernel(3)})
     )
     assert (found.outputs["a"] == 2).all() and (found.outputs["b"] == 3).all()
 
@@ -221,8 +223,8 @@ def test_one_source_with_other_options_is_another_kernel() -> None:
 def test_split_reductions_with_states_run_on_the_host() -> None:
     g = Graph()
     x = g.input("x", (8, 6))
-    for name in ("reduce_variance", "reduce_logsumexp"):
-        g.output(g.op(name, x, axes=(0,), keepdims=False, name=name), name)
+    for name in ("var", "logsumexp"):
+        g.output(g.op(name, x, axis=(0,), keepdims=False, name=name), name)
     fix = {name: {next(a.name for a in g.signature(name).axes if a.kind == "reduction"): 2} for name in g.nodes}
     p = plan(g, Mesh(2), fix=fix, placement="single")
     ops = {name: replace(BUILTIN_OPS[name], host_only=True, work=None) for name in fix}

@@ -19,7 +19,8 @@ from tapestry_exec.cuda.device import States
 from tapestry_exec.run.backends import OrderingFault
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_exec.simulated.machine import CUDARuntimeError
-from tapestry_plan import BUILTIN_OPS, MONOIDS, Op, Shard, merge_states
+from tapestry_plan import MONOIDS, Op, Shard
+from tapestry_plan.ir import BUILTIN_OPS, merge_states
 from tests.cutting import Case, cut_boxes, input_block, poisoned
 from tests.exec.run.test_operators_sharded import FIRST
 from tests.operator_cases import CASES, F_I_F
@@ -43,7 +44,7 @@ def shards_of(op: Op, attrs: dict[str, Any], arrays: Sequence[Array], cut: dict[
         made = tuple(
             b for b in (signature.output_box(k, index) for k in range(len(signature.outputs))) if b is not None
         )
-        found.append(Shard(index, signature, attrs, boxes, made, None))
+        found.append(Shard(index, signature, op.complete(attrs), boxes, made, None))
     return found
 
 
@@ -121,7 +122,7 @@ def repeated(op: str, how: str) -> Case:
 
 
 MORE = [
-    *(repeated(op, how) for op in ("scatter_elements", "scatter_nd") for how in ("none", "add", "mul", "max", "min")),
+    *(repeated(op, how) for op in ("put_along_axis", "scatter_nd") for how in ("none", "add", "mul", "max", "min")),
     Case("scatter_nd", ((3, 4), (2,), ()), {}, dtypes=F_I_F, ranges={1: (0, 2)}),
 ]
 
@@ -144,7 +145,7 @@ STATES = sorted(name for name, op in BUILTIN_OPS.items() if op.has_states)
 def test_states_are_written_component_by_component(name: str, dtype: str) -> None:
     op = BUILTIN_OPS[name]
     x = np.random.default_rng(5).normal(size=(6, 7)).astype(dtype)
-    attrs: dict[str, Any] = {"axis": 1} if "axis" in op.attributes else {"axes": (1,)}
+    attrs: dict[str, Any] = {"axis": 1, "keepdims": True}
     monoid = op.monoid
     assert monoid is not None
     kind = np.dtype(monoid.state_dtype(dtype))
@@ -178,7 +179,7 @@ def test_exactly_the_operators_that_cannot_run_are_declared_so() -> None:
     assert cannot == {name for name, op in BUILTIN_OPS.items() if op.host_only} == set()
 
 
-HOST_LOOKS = {"gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"}
+HOST_LOOKS = {"take", "take_along_axis", "gather_nd", "put_along_axis", "scatter_nd"}
 """Operators that look at their indices, which may be out of range, before they use them."""
 PRODUCTS = {"matmul", "linear", "gemm", "conv", "conv_transpose", "attention"}
 """Operators whose blocks CuPy has cuBLAS compute, as einsums of several operands, which it refuses while capturing."""

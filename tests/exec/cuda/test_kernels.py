@@ -23,7 +23,8 @@ from tapestry_exec.copies.strided import Guard, Transfer
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.kernels import Convolving, Launch, copies, divisor, fills
 from tapestry_exec.simulated import shim
-from tapestry_plan import MONOIDS, merge_states
+from tapestry_plan import MONOIDS
+from tapestry_plan.ir import merge_states
 from tapestry_plan.ops.random.philox import region_words
 
 pytestmark = pytest.mark.skipif(shim.found_compiler() is None, reason="no C++ compiler")

@@ -20,26 +20,9 @@ from hypothesis import strategies as st
 
 from tapestry_exec import InvalidPlan, ResultMismatch, TransferMismatch, check_plan, run
 from tapestry_exec.run.prepared import _FOUND, PreparedPlan
-from tapestry_plan import (
-    HOST,
-    Alloc,
-    Buffer,
-    Compute,
-    Copy,
-    Free,
-    Graph,
-    Mesh,
-    PlanVersionError,
-    Reduce,
-    ShardPlan,
-    Step,
-    UnsupportedOp,
-    concat,
-    conv,
-    matmul,
-    plan,
-    relu,
-)
+from tapestry_plan import HOST, Graph, Mesh, PlanVersionError, ShardPlan, UnsupportedOp, concat, plan
+from tapestry_plan.ops import conv, matmul, relu
+from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, Free, Reduce, Step
 from tapestry_sets import Box, DisjointRegions, Region, piece_domain
 
 FIXES: tuple[dict[str, dict[str, int]], ...] = (

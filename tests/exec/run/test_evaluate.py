@@ -14,8 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tapestry_exec import CupyBackend, NumpyBackend, difference, evaluate, run
 from tapestry_exec.run.evaluate import bind
 from tapestry_exec.simulated import namespace as simulated
-from tapestry_plan import Axis, Graph, Mesh, Op, Operand, Signature, load_onnx, plan, project, relu
+from tapestry_plan import Axis, Graph, Mesh, Op, Operand, Signature, load_onnx, plan, project
 from tapestry_plan.ir import document
+from tapestry_plan.ops import relu
 
 
 def model() -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tapestry_exec import CupyBackend, evaluate, run
-from tapestry_plan import BUILTIN_OPS, Graph, Mesh, Op, plan
+from tapestry_plan import Graph, Mesh, Op, plan
+from tapestry_plan.ir import BUILTIN_OPS
 from tests.cutting import Case, backwards, close
 from tests.operator_cases import CASES
 

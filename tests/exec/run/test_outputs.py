@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_exec import run
-from tapestry_plan import Graph, Mesh, ShardPlan, plan, relu
+from tapestry_plan import Graph, Mesh, ShardPlan, plan
+from tapestry_plan.ops import relu
 
 
 @given(st.integers(1, 6), st.integers(0, 1), st.data())

@@ -26,7 +26,8 @@ from tapestry_exec.cli import commands as cli
 from tapestry_exec.cli.commands import main, progress_bar
 from tapestry_exec.cuda.device import CupyDevice
 from tapestry_exec.numpy.backend import NumpyDevice
-from tapestry_plan import Graph, Mesh, ShardPlan, linear, plan, relu
+from tapestry_plan import Graph, Mesh, ShardPlan, plan
+from tapestry_plan.ops import linear, relu
 
 
 def made(devices: int = 3) -> tuple[ShardPlan, dict[str, np.ndarray]]:
@@ -127,7 +128,7 @@ REGIONS = r"regions \[Region\(.*\)\]"
         ("unpack", rf"copy of 'x' for '\(place\)' from the host to {HERE}, {BLOCK}, {REGIONS}"),
         ("pack", rf"copy of '.*' for '\w+' from {HERE} to {HERE}, {BLOCK}, {REGIONS}"),
         ("copy", rf"copy of '.*' for '\w+' from {HERE} to buffer \d+ on device \1, {BLOCK}, {REGIONS}"),
-        ("gather", rf"copy of '.*' for 'act' from {HERE} to buffer \d+ on device \1, {BLOCK}, {REGIONS}"),
+        ("take", rf"copy of '.*' for 'act' from {HERE} to buffer \d+ on device \1, {BLOCK}, {REGIONS}"),
         ("launch", r"compute 'fc' on device 0, index box \[0, 12\)×.*, input blocks \(start, stop\) \[\(\(0, 0\), .*"),
         ("merge", rf"reduce '\w+' into {HERE}, {BLOCK}, {REGIONS}"),
     ],

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from tapestry_exec import CupyBackend, NumpyBackend, ResultMismatch, StepFailed, TransferMismatch, run
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.trace import replacing
-from tapestry_plan import Copy, Graph, Mesh, ShardPlan, concat, conv, linear, matmul, max_pool, plan, relu
+from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
 from tapestry_plan.ir import document
+from tapestry_plan.ops import conv, linear, matmul, max_pool, relu
+from tapestry_plan.steps import Copy
 
 
 def small() -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
@@ -415,7 +417,7 @@ def test_integers_are_compared_exactly(backend: str | CupyBackend) -> None:
 def test_rank_0(backend: str | CupyBackend) -> None:
     g = Graph()
     x = g.input("x", ())
-    g.output(g.op("mul", x, x), "y")
+    g.output(g.op("multiply", x, x), "y")
     r = run(plan(g, Mesh(2)), {"x": np.array(3.0, np.float32)}, verify=True, backend=backend)
     assert r.outputs["y"].shape == () and float(r.outputs["y"]) == 9.0
 

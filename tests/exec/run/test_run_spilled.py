@@ -14,27 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tapestry_exec import CupyBackend, InvalidPlan, NumpyBackend, ResultMismatch, TransferMismatch, run
-from tapestry_plan import (
-    HOST,
-    Compute,
-    Copy,
-    Fetch,
-    Graph,
-    InfeasiblePlan,
-    Mesh,
-    ShardPlan,
-    Spill,
-    Step,
-    add,
-    gradient,
-    he_random,
-    load_onnx,
-    matmul,
-    plan,
-    reduce_sum,
-    relu,
-    spill,
-)
+from tapestry_plan import HOST, Graph, InfeasiblePlan, Mesh, ShardPlan, gradient, load_onnx, ops, plan
+from tapestry_plan.onnx import he_random
+from tapestry_plan.ops import add, matmul, relu
+from tapestry_plan.steps import Compute, Copy, Fetch, Spill, Step, spill
 from tests.spilling import Program, arrays_for, followed, planned, programs, tight_memory
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -90,7 +73,7 @@ def gradients() -> ShardPlan:
     weights = [g.input(f"w{k}", (32, 32)) for k in range(6)]
     for w in weights:
         y = relu(matmul(y, w))
-    for k, one in enumerate(gradient(reduce_sum(y), [x, *weights])):
+    for k, one in enumerate(gradient(ops.sum(y, keepdims=True), [x, *weights])):
         g.output(one, f"g{k}")
     return plan(g, Mesh(2))
 

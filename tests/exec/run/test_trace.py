@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from tapestry_exec import CupyBackend, Event, RunResult, run, write_trace
-from tapestry_plan import Alloc, Compute, Copy, Free, Graph, Mesh, ShardPlan, conv, plan, relu
+from tapestry_plan import Graph, Mesh, ShardPlan, plan
+from tapestry_plan.ops import conv, relu
+from tapestry_plan.steps import Alloc, Compute, Copy, Free
 from tests.exec.run.test_progress import made
 
 SLACK = 1e-3

@@ -19,7 +19,10 @@ from tapestry_exec.cuda import lanes
 from tapestry_exec.run.backends import OrderingFault
 from tapestry_exec.simulated import machine as simulated_machine
 from tapestry_exec.simulated import shim
-from tapestry_plan import BUILTIN_OPS, Graph, Mesh, ShardPlan, demo_model, least_memory, load_onnx, matmul, plan, relu
+from tapestry_plan import Graph, Mesh, ShardPlan, least_memory, load_onnx, plan
+from tapestry_plan.ir import BUILTIN_OPS
+from tapestry_plan.onnx import demo_model
+from tapestry_plan.ops import matmul, relu
 from tests.exec.cli.test_cli import network
 
 

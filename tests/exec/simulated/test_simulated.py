@@ -27,7 +27,8 @@ from tapestry_exec.simulated import namespace as simulated
 from tapestry_exec.simulated import shim
 from tapestry_exec.simulated.kernels import CompileException
 from tapestry_exec.simulated.machine import CUDADriverError, CUDARuntimeError
-from tapestry_plan import Graph, Mesh, ShardPlan, concat, matmul, plan, relu
+from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
+from tapestry_plan.ops import matmul, relu
 from tests.stream_programs import (
     CELLS,
     DEFAULT,

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 
-from tapestry_plan import Graph, concat, conv, linear, operation, relu
+from tapestry_plan import Graph, concat, operation
 from tapestry_plan.draw.layers import layered
 from tapestry_plan.ir.pictures import MOST_NODES
 from tapestry_plan.onnx.nodes import Node
+from tapestry_plan.ops import conv, linear, relu
 from tapestry_plan.ops.products.matrices import matmul
 from tapestry_sets import Box, canvas
 from tests.drawings import SVG, assert_legible, read

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tapestry_plan import Axis, Graph, Operand, Operation, Signature, conv, linear, operation, project, show_projection
+from tapestry_plan import Axis, Graph, Operand, Operation, Signature, operation, project
+from tapestry_plan.draw import show_projection
 from tapestry_plan.draw.plots import PLANES, SHOWN_PARTS
+from tapestry_plan.ops import conv, linear
 from tapestry_plan.ops.cells.elementwise import relu
 from tapestry_plan.ops.products.matrices import matmul
 from tapestry_sets import Box

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_plan import Graph, OpNode, conv, relu, same_graph
+from tapestry_plan import Graph, same_graph
+from tapestry_plan.ir import OpNode
+from tapestry_plan.ops import conv, relu
 from tests.cutting import Case
 from tests.graph_recipes import Recipe, built, recipes
 from tests.operator_cases import CASES

@@ -28,15 +28,14 @@ from tapestry_plan import (
     Operation,
     PlanVersionError,
     ShardPlan,
-    ShardRegions,
     Signature,
     UnsupportedOp,
-    linear,
     operation,
     plan,
     project,
-    relu,
 )
+from tapestry_plan.ir import ShardRegions
+from tapestry_plan.ops import linear, relu
 from tapestry_sets import AffineMap, Box, DisjointRegions, IndexProjection, Region
 
 Document = dict[str, Any]
@@ -118,7 +117,7 @@ GRAPHS: list[tuple[str, str, Edit, str]] = [
         "AllTensorsHaveExactlyOneSourceOperationConstraint",
         "two",
         lambda d: d["order"].append(
-            {"type": "operator", "op": "neg", "node": "n", "attrs": {}, "inputs": ["act"], "outputs": ["fc1"]}
+            {"type": "operator", "op": "negative", "node": "n", "attrs": {}, "inputs": ["act"], "outputs": ["fc1"]}
         ),
         "'fc1' is made by the nodes 'fc1' and 'n'",
     ),

@@ -15,34 +15,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_exec import InvalidPlan, evaluate, run
-from tapestry_plan import (
-    MONOIDS,
-    Graph,
-    Mesh,
-    Monoid,
-    NoMonoid,
-    Op,
-    Reduce,
-    ShardPlan,
-    Tensor,
-    argmax,
-    argmin,
-    check_monoid,
-    merge_states,
-    plan,
-    reduce_logsumexp,
-    reduce_mean,
-    reduce_std,
-    reduce_sum,
-    reduce_variance,
-    reduce_with,
-)
+from tapestry_plan import MONOIDS, Graph, Mesh, Monoid, NoMonoid, Op, ShardPlan, Tensor, ops, plan
+from tapestry_plan.ir import check_monoid, merge_states
+from tapestry_plan.ops import argmax, argmin, logsumexp, mean, reduce_with, std, var
+from tapestry_plan.steps import Reduce
 
 Array = np.ndarray
 CUTS = st.lists(st.integers(0, 40), max_size=6)
 
 
-def logsumexp(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
+def logsumexp_of(x: Array, axis: Any = None, keepdims: bool = False) -> Array:
     """By the definition, in a wider float."""
     with np.errstate(all="ignore"):
         return np.log(np.exp(x.astype(np.longdouble)).sum(axis=axis, keepdims=keepdims)).astype(x.dtype)
@@ -58,7 +40,7 @@ NUMPY: dict[str, Callable[..., Array]] = {
     "mean": np.mean,
     "variance": np.var,
     "std": np.std,
-    "logsumexp": logsumexp,
+    "logsumexp": logsumexp_of,
     "argmax": np.argmax,
     "argmin": np.argmin,
 }
@@ -102,10 +84,10 @@ def test_the_monoids_are_monoids(name: str, dtype: str) -> None:
 
 SHAPE = (7, 6, 5)
 CASES: dict[str, tuple[Callable[..., Tensor], Callable[..., Array], dict[str, Any]]] = {
-    "variance": (reduce_variance, np.var, {}),
-    "sample variance": (reduce_variance, np.var, {"correction": 1}),
-    "std": (reduce_std, np.std, {}),
-    "logsumexp": (reduce_logsumexp, logsumexp, {}),
+    "variance": (var, np.var, {}),
+    "sample variance": (var, np.var, {"correction": 1}),
+    "std": (std, np.std, {}),
+    "logsumexp": (logsumexp, logsumexp_of, {}),
     "argmax": (argmax, np.argmax, {}),
     "argmin": (argmin, np.argmin, {}),
 }
@@ -160,7 +142,7 @@ def test_variance_is_stable_far_from_zero() -> None:
     """The sum of squares minus the square of the sum has no correct digit here."""
     x = np.linspace(0, 1, 700).reshape(7, 100) + 1e9
     for parts in ({}, {"i1": 2}, {"i1": 7}):
-        made = planned(lambda t: reduce_variance(t, 1, keepdims=False), x, parts)
+        made = planned(lambda t: var(t, 1, keepdims=False), x, parts)
         found = run(made, {"x": x}).outputs["out"]  # other roundings than the whole run's
         np.testing.assert_allclose(found, np.var(x - 1e9, axis=1), rtol=1e-5)
 
@@ -168,7 +150,7 @@ def test_variance_is_stable_far_from_zero() -> None:
 def test_logsumexp_of_infinities() -> None:
     x = np.array([[-np.inf, -np.inf, -np.inf], [1000.0, 1000.0, -np.inf], [np.inf, 0.0, 1.0], [np.nan, 0.0, 1.0]])
     with np.errstate(all="ignore"):
-        found = ran(planned(lambda t: reduce_logsumexp(t, 1, keepdims=False), x, {"i1": 3}), x)
+        found = ran(planned(lambda t: logsumexp(t, 1, keepdims=False), x, {"i1": 3}), x)
     np.testing.assert_array_equal(found, [-np.inf, 1000 + np.log(2), np.inf, np.nan])
 
 
@@ -180,8 +162,8 @@ def test_the_bits_do_not_depend_on_the_number_of_devices() -> None:
         found = set()
         for devices in (4, 8, 16):  # replicas of the four parts
             g = Graph()
-            g.output(reduce_variance(g.input("x", x.shape), 1), "out")
-            made = plan(g, Mesh((devices,)), fix={"reduce_variance": {"i1": 4}}, fan_in=fan_in)
+            g.output(var(g.input("x", x.shape), 1, keepdims=True), "out")
+            made = plan(g, Mesh((devices,)), fix={"var": {"i1": 4}}, fan_in=fan_in)
             found.add(ran(made, x).tobytes())
         assert len(found) == 1
 
@@ -189,11 +171,12 @@ def test_the_bits_do_not_depend_on_the_number_of_devices() -> None:
 def test_fan_in_is_a_tree_of_neighbors() -> None:
     x = np.array([[1e16, 1.0, -1e16, 1.0, 1.0, 1.0, 1.0]])
     one_by_one, by_twos = (
-        run(planned(lambda t: reduce_sum(t, 1), x, {"i1": 7}, fan_in), {"x": x}).outputs["out"] for fan_in in (None, 2)
+        run(planned(lambda t: ops.sum(t, 1, keepdims=True), x, {"i1": 7}, fan_in), {"x": x}).outputs["out"]
+        for fan_in in (None, 2)
     )
     assert float(one_by_one[0, 0]) == ((((1e16 + 1) - 1e16) + 1) + 1) + 1 + 1
     assert float(by_twos[0, 0]) == ((1e16 + 1) + (-1e16 + 1)) + ((1.0 + 1.0) + 1.0)
-    made = planned(lambda t: reduce_sum(t, 1), x, {"i1": 7}, fan_in=3)
+    made = planned(lambda t: ops.sum(t, 1, keepdims=True), x, {"i1": 7}, fan_in=3)
     assert {step.fan_in for step in made.steps if isinstance(step, Reduce)} == {3}
     assert ShardPlan.from_json(made.to_json()).to_json() == made.to_json()
 
@@ -201,7 +184,7 @@ def test_fan_in_is_a_tree_of_neighbors() -> None:
 @pytest.mark.parametrize("fan_in", [1, 0, -2, True, 2.0])
 def test_a_fan_in_that_is_none_is_refused(fan_in: Any) -> None:
     g = Graph()
-    g.output(reduce_sum(g.input("x", (4,))))
+    g.output(ops.sum(g.input("x", (4,)), keepdims=True))
     with pytest.raises(ValueError, match=r"fan_in is .*; it is an integer >= 2, or None"):
         plan(g, Mesh((2,)), fan_in=fan_in)
 
@@ -209,15 +192,15 @@ def test_a_fan_in_that_is_none_is_refused(fan_in: Any) -> None:
 def test_states_are_what_moves() -> None:
     """A variance's state is 24 bytes, its result 4: parts that go to three other devices."""
     x = np.ones((8, 12), np.float32)
-    made = planned(lambda t: reduce_variance(t, 1), x, {"i1": 4})
+    made = planned(lambda t: var(t, 1, keepdims=True), x, {"i1": 4})
     assert made.nbytes_moved % 24 == 0 and made.nbytes_moved == 3 * 8 * 24
-    assert planned(lambda t: reduce_variance(t, 1), x, {"i0": 4}).nbytes_moved == 0
+    assert planned(lambda t: var(t, 1, keepdims=True), x, {"i0": 4}).nbytes_moved == 0
     assert ran(made, x).tolist() == [[0.0]] * 8
 
 
 def test_a_plan_that_merges_states_otherwise_is_refused() -> None:
     x = np.ones((8, 12), np.float32)
-    made = planned(lambda t: reduce_variance(t, 1), x, {"i1": 3})
+    made = planned(lambda t: var(t, 1, keepdims=True), x, {"i1": 3})
     at, step = next((k, s) for k, s in enumerate(made.steps) if isinstance(s, Reduce))
     for wrong, message in (
         (Reduce(step.node, "std", step.inputs, step.output, step.regions), "merges by 'std'"),
@@ -252,14 +235,14 @@ def test_a_monoid_of_ones_own_shards_plans_and_runs() -> None:
 def test_a_monoid_whose_order_matters_keeps_it() -> None:
     x = np.arange(24.0).reshape(4, 6)
     with pytest.warns(NoMonoid, match="zero is no zero: a·zero"):
-        planned(lambda t: reduce_with(LAST, t, 1), x, {})
+        planned(lambda t: reduce_with(LAST, t, 1, keepdims=True), x, {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoMonoid)
         for parts in ({"i1": 2}, {"i1": 4}, {"i1": 6}):
             made = planned(lambda t: reduce_with(LAST, t, 1, keepdims=False), x, parts, fan_in=2)
             np.testing.assert_array_equal(ran(made, x), x[:, -1])
         with pytest.raises(ValueError, match="last is not commutative: its values have an order along one axis only"):
-            planned(lambda t: reduce_with(LAST, t), x, {})
+            planned(lambda t: reduce_with(LAST, t, keepdims=True), x, {})
 
 
 def test_what_is_no_monoid_is_said() -> None:
@@ -281,7 +264,7 @@ def test_consumers_read_what_is_unwrapped() -> None:
     x = rng.normal(size=(8, 12)).astype(np.float32)
     g = Graph()
     t = g.input("x", x.shape)
-    g.output((t - reduce_mean(t, 1)) / reduce_std(t, 1), "out")
+    g.output((t - mean(t, 1, keepdims=True)) / std(t, 1, keepdims=True), "out")
     made = plan(g, Mesh((4,)), fix={name: {"i1": 4} for name in g.nodes})
     np.testing.assert_allclose(ran(made, x), (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True), atol=2e-6)
     np.testing.assert_array_equal(evaluate(g, {"x": x})["out"].shape, x.shape)
@@ -290,5 +273,5 @@ def test_consumers_read_what_is_unwrapped() -> None:
 def test_states_of_integers_are_refused_where_results_are_no_integers() -> None:
     g = Graph()
     with pytest.raises(ValueError, match="operand 0 is int64, but the result is no int64; cast it"):
-        reduce_variance(g.input("x", (4,), "int64"))
+        var(g.input("x", (4,), "int64"), keepdims=True)
     assert not g.nodes

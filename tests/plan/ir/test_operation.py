@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_plan import Graph, Operation, conv, count_shared, linear, operation
+from tapestry_plan import Graph, Operation, operation
+from tapestry_plan.ir import count_shared
+from tapestry_plan.ops import conv, linear
 
 
 def convolution(size: int, kernel: int, stride: int, pad: int, dilation: int) -> Operation | None:

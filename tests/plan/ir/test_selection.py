@@ -15,7 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_plan import Graph, check_pieces, check_selection
+from tapestry_plan import Graph
+from tapestry_plan.ir import check_pieces, check_selection
 from tapestry_plan.ir.selection import domain_of
 from tapestry_sets import (
     AffineMap,

@@ -14,20 +14,8 @@ from hypothesis import strategies as st
 from sympy import floor, symbols, sympify
 
 from tapestry_exec import run
-from tapestry_plan import (
-    Axis,
-    Graph,
-    Mesh,
-    Op,
-    Operand,
-    Shard,
-    Signature,
-    check_partition,
-    count_shared,
-    operation,
-    plan,
-    project,
-)
+from tapestry_plan import Axis, Graph, Mesh, Op, Operand, Shard, Signature, operation, plan, project
+from tapestry_plan.ir import check_partition, count_shared
 from tapestry_plan.ir.signature import parts_of
 from tapestry_sets import AffineMap, Box, DisjointRegions, IndexProjection
 from tapestry_sets.solvers import isl

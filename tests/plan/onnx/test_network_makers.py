@@ -13,7 +13,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from tapestry_plan import Graph, before_softmax, demo_model, he_random, light_model, load_onnx
+from tapestry_plan import Graph, load_onnx
+from tapestry_plan.onnx import before_softmax, demo_model, he_random, light_model
 from tapestry_plan.onnx import models as onnx_import
 from tests.onnx_models import difference, evaluate, model_of, ort, random_feeds
 
@@ -51,7 +52,7 @@ def test_small_resnet_equals_onnx_runtime() -> None:
 @pytest.mark.heavy
 def test_alexnet_equals_onnx_runtime() -> None:
     graph = check_network(light_model("bvlc_alexnet"))
-    assert {"lrn", "conv", "gemm", "max_pool"} <= {node.op for node in graph.nodes.values()}
+    assert {"local_response_normalization", "conv", "gemm", "max_pool"} <= {node.op for node in graph.nodes.values()}
 
 
 @pytest.mark.heavy

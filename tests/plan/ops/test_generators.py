@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_exec import run
-from tapestry_plan import Graph, Mesh, Tensor, bernoulli, dropout, integers, normal, plan, uniform
+from tapestry_plan import Graph, Mesh, Tensor, plan
+from tapestry_plan.ops import bernoulli, dropout, integers, normal, uniform
 from tapestry_plan.ops.random.philox import philox, region_words, words
 from tests.oracles import philox_of_integers
 

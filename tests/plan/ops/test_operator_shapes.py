@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_exec import evaluate
-from tapestry_plan import Graph, einsum
+from tapestry_plan import Graph
 from tapestry_plan.ir.graph import BUILTIN_OPS
+from tapestry_plan.ops import einsum
 from tests.cutting import any_cut, broadcastable, close, run_cut
 
 
@@ -17,7 +18,7 @@ def test_elementwise_with_any_shapes_and_any_cut(data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(1, 5), max_size=4).map(tuple), "shape")
     shapes = [broadcastable(data, shape) for _ in range(2)]
     arrays = [np.random.default_rng(k).normal(size=s) for k, s in enumerate(shapes)]
-    op = BUILTIN_OPS["sub"]
+    op = BUILTIN_OPS["subtract"]
     signature = op.signature(shapes, {})
     (actual,) = run_cut(op, {}, arrays, any_cut(data, signature))
     np.testing.assert_array_equal(actual, arrays[0] - arrays[1])
@@ -40,7 +41,7 @@ def test_reductions_over_any_axes_and_any_cut(data: st.DataObject, fold: str, ke
     ranks = st.sets(st.sampled_from(range(len(shape)))) if shape else st.just(set())
     axes = tuple(data.draw(ranks, "axes"))
     x = np.random.default_rng(7).normal(size=shape)
-    op, attrs = BUILTIN_OPS[f"reduce_{fold}"], {"axes": axes, "keepdims": keepdims}
+    op, attrs = BUILTIN_OPS[fold], {"axis": axes, "keepdims": keepdims}
     (actual,) = run_cut(op, attrs, [x], any_cut(data, op.signature([shape], attrs)))
     wanted = getattr(np, fold)(x, axis=axes, keepdims=keepdims)
     close(actual, np.asarray(wanted), 1e-12)
@@ -88,7 +89,7 @@ def test_prod_then_sum_is_matmul(data: st.DataObject) -> None:
     m, n, k = data.draw(st.tuples(*[st.integers(1, 5)] * 3), "m n k")
     shapes = [(*broadcastable(data, batch), m, k), (*broadcastable(data, batch), k, n)]
     arrays = [np.random.default_rng(k).normal(size=s) for k, s in enumerate(shapes)]
-    op = BUILTIN_OPS["prod"]
+    op = BUILTIN_OPS["matrix_products"]
     (products,) = run_cut(op, {}, arrays, any_cut(data, op.signature(shapes, {})))
     close(products.sum(-1), arrays[0] @ arrays[1], 1e-12)
 
@@ -100,7 +101,7 @@ def test_other_reductions_over_any_axes_and_any_cut(data: st.DataObject, fold: s
     axes = tuple(data.draw(ranks, "axes"))
     x = np.random.default_rng(7).normal(size=shape)
     x = np.asarray(x > 0) if fold in ("any", "all") else x
-    op, attrs = BUILTIN_OPS[f"reduce_{fold}"], {"axes": axes, "keepdims": keepdims}
+    op, attrs = BUILTIN_OPS[fold], {"axis": axes, "keepdims": keepdims}
     (actual,) = run_cut(op, attrs, [x], any_cut(data, op.signature([shape], attrs)))
     close(actual, np.asarray(getattr(np, fold)(x, axis=axes, keepdims=keepdims)), 1e-12)
 
@@ -112,14 +113,14 @@ def test_gather_and_gather_elements_with_any_shapes_and_any_cut(data: st.DataObj
     rng, n = np.random.default_rng(7), shape[axis]
     x = rng.normal(size=shape)
     indices = rng.integers(-n, n, data.draw(st.lists(st.integers(1, 4), max_size=2).map(tuple), "indices"))
-    op = BUILTIN_OPS["gather"]
+    op = BUILTIN_OPS["take"]
     signature = op.signature([shape, indices.shape], {"axis": axis})
     (actual,) = run_cut(op, {"axis": axis}, [x, indices], any_cut(data, signature))
     np.testing.assert_array_equal(actual, np.take(x, indices, axis))
     extents = list(shape)
     extents[axis] = data.draw(st.integers(1, 5), "extent")
     indices = rng.integers(-n, n, extents)
-    op = BUILTIN_OPS["gather_elements"]
+    op = BUILTIN_OPS["take_along_axis"]
     signature = op.signature([shape, indices.shape], {"axis": axis})
     (actual,) = run_cut(op, {"axis": axis}, [x, indices], any_cut(data, signature))
     np.testing.assert_array_equal(actual, np.take_along_axis(x, indices, axis))
@@ -141,7 +142,7 @@ def test_scatter_elements_with_any_shapes_and_any_cut(data: st.DataObject, reduc
     for at in np.ndindex(*extents):
         cell = (*at[:axis], indices[at], *at[axis + 1 :])
         wanted[cell] = combine(wanted[cell], updates[at])
-    op, attrs = BUILTIN_OPS["scatter_elements"], {"axis": axis, "reduction": reduction}
+    op, attrs = BUILTIN_OPS["put_along_axis"], {"axis": axis, "reduction": reduction}
     signature = op.signature([x.shape, indices.shape, updates.shape], attrs)
     (actual,) = run_cut(op, attrs, [x, indices, updates], any_cut(data, signature))
     np.testing.assert_array_equal(actual, wanted)
@@ -165,7 +166,7 @@ def test_cumsum_in_any_cut(data: st.DataObject, exclusive: bool, reverse: bool) 
     shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3), "shape"))
     axis = data.draw(st.integers(-len(shape), len(shape) - 1), "axis")
     x = np.random.default_rng(1).integers(-9, 9, shape)
-    op, attrs = BUILTIN_OPS["cumsum"], {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+    op, attrs = BUILTIN_OPS["cumulative_sum"], {"axis": axis, "exclusive": exclusive, "reverse": reverse}
     (actual,) = run_cut(op, attrs, [x], any_cut(data, op.signature([shape], attrs)))
     turned = np.flip(x, axis) if reverse else x
     wanted = np.cumsum(turned, axis) - (turned if exclusive else 0)

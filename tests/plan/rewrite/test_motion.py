@@ -13,7 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_exec import evaluate
-from tapestry_plan import Graph, Motion, Tensor, add, concat, conv, matmul, motion, reads, relu, replay, selected_view
+from tapestry_plan import Graph, Tensor, concat
+from tapestry_plan.ops import add, conv, matmul, relu
+from tapestry_plan.rewrite import Motion, motion, reads, replay, selected_view
 from tapestry_sets import (
     AffineMap,
     Allocation,

@@ -10,16 +10,14 @@ import pytest
 from hypothesis import given
 
 from tapestry_exec import evaluate
-from tapestry_plan import (
+from tapestry_plan import Graph, Tensor, concat
+from tapestry_plan.ops import relu
+from tapestry_plan.rewrite import (
     Change,
-    Graph,
     Rewrite,
-    Tensor,
-    concat,
     motion,
     move_selection,
     reads,
-    relu,
     selected_view,
     simplify_selection,
     simplify_selections,

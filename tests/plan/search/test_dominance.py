@@ -10,7 +10,9 @@ import pytest
 
 import tapestry_plan.search.dominance as module
 from tapestry_exec import evaluate, run
-from tapestry_plan import BUILTIN_OPS, Device, Graph, Link, Mesh, Op, Tensor, plan, relu, softmax
+from tapestry_plan import Device, Graph, Link, Mesh, Op, Tensor, plan
+from tapestry_plan.ir import BUILTIN_OPS
+from tapestry_plan.ops import relu, softmax
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search.dominance import find_undominated
 from tapestry_plan.search.problem import Problem

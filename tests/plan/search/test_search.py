@@ -14,25 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_plan import (
-    BUILTIN_OPS,
-    Axis,
-    Device,
-    Graph,
-    InfeasiblePlan,
-    Link,
-    Mesh,
-    Op,
-    Operand,
-    Signature,
-    plan,
-    project,
-    spill,
-)
+from tapestry_plan import Axis, Device, Graph, InfeasiblePlan, Link, Mesh, Op, Operand, Signature, plan, project
+from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops.cells.elementwise import add, relu
 from tapestry_plan.ops.products.matrices import matmul
 from tapestry_plan.ops.windows.convolution import conv
 from tapestry_plan.ops.windows.windows import max_pool
+from tapestry_plan.steps import spill
 from tapestry_sets import AffineMap, IndexProjection
 
 COMPUTE_BOUND = {"device": Device(1e9, 1e30), "link": Link(0.0, 1e12)}

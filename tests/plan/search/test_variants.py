@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from tapestry_plan import BUILTIN_OPS, Graph, Tensor, concat, conv, relu, same_graph, softmax
+from tapestry_plan import Graph, Tensor, concat, same_graph
+from tapestry_plan.ir import BUILTIN_OPS
+from tapestry_plan.ops import conv, relu, softmax
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search.variants import MAX_READINGS, Variants, is_coarse
 
@@ -40,7 +42,7 @@ def grouped(g: Graph, x: Tensor, name: str) -> Tensor:
         ("relu", [(4, 6)], {}, False),
         ("matmul", [(4, 6), (6, 3)], {}, False),
         ("linear", [(4, 6), (6, 3), (3,)], {}, False),
-        ("reduce_mean", [(4, 6)], {"axes": 1}, False),
+        ("mean", [(4, 6)], {"axis": 1}, False),
         ("conv", [(1, 2, 6, 6), (4, 2, 3, 3)], {}, False),
         ("max_pool", [(1, 2, 6, 6)], {"kernel": (3, 3)}, False),
         ("batch_normalization", [(1, 2, 6, 6), (2,), (2,), (2,), (2,)], {}, False),

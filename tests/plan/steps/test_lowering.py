@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_plan import Compute, Copy, Graph, Mesh, concat, conv, plan, relu
+from tapestry_plan import Graph, Mesh, concat, plan
+from tapestry_plan.ops import conv, relu
+from tapestry_plan.steps import Compute, Copy
 from tapestry_plan.steps.lowering import Arena
 from tapestry_plan.steps.mesh import align
 

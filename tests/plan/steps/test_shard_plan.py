@@ -7,9 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from tapestry_plan import HOST, Alloc, Compute, Copy, Free, Graph, Mesh, PlanVersionError, Reduce, ShardPlan, plan
+from tapestry_plan import HOST, Graph, Mesh, PlanVersionError, ShardPlan, plan
 from tapestry_plan.ops.cells.elementwise import relu
 from tapestry_plan.ops.windows.windows import max_pool
+from tapestry_plan.steps import Alloc, Compute, Copy, Free, Reduce
 from tapestry_plan.steps.mesh import align
 
 

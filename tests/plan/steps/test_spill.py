@@ -12,25 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tapestry_plan import (
-    HOST,
-    Alloc,
-    Copy,
-    Fetch,
-    Free,
-    Graph,
-    InfeasiblePlan,
-    Link,
-    Mesh,
-    ShardPlan,
-    Spill,
-    add,
-    least_memory,
-    matmul,
-    plan,
-    relu,
-    spill,
-)
+from tapestry_plan import HOST, Graph, InfeasiblePlan, Link, Mesh, ShardPlan, least_memory, plan
+from tapestry_plan.ops import add, matmul, relu
+from tapestry_plan.steps import Alloc, Copy, Fetch, Free, Spill, spill
 from tests.spilling import (
     Program,
     caps_between,

@@ -1,0 +1,130 @@
+"""The decorator `operator`: the signature of a function that users call is the declaration of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter
+from inspect import signature as signature_of
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
+
+import numpy as np
+
+from tapestry_plan.ir import Attrs, Block, Op, Shape, Signature, Tensor
+from tapestry_plan.ops.operands import elementwise_signature
+
+Arguments = ParamSpec("Arguments")
+Made = TypeVar("Made")
+Result = TypeVar("Result", covariant=True)
+
+
+class Operator(Protocol[Arguments, Result]):
+    """A function that adds an operator to a graph; `op` is the operator's declaration."""
+
+    op: Op
+
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result: ...
+
+
+def operator(
+    *,
+    block: Block,
+    signature: Callable[[Sequence[Shape], Attrs], Signature] = elementwise_signature,
+    **fields: Any,
+) -> Callable[[Callable[Arguments, Made]], Operator[Arguments, Made]]:
+    """Declare an operator by the function that adds it to graphs.
+
+    The function's name is the operator's. Parameters annotated as tensors are its operands, the others its attributes
+    with their defaults, but for `name`, the node's, and `graph`. The body is a docstring; one that makes more of its
+    arguments returns what ``add_op(function.op, …)`` gives.
+
+    Parameters
+    ----------
+    block, signature, **fields
+        As in `Op`. By default the operands broadcast against each other, and each index point writes one cell.
+
+    Examples
+    --------
+    >>> from tapestry_plan import Graph
+    >>> @operator(block=lambda xp, inputs, outputs, shard: xp.multiply(inputs[0], shard.attrs["by"], out=outputs[0]))
+    ... def scale(x: Tensor, by: float = 2.0, *, name: str | None = None) -> Tensor:
+    ...     '''x times a number.'''
+    >>> g = Graph()
+    >>> scale(g.input("x", (4, 6))).shape, g.nodes["scale"].attrs
+    ((4, 6), {'by': 2.0})
+    """
+
+    def declare(function: Callable[Arguments, Made]) -> Operator[Arguments, Made]:
+        call = signature_of(function)
+        operands = [p for p in call.parameters.values() if _annotation(p).startswith("Tensor")]
+        attributes = [p for p in call.parameters.values() if p not in operands and p.name not in ("name", "graph")]
+        defaults = {p.name: p.default for p in attributes if p.default not in (None, Parameter.empty)}
+        convert = {
+            p.name: {"float": float, "bool": bool}.get(_annotation(p).removesuffix(" | None"), _plain)
+            for p in attributes
+        }
+        op = Op(
+            function.__name__,
+            _counted(signature, operands, defaults),
+            block,
+            attributes=tuple(convert),
+            defaults=tuple(defaults.items()),
+            **fields,
+        )
+
+        @wraps(function)
+        def add(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
+            made = function(*args, **kwargs)
+            if made is not None:
+                return made
+            given = call.bind(*args, **kwargs).arguments
+            tensors: list[Tensor | None] = []
+            for p in operands:
+                tensors += given.get(p.name, ()) if p.kind is p.VAR_POSITIONAL else (given.get(p.name, p.default),)
+            attrs = {key: convert[key](value) for key, value in given.items() if key in convert and value is not None}
+            return cast(Made, add_op(op, *tensors, name=cast("str | None", given.get("name")), **attrs))
+
+        made = cast(Operator[Arguments, Made], add)
+        made.op = op
+        return made
+
+    return declare
+
+
+def _annotation(parameter: Parameter) -> str:
+    """The annotation as it is written, also where it is evaluated."""
+    written = parameter.annotation
+    return written if isinstance(written, str) else getattr(written, "__name__", str(written).rpartition(".")[2])
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as graphs store it."""
+    return value if isinstance(value, (int, float, str, np.generic)) else tuple(value)
+
+
+def _counted(
+    signature: Callable[[Sequence[Shape], Attrs], Signature],
+    operands: Sequence[Parameter],
+    defaults: Mapping[str, Any],
+) -> Callable[[Sequence[Shape], Attrs], Signature]:
+    """The signature, for as many operands as the function takes."""
+    most = None if any(p.kind is p.VAR_POSITIONAL for p in operands) else len(operands)
+    least = max(1, sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in operands)) if operands else 0
+
+    def checked(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+        if len(shapes) < least or (most is not None and len(shapes) > most):
+            bound = f"{least}" if most == least else f"{least} to {'any number' if most is None else most}"
+            raise ValueError(f"{len(shapes)} operands given; the operator takes {bound}")
+        return signature(shapes, {**defaults, **attrs})
+
+    return checked
+
+
+def add_op(op: Op, *operands: Tensor | None, name: str | None = None, **attrs: Any) -> Tensor:
+    """What an operator makes that is added to the graph of its first operand; what is None is not given."""
+    for k, operand in enumerate(operands):
+        if not isinstance(operand, Tensor) and (operand is not None or not k):
+            raise TypeError(f"{op.name}: operand {k} is a {type(operand).__name__}; give a tensor of the graph")
+    given = {key: value for key, value in attrs.items() if value is not None}
+    made: Tensor = cast(Tensor, operands[0]).graph.op(op, *operands, name=name, **given)
+    return made
