@@ -47,14 +47,13 @@ SEVERAL = {
         "Axis Block Bools Columns Count Cut Digit Fill Form Grid Int64Array Ints Key Levels Pair Part "
         "Progression Reading Row Sample Search Shape Span Steps Term Terms Within"
     ),
-    "tapestry_plan": words("Applied Array Axes Chosen Device Int Node State"),
+    "tapestry_plan": words(""),
     "tapestry_exec": words("Array DeviceMemory Event Held HostArray Ints Machine Payload RawKernel RegionList"),
 }
 """Type names with several meanings, or several definitions of one. The list may only shrink."""
 
 PARTICIPLES = words(
-    "checked counted filled helped listed missing numbered packed placed "
-    "replacing sampled separated shortened unpacked widened"
+    "counted filled helped listed missing numbered packed placed replacing sampled separated shortened unpacked widened"
 )
 """Exported functions that are participles. The list may only shrink."""
 

@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Tensor, UnsupportedOp
-from tapestry_plan.onnx.nodes import Node, refusal
+from tapestry_plan.onnx.nodes import Array, Node, refusal
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
-
-Array = NDArray[Any]
 
 OLDEST_OPSET = 13
 """Older models are converted first: from this opset on axes and limits are inputs, and softmax has one axis."""

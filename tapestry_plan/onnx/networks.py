@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, OpNode
 from tapestry_plan.onnx.models import TARGET_OPSET, read_model
-
-Array = NDArray[Any]
+from tapestry_plan.onnx.nodes import Array
 
 
 def he_random(model: Any, seed: int = 0) -> Any:
