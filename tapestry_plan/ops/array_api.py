@@ -71,14 +71,11 @@ from tapestry_plan.ops.cells.elementwise import (
 )
 from tapestry_plan.ops.products.matrices import matmul
 from tapestry_plan.ops.reductions import reductions as _reductions
-from tapestry_plan.ops.reductions.reductions import all, any, max, mean, min
+from tapestry_plan.ops.reductions.reductions import Axes, all, any, max, mean, min
 from tapestry_plan.ops.reductions.statistics import argmax, argmin, std, var
 from tapestry_plan.ops.rows import scans as _scans
 from tapestry_sets.views import broadcast_arrays, repeat, roll, stack, tile
 from tapestry_sets.views import concatenate as concat
-
-Axes = int | Sequence[int] | None
-
 
 # -- two operands, one of which may be a number ---------------------------------------------------------------
 
