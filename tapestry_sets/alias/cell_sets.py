@@ -7,13 +7,13 @@ caller lets it be; else `TooHard` is raised.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import product
 from math import gcd, lcm
 from typing import NamedTuple
 
 import numpy as np
 
+from tapestry_sets.alias.climb import REFUSALS, Rung, ask_one, climb
 from tapestry_sets.digits import Progression, reach
 from tapestry_sets.integers import (
     EMPTY,
@@ -49,6 +49,8 @@ FEW_MEMBERS = 32
 """Unions of more members are not leapt through, but compared where their members' bounds meet."""
 BLOCKS = 60
 """How many pairs of blocks of two nests are tried before an equation is asked."""
+FEW_BRANCHES = 64
+"""What of the budget a count may take before other ways are asked."""
 COUNTED = 2_000
 """What of the budget a count of two nests may take before an equation is asked."""
 
@@ -71,23 +73,14 @@ def nests_common(s: Nest, t: Nest, lo: int, hi: int, by_isl: bool = True) -> int
     """
     if s == EMPTY or t == EMPTY:
         return None
-    found = _first_by_blocks(s, t, lo, hi)
-    if found is not OPEN:
-        return found
-    try:
-        for p, q in product(sums_of(s, lo, hi), sums_of(t, lo, hi)):
-            z = sums_common(p, q, by_isl)
-            if z is not None:
-                return z
-    except TooManyPieces:
-        if not by_isl:
-            raise TooHard("two nests of too many runs") from None
-        return pairs.first_common(s, t, lo, hi)
-    return None
+    found = _leap_blocks(s, t, lo, hi)
+    if found is OPEN:
+        found = climb(HARD_COMMON[by_isl], s, t, lo, hi)
+    return found
 
 
-def _first_by_blocks(s: Nest, t: Nest, lo: int, hi: int) -> int | Open | None:
-    """Return the first common element in [lo, hi), or None; OPEN where few pairs of blocks do not decide."""
+def _leap_blocks(s: Nest, t: Nest, lo: int, hi: int) -> int | Open | None:
+    """Return the first common element in [lo, hi), or None; `OPEN` where few pairs of blocks do not decide."""
     search = pairs.Search(Budget(BLOCKS))
     if s and t and s[0][1] == t[0][1] == hi and not lo:
         (a, _, i), (b, _, j) = s[0], t[0]
@@ -95,6 +88,38 @@ def _first_by_blocks(s: Nest, t: Nest, lo: int, hi: int) -> int | Open | None:
             lo, hi = max(i, j), min(i + a, j + b)
             return search.first(s[1:], i, t[1:], j, lo, hi) if lo < hi else None
     return search.first(s, 0, t, 0, lo, hi)
+
+
+def _solve_runs(s: Nest, t: Nest, lo: int, hi: int, by_isl: bool = True) -> int | None:
+    """Solve an equation for each pair of runs."""
+    found = (sums_common(p, q, by_isl) for p, q in product(sums_of(s, lo, hi), sums_of(t, lo, hi)))
+    return next((z for z in found if z is not None), None)
+
+
+def _solve_runs_without_isl(s: Nest, t: Nest, lo: int, hi: int) -> int | None:
+    """Do the same without isl."""
+    return _solve_runs(s, t, lo, hi, False)
+
+
+def _count_some_blocks(s: Nest, t: Nest, lo: int, hi: int) -> int:
+    """Count common elements within a part of the budget."""
+    with limits(budget=min(COUNTED, current().budget)):
+        return pairs.count_common(s, t, lo, hi)
+
+
+def _count_runs(s: Nest, t: Nest, lo: int, hi: int) -> int:
+    """Count the solutions of an equation for each pair of runs, within a part of the budget."""
+    with limits(budget=min(COUNTED, current().budget)):
+        return sum([sums_count(p, q) for p, q in product(sums_of(s, lo, hi), sums_of(t, lo, hi))])
+
+
+HARD_COMMON = {
+    True: (Rung(_solve_runs, (TooManyPieces,)), Rung(pairs.first_common, (TooHard,))),
+    False: (Rung(_solve_runs_without_isl, REFUSALS),),
+}
+"""The ways to a common element of two nests where few blocks do not decide, with isl and without."""
+HARD_COUNT = (Rung(_count_runs, REFUSALS), Rung(pairs.count_common, (TooHard,)))
+"""The ways to count common elements of two nests where a part of the budget does not suffice."""
 
 
 def nests_count(s: Nest, t: Nest, lo: int, hi: int) -> int:
@@ -105,16 +130,8 @@ def nests_count(s: Nest, t: Nest, lo: int, hi: int) -> int:
     TooHard
         If there are too many blocks, and too many remainders for equations.
     """
-    with suppress(TooHard), limits(budget=min(COUNTED, current().budget)):
-        return pairs.count_common(s, t, lo, hi)
-    return _hard_count(s, t, lo, hi)
-
-
-def _hard_count(s: Nest, t: Nest, lo: int, hi: int) -> int:
-    """The same where blocks are many: by equations, else with the whole budget."""
-    with suppress(TooHard, TooManyPieces), limits(budget=min(COUNTED, current().budget)):
-        return sum([sums_count(p, q) for p, q in product(sums_of(s, lo, hi), sums_of(t, lo, hi))])
-    return pairs.count_common(s, t, lo, hi)
+    count: int = climb((Rung(_count_some_blocks, (TooHard,)), *HARD_COUNT), s, t, lo, hi)
+    return count
 
 
 def sums_of(s: Nest, lo: int, hi: int) -> list[Progression]:
@@ -213,14 +230,24 @@ def _meeting(ours: Sequence[Span], theirs: Sequence[Span]) -> Iterator[tuple[Nes
 
 def spans_count(ours: Sequence[Span], theirs: Sequence[Span]) -> int:
     """Return how many common elements two disjoint unions of nests have."""
-    total, hard = 0, []
+    total: int = 0
+    hard = []
     with limits(budget=min(COUNTED, current().budget)):
         for pair in _meeting(ours, theirs):
-            try:
-                total += pairs.count_common(*pair)
-            except TooHard:
+            count: int | Open = ask_one((TooHard,), pairs.count_common, *pair)
+            if count is OPEN:
                 hard.append(pair)
-    return total + sum([_hard_count(*pair) for pair in hard])
+            else:
+                total += count
+    for pair in hard:
+        total += climb(HARD_COUNT, *pair)
+    return total
+
+
+def spans_count_few(ours: Sequence[Span], theirs: Sequence[Span]) -> int:
+    """Return the same of unions of few members; TooHard where that takes more than few branches."""
+    with limits(budget=min(FEW_BRANCHES, current().budget)):
+        return sum([pairs.count_common(*pair) for pair in _meeting(ours, theirs)])
 
 
 def holds(ts: Iterable[Nest], ss: Iterable[Nest], lo: int, hi: int) -> bool:
@@ -267,9 +294,9 @@ def in_few_setts(s: Integers, extent: int) -> Integers:
     """Return the set listed, where that is quickly done."""
     if isinstance(s, DisjointSetts):
         return s
-    with suppress(TooManyPieces), limits(max_pieces=min(FEW, current().max_pieces)):
-        return s.setts(within=(0, extent))
-    return s
+    with limits(max_pieces=min(FEW, current().max_pieces)):
+        found = ask_one((TooManyPieces,), s.setts, (0, extent))
+    return s if found is OPEN else found
 
 
 class _Pair(NamedTuple):
@@ -319,9 +346,9 @@ def _numbers_in(outer: Integers, s: Integers) -> Integers | None:
         return s.ink if s.outer == outer else None
     if s == outer:
         return Sett()
-    with suppress(TooHard, TooManyPieces), limits(max_pieces=min(FEW, current().max_pieces)):
-        return s.sample(outer).setts()
-    return None
+    with limits(max_pieces=min(FEW, current().max_pieces)):
+        found = ask_one(REFUSALS, lambda: s.sample(outer).setts())
+    return None if found is OPEN else found
 
 
 def _nests(s: Integers) -> tuple[Nest, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from tapestry_sets.alias.cell_sets import Span, ends_of, spans_common, spans_count, spans_of
 from tapestry_sets.alias.cells import Cells
+from tapestry_sets.alias.climb import ask_one, retell
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.digits import Strided, reach
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Item, clip
-from tapestry_sets.limits import Tally, TooHard, current_tally
+from tapestry_sets.limits import OPEN, Tally, TooHard, current_tally
 from tapestry_sets.views import INT64_MAX, Allocation, View, strided_form_of
 
 Bools = npt.NDArray[np.bool_]
@@ -291,10 +292,7 @@ class _Group:
         return matrix
 
     def _asked(self, question: Callable[[Row, Row], Any], one: Row, two: Row) -> Any:
-        try:
-            answer = question(one, two)
-        except TooHard as error:
-            raise TooHard(f"views[{one.number}] and views[{two.number}]: {error}") from None
+        answer = retell(lambda e: TooHard(f"views[{one.number}] and views[{two.number}]: {e}"), question, one, two)
         if self.kept is not None:
             self.kept.settle_helped()
         return answer
@@ -376,16 +374,18 @@ def _leap(nests: Nests, i: Int64Array, j: Int64Array) -> tuple[Int64Array, Int64
 def _meet(one: Row, two: Row) -> bool:
     a, b = one.spans, two.spans
     if a is not None and b is not None:
-        with suppress(TooHard):
-            return spans_common(a, b, by_isl=False) is not None
+        z = ask_one((TooHard,), spans_common, a, b, False)
+        if z is not OPEN:
+            return z is not None
     return one.cells.meets(two.cells)
 
 
 def _count(one: Row, two: Row) -> int:
     a, b = one.spans, two.spans
     if a is not None and b is not None:
-        with suppress(TooHard):
-            return spans_count(a, b)
+        many = ask_one((TooHard,), spans_count, a, b)
+        if many is not OPEN:
+            return int(many)
     return one.cells.count_common(two.cells)
 
 

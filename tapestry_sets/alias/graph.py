@@ -16,9 +16,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tapestry_sets.alias import nodes as alias_nodes
+from tapestry_sets.alias.climb import REFUSALS, ask_one
 from tapestry_sets.alias.nodes import Node, checked_color, kind_text, view_node
 from tapestry_sets.alias.overlap import Overlap, Witness, overlap, overlap_matrix, overlaps
-from tapestry_sets.limits import TooHard, TooManyPieces, as_int
+from tapestry_sets.limits import OPEN, as_int
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import (
     Allocation,
@@ -490,10 +491,8 @@ class AliasGraph:
 
     def _rows(self) -> list[tuple[str, ...]]:
         """The table's rows, the head first."""
-        try:
-            aliases = {t.id: _ranges([u.id for u in them]) for t, them in self.all_aliases().items()}
-        except (TooHard, TooManyPieces):
-            aliases = {}
+        found = ask_one(REFUSALS, self.all_aliases)
+        aliases = {} if found is OPEN else {t.id: _ranges([u.id for u in x]) for t, x in found.items()}
         rows: list[tuple[str, ...]] = [
             ("id", "name", "kind", "ins", "shape", "outs", "color", "self-overlap", "aliased to")
         ]
@@ -507,19 +506,15 @@ class AliasGraph:
         return rows
 
     def _twice(self, i: int) -> str:
-        try:
-            return "yes" if self._view(i).has_internal_overlap() else "no"
-        except (TooHard, TooManyPieces):
-            return "?"
+        twice = ask_one(REFUSALS, self._view(i).has_internal_overlap)
+        return "?" if twice is OPEN else "yes" if twice else "no"
 
     def _origins_text(self, bitwise: bool) -> str:
         width = max(len(str(len(self) - 1)), 2) + 2
         lines = [f"{'id':<{width}}regions read of allocations"]
         for t in self:
-            try:
-                rows = _regions_rows(t.origins(), bitwise)
-            except (TooHard, TooManyPieces):
-                rows = ["?"]
+            read = ask_one(REFUSALS, t.origins)
+            rows = ["?"] if read is OPEN else _regions_rows(read, bitwise)
             lines += [f"{t.id if not k else '':<{width}}{row}" for k, row in enumerate(rows or [""])]
         return "\n".join(map(str.rstrip, lines))
 

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, Protocol, Self
 
 from tapestry_sets.alias.cells import Cells
+from tapestry_sets.alias.climb import ask_one
 from tapestry_sets.digits import Digits, Strided
 from tapestry_sets.limits import OPEN, Open, TooHard
 from tapestry_sets.regions import Box
@@ -89,10 +90,7 @@ def twice(view: Reading) -> InternalOverlap | None:
     if None not in sizes and sum(filter(None, sizes)) == prod(view.shape):
         return None  # as many cells as indices
     for allocation, cells in each.items():
-        try:
-            found = _twice_in_boxes(cells)
-        except TooHard:
-            found = OPEN
+        found = ask_one((TooHard,), _twice_in_boxes, cells)
         if found is OPEN:
             found = _twice_in_halves(view, allocation)
         if found is not None:
@@ -103,7 +101,7 @@ def twice(view: Reading) -> InternalOverlap | None:
 
 def _twice_in_boxes(cells: Cells) -> tuple[Ints, Ints, Ints] | Open | None:
     """Two indices and the cell that they read, by linear forms; `OPEN` if there are too many."""
-    boxes = cells.boxes()
+    boxes = cells.boxes
     if boxes is OPEN:
         return OPEN
     if len(boxes) > 1 and cells.closed_size == sum(map(_size, boxes)):
@@ -211,7 +209,7 @@ def is_ordered_by_strides(form: Strided, order: Order) -> bool:
 
 def is_ordered(cells: Cells) -> bool:
     """Return whether a view reads a run of its one allocation, and no constants, in row-major order of its indices."""
-    boxes = cells.boxes()
+    boxes = cells.boxes
     if boxes is OPEN:
         return _is_ordered_by_isl(cells)
     starts = {box.origin[1] - box.origin[0] for box in boxes}

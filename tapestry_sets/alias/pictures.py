@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from html import escape
 
 from tapestry_sets.alias.cells import Cells
+from tapestry_sets.alias.climb import ask_one
 from tapestry_sets.alias.memory.arrays import read_view
 from tapestry_sets.alias.overlap import overlaps
 from tapestry_sets.draw import ADDRESSES, SHOWN_LENGTH, Picture, names_of, numbered, shortened, views_picture
 from tapestry_sets.integers import Sett
-from tapestry_sets.limits import TooHard, TooManyPieces
+from tapestry_sets.limits import OPEN, TooHard, TooManyPieces
 from tapestry_sets.regions import Region
 from tapestry_sets.views import Allocation, View
 
@@ -292,33 +293,28 @@ def _chain(view: View) -> list[str]:
 
 
 def _yes(question: Callable[[], bool]) -> str:
-    try:
-        return "yes" if question() else "no"
-    except TooHard:
-        return "?"
+    answer = ask_one((TooHard,), question)
+    return "?" if answer is OPEN else "yes" if answer else "no"
 
 
 def _reads(allocation: Allocation, cells: Cells, name: str) -> dict[str, str]:
     """Return the columns of one allocation that a view reads."""
-    try:
-        size = str(cells.size)
-        nbytes = str(cells.size * allocation.itemsize)
-    except TooHard:
-        size = nbytes = "?"
+    size = ask_one((TooHard,), lambda: cells.size)
+    is_open = size is OPEN
     return {
         "reads": name,
         "regions": "\n".join(_regions(cells, allocation.size == ADDRESSES)),
-        "cells": size,
-        "nbytes": nbytes,
+        "cells": "?" if is_open else str(size),
+        "nbytes": "?" if is_open else str(size * allocation.itemsize),
     }
 
 
 def _regions(cells: Cells, is_addresses: bool) -> list[str]:
     """Return the regions that are read, a line for each."""
-    try:
-        members = cells.regions().members
-    except TooManyPieces:
+    found = ask_one((TooManyPieces,), cells.regions)
+    if found is OPEN:
         return ["too many regions"]
+    members = found.members
     lines = [_region(region, is_addresses) for region in members[:MAX_REGIONS]]
     return lines if len(members) <= MAX_REGIONS else [*lines, f"and {len(members) - MAX_REGIONS} more"]
 

@@ -102,7 +102,7 @@ class _Read:
 
     def __init__(self, cells: Any) -> None:
         self.cells = cells
-        self._all: Int64Array | None = cells.listed(LISTED) if cells.setts is None else None
+        self._all: Int64Array | None = cells.list_numbers(LISTED) if cells.setts is None else None
 
     def numbers(self, lo: int, hi: int) -> Int64Array:
         """Return the row-major numbers in [lo, hi), less lo."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,11 +26,14 @@ class Tally:
         With the help of isl, the integer set library, and without a list.
     listed : int
         From lists of cells, the last resort.
+    rungs : Counter of str
+        How often each rung of a ladder of ways decided, also one that a rung above it asked.
     """
 
     closed: int = 0
     isl: int = 0
     listed: int = 0
+    rungs: Counter[str] = field(default_factory=Counter, repr=False, compare=False)
     _helped: str = field(default="", repr=False)
 
     @property

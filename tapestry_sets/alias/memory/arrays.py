@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapestry_sets.digits import strided
+from tapestry_sets.limits import TooHard
 from tapestry_sets.regions import AffineMap
 from tapestry_sets.views import Allocation, IndexMap, Piece, Shape, Shapes, View, allocate, view_of
 
@@ -202,8 +203,8 @@ def read_view(x: object, where: str) -> View:
 
 
 def told(error: Exception, where: str) -> Exception:
-    """Return an error with a place before its message, of the built-in type that it is or is derived from."""
-    builtin = (TypeError, ValueError, BufferError, RuntimeError)
+    """Return an error with a place before its message: TooHard, or of the built-in type that it is derived from."""
+    builtin = (TooHard, TypeError, ValueError, BufferError, RuntimeError)
     kind = next((kind for kind in builtin if isinstance(error, kind)), RuntimeError)
     return kind(f"{where}: {str(error).removeprefix('as_view: ')}")
 

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapestry_sets.alias.cell_sets import is_subset
+from tapestry_sets.alias.cell_sets import holds
+from tapestry_sets.alias.climb import REFUSALS, ask_one, retell
 from tapestry_sets.alias.memory.arrays import as_view, told
 from tapestry_sets.alias.memory.parts import INT_EXACT, Cover, Forest, Part, Space, parts_of
 from tapestry_sets.alias.overlap import Overlap, overlap
 from tapestry_sets.integers import DisjointSetts, Nest
-from tapestry_sets.limits import TooHard, TooManyPieces
+from tapestry_sets.limits import OPEN, TooHard
 from tapestry_sets.regions import DisjointRegions, unflatten
 from tapestry_sets.views import Allocation, View
 
@@ -261,16 +262,17 @@ class Member:
         mine, theirs = self._nests(), other._nests()
         if self._form() == other._form() and mine is not None:
             return True
-        try:
-            if mine is None or theirs is None or len(self.parts) > 1 or len(other.parts) > 1:
-                return self.view.contains(other.view)
-            (home, part), (house, inner) = self.parts[0], other.parts[0]
-            low, high = inner.start, inner.start + inner.length
-            if home != house or low < part.start or high > part.start + part.length:
-                return False
-            return part.is_solid or is_subset(DisjointSetts._of(theirs), DisjointSetts._of(mine), low, high)
-        except TooHard as error:
-            raise TooHard(f"SharedGroup: whether {self.key!r} holds {other.key!r}: {error}") from None
+
+        def tell(error: TooHard) -> TooHard:
+            return TooHard(f"SharedGroup: whether {self.key!r} holds {other.key!r}: {error}")
+
+        if mine is None or theirs is None or len(self.parts) > 1 or len(other.parts) > 1:
+            return retell(tell, self.view.contains, other.view)
+        (home, part), (house, inner) = self.parts[0], other.parts[0]
+        low, high = inner.start, inner.start + inner.length
+        if home != house or low < part.start or high > part.start + part.length:
+            return False
+        return part.is_solid or retell(tell, holds, mine, theirs, low, high)
 
     def _form(self) -> tuple[Any, ...]:
         return tuple((home, *part[1:4]) for home, part in self.parts)
@@ -490,8 +492,6 @@ def _read(member: int, key: Hashable, x: object) -> list[tuple[Allocation, Part]
     """Return what an array reads of each memory; the view is dropped, as it costs more to keep than to make again."""
     try:
         return list(parts_of(member, as_view(x)))
-    except TooHard as error:
-        raise TooHard(f"shared_memory: member {key!r}: {error}") from error
     except Exception as error:
         raise told(error, f"shared_memory: member {key!r}") from error
 
@@ -533,10 +533,8 @@ def _summary(found: SharedMemory) -> str:
 
 def _or_unknown(answer: Callable[[], str]) -> str:
     """Return an answer for a table, or that it takes too long."""
-    try:
-        return answer()
-    except (TooHard, TooManyPieces):
-        return "an unknown number of bytes"
+    found = ask_one(REFUSALS, answer)
+    return "an unknown number of bytes" if found is OPEN else str(found)
 
 
 def _group_lines(group: SharedGroup) -> list[str]:
@@ -563,10 +561,10 @@ def _row(group: SharedGroup, k: int) -> tuple[str, str, str, str]:
     size = _or_unknown(lambda: _many(_nbytes(group.views[k]), "byte"))
     starts = [part.start for some in group._parts.values() for part in some if part.member == k]
     at = f"from +{min(starts) - group.start:,}" if len(group.allocations) == 1 else ""
-    try:
-        return repr(group.keys[k]), size, at, _relation(group, k)
-    except TooHard:
-        return repr(group.keys[k]), size, at, "too hard to compare with the others"
+    relation = ask_one((TooHard,), _relation, group, k)
+    if relation is OPEN:
+        relation = "too hard to compare with the others"
+    return repr(group.keys[k]), size, at, relation
 
 
 def _relation(group: SharedGroup, k: int) -> str:

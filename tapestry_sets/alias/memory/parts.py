@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from math import prod
@@ -19,12 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.alias.cell_sets import ends_of, nests_common
-from tapestry_sets.alias.cells import COUNT_LIMIT, Cells
+from tapestry_sets.alias.cells import Cells
+from tapestry_sets.alias.climb import REFUSALS, ask_one, retell
+from tapestry_sets.alias.ladder import COUNT_LIMIT
 from tapestry_sets.alias.memory.sieve import Sieve
 from tapestry_sets.batch import answer_axis
 from tapestry_sets.digits import Progression, as_interval, progression, reach, split_progression
 from tapestry_sets.integers import DisjointSetts, Nest, clip, count, elements, explicit_setts, from_items, repeat, runs
-from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, current, limits
+from tapestry_sets.limits import OPEN, TooHard, TooManyPieces, check_pieces, current, limits
 from tapestry_sets.views import Allocation, View
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class Part(NamedTuple):
             return elements(tail, 0, self.length) + (self.start - origin)
         if isinstance(self.cells.setts, DisjointSetts):
             return self.cells.setts.elements(0, extent) - origin
-        z = self.cells.listed(COUNT_LIMIT)
+        z = self.cells.list_numbers(COUNT_LIMIT)
         return None if z is None else z - origin
 
     def nest(self, size: int) -> Nest:
@@ -283,13 +284,14 @@ class Space:
             return False
         if one.is_solid and two.is_solid:
             return True
-        try:
-            if one.cells is not None or two.cells is not None:
-                return self._cells(one).meets(self._cells(two))
-            return nests_common(one.nest(self.size), two.nest(self.size), low, high) is not None
-        except TooHard as error:
+
+        def tell(error: TooHard) -> TooHard:
             names = f"{self.keys[one.member]!r} and {self.keys[two.member]!r}"
-            raise TooHard(f"shared_memory: whether {names} share bytes: {error}") from None
+            return TooHard(f"shared_memory: whether {names} share bytes: {error}")
+
+        if one.cells is not None or two.cells is not None:
+            return retell(tell, self._cells(one).meets, self._cells(two))
+        return retell(tell, nests_common, one.nest(self.size), two.nest(self.size), low, high) is not None
 
     def _cells(self, part: Part) -> Cells:
         if part.cells is not None:
@@ -514,14 +516,14 @@ class Cover:
 
     def _boxes_of(self, part: Part) -> list[list[tuple[int, int]]] | None:
         out: list[list[tuple[int, int]]] = []
-        try:
-            for run in runs(part.tail, 0, part.length):
-                boxes = _digits(progression(part.start - self.start + run.first, run.levels), self.radices)
-                if boxes is None:
-                    return None
-                out += boxes
-        except TooManyPieces:
+        found = ask_one((TooManyPieces,), lambda: list(runs(part.tail, 0, part.length)))
+        if found is OPEN:
             return None
+        for run in found:
+            boxes = _digits(progression(part.start - self.start + run.first, run.levels), self.radices)
+            if boxes is None:
+                return None
+            out += boxes
         return out
 
     def size(self, least: int) -> int:
@@ -535,10 +537,8 @@ class Cover:
         """Return the bytes that one or two members at least read, from an origin on, with an extent as period."""
         if self.boxes is None:
             ways = partial(self._joined, least, origin, extent), partial(self._sieved, least, origin, extent)
-            try:
-                return self._in_turn(*ways)
-            except TooHard as error:
-                raise TooManyPieces(str(error)) from None
+            setts: DisjointSetts = retell(lambda error: TooManyPieces(str(error)), self._in_turn, *ways)
+            return setts
         nests: list[Nest] = []
         for lead, low, high in _covered(self.boxes, least):
             check_pieces(len(nests) + len(low), "the bytes that arrays share", "nbytes and nbytes_shared need none")
@@ -554,15 +554,12 @@ class Cover:
         short = self.stop - self.start <= FEW_BYTES
         few = len({part[1:4] for part in self.parts}) <= FEW_JOINED
         if few and not short:
-            with suppress(TooHard, TooManyPieces):
-                return joined()
+            found = ask_one(REFUSALS, joined)
+            return sieved() if found is OPEN else found
+        if not few and len(self.parts) > MAX_JOINED:
             return sieved()
-        try:
-            return sieved()
-        except TooHard:
-            if not few and len(self.parts) > MAX_JOINED:
-                raise
-            return joined()
+        found = ask_one((TooHard,), sieved)
+        return joined() if found is OPEN else found
 
     def _sieve(self) -> Sieve:
         if self._sieved_parts is None:

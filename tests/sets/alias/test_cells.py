@@ -27,7 +27,9 @@ from tapestry_sets import (
 )
 from tapestry_sets.alias import cell_sets
 from tapestry_sets.alias.cell_sets import count_common, filled, first_common, is_subset, some_common
-from tapestry_sets.alias.cells import Cells, read_cells
+from tapestry_sets.alias.cells import read_cells
+from tapestry_sets.alias.known import KnownCells
+from tapestry_sets.alias.ladder import isl_numbers
 from tapestry_sets.alias.memory.arrays import MEMORY
 from tapestry_sets.integers import nest as nest_module
 from tapestry_sets.integers.sett import DisjointSetts, Filled, Integers
@@ -69,7 +71,7 @@ def test_isl_answers_alike(pair: tuple[View, np.ndarray]) -> None:
     """Where closed forms end and views are large isl takes over: with the setts taken away, the answers stay."""
     pytest.importorskip("islpy")
     with (
-        patch.object(Cells, "listed", lambda self, limit: None),
+        patch.object(KnownCells, "list_numbers", lambda self, limit: None),
         patch.object(isl, "COUNT_OPERATIONS", 100 * isl.COUNT_OPERATIONS),  # gaps of some take isl long to see
     ):
         answers_stay_without_setts(pair[0])
@@ -367,7 +369,7 @@ def test_isl_gives_up_within_its_limit() -> None:
     assert not c.is_run()
     with pytest.raises(TooHard, match=r"view of shape \(300, 300, 300\)"):
         _ = c.size
-    points = c.to_isl()
+    points = isl_numbers(c)
     with pytest.raises(TooHard, match="stopped"):
         isl.bounded(lambda: isl.count_points(points, 10**9), TooHard("stopped"), 1000)
     assert isl.bounded(lambda: isl.a_point(points), TooHard("stopped")) is not None

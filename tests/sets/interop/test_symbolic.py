@@ -267,7 +267,7 @@ def test_any_two_chains_agree_with_arrays_at_every_size(data: st.DataObject) -> 
 
 
 def numbers(cells: Cells) -> list[int]:
-    listed = cells.listed(10**6)
+    listed = cells.list_numbers(10**6)
     assert listed is not None
     return [int(z) for z in listed]
 

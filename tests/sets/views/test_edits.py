@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapestry_sets import TooHard, View, allocate, concatenate, interleave, limits, overlap, overlaps, pad, roll
-from tapestry_sets.alias import cells as cells_module
+from tapestry_sets.alias import flat as flat_module
 from tapestry_sets.limits import OPEN
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import normal as normal_module
@@ -258,7 +258,7 @@ def test_irregular_indices_are_not_compared_pair_by_pair(monkeypatch: pytest.Mon
     home = allocate((10**9,))
     indices = [rng.randrange(10**9) for _ in range(800)]
     calls: Counter[str] = Counter()
-    counting(monkeypatch, cells_module.pairs, "first_common", calls)
+    counting(monkeypatch, flat_module.pairs, "first_common", calls)
     view = home.take(indices)
     assert overlap(view, home[::3]).size == sum(1 for z in set(indices) if z % 3 == 0)
     assert view.internal_overlap() is None

@@ -1,0 +1,99 @@
+"""The one loop that runs a ladder of ways: each rung answers a question or leaves it open, and the next one is asked.
+
+    question ──► rung 1 ──open──► rung 2 ──open──► … ──open──► Open(why)
+                   │                │
+                 answer           answer
+
+A rung says that it cannot answer by returning `Open`. The closed form that it calls may refuse by raising `TooHard` or
+`TooManyPieces`; only what stands among the rung's `refusals` is taken for that. Every other error is a fault, and
+reaches the caller. No other module of the wing catches these two errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+from tapestry_sets.limits import OPEN, TooHard, TooManyPieces, current_tally
+
+
+class Rung(NamedTuple):
+    """One way to answer a question.
+
+    Attributes
+    ----------
+    ask : callable
+        Takes what the question is about, and returns the answer or `Open`. The tally knows the rung by its name.
+    refusals : tuple of exception types
+        What `ask` may raise to leave the question open.
+    help : str
+        "isl" or "listed" where that, and no closed form, answers.
+    """
+
+    ask: Callable[..., Any]
+    refusals: tuple[type[Exception], ...] = ()
+    help: str = ""
+
+
+T = TypeVar("T")
+
+REFUSALS = (TooHard, TooManyPieces)
+"""What a rung may refuse with whose closed form needs both few branches and few pieces."""
+
+
+def climb(rungs: Iterable[Rung], *about: Any, closed: bool = False) -> Any:
+    """Return the answer of the first rung that has one.
+
+    Parameters
+    ----------
+    rungs : iterable of Rung
+    *about
+        What the question is about.
+    closed : bool
+        Ask only the rungs before the first that takes isl or a list, and return `OPEN` if they leave the question open.
+
+    Raises
+    ------
+    TooHard, TooManyPieces
+        If no rung answers: what isl refused with, which tells what to do, else the first refusal.
+
+    Examples
+    --------
+    >>> def halve(n):
+    ...     return n // 2 if n % 2 == 0 else OPEN
+    >>> climb((Rung(halve), Rung(lambda n: n)), 7), climb((Rung(halve),), 7, closed=True)
+    (7, <Open.OPEN: 'open'>)
+    """
+    told: Exception | None = None
+    for rung in rungs:
+        if closed and rung.help:
+            break
+        try:
+            answer = rung.ask(*about)
+        except rung.refusals as refusal:
+            told = refusal if told is None or rung.help == "isl" else told
+            continue
+        if answer is not OPEN:
+            kept = current_tally()
+            if kept is not None:
+                kept.rungs[rung.ask.__name__] += 1
+            return answer
+    if closed:
+        return OPEN
+    raise told or TooHard(f"no way answers about {', '.join(map(str, about))}")
+
+
+def ask_one(refusals: tuple[type[Exception], ...], way: Callable[..., Any], *about: Any) -> Any:
+    """Return what one way answers, `OPEN` if it refuses."""
+    try:
+        return way(*about)
+    except refusals:
+        return OPEN
+
+
+def retell(tell: Callable[[TooHard], Exception], way: Callable[..., T], *about: Any) -> T:
+    """Return what one way answers; where it is too hard, raise what `tell` makes of the refusal."""
+    try:
+        return way(*about)
+    except TooHard as error:
+        raise tell(error) from None

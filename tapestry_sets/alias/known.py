@@ -1,0 +1,229 @@
+"""What is known of the cells that a view reads, before any question: setts, sums of steps, or a set around them.
+
+Each of these is found when it is first asked for, and kept. What cannot be found is None; nothing here raises because
+a set is too large. The questions stand in `cells`, the ways to answer them in `ladder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Self
+
+import numpy as np
+
+from tapestry_sets.alias.cell_sets import FEW, Span, ends_of, filled, in_few_setts, spans_of, sums_of
+from tapestry_sets.alias.climb import ask_one
+from tapestry_sets.alias.flat import flatten_pieces, set_around
+from tapestry_sets.alias.preimage import Turn, turned
+from tapestry_sets.digits import Digits, Progression, reach
+from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, contains_each
+from tapestry_sets.limits import OPEN, Open, TooManyPieces
+from tapestry_sets.regions import Box
+from tapestry_sets.views import (
+    Bools,
+    Piece,
+    Relinearize,
+    are_read,
+    cell_read,
+    in_coordinates,
+    is_skew,
+    listed,
+    read_patches,
+    sampled,
+    stays_injective,
+)
+
+MAX_CORNER_RANK = 10
+"""Views of a higher rank have too many corners to look at."""
+SAMPLE = 2_000
+"""How many cells are tried for one in another view, where a set around those of a view is all that is held."""
+MOST_BOXES = 1_000
+"""How many products of indices are looked at for those that read a cell."""
+
+
+@dataclass(frozen=True)
+class KnownCells:
+    """The cells of an allocation that a view reads, as far as they are known.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the view.
+    pieces : sequence of Piece
+        Those that read the allocation.
+    home : tuple of int
+        The allocation's shape.
+    extent : int
+        Its number of cells.
+    setts : DisjointSetts, Filled or None
+        The cells' row-major numbers in [0, extent); None where they need too many setts and are no filled sets.
+    sums : progression, optional
+        The same numbers where many copies of a pattern lie within each other, and setts are not made of them.
+    """
+
+    shape: tuple[int, ...]
+    pieces: Sequence[Piece]
+    home: tuple[int, ...]
+    extent: int
+    setts: Integers | None
+    sums: Progression | None = None
+
+    @classmethod
+    def of_pieces(cls, pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> Self:
+        """Return what is known of the cells that pieces of one source read."""
+        found = ask_one((TooManyPieces,), flatten_pieces, pieces, shape, home, extent)
+        if found is OPEN:
+            return cls(shape, pieces, home, extent, None)
+        if isinstance(found, DisjointSetts):
+            return cls(shape, pieces, home, extent, found)
+        return cls(shape, pieces, home, extent, None, found)
+
+    @classmethod
+    def of_chain(
+        cls, chain: Sequence[DisjointSetts], pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...]
+    ) -> Self:
+        """Return what is known of cells whose numbers are those of one set, filled with the next, and so on."""
+        extent = prod(home)
+        held = chain[0] if len(chain) == 1 else in_few_setts(filled(chain), extent)
+        return cls(shape, pieces, home, extent, held)
+
+    @property
+    def name(self) -> str:
+        """The view, for messages."""
+        return f"a view of shape {self.shape}"
+
+    @property
+    def shatters(self) -> bool:
+        """Whether the numbers are neither setts nor sums."""
+        return self.setts is None and self.sums is None
+
+    @cached_property
+    def spans(self) -> list[Span] | None:
+        """The nests of the numbers, and where each begins and ends; None where they are no explicit setts."""
+        return spans_of(self.setts, 0, self.extent) if isinstance(self.setts, DisjointSetts) else None
+
+    @cached_property
+    def ends(self) -> tuple[int, int] | None:
+        """The least and the greatest number; None if none is read, or they are not known."""
+        if self.spans:
+            return min([first for first, _, _ in self.spans]), max([last for _, last, _ in self.spans])
+        if self.setts is not None:
+            return ends_of(self.setts, self.extent)
+        return None if self.sums is None else (self.sums[0], self.sums[0] + reach(self.sums[1]))
+
+    @cached_property
+    def progressions(self) -> list[Progression] | None:
+        """The row-major numbers as few progressions; None where they are not few.
+
+        Those of setts are disjoint, and all sums of their steps differ; those of sums that lie within each other may
+        be equal.
+        """
+        if self.sums is not None:
+            return [self.sums]
+        if not isinstance(self.setts, DisjointSetts) or len(self.setts.members) > FEW:
+            return None
+        found = ask_one((TooManyPieces,), lambda: list(self.split()))
+        return None if found is OPEN else found
+
+    def split(self) -> Iterator[Progression]:
+        """Yield setts as disjoint progressions; TooManyPieces if a sett is not few."""
+        assert isinstance(self.setts, DisjointSetts), "only setts are split"
+        return (p for member in self.setts.members for p in sums_of(member.nest, 0, self.extent))
+
+    # -- through the pieces ---------------------------------------------------------------------------
+
+    def list_numbers(self, limit: int) -> Int64Array | None:
+        """Return the different row-major numbers, ascending; None if the view has more than `limit` cells.
+
+        Also None where a number may exceed 64 bits.
+        """
+        if prod(self.shape) > limit:
+            return None
+        with suppress(OverflowError):
+            return listed(self.pieces, self.shape, self.home)
+        return None
+
+    def hold_each(self, numbers: Int64Array) -> Bools | None:
+        """Return which of some numbers are those of cells; None if that is not known."""
+        if isinstance(self.setts, DisjointSetts):
+            keep = np.zeros(len(numbers), np.bool_)
+            for member in self.setts.members:
+                keep |= contains_each(member.nest, numbers)
+            return keep
+        with suppress(OverflowError):
+            return are_read(self.pieces, self.shape, self.home, numbers)
+        return None
+
+    @cached_property
+    def sample(self) -> Int64Array | None:
+        """The numbers of some cells, from all over the view; None where int64 may not hold them."""
+        with suppress(OverflowError):
+            return sampled(self.pieces, self.shape, self.home, SAMPLE)
+        return None
+
+    @cached_property
+    def around(self) -> Integers:
+        """A set that holds the numbers of all cells: they themselves if they are held, else as few more as is known."""
+        return set_around(self.pieces, self.shape, self.home, self.extent) if self.setts is None else self.setts
+
+    @cached_property
+    def diagonal(self) -> tuple[Piece, tuple[int, ...]] | None:
+        """The cells as one skew piece and its shape, if the view is a diagonal or more."""
+        if isinstance(self.setts, DisjointSetts) and self.setts.count(0, self.extent) == self.extent:
+            return None  # a product, whatever the pieces
+        if len(self.pieces) == 1 and is_skew(self.pieces[0]):
+            return self.pieces[0], self.shape
+        if self.progressions is None or len(self.progressions) != 1:
+            return None
+        found = in_coordinates(self.progressions[0], self.home)
+        return found if found is not None and is_skew(found[0]) else None
+
+    @cached_property
+    def turned(self) -> tuple[KnownCells, Turn] | None:
+        """The numbers read before the last renumbering, and the steps from there on; see `preimage`."""
+        parts = turned(self.pieces[0], self.shape, self.home) if len(self.pieces) == 1 else None
+        if parts is None:
+            return None
+        piece, turn = parts
+        return KnownCells.of_pieces((piece,), self.shape, turn.renumbering.from_shape, turn.extent), turn
+
+    @cached_property
+    def boxes(self) -> list[Digits] | Open:
+        """What the view reads as digits of (index, cell), both row-major numbers; `OPEN` where they are not few."""
+        found: list[Digits] = []
+        for piece in () if 0 in self.shape else self.pieces:
+            boxes = read_patches(piece, self.shape, self.home, MOST_BOXES)
+            if boxes is OPEN or len(found) + len(boxes) > MOST_BOXES:
+                return OPEN
+            found += boxes
+        return found
+
+    @property
+    def is_injective(self) -> bool:
+        """Whether the view surely reads no cell twice."""
+        return (
+            len(self.pieces) == 1 and not self.pieces[0].guards and stays_injective(self.pieces[0], Box.of(self.shape))
+        )
+
+    @property
+    def corners(self) -> list[int]:
+        """The numbers read at the view's corners, where it has not too many."""
+        if len(self.shape) > MAX_CORNER_RANK or 0 in self.shape:
+            return []
+        flatten = Relinearize(self.home, (self.extent,))
+        corners = product(*({0, n - 1} for n in self.shape))
+        read = (cell_read(piece, at) for at in corners for piece in self.pieces)
+        return [flatten.apply(cell)[0] for cell in read if cell is not None]
+
+    def cell_of(self, number: int) -> tuple[int, ...]:
+        """Return the cell of a row-major number."""
+        return Relinearize((self.extent,), self.home).apply((number,))
+
+    def number_of(self, cell: tuple[int, ...]) -> int:
+        """Return the row-major number of a cell."""
+        return Relinearize(self.home, (self.extent,)).apply(cell)[0]

@@ -1,0 +1,728 @@
+"""The ladder of ways: for each question about cells the rungs that may answer it, in the order in which they are asked.
+
+    do two views meet?                        budget                                left open by
+    ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    blocks     leap from set to set           60 pairs of blocks, then equations    many remainders
+    diagonal   a diagonal within regions      200 regions                           two diagonals, or none
+    sample     try some cells of each         2,000 cells                           no hit
+    turn       ask before a renumbering       12,000 products                       no turn, no setts
+    equations  blocks again, now with isl     15,000 isl operations a pair          longer numbers
+    trial      try where sets around meet     48 elements                           no hit, but the sets meet
+    sums       equations of two sums          10,000 pairs of progressions          more of them
+    ─ isl ─    intersect two maps             50,000 isl operations a piece         long chains, or no islpy
+    ─ listed ─ list the cells                 2,000,000 cells                       more of them: `TooHard`
+
+The rungs above the first line are closed forms: they cost the same at any size of the arrays. Other questions climb
+other ladders, `RUNGS`, which are made alike; `climb` runs them all. A rung may ask another question, or the same one of
+other cells: then it climbs the closed rungs of that ladder alone, and so leaves open what these leave open.
+
+To add a rung: write a function of the cells that returns an answer or `OPEN`, and put a `Rung` with it in `RUNGS` where
+it is to be asked, with the refusals that its closed form may raise. Nothing else names the rungs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from enum import StrEnum
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tapestry_sets.alias.cell_sets import (
+    FEW,
+    count_common,
+    ends_of,
+    first_beside,
+    is_subset,
+    some_common,
+    spans_common,
+    spans_count_few,
+    spans_hold,
+    sums_common,
+    sums_count,
+)
+from tapestry_sets.alias.climb import REFUSALS, Rung, climb
+from tapestry_sets.alias.flat import flatten_pieces
+from tapestry_sets.alias.known import KnownCells
+from tapestry_sets.alias.preimage import MOST_PRODUCTS, Turn
+from tapestry_sets.digits import Progression
+from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, explicit_setts
+from tapestry_sets.limits import OPEN, Open, TooHard, TooManyPieces, current, limits
+from tapestry_sets.regions import Box, unflatten
+from tapestry_sets.solvers import equation, isl
+from tapestry_sets.views import (
+    Axis,
+    Piece,
+    Relinearize,
+    count_cells,
+    first_within,
+    has_one_inverse,
+    image_to_isl,
+    indices_within,
+    invert,
+    reads_at,
+)
+
+COUNT_LIMIT = 2_000_000
+"""How many cells may be listed or counted one by one, where nothing better answers, before `TooHard` is raised."""
+MOST_PAIRS = 10_000
+"""How many pairs of progressions are compared by equations."""
+TRIED = 48
+"""How many common elements of the sets around two views are tried."""
+
+
+class CellQuestion(StrEnum):
+    """What is asked of the cells of one view, or of two views of one allocation."""
+
+    EMPTY = "reads nothing"
+    SIZE = "how many cells"
+    EXPLICIT = "the cells as setts"
+    RUN = "one gapless run"
+    INDEX = "an index that reads a cell"
+    NUMBER = "a common cell"
+    MEETS = "a common cell, yes or no"
+    SUBSET = "all cells in another"
+    COUNT = "how many common cells"
+    BESIDE = "a cell that is not in another"
+
+
+def decide(question: CellQuestion, *about: Any) -> Any:
+    """Return the answer of the first rung that has one, else raise what isl said, or the first refusal."""
+    return climb(RUNGS[question], *about)
+
+
+def close(question: CellQuestion, *about: Any) -> Any:
+    """Return what closed forms answer, else `OPEN`."""
+    return climb(RUNGS[question], *about, closed=True)
+
+
+# ----------------------------------------------------------------------------------- of one view: closed forms
+
+
+def is_empty_by_setts(x: KnownCells) -> bool | Open:
+    """Look at the first of the numbers, or say no where a piece reads at every index."""
+    if x.spans is not None:
+        return not x.spans
+    if x.setts is not None:
+        return x.setts.first(0, x.extent) is None
+    return False if x.sums is not None or (0 not in x.shape and any(not p.guards for p in x.pieces)) else OPEN
+
+
+def count_setts(x: KnownCells) -> int | Open:
+    """Count the setts."""
+    return OPEN if x.setts is None else x.setts.count(0, x.extent)
+
+
+def count_sums(x: KnownCells) -> int | Open:
+    """Multiply the counts of sums that all differ."""
+    if x.sums is None or equation.equal_sums(x.sums[1]) is not None:
+        return OPEN
+    return prod([count for count, _ in x.sums[1]])
+
+
+def count_sums_as_setts(x: KnownCells) -> int | Open:
+    """Count sums some of which are equal, as setts."""
+    return OPEN if x.sums is None else explicit_setts(x.sums, x.extent).count(0, x.extent)
+
+
+def count_indices(x: KnownCells) -> int | Open:
+    """Count the indices of a view that reads no cell twice."""
+    return prod(x.shape) if x.is_injective else OPEN
+
+
+def take_setts(x: KnownCells) -> DisjointSetts | Open:
+    """Take the setts that are held."""
+    return x.setts if isinstance(x.setts, DisjointSetts) else OPEN
+
+
+def write_out_chain(x: KnownCells) -> DisjointSetts | Open:
+    """Write filled sets out as setts."""
+    return OPEN if x.setts is None else x.setts.setts(within=(0, x.extent))
+
+
+def flatten_chain(x: KnownCells) -> DisjointSetts | Open:
+    """Make setts of the pieces, where filled sets have too many."""
+    found = OPEN if x.setts is None else flatten_pieces(x.pieces, x.shape, x.home, x.extent)
+    return found if isinstance(found, DisjointSetts) else OPEN
+
+
+def write_out_sums(x: KnownCells) -> DisjointSetts | Open:
+    """Write sums out as setts."""
+    return OPEN if x.sums is None else explicit_setts(x.sums, x.extent)
+
+
+def is_run_by_ends(x: KnownCells) -> bool | Open:
+    """Compare the first and the last number with how many there are."""
+    if x.setts is not None:
+        return x.ends is None or x.ends[1] - x.ends[0] + 1 == x.setts.count(0, x.extent)
+    if x.sums is not None:  # the shortest step is above 1, or the next one too long for its digit
+        return False
+    corners = x.corners  # farther apart than all cells together are long?
+    return False if corners and max(corners) - min(corners) >= prod(x.shape) else OPEN
+
+
+def invert_pieces(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | Open | None:
+    """Go back through each piece's map, where that leaves no choice."""
+    for piece in x.pieces:
+        guess = invert(piece.map, cell)
+        if guess is not None and reads_at(piece, guess, cell, x.shape):
+            return guess
+    return None if all(map(has_one_inverse, x.pieces)) else OPEN
+
+
+def solve_boxes(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | Open | None:
+    """Solve an equation for each product of indices that the view steps through."""
+    if x.boxes is OPEN:
+        return OPEN
+    number = x.number_of(cell)
+    for (index, first), digits in x.boxes:
+        found = equation.solve(number - first, [(count, by) for count, _, by in digits])
+        if found is not None:
+            index += sum([k * step for k, (_, step, _) in zip(found, digits, strict=True)])
+            return Relinearize((prod(x.shape),), x.shape).apply((index,))
+    return None
+
+
+# ---------------------------------------------------------------------------------- of two views: closed forms
+
+
+def _held(a: KnownCells, b: KnownCells) -> tuple[Integers, Integers] | None:
+    """The numbers of both, where they are held as setts or as filled sets."""
+    return None if a.setts is None or b.setts is None else (a.setts, b.setts)
+
+
+def leap_blocks(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """Leap from set to set, then solve equations, without isl."""
+    if a.spans is not None and b.spans is not None:
+        return spans_common(a.spans, b.spans, by_isl=False)
+    both = _held(a, b)
+    return OPEN if both is None else some_common(*both, 0, a.extent, may_list=False, by_isl=False)
+
+
+def leap_with_isl(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """Do the same, and let isl solve the equations that are too hard."""
+    both = _held(a, b)
+    return OPEN if both is None else some_common(*both, 0, a.extent, may_list=False)
+
+
+def find_on_diagonal(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """Find the first index at which the diagonal of one reads within the other's regions."""
+    within = _indices_within(a, b)
+    if within is OPEN:
+        return within
+    for piece, axes in within:
+        index = first_within(axes)
+        if index is not None:
+            return a.number_of(piece.map.apply(index))
+    return None
+
+
+def count_on_diagonal(a: KnownCells, b: KnownCells) -> int | Open:
+    """Count the indices at which the diagonal of one reads within the other's regions."""
+    within = _indices_within(a, b)
+    return within if within is OPEN else sum([count_cells(piece, axes) for piece, axes in within])
+
+
+def _indices_within(a: KnownCells, b: KnownCells) -> list[tuple[Piece, list[Axis]]] | Open:
+    """The indices at which the diagonal of one reads within each region of the other, which is none."""
+    one, two = (a, b) if a.diagonal is not None else (b, a)
+    if one.diagonal is None or two.diagonal is not None:
+        return OPEN
+    piece, shape = one.diagonal
+    with limits(max_pieces=min(FEW, current().max_pieces)):
+        setts = close(CellQuestion.EXPLICIT, two)
+        if setts is OPEN:
+            return setts
+        return [(piece, indices_within(piece, shape, region)) for region in unflatten(setts, two.home).members]
+
+
+def try_samples(a: KnownCells, b: KnownCells) -> int | Open:
+    """Look for some cells of each in the other, where one is only known by a set around it."""
+    if a.shatters or b.shatters:
+        for cells, others in ((a, b), (b, a)):
+            sample = cells.sample
+            keep = None if sample is None else others.hold_each(sample)
+            if sample is not None and keep is not None and keep.any():
+                return int(sample[keep][0])
+    return OPEN
+
+
+def try_around(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """Try elements that the sets around both share, here and there; None if these share none."""
+    if not (a.shatters or b.shatters):
+        return OPEN
+    one, two = a.around, b.around
+    z = some_common(one, two, 0, a.extent, may_list=False)
+    if z is None:
+        return None
+    last = min([ends[1] for s in (one, two) if (ends := ends_of(s, a.extent))])
+    for k in range(TRIED):
+        z = some_common(one, two, z + (last - z) * k // TRIED, last + 1, may_list=False)
+        if z is None:
+            break
+        if _holds(a, z) and _holds(b, z):
+            return z
+    return OPEN
+
+
+def _holds(x: KnownCells, number: int) -> bool:
+    """Whether a row-major number is that of a cell."""
+    if x.setts is not None:
+        return number in x.setts
+    if x.sums is not None:
+        return sums_common(x.sums, (number, ())) is not None
+    return decide(CellQuestion.INDEX, x, x.cell_of(number)) is not None
+
+
+def _before(a: KnownCells, b: KnownCells) -> tuple[KnownCells, KnownCells, Turn] | Open:
+    """The cells of both by their numbers before the last turn of the first, and the turn.
+
+    The second's are all numbers that the turn takes to its cells. Open if the first are setts, there is no turn, or
+    the second's are not few.
+    """
+    if isinstance(a.setts, DisjointSetts) or a.turned is None:
+        return OPEN
+    head, turn = a.turned
+    if isinstance(b.setts, DisjointSetts):
+        with limits(max_pieces=min(MOST_PRODUCTS, current().max_pieces)):
+            pulled = DisjointSetts._of(turn.pull(b.split()))
+        return head, replace(head, shape=(pulled.count(0, turn.extent),), pieces=(), setts=pulled, sums=None), turn
+    return (head, b.turned[0], turn) if b.turned is not None and b.turned[1].is_like(turn) else OPEN
+
+
+def _before_either(a: KnownCells, b: KnownCells) -> tuple[KnownCells, KnownCells, Turn] | Open:
+    """The same before the last turn of either."""
+    before = _before(a, b)
+    return _before(b, a) if before is OPEN else before
+
+
+def find_before_turn(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """Find a common number before the last turn of one of the views."""
+    before = _before_either(a, b)
+    if before is OPEN:
+        return before
+    head, others, turn = before
+    z: int | Open | None = close(CellQuestion.NUMBER, head, others)
+    return turn.apply(z) if isinstance(z, int) else z
+
+
+def count_before_turn(a: KnownCells, b: KnownCells) -> int | Open:
+    """Count the common numbers before the last turn of one of the views, if it takes no two to one cell."""
+    before = _before_either(a, b)
+    if before is OPEN or not before[2].is_injective:
+        return OPEN
+    count: int | Open = close(CellQuestion.COUNT, *before[:2])
+    return count
+
+
+def is_subset_before_turn(a: KnownCells, b: KnownCells) -> bool | Open:
+    """Ask before the last turn of the first; or of the second, if it takes some number to each cell of the first."""
+    before = _before(a, b)
+    if before is not OPEN:
+        answer: bool | Open = close(CellQuestion.SUBSET, *before[:2])
+        return answer
+    before = _before(b, a)
+    if before is OPEN or not before[2].is_injective:
+        return OPEN
+    head, others, _ = before
+    reached: int | Open = close(CellQuestion.SIZE, others)
+    size: int | Open = close(CellQuestion.SIZE, a)
+    if reached is OPEN or size is OPEN:
+        return OPEN
+    if reached != size:
+        return False
+    is_within: bool | Open = close(CellQuestion.SUBSET, others, head)
+    return is_within
+
+
+def solve_sums(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """Solve an equation for each pair of progressions."""
+    pairs = _pair_progressions(a, b) if _held(a, b) is None else OPEN
+    if pairs is OPEN:
+        return pairs
+    for p, q in pairs:
+        z = sums_common(p, q)
+        if z is not None:
+            return z
+    return None
+
+
+def _pair_progressions(a: KnownCells, b: KnownCells) -> Iterable[tuple[Progression, Progression]] | Open:
+    mine, theirs = a.progressions, b.progressions
+    if mine is None or theirs is None or len(mine) * len(theirs) > MOST_PAIRS:
+        return OPEN
+    return product(mine, theirs)
+
+
+def is_subset_of_setts(a: KnownCells, b: KnownCells) -> bool | Open:
+    """Compare setts with setts, filled sets with filled sets."""
+    if a.spans is not None and b.spans is not None:
+        return spans_hold(b.spans, a.spans)
+    both = _held(a, b)
+    return OPEN if both is None else is_subset(*both, 0, a.extent, may_list=False)
+
+
+def is_plainly_subset(a: KnownCells, b: KnownCells) -> bool | Open:
+    """Look at the same sums, the first and the last number, or a single one."""
+    if a is b:
+        return True
+    if a.sums is not None and b.sums is not None and a.sums[0] == b.sums[0]:
+        counts = {step: count for count, step in b.sums[1]}
+        if all(count <= counts.get(step, 0) for count, step in a.sums[1]):
+            return True
+    if a.ends is None:
+        return OPEN
+    if b.ends is not None and not b.ends[0] <= a.ends[0] <= a.ends[1] <= b.ends[1]:
+        return False
+    held = [_holds(b, z) for z in dict.fromkeys(a.ends)]
+    return False if not all(held) else True if len(held) == 1 else OPEN
+
+
+def try_subset(a: KnownCells, b: KnownCells) -> bool | Open:
+    """Compare a set around the first with the second; look for some cells of the first in the second."""
+    if not (a.shatters or b.shatters):
+        return OPEN
+    if b.setts is not None and is_subset(a.around, b.setts, 0, a.extent, may_list=False):
+        return True
+    sample = a.sample
+    keep = None if sample is None else b.hold_each(sample)
+    return False if keep is not None and not keep.all() else OPEN
+
+
+def count_subset(a: KnownCells, b: KnownCells) -> bool | Open:
+    """Compare how many cells are common with how many there are."""
+    size = OPEN if a.shatters or b.shatters else close(CellQuestion.SIZE, a)
+    count = size if size is OPEN else close(CellQuestion.COUNT, a, b)
+    return count if count is OPEN else bool(count == size)
+
+
+def count_few_blocks(a: KnownCells, b: KnownCells) -> int | Open:
+    """Count one nest with one nest, where that takes few branches: the usual case."""
+    if a.spans is None or b.spans is None or len(a.spans) > 1 or len(b.spans) > 1:
+        return OPEN
+    return spans_count_few(a.spans, b.spans)
+
+
+def count_setts_with_setts(a: KnownCells, b: KnownCells) -> int | Open:
+    """Count setts with setts, filled sets with filled sets."""
+    both = _held(a, b)
+    return OPEN if both is None else count_common(*both, 0, a.extent, may_list=False)
+
+
+def count_sums_with_sums(a: KnownCells, b: KnownCells) -> int | Open:
+    """Count the solutions of an equation for each pair of progressions; as setts where sums are equal."""
+    pairs = _pair_progressions(a, b) if _held(a, b) is None else OPEN
+    if pairs is OPEN:
+        return pairs
+    if any(x.sums is not None and equation.equal_sums(x.sums[1]) is not None for x in (a, b)):
+        one, two = close(CellQuestion.EXPLICIT, a), close(CellQuestion.EXPLICIT, b)
+        is_open = one is OPEN or two is OPEN
+        return OPEN if is_open else count_common(one, two, 0, a.extent, may_list=False)
+    return sum([sums_count(p, q) for p, q in pairs])
+
+
+def find_beside_setts(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """Halve the numbers until one of the first is not in the second."""
+    both = _held(a, b)
+    return OPEN if both is None else first_beside(*both, 0, a.extent, may_list=False)
+
+
+def find_none_beside(a: KnownCells, b: KnownCells) -> Open | None:
+    """Say none where the second holds the first."""
+    return None if decide(CellQuestion.SUBSET, a, b) else OPEN
+
+
+# ------------------------------------------------------------------------------------------------------- by isl
+
+
+def isl_numbers(x: KnownCells, operations: int = isl.BUILD_OPERATIONS) -> Any:
+    """Return the row-major numbers as an islpy.Set, made in at most so many of isl's operations; else TooHard."""
+    if isinstance(x.setts, DisjointSetts) and isl.available():
+        return isl.to_isl(x.setts).intersect(isl.box_set((0,), (x.extent,)))
+
+    def numbers() -> Any:
+        return image_to_isl(x.pieces, Box.of(x.shape)).apply(isl.relinearize_map(x.home, (x.extent,)))
+
+    return _ask_isl("the cells as isl's set", x, numbers, operations)
+
+
+def _ask_isl(what: str, x: KnownCells, question: Callable[[], Any], operations: int = isl.MAX_OPERATIONS) -> Any:
+    """What isl answers within its limit for each of the pieces."""
+    why = (
+        f"{what}: the cells that {x.name} reads of an allocation of shape {x.home} are no few setts and too "
+        "many to list"
+    )
+    if not isl.available():
+        raise TooHard(f"{why}, and isl, which might decide it, is not installed: pip install islpy")
+    refusal = TooHard(f"{why}, and isl needs more than {operations} operations; ask about a part of the view")
+    return isl.bounded(question, refusal, operations * len(x.pieces))
+
+
+def _count_by_isl(x: KnownCells, points: Callable[[], Any], what: str) -> int:
+    refusal = TooHard(
+        f"counting {what} needs a scan of more than {COUNT_LIMIT} candidates; overlaps() and the witness do not"
+    )
+    operations = isl.COUNT_OPERATIONS * len(x.pieces)
+    count = isl.bounded(lambda: isl.count_points(points(), COUNT_LIMIT), refusal, operations)
+    if count is None:
+        raise refusal
+    return count
+
+
+def is_empty_by_isl(x: KnownCells) -> bool:
+    """Ask isl for the image of the maps."""
+    numbers = isl_numbers(x)
+    return bool(_ask_isl("whether a view reads anything", x, numbers.is_empty))
+
+
+def size_by_isl(x: KnownCells) -> int:
+    """Let isl count the image of the maps."""
+    numbers = isl_numbers(x)
+    return _count_by_isl(x, lambda: numbers, f"the cells that {x.name} reads")
+
+
+def is_run_by_isl(x: KnownCells) -> bool:
+    """Ask isl whether all numbers between its bounds are there."""
+    numbers = isl_numbers(x)
+
+    def is_run() -> bool:
+        bounds = isl.bounds_of(numbers)
+        return bounds is None or bool(isl.box_set(*bounds).is_subset(numbers))
+
+    return bool(_ask_isl("whether a view is contiguous", x, is_run))
+
+
+def index_by_isl(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Let isl invert the pieces' maps."""
+
+    def index() -> tuple[int, ...] | None:
+        box, target = isl.box_set((0,) * len(x.shape), x.shape), isl.point_set(cell)
+        found = (isl.a_point(target.apply(isl.to_isl(piece).reverse()).intersect(box)) for piece in x.pieces)
+        return next((index for index in found if index is not None), None)
+
+    found: tuple[int, ...] | None = _ask_isl("an index that reads a cell", x, index, isl.BUILD_OPERATIONS)
+    return found
+
+
+def meet_by_isl(a: KnownCells, b: KnownCells) -> bool:
+    """Intersect the images of the maps."""
+    mine, theirs = isl_numbers(a), isl_numbers(b)
+    return bool(_ask_isl("whether two views overlap", a, lambda: not mine.is_disjoint(theirs)))
+
+
+def find_by_isl(a: KnownCells, b: KnownCells) -> int | None:
+    """Take a point of the intersection."""
+    mine, theirs = isl_numbers(a), isl_numbers(b)
+    point = _ask_isl("a common cell", a, lambda: isl.a_point(mine.intersect(theirs)))
+    return None if point is None else int(point[0])
+
+
+def is_subset_by_isl(a: KnownCells, b: KnownCells) -> bool:
+    """Compare the images of the maps."""
+    mine, theirs = isl_numbers(a), isl_numbers(b)
+    return bool(_ask_isl("whether a view contains another", a, lambda: mine.is_subset(theirs)))
+
+
+def count_by_isl(a: KnownCells, b: KnownCells) -> int:
+    """Count the intersection of the images of the maps."""
+    mine, theirs = isl_numbers(a), isl_numbers(b)
+    return _count_by_isl(a, lambda: mine.intersect(theirs), "the cells that two views share")
+
+
+def find_beside_by_isl(a: KnownCells, b: KnownCells) -> int | None:
+    """Take a point of the difference."""
+    mine, theirs = isl_numbers(a), isl_numbers(b)
+    point = _ask_isl("a cell of a view that another does not read", a, lambda: isl.a_point(mine.subtract(theirs)))
+    return None if point is None else int(point[0])
+
+
+# ------------------------------------------------------------------------------------------------------- listed
+
+
+def _list(x: KnownCells) -> Int64Array | Open:
+    numbers = x.list_numbers(COUNT_LIMIT)
+    return OPEN if numbers is None else numbers
+
+
+def _list_common(a: KnownCells, b: KnownCells) -> Int64Array | Open:
+    """The numbers in both, listed from one of them, of which setts come last."""
+    sides = sorted(((a, b), (b, a)), key=lambda side: (isinstance(side[0].setts, DisjointSetts), prod(side[0].shape)))
+    for one, two in sides:
+        numbers = one.list_numbers(COUNT_LIMIT)
+        if numbers is None:
+            continue
+        keep = two.hold_each(numbers)
+        if keep is not None:
+            return numbers[keep]
+        others = two.list_numbers(COUNT_LIMIT)
+        if others is not None:
+            return np.intersect1d(numbers, others, assume_unique=True)
+    return OPEN
+
+
+def is_empty_by_list(x: KnownCells) -> bool | Open:
+    """List the cells."""
+    z = _list(x)
+    return z if z is OPEN else not len(z)
+
+
+def size_by_list(x: KnownCells) -> int | Open:
+    """List the cells, and count them."""
+    z = _list(x)
+    return z if z is OPEN else len(z)
+
+
+def is_run_by_list(x: KnownCells) -> bool | Open:
+    """List the cells, and compare the first and the last."""
+    z = _list(x)
+    return z if z is OPEN else not len(z) or int(z[-1]) - int(z[0]) + 1 == len(z)
+
+
+def find_in_listed_chains(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """List elements of filled sets."""
+    both = _held(a, b)
+    return OPEN if both is None else some_common(*both, 0, a.extent)
+
+
+def find_by_list(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """List the common cells."""
+    z = _list_common(a, b)
+    return z if z is OPEN else int(z[0]) if len(z) else None
+
+
+def meet_in_listed_chains(a: KnownCells, b: KnownCells) -> bool | Open:
+    """List elements of filled sets."""
+    return _is_some(find_in_listed_chains(a, b))
+
+
+def meet_by_list(a: KnownCells, b: KnownCells) -> bool | Open:
+    """List the common cells."""
+    return _is_some(find_by_list(a, b))
+
+
+def meet_closed(a: KnownCells, b: KnownCells) -> bool | Open:
+    """Find a common cell in closed form."""
+    return _is_some(close(CellQuestion.NUMBER, a, b))
+
+
+def _is_some(z: int | Open | None) -> bool | Open:
+    return z if z is OPEN else z is not None
+
+
+def is_subset_in_listed_chains(a: KnownCells, b: KnownCells) -> bool | Open:
+    """List elements of filled sets."""
+    both = _held(a, b)
+    return OPEN if both is None else is_subset(*both, 0, a.extent)
+
+
+def is_subset_by_list(a: KnownCells, b: KnownCells) -> bool | Open:
+    """List the common cells, and count them and all."""
+    z = _list_common(a, b)
+    return z if z is OPEN else bool(len(z) == decide(CellQuestion.SIZE, a))
+
+
+def count_in_listed_chains(a: KnownCells, b: KnownCells) -> int | Open:
+    """List elements of filled sets."""
+    both = _held(a, b)
+    return OPEN if both is None else count_common(*both, 0, a.extent)
+
+
+def count_by_list(a: KnownCells, b: KnownCells) -> int | Open:
+    """List the common cells, and count them."""
+    z = _list_common(a, b)
+    return z if z is OPEN else len(z)
+
+
+def find_beside_by_list(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """List the cells and the common ones."""
+    numbers, common = _list(a), _list_common(a, b)
+    if numbers is OPEN or common is OPEN:
+        return OPEN
+    beside = np.setdiff1d(numbers, common, assume_unique=True)
+    return int(beside[0]) if len(beside) else None
+
+
+# ----------------------------------------------------------------------------------------------------- the table
+
+
+HARD, MANY = (TooHard,), (TooManyPieces,)
+"""What the closed form of a rung may refuse with: branches, or pieces; `REFUSALS` are both."""
+
+RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
+    CellQuestion.EMPTY: (
+        Rung(is_empty_by_setts),
+        Rung(is_empty_by_isl, HARD, "isl"),
+        Rung(is_empty_by_list, (), "listed"),
+    ),
+    CellQuestion.SIZE: (
+        Rung(count_setts),
+        Rung(count_sums, HARD),
+        Rung(count_sums_as_setts, MANY),
+        Rung(count_indices),
+        Rung(size_by_list, (), "listed"),
+        Rung(size_by_isl, HARD, "isl"),
+    ),
+    CellQuestion.EXPLICIT: (
+        Rung(take_setts),
+        Rung(write_out_chain, MANY),
+        Rung(flatten_chain, MANY),
+        Rung(write_out_sums, MANY),
+    ),
+    CellQuestion.RUN: (
+        Rung(is_run_by_ends),
+        Rung(is_run_by_isl, HARD, "isl"),
+        Rung(is_run_by_list, (), "listed"),
+    ),
+    CellQuestion.INDEX: (
+        Rung(invert_pieces),
+        Rung(solve_boxes),
+        Rung(index_by_isl, HARD, "isl"),
+    ),
+    CellQuestion.NUMBER: (
+        Rung(leap_blocks, REFUSALS),
+        Rung(find_on_diagonal, REFUSALS),
+        Rung(try_samples),
+        Rung(find_before_turn, REFUSALS),
+        Rung(leap_with_isl, REFUSALS),
+        Rung(try_around, REFUSALS),
+        Rung(solve_sums, REFUSALS),
+        Rung(find_by_isl, HARD, "isl"),
+        Rung(find_in_listed_chains, REFUSALS, "listed"),
+        Rung(find_by_list, (), "listed"),
+    ),
+    CellQuestion.MEETS: (
+        Rung(meet_closed),
+        Rung(meet_by_isl, HARD, "isl"),
+        Rung(meet_in_listed_chains, REFUSALS, "listed"),
+        Rung(meet_by_list, (), "listed"),
+    ),
+    CellQuestion.SUBSET: (
+        Rung(is_subset_of_setts, REFUSALS),
+        Rung(is_plainly_subset, REFUSALS),
+        Rung(is_subset_before_turn, REFUSALS),
+        Rung(try_subset, REFUSALS),
+        Rung(count_subset, REFUSALS),
+        Rung(is_subset_by_isl, HARD, "isl"),
+        Rung(is_subset_in_listed_chains, REFUSALS, "listed"),
+        Rung(is_subset_by_list, HARD, "listed"),
+    ),
+    CellQuestion.COUNT: (
+        Rung(count_few_blocks, HARD),
+        Rung(count_on_diagonal, REFUSALS),
+        Rung(count_before_turn, REFUSALS),
+        Rung(count_setts_with_setts, REFUSALS),
+        Rung(count_sums_with_sums, REFUSALS),
+        Rung(count_in_listed_chains, REFUSALS, "listed"),
+        Rung(count_by_list, (), "listed"),
+        Rung(count_by_isl, HARD, "isl"),
+    ),
+    CellQuestion.BESIDE: (
+        Rung(find_beside_setts, REFUSALS),
+        Rung(find_none_beside),
+        Rung(find_beside_by_isl, HARD, "isl"),
+        Rung(find_beside_by_list, (), "listed"),
+    ),
+}

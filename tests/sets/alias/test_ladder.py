@@ -1,0 +1,179 @@
+"""The ladder of ways: each rung alone is right or leaves the question open, and a fault in one is not passed over."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import tapestry_sets.alias
+from tapestry_sets import Allocation, TooHard, TooManyPieces, View, allocate, overlap, overlaps, tally
+from tapestry_sets.alias.cells import Cells
+from tapestry_sets.alias.climb import Rung, ask_one
+from tapestry_sets.alias.ladder import RUNGS, CellQuestion
+from tapestry_sets.limits import OPEN, Open
+from tapestry_sets.solvers import isl
+from tests.strategies import view_pairs
+
+Fault = Callable[..., Any]
+
+ASK: dict[CellQuestion, Callable[[Cells, Cells], Any]] = {
+    CellQuestion.EMPTY: lambda a, b: a.is_empty,
+    CellQuestion.SIZE: lambda a, b: a.size,
+    CellQuestion.EXPLICIT: lambda a, b: a.explicit(),
+    CellQuestion.RUN: lambda a, b: a.is_run(),
+    CellQuestion.INDEX: lambda a, b: a.index_of((0, 0)),
+    CellQuestion.NUMBER: lambda a, b: a.a_common_cell(b),
+    CellQuestion.MEETS: lambda a, b: a.meets(b),
+    CellQuestion.SUBSET: lambda a, b: a.issubset(b),
+    CellQuestion.COUNT: lambda a, b: a.count_common(b),
+    CellQuestion.BESIDE: lambda a, b: a.cell_beside(b),
+}
+EACH = [
+    pytest.param(question, k, id=f"{question.name}-{rung.ask.__name__}")
+    for question in RUNGS
+    for k, rung in enumerate(RUNGS[question])
+]
+
+
+def without_closed_forms() -> Any:
+    """Leave whether two views meet to isl and to lists."""
+    return patch.dict(
+        RUNGS, {q: tuple(r for r in RUNGS[q] if r.help) for q in (CellQuestion.MEETS, CellQuestion.NUMBER)}
+    )
+
+
+def two_cells() -> tuple[Cells, Cells]:
+    home = allocate((12, 35))
+    return home[::2, ::3].cells[home], home[1::3, 5:].cells[home]
+
+
+def planted(question: CellQuestion, k: int, error: Exception) -> Any:
+    """Let the rung k raise, and leave those before it open."""
+
+    def fail(*about: object) -> None:
+        raise error
+
+    def leave_open(*about: object) -> Open:
+        return OPEN
+
+    rungs = list(RUNGS[question])
+    rungs[:k] = [rung._replace(ask=leave_open) for rung in rungs[:k]]
+    rungs[k] = rungs[k]._replace(ask=fail)
+    return patch.dict(RUNGS, {question: tuple(rungs)})
+
+
+@pytest.mark.parametrize(("question", "k"), EACH)
+def test_a_fault_in_a_rung_reaches_the_caller(question: CellQuestion, k: int) -> None:
+    with planted(question, k, RuntimeError("a fault")), pytest.raises(RuntimeError, match="a fault"):
+        ASK[question](*two_cells())
+
+
+@pytest.mark.parametrize(("question", "k"), EACH)
+def test_what_a_rung_may_not_refuse_with_reaches_the_caller(question: CellQuestion, k: int) -> None:
+    """A public error that the table does not name for the rung is a fault, and so is what only looks like one."""
+    for kind in {TooHard, TooManyPieces, ValueError} - set(RUNGS[question][k].refusals):
+        with planted(question, k, kind("not by this rung")), pytest.raises(kind, match="not by this rung"):
+            ASK[question](*two_cells())
+
+
+@pytest.mark.parametrize("question", RUNGS)
+def test_what_isl_said_is_told_where_no_rung_answers(question: CellQuestion) -> None:
+    def refuse(rung: Rung) -> Rung:
+        def fail(*about: object) -> Any:
+            if rung.refusals:
+                raise rung.refusals[0](f"said by {rung.help or 'a closed form'}")
+            return OPEN
+
+        return rung._replace(ask=fail)
+
+    with patch.dict(RUNGS, {question: tuple(map(refuse, RUNGS[question]))}):
+        said = "too many setts" if question is CellQuestion.EXPLICIT else "said by isl"
+        with pytest.raises((TooHard, TooManyPieces), match=said):
+            ASK[question](*two_cells())
+
+
+@given(view_pairs())
+def test_each_rung_alone_is_right_or_leaves_the_question_open(
+    pair: tuple[View, np.ndarray, View, np.ndarray, Allocation],
+) -> None:
+    one, x, two, y, home = pair
+    if home in one.cells and home in two.cells:
+        mine, theirs = (set((values[values > 0] - 1).tolist()) for values in (x, y))
+        check_rungs(one.cells[home], mine, two.cells[home], theirs)
+
+
+def check_rungs(a: Cells, mine: set[int], b: Cells, theirs: set[int]) -> None:
+    both = mine & theirs
+    for z in answers(CellQuestion.NUMBER, a, b):
+        assert z in both if both else z is None
+    for z in answers(CellQuestion.BESIDE, a, b):
+        assert z in mine - theirs if mine - theirs else z is None
+    wanted = {
+        CellQuestion.MEETS: bool(both), CellQuestion.SUBSET: mine <= theirs, CellQuestion.COUNT: len(both),
+    }  # fmt: skip
+    for question, right in wanted.items():
+        assert set(answers(question, a, b)) <= {right}
+    alone = {
+        CellQuestion.EMPTY: not mine,
+        CellQuestion.SIZE: len(mine),
+        CellQuestion.RUN: max(mine) - min(mine) < len(mine),
+    }
+    for question, right in alone.items():
+        assert set(answers(question, a)) <= {right}
+    for setts in answers(CellQuestion.EXPLICIT, a):
+        assert set(setts.elements(0, a.extent).tolist()) == mine
+
+
+def answers(question: CellQuestion, *about: Any) -> Iterator[Any]:
+    """What those rungs answer that do not leave the question open."""
+    for rung in RUNGS[question]:
+        if rung.help != "isl" or isl.available():
+            answer = ask_one(rung.refusals, rung.ask, *about)
+            if answer is not OPEN:
+                yield answer
+
+
+def test_a_rung_is_added_in_one_place() -> None:
+    def know_better(a: Cells, b: Cells) -> int | Open:
+        return 41 if a.extent == 42 else OPEN
+
+    with patch.dict(RUNGS, {CellQuestion.COUNT: (Rung(know_better), *RUNGS[CellQuestion.COUNT])}), tally() as decided:
+        A, B = allocate((42,)), allocate((43,))
+        assert (overlap(A, A[::2]).size, overlap(B, B[::2]).size) == (41, 22)
+    assert decided.rungs["know_better"] == 1 and decided.closed == 4
+
+
+def test_a_tally_names_the_rungs_that_decided() -> None:
+    A = allocate((6, 6))
+    with tally() as decided:
+        assert overlap(A.diagonal(), A[2:]).size == 4
+    assert decided.rungs["meet_closed"] == 1 and sum(decided.rungs.values()) > 2
+    with without_closed_forms(), tally() as decided:
+        assert not overlaps(allocate((9,)).sliding_windows(3)[::4], allocate((9,)))
+    assert decided.total == 1
+
+
+def test_public_errors_are_caught_in_the_loop_alone() -> None:
+    """No `except` and no `suppress` of the wing names them, but where the loop catches what its rung may raise."""
+    wing = Path(tapestry_sets.alias.__file__).parent
+    found = []
+    for path in wing.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            caught = [node.type] if isinstance(node, ast.ExceptHandler) and node.type else []
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "suppress":
+                caught = node.args
+            names = {
+                name
+                for kind in caught
+                for name in ("TooHard", "TooManyPieces", "REFUSALS", "refusals")
+                if name in ast.unparse(kind)
+            }
+            found += [(path.name, name) for name in names]
+    assert sorted(found) == [("climb.py", "TooHard"), ("climb.py", "refusals"), ("climb.py", "refusals")]
