@@ -34,7 +34,7 @@ from tapestry_plan import (
 )
 from tapestry_plan.draw import show_projection
 from tapestry_plan.onnx import IMPORTERS, Import, Importing, Node, load_onnx
-from tapestry_plan.ops import relu
+from tapestry_plan.ops import operator, relu
 from tapestry_plan.rewrite import RULES, Derivation, Draft, NotApplicable, Rule, rule
 from tapestry_plan.steps import HOST, Copy
 from tapestry_sets import AffineMap, Guard, IndexMap, Piece, Region, allocate, overlap, overlaps
@@ -187,6 +187,20 @@ def test_its_projections_are_drawn() -> None:
 def test_graphs_with_them_are_drawn() -> None:
     g, _, _ = network()
     assert "butterfly" in g.draw().text and "sum_of_squares" in g.draw().text
+
+
+@operator(block=lambda xp, inputs, outputs, shard: xp.multiply(inputs[0], shard.attrs["by"], out=outputs[0]))
+def scaled(x: Tensor, by: float = 2.0, *, name: str | None = None) -> Tensor:
+    """x times a number: the function's signature is the declaration."""
+
+
+def test_an_operator_is_one_function() -> None:
+    g = Graph()
+    g.output(scaled(relu(g.input("x", (5, 8))), by=3.0, name="three"), "y")
+    x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
+    for cut in ("i0", "i1"):
+        result = run(plan(g, Mesh((3,)), fix={"three": {cut: 3}}), {"x": x}, verify=True)
+        np.testing.assert_array_equal(result.outputs["y"], np.maximum(x, 0) * np.float32(3))
 
 
 # -- an operator of ONNX: one function, and its row in the table of importers
