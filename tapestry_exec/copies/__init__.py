@@ -18,17 +18,25 @@ from tapestry_exec.copies.arrays import (
     strided_view,
     unpack,
 )
-from tapestry_exec.copies.nests import ITEM_NBYTES, MOST_CELLS, RANK, Nest, normal_forms, normal_nests, widened
+from tapestry_exec.copies.kernel_forms import (
+    ITEM_NBYTES,
+    MOST_CELLS,
+    RANK,
+    GuardedDigits,
+    normal_digits,
+    normal_forms,
+    widen,
+)
 from tapestry_exec.copies.strided import (
     Ints,
     Transfer,
     between,
     domain_of,
-    filled,
+    fill_transfers,
     outside,
-    packed,
+    pack_transfers,
     row_major,
     through,
     together,
-    unpacked,
+    unpack_transfers,
 )

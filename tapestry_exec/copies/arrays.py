@@ -22,12 +22,12 @@ from tapestry_exec.copies.strided import (
     Transfer,
     between,
     domain_of,
-    filled,
+    fill_transfers,
     linear_offset,
-    packed,
+    pack_transfers,
     row_major,
     through,
-    unpacked,
+    unpack_transfers,
 )
 from tapestry_plan.steps import ALIGNMENT_NBYTES
 from tapestry_sets.limits import TooManyPieces
@@ -75,7 +75,7 @@ def pack(array: Array, start: Ints, regions: Sequence[Region]) -> Array:
     >>> pack(a, (0, 0), [Region.from_slices((3, 4), (slice(1, 3), slice(0, 4, 2)))]).tolist()
     [4, 6, 8, 10]
     """
-    copies = strided_copies(packed, array.itemsize, array.shape, start, tuple(regions))
+    copies = strided_copies(pack_transfers, array.itemsize, array.shape, start, tuple(regions))
     payload = np.empty(copies.size, array.dtype)
     copies.carry(array, payload)
     return payload
@@ -83,7 +83,7 @@ def pack(array: Array, start: Ints, regions: Sequence[Region]) -> Array:
 
 def unpack(payload: Array, array: Array, start: Ints, regions: Sequence[Region]) -> None:
     """Scatter what `pack` gathered from the same regions; ValueError when the sizes differ."""
-    copies = strided_copies(unpacked, array.itemsize, array.shape, start, tuple(regions))
+    copies = strided_copies(unpack_transfers, array.itemsize, array.shape, start, tuple(regions))
     if payload.size != copies.size:
         raise ValueError(f"unpack: the payload has {payload.size} cells, the regions have {copies.size}")
     copies.carry(payload, array)
@@ -272,7 +272,7 @@ def read_piece(piece: Piece, source: Array, source_box: Box, target: Array, targ
     """
     target_box = Box(target_start, target.shape)
     if piece.fill is not None:
-        fills = filled(piece, target_box, (region,))
+        fills = fill_transfers(piece, target_box, (region,))
         if fills is not None:
             fill_cells(fills, target, piece.fill)
             return

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import NamedTuple
 
+from tapestry_sets.digits import Digits, join_digits
 from tapestry_sets.integers import StridedRun
 from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, Region
@@ -71,7 +71,28 @@ class Transfer:
         """How many cells the index has, guarded ones too."""
         return prod(self.dims)
 
-    def swapped(self) -> Transfer:
+    @property
+    def forms(self) -> Digits:
+        """The places in the target and in the source, and what the guards bound, as forms of the index's digits."""
+        strides = self.dst_strides, self.src_strides, *(guard.coefficients for guard in self.guards)
+        origin = self.dst_offset, self.src_offset, *(0,) * len(self.guards)
+        return Digits(origin, tuple(zip(self.dims, *strides, strict=True)))
+
+    @property
+    def bounds(self) -> tuple[tuple[int, int], ...]:
+        """The interval [low, high) of each guard."""
+        return tuple((guard.low, guard.high) for guard in self.guards)
+
+    @classmethod
+    def of(cls, forms: Digits, bounds: Sequence[tuple[int, int]] = ()) -> Transfer:
+        """Return the copy of given `forms` and `bounds`."""
+        dims, dst, src, *bounded = forms.columns()
+        dst_offset, src_offset, *starts = forms.origin
+        each = zip(bounded, bounds, starts, strict=True)
+        guards = tuple(Guard(steps, low - at, high - at) for steps, (low, high), at in each)
+        return cls(dims, src_offset, src, dst_offset, dst, guards)
+
+    def swap(self) -> Transfer:
         """The same cells from `dst` to `src`."""
         return replace(
             self,
@@ -81,37 +102,16 @@ class Transfer:
             dst_strides=self.src_strides,
         )
 
-    def collapsed(self) -> Transfer:
+    def collapse(self) -> Transfer:
         """The same copy in the fewest dimensions: none of extent 1, neighbors merged where both sides are even.
 
         Examples
         --------
-        >>> Transfer((2, 1, 3, 4), 0, (24, 7, 4, 1), 5, (12, 7, 4, 1)).collapsed()
+        >>> Transfer((2, 1, 3, 4), 0, (24, 7, 4, 1), 5, (12, 7, 4, 1)).collapse()
         Transfer(dims=(2, 12), src_offset=0, src_strides=(24, 1), dst_offset=5, dst_strides=(12, 1), guards=())
         """
-        forms = (self.src_strides, self.dst_strides, *(guard.coefficients for guard in self.guards))
-        kept = _fewest(self.dims, forms)
-        src, dst, *coefficients = zip(*(steps for _, steps in kept), strict=True) if kept else [()] * len(forms)
-        guards = tuple(replace(g, coefficients=c) for g, c in zip(self.guards, coefficients, strict=True))
-        return Transfer(tuple(n for n, _ in kept), self.src_offset, src, self.dst_offset, dst, guards)
-
-
-class Places(NamedTuple):
-    """Where the same cells lie in several arrays: in array k at ``offsets[k] + Σ i·strides[k]`` for i in `dims`.
-
-    Parameters
-    ----------
-    dims : tuple of int
-        Extents of the index, row-major; empty for one cell.
-    offsets : tuple of int
-        By array, in elements.
-    strides : tuple of tuple of int
-        By array, then by dimension, in elements.
-    """
-
-    dims: Ints
-    offsets: Ints
-    strides: tuple[Ints, ...]
+        origin, digits = self.forms
+        return Transfer.of(Digits(origin, join_digits(digits)), self.bounds)
 
 
 def row_major(shape: Sequence[int]) -> Ints:
@@ -126,7 +126,7 @@ def row_major(shape: Sequence[int]) -> Ints:
 
 
 @lru_cache(maxsize=KEPT)
-def packed(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Transfer, ...]:
+def pack_transfers(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Transfer, ...]:
     """From an array over a box to a payload of rank 1 that holds the regions one after the other, each row-major.
 
     Parameters
@@ -143,7 +143,7 @@ def packed(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Trans
 
     Examples
     --------
-    >>> packed((3, 4), (0, 0), (Region.from_slices((3, 4), (slice(1, 3), slice(0, 4, 2))),))
+    >>> pack_transfers((3, 4), (0, 0), (Region.from_slices((3, 4), (slice(1, 3), slice(0, 4, 2))),))
     (Transfer(dims=(4,), src_offset=4, src_strides=(2,), dst_offset=0, dst_strides=(1,), guards=()),)
     """
     strides = row_major(shape)
@@ -158,9 +158,9 @@ def packed(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Trans
 
 
 @lru_cache(maxsize=KEPT)
-def unpacked(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Transfer, ...]:
-    """From the payload that `packed` fills to the array over the box."""
-    return tuple(transfer.swapped() for transfer in packed(shape, start, regions))
+def unpack_transfers(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Transfer, ...]:
+    """From the payload that `pack_transfers` fills to the array over the box."""
+    return tuple(transfer.swap() for transfer in pack_transfers(shape, start, regions))
 
 
 @lru_cache(maxsize=KEPT)
@@ -190,8 +190,8 @@ def between(
 
 
 @lru_cache(maxsize=KEPT)
-def together(boxes: tuple[tuple[Ints, Ints], ...], regions: tuple[Region, ...]) -> tuple[Places, ...]:
-    """Where the cells of regions lie in each of several arrays over boxes of the same coordinates.
+def together(boxes: tuple[tuple[Ints, Ints], ...], regions: tuple[Region, ...]) -> tuple[Digits, ...]:
+    """Where the cells of regions lie in several arrays over boxes of the same coordinates: a form for each array.
 
     Parameters
     ----------
@@ -203,36 +203,14 @@ def together(boxes: tuple[tuple[Ints, Ints], ...], regions: tuple[Region, ...]) 
     Examples
     --------
     >>> together((((6,), (0,)), ((4,), (2,))), (Region.from_bounds((6,), (3,), (5,)),))
-    (Places(dims=(2,), offsets=(3, 1), strides=((1,), (1,))),)
+    (Digits(origin=(3, 1), digits=((2, 1, 1),)),)
     """
     strides = [(row_major(shape), start) for shape, start in boxes]
     return tuple(
-        _merged(
-            tuple(n for run in runs for n, _ in run.levels),
-            [_cells(runs, steps, start) for steps, start in strides],
-        )
+        _digits_of(runs, [_cells(runs, steps, start) for steps, start in strides])
         for region in regions
         for runs in product(*region.grids())
     )
-
-
-def _merged(dims: Ints, forms: Sequence[Linear]) -> Places:
-    """Neighboring dimensions as one, where all arrays are even."""
-    kept = _fewest(dims, [steps for steps, _ in forms])
-    strides = tuple(zip(*(steps for _, steps in kept), strict=True)) if kept else ((),) * len(forms)
-    return Places(tuple(n for n, _ in kept), tuple(offset for _, offset in forms), strides)
-
-
-def _fewest(dims: Ints, forms: Sequence[Ints]) -> list[tuple[int, Ints]]:
-    """Extents with the steps of each form: none of 1, neighbors as one where they are even in all forms."""
-    kept: list[tuple[int, Ints]] = []
-    for n, *steps in zip(dims, *forms, strict=True):
-        if n == 1:
-            continue
-        if kept and kept[-1][1] == tuple(step * n for step in steps):
-            n *= kept.pop()[0]
-        kept.append((n, tuple(steps)))
-    return kept
 
 
 @lru_cache(maxsize=KEPT)
@@ -268,12 +246,18 @@ def _slab(low: Sequence[int], high: Sequence[int], strides: Ints) -> list[Transf
     if 0 in dims:
         return []
     offset = sum(a * s for a, s in zip(low, strides, strict=True))
-    return [Transfer(dims, 0, (0,) * len(dims), offset, strides).collapsed()]
+    return [Transfer(dims, 0, (0,) * len(dims), offset, strides).collapse()]
 
 
 def _transfer(runs: Sequence[StridedRun], src: Linear, dst: Linear) -> Transfer:
-    dims = tuple(n for run in runs for n, _ in run.levels)
-    return Transfer(dims, src[1], src[0], dst[1], dst[0]).collapsed()
+    return Transfer.of(_digits_of(runs, (dst, src)))
+
+
+def _digits_of(runs: Sequence[StridedRun], forms: Sequence[Linear]) -> Digits:
+    """The fewest digits that count through a grid of which each form has its steps, a digit each, and its start."""
+    counts = [n for run in runs for n, _ in run.levels]
+    digits = zip(counts, *[steps for steps, _ in forms], strict=True)
+    return Digits(tuple([offset for _, offset in forms]), join_digits(digits))
 
 
 def _cells(runs: Sequence[StridedRun], strides: Ints, start: Ints) -> Linear:
@@ -324,10 +308,10 @@ def through(piece: Piece, src_box: Box, dst_box: Box, regions: tuple[Region, ...
     Raises
     ------
     ValueError
-        If the piece is a constant: see `filled`.
+        If the piece is a constant: see `fill_transfers`.
     """
     if piece.source < 0:
-        raise ValueError(f"through: {piece} is a constant and reads no source; its cells are filled(piece, …)")
+        raise ValueError(f"through: {piece} is a constant and reads no source; its cells are fill_transfers(piece, …)")
     linear = linear_offset(piece, src_box)
     grids = None if linear is None else _grids_written(piece, regions)
     if linear is None or grids is None:
@@ -337,7 +321,7 @@ def through(piece: Piece, src_box: Box, dst_box: Box, regions: tuple[Region, ...
 
 
 @lru_cache(maxsize=KEPT)
-def filled(piece: Piece, dst_box: Box, regions: tuple[Region, ...]) -> tuple[Transfer, ...] | None:
+def fill_transfers(piece: Piece, dst_box: Box, regions: tuple[Region, ...]) -> tuple[Transfer, ...] | None:
     """The cells of a view's block that a constant piece fills; the source is one cell, its strides 0.
 
     None where the piece's domain shatters. The parameters are those of `through`.

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_exec.copies import aligned_bytes, packed, strided_copies
+from tapestry_exec.copies import aligned_bytes, pack_transfers, strided_copies
 from tapestry_exec.cuda.device import CupyDevice, HostDevice, clock_of
 from tapestry_exec.cuda.gpus import Gpu, RawKernel, Shared
 from tapestry_exec.cuda.lanes import Lane, Span
@@ -257,7 +257,7 @@ class CupyBackend:
             return made
         cells = self._pinned.take(sum(region.size for region in regions), array.dtype)
         self._touch(cells, True)
-        copies = strided_copies(packed, array.itemsize, array.shape, (0,) * array.ndim, tuple(regions))
+        copies = strided_copies(pack_transfers, array.itemsize, array.shape, (0,) * array.ndim, tuple(regions))
         copies.carry(np.asarray(array, order="C"), cells_of(cells))
         return cells
 

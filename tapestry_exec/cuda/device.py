@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from tapestry_exec.copies import (
     Transfer,
     between,
-    filled,
+    fill_transfers,
     index_pairs,
     outside,
-    packed,
+    pack_transfers,
     row_major,
     through,
     together,
-    unpacked,
+    unpack_transfers,
 )
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.gpus import Gpu, Shared
@@ -157,7 +157,7 @@ class CupyDevice:
     def pack(self, buffer: Buffer, regions: RegionList) -> Payload:
         """The regions' cells, each region row-major, as one payload; as they lie where that is contiguous."""
         block, lane = self._ready(buffer, self.out), self.out
-        transfers = packed(buffer.shape, buffer.start, tuple(regions))
+        transfers = pack_transfers(buffer.shape, buffer.start, tuple(regions))
         size, itemsize = sum(t.size for t in transfers), block.dtype.itemsize
         at = _run_of(transfers, size, "src")
         if at is not None and size * itemsize >= DIRECT_NBYTES:
@@ -184,7 +184,7 @@ class CupyDevice:
         """Write a payload that `pack` made of the same regions."""
         lane = self.incoming
         block = self._target(buffer, regions, lane)
-        transfers = unpacked(buffer.shape, buffer.start, tuple(regions))
+        transfers = unpack_transfers(buffer.shape, buffer.start, tuple(regions))
         size, itemsize = sum(t.size for t in transfers), block.dtype.itemsize
         if payload.nbytes != size * itemsize:
             raise ValueError(f"unpack: the payload has {payload.nbytes:,} B, the regions have {size * itemsize:,} B")
@@ -212,7 +212,7 @@ class CupyDevice:
         if piece.fill is None:
             transfers = through(piece, src.box, dst.box, cells)
         else:
-            transfers = filled(piece, dst.box, cells)
+            transfers = fill_transfers(piece, dst.box, cells)
         if transfers is None:
             self._by_tables(piece, src, target, cells)
         elif piece.fill is not None:
@@ -399,7 +399,8 @@ class CupyDevice:
         cupy, blocks = self.shared.cupy, (target, *parts)
         out, *whole = (self._whole(block) for block in blocks)
         function = merging(monoid, [block.dtype for block in blocks], len(parts), fan_in)
-        for dims, offsets, strides in together(tuple((b.buffer.shape, b.buffer.start) for b in blocks), tuple(regions)):
+        for box in together(tuple((b.buffer.shape, b.buffer.start) for b in blocks), tuple(regions)):
+            offsets, (dims, *strides) = box.origin, box.columns()
             if function is not None:
                 addresses = (b.address + at * b.dtype.itemsize for b, at in zip(blocks, offsets, strict=True))
                 places = list(zip(addresses, strides, strict=True))
@@ -481,7 +482,7 @@ def _run_of(transfers: Sequence[Transfer], size: int, side: Literal["src", "dst"
     """Where the array's cells begin if all of a payload's cells lie there one behind the other, else None."""
     if len(transfers) != 1 or transfers[0].guards:
         return None
-    t = transfers[0].collapsed()
+    t = transfers[0].collapse()
     strides, offset = (t.src_strides, t.src_offset) if side == "src" else (t.dst_strides, t.dst_offset)
     return offset if not t.dims or (len(t.dims) == 1 and strides == (1,) and t.dims[0] == size) else None
 

@@ -20,7 +20,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_exec.copies import ITEM_NBYTES, MOST_CELLS, RANK, Nest, Transfer, normal_forms, normal_nests, widened
+from tapestry_exec.copies import (
+    ITEM_NBYTES,
+    MOST_CELLS,
+    RANK,
+    GuardedDigits,
+    Transfer,
+    normal_digits,
+    normal_forms,
+    widen,
+)
+from tapestry_sets.digits import Digits
 
 Ints = tuple[int, ...]
 Struct = NDArray[np.void]
@@ -306,7 +316,7 @@ def _prepared(transfers: tuple[Transfer, ...], itemsize: int, src: int | None, d
     for transfer in transfers:
         _check(transfer, src is not None)
         for part in normal_forms(_in_units(transfer, itemsize // unit, src is not None)):
-            wide, factor = widened(part, unit, src, dst)
+            wide, factor = widen(part, unit, src, dst)
             by_size.setdefault(unit * factor, []).append(wide)
     return tuple(_Prepared(nbytes, batch) for nbytes, parts in by_size.items() for batch in _batches(parts))
 
@@ -431,16 +441,17 @@ def _checked_width(dims: Ints, places: Sequence[tuple[int, Ints]], itemsize: int
 @lru_cache(maxsize=KEPT)
 def _merge_structs(dims: Ints, strides: tuple[Ints, ...], width: int) -> tuple[tuple[Struct, Ints], ...]:
     """Structs but for the addresses, and the cells by which each place's is moved on."""
-    steps = tuple(zip(*strides, strict=True)) if dims else ()
+    box = Digits((0,) * len(strides), tuple(zip(dims, *strides, strict=True)))
     found = []
-    for nest in normal_nests(Nest(dims, (0,) * len(strides), steps)):
+    for part, _ in normal_digits(GuardedDigits(box)):
+        counts, *steps = part.columns()
         work = np.zeros((), MERGE)
-        _set_index(work, nest.dims)
+        _set_index(work, counts)
         work["parts"], work["fan_in"] = len(strides) - 1, width
         for form in range(len(strides)):
-            part = work["out"] if form == 0 else work["from"][form - 1]
-            part["strides"] = _innermost_first([step[form] for step in nest.steps])
-        found.append((work, nest.offsets))
+            place = work["out"] if form == 0 else work["from"][form - 1]
+            place["strides"] = _innermost_first(steps[form])
+        found.append((work, part.origin))
     return tuple(found)
 
 
@@ -536,13 +547,15 @@ def _scatter_structs(turns: int, lanes: Ints, *strides: Ints) -> tuple[tuple[Str
     if not turns:
         return ()
     found = []
-    for nest in normal_nests(Nest(lanes, (0, 0, 0), tuple(zip(*strides, strict=True)) if lanes else ())):
+    box = Digits((0, 0, 0), tuple(zip(lanes, *strides, strict=True)))
+    for part, _ in normal_digits(GuardedDigits(box)):
+        counts, *steps = part.columns()
         work = np.zeros((), SCATTER)
-        _set_index(work, nest.dims)
+        _set_index(work, counts)
         work["turns"], work["bits"] = turns, _share_bits(turns, int(work["total"]))
-        for form, name in enumerate(("out", "at", "updates")):
-            work[name]["strides"] = _innermost_first([step[form] for step in nest.steps])
-        found.append((work, nest.offsets))
+        for name, each in zip(("out", "at", "updates"), steps, strict=True):
+            work[name]["strides"] = _innermost_first(each)
+        found.append((work, part.origin))
     return tuple(found)
 
 

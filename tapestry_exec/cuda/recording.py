@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_exec.copies import packed, strided_copies
+from tapestry_exec.copies import pack_transfers, strided_copies
 from tapestry_exec.cuda.lanes import Lane
 from tapestry_exec.run import PlanMap
 from tapestry_plan.steps import ShardPlan
@@ -173,5 +173,5 @@ class Recordings:
 
 
 def _write(placed: Placed, array: Array) -> None:
-    copies = strided_copies(packed, array.itemsize, array.shape, (0,) * array.ndim, placed.regions)
+    copies = strided_copies(pack_transfers, array.itemsize, array.shape, (0,) * array.ndim, placed.regions)
     copies.carry(np.asarray(array, order="C"), placed.cells)

@@ -5,7 +5,16 @@ One form, an offset and levels of (count, step), for progressions, strided views
 
 from tapestry_sets.digits import strided
 from tapestry_sets.digits.cutting import Cut, clip_form, cut_each, insert_zero, keep_in_nest, split_form, unflatten
-from tapestry_sets.digits.digits import Digit, Digits, Ints, Levels, advance, join_digits, make_steps_positive
+from tapestry_sets.digits.digits import (
+    Digit,
+    Digits,
+    Ints,
+    Levels,
+    advance,
+    join_digits,
+    make_steps_positive,
+    turn_digit,
+)
 from tapestry_sets.digits.progressions import (
     COUNT_LIMIT,
     MAX_COPIES,

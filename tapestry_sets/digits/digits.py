@@ -51,6 +51,10 @@ class Digits(NamedTuple):
                 high += by
         return low, high
 
+    def columns(self) -> tuple[Ints, ...]:
+        """Return the counts, then for each form its steps."""
+        return tuple(zip(*self.digits, strict=True)) if self.digits else ((),) * (1 + len(self.origin))
+
     def drop_form(self, form: int) -> Digits:
         """Return the other forms."""
         return self.pick_forms([f for f in range(len(self.origin)) if f != form])

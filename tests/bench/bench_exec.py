@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT))
 from tapestry_exec import NumpyBackend, RunResult, evaluate, run
 from tapestry_exec.cli.commands import random_inputs
 from tapestry_exec.copies.arrays import pack, strided_copies, unpack
-from tapestry_exec.copies.strided import packed
+from tapestry_exec.copies.strided import pack_transfers
 from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_plan import Graph, Mesh, Op, ShardPlan, least_memory, load_onnx, plan
 from tapestry_plan.onnx import before_softmax, light_model
@@ -188,7 +188,7 @@ def measured(case: Case, rounds: int) -> Share:
     back = alternated([lambda: unpack(payload, whole, start, (case.region,)), *unpacks], rounds)
     best = int(np.median(forth[:, 1:], axis=0).argmin())
     again = alternated([packs[best], packs[best]], rounds)
-    count = len(strided_copies(packed, ITEM.itemsize, whole.shape, start, (case.region,)).views)
+    count = len(strided_copies(pack_transfers, ITEM.itemsize, whole.shape, start, (case.region,)).views)
     rate = payload.nbytes / float(np.median(forth[:, 1 + best])) / 1e9
     return Share(case, count, share_of_best(forth), share_of_best(back), share_of_best(again), rate)
 
@@ -202,7 +202,7 @@ def check(case: Case, array: Array, whole: Array, payload: Array) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < payload.nbytes + (1 << 16), f"{case.name}: {peak - payload.nbytes:,} B beside the payload"
-    copies = strided_copies(packed, ITEM.itemsize, whole.shape, (0,) * whole.ndim, (case.region,))
+    copies = strided_copies(pack_transfers, ITEM.itemsize, whole.shape, (0,) * whole.ndim, (case.region,))
     assert len(copies.views) <= 2 * len(case.parts), f"{case.name}: {len(copies.views)} copies"
 
 

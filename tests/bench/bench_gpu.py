@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_exec import CupyBackend, Event, RunResult, run
-from tapestry_exec.copies.strided import packed, unpacked
+from tapestry_exec.copies.strided import pack_transfers, unpack_transfers
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.gpus import Gpu
 from tapestry_exec.cuda.kernels import Convolving, Launch
@@ -166,8 +166,8 @@ def gathers(bench: Bench) -> Iterator[Row]:
         shape = payload // run_nbytes, 2 * n
         region = Region.from_bounds(shape, (0, 0), (shape[0], n))
         share = sectors(run_nbytes, 2 * run_nbytes)
-        there = packed(shape, (0, 0), (region,)), cells.data.ptr, packed_cells.data.ptr
-        back = unpacked(shape, (0, 0), (region,)), packed_cells.data.ptr, cells.data.ptr
+        there = pack_transfers(shape, (0, 0), (region,)), cells.data.ptr, packed_cells.data.ptr
+        back = unpack_transfers(shape, (0, 0), (region,)), packed_cells.data.ptr, cells.data.ptr
         for what, (transfers, src, dst) in (("gather", there), ("scatter", back)):
             launches = kernels.copies(transfers, 4, src, dst)
             ours, peer = bench.seconds(lambda k=launches: bench.launch(k), lambda: bench.copy(other, packed_cells))
@@ -190,7 +190,7 @@ def overlaps(bench: Bench) -> Iterator[Row]:
     source, target = cupy.ones(size // 2, np.float32), cupy.empty(size // 4, np.float32)
     shape = size // 1024, 512
     pack = kernels.copies(
-        packed(shape, (0, 0), (Region.from_bounds(shape, (0, 0), (shape[0], 256)),)),
+        pack_transfers(shape, (0, 0), (Region.from_bounds(shape, (0, 0), (shape[0], 256)),)),
         4,
         source.data.ptr,
         target.data.ptr,

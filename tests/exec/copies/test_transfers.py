@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_exec.copies.strided import Guard, Transfer, between, filled, outside, packed, through, unpacked
+from tapestry_exec.copies.strided import (
+    Guard,
+    Transfer,
+    between,
+    fill_transfers,
+    outside,
+    pack_transfers,
+    through,
+    unpack_transfers,
+)
 from tapestry_sets import AffineMap, Box, IndexMap, Piece, Region, View, allocate
 from tests.exec.numpy.test_on_numpy import Point, around, needed_block, nested_regions
 from tests.oracles import memory_for, readers
@@ -64,31 +73,31 @@ def transfers(draw: st.DrawFn) -> Transfer:
 
 @given(transfers())
 def test_a_collapsed_transfer_copies_the_same_cells_in_the_same_order(transfer: Transfer) -> None:
-    found = transfer.collapsed()
+    found = transfer.collapse()
     assert cells_of(found) == cells_of(transfer)
     assert found.size == transfer.size == prod(transfer.dims)
-    assert 1 not in found.dims and found.collapsed() == found
+    assert 1 not in found.dims and found.collapse() == found
 
 
 @given(transfers())
 def test_a_swapped_transfer_goes_back(transfer: Transfer) -> None:
-    assert cells_of(transfer.swapped()) == [(dst, src) for src, dst in cells_of(transfer)]
+    assert cells_of(transfer.swap()) == [(dst, src) for src, dst in cells_of(transfer)]
 
 
 def test_what_is_even_on_one_side_only_stays_apart() -> None:
-    assert Transfer((2, 3), 0, (3, 1), 0, (4, 1)).collapsed().dims == (2, 3)
-    assert Transfer((2, 3), 0, (3, 1), 0, (3, 1), (Guard((0, 1), 0, 2),)).collapsed().dims == (2, 3)
-    assert Transfer((2, 3), 0, (3, 1), 0, (3, 1)).collapsed().dims == (6,)
+    assert Transfer((2, 3), 0, (3, 1), 0, (4, 1)).collapse().dims == (2, 3)
+    assert Transfer((2, 3), 0, (3, 1), 0, (3, 1), (Guard((0, 1), 0, 2),)).collapse().dims == (2, 3)
+    assert Transfer((2, 3), 0, (3, 1), 0, (3, 1)).collapse().dims == (6,)
 
 
 @given(nested_regions(), st.data())
 def test_a_payload_holds_each_region_row_major(case: tuple[Region, list[Point]], data: st.DataObject) -> None:
     region, points = case
     box = around(data.draw, region)
-    found = pairs(packed(box.shape, box.start, (region, region)))
+    found = pairs(pack_transfers(box.shape, box.start, (region, region)))
     expected = [(offset(p, box), k) for k, p in enumerate(points * 2)]
     assert sorted(found, key=lambda pair: pair[1]) == expected
-    back = pairs(unpacked(box.shape, box.start, (region, region)))
+    back = pairs(unpack_transfers(box.shape, box.start, (region, region)))
     assert sorted(back) == [(k, cell) for cell, k in expected]
 
 
@@ -122,7 +131,7 @@ def test_pieces_of_views(case: tuple[View, np.ndarray], data: st.DataObject) -> 
     for piece in view.pieces:
         mine = [p for p, holds in zip(points, readers(piece, points), strict=True) if holds]
         if piece.source < 0:
-            fills = filled(piece, target, (region,))
+            fills = fill_transfers(piece, target, (region,))
             assert fills is None or sorted(pairs(fills)) == sorted((0, offset(p, target)) for p in mine)
             continue
         _, box = needed_block(view, piece, region, memory)
@@ -143,4 +152,4 @@ def test_a_constant_piece_reads_no_source() -> None:
     piece = Piece(-1, (), IndexMap((AffineMap((), (), 1),)), 2.5)
     with pytest.raises(ValueError, match="is a constant and reads no source"):
         through(piece, Box.of(()), Box.of((3,)), (Region.full((3,)),))
-    assert filled(piece, Box.of((3,)), (Region.full((3,)),)) == (Transfer((3,), 0, (0,), 0, (1,)),)
+    assert fill_transfers(piece, Box.of((3,)), (Region.full((3,)),)) == (Transfer((3,), 0, (0,), 0, (1,)),)

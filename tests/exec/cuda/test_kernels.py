@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tapestry_exec.copies.nests import RANK, normal_forms, widened
+from tapestry_exec.copies.kernel_forms import RANK, normal_forms, widen
 from tapestry_exec.copies.strided import Guard, Transfer
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.kernels import Convolving, Launch, copies, divisor, fills
@@ -206,7 +206,7 @@ def test_normal_forms_copy_the_same_cells(transfer: Transfer) -> None:
 @given(transfers(guards=False), st.sampled_from([1, 2, 4, 8]), st.integers(0, 3), st.integers(0, 3))
 def test_wider_items_are_the_same_bytes(transfer: Transfer, nbytes: int, src: int, dst: int) -> None:
     for part in normal_forms(transfer):
-        wide, factor = widened(part, nbytes, src * nbytes, dst * nbytes)
+        wide, factor = widen(part, nbytes, src * nbytes, dst * nbytes)
         fine = [(s * factor + k, d * factor + k) for s, d in pairs([wide]) for k in range(factor)]
         assert sorted(fine) == pairs([part])
         assert (src * nbytes) % (factor * nbytes) == 0 and (dst * nbytes) % (factor * nbytes) == 0
@@ -215,7 +215,7 @@ def test_wider_items_are_the_same_bytes(transfer: Transfer, nbytes: int, src: in
 def test_contiguous_copies_are_one_dimension_of_the_largest_items() -> None:
     whole = Transfer((4, 6, 8), 0, (48, 8, 1), 0, (48, 8, 1))
     (part,) = normal_forms(whole)
-    assert (part.dims, widened(part, 4, 0, 0)[1]) == ((192,), 4)
+    assert (part.dims, widen(part, 4, 0, 0)[1]) == ((192,), 4)
     turned = Transfer((4, 6, 8), 191, (-48, -8, -1), 191, (-48, -8, -1))
     assert normal_forms(turned) == [part]
 
