@@ -37,8 +37,10 @@ from tapestry_plan.onnx import IMPORTERS, Import, Importing, Node, load_onnx
 from tapestry_plan.ops import operator, relu
 from tapestry_plan.rewrite import RULES, Derivation, Draft, NotApplicable, Rule, rule
 from tapestry_plan.steps import HOST, Copy
-from tapestry_sets import AffineMap, Guard, IndexMap, Piece, Region, allocate, overlap, overlaps
+from tapestry_sets import AffineMap, Guard, IndexMap, Piece, Region, allocate, overlap, overlaps, roll, tally
+from tapestry_sets.alias import RUNGS, CellQuestion, Cells, Rung
 from tapestry_sets.draw import Picture, canvas
+from tapestry_sets.limits import OPEN, Open
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +300,35 @@ def test_a_backend_has_a_name_by_one_row(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(BACKENDS, "tracing", (__name__, "Tracing"))
     result = run(plan(g, Mesh((2,))), {"x": x}, backend="tracing")
     np.testing.assert_allclose(result.outputs["y"], expected, rtol=1e-5)
+
+
+# -- a rung: one function, and its row in the ladder of a question
+
+
+def meet_where_alike(a: Cells, b: Cells) -> bool | Open:
+    """Two views of the same pieces meet in every cell that they have."""
+    return not a.is_empty if a.pieces == b.pieces and a.shape == b.shape else OPEN
+
+
+def test_a_rung_answers_in_its_turn_and_leaves_the_rest_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = allocate((4, 6))
+    rolled, other = roll(a, 3, 1)[:, :4], roll(a, 2, 1)[:, :4]
+    question = CellQuestion.MEETS
+    monkeypatch.setitem(RUNGS, question, (Rung(meet_where_alike), *RUNGS[question]))
+    with tally() as decided:
+        assert overlaps(rolled, rolled) and overlaps(rolled, other)
+        assert not overlaps(rolled, roll(a, 3, 1)[:, 4:])
+    assert decided.rungs["meet_where_alike"] == 1 and decided.closed == 3
+
+
+def test_a_fault_in_a_rung_surfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(a: Cells, b: Cells) -> bool:
+        raise KeyError("planted")
+
+    monkeypatch.setitem(RUNGS, CellQuestion.MEETS, (Rung(fail), *RUNGS[CellQuestion.MEETS]))
+    view = roll(allocate((4, 6)), 3, 1)[:, :4]
+    with pytest.raises(KeyError, match="planted"):
+        overlaps(view, view)
 
 
 # -- a picture: one function that returns a `Picture`

@@ -4,7 +4,9 @@ Cells and the ladder of ways to decide about them, overlaps with witnesses, all 
 """
 
 from tapestry_sets.alias.cells import Cells
+from tapestry_sets.alias.climb import Rung
 from tapestry_sets.alias.graph import AliasGraph, AliasOverlap, AliasTensor
+from tapestry_sets.alias.ladder import RUNGS, CellQuestion
 from tapestry_sets.alias.memory.arrays import MEMORY, as_view
 from tapestry_sets.alias.memory.groups import SharedGroup, SharedMemory, shared_memory
 from tapestry_sets.alias.overlap import (
