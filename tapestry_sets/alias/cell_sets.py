@@ -104,7 +104,7 @@ def _solve_runs_without_isl(s: Nest, t: Nest, lo: int, hi: int) -> int | None:
 def _count_some_blocks(s: Nest, t: Nest, lo: int, hi: int) -> int:
     """Count common elements within a part of the budget."""
     with limits(budget=min(COUNTED, current().budget)):
-        return pairs.count_common(s, t, lo, hi)
+        return pairs.count_in_both(s, t, lo, hi)
 
 
 def _count_runs(s: Nest, t: Nest, lo: int, hi: int) -> int:
@@ -114,11 +114,11 @@ def _count_runs(s: Nest, t: Nest, lo: int, hi: int) -> int:
 
 
 HARD_COMMON = {
-    True: (Rung(_solve_runs, (TooManyPieces,)), Rung(pairs.first_common, (TooHard,))),
+    True: (Rung(_solve_runs, (TooManyPieces,)), Rung(pairs.first_in_both, (TooHard,))),
     False: (Rung(_solve_runs_without_isl, REFUSALS),),
 }
 """The ways to a common element of two nests where few blocks do not decide, with isl and without."""
-HARD_COUNT = (Rung(_count_runs, REFUSALS), Rung(pairs.count_common, (TooHard,)))
+HARD_COUNT = (Rung(_count_runs, REFUSALS), Rung(pairs.count_in_both, (TooHard,)))
 """The ways to count common elements of two nests where a part of the budget does not suffice."""
 
 
@@ -234,7 +234,7 @@ def spans_count(ours: Sequence[Span], theirs: Sequence[Span]) -> int:
     hard = []
     with limits(budget=min(COUNTED, current().budget)):
         for pair in _meeting(ours, theirs):
-            count: int | Open = ask_one((TooHard,), pairs.count_common, *pair)
+            count: int | Open = ask_one((TooHard,), pairs.count_in_both, *pair)
             if count is OPEN:
                 hard.append(pair)
             else:
@@ -247,7 +247,7 @@ def spans_count(ours: Sequence[Span], theirs: Sequence[Span]) -> int:
 def spans_count_few(ours: Sequence[Span], theirs: Sequence[Span]) -> int:
     """Return the same of unions of few members; TooHard where that takes more than few branches."""
     with limits(budget=min(FEW_BRANCHES, current().budget)):
-        return sum([pairs.count_common(*pair) for pair in _meeting(ours, theirs)])
+        return sum([pairs.count_in_both(*pair) for pair in _meeting(ours, theirs)])
 
 
 def holds(ts: Iterable[Nest], ss: Iterable[Nest], lo: int, hi: int) -> bool:

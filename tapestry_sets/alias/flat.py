@@ -109,7 +109,7 @@ def _are_apart(xs: Sequence[Nest], ys: Sequence[Nest], extent: int) -> bool:
 
 
 def _miss(x: Nest, y: Nest, lo: int, hi: int) -> bool:
-    return ask_one((TooHard,), pairs.first_common, x, y, lo, hi) is None
+    return ask_one((TooHard,), pairs.first_in_both, x, y, lo, hi) is None
 
 
 def _ends(s: Nest, extent: int) -> tuple[int, int]:

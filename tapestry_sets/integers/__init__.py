@@ -4,8 +4,11 @@ Stripes, nests, setts, their unions and lazy sets; whether, where and how often 
 """
 
 from tapestry_sets.integers import conjunction, explicit, nest, pairs, ranks, unions
-from tapestry_sets.integers.digit_sets import axis_setts, explicit_setts, nest_of, progression_set
+from tapestry_sets.integers.conjunction import Conjunction
+from tapestry_sets.integers.digit_sets import axis_setts, explicit_setts, nest_of
 from tapestry_sets.integers.explicit import from_items, merge, merge_nests
+from tapestry_sets.integers.integers import Integers
+from tapestry_sets.integers.lazy import Filled, Intersection, Sampled, count_common, first_common, isdisjoint
 from tapestry_sets.integers.nest import (
     EMPTY,
     Item,
@@ -26,15 +29,5 @@ from tapestry_sets.integers.nest import (
     runs,
 )
 from tapestry_sets.integers.pairs import surely_disjoint
-from tapestry_sets.integers.sett import (
-    DisjointSetts,
-    Filled,
-    Integers,
-    Intersection,
-    Sampled,
-    Sett,
-    count_common_all,
-    first_common_all,
-    isdisjoint_all,
-)
+from tapestry_sets.integers.sett import DisjointSetts, Sett
 from tapestry_sets.integers.stripe import Int64Array, Level, Stripe

@@ -24,33 +24,24 @@ from tapestry_sets.integers import explicit, pairs
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.integers.stripe import Int64Array
+from tapestry_sets.integers.tuning import (
+    BITS_A_BRANCH,
+    ELEMENTS_A_BRANCH,
+    ENTRIES_A_BRANCH,
+    HALVES,
+    LEAPS,
+    MASK_SPAN,
+    MET_PIECES,
+    RUN_LENGTH,
+    TABLE,
+)
 from tapestry_sets.limits import OPEN, Budget, Question, TooHard, attempt, limits
 from tapestry_sets.solvers import isl
 
 T = TypeVar("T")
 
-LEAPS = 500
-"""How many times a search goes from nest to nest before isl takes over."""
-
-MASK_SPAN = 1 << 20
-"""Windows up to this length are counted by bit masks."""
-
-TABLE_LIMIT = 1 << 24
-"""Periods up to this length may be listed as an array to count with."""
-
-HALVES = 64
-"""How many ways to halve a conjunction are kept in view while the best is sought."""
-
-RUN_LENGTH = 32
-"""Common elements whose runs are this long on average are counted run by run rather than listed."""
-
-PIECES = 4096
-"""How many nests two of a conjunction may become on the last rung."""
-
-# What takes about as long as one branch of the budget, some microseconds:
-BITS_A_BRANCH = 1 << 15
-ENTRIES_A_BRANCH = 1 << 8
-ELEMENTS_A_BRANCH = 1 << 10
+Conjunction = tuple[Nest, ...]
+"""A conjunction of nests; ``()`` holds every integer."""
 
 
 def spend(budget: Budget, branches: int, what: str, every: Sequence[Nest]) -> None:
@@ -277,7 +268,7 @@ def _first(every: tuple[Nest, ...], lo: int, hi: int | None, budget: Budget) -> 
 def _first_of_two(s: Nest, t: Nest, lo: int, hi: int | None, budget: Budget) -> int | None:
     """Return the first common element of two nests: by a short search, by all that `pairs` has, or by a long search."""
     if len(s) == 1 == len(t):
-        return pairs.first_common(s, t, lo, hi)
+        return pairs.first_in_both(s, t, lo, hi)
     common = lcm(s[0][1], t[0][1])
     end = lo + common if hi is None else min(hi, lo + common)
     for most in (pairs.ISL_AFTER, budget.left):
@@ -288,7 +279,7 @@ def _first_of_two(s: Nest, t: Nest, lo: int, hi: int | None, budget: Budget) -> 
             return z
         if most == pairs.ISL_AFTER and _may_ask_isl(budget):
             with limits(budget=max(1, budget.left)):
-                return pairs.first_common(s, t, lo, None if hi is None else end)
+                return pairs.first_in_both(s, t, lo, None if hi is None else end)
     about = (end - lo) * (s[0][0] + t[0][0]) // (s[0][1] * t[0][1]) + 1
     raise _too_hard(budget, "first common element", (s, t), about)
 
@@ -329,12 +320,12 @@ def _one_fewer(every: tuple[Nest, ...], what: str, budget: Budget) -> list[tuple
     few = _pieces(s, t)
     refusal = TooHard(
         f"{what} of {len(every)} sets of periods {[nests.period(u) for u in every]}: any two of them share {few} or "
-        f"more pieces, and {PIECES} are tried at most; ask within a shorter range"
+        f"more pieces, and {MET_PIECES} are tried at most; ask within a shorter range"
     )
-    if few > PIECES:
+    if few > MET_PIECES:
         raise refusal
     spend(budget, few, what, every)
-    with limits(max_pieces=PIECES):
+    with limits(max_pieces=MET_PIECES):
         met = attempt(lambda: explicit.meet(s, t))
     if met is OPEN:
         raise refusal
@@ -394,12 +385,12 @@ def _count(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int:
 
 
 def _count_of_two(s: Nest, t: Nest, lo: int, hi: int, budget: Budget) -> int:
-    """Count what two nests share, as `pairs.count_common` does with a budget of its own."""
+    """Count what two nests share, as `pairs.count_in_both` does with a budget of its own."""
     what = "count of common elements"
     common = lcm(s[0][1], t[0][1])
     if len(s) == 1 == len(t) or common <= pairs.SHORT:
         spend(budget, 1, what, (s, t))
-        return pairs.count_common(s, t, lo, hi)
+        return pairs.count_in_both(s, t, lo, hi)
     whole, rest = divmod(hi - lo, common)
     total = 0
     if whole:
@@ -414,7 +405,7 @@ def _count_of_two(s: Nest, t: Nest, lo: int, hi: int, budget: Budget) -> int:
 
 @lru_cache(maxsize=1 << 12)
 def _in_common_period(s: Nest, t: Nest, common: int) -> int:
-    return pairs.count_common(s, t, 0, common)
+    return pairs.count_in_both(s, t, 0, common)
 
 
 def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int:
@@ -424,7 +415,7 @@ def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> in
         spend(budget, 1 + length * len(every) // BITS_A_BRANCH, what, every)
         return _mask(every, lo, hi).bit_count()
     one, two = _halves(every)
-    if two and _longer((one, two)) <= TABLE_LIMIT:
+    if two and _longer((one, two)) <= TABLE:
         spend(budget, 1 + (period(one) + period(two)) // ENTRIES_A_BRANCH, what, every)
         return _count_halves(one, two, lo, hi)
     every, lo, hi = tuple(nests.shift(s, -lo) for s in every), 0, length  # places from the window's start fit int64
@@ -432,7 +423,7 @@ def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> in
     runs = sum(n // s[-1][0] for n, s in zip(counts, every, strict=True))
     if runs <= min(budget.left, max(counts) // RUN_LENGTH):
         return _count_runs(every, lo, hi, budget)
-    if min(counts) <= TABLE_LIMIT // 4 and length < 1 << 62:
+    if min(counts) <= TABLE // 4 and length < 1 << 62:
         spend(budget, 1 + min(counts) * sum(map(len, every)) // ELEMENTS_A_BRANCH, what, every)
         few = every[counts.index(min(counts))]
         return int(np.count_nonzero(contains_each(every, nests.elements(few, lo, hi))))
@@ -506,3 +497,68 @@ def _table(conjunction: tuple[Nest, ...], lo: int, n: int) -> np.ndarray[tuple[i
     """Return, for each i in [0, n), 1 if lo + i is a common element, else 0."""
     packed = np.frombuffer(_mask(conjunction, lo, lo + n).to_bytes(-(-n // 8), "little"), np.uint8)
     return np.unpackbits(packed, count=n, bitorder="little")
+
+
+# ------------------------------------------------------------------ unions of conjunctions, and one in a union
+
+
+def first_of_any(every: Iterable[Conjunction], lo: int, hi: int | None = None) -> int | None:
+    """Return the smallest element in the window of any of some conjunctions, or None; TooHard as for `first`."""
+    best: int | None = None
+    with Question() as budget:
+        for each in every:
+            spend(budget, 1, "first common element", each)
+            z = first(each, lo, hi)
+            if z is not None:
+                best = hi = z
+    return best
+
+
+def count_of_all(every: Iterable[Conjunction], lo: int, hi: int) -> int:
+    """Return how many elements in the window disjoint conjunctions have together; TooHard as for `count`."""
+    total = 0
+    with Question() as budget:
+        for each in every:
+            spend(budget, 1, "count of common elements", each)
+            total += count(each, lo, hi)
+    return total
+
+
+def are_disjoint(every: Iterable[Conjunction], lo: int | None = None, hi: int | None = None) -> bool:
+    """Return whether none of some conjunctions has an element, in the window if there is one; TooHard as for `first`.
+
+    Examples
+    --------
+    >>> evens, odds, thirds = ((1, 2, 0),), ((1, 2, 1),), ((1, 3, 0),)
+    >>> are_disjoint([(evens, odds)]), are_disjoint([(evens, odds), (odds, thirds)])
+    (True, False)
+    """
+    with Question() as budget:
+        for each in every:
+            spend(budget, 1, "common element", each)
+            if not is_disjoint(each, lo, hi):
+                return False
+    return True
+
+
+def is_inside(one: Conjunction, two: Conjunction, lo: int | None = None, hi: int | None = None) -> bool:
+    """Return whether one conjunction is in another: whether it misses what each nest of the other lacks."""
+    return are_disjoint([(*one, c) for s in two for c in nests.complement(s)], lo, hi)
+
+
+def adds_up(one: Conjunction, every: Iterable[Conjunction], lo: int, hi: int) -> bool:
+    """Return whether disjoint conjunctions hold all of one: they do if what each of them shares with it adds up."""
+    return count_of_all([(*one, *two) for two in every], lo, hi) == count(one, lo, hi)
+
+
+def is_covered(each: Conjunction, theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
+    """Return whether the common elements of nests are all in a disjoint union of nests."""
+    if len(each) == 1 == len(theirs):
+        return pairs.is_subset(each[0], theirs[0], lo, hi)
+    if any(attempt(partial(is_inside, (s,), (t,), lo, hi)) is True for s in each for t in theirs):
+        return True
+    if len(theirs) == 1:
+        return len(each) > 1 and is_inside(each, (theirs[0],), lo, hi)
+    if lo is None or hi is None:
+        lo, hi = 0, lcm(period(each), *(nests.period(t) for t in theirs))
+    return adds_up(each, [(t,) for t in theirs], lo, hi)

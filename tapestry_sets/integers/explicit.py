@@ -11,7 +11,6 @@ from math import gcd, lcm
 
 from tapestry_sets.integers.nest import (
     EMPTY,
-    MASK_BITS,
     Item,
     Nest,
     bits,
@@ -27,19 +26,13 @@ from tapestry_sets.integers.nest import (
 )
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.integers.stripe import Level, stripes_first_common
+from tapestry_sets.integers.tuning import MANY_BLOCKS, MASK_BITS, SPREAD, STEPS_A_PIECE
 from tapestry_sets.limits import Budget, TooManyPieces, current
 
 Block = tuple[int, int, Nest]
 """One bounded piece as a plain tuple: (start, length, tail); see `nest.Item`."""
 Joined = tuple[int, int, Nest, int]
 """The same with a period of its own, or 0."""
-
-STEPS_A_PIECE = 4
-"""How many blocks may be tried for each piece allowed."""
-MANY = 8
-"""Blocks of a window that are tried before a proof of disjointness is sought."""
-SPREAD = 64
-"""How many blocks nests of several periods may have in a common one, for these to be merged there."""
 
 
 def strided(s: Nest, first: int, step: int) -> list[Nest]:
@@ -208,7 +201,7 @@ class _Meet:
             s, si, t, tj = t, tj, s, si
         a, P, p = s[0]
         steps = (hi - lo) // P
-        if steps > MANY and surely_disjoint(s, si, t, tj):
+        if steps > MANY_BLOCKS and surely_disjoint(s, si, t, tj):
             return
         self.spend(steps)
         tail, found = s[1:], list[Block]()

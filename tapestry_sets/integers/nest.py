@@ -26,9 +26,6 @@ Nest = tuple[Level, ...]
 EMPTY: Nest = ((0, 1, 0),)
 """The nest that holds no integer."""
 
-MASK_BITS = 1024
-"""Windows up to this length are decided by one AND of two bit masks."""
-
 
 class StridedRun(NamedTuple):
     """A nested arithmetic grid of integers whose elements ascend in the order of its levels.

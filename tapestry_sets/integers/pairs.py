@@ -10,7 +10,7 @@ from math import gcd, lcm
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.integers.nest import EMPTY, MASK_BITS, Nest, bits, complement, count, find, shift
+from tapestry_sets.integers.nest import EMPTY, Nest, bits, complement, count, find, shift
 from tapestry_sets.integers.stripe import (
     Int64Array,
     Level,
@@ -18,29 +18,18 @@ from tapestry_sets.integers.stripe import (
     stripes_disjoint,
     stripes_first_common,
 )
+from tapestry_sets.integers.tuning import (
+    BITS_A_STEP,
+    COUNT_SHARE,
+    ISL_AFTER,
+    MANY_SHIFTS,
+    MASK_BITS,
+    RESIDUES,
+    SHORT,
+    TABLE,
+)
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard, current
 from tapestry_sets.solvers import isl
-
-ISL_AFTER = 500
-"""How many pairs of blocks a search may try before isl takes over."""
-
-COUNT_SHARE = 2
-"""A block of a count is taken for this many branches of the budget."""
-
-SHORT = 8192
-"""Windows up to this length are counted by one AND of two bit masks."""
-
-BITS_A_STEP = 1 << 14
-"""Bits of a mask that cost about as much as one block that is counted by itself."""
-
-TABLE = 1 << 24
-"""Blocks up to this length may be listed as arrays, to count at once what they share at all distances."""
-
-MANY_SHIFTS = 256
-"""Fewer distances between two blocks are counted one by one."""
-
-RESIDUES = 64
-"""A whole common period is counted residue by residue where the gcd of the periods is at most this."""
 
 # ------------------------------------------------------------------ two nests: do they meet, where first
 
@@ -189,7 +178,7 @@ class Search:
                 return found
 
 
-def first_common(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | None:
+def first_in_both(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | None:
     """Return the smallest common element in the window (without `hi`: at or after lo), or None.
 
     Raises
@@ -214,7 +203,7 @@ def first_common(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | None
 
 
 def _first_in(s: Nest, t: Nest, lo: int, hi: int, whole: bool) -> int | None:
-    """Return what `first_common` does, by one way after another; `whole` if the window is a common period."""
+    """Return what `first_in_both` does, by one way after another; `whole` if the window is a common period."""
     found = Search(Budget(ISL_AFTER)).first(s, 0, t, 0, lo, hi)
     if found is OPEN and whole and is_disjoint(s, t):
         return None
@@ -243,12 +232,12 @@ def is_disjoint(s: Nest, t: Nest, lo: int | None = None, hi: int | None = None) 
     Raises
     ------
     TooHard
-        As for `first_common`.
+        As for `first_in_both`.
     """
     if s == EMPTY or t == EMPTY:
         return True
     if lo is not None and hi is not None:
-        return first_common(s, t, lo, hi) is None
+        return first_in_both(s, t, lo, hi) is None
     if not s or not t:
         return False
     (a, P, p), (b, Q, q) = s[0], t[0]
@@ -273,7 +262,7 @@ def is_subset(s: Nest, t: Nest, lo: int | None = None, hi: int | None = None) ->
 # ------------------------------------------------------------------ two nests: how many common elements
 
 
-def count_common(s: Nest, t: Nest, lo: int, hi: int) -> int:
+def count_in_both(s: Nest, t: Nest, lo: int, hi: int) -> int:
     """Return how many common elements lie in the window.
 
     Raises

@@ -31,6 +31,7 @@ from tapestry_sets.integers.nest import (
     shift,
 )
 from tapestry_sets.integers.pairs import descend, is_subset, surely_disjoint
+from tapestry_sets.integers.tuning import ATTEMPTS, ORIGINS, PARTS
 from tapestry_sets.limits import Budget, attempt, check_pieces, current
 
 
@@ -485,15 +486,6 @@ def unsplit(rows: Nest, columns: Nest, n: int) -> Nest:
 
 
 # ------------------------------------------------------------------------------------------------------- unions
-
-ORIGINS = 4
-"""From how many blocks of each nest a common block is tried to begin."""
-
-ATTEMPTS = 200
-"""How many sets of items are looked at before two nests are taken to have no union that is a nest."""
-
-PARTS = 12
-"""How many blocks two items may be taken apart into, to be joined anew."""
 
 
 def join(s: Nest, t: Nest) -> Nest | None:

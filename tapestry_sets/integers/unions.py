@@ -12,20 +12,10 @@ from math import gcd
 from tapestry_sets.integers import explicit
 from tapestry_sets.integers.nest import EMPTY, Nest, complement, count
 from tapestry_sets.integers.pairs import surely_disjoint
+from tapestry_sets.integers.tuning import BLOCKS_A_PIECE, FEWEST_BLOCKS, MOST_MEMBERS, PAIR, SPREAD
 from tapestry_sets.limits import Budget, TooManyPieces, check_pieces, current
 
 Within = tuple[int, int]
-
-BLOCKS_A_PIECE = 40
-"""How many blocks may be tried for each piece allowed, over all pairs of members."""
-FEWEST_BLOCKS = 100_000
-"""How many may be tried at least."""
-PAIR = 32
-"""A pair of members that is looked at takes as long as this many blocks."""
-MOST_MEMBERS = 64
-"""Pairs of more members than this are not looked at for what makes one nest."""
-SPREAD = 64
-"""How many blocks two nests may have in a common period, for these to be joined there."""
 
 
 def _budget() -> Budget:

@@ -16,5 +16,7 @@ from tapestry_sets.regions.affine import (
     regions_of,
 )
 from tapestry_sets.regions.projection import IndexProjection
-from tapestry_sets.regions.region import DisjointRegions, Region, Reshaped, unflatten
+from tapestry_sets.regions.region import Region
+from tapestry_sets.regions.regions import DisjointRegions
+from tapestry_sets.regions.reshaped import Reshaped, unflatten
 from tapestry_sets.regions.shapes import ints

@@ -17,7 +17,8 @@ from tapestry_sets.digits import COUNT_LIMIT, Grid, as_interval, interval, reach
 from tapestry_sets.draw import mimebundle, summary
 from tapestry_sets.integers import Int64Array, axis_setts
 from tapestry_sets.limits import TooHard, as_int
-from tapestry_sets.regions.region import DisjointRegions, Region
+from tapestry_sets.regions.region import Region
+from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.solvers import isl
 
 T = TypeVar("T")

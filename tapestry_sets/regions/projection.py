@@ -33,7 +33,8 @@ from tapestry_sets.regions.affine import (
     same_rank,
 )
 from tapestry_sets.regions.coordinates import Cut, along_box, bounds_of, meets, plan_columns, solve
-from tapestry_sets.regions.region import DisjointRegions, Region
+from tapestry_sets.regions.region import Region
+from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.solvers import isl, read_exprs
 
 LIST_LIMIT = 1 << 15

@@ -1,4 +1,4 @@
-"""Regions, products of setts in a box of integer points, their disjoint unions, and both reshaped.
+"""Regions: products of setts in a box of integer points, and what two of them share.
 
 A region lives in a box: the points ``start <= point < start + shape``. Coordinates are absolute. Two
 regions can be combined only in the same box.
@@ -6,31 +6,17 @@ regions can be combined only in the same box.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, product
+from itertools import product
 from math import prod
-from typing import Self, TypeVar, overload
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import numpy as np
 
-from tapestry_sets.draw import mimebundle, summary
-from tapestry_sets.integers import (
-    EMPTY,
-    DisjointSetts,
-    Int64Array,
-    Integers,
-    Intersection,
-    Nest,
-    Sett,
-    StridedRun,
-    Stripe,
-    explicit,
-    pairs,
-)
+from tapestry_sets.integers import EMPTY, Int64Array, Nest, Sett, StridedRun, Stripe, explicit, pairs
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import TooManyPieces, check_pieces
+from tapestry_sets.limits import check_pieces
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.axis import (
     Axis,
@@ -44,7 +30,7 @@ from tapestry_sets.regions.axis import (
     sample_axis,
     stepping,
 )
-from tapestry_sets.regions.rowmajor import Terms
+from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.shapes import (
     Ints,
     Key,
@@ -55,218 +41,19 @@ from tapestry_sets.regions.shapes import (
     length,
     per_axis,
     permutation,
-    reshaped,
     selected,
 )
 
+if TYPE_CHECKING:
+    from tapestry_sets.regions.regions import DisjointRegions
+    from tapestry_sets.regions.reshaped import Reshaped
+
 T = TypeVar("T")
 
-
-class _Points(ABC):
-    """The verbs of all sets of points in one box."""
-
-    __slots__ = ()
-
-    shape: Ints
-    start: Ints
-
-    @property
-    @abstractmethod
-    def regions(self) -> tuple[Region, ...]:
-        """Disjoint regions, none of them empty, that make up the set."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """How many points the set has."""
-
-    @property
-    @abstractmethod
-    def is_empty(self) -> bool:
-        """Whether the set has no points."""
-
-    @abstractmethod
-    def _holds(self, point: Ints) -> bool:
-        """Return whether a point of the right rank is in the set."""
-
-    @abstractmethod
-    def points(self) -> Int64Array:
-        """Return the points in row-major order, as an int64 array of shape (size, rank)."""
-
-    @abstractmethod
-    def bounds(self) -> tuple[Ints, Ints] | None:
-        """Return the smallest box that holds all points, as (lo, hi) with hi exclusive; None without points."""
-
-    @abstractmethod
-    def _numbered(self) -> Reshaped:
-        """Return the same points, held by their row-major numbers."""
-
-    @property
-    def _terms(self) -> Terms:
-        """The row-major numbers as terms."""
-        return self._numbered().terms
-
-    def __str__(self) -> str:
-        return summary(self)
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return mimebundle(self)
-
-    @property
-    def rank(self) -> int:
-        """How many axes the box has."""
-        return len(self.shape)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the set holds every point of its box."""
-        return self.size == prod(self.shape)
-
-    def __bool__(self) -> bool:
-        return not self.is_empty
-
-    def __contains__(self, point: Sequence[int]) -> bool:
-        at = ints(point, "Region: point")
-        if len(at) != self.rank:
-            raise ValueError(f"Region: point {at} must have one entry for each axis of shape {self.shape}")
-        return self._holds(at)
-
-    def isdisjoint(self, other: _Points) -> bool:
-        """Return whether the sets share no point.
-
-        Raises
-        ------
-        ValueError
-            If the boxes differ.
-        TooHard
-            If one is reshaped and the question takes more than the budget; see `limits`.
-        """
-        self._same_box(other, "isdisjoint")
-        if isinstance(self, Reshaped) or isinstance(other, Reshaped):
-            return rowmajor.is_disjoint(self._terms, other._terms, prod(self.shape))
-        return all(_disjoint(r, s) for r in self.regions for s in other.regions)
-
-    def count_common(self, other: _Points) -> int:
-        """Return how many points both sets hold, without listing them; raises as `isdisjoint` does.
-
-        Examples
-        --------
-        >>> box = (10**6, 10**6)
-        >>> evens = Region.from_slices(box, (slice(0, None, 2), slice(None)))
-        >>> thirds = Region.from_slices(box, (slice(0, None, 3), slice(None)))
-        >>> evens.count_common(thirds)
-        166667000000
-        """
-        self._same_box(other, "count_common")
-        if isinstance(self, Reshaped) or isinstance(other, Reshaped):
-            return rowmajor.count_common(self._terms, other._terms, prod(self.shape))
-        return sum(_count_common(r, s) for r in self.regions for s in other.regions)
-
-    def first_common(self, other: _Points) -> Ints | None:
-        """Return the first common point in row-major order, or None; raises as `isdisjoint` does."""
-        self._same_box(other, "first_common")
-        if isinstance(self, Reshaped) or isinstance(other, Reshaped):
-            return rowmajor.first_common(self._terms, other._terms, self.shape)
-        found = [_first_common(r, s) for r in self.regions for s in other.regions]
-        return min((point for point in found if point is not None), default=None)
-
-    def issubset(self, other: _Points) -> bool:
-        """Return whether every point is in `other`; also written ``a <= b``; raises as `isdisjoint` does."""
-        self._same_box(other, "issubset")
-        if isinstance(self, Reshaped) or isinstance(other, Reshaped):
-            return rowmajor.is_subset(self._terms, other._terms, prod(self.shape))
-        # the members of a union are disjoint, so that all is covered if the common points add up
-        return self.count_common(other) == self.size
-
-    def same_points(self, other: _Points) -> bool:
-        """Return whether both sets hold the same points, whatever their form.
-
-        Raises
-        ------
-        ValueError
-            If the boxes differ.
-        """
-        self._same_box(other, "same_points")
-        return self.size == other.size and self.issubset(other)
-
-    def __le__(self, other: _Points) -> bool:
-        return self.issubset(other)
-
-    def __ge__(self, other: _Points) -> bool:
-        return self._same_box(other, ">=").issubset(self)
-
-    def flatten(self) -> DisjointSetts:
-        """Return the row-major indices of the points, as setts in [0, product of the shape).
-
-        Raises
-        ------
-        ValueError
-            If the box does not start at zero.
-        TooManyPieces
-            If more than 10,000 setts are needed, which can be so for a reshaped set only.
-
-        Examples
-        --------
-        >>> Region.from_slices((3, 3, 3), (slice(2),) * 3).flatten()
-        DisjointSetts([Sett(Stripe(14, 13), Stripe(5, 4), Stripe(2, 1))])
-        """
-        self._from_zero("flatten")
-        return DisjointSetts._of(self._numbers())
-
-    @abstractmethod
-    def _numbers(self) -> list[Nest]:
-        """Return the row-major numbers in a box from zero as disjoint nests."""
-
-    def reshape(self, shape: Sequence[int]) -> Reshaped:
-        """Return the points renumbered in row-major order in a box of another shape.
-
-        Nothing is expanded: what is asked of a reshaped set is asked of the row-major numbers.
-
-        Parameters
-        ----------
-        shape : sequence of int
-            One extent may be -1: it is what the others leave.
-
-        Returns
-        -------
-        Reshaped
-            Its `members` are the regions in the new box, listed when they are asked for.
-
-        Raises
-        ------
-        ValueError
-            If the box does not start at zero or the sizes differ.
-
-        Examples
-        --------
-        >>> there = Region((3, 4), [Sett(), Stripe(1, 1)]).reshape((4, 3))
-        >>> print(there)
-        1.1
-        .1.
-        1.1
-        .1.
-        >>> len(there.members)
-        2
-        """
-        self._from_zero("reshape")
-        return Reshaped._of(reshaped(shape, self.shape), self._terms)
-
-    def _from_zero(self, verb: str) -> None:
-        if any(self.start):
-            raise ValueError(f"{verb}: the box must start at zero, not {self.start}; shift the region first")
-
-    def _same_box(self, other: object, verb: str) -> _Points:
-        if not isinstance(other, _Points):
-            raise TypeError(f"{verb}: takes a Region, DisjointRegions or Reshaped, not {type(other).__name__}")
-        if self.shape != other.shape or self.start != other.start:
-            raise ValueError(
-                f"{verb}: both regions must be in one box, not shape {self.shape} from {self.start} "
-                f"and shape {other.shape} from {other.start}"
-            )
-        return other
+_set = object.__setattr__
 
 
-class _Products(_Points):
+class Products(Points):
     """The verbs that regions and unions of regions share, written once over disjoint regions in one box."""
 
     __slots__ = ()
@@ -280,7 +67,7 @@ class _Products(_Points):
         return any(r._has(point) for r in self.regions)
 
     def _numbered(self) -> Reshaped:
-        return Reshaped._of(self.shape, rowmajor.terms_of(self._numbers(), prod(self.shape)))
+        return self.forms.reshaped._of(self.shape, rowmajor.terms_of(self._numbers(), prod(self.shape)))
 
     def _numbers(self) -> list[Nest]:
         return explicit.merge_nests(rowmajor.flat(r.nests, r.shape) for r in self.regions)
@@ -314,42 +101,42 @@ class _Products(_Points):
         return lo, tuple(max(b[1][axis] for b in each) for axis in range(self.rank))
 
     def __and__(self, other: Region | DisjointRegions) -> DisjointRegions:
-        if isinstance(other, Reshaped):
+        if isinstance(other, Points) and other.is_numbered:
             return NotImplemented  # Reshaped.__rand__ answers
         self._same_box(other, "&")
         found: list[Region] = []
         for r in self.regions:
             for s in other.regions:
-                _meet(r, s, found)
+                meet_regions(r, s, found)
             check_pieces(len(found), "intersection of regions")
         one = len(found) < 2 or (len(self.regions) == len(other.regions) == 1)
-        return DisjointRegions._of(self.shape, found if one else _merge(found), self.start)
+        return self.forms.regions._of(self.shape, found if one else merge_members(found), self.start)
 
     def __sub__(self, other: Region | DisjointRegions) -> DisjointRegions:
-        if isinstance(other, Reshaped):
+        if isinstance(other, Points) and other.is_numbered:
             return NotImplemented  # Reshaped.__rsub__ answers
         self._same_box(other, "-")
         found = _subtract(self.regions, other.regions)
         few = len(found) < 2 or (len(self.regions) == len(other.regions) == 1 and found[0].is_box)
         # the parts of one box outside another differ on several axes, or lie on both sides of it
-        return DisjointRegions._of(self.shape, found if few else _merge(found), self.start)
+        return self.forms.regions._of(self.shape, found if few else merge_members(found), self.start)
 
     def __or__(self, other: Region | DisjointRegions) -> DisjointRegions:
-        if isinstance(other, Reshaped):
+        if isinstance(other, Points) and other.is_numbered:
             return NotImplemented  # Reshaped.__ror__ answers
         self._same_box(other, "|")
         found = [*self.regions, *_subtract(other.regions, self.regions)]
-        return DisjointRegions._of(self.shape, _merge(found), self.start)
+        return self.forms.regions._of(self.shape, merge_members(found), self.start)
 
     def __xor__(self, other: Region | DisjointRegions) -> DisjointRegions:
-        if isinstance(other, Reshaped):
+        if isinstance(other, Points) and other.is_numbered:
             return NotImplemented  # Reshaped.__rxor__ answers
         self._same_box(other, "^")
         found = _subtract(self.regions, other.regions) + _subtract(other.regions, self.regions)
-        return DisjointRegions._of(self.shape, _merge(found), self.start)
+        return self.forms.regions._of(self.shape, merge_members(found), self.start)
 
     def __invert__(self) -> DisjointRegions:
-        return Region.full(self.shape, self.start) - DisjointRegions._of(self.shape, self.regions, self.start)
+        return Region.full(self.shape, self.start) - self.forms.regions._of(self.shape, self.regions, self.start)
 
     def sample(self, at: Region | DisjointRegions) -> DisjointRegions:
         """Return the set in the coordinates of the points of `at`: a slice by nested strides.
@@ -391,10 +178,12 @@ class _Products(_Points):
         poprithms, memory/nest/region.hpp, ``settSample``; `fill` is its inverse.
         """
         self._same_box(at, "sample")
-        where = _product(at, "sample: at")
+        where = as_product(at, "sample: at")
         shape = where.counts
         found = [t for r in self.regions for t in _sampled(r, where, shape)]
-        return DisjointRegions._of(shape, found if len(self.regions) < 2 else _merge(found), (0,) * len(shape))
+        return self.forms.regions._of(
+            shape, found if len(self.regions) < 2 else merge_members(found), (0,) * len(shape)
+        )
 
     @overload
     def fill(self, ink: Region | DisjointRegions) -> DisjointRegions: ...
@@ -436,18 +225,18 @@ class _Products(_Points):
         ----------
         poprithms, memory/nest/region.hpp, ``settFillWith``; `fill_into` has the roles exchanged.
         """
-        where = _product(self, "fill: the region")
-        if not isinstance(ink, _Points):
+        where = as_product(self, "fill: the region")
+        if not isinstance(ink, Points):
             raise TypeError(f"fill: ink must be a Region, DisjointRegions or Reshaped, not {type(ink).__name__}")
         if ink.shape != where.counts or any(ink.start):
             raise ValueError(
                 f"fill: ink must be in the box of shape {where.counts} from zero, the region's elements along each "
                 f"axis, not in {ink.shape} from {ink.start}"
             )
-        if isinstance(ink, Reshaped):
+        if ink.is_numbered:
             return ink.fill_into(where)
         found = [t for r in ink.regions for t in _filled(where, r)]
-        return DisjointRegions._of(self.shape, found if len(ink.regions) < 2 else _merge(found), self.start)
+        return self.forms.regions._of(self.shape, found if len(ink.regions) < 2 else merge_members(found), self.start)
 
     def fill_into(self, scaffold: Region | DisjointRegions) -> DisjointRegions:
         """Return the points of `scaffold` whose ranks along the axes are in this set: ``scaffold.fill(self)``.
@@ -461,11 +250,13 @@ class _Products(_Points):
         ----------
         poprithms, memory/nest/region.hpp, ``settFillInto``.
         """
-        return _product(scaffold, "fill_into: scaffold").fill(DisjointRegions._of(self.shape, self.regions, self.start))
+        return as_product(scaffold, "fill_into: scaffold").fill(
+            self.forms.regions._of(self.shape, self.regions, self.start)
+        )
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Region(_Products):
+class Region(Products):
     """A product of setts in the box ``start + [0, shape)``, in absolute coordinates.
 
     Each axis is kept in a normal form of its elements inside the box: an interval is one stripe whose
@@ -523,7 +314,7 @@ class Region(_Products):
         self, shape: Sequence[int], setts: Sequence[Sett | Stripe], start: Sequence[int] | None = None
     ) -> None:
         box, origin = checked_box(shape, start)
-        given = _iterated(setts, "Region: setts")
+        given = to_tuple(setts, "Region: setts")
         if len(given) != len(box):
             raise ValueError(f"Region: {len(given)} setts for shape {box}; give one sett for each axis")
         for axis, s in enumerate(given):
@@ -666,11 +457,11 @@ class Region(_Products):
         axes = zip(self.nests, self.spans, self.start, self.shape, strict=True)
         return tuple([span[1] - span[0] if span else nests.count(s, lo, lo + n) for s, span, lo, n in axes])
 
-    def isdisjoint(self, other: _Points) -> bool:
+    def isdisjoint(self, other: Points) -> bool:
         """Return whether the sets share no point; see `DisjointRegions.isdisjoint`."""
         if type(other) is Region and other.shape == self.shape and other.start == self.start:
-            return self.is_empty or other.is_empty or _disjoint(self, other)
-        return _Products.isdisjoint(self, other)
+            return self.is_empty or other.is_empty or self._misses(other)
+        return Products.isdisjoint(self, other)
 
     def __repr__(self) -> str:
         tail = f", start={self.start}" if any(self.start) else ""
@@ -816,7 +607,7 @@ class Region(_Products):
         >>> Region.from_bounds((10,), (3,), (8,)).slice(slice(None, None, -2)).points().tolist()
         [[1], [2], [3]]
         """
-        return DisjointRegions._of(self.shape, self.regions, self.start).slice(slices)
+        return self.forms.regions._of(self.shape, self.regions, self.start).slice(slices)
 
     def _seen(self, ranges: tuple[range, ...], shape: Ints) -> list[Region]:
         """Return the region in the coordinates of the positions in `ranges`, counted from the box's start."""
@@ -827,8 +618,53 @@ class Region(_Products):
         zeros = (0,) * len(shape)
         return [Region._of(shape, raw, zeros) for raw in product(*axes)]
 
+    def _misses(self, other: Region) -> bool:
+        """Return whether some axis shows that two regions, not empty, share no point."""
+        for p, q, x, y, lo, n in zip(
+            self.progressions, other.progressions, self.nests, other.nests, self.start, self.shape, strict=True
+        ):
+            if p is not None and q is not None:
+                if common_progression(p, q) is None:
+                    return True
+            elif pairs.is_disjoint(x, y, lo, lo + n):
+                return True
+        return False
 
-_set = object.__setattr__
+    def _count_shared(self, other: Region) -> int:
+        """Return how many points two regions share: on each axis so many indices."""
+        total = 1
+        for axis, (p, q, x, y) in enumerate(
+            zip(self.progressions, other.progressions, self.nests, other.nests, strict=True)
+        ):
+            if p is not None and q is not None:
+                both = common_progression(p, q)
+                common = (both[1] - both[0]) // both[2] + 1 if both else 0
+            elif p is not None and p[2] == 1:
+                common = nests.count(y, p[0], p[1] + 1)
+            elif q is not None and q[2] == 1:
+                common = nests.count(x, q[0], q[1] + 1)
+            else:
+                common = pairs.count_in_both(x, y, self.start[axis], self.start[axis] + self.shape[axis])
+            if common <= 0:
+                return 0
+            total *= common
+        return total
+
+    def _first_shared(self, other: Region) -> Ints | None:
+        """Return the first point that two regions share, or None."""
+        found = []
+        for p, q, x, y, lo, n in zip(
+            self.progressions, other.progressions, self.nests, other.nests, self.start, self.shape, strict=True
+        ):
+            if p is not None and q is not None:
+                both = common_progression(p, q)
+                z = both[0] if both else None
+            else:
+                z = pairs.first_in_both(x, y, lo, lo + n)
+            if z is None:
+                return None
+            found.append(z)
+        return tuple(found)
 
 
 def _clear(region: Region, shape: Ints, start: Ints) -> None:
@@ -857,501 +693,34 @@ def _set_fields(region: Region, shape: Ints, raw: Sequence[Nest], start: Ints) -
     _set(region, "progressions", tuple([progression for _, _, progression in axes]))
 
 
-def _iterated(values: Iterable[T], what: str) -> tuple[T, ...]:
+def to_tuple(values: Iterable[T], what: str) -> tuple[T, ...]:
     try:
         return tuple(values)
     except TypeError:
         raise TypeError(f"{what} must be a sequence, not {values!r}") from None
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False)
-class DisjointRegions(_Products):
-    """A union of regions that share no point, in one box.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        The extents of the box.
-    members : iterable of Region
-        Disjoint, in this box; those without points are dropped.
-    start : sequence of int, optional
-        The box's first point, zeros by default.
-
-    Raises
-    ------
-    ValueError
-        If a member is in another box or two members share a point; the message names one.
-
-    Examples
-    --------
-    >>> box = (4, 4)
-    >>> corners = Region.from_bounds(box, (0, 0), (1, 1)) | Region.from_bounds(box, (3, 3), (4, 4))
-    >>> corners.size, len(corners.members), (3, 3) in corners
-    (2, 2, True)
-    """
-
-    shape: Ints
-    members: tuple[Region, ...]
-    start: Ints
-
-    def __init__(
-        self, shape: Sequence[int], members: Iterable[Region] = (), start: Sequence[int] | None = None
-    ) -> None:
-        box, origin = checked_box(shape, start)
-        kept = _iterated(members, "Regions: members")
-        for at, member in enumerate(kept):
-            if not isinstance(member, Region):
-                raise TypeError(f"Regions: member {at} must be a Region, not {type(member).__name__}")
-            if member.shape != box or member.start != origin:
-                raise ValueError(
-                    f"Regions: member {at} is in the box {member.shape} from {member.start}, not in {box} from {origin}"
-                )
-        for one, two in combinations(kept, 2):
-            shared = one.first_common(two)
-            if shared is not None:
-                raise ValueError(f"Regions: members {one!r} and {two!r} share the point {shared}; write one | two")
-        self._fill(box, kept, origin)
-
-    def _fill(self, shape: Ints, members: Iterable[Region], start: Ints) -> None:
-        _set(self, "shape", shape)
-        _set(self, "members", tuple(m for m in members if not m.is_empty))
-        _set(self, "start", start)
-
-    @classmethod
-    def _of(cls, shape: Ints, members: Iterable[Region], start: Ints) -> Self:
-        """Wrap regions that are known to be disjoint and in this box."""
-        regions = object.__new__(cls)
-        regions._fill(shape, members, start)
-        return regions
-
-    @classmethod
-    def full(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Self:
-        """Return the union of all points of the box."""
-        return cls._whole(Region.full(shape, start))
-
-    @classmethod
-    def empty(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Self:
-        """Return the union without points in the box."""
-        return cls._whole(Region.empty(shape, start))
-
-    @classmethod
-    def from_bounds(
-        cls, shape: Sequence[int], lo: Sequence[int], hi: Sequence[int], start: Sequence[int] | None = None
-    ) -> Self:
-        """Return the box ``lo <= point < hi`` as a union; see `Region.from_bounds`."""
-        return cls._whole(Region.from_bounds(shape, lo, hi, start))
-
-    @classmethod
-    def from_slices(cls, shape: Sequence[int], slices: Key, start: Sequence[int] | None = None) -> Self:
-        """Return the points that a basic index selects as a union; see `Region.from_slices`."""
-        return cls._whole(Region.from_slices(shape, slices, start))
-
-    @classmethod
-    def _whole(cls, region: Region) -> Self:
-        return cls._of(region.shape, (region,), region.start)
-
-    @property
-    def regions(self) -> tuple[Region, ...]:
-        """The members."""
-        return self.members
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the union has no points."""
-        return not self.members
-
-    @property
-    def is_box(self) -> bool:
-        """Whether the union is one member that is a box, or nothing."""
-        return not self.members or (len(self.members) == 1 and self.members[0].is_box)
-
-    def __len__(self) -> int:
-        return len(self.members)
-
-    def __repr__(self) -> str:
-        tail = f", start={self.start}" if any(self.start) else ""
-        return f"DisjointRegions({self.shape}, {list(self.members)}{tail})"
-
-    def insert(self, region: Region | DisjointRegions) -> DisjointRegions:
-        """Return the union with one more region, which must share no point with it.
-
-        Unlike ``|``, which joins what it can, this keeps the members as they are.
-
-        Raises
-        ------
-        ValueError
-            If `region` is in another box or shares a point with the union; the message names the point.
-
-        Examples
-        --------
-        >>> row = Region.from_bounds((4, 4), (0, 0), (1, 4))
-        >>> len(DisjointRegions((4, 4)).insert(row).insert(row.flip(0)))
-        2
-        """
-        _check_apart(self, region)
-        return DisjointRegions._of(self.shape, (*self.members, *region.regions), self.start)
-
-    def merge(self) -> DisjointRegions:
-        """Return the same points with members joined that differ along one axis only, until none can be.
-
-        Results of ``& | - ^ ~`` are merged already; but one box less another is left as boxes, which may lie at equal
-        distances.
-
-        Examples
-        --------
-        >>> row = Region.from_bounds((2, 4), (0, 0), (1, 4))
-        >>> DisjointRegions((2, 4), [row, row.flip(0)]).merge() == DisjointRegions.full((2, 4))
-        True
-        """
-        return DisjointRegions._of(self.shape, _merge(self.members), self.start)
-
-    def _moved(self, change: Callable[[Region], Region]) -> DisjointRegions:
-        like = change(Region.empty(self.shape, self.start))
-        return DisjointRegions._of(like.shape, map(change, self.members), like.start)
-
-    def shift(self, offset: Sequence[int]) -> DisjointRegions:
-        """Return the union moved by `offset` together with its box."""
-        return self._moved(lambda r: r.shift(offset))
-
-    def transpose(self, perm: Sequence[int] | None = None) -> DisjointRegions:
-        """Return the union with its axes permuted; see `Region.transpose`."""
-        return self._moved(lambda r: r.transpose(perm))
-
-    def flip(self, axes: Sequence[int] | int | None = None) -> DisjointRegions:
-        """Return the union mirrored inside its box; see `Region.flip`."""
-        return self._moved(lambda r: r.flip(axes))
-
-    def broadcast_to(self, shape: Sequence[int]) -> DisjointRegions:
-        """Return the union where its box is broadcast; see `Region.broadcast_to`."""
-        return self._moved(lambda r: r.broadcast_to(shape))
-
-    def reduce_to(self, shape: Sequence[int]) -> DisjointRegions:
-        """Return what broadcasting sends into the union; see `Region.reduce_to`."""
-        like = Region.empty(self.shape, self.start).reduce_to(shape)
-        found = DisjointRegions._of(like.shape, (), like.start)
-        for member in self.members:  # members that were apart may fall together
-            found = found | member.reduce_to(shape)
-        return found
-
-    def slice(self, slices: Key) -> DisjointRegions:
-        """Return the union as a NumPy view of the box sees it; see `Region.slice`."""
-        return self._seen(selected(self.shape, slices))
-
-    def _seen(self, ranges: tuple[range, ...]) -> DisjointRegions:
-        shape = tuple(map(length, ranges))
-        members = self.members if all(shape) else ()
-        return DisjointRegions._of(shape, [t for r in members for t in r._seen(ranges, shape)], (0,) * len(shape))
-
-
-@dataclass(frozen=True, slots=True, init=False, repr=False)
-class Reshaped(_Points):
-    """Points of a box from zero that are held by their row-major numbers, not listed.
-
-    `Region.reshape` makes it. The algebra stays in this form and lists nothing; questions are answered from the
-    numbers, in closed form. What goes along an axis (`slice`, `transpose`, `flip`, `broadcast_to`, `reduce_to`,
-    `shift`) goes through `explicit`, which lists the regions.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        The extents of the box.
-    parts : iterable of Stripe, Sett, DisjointSetts or Intersection
-        Sets of row-major numbers; only those in [0, product of the shape) count, and there no two parts may
-        share one.
-
-    Attributes
-    ----------
-    terms : tuple of tuples of nests
-        A disjoint union of conjunctions: a number is held if all nests of one term hold it.
-
-    Raises
-    ------
-    ValueError
-        If an extent is negative or two parts share a number; the message names its point.
-
-    Examples
-    --------
-    >>> n = 10**9
-    >>> half = Region.from_slices((n, n + 1), (slice(None), slice(n // 2))).reshape((n + 1, n))
-    >>> left = Region.from_slices((n + 1, n), (slice(None), slice(n // 2)))
-    >>> half.size == left.size - n // 2, half.isdisjoint(left), half.count_common(left) == (n // 2) ** 2
-    (True, False, True)
-    >>> (half - left).first_common(~left)
-    (1, 500000000)
-    """
-
-    shape: Ints
-    terms: Terms
-    start: Ints = field(repr=False)
-    _found: DisjointRegions | None = field(compare=False)
-
-    def __init__(self, shape: Sequence[int], parts: Iterable[Integers] = ()) -> None:
-        box, _ = checked_box(shape, None)
-        size = prod(box)
-        terms: Terms = ()
-        for at, part in enumerate(_iterated(parts, "Reshaped: parts")):
-            more = rowmajor.tidy(_conjunctions(part, f"Reshaped: part {at}"), size)
-            shared = rowmajor.first(rowmajor.meet(terms, more, size), 0, size)
-            if shared is not None:
-                point = rowmajor.point_of(shared, box)
-                raise ValueError(f"Reshaped: part {at} shares number {shared}, the point {point}, with those before it")
-            terms += more
-        self._fill(box, terms)
-
-    def _fill(self, shape: Ints, terms: Terms) -> None:
-        _set(self, "shape", shape)
-        _set(self, "terms", terms)
-        _set(self, "start", (0,) * len(shape))
-        _set(self, "_found", None)
-
-    @classmethod
-    def _of(cls, shape: Ints, terms: Terms) -> Reshaped:
-        """Wrap terms that are known to be disjoint."""
-        one = object.__new__(cls)
-        one._fill(shape, terms)
-        return one
-
-    def _with(self, terms: Terms) -> Reshaped:
-        return Reshaped._of(self.shape, terms)
-
-    def __repr__(self) -> str:
-        parts = [" & ".join(repr(Sett._of(s)) for s in term or ((),)) for term in self.terms]
-        return f"Reshaped({self.shape}, [{', '.join(parts)}])"
-
-    @property
-    def _room(self) -> int:
-        """How many points the box has."""
-        return prod(self.shape)
-
-    @property
-    def size(self) -> int:
-        """How many points the set has."""
-        return rowmajor.count(self.terms, self._room)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the set has no points."""
-        return rowmajor.first(self.terms, 0, self._room) is None
-
-    @property
-    def is_box(self) -> bool:
-        """Whether the points are all that lie in their bounds."""
-        bounds = self.bounds()
-        return bounds is None or prod(v - u for u, v in zip(*bounds, strict=True)) == self.size
-
-    def explicit(self) -> DisjointRegions:
-        """Return the points as regions, which are listed once and kept.
-
-        Raises
-        ------
-        TooManyPieces
-            If more than 10,000 regions are needed.
-
-        Examples
-        --------
-        >>> Region((3, 4), [Sett(), Stripe(1, 1)]).reshape((4, 3)).explicit()
-        DisjointRegions((4, 3), [Region((4, 3), [Sett(Stripe(1, 1)), Sett(Stripe(1, 1))]),
-                         Region((4, 3), [Sett(Stripe(1, 1, phase=1)), Sett(Stripe(1, 2, phase=1))])])
-        """
-        if self._found is None:
-            try:
-                found = [axes for s in self._numbers() for axes in rowmajor.products(s, self.shape)]
-                regions = [Region._of(self.shape, axes, self.start) for axes in found]
-            except TooManyPieces:
-                if all(len(term) < 2 for term in self.terms):
-                    raise
-                regions = [r for term in self.terms for r in _listed(term, self.shape)]
-            _set(self, "_found", DisjointRegions._of(self.shape, _merge(regions), self.start))
-        assert self._found is not None
-        check_pieces(len(self._found), f"reshape to {self.shape}", rowmajor.NEEDS_NONE)
-        return self._found
-
-    @property
-    def members(self) -> tuple[Region, ...]:
-        """The points as disjoint regions; see `explicit`."""
-        return self.explicit().members
-
-    @property
-    def regions(self) -> tuple[Region, ...]:
-        """The members."""
-        return self.members
-
-    def _holds(self, point: Ints) -> bool:
-        inside = all(0 <= x < n for x, n in zip(point, self.shape, strict=True))
-        return inside and rowmajor.contains(self.terms, rowmajor.number_of(point, self.shape))
-
-    def _numbered(self) -> Reshaped:
-        return self
-
-    def _numbers(self) -> list[Nest]:
-        return rowmajor.listed(self.terms, self._room)
-
-    def points(self) -> Int64Array:
-        """Return the points in row-major order, as an int64 array of shape (size, rank)."""
-        return rowmajor.points_of(rowmajor.elements(self.terms, self._room), self.shape)
-
-    def bounds(self) -> tuple[Ints, Ints] | None:
-        """Return the smallest box that holds all points, as (lo, hi) with hi exclusive; None without points."""
-        return rowmajor.bounds(self.terms, self.shape)
-
-    def _terms_of(self, other: object, verb: str) -> Terms:
-        return self._same_box(other, verb)._terms
-
-    def __and__(self, other: _Points) -> Reshaped:
-        return self._with(rowmajor.meet(self.terms, self._terms_of(other, "&"), self._room))
-
-    def __sub__(self, other: _Points) -> Reshaped:
-        return self._with(rowmajor.subtract(self.terms, self._terms_of(other, "-"), self._room))
-
-    def __or__(self, other: _Points) -> Reshaped:
-        theirs = self._terms_of(other, "|")
-        return self._with(self.terms + rowmajor.subtract(theirs, self.terms, self._room))
-
-    def __xor__(self, other: _Points) -> Reshaped:
-        theirs = self._terms_of(other, "^")
-        mine = rowmajor.subtract(self.terms, theirs, self._room)
-        return self._with(mine + rowmajor.subtract(theirs, self.terms, self._room))
-
-    def _left(self, other: Region | DisjointRegions, verb: str) -> Reshaped:
-        """Return the operand on the left, held by its numbers, if it is in this box."""
-        other._same_box(self, verb)
-        return other._numbered()
-
-    def __rand__(self, other: Region | DisjointRegions) -> Reshaped:
-        return self._left(other, "&") & self
-
-    def __rsub__(self, other: Region | DisjointRegions) -> Reshaped:
-        return self._left(other, "-") - self
-
-    def __ror__(self, other: Region | DisjointRegions) -> Reshaped:
-        return self._left(other, "|") | self
-
-    def __rxor__(self, other: Region | DisjointRegions) -> Reshaped:
-        return self._left(other, "^") ^ self
-
-    def __invert__(self) -> Reshaped:
-        return Region.full(self.shape)._numbered() - self
-
-    def sample(self, at: Region | DisjointRegions) -> Reshaped:
-        """Return the set in the coordinates of the points of `at`; see `Region.sample`.
-
-        Raises
-        ------
-        TooManyPieces
-            If the numbers at `at` are more than 10,000 pieces.
-        """
-        self._same_box(at, "sample")
-        where = _product(at, "sample: at")
-        shape, size = where.counts, self._room
-        if where.is_empty:
-            return Reshaped._of(shape, ())
-        there, many = rowmajor.flat(where.nests, where.shape), prod(shape)
-        return Reshaped._of(shape, rowmajor.changed(self.terms, lambda s: sample_axis(s, there, 0, size, many), many))
-
-    def fill_into(self, scaffold: Region | DisjointRegions) -> Reshaped:
-        """Return the points of `scaffold` whose ranks along the axes are in this set; see `Region.fill`.
-
-        Raises
-        ------
-        ValueError
-            If this set is in another box than that of shape ``scaffold.counts``, or `scaffold` is no product.
-        TooManyPieces
-            If the numbers in `scaffold` are more than 10,000 pieces.
-
-        Examples
-        --------
-        >>> ink = Region.from_slices((2, 6), (slice(None), slice(3))).reshape((3, 4))
-        >>> print(ink)
-        111.
-        ..11
-        1...
-        >>> print(ink.fill_into(Region((5, 7), [Stripe(1, 1), Stripe(1, 1)])))
-        1.1.1..
-        .......
-        ....1.1
-        .......
-        1......
-        """
-        where = _product(scaffold, "fill_into: scaffold")
-        where._from_zero("fill_into")
-        if self.shape != where.counts:
-            raise ValueError(
-                f"fill_into: a scaffold of {where.counts} elements along its axes takes a set in a box of that "
-                f"shape, not in {self.shape}"
-            )
-        if where.is_empty:
-            return Reshaped._of(where.shape, ())
-        there, size = rowmajor.flat(where.nests, where.shape), prod(where.shape)
-        return Reshaped._of(where.shape, rowmajor.changed(self.terms, lambda s: fill_axis(there, s, 0, size), size))
-
-    def merge(self) -> DisjointRegions:
-        """Return the members, no two of which are one along an axis; the same as `explicit`."""
-        return self.explicit()
-
-    def insert(self, region: _Points) -> Reshaped:
-        """Return the set with the points of `region`, which must share none with it; see `DisjointRegions.insert`."""
-        _check_apart(self, region)
-        return self | region
-
-    def shift(self, offset: Sequence[int]) -> DisjointRegions:
-        """Return the regions moved by `offset` together with their box."""
-        return self.explicit().shift(offset)
-
-    def transpose(self, perm: Sequence[int] | None = None) -> DisjointRegions:
-        """Return the regions with their axes permuted; see `Region.transpose`."""
-        return self.explicit().transpose(perm)
-
-    def flip(self, axes: Sequence[int] | int | None = None) -> DisjointRegions:
-        """Return the regions mirrored inside their box; see `Region.flip`."""
-        return self.explicit().flip(axes)
-
-    def broadcast_to(self, shape: Sequence[int]) -> DisjointRegions:
-        """Return the regions where their box is broadcast; see `Region.broadcast_to`."""
-        return self.explicit().broadcast_to(shape)
-
-    def reduce_to(self, shape: Sequence[int]) -> DisjointRegions:
-        """Return what broadcasting sends into the set; see `Region.reduce_to`."""
-        return self.explicit().reduce_to(shape)
-
-    def slice(self, slices: Key) -> DisjointRegions:
-        """Return the set as a NumPy view of the box sees it; see `Region.slice`.
-
-        Only what lies between the first and the last row of the slice is listed.
-        """
-        ranges = selected(self.shape, slices)
-        shape = tuple(map(length, ranges))
-        if not shape or not all(shape):
-            return self.explicit().slice(slices) if not shape else DisjointRegions._of(shape, (), (0,) * len(shape))
-        lo, hi = sorted((ranges[0][0], ranges[0][-1]))
-        width = prod(self.shape[1:])
-        few = rowmajor.cut(self.terms, lo * width, (hi + 1) * width)
-        part = Reshaped._of((hi + 1 - lo, *self.shape[1:]), few).explicit()
-        first = range(ranges[0].start - lo, ranges[0].stop - lo, ranges[0].step)
-        return part._seen((first, *ranges[1:]))
-
-
 # ------------------------------------------------------------------ two regions
 
 
-def _check_apart(union: _Points, region: _Points) -> None:
+def check_apart(union: Points, region: Points) -> None:
     union._same_box(region, "insert")
     shared = union.first_common(region)
     if shared is not None:
         raise ValueError(f"insert: {region!r} shares the point {shared} with the union; write union | region")
 
 
-def _product(x: object, what: str) -> Region:
+def as_product(x: object, what: str) -> Region:
     """Return the one region that a set is, or say that it is no product."""
-    match x:
-        case Region():
-            return x
-        case DisjointRegions() if len(x.members) < 2:
-            return x.members[0] if x.members else Region.empty(x.shape, x.start)
-        case DisjointRegions():
-            raise ValueError(f"{what} must be a product, a union of one member, not of {len(x.members)}")
-    raise TypeError(
-        f"{what} must be a Region or DisjointRegions, not {type(x).__name__}; Reshaped.explicit() lists regions"
-    )
+    if isinstance(x, Region):
+        return x
+    if not isinstance(x, Products):
+        raise TypeError(
+            f"{what} must be a Region or DisjointRegions, not {type(x).__name__}; Reshaped.explicit() lists regions"
+        )
+    if len(x.regions) > 1:
+        raise ValueError(f"{what} must be a product, a union of one member, not of {len(x.regions)}")
+    return x.regions[0] if x.regions else Region.empty(x.shape, x.start)
 
 
 def _sampled(r: Region, at: Region, shape: Ints) -> list[Region]:
@@ -1376,49 +745,7 @@ def _filled(at: Region, ink: Region) -> list[Region]:
     return [Region._of(at.shape, raw, at.start) for raw in product(*axes)]
 
 
-def _disjoint(r: Region, s: Region) -> bool:
-    for p, q, x, y, lo, n in zip(r.progressions, s.progressions, r.nests, s.nests, r.start, r.shape, strict=True):
-        if p is not None and q is not None:
-            if common_progression(p, q) is None:
-                return True
-        elif pairs.is_disjoint(x, y, lo, lo + n):
-            return True
-    return False
-
-
-def _count_common(r: Region, s: Region) -> int:
-    total = 1
-    for axis, (p, q, x, y) in enumerate(zip(r.progressions, s.progressions, r.nests, s.nests, strict=True)):
-        if p is not None and q is not None:
-            both = common_progression(p, q)
-            common = (both[1] - both[0]) // both[2] + 1 if both else 0
-        elif p is not None and p[2] == 1:
-            common = nests.count(y, p[0], p[1] + 1)
-        elif q is not None and q[2] == 1:
-            common = nests.count(x, q[0], q[1] + 1)
-        else:
-            common = pairs.count_common(x, y, r.start[axis], r.start[axis] + r.shape[axis])
-        if common <= 0:
-            return 0
-        total *= common
-    return total
-
-
-def _first_common(r: Region, s: Region) -> Ints | None:
-    found = []
-    for p, q, x, y, lo, n in zip(r.progressions, s.progressions, r.nests, s.nests, r.start, r.shape, strict=True):
-        if p is not None and q is not None:
-            both = common_progression(p, q)
-            z = both[0] if both else None
-        else:
-            z = pairs.first_common(x, y, lo, lo + n)
-        if z is None:
-            return None
-        found.append(z)
-    return tuple(found)
-
-
-def _meet(r: Region, s: Region, out: list[Region]) -> None:
+def meet_regions(r: Region, s: Region, out: list[Region]) -> None:
     """Append the intersection of two regions to `out`."""
     spans = []
     for u, v in zip(r.spans, s.spans, strict=True):
@@ -1458,7 +785,7 @@ def _subtract_one(r: Region, s: Region) -> list[Region]:
         return list(r.regions)
     if r.is_box and s.is_box:
         return _subtract_boxes(r, s)
-    if _disjoint(r, s):
+    if r._misses(s):
         return [r]
     out: list[Region] = []
     common: list[list[Nest]] = []
@@ -1488,7 +815,7 @@ def _subtract_boxes(r: Region, s: Region) -> list[Region]:
     return out
 
 
-def _merge(members: Sequence[Region]) -> list[Region]:
+def merge_members(members: Sequence[Region]) -> list[Region]:
     """Join regions that differ on one axis only, where their union there is shorter."""
     current = list(members)
     if len(current) < 2:
@@ -1524,71 +851,3 @@ def _merge_axis(group: list[Region], axis: int) -> list[Region]:
         return group
     before, after = like.nests[:axis], like.nests[axis + 1 :]
     return [Region._of(like.shape, (*before, s, *after), like.start) for s in merged]
-
-
-# ------------------------------------------------------------------ row-major order
-
-
-def unflatten(setts: Sett | DisjointSetts, shape: Sequence[int]) -> DisjointRegions:
-    """Return the points whose row-major indices are in `setts`, in the box of `shape` from zero.
-
-    Parameters
-    ----------
-    setts : Sett or DisjointSetts
-        Only their elements in [0, product of the shape) count.
-    shape : sequence of int
-
-    Returns
-    -------
-    DisjointRegions
-
-    Raises
-    ------
-    TooManyPieces
-        If more than 10,000 regions are needed.
-
-    Examples
-    --------
-    >>> print(unflatten(Sett(Stripe(1, 2)), (4, 4)))
-    1..1
-    ..1.
-    .1..
-    1..1
-    """
-    box, origin = checked_box(shape, None)
-    if not isinstance(setts, (Sett, DisjointSetts)):
-        raise TypeError(
-            f"unflatten: setts must be a Sett or DisjointSetts, not {setts!r} of type {type(setts).__name__}"
-        )
-    members = setts.members if isinstance(setts, DisjointSetts) else (setts,)
-    found = [axes for s in members for axes in rowmajor.products(s.nest, box)]
-    return DisjointRegions._of(box, _merge([Region._of(box, axes, origin) for axes in found]), origin)
-
-
-def _conjunctions(part: object, what: str) -> list[tuple[Nest, ...]]:
-    """Return a set of integers as conjunctions that share no integer."""
-    match part:
-        case Stripe() | Sett():
-            return [((part if isinstance(part, Sett) else Sett(part)).nest,)]
-        case DisjointSetts():
-            return [(s,) for s in part._nests]
-        case Intersection():
-            return list(part._conjunctions)
-        case Integers():
-            return [(s,) for s in part.setts()._nests]
-    raise TypeError(f"{what} must be a Stripe or another set of integers, not {type(part).__name__}")
-
-
-def _listed(term: tuple[Nest, ...], shape: Ints) -> list[Region]:
-    """Return the points of a conjunction of nests as regions: those of each nest, met."""
-    origin = (0,) * len(shape)
-    found: list[Region] = [Region.full(shape)]
-    for s in term:
-        more = [Region._of(shape, axes, origin) for axes in rowmajor.products(s, shape)]
-        met: list[Region] = []
-        for r in found:
-            for t in more:
-                _meet(r, t, met)
-            check_pieces(len(met), f"reshape to {shape}", rowmajor.NEEDS_NONE)
-        found = met
-    return found

@@ -8,31 +8,21 @@ one budget for all terms together; see `Question`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, product
 from math import prod
 
 import numpy as np
 
-from tapestry_sets.integers import EMPTY, Int64Array, Nest, conjunction, explicit, ranks, surely_disjoint
+from tapestry_sets.integers import EMPTY, Conjunction, Int64Array, Nest, conjunction, explicit, ranks, surely_disjoint
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import OPEN, Budget, Open, Question, TooHard, attempt, check_pieces, current, limits
 from tapestry_sets.regions.axis import VIEWS
 from tapestry_sets.regions.shapes import Ints
+from tapestry_sets.regions.tuning import ATTEMPT_SHARE, FEW_MISSING, MASK_SPAN
 
-Term = tuple[Nest, ...]
-"""A conjunction of nests; ``()`` holds every number."""
-Terms = tuple[Term, ...]
+Terms = tuple[Conjunction, ...]
 """Conjunctions that share no number of the box."""
-
-SMALL = conjunction.MASK_SPAN
-"""In boxes up to this size counting is quick."""
-
-FEW = 256
-"""How many terms of a difference are looked at for an element, before elements are counted."""
-
-ATTEMPT = 4
-"""The part of a budget, one of so many, that an attempt may take before another way is gone."""
 
 NEEDS_NONE = "size, `in`, isdisjoint, count_common and first_common need none"
 
@@ -90,9 +80,9 @@ def terms_of(found: Iterable[Nest], size: int) -> Terms:
     return tidy(((s,) for s in found), size)
 
 
-def tidy(terms: Iterable[Term], size: int, instead: str = NEEDS_NONE) -> Terms:
+def tidy(terms: Iterable[Conjunction], size: int, instead: str = NEEDS_NONE) -> Terms:
     """Return the terms without those that are seen to be empty, each nest in its normal form in [0, size)."""
-    out: list[Term] = []
+    out: list[Conjunction] = []
     with Question() as budget:
         for term in terms:
             if not budget.spend(len(term) ** 2 // 4):  # the nests are compared two by two
@@ -123,22 +113,6 @@ def contains(terms: Terms, z: int) -> bool:
     return any(all(nests.contains(s, z) for s in term) for term in terms)
 
 
-def count(terms: Terms, size: int) -> int:
-    """Return how many numbers are held."""
-    with Question():
-        return sum(conjunction.count(term, 0, size) for term in terms)
-
-
-def first(terms: Terms, lo: int, size: int) -> int | None:
-    """Return the smallest number >= lo that is held, or None."""
-    found: int | None = None
-    with Question():
-        for term in terms:
-            z = conjunction.first(term, lo, size if found is None else found)
-            found = z if z is not None else found
-    return found
-
-
 def elements(terms: Terms, size: int) -> Int64Array:
     """Return the numbers in ascending order, as int64."""
     parts = [np.empty(0, np.int64)]
@@ -151,8 +125,7 @@ def elements(terms: Terms, size: int) -> Int64Array:
 
 def meet(xs: Terms, ys: Terms, size: int) -> Terms:
     """Return the terms of the intersection, each a term of one and a term of the other."""
-    _check_work(len(xs) * len(ys))
-    return tidy((x + y for x in xs for y in ys), size)
+    return tidy(_pairs(xs, ys), size)
 
 
 def subtract(xs: Terms, ys: Terms, size: int) -> Terms:
@@ -167,37 +140,39 @@ def subtract(xs: Terms, ys: Terms, size: int) -> Terms:
 
 def is_disjoint(xs: Terms, ys: Terms, size: int) -> bool:
     """Return whether no number is in both."""
-    _check_work(len(xs) * len(ys))
-    with Question():
-        return all(conjunction.is_disjoint(x + y, 0, size) for x in xs for y in ys)
+    return conjunction.are_disjoint(_pairs(xs, ys), 0, size)
 
 
-def count_common(xs: Terms, ys: Terms, size: int) -> int:
+def count_in_both(xs: Terms, ys: Terms, size: int) -> int:
     """Return how many numbers are in both."""
-    _check_work(len(xs) * len(ys))
-    with Question():
-        return sum(conjunction.count(x + y, 0, size) for x in xs for y in ys)
+    return conjunction.count_of_all(_pairs(xs, ys), 0, size)
 
 
-def first_common(xs: Terms, ys: Terms, shape: Ints) -> Ints | None:
+def first_in_both(xs: Terms, ys: Terms, shape: Ints) -> Ints | None:
     """Return the first point of a box from zero whose number is in both, or None."""
     size = prod(shape)
     with Question():
-        z = first(meet(xs, ys, size), 0, size)
+        z = conjunction.first_of_any(meet(xs, ys, size), 0, size)
     return None if z is None else point_of(z, shape)
+
+
+def _pairs(xs: Terms, ys: Terms) -> Iterator[Conjunction]:
+    """Return the terms of the intersection, each a term of one and a term of the other."""
+    _check_work(len(xs) * len(ys))
+    return (x + y for x in xs for y in ys)
 
 
 def is_subset(xs: Terms, ys: Terms, size: int) -> bool:
     """Return whether every number of xs is in ys."""
     _check_work(len(xs) * len(ys))
     with Question() as budget:
-        left = tuple(x for x in xs if not any(_is_covered(x, y, size) for y in ys))
-        if left and size > SMALL:
+        left = tuple(x for x in xs if not any(conjunction.is_inside(x, y, 0, size) for y in ys))
+        if left and size > MASK_SPAN:
             missing = _first_missing(left, ys, size, budget)
             if missing is not OPEN:
                 return missing is None
         # terms share no number, so that all is covered if the common numbers add up
-        return all(conjunction.count(x, 0, size) == count_common((x,), ys, size) for x in left)
+        return all(conjunction.adds_up(x, ys, 0, size) for x in left)
 
 
 def _first_missing(xs: Terms, ys: Terms, size: int, budget: Budget) -> int | Open | None:
@@ -205,17 +180,12 @@ def _first_missing(xs: Terms, ys: Terms, size: int, budget: Budget) -> int | Ope
 
     What is missing is mostly soon found, and few terms are soon seen to be empty.
     """
-    part = budget.left // ATTEMPT
+    part = budget.left // ATTEMPT_SHARE
     kept, budget.left = budget.left - part, 2 * part  # an attempt takes half of it
-    with limits(max_pieces=FEW):
-        found = attempt(lambda: first(subtract(xs, ys, size), 0, size))
+    with limits(max_pieces=FEW_MISSING):
+        found = attempt(lambda: conjunction.first_of_any(subtract(xs, ys, size), 0, size))
     budget.left = max(budget.left - part, 0) + kept
     return found
-
-
-def _is_covered(x: Term, y: Term, size: int) -> bool:
-    """Return whether every number of x is in y: whether none is in what a nest of y lacks."""
-    return all(conjunction.is_disjoint((*x, c), 0, size) for s in y for c in nests.complement(s))
 
 
 def _check_work(branches: int) -> None:
@@ -253,7 +223,7 @@ def bounds(terms: Terms, shape: Ints) -> tuple[Ints, Ints] | None:
     """Return the tight bounds (lo, hi) of the points that terms hold, or None if they hold none."""
     size = prod(shape)
     with Question():
-        if first(terms, 0, size) is None:
+        if conjunction.first_of_any(terms, 0, size) is None:
             return None
         lows, highs = [], []
         weight = size

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.digits import Progression
-from tapestry_sets.integers import DisjointSetts, Int64Array, Sett, count_common_all, first_common_all
+from tapestry_sets.integers import DisjointSetts, Int64Array, count_common, first_common
 from tapestry_sets.limits import helped
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.pieces import INT64_MAX, IndexMap, Piece, Relinearize, read_points
@@ -163,15 +163,23 @@ def _coordinates(piece: Piece) -> Iterator[tuple[int, tuple[tuple[int, int], ...
     return zip(step.offset, step.terms(), strict=True)
 
 
+def _first_on(sets: Sequence[DisjointSetts], lo: int, hi: int) -> int | None:
+    return first_common(*sets, start=lo, stop=hi) if sets else lo
+
+
+def _count_on(sets: Sequence[DisjointSetts], lo: int, hi: int) -> int:
+    return count_common(*sets, start=lo, stop=hi) if sets else hi - lo
+
+
 def first_within(axes: Sequence[Axis]) -> tuple[int, ...] | None:
     """Return the first index of a product, or None."""
-    found = [first_common_all(sets or [Sett()], lo, hi) if lo < hi else None for sets, lo, hi in axes]
+    found = [_first_on(*axis) if axis[1] < axis[2] else None for axis in axes]
     return None if None in found else tuple(found)  # type: ignore[arg-type]
 
 
 def count_cells(piece: Piece, axes: Sequence[Axis]) -> int:
     """Return how many cells a skew piece reads at a product of indices: along some axes none moves."""
-    each = [count_common_all(sets or [Sett()], lo, hi) if lo < hi else 0 for sets, lo, hi in axes]
+    each = [_count_on(*axis) if axis[1] < axis[2] else 0 for axis in axes]
     moved = {j for _, terms in _coordinates(piece) for j, _ in terms}
     return prod([n for j, n in enumerate(each) if j in moved]) if all(each) else 0
 

@@ -25,7 +25,7 @@ from tapestry_sets import (
     TooManyPieces,
     allocate,
     concatenate,
-    count_common_all,
+    count_common,
     limits,
     overlap,
     overlap_count,
@@ -348,7 +348,7 @@ def test_doors_that_take_one_kind_of_thing_say_which() -> None:
         (lambda: unflatten(3, (3,)), "not 3"),
         (lambda: overlap_count(A, A), "SymbolicView"),
         (lambda: DisjointSetts(s), "iterable of setts"),
-        (lambda: count_common_all(s), "iterable of sets"),
+        (lambda: count_common([s]), "not list"),
     ]
     for door, said in doors:
         with pytest.raises(TypeError, match=said):

@@ -32,7 +32,9 @@ from tapestry_sets.alias.known import KnownCells
 from tapestry_sets.alias.ladder import isl_numbers
 from tapestry_sets.alias.memory.arrays import MEMORY
 from tapestry_sets.integers import nest as nest_module
-from tapestry_sets.integers.sett import DisjointSetts, Filled, Integers
+from tapestry_sets.integers.integers import Integers
+from tapestry_sets.integers.lazy import Filled
+from tapestry_sets.integers.sett import DisjointSetts
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.kinds import AsStrided
 from tapestry_sets.views.view import _chained

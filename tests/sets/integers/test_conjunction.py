@@ -28,7 +28,7 @@ several = st.lists(
 RUNGS = {
     "as it is": {},
     "isl": {"LEAPS": 0},
-    "pieces": {"LEAPS": 0, "isl": False, "MASK_SPAN": 0, "TABLE_LIMIT": 0},
+    "pieces": {"LEAPS": 0, "isl": False, "MASK_SPAN": 0, "TABLE": 0},
     "halves": {"MASK_SPAN": 0},
 }
 

@@ -113,13 +113,13 @@ def test_two_nests_in_a_window(one: Levels, two: Levels, window: tuple[int, int]
     both = listed(one, window) & listed(two, window)
     for isl_after in (pairs.ISL_AFTER, 0):  # 0: all but the plainest cases go to isl
         with without_shortcuts(isl_after):
-            assert pairs.first_common(s, t, lo, hi) == min(both, default=None)
+            assert pairs.first_in_both(s, t, lo, hi) == min(both, default=None)
             assert pairs.is_disjoint(s, t, lo, hi) == (not both)
             assert pairs.is_subset(s, t, lo, hi) == (listed(one, window) <= listed(two, window))
     with without_shortcuts():
-        assert pairs.count_common(s, t, lo, hi) == len(both)
-    assert pairs.count_common(s, t, lo, hi) == len(both)
-    assert pairs.first_common(s, t, lo, hi) == min(both, default=None)
+        assert pairs.count_in_both(s, t, lo, hi) == len(both)
+    assert pairs.count_in_both(s, t, lo, hi) == len(both)
+    assert pairs.first_in_both(s, t, lo, hi) == min(both, default=None)
 
 
 @given(nestings(), nestings(), st.integers(-40, 40))
@@ -131,12 +131,12 @@ def test_two_nests_on_the_line(one: Levels, two: Levels, lo: int) -> None:
     for isl_after in (pairs.ISL_AFTER, 0):
         with without_shortcuts(isl_after):
             assert pairs.is_disjoint(s, t) == (not both)
-            assert pairs.first_common(s, t, lo) == min(both, default=None)
+            assert pairs.first_in_both(s, t, lo) == min(both, default=None)
     with without_shortcuts():
-        assert pairs.count_common(s, t, lo, lo + common) == len(both)
-        assert pairs.count_common(s, t, lo, lo + 5 * common + 3) == 5 * len(both) + sum(z < lo + 3 for z in both) + sum(
-            in_nesting(one, z) and in_nesting(two, z) for z in range(lo + common, lo + 3)
-        )
+        assert pairs.count_in_both(s, t, lo, lo + common) == len(both)
+        assert pairs.count_in_both(s, t, lo, lo + 5 * common + 3) == 5 * len(both) + sum(
+            z < lo + 3 for z in both
+        ) + sum(in_nesting(one, z) and in_nesting(two, z) for z in range(lo + common, lo + 3))
 
 
 @given(nestings(), nestings())
@@ -166,10 +166,10 @@ def test_scaled_nests_have_scaled_answers_without_isl(one: Levels, two: Levels, 
     big_s, big_t = scaled(s), scaled(t)
     both = listed(one, window) & listed(two, window)
     with mock.patch.object(isl, "available", lambda: False):
-        first = pairs.first_common(big_s, big_t, BIG * lo, BIG * hi)
+        first = pairs.first_in_both(big_s, big_t, BIG * lo, BIG * hi)
         assert first == (BIG * min(both) if both else None)
         assert pairs.is_disjoint(big_s, big_t) == pairs.is_disjoint(s, t)
-        assert pairs.count_common(big_s, big_t, BIG * lo, BIG * hi) == BIG * len(both)
+        assert pairs.count_in_both(big_s, big_t, BIG * lo, BIG * hi) == BIG * len(both)
         assert pairs.is_subset(big_s, big_t, BIG * lo, BIG * hi) == (listed(one, window) <= listed(two, window))
     # near an edge of a huge block a window is short, though the block is not
     edge = BIG * lo
@@ -195,12 +195,12 @@ def test_huge_nests_meet_where_isl_says_so(s: Nest, t: Nest, lo: int) -> None:
     both = islpy.Set(f"{{ [z] : {lo} <= z < {hi} }}") & isl.nest_set(s) & isl.nest_set(t)
     assert pairs.is_disjoint(s, t, lo, hi) == both.is_empty()
     assert pairs.is_disjoint(s, t) == (isl.nest_set(s) & isl.nest_set(t)).is_empty()
-    z = pairs.first_common(s, t, lo, hi)
+    z = pairs.first_in_both(s, t, lo, hi)
     if z is not None:
         assert lo <= z < hi
         assert nest.contains(s, z)
         assert nest.contains(t, z)
-        assert pairs.count_common(s, t, lo, z) == 0
+        assert pairs.count_in_both(s, t, lo, z) == 0
 
 
 @given(nestings(40), nestings(40), windows(longest=2000), st.sampled_from([1, 7, 60]))
@@ -208,13 +208,13 @@ def test_every_way_to_count_gives_the_listed_number(one: Levels, two: Levels, wi
     s, t = scaled(canonical(one), by), scaled(canonical(two), by)
     lo, hi = window[0] * by, window[1] * by
     both = sum(in_nesting(one, z) and in_nesting(two, z) for z in range(*window)) * by
-    assert pairs.count_common(s, t, lo, hi) == both
+    assert pairs.count_in_both(s, t, lo, hi) == both
     with mock.patch.multiple(pairs, SHORT=0, MANY_SHIFTS=0, BITS_A_STEP=0):  # by correlation
-        assert pairs.count_common(s, t, lo, hi) == both
+        assert pairs.count_in_both(s, t, lo, hi) == both
     with mock.patch.multiple(pairs, SHORT=0, MANY_SHIFTS=0, BITS_A_STEP=0, RESIDUES=0):  # by tables of residues
-        assert pairs.count_common(s, t, lo, hi) == both
+        assert pairs.count_in_both(s, t, lo, hi) == both
     with mock.patch.multiple(pairs, SHORT=0, MANY_SHIFTS=1 << 60, BITS_A_STEP=0, RESIDUES=0, TABLE=0):  # block by block
-        assert pairs.count_common(s, t, lo, hi) == both
+        assert pairs.count_in_both(s, t, lo, hi) == both
 
 
 def test_two_items_that_lie_within_each_other_are_not_joined() -> None:
@@ -230,14 +230,14 @@ def test_no_integers_are_looked_at_whatever_the_period() -> None:
 
 def test_a_coprime_period_is_counted_as_a_product() -> None:
     s, t = ((50001, 100003, 0), (1, 2, 0)), ((50009, 100019, 0), (2, 3, 0))
-    count = pairs.count_common(s, t, 0, 100003 * 100019)
+    count = pairs.count_in_both(s, t, 0, 100003 * 100019)
     assert count == nest.count(s, 0, 100003) * nest.count(t, 0, 100019)
 
 
 def test_a_period_with_a_common_factor_is_counted_residue_by_residue() -> None:
     s, t = ((7, 10, 1), (1, 3, 0)), ((11, 14, 3), (2, 3, 1))
     listed_count = sum(nest.contains(s, z) and nest.contains(t, z) for z in range(70))
-    assert pairs.count_common(s, t, 5, 5 + 70 * 10**12) == listed_count * 10**12
+    assert pairs.count_in_both(s, t, 5, 5 + 70 * 10**12) == listed_count * 10**12
 
 
 @pytest.mark.parametrize("n", [10, 10**3, 10**6, 10**9])
@@ -247,7 +247,7 @@ def test_a_block_of_a_cube_is_counted_against_a_stride(n: int, step: int) -> Non
     block = nest.canonical([(n * n * (n // 2), n**3, 0), (n * (n // 2), n * n, 0), (n // 2, n, 3)])
     window = (17, n**3 - 5)
     residues = range(step) if step < 100 else (0, 1, step - 1)
-    counts = [pairs.count_common(block, ((1, step, r),), *window) for r in residues]
+    counts = [pairs.count_in_both(block, ((1, step, r),), *window) for r in residues]
     if step < 100:
         assert sum(counts) == nest.count(block, *window)
     if n == 10:
@@ -263,9 +263,9 @@ def test_too_hard_is_said_and_names_the_way_out() -> None:
         limits(budget=2000),
         pytest.raises(TooHard, match="install islpy"),
     ):
-        pairs.first_common(s, t, 0, 10**16)
+        pairs.first_in_both(s, t, 0, 10**16)
     with pytest.raises(TooHard, match="shorter range"):
-        pairs.count_common(s, t, 0, 10**17)
+        pairs.count_in_both(s, t, 0, 10**17)
 
 
 @pytest.mark.parametrize("n", [10, 10**3, 10**6 + 1, 10**9, 10**12, 10**12 + 1, 10**18])
@@ -274,9 +274,9 @@ def test_fixed_stripes_take_the_same_steps_in_any_window(n: int) -> None:
     with mock.patch.object(pairs, "stripes_first_common", wraps=pairs.stripes_first_common) as steps:
         for other in (((1, 3, 1),), ((1, 6, 1),), ((5, 12, 1), (1, 4, 0))):  # all disjoint from both
             for s in (thirds, nested):
-                assert pairs.first_common(s, other, 0, n) is None
-                assert pairs.first_common(other, s, 0, n) is None
-                assert pairs.count_common(s, other, 0, n) == 0
+                assert pairs.first_in_both(s, other, 0, n) is None
+                assert pairs.first_in_both(other, s, 0, n) is None
+                assert pairs.count_in_both(s, other, 0, n) == 0
                 assert explicit.meet_within(s, other, 0, n) == []
         left = explicit.subtract_within(thirds, ((1, 2, 1),), 0, n)
         met = explicit.meet_within(nested, ((1, 5, 2),), 0, n)
@@ -291,18 +291,18 @@ def test_a_search_goes_on_by_itself_where_isl_gives_up() -> None:
     t = nest.canonical([(10**9 + 5, 2 * 10**9 + 33, 3), (1, 10_000_019, 5)])
     with mock.patch.object(isl, "nests_first_common", return_value=OPEN):
         with limits(budget=2000), pytest.raises(TooHard, match="shorter range"):
-            pairs.first_common(s, t, 0, 10**16)
+            pairs.first_in_both(s, t, 0, 10**16)
         with mock.patch.object(pairs, "ISL_AFTER", 0):
             s, t = ((7, 2003, 0), (1, 2, 0)), ((5, 3001, 1), (1, 2, 1))
             wanted = next(z for z in range(100, 10**6) if z % 2003 in (0, 2, 4, 6) and (z - 1) % 3001 in (1, 3))
-            assert pairs.first_common(s, t, 100, 10**9) == wanted
+            assert pairs.first_in_both(s, t, 100, 10**9) == wanted
 
 
 def test_isl_takes_over_where_the_search_ends() -> None:
     s = ((370121, 5920770, 3845551), (1, 5, 0))
     t = ((1454776, 5657284, 4771152), (1, 25, 0))
     with mock.patch.object(pairs, "ISL_AFTER", 0), mock.patch.object(pairs, "MASK_BITS", 0):
-        z = pairs.first_common(s, t, -3008300, 304871740)
+        z = pairs.first_in_both(s, t, -3008300, 304871740)
     assert z == 39370181
     assert nest.contains(s, z)
     assert nest.contains(t, z)

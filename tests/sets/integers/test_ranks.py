@@ -15,17 +15,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import DisjointSetts, Sett, Stripe, TooHard, TooManyPieces, limits
-from tapestry_sets.integers import ranks, sett, unions
+from tapestry_sets.integers import lazy, ranks, unions
+from tapestry_sets.integers.integers import Integers
+from tapestry_sets.integers.lazy import Filled, Intersection, Sampled, count_common, first_common, isdisjoint
 from tapestry_sets.integers.nest import EMPTY, Nest, canonical, contains
-from tapestry_sets.integers.sett import (
-    Filled,
-    Integers,
-    Intersection,
-    Sampled,
-    count_common_all,
-    first_common_all,
-    isdisjoint_all,
-)
 from tests.oracles import in_nesting, listed, members
 from tests.strategies import nestings, stripes, windows
 
@@ -312,7 +305,7 @@ def test_what_is_too_hard_says_so_and_a_short_range_is_answered(cascade: tuple[F
     other = Sett(Stripe(4, 3)).fill(Stripe(2, 1))
     for p in (5, 9, 13, 21, 27):
         other = other.fill(Stripe(p - 2, 2))
-    with mock.patch.object(sett, "LISTED", 100), pytest.raises(TooHard, match="ask within a shorter range"):
+    with mock.patch.object(lazy, "MOST_LISTED", 100), pytest.raises(TooHard, match="ask within a shorter range"):
         s.count_common(other, 0, s.period)
     wanted = [z for z in points.tolist() if z < 3000 and z in other]
     assert s.count_common(other, 0, 3000) == len(wanted)
@@ -540,9 +533,9 @@ def test_the_constructor_merges_members() -> None:
 def test_what_all_of_several_sets_share(every: list[Levels], window: tuple[int, int]) -> None:
     sets = [Sett(*levels) for levels in every]
     common = set.intersection(*(listed(levels, window) for levels in every))
-    assert count_common_all(sets, *window) == len(common)
-    assert first_common_all(sets, *window) == min(common, default=None)
-    assert isdisjoint_all(sets, within=window) == (not common)
+    assert count_common(*sets, start=window[0], stop=window[1]) == len(common)
+    assert first_common(*sets, start=window[0], stop=window[1]) == min(common, default=None)
+    assert isdisjoint(*sets, within=window) == (not common)
 
 
 @given(st.lists(nestings(6, 2), min_size=1, max_size=3))
@@ -551,18 +544,18 @@ def test_what_all_share_in_a_common_period(every: list[Levels]) -> None:
     whole = (0, lcm(*(levels[0].period for levels in every if levels)))
     common = set.intersection(*(listed(levels, whole) for levels in every))
     scale = whole[1] // lcm(*(s.period for s in sets))
-    assert count_common_all(sets) * scale == len(common)
-    assert isdisjoint_all(sets) == (not common)
-    assert first_common_all(sets, 0) == min(common, default=None)
+    assert count_common(*sets) * scale == len(common)
+    assert isdisjoint(*sets) == (not common)
+    assert first_common(*sets, start=0) == min(common, default=None)
 
 
 def test_no_sets_at_all_are_refused() -> None:
-    with pytest.raises(ValueError, match="count_common_all: needs at least one set"):
-        count_common_all([])
-    with pytest.raises(ValueError, match="first_common_all: needs at least one set"):
-        first_common_all([], 0)
-    with pytest.raises(ValueError, match="isdisjoint_all: needs at least one set"):
-        isdisjoint_all([])
+    with pytest.raises(ValueError, match="count_common: needs at least one set"):
+        count_common()
+    with pytest.raises(ValueError, match="first_common: needs at least one set"):
+        first_common(start=0)
+    with pytest.raises(ValueError, match="isdisjoint: needs at least one set"):
+        isdisjoint()
 
 
 # ------------------------------------------------------------------------------------------------------- raw nests

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tapestry_sets import DisjointSetts, Intersection, Limits, Sett, Stripe, TooHard, TooManyPieces, progression_set
 from tapestry_sets.digits import progressions as progression
-from tapestry_sets.integers import sett
-from tapestry_sets.integers.sett import Integers
+from tapestry_sets.integers import integers, lazy
+from tapestry_sets.integers.integers import Integers
 from tests.oracles import in_nesting, listed, members
 from tests.strategies import nestings, stripes, windows
 
@@ -132,7 +132,7 @@ def test_far_elements_of_intersections_and_unions_by_number(
     both, either = Sett(*one) & Sett(*two), Sett(*one) | Sett(*two)
     n = lcm(*(levels[0].period for levels in (one, two, three) if levels))
     a, b, c = (listed(levels, (0, n)) for levels in (one, two, three))
-    with mock.patch.object(sett, "FEW", few):
+    with mock.patch.object(integers, "CLOSE", few):
         for s, held in ((both, a & b), (either, a | b), (both & Sett(*three), a & b & c), (either & both, a & b)):
             if held:
                 block, rest = divmod(k, len(held))
@@ -158,7 +158,7 @@ def test_elements_of_thin_fills_are_those_of_the_numbers(one: Levels, two: Level
     numbers = {z: i - sum(x < 0 for x in points) for i, z in enumerate(points)}
     held = [z for z in range(*window) if z in numbers and in_nesting(two, numbers[z])]
     far = 3 * 10**18  # where int64 does not hold what is on the way
-    with mock.patch.object(sett, "WALK_ABOVE", 1):
+    with mock.patch.object(lazy, "WALK_ABOVE", 1):
         assert outer.fill(ink).elements(*window).tolist() == held
         assert (outer | outer).fill(ink).elements(*window).tolist() == held
         moved = outer.shift(far).fill(ink.shift(-outer.rank(-far)))
@@ -267,8 +267,8 @@ def test_the_lazy_intersection_answers_as_a_set(
     assert isinstance(both, Intersection)
     assert {z for z in range(*window) if z in both} == points
     assert both.elements(*window).tolist() == sorted(points)
-    for cut_below in (sett.CUT_BELOW, 0):  # in halves, and one by one
-        with mock.patch.multiple(sett, WALK_ABOVE=1, CUT_BELOW=cut_below):
+    for cut_below in (lazy.CUT_BELOW, 0):  # in halves, and one by one
+        with mock.patch.multiple(lazy, WALK_ABOVE=1, CUT_BELOW=cut_below):
             assert both.elements(*window).tolist() == sorted(points)
     assert both.count(*window) == len(points)
     assert both.first(*window) == min(points, default=None)
@@ -584,7 +584,7 @@ def test_long_lists_of_lazy_sets_are_made_in_parts() -> None:
     s, t = Sett(Stripe(2, 1)), Sett(Stripe(3, 2))
     both = np.arange(10**7)
     both = both[(both % 3 < 2) & (both % 5 < 3)]
-    with mock.patch.object(sett, "WALK_ABOVE", 1 << 16):
+    with mock.patch.object(lazy, "WALK_ABOVE", 1 << 16):
         np.testing.assert_array_equal((s & t).elements(0, 10**7), both)
         seen = s.sample(t).elements(0, 10**6)
         filled = s.fill(t).elements(0, 10**6)

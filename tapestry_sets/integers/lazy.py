@@ -1,0 +1,763 @@
+"""Lazy sets: intersections, and sets seen by their numbers; what several sets share, without listing it.
+
+A question about several sets goes from set to set; explicit ones among them are conjunctions of nests, which have
+closed forms, and a lazy one is listed where it is short in the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from math import gcd, lcm, prod
+
+import numpy as np
+
+from tapestry_sets.integers import conjunction, explicit, ranks, unions
+from tapestry_sets.integers import nest as nests
+from tapestry_sets.integers.integers import (
+    Forms,
+    Integers,
+    Operand,
+    Within,
+    as_set,
+    check_bounds,
+    check_start,
+    check_window,
+    fill_forms,
+    to_array,
+)
+from tapestry_sets.integers.nest import Nest
+from tapestry_sets.integers.sett import DisjointSetts, Explicit, Sett
+from tapestry_sets.integers.stripe import Int64Array
+from tapestry_sets.integers.tuning import CUT_BELOW, FEW_SETTS, LEAPS, LEAPS_OF_MEMBERS, MOST_LISTED, WALK_ABOVE
+from tapestry_sets.limits import OPEN, Budget, Question, TooHard, as_int, attempt, check_pieces, current, limits
+
+NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Intersection(Integers):
+    """The common elements of two or more sets, not listed: each question is answered from the sets.
+
+    Only `setts` and the operators ``| - ^ ~`` list pieces.
+
+    Attributes
+    ----------
+    operands : tuple of Sett, DisjointSetts, Filled and Sampled
+        The sets.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Stripe
+    >>> both = Sett(Stripe(50001, 50002)) & Sett(Stripe(50009, 50010))
+    >>> both.count() == 50001 * 50009, both.find(75000)
+    (True, 100019)
+    >>> both <= Sett(Stripe(50001, 50002)), (both & Stripe(1, 1)).is_empty
+    (True, False)
+    >>> halves = [Sett(Stripe(n // 2, n - n // 2)) for n in (7, 11, 13, 17, 19, 23, 29)]
+    >>> both = halves[0]
+    >>> for half in halves[1:]:
+    ...     both = both & half
+    >>> both.count(0, 10**9)
+    4627341
+    """
+
+    operands: tuple[Integers, ...]
+
+    @property
+    def _factors(self) -> tuple[Integers, ...]:
+        return self.operands
+
+    @property
+    def _conjunctions(self) -> Iterable[tuple[Nest, ...]]:
+        """Disjoint conjunctions of nests that hold the common elements; lazy sets are listed for it."""
+        return _conjunctions(self.operands)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the sets share no integer."""
+        return _is_disjoint(self.operands, None, None)
+
+    @property
+    def period(self) -> int:
+        """The least common period of all sets."""
+        return period_of(self.operands)
+
+    def __contains__(self, z: int) -> bool:
+        return all(z in s for s in self.operands)
+
+    def _count(self, lo: int, hi: int) -> int:
+        return _count(self.operands, lo, hi)
+
+    def _first(self, lo: int, hi: int | None) -> int | None:
+        return _first(self.operands, lo, hi)
+
+    def _elements(self, lo: int, hi: int) -> Int64Array:
+        if not _are_explicit(self.operands):
+            return _elements_by_listing(self, lo, hi)
+        few, *rest = sorted(self.operands, key=lambda s: s._count(lo, hi))
+        many = few._count(lo, hi)
+        if many <= WALK_ABOVE:
+            return _filtered(few._elements(lo, hi), rest)
+        if many > CUT_BELOW:
+            return to_array(_walk(self, lo, hi))
+        return _in_halves(self, lo, hi)
+
+    def _density(self) -> tuple[int, int]:
+        n = span = 1
+        for s in self.operands:
+            some, of = s._density()
+            n, span = n * some, span * of
+        return n, span
+
+    def setts(self, within: Within | None = None) -> DisjointSetts:
+        """Return the common elements as a list of disjoint setts; within a window they are right there alone.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Stripe
+        >>> (Sett(Stripe(6, 1)) & Stripe(2, 1)).setts(within=(0, 7))
+        DisjointSetts([Sett(Stripe(5, 2), Stripe(2, 1))])
+        """
+        if within is None and len(self.operands) == 2:
+            s, t = self.operands
+            if type(s) is type(t) is Sett:
+                return DisjointSetts._of(unions.settled(explicit.meet(s.nest, t.nest)))
+        return Integers.setts(self, within)
+
+    def is_disjoint_within(self, lo: int | None, hi: int | None) -> bool:
+        """Return whether the sets share no integer in a window, or at all."""
+        return _is_disjoint(self.operands, lo, hi)
+
+    def is_inside(self, other: Integers, lo: int | None, hi: int | None) -> bool:
+        """Return whether the common elements in a window, or all of them, are in another set."""
+        return _is_subset(self.operands, other, lo, hi)
+
+    def _listed(self, within: Within | None) -> tuple[Nest, ...]:
+        met, *rest = (s._listed(within) for s in self.operands)
+        for theirs in rest:
+            met = tuple(unions.meet(met, theirs, within))
+        return met
+
+    def shift(self, k: int) -> Intersection:
+        """Return {z + k : z in self}."""
+        return Intersection(tuple(s.shift(k) for s in self.operands))
+
+    def reverse(self, pivot: int) -> Intersection:
+        """Return {pivot - 1 - z : z in self}: the elements in [0, pivot) as seen from the other end."""
+        return Intersection(tuple(s.reverse(pivot) for s in self.operands))
+
+    def scale(self, f: int) -> Intersection:
+        """Return the set in which every element z becomes the block [f*z, f*z + f)."""
+        return Intersection(tuple(s.scale(f) for s in self.operands))
+
+
+@dataclass(frozen=True, slots=True)
+class Filled(Integers):
+    """The elements of one set whose numbers are in another, {outer.nth(k) : k in ink}, not listed.
+
+    It is made by `Integers.fill`, in the same time whatever the sets are. A question about it is one about
+    `outer`'s numbers and then one about `ink`; only `setts` and the operators ``| - ^ ~`` list pieces.
+
+    Attributes
+    ----------
+    outer, ink : Sett, DisjointSetts, Intersection, Filled or Sampled
+        The sets.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Stripe
+    >>> cascade = Sett(Stripe(4, 3))
+    >>> for n in (11, 13, 17, 19, 23):
+    ...     cascade = cascade.fill(Stripe(n // 2, n - n // 2))
+    >>> cascade.count(0, 10**18), cascade.find(10**18), cascade.nth(10**18)
+    (12780327762155739, 1000000000000000196, 78245254629629629543)
+    >>> cascade.setts(within=(0, 40))
+    DisjointSetts([Sett(Stripe(8, 32), Stripe(4, 3)), Sett(Stripe(1, 39, phase=17))])
+    """
+
+    outer: Integers
+    ink: Integers
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the set holds no integer."""
+        return self.outer.is_empty or self.ink.is_empty
+
+    @property
+    def period(self) -> int:
+        """The period of `outer`, as often as the numbers need to repeat with the ink's period."""
+        n, R = self.outer.count(), self.ink.period
+        return self.outer.period * (R // gcd(n, R)) if n else 1
+
+    def __contains__(self, z: int) -> bool:
+        z = as_int(z, "Filled: element")
+        return z in self.outer and self.outer.rank(z) in self.ink
+
+    def _count(self, lo: int, hi: int) -> int:
+        return self.ink._count(self.outer.rank(lo), self.outer.rank(hi))
+
+    def _first(self, lo: int, hi: int | None) -> int | None:
+        with Question():
+            if self.outer.is_empty:
+                return None
+            k = self.ink._first(self.outer.rank(lo), None if hi is None else self.outer.rank(hi))
+            return None if k is None else self.outer._nth(k)
+
+    def _nth(self, k: int) -> int:
+        with Question():
+            return self.outer._nth(self.ink._nth(k))
+
+    def _elements(self, lo: int, hi: int) -> Int64Array:
+        first, last = self.outer.rank(lo), self.outer.rank(hi)
+        many = self.ink._count(first, last)
+        if not many:
+            return NONE
+        if WALK_ABOVE < last - first <= 16 * many:
+            return _in_halves(self, lo, hi)
+        k = self.ink._elements(first, last)
+        if last - first <= min(16 * many + 1024, WALK_ABOVE):
+            return self.outer._elements(lo, hi)[k - first]
+        return self.outer._nth_each(k)
+
+    def _nth_each(self, k: Int64Array) -> Int64Array:
+        return self.outer._nth_each(self.ink._nth_each(k))
+
+    def _density(self) -> tuple[int, int]:
+        (n, span), (m, numbers) = self.outer._density(), self.ink._density()
+        return n * m, span * numbers
+
+    def _listed(self, within: Within | None) -> tuple[Nest, ...]:
+        if within is None:
+            return tuple(ranks.fill(self.outer._listed(None), self.ink._listed(None)))
+        lo, hi = within
+        first, last = self.outer.rank(lo), self.outer.rank(hi)
+        if first == last:
+            return ()
+        ink = self.ink._listed((first, last))
+        return tuple(ranks.fill_within(self.outer._listed(within), first, ink, lo, hi))
+
+    def shift(self, k: int) -> Filled:
+        """Return {z + k : z in self}."""
+        k = as_int(k, "shift: k")
+        return Filled(self.outer.shift(k), self.ink.shift(-self.outer.rank(-k)))
+
+    def reverse(self, pivot: int) -> Filled:
+        """Return {pivot - 1 - z : z in self}: the elements in [0, pivot) as seen from the other end."""
+        pivot = as_int(pivot, "reverse: pivot")
+        return Filled(self.outer.reverse(pivot), self.ink.reverse(self.outer.rank(pivot)))
+
+    def scale(self, f: int) -> Filled:
+        """Return the set in which every element z becomes the block [f*z, f*z + f)."""
+        return Filled(self.outer.scale(f), self.ink.scale(f))
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled(Integers):
+    """A set as seen through another, {k : at.nth(k) in inner}, not listed.
+
+    It is made by `Integers.sample`, in the same time whatever the sets are. A question about it is one about
+    the common elements of both sets; only `setts` and the operators ``| - ^ ~`` list pieces.
+
+    Attributes
+    ----------
+    inner, at : Sett, DisjointSetts, Intersection, Filled or Sampled
+        The sets. If `at` is empty, so is this.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Stripe
+    >>> seen = Sett(Stripe(50009, 50010)).sample(Stripe(50001, 50002))
+    >>> 10**18 in seen, seen.count(0, 10**18), seen.find(10**18)
+    (True, 499995000941042485, 1000000000000000000)
+    """
+
+    inner: Integers
+    at: Integers
+
+    @property
+    def _both(self) -> tuple[Integers, ...]:
+        return (*self.inner._factors, *self.at._factors)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the set holds no integer."""
+        return self.at.is_empty or _is_disjoint(self._both, None, None)
+
+    @property
+    def period(self) -> int:
+        """How many elements of `at` a common period of both sets has."""
+        n, P = self.at.count(), self.at.period
+        return lcm(P, self.inner.period) // P * n or 1
+
+    def __contains__(self, k: int) -> bool:
+        k = as_int(k, "Sampled: element")
+        return not self.at.is_empty and self.at._nth(k) in self.inner
+
+    def _density(self) -> tuple[int, int]:
+        return self.inner._density()
+
+    def _count(self, lo: int, hi: int) -> int:
+        return 0 if self.at.is_empty else _count(self._both, self.at._nth(lo), self.at._nth(hi))
+
+    def _first(self, lo: int, hi: int | None) -> int | None:
+        if self.at.is_empty:
+            return None
+        z = _first(self._both, self.at._nth(lo), None if hi is None else self.at._nth(hi))
+        return None if z is None else self.at.rank(z)
+
+    def _nth(self, k: int) -> int:
+        return self.at.rank((self.inner & self.at)._nth(k))
+
+    def _elements(self, lo: int, hi: int) -> Int64Array:
+        if self.at.is_empty or lo == hi:
+            return NONE
+        first, last = self.at._nth(lo), self.at._nth(hi)
+        if max(-first, last) >> 62:
+            return to_array(_walk(self, lo, hi))
+        if WALK_ABOVE < hi - lo <= CUT_BELOW:
+            return _in_halves(self, lo, hi)
+        z = (self.inner & self.at)._elements(first, last)
+        if hi - lo <= min(16 * len(z) + 1024, WALK_ABOVE):
+            return np.searchsorted(self.at._elements(first, last), z) + lo
+        return self.at._rank_each(z)
+
+    def _listed(self, within: Within | None) -> tuple[Nest, ...]:
+        if self.at.is_empty:
+            return ()
+        if within is None:
+            return tuple(ranks.sample(self.inner._listed(None), self.at._listed(None)))
+        first, last = within
+        lo, hi = self.at._nth(first), self.at._nth(last)
+        inner, at = self.inner._listed((lo, hi)), self.at._listed((lo, hi))
+        return tuple(ranks.sample_within(inner, at, lo, hi, first, last))
+
+    def _moved_at(self, k: int) -> int:
+        """Return the element of number k, or any integer where there is none."""
+        return 0 if self.at.is_empty else self.at._nth(k)
+
+    def shift(self, k: int) -> Sampled:
+        """Return {z + k : z in self}."""
+        by = -self._moved_at(-as_int(k, "shift: k"))
+        return Sampled(self.inner.shift(by), self.at.shift(by))
+
+    def reverse(self, pivot: int) -> Sampled:
+        """Return {pivot - 1 - z : z in self}: the elements in [0, pivot) as seen from the other end."""
+        about = self._moved_at(as_int(pivot, "reverse: pivot"))
+        return Sampled(self.inner.reverse(about), self.at.reverse(about))
+
+    def scale(self, f: int) -> Sampled:
+        """Return the set in which every element z becomes the block [f*z, f*z + f)."""
+        return Sampled(self.inner.scale(f), self.at.scale(f))
+
+
+fill_forms(Forms(Sett, DisjointSetts, Intersection, Filled, Sampled))
+
+
+# ------------------------------------------------------------------------------------- several sets, as callers ask
+
+
+def count_common(*sets: Operand, start: int | None = None, stop: int | None = None) -> int:
+    """Return how many integers all of the sets share in [start, stop), or in one common period.
+
+    Parameters
+    ----------
+    *sets : Stripe, Sett, DisjointSetts, Intersection, Filled or Sampled
+        At least one.
+    start, stop : int, optional
+        The range, both or neither.
+
+    Raises
+    ------
+    ValueError
+        If there is no set, or start > stop.
+    TooHard
+        If nothing answers within its budget; never for setts of coprime periods over whole common periods.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Stripe
+    >>> halves = [Stripe(n // 2, n - n // 2) for n in (7, 11, 13, 17, 19, 23, 29)]
+    >>> count_common(*halves), count_common(*halves, start=0, stop=10**9)
+    (997920, 4627341)
+    """
+    factors = _all_factors(sets, "count_common")
+    lo, hi = (0, period_of(factors)) if start is None and stop is None else check_bounds(start, stop, "count_common")
+    return _count(factors, lo, hi)
+
+
+def first_common(*sets: Operand, start: int, stop: int | None = None) -> int | None:
+    """Return the smallest integer >= start (and < stop, if given) that all of the sets share, or None.
+
+    Parameters
+    ----------
+    *sets : Stripe, Sett, DisjointSetts, Intersection, Filled or Sampled
+        At least one.
+    start, stop : int
+        The range; to any length if `stop` is not given.
+
+    Raises
+    ------
+    ValueError
+        If there is no set, or start > stop.
+    TooHard
+        If nothing answers within its budget.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Stripe
+    >>> first_common(Stripe(1, 6, phase=6), Stripe(1, 10), Stripe(1, 12, phase=1), start=0)
+    209
+    """
+    return _first(_all_factors(sets, "first_common"), *check_start(start, stop, "first_common"))
+
+
+def isdisjoint(*sets: Operand, within: Within | None = None) -> bool:
+    """Return whether no integer is in all of the sets; two of them may meet.
+
+    Parameters
+    ----------
+    *sets : Stripe, Sett, DisjointSetts, Intersection, Filled or Sampled
+        At least one.
+    within : (int, int), optional
+        The range; by default the whole line.
+
+    Raises
+    ------
+    ValueError
+        If there is no set, or the window is reversed.
+    TooHard
+        If nothing answers within its budget.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Stripe
+    >>> isdisjoint(Stripe(2, 1), Stripe(2, 1, phase=1), Stripe(2, 1, phase=2))
+    True
+    """
+    return _is_disjoint(_all_factors(sets, "isdisjoint"), *check_window(within, "isdisjoint"))
+
+
+def _all_factors(sets: Sequence[Operand], verb: str) -> tuple[Integers, ...]:
+    factors = tuple(factor for s in sets for factor in as_set(s)._factors)
+    if not factors:
+        raise ValueError(f"{verb}: needs at least one set; every integer is in all of none, and is Sett()")
+    return factors
+
+
+# ------------------------------------------------------------------------------------- elements in a window, listed
+
+
+def _walk(s: Integers, lo: int, hi: int) -> Iterator[int]:
+    """Yield the elements in the window one by one, within one budget."""
+    with Question() as budget:
+        z = s._first(lo, hi)
+        while z is not None:
+            yield z
+            conjunction.spend(budget, 1, f"the elements of a set in [{lo}, {hi}), sought one by one", ())
+            z = s._first(z + 1, hi)
+
+
+def _in_halves(s: Integers, lo: int, hi: int) -> Int64Array:
+    """Return the elements in the window half by half, so that what is listed on the way stays short."""
+    middle = (lo + hi) // 2
+    return np.concatenate([s._elements(lo, middle), s._elements(middle, hi)])
+
+
+# ------------------------------------------------------------------------------------- explicit sets
+
+
+def _are_explicit(factors: Sequence[Integers]) -> bool:
+    return all(isinstance(s, Explicit) for s in factors)
+
+
+def period_of(factors: Sequence[Integers]) -> int:
+    return lcm(*(s.period for s in factors))
+
+
+def _conjunctions(factors: Sequence[Integers]) -> Iterable[tuple[Nest, ...]]:
+    """Return disjoint conjunctions of nests, one for each choice of a member of each explicit set."""
+    listed = [s._listed(None) for s in factors]
+    if len(listed) > 2:
+        check_pieces(prod(map(len, listed)), "intersection of unions")
+    return product(*listed)
+
+
+def _first(factors: Sequence[Integers], lo: int, hi: int | None) -> int | None:
+    """Return the smallest integer in the window that all sets share, or None."""
+    if len(factors) == 1:
+        return factors[0]._first(lo, hi)
+    if not _are_explicit(factors):
+        return _first_lazy(_grouped(factors), lo, hi)
+    if len(factors) == 2 and type(factors[0]) is type(factors[1]) is Sett:
+        return conjunction.first((factors[0].nest, factors[1].nest), lo, hi)
+    leap = conjunction.Leap([partial(s._first, hi=hi) for s in factors], lo)
+    members = sum(len(s._listed(None)) + 1 for s in factors)
+    with Question():
+        if leap.go(hi, Budget(min(LEAPS, LEAPS_OF_MEMBERS // members))):
+            return leap.met
+        return conjunction.first_of_any(_conjunctions(factors), leap.z, hi)
+
+
+def _count(factors: Sequence[Integers], lo: int, hi: int) -> int:
+    """Return how many integers in the window all sets share."""
+    if len(factors) == 1:
+        return factors[0]._count(lo, hi)
+    if not _are_explicit(factors):
+        return _count_lazy(_grouped(factors), lo, hi)
+    return conjunction.count_of_all(_conjunctions(factors), lo, hi)
+
+
+def _is_disjoint(factors: Sequence[Integers], lo: int | None, hi: int | None) -> bool:
+    """Return whether no integer (in the window) is in all sets."""
+    if lo is not None and hi is not None:
+        return lo == hi or _first(factors, lo, hi) is None
+    if _are_explicit(factors):
+        return conjunction.are_disjoint(_conjunctions(factors))
+    with Question():
+        return any(_is_empty(group) for group in _coprime(_grouped(factors)))
+
+
+# ---------------------------------------------------------------------------------- questions about lazy sets
+
+
+def _grouped(factors: Sequence[Integers]) -> tuple[Integers, ...]:
+    """Return factors in which the explicit ones are one, whose common elements have closed forms."""
+    listed = tuple(factor for s in factors if isinstance(s, Explicit) for factor in s._factors)
+    lazy = tuple(dict.fromkeys(s for s in factors if not isinstance(s, Explicit)))
+    if not listed:
+        return lazy
+    return (*lazy, listed[0] if len(listed) == 1 else Intersection(listed))
+
+
+def _coprime(factors: Iterable[Integers]) -> list[tuple[Integers, ...]]:
+    return conjunction.coprime_groups(factors, lambda s: s.period)
+
+
+def _is_empty(group: tuple[Integers, ...]) -> bool:
+    if len(group) == 1:
+        return group[0].is_empty
+    return _first_lazy(group, 0, period_of(group)) is None
+
+
+def _around(s: Integers) -> tuple[Integers, ...]:
+    """Return explicit sets around a set."""
+    if isinstance(s, Filled):
+        return tuple(each for t in s.outer._factors for each in _around(t))
+    return () if isinstance(s, Sampled) else s._factors
+
+
+def _first_lazy(factors: tuple[Integers, ...], lo: int, hi: int | None) -> int | None:
+    """Return what `_first` does: from set to set, then by sets around them, then by listing."""
+    if len(factors) == 1:
+        return factors[0]._first(lo, hi)
+    end = lo + period_of(factors)
+    hi = end if hi is None else min(hi, end)
+    with Question():
+        return _first_leaping(factors, lo, hi)
+
+
+def _first_leaping(factors: tuple[Integers, ...], lo: int, hi: int) -> int | None:
+    leap = conjunction.Leap([partial(s._first, hi=hi) for s in factors], lo)
+    if attempt(lambda: _has_ended(leap, hi)) is True:
+        return leap.met
+    z = leap.z
+    around = tuple(each for s in factors for each in _around(s))
+    if len(around) > 1:
+        whole = hi - lo >= period_of(around)
+        if _is_disjoint(around, *((None, None) if whole else (z, hi))):
+            return None
+    listing = next(_listings(factors, z, hi), None)
+    if listing is None:
+        raise _too_hard("first common element", factors, z, hi)
+    return listing.first()
+
+
+def _has_ended(leap: conjunction.Leap, hi: int) -> bool:
+    """Go from set to set for a while; each set that is asked is a branch of the budget."""
+    with Question() as budget:
+        rounds = Budget(min(LEAPS, budget.left // len(leap.finds)))
+        has_ended = leap.go(hi, rounds)
+        budget.spend(rounds.spent * len(leap.finds))
+        return has_ended
+
+
+def _count_lazy(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
+    """Return what `_count` does: whole periods by the Chinese remainder theorem, the rest by listing."""
+    if lo == hi:
+        return 0
+    if len(factors) == 1:
+        return factors[0]._count(lo, hi)
+    with Question():
+        return _count_in_groups(factors, lo, hi)
+
+
+def _count_in_groups(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
+    whole, rest = divmod(hi - lo, period_of(factors))
+    groups = _coprime(factors) if whole else []
+    if len(groups) > 1:
+        each = prod(_count(group, 0, period_of(group)) for group in groups)
+        return whole * each + _count_lazy(factors, lo, lo + rest)
+    listing = next(_listings(factors, lo, hi), None)
+    if listing is None:
+        raise _too_hard("count of common elements", factors, lo, hi)
+    return listing.count()
+
+
+def _too_hard(what: str, factors: Sequence[Integers], lo: int, hi: int) -> TooHard:
+    return TooHard(
+        f"{what} of {len(factors)} sets of periods {[s.period for s in factors]} in [{lo}, {hi}): each set needs "
+        f"more than {FEW_SETTS} setts and {MOST_LISTED} elements there; ask within a shorter range"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """The answer to a question about lazy sets, from sets that are listed: setts, or else elements."""
+
+    factors: tuple[Integers, ...]
+    lo: int
+    hi: int
+    outer: Integers | None  # whose numbers the window and the factors are about, if any
+    elements: Int64Array | None
+
+    def first(self) -> int | None:
+        if self.elements is not None:
+            return int(self.elements[0]) if len(self.elements) else None
+        z = _first(self.factors, self.lo, self.hi)
+        return z if z is None or self.outer is None else self.outer._nth(z)
+
+    def count(self) -> int:
+        return len(self.elements) if self.elements is not None else _count(self.factors, self.lo, self.hi)
+
+
+def _listings(factors: tuple[Integers, ...], lo: int, hi: int) -> Iterator[_Listing]:
+    """Yield ways to answer a question about the common elements in the window, the cheapest first."""
+    listed = [_in_few_setts(s, lo, hi) for s in factors]
+    if all(s is not None for s in listed):
+        yield _Listing(_flat(listed), lo, hi, None, None)
+    for at, s in enumerate(factors):  # s.outer.fill(s.ink) & b is s.outer.fill(s.ink & b.sample(s.outer))
+        if isinstance(s, Filled) and listed[at] is None:
+            rest = [t for i, t in enumerate(factors) if i != at]
+            first, last = s.outer.rank(lo), s.outer.rank(hi)
+            seen = [_in_few_setts(_seen(t, s.outer), first, last) for t in rest]
+            if all(t is not None for t in seen):
+                yield _Listing(_flat([s.ink, *seen]), first, last, s.outer, None)
+    with suppress(OverflowError):  # elements beyond int64 are not listed
+        common = attempt(lambda: _in_few_elements(factors, lo, hi))
+        if common is not OPEN and common is not None:
+            yield _Listing((), lo, hi, None, common)
+
+
+def _flat(sets: Iterable[Integers | None]) -> tuple[Integers, ...]:
+    return tuple(factor for s in sets if s is not None for factor in s._factors)
+
+
+def _in_few_setts(s: Integers, lo: int, hi: int) -> Integers | None:
+    """Return a set that is right in the window, listed if it is lazy; None if that needs too many setts."""
+    if _are_explicit(s._factors):
+        return s
+    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
+        found = attempt(lambda: s._listed((lo, hi)))
+    return None if found is OPEN else DisjointSetts._of(found)
+
+
+def _in_few_elements(factors: tuple[Integers, ...], lo: int, hi: int) -> Int64Array | None:
+    """Return the common elements in the window where one of the sets has few there, else None."""
+    counts = {s: s._count(lo, hi) for s in factors}
+    few, *rest = sorted(factors, key=counts.__getitem__)
+    if counts[few] > MOST_LISTED:
+        return None
+    z = few._elements(lo, hi)
+    for s in rest:
+        if _are_explicit(s._factors):
+            z = _filtered(z, s._factors)
+        elif counts[s] <= MOST_LISTED:
+            z = np.intersect1d(z, s._elements(lo, hi), assume_unique=True)
+        elif len(z) <= MOST_LISTED >> 8:
+            z = to_array(at for at in z.tolist() if at in s)
+        else:
+            return None
+    return z
+
+
+def _filtered(z: Int64Array, explicit_sets: Iterable[Integers]) -> Int64Array:
+    """Return those of the integers that are in all of the sets."""
+    for s in explicit_sets:
+        keep = np.zeros(len(z), bool)
+        for nest in s._listed(None):
+            keep |= nests.contains_each(nest, z)
+        z = z[keep]
+    return z
+
+
+def _elements_by_listing(s: Intersection, lo: int, hi: int) -> Int64Array:
+    found = _in_few_elements(_grouped(s.operands), lo, hi)
+    return to_array(_walk(s, lo, hi)) if found is None else found
+
+
+# ------------------------------------------------------------------------------------------------- inclusion
+
+
+def _is_subset(factors: Sequence[Integers], other: Integers, lo: int | None, hi: int | None) -> bool:
+    """Return whether the common elements of sets (in the window) are all in another."""
+    if isinstance(other, Intersection):
+        return all(_is_subset(factors, operand, lo, hi) for operand in other.operands)
+    other = _together(other._factors)
+    if any(_is_part(s, other) for s in factors):
+        return True
+    if isinstance(other, Filled):  # all lie in the outer set, and their numbers there are in the ink
+        if not _is_subset(factors, other.outer, lo, hi):
+            return False
+        seen = _seen(_together(factors), other.outer)
+        ends = (None, None) if lo is None or hi is None else (other.outer.rank(lo), other.outer.rank(hi))
+        return _is_subset((seen,), other.ink, *ends)
+    if isinstance(other, Sampled):  # as numbers of `at`, they are those of elements of the inner set
+        if other.at.is_empty:
+            return _is_disjoint(factors, lo, hi)
+        ends = (None, None) if lo is None or hi is None else (other.at._nth(lo), other.at._nth(hi))
+        return _is_subset((Filled(other.at, _together(factors)),), other.inner, *ends)
+    theirs = other._listed(None)
+    with Question():
+        if _are_explicit(factors):
+            return _are_covered(factors, theirs, lo, hi)
+        return _is_covered_lazy(factors, theirs, lo, hi)
+
+
+def _is_part(s: Integers, other: Integers) -> bool:
+    """Return whether a set is another, or fills one that is."""
+    while isinstance(s, Filled) and s != other:
+        s = s.outer
+    return s == other
+
+
+def _seen(s: Integers, at: Integers) -> Integers:
+    """Return ``s.sample(at)``, undoing fills of `at` itself."""
+    if at.is_empty:
+        return Sett.empty()
+    if s == at:
+        return Sett()
+    if isinstance(s, Filled) and _is_part(s.outer, at):
+        return s.ink if s.outer == at else Filled(_seen(s.outer, at), s.ink)
+    return Sampled(s, at)
+
+
+def _together(factors: Sequence[Integers]) -> Integers:
+    return factors[0] if len(factors) == 1 else Intersection(tuple(factors))
+
+
+def _is_covered_lazy(factors: Sequence[Integers], theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
+    """Return whether the common elements of sets, of which one is lazy, are all in a disjoint union."""
+    around = tuple(each for s in factors for each in _around(s))
+    if around and attempt(lambda: _are_covered(around, theirs, lo, hi)) is True:
+        return True
+    outside = unions.subtract([()], theirs, None)
+    return all(_is_disjoint((*factors, Sett._of(c)), lo, hi) for c in outside)
+
+
+def _are_covered(factors: Sequence[Integers], theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
+    """Return whether the common elements of explicit sets are all in a disjoint union."""
+    return all(conjunction.is_covered(each, theirs, lo, hi) for each in _conjunctions(factors))

@@ -1,0 +1,93 @@
+"""The numbers of this wing: what bounds work, and what only chooses the faster of two ways.
+
+The first table bounds what a question may cost, besides `limits`: another value changes which questions are refused
+or how an explicit answer is cut, never what an answer holds. The second is tuning: another value changes time alone.
+None of them has a benchmark of its own. tests/bench/bench_sets.py runs through all of them, so it shows whether a
+change helps; the values were chosen by hand, and no sweep over them is recorded.
+"""
+
+from __future__ import annotations
+
+# ------------------------------------------------------------------ bounds of work
+
+# Steps of a search, from one element or one pair of blocks to the next.
+ISL_AFTER = 500
+"""How many pairs of blocks a search of two nests may try before isl takes over."""
+LEAPS = 500
+"""How many times a search goes from set to set before isl takes over, lazy sets are listed or unions taken apart."""
+LEAPS_OF_MEMBERS = 20_000
+"""How many members of unions may be asked on the way."""
+
+# What is taken for one branch of the budget, some microseconds.
+COUNT_SHARE = 2
+"""A block of a count of two nests is taken for this many branches."""
+BITS_A_BRANCH = 1 << 15
+"""Bits of a mask."""
+ENTRIES_A_BRANCH = 1 << 8
+"""Entries of a table of a whole period."""
+ELEMENTS_A_BRANCH = 1 << 10
+"""Elements that are listed and looked up in another nest."""
+
+# Pieces of an explicit answer.
+STEPS_A_PIECE = 4
+"""How many blocks of two nests may be tried for each piece allowed."""
+BLOCKS_A_PIECE = 40
+"""How many blocks may be tried for each piece allowed, over all pairs of members of two unions."""
+FEWEST_BLOCKS = 100_000
+"""How many of these may be tried at least."""
+PAIR = 32
+"""A pair of members that is looked at takes as long as this many blocks."""
+MET_PIECES = 4096
+"""How many nests two of a conjunction may become on its last rung."""
+FEW_SETTS = 500
+"""How many setts a lazy set may become where a question about several is answered by listing it."""
+MOST_LISTED = 1 << 22
+"""How many elements of each set may be listed to answer a question about lazy sets."""
+ONE_BY_ONE = 1 << 16
+"""How many numbers may be taken to elements, or back, one by one."""
+
+# How far two nests are looked at for one that is their union.
+SPREAD = 64
+"""How many blocks nests of several periods may have in a common one, for these to be merged there."""
+MOST_MEMBERS = 64
+"""Pairs of more members than this are not looked at for what makes one nest."""
+MERGED_MEMBERS = 8
+"""Unions of up to this many members are looked through for any two that `Sett.merge` makes one."""
+ORIGINS = 4
+"""From how many blocks of each nest a common block is tried to begin."""
+ATTEMPTS = 200
+"""How many sets of items are looked at before two nests are taken to have no union that is a nest."""
+PARTS = 12
+"""How many blocks two items may be taken apart into, to be joined anew."""
+
+# ------------------------------------------------------------------ tuning: the faster of two ways
+
+# Bit masks, tables and transforms in the place of single steps.
+MASK_BITS = 1024
+"""Windows up to this length are decided by one AND of two bit masks."""
+SHORT = 8192
+"""Windows up to this length are counted by one AND of two bit masks."""
+MASK_SPAN = 1 << 20
+"""Windows up to this length are counted by bit masks of three nests or more."""
+BITS_A_STEP = 1 << 14
+"""Bits of a mask that cost about as much as one block that is counted by itself."""
+TABLE = 1 << 24
+"""Periods and blocks up to this length may be listed as an array, to count with; it also bounds memory."""
+MANY_SHIFTS = 256
+"""Fewer distances between two blocks are counted one by one, more by one correlation."""
+RESIDUES = 64
+"""A whole common period is counted residue by residue where the gcd of the periods is at most this."""
+HALVES = 64
+"""How many ways to halve a conjunction are kept in view while the best is sought."""
+RUN_LENGTH = 32
+"""Common elements whose runs are this long on average are counted run by run rather than listed."""
+MANY_BLOCKS = 8
+"""Blocks of a window that are tried before a proof of disjointness is sought."""
+
+# Elements listed whole, in halves, or one by one.
+CUT_BELOW = 1 << 28
+"""Windows of up to this many elements are cut into shorter ones, and longer ones walked within the budget."""
+WALK_ABOVE = 1 << 22
+"""Common elements are filtered from the smaller set up to this many, and sought one by one above it."""
+CLOSE = 8
+"""So many elements are taken one after the other where an element is sought by its number."""

@@ -1,0 +1,192 @@
+"""Disjoint unions of regions in one box."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Self
+
+from tapestry_sets.regions.region import Products, Region, check_apart, merge_members, to_tuple
+from tapestry_sets.regions.shapes import Ints, Key, checked_box, length, selected
+
+_set = object.__setattr__
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class DisjointRegions(Products):
+    """A union of regions that share no point, in one box.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        The extents of the box.
+    members : iterable of Region
+        Disjoint, in this box; those without points are dropped.
+    start : sequence of int, optional
+        The box's first point, zeros by default.
+
+    Raises
+    ------
+    ValueError
+        If a member is in another box or two members share a point; the message names one.
+
+    Examples
+    --------
+    >>> box = (4, 4)
+    >>> corners = Region.from_bounds(box, (0, 0), (1, 1)) | Region.from_bounds(box, (3, 3), (4, 4))
+    >>> corners.size, len(corners.members), (3, 3) in corners
+    (2, 2, True)
+    """
+
+    shape: Ints
+    members: tuple[Region, ...]
+    start: Ints
+
+    def __init__(
+        self, shape: Sequence[int], members: Iterable[Region] = (), start: Sequence[int] | None = None
+    ) -> None:
+        box, origin = checked_box(shape, start)
+        kept = to_tuple(members, "Regions: members")
+        for at, member in enumerate(kept):
+            if not isinstance(member, Region):
+                raise TypeError(f"Regions: member {at} must be a Region, not {type(member).__name__}")
+            if member.shape != box or member.start != origin:
+                raise ValueError(
+                    f"Regions: member {at} is in the box {member.shape} from {member.start}, not in {box} from {origin}"
+                )
+        for one, two in combinations(kept, 2):
+            shared = one.first_common(two)
+            if shared is not None:
+                raise ValueError(f"Regions: members {one!r} and {two!r} share the point {shared}; write one | two")
+        self._fill(box, kept, origin)
+
+    def _fill(self, shape: Ints, members: Iterable[Region], start: Ints) -> None:
+        _set(self, "shape", shape)
+        _set(self, "members", tuple(m for m in members if not m.is_empty))
+        _set(self, "start", start)
+
+    @classmethod
+    def _of(cls, shape: Ints, members: Iterable[Region], start: Ints) -> Self:
+        """Wrap regions that are known to be disjoint and in this box."""
+        regions = object.__new__(cls)
+        regions._fill(shape, members, start)
+        return regions
+
+    @classmethod
+    def full(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Self:
+        """Return the union of all points of the box."""
+        return cls._whole(Region.full(shape, start))
+
+    @classmethod
+    def empty(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Self:
+        """Return the union without points in the box."""
+        return cls._whole(Region.empty(shape, start))
+
+    @classmethod
+    def from_bounds(
+        cls, shape: Sequence[int], lo: Sequence[int], hi: Sequence[int], start: Sequence[int] | None = None
+    ) -> Self:
+        """Return the box ``lo <= point < hi`` as a union; see `Region.from_bounds`."""
+        return cls._whole(Region.from_bounds(shape, lo, hi, start))
+
+    @classmethod
+    def from_slices(cls, shape: Sequence[int], slices: Key, start: Sequence[int] | None = None) -> Self:
+        """Return the points that a basic index selects as a union; see `Region.from_slices`."""
+        return cls._whole(Region.from_slices(shape, slices, start))
+
+    @classmethod
+    def _whole(cls, region: Region) -> Self:
+        return cls._of(region.shape, (region,), region.start)
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The members."""
+        return self.members
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the union has no points."""
+        return not self.members
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the union is one member that is a box, or nothing."""
+        return not self.members or (len(self.members) == 1 and self.members[0].is_box)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __repr__(self) -> str:
+        tail = f", start={self.start}" if any(self.start) else ""
+        return f"DisjointRegions({self.shape}, {list(self.members)}{tail})"
+
+    def insert(self, region: Region | DisjointRegions) -> DisjointRegions:
+        """Return the union with one more region, which must share no point with it.
+
+        Unlike ``|``, which joins what it can, this keeps the members as they are.
+
+        Raises
+        ------
+        ValueError
+            If `region` is in another box or shares a point with the union; the message names the point.
+
+        Examples
+        --------
+        >>> row = Region.from_bounds((4, 4), (0, 0), (1, 4))
+        >>> len(DisjointRegions((4, 4)).insert(row).insert(row.flip(0)))
+        2
+        """
+        check_apart(self, region)
+        return DisjointRegions._of(self.shape, (*self.members, *region.regions), self.start)
+
+    def merge(self) -> DisjointRegions:
+        """Return the same points with members joined that differ along one axis only, until none can be.
+
+        Results of ``& | - ^ ~`` are merged already; but one box less another is left as boxes, which may lie at equal
+        distances.
+
+        Examples
+        --------
+        >>> row = Region.from_bounds((2, 4), (0, 0), (1, 4))
+        >>> DisjointRegions((2, 4), [row, row.flip(0)]).merge() == DisjointRegions.full((2, 4))
+        True
+        """
+        return DisjointRegions._of(self.shape, merge_members(self.members), self.start)
+
+    def _moved(self, change: Callable[[Region], Region]) -> DisjointRegions:
+        like = change(Region.empty(self.shape, self.start))
+        return DisjointRegions._of(like.shape, map(change, self.members), like.start)
+
+    def shift(self, offset: Sequence[int]) -> DisjointRegions:
+        """Return the union moved by `offset` together with its box."""
+        return self._moved(lambda r: r.shift(offset))
+
+    def transpose(self, perm: Sequence[int] | None = None) -> DisjointRegions:
+        """Return the union with its axes permuted; see `Region.transpose`."""
+        return self._moved(lambda r: r.transpose(perm))
+
+    def flip(self, axes: Sequence[int] | int | None = None) -> DisjointRegions:
+        """Return the union mirrored inside its box; see `Region.flip`."""
+        return self._moved(lambda r: r.flip(axes))
+
+    def broadcast_to(self, shape: Sequence[int]) -> DisjointRegions:
+        """Return the union where its box is broadcast; see `Region.broadcast_to`."""
+        return self._moved(lambda r: r.broadcast_to(shape))
+
+    def reduce_to(self, shape: Sequence[int]) -> DisjointRegions:
+        """Return what broadcasting sends into the union; see `Region.reduce_to`."""
+        like = Region.empty(self.shape, self.start).reduce_to(shape)
+        found = DisjointRegions._of(like.shape, (), like.start)
+        for member in self.members:  # members that were apart may fall together
+            found = found | member.reduce_to(shape)
+        return found
+
+    def slice(self, slices: Key) -> DisjointRegions:
+        """Return the union as a NumPy view of the box sees it; see `Region.slice`."""
+        return self._seen(selected(self.shape, slices))
+
+    def _seen(self, ranges: tuple[range, ...]) -> DisjointRegions:
+        shape = tuple(map(length, ranges))
+        members = self.members if all(shape) else ()
+        return DisjointRegions._of(shape, [t for r in members for t in r._seen(ranges, shape)], (0,) * len(shape))
