@@ -131,7 +131,8 @@ def test_the_wings_table_fits_the_folders(package: str) -> None:
     folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
     assert folders == set(wings)
     for at, (wing, question, listed, start) in enumerate(rows):
-        assert question.endswith("?")
+        door = (ROOT / package / wing / "__init__.py").read_text()
+        assert question.endswith("?") and door.startswith(f'"""{question}\n'), f"{wing}'s door asks: {question}"
         names = {name for name in re.split(r",\s*", listed) if name != "–"}
         assert names <= set(wings[:at]), f"{package}/README.md: {wing} may import only wings above it in the table"
         actual = imported_wings(package, wing) & set(wings[:at])

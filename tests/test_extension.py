@@ -376,3 +376,10 @@ def test_an_export_says_what_the_plan_says(cut: str) -> None:
         by_link[src, dst] += nbytes
     assert by_link == p.nbytes_by_link and (cut == "c" or by_link)
     assert transfers(ShardPlan.from_json(p.to_json(), ops={"sum_of_squares": sum_of_squares()})) == transfers(p)
+
+
+def test_a_saved_graph_keeps_the_view_kind_as_its_pieces() -> None:
+    g, x, expected = network()
+    again = Graph.from_json(g.to_json(), ops={"sum_of_squares": sum_of_squares()})
+    again.stored["w"] = g.stored["w"]
+    np.testing.assert_allclose(evaluate(again, {"x": x})["y"], expected, rtol=1e-5)

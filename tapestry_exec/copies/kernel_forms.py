@@ -1,4 +1,4 @@
-"""Kernel forms: strided copies, and whatever else walks over several arrays, as kernels take them.
+"""Kernel forms: walks over several arrays, such as strided copies, as kernels take them.
 
 Kernels take digits in the fewest dimensions that say the same, at most eight, the first form's innermost run inside,
 and less than 2³¹ cells. Pure arithmetic on integers.

@@ -1,6 +1,6 @@
-"""How does an ONNX model become a graph? The importer, its table of operators, and real networks with seeded weights.
+"""How does an ONNX model become a graph?
 
-No other wing imports onnx.
+The importer, its table of operators, and real networks with seeded weights. No other wing imports onnx.
 """
 
 from tapestry_plan.onnx.models import load_onnx, read_constant

@@ -1,8 +1,8 @@
-"""The operators: one function each, whose signature is the declaration (see `operator`).
+"""Which operators come along?
 
-A declaration is a signature (index space and projections), a dtype rule, the flop of an index point, the merge of
-partial results and a block function. An operator is added in the module of its theme and nowhere else; a graph takes
-declarations of its own.
+One function each, whose signature is the declaration (see `operator`): an index space and projections, a dtype rule, the
+flop of an index point, the merge of partial results and a block function. An operator is added in the module of its
+theme and nowhere else; a graph takes declarations of its own.
 """
 
 from tapestry_plan.ir import BUILTIN_OPS, Op

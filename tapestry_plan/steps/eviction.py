@@ -1,4 +1,4 @@
-"""Eviction: which buffers of a device give way to others when memory is short, and where the others are placed.
+"""Eviction: the buffers that give way when a device's memory is short, and places for those that come.
 
 The steps of a plan say when each buffer is used next, so the whole future is known, as it is for Belady's rule on pages
 of one size. A buffer weighs (bytes that evicting it moves) / (steps until its next use)^a: with a = 0 the bytes alone

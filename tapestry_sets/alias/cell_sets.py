@@ -1,4 +1,4 @@
-"""Two sets of row-major numbers, as views read them: whether and which they share, how many, and if one holds all.
+"""Two sets of row-major numbers: do they meet, where first, how often, and does one hold the other?
 
 A set is `DisjointSetts`, or one set filled with another, and so on. What closed forms leave open is listed only if the
 caller lets it be; else `TooHard` is raised.

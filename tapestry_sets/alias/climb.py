@@ -1,4 +1,4 @@
-"""The one loop that runs a ladder of ways: each rung answers a question or leaves it open, and the next one is asked.
+"""The one loop that runs a ladder: each rung answers the question or leaves it open for the next.
 
     question ──► rung 1 ──open──► rung 2 ──open──► … ──open──► Open(why)
                    │                │

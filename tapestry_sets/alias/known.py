@@ -1,4 +1,4 @@
-"""What is known of the cells that a view reads, before any question: setts, sums of steps, or a set around them.
+"""Known cells: those of a view as setts, sums of steps, or a set around them, before any question.
 
 Each of these is found when it is first asked for, and kept. What cannot be found is None; nothing here raises because
 a set is too large. The questions stand in `cells`, the ways to answer them in `ladder`.

@@ -1,4 +1,4 @@
-"""Alias queries: which cells of memory views share, decided on sets.
+"""Alias queries: the cells of memory that views share, decided on sets.
 
 All of them take views of allocations and real arrays, in any mix. Cells are listed where closed forms end and isl, too,
 has refused, and there alone: see `cells`. `tally` tells how questions were decided.
