@@ -1,7 +1,7 @@
 """Which operators come along?
 
-One function each, whose signature is the declaration (see `operator`): an index space and projections, a dtype rule, the
-flop of an index point, the merge of partial results and a block function. An operator is added in the module of its
+One function each, whose signature is the declaration (see `operator`): an index space and projections, a dtype rule,
+the flop of an index point, the merge of partial results and a block function. An operator is added in the module of its
 theme and nowhere else; a graph takes declarations of its own.
 """
 
