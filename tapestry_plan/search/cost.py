@@ -17,18 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.search.elimination import IntArray
+from tapestry_plan.search.tuning import MAX_CODES, MAX_STAGE_SECONDS
 from tapestry_plan.steps import Mesh, unravel
 from tapestry_sets.integers import Sett
 from tapestry_sets.regions import DisjointRegions, Region
 
 TICKS_PER_SECOND = 10**12
 """Modeled time is counted in whole picoseconds, so that sums and comparisons are exact."""
-
-MAX_CODES = 1 << 22
-"""Combinations of an axis' sets up to which they are numbered, so that no sorting is needed."""
-
-MAX_STAGE_SECONDS = 1000.0
-"""Longest modeled stage: sums over thousands of stages then stay within 64 bits."""
 
 
 @dataclass

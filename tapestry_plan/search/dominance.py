@@ -19,11 +19,9 @@ from tapestry_plan.search.cost import TICKS_PER_SECOND
 from tapestry_plan.search.elimination import Factor, Minimum, minimize
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Problem, pull_back, stored_behind
+from tapestry_plan.search.tuning import MAX_ROUNDS
 from tapestry_plan.search.variants import Variants
 from tapestry_sets.regions import DisjointRegions
-
-MAX_ROUNDS = 2
-"""Times that the search for undominated operators is made with more of them; then none counts as dominated."""
 
 
 def find_undominated(

@@ -17,16 +17,10 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from tapestry_plan.search.tuning import MAX_ENTRIES, MAX_TABLE_ENTRIES, MIN_SPLIT_ENTRIES
+
 IntArray = NDArray[np.int64]
 _WORST = np.iinfo(np.int64).max
-DEFAULT_CAP = 16_000_000
-"""Entries of the largest table that is built before a bucket is split."""
-
-TOTAL_ENTRIES = 100_000_000
-"""Entries of all tables together; as they are used up, buckets are split earlier."""
-
-SMALLEST_CAP = 250_000
-"""Entries of a table that is never split."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class Minimum:
 
 
 def minimize(
-    sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = DEFAULT_CAP, total: int = TOTAL_ENTRIES
+    sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = MAX_TABLE_ENTRIES, total: int = MAX_ENTRIES
 ) -> Minimum:
     """Choose a value for each variable so that the factors' sum is least.
 
@@ -99,7 +93,7 @@ def minimize(
         work = [factor for factor in work if var not in factor.scope]
         chosen.append((var, bucket))
         # Tables that are kept for choosing the values must fit memory together.
-        groups = _groups(bucket, sizes, min(cap, max(room // (len(remaining) + 1) * 8, SMALLEST_CAP)))
+        groups = _groups(bucket, sizes, min(cap, max(room // (len(remaining) + 1) * 8, MIN_SPLIT_ENTRIES)))
         exact = exact and len(groups) <= 1
         for group in groups:
             table = _add(group, sizes)

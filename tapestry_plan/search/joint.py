@@ -23,25 +23,21 @@ from typing import Any, Literal
 import numpy as np
 
 from tapestry_plan.ir import OpNode, Stored
-from tapestry_plan.search.elimination import DEFAULT_CAP, TOTAL_ENTRIES, Factor, IntArray, minimize
+from tapestry_plan.search.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.problem import Known, Problem, Tables, TensorCost, Use, stored_behind
+from tapestry_plan.search.tuning import (
+    JOINT_ENTRIES_FACTOR,
+    MAX_CASES,
+    MAX_COUNTED,
+    MAX_ENTRIES,
+    MAX_TABLE_ENTRIES,
+    MIN_JOINT_ENTRIES,
+)
 from tapestry_plan.search.variants import Given, Variants
 from tapestry_plan.steps import Mesh
 
-MAX_CASES = 64
-"""Ways to choose among the operators around one tensor; beyond it, its consumers are counted one by one."""
-
 Case = tuple[Given, tuple[int, ...]]
 """Consumers of one tensor, by position, that it has where choices have some values."""
-
-LEAST_ENTRIES = 4_000_000
-"""Entries of tables that the elimination may always take."""
-
-MORE_ENTRIES = 8
-"""Times as many entries as the graph as given took are what the elimination may take beyond that."""
-
-MAX_TOTAL = 2**62
-"""Bytes of a plan, with the number of expansions behind them, that fit a table's entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +214,8 @@ class JointProblem(Problem):
             Of the tables of the graph as given; those of this problem are split where they would be many more.
         """
         search, bound = self.factors()
-        total = min(TOTAL_ENTRIES, max(LEAST_ENTRIES, MORE_ENTRIES * entries))
-        cap = min(DEFAULT_CAP, total // 4)
+        total = min(MAX_ENTRIES, max(MIN_JOINT_ENTRIES, JOINT_ENTRIES_FACTOR * entries))
+        cap = min(MAX_TABLE_ENTRIES, total // 4)
         found = minimize(self.sizes, self._count_expansions(search), cap=cap, total=total)
         alone = bound is not search
         lowest = minimize(self.sizes, bound, cap=cap, total=total).bound_ticks if alone else found.bound_ticks
@@ -229,7 +225,7 @@ class JointProblem(Problem):
     def _count_expansions(self, factors: list[Factor]) -> list[Factor]:
         """Tables whose bytes count expansions too, behind them, so that ties go to fewer expansions."""
         many = len(self.variants.choices) + 1
-        if many * sum(int(factor.nbytes.max()) for factor in factors) >= MAX_TOTAL:
+        if many * sum(int(factor.nbytes.max()) for factor in factors) >= MAX_COUNTED:
             return factors
         out = [Factor(factor.scope, factor.ticks, factor.nbytes * many) for factor in factors]
         for number in range(len(self.variants.choices)):

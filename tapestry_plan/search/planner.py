@@ -16,6 +16,7 @@ from tapestry_plan.search.dominance import find_undominated
 from tapestry_plan.search.elimination import Factor, improve, minimize
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Known, Moved, Problem
+from tapestry_plan.search.tuning import IMPROVING_SECONDS, MAX_COMPARISONS, MIN_TRYING_SECONDS
 from tapestry_plan.search.variants import Variants
 from tapestry_plan.steps import (
     Alternative,
@@ -31,14 +32,6 @@ from tapestry_plan.steps import (
 from tapestry_sets.regions import Box, DisjointRegions
 
 SECONDS_TYPES = (int, float, np.integer, np.floating)
-SECONDS = 5.0
-"""Of improving moves, where no other limit is given."""
-
-LEAST_SECONDS = 1.0
-"""Of trying expansions one after another, however soon the graph as given was planned."""
-
-MAX_COMPARISONS = 1000
-"""Consumers that are counted again, one by one, to compare the shardings of one operator."""
 
 
 def plan(
@@ -106,7 +99,7 @@ def plan(
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, Mesh, plan
+    >>> from tapestry_plan import (Graph, Mesh, plan)
     >>> g = Graph()
     >>> x, w = g.input("x", (64, 64)), g.input("w", (64, 64))
     >>> y = g.output(x @ w)
@@ -138,10 +131,10 @@ def plan(
         best, entries = _solve(problem, search, bound, seed, limit, fan_in)
         return best, problem, bound, entries
 
-    limit = SECONDS if time_limit_seconds is None else time_limit_seconds
+    limit = IMPROVING_SECONDS if time_limit_seconds is None else time_limit_seconds
     result, problem, bound, entries = solved(graph, limit)
     if time_limit_seconds is None:
-        limit = min(limit, max(LEAST_SECONDS, time.monotonic() - began))
+        limit = min(limit, max(MIN_TRYING_SECONDS, time.monotonic() - began))
     if names is not False:
         kept = [graph.outputs[label] for label in layout if label in graph.outputs]
         every = Variants(graph, names, {*fix, *forbid}, kept)

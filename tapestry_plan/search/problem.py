@@ -12,7 +12,6 @@ import numpy as np
 
 from tapestry_plan.ir import Axis, Graph, OpNode, Source, Stored, cells_of
 from tapestry_plan.search.cost import (
-    MAX_STAGE_SECONDS,
     Held,
     RegionTable,
     compute_seconds,
@@ -23,21 +22,13 @@ from tapestry_plan.search.cost import (
     unite,
 )
 from tapestry_plan.search.elimination import Factor, IntArray, alternatives
+from tapestry_plan.search.tuning import MAX_CELLS, MAX_FACTOR_ENTRIES, MAX_JOINT_CONSUMERS, MAX_STAGE_SECONDS
 from tapestry_plan.search.variants import Given
 from tapestry_plan.steps import InfeasiblePlan, Layout, Mesh, list_layouts, parse_layout, sort_layouts
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
 T = TypeVar("T")
-
-MAX_TABLE = 4_000_000
-"""Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
-
-MAX_JOINT_CONSUMERS = 5
-"""Consumers of one tensor that are counted jointly: the terms of the union double with each."""
-
-MAX_CELLS = 2**60
-"""Cells of one tensor; beyond it byte counts would not fit 64 bits."""
 
 
 @dataclass
@@ -466,7 +457,7 @@ class Problem:
     def _fits(self, cost: TensorCost, consumers: Sequence[int], choices: Iterable[int] = ()) -> bool:
         """Whether consumers can be counted jointly: they are few, and so are the entries of their table."""
         scope = [cost.producer, *(cost.uses[k].variable for k in consumers), *choices]
-        return len(consumers) <= MAX_JOINT_CONSUMERS and prod(self.sizes[v] for v in scope) <= MAX_TABLE
+        return len(consumers) <= MAX_JOINT_CONSUMERS and prod(self.sizes[v] for v in scope) <= MAX_FACTOR_ENTRIES
 
     def _factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
         """What the last of some consumers costs, given the producer and those before it."""

@@ -23,19 +23,8 @@ from math import prod
 
 from tapestry_plan.ir import Expansion, Graph, OpNode, Signature, Tensor
 from tapestry_plan.rewrite import Draft, expand
+from tapestry_plan.search.tuning import MAX_DEPTH, MAX_EXPANSION_NODES, MAX_READINGS
 from tapestry_plan.steps import Expansions
-
-MAX_DEPTH = 3
-"""Expansions of what expansions build are considered so deep: attention has a softmax, which has sums."""
-
-MAX_NODES = 64
-"""Expansions into more operators are not considered: the planner's work grows with them."""
-
-MAX_READINGS = 32
-"""An operator reads through views that expansions end in, in so many combinations; beyond it expansions are left out.
-
-One after the other, the deepest first and of these the last: what the graph's own operators are said in goes last.
-"""
 
 Given = tuple[tuple[int, int], ...]
 """Numbers of choices with the values that they must have."""
@@ -113,7 +102,7 @@ class Variants:
 
     Examples
     --------
-    >>> from tapestry_plan.ops import softmax
+    >>> from tapestry_plan.ops import (softmax)
     >>> g = Graph()
     >>> _ = g.output(softmax(g.input("x", (4, 8)), name="y"))
     >>> variants = Variants(g, True)
@@ -230,8 +219,8 @@ class Variants:
             a, b = self.graph.tensor(old), self.graph.tensor(new)
             if (a.shape, a.dtype) != (b.shape, b.dtype):
                 raise ValueError("other shapes or dtypes than the operator's")
-        if count > MAX_NODES:
-            raise ValueError(f"more than {MAX_NODES} operators")
+        if count > MAX_EXPANSION_NODES:
+            raise ValueError(f"more than {MAX_EXPANSION_NODES} operators")
         if any(self.stored(old) in self.kept and new not in stored for old, new in pairs):
             raise ValueError("a view in place of a tensor whose layout is asked for")
 
@@ -382,7 +371,7 @@ def is_coarse(signature: Signature) -> bool:
 
     Examples
     --------
-    >>> from tapestry_plan.ir import BUILTIN_OPS
+    >>> from tapestry_plan.ir import (BUILTIN_OPS)
     >>> [is_coarse(BUILTIN_OPS[op].signature([(4, 6)], {})) for op in ("softmax", "relu", "sum")]
     [True, False, False]
     """

@@ -5,7 +5,7 @@ Meshes, layouts, lowering to explicit steps, places in memory, eviction, and the
 
 from tapestry_plan.steps.layout import Layout, list_layouts, parse_layout, sort_layouts, unravel
 from tapestry_plan.steps.lowering import ChosenLayouts, lower
-from tapestry_plan.steps.mesh import ALIGNMENT_NBYTES, Device, Link, Mesh, align
+from tapestry_plan.steps.mesh import Device, Link, Mesh, align
 from tapestry_plan.steps.shard_plan import (
     HOST,
     Alloc,
@@ -26,3 +26,4 @@ from tapestry_plan.steps.shard_plan import (
     Step,
 )
 from tapestry_plan.steps.spill import least_memory, spill
+from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES

@@ -50,13 +50,7 @@ from tapestry_plan.steps.mesh import align
 from tapestry_plan.steps.offsets import Stay, assign_offsets
 from tapestry_plan.steps.shard_plan import Alloc, Buffer, Copy, Fetch, Free, Spill, Step
 from tapestry_plan.steps.timeline import StepUse, Timeline, find_widest
-
-DISTANCE_EXPONENTS = (0.0, 1.0, 4.0)
-"""How much the distance to the next use counts, against bytes, when a buffer is chosen for eviction."""
-SLACKS = (0.0, 1 / 16, 1 / 8, 1 / 4)
-"""Shares of the arena that are left aside when buffers are chosen before places are."""
-NEAR_USES = (None, 0, 1, 2, 4, 8)
-"""Within so many steps the last use of a buffer is near; None for places that do not depend on it."""
+from tapestry_plan.steps.tuning import DISTANCE_EXPONENTS, NEAR_USES, SLACKS
 
 
 def evict(timeline: Timeline, cap: int, fresh: int) -> Eviction:

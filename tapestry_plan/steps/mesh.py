@@ -7,11 +7,7 @@ from dataclasses import dataclass, field
 from math import isfinite, prod
 from operator import index
 
-MAX_DEVICES = 4096
-"""A mesh larger than this is refused: the plan's steps would not fit a machine's memory."""
-
-ALIGNMENT_NBYTES = 64
-"""Arenas are laid out in multiples of a cache line."""
+from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES, MAX_DEVICES
 
 
 @dataclass(frozen=True, slots=True)

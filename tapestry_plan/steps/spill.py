@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tapestry_plan.steps.eviction import Eviction, evict
-from tapestry_plan.steps.mesh import ALIGNMENT_NBYTES, align
+from tapestry_plan.steps.mesh import align
 from tapestry_plan.steps.shard_plan import (
     Alloc,
     Compute,
@@ -28,6 +28,7 @@ from tapestry_plan.steps.shard_plan import (
     Step,
 )
 from tapestry_plan.steps.timeline import Timeline, find_widest, is_placing, list_timelines
+from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES
 
 OUTPUTS = "(outputs)"
 """The stage of what waits for the last step: outputs that come from the host."""
@@ -60,8 +61,8 @@ def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
 
     Examples
     --------
-    >>> from tapestry_plan import Graph, Mesh, plan
-    >>> from tapestry_plan.ops import relu
+    >>> from tapestry_plan import (Graph, Mesh, plan)
+    >>> from tapestry_plan.ops import (relu)
     >>> g = Graph()
     >>> y = x = g.input("x", (64, 64))
     >>> for _ in range(3):

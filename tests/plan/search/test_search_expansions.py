@@ -32,6 +32,7 @@ from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.rewrite import NotApplicable
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search.elimination import minimize
+from tapestry_plan.search.tuning import MIN_JOINT_ENTRIES
 from tapestry_sets import AffineMap, IndexProjection
 
 SLOW = {"device": Device(1e6, 1e12), "link": Link(1e-9, 1e12)}
@@ -412,7 +413,7 @@ def test_tables_do_not_grow_far_beyond_those_of_the_graph(monkeypatch: pytest.Mo
     for k, op in enumerate(("log_softmax", "softmax")):
         g.output(g.op(op, x, name=f"n{k}"), f"y{k}")
     p = plan(g, Mesh((4,)), placement="single")
-    assert entries and all(1_000_000 < count < 4 * joint.LEAST_ENTRIES for count in entries)
+    assert entries and all(1_000_000 < count < 4 * MIN_JOINT_ENTRIES for count in entries)
     whole = plan(g, Mesh((4,)), placement="single", expand=False)
     assert p.bound <= p.seconds <= whole.seconds and whole.gap == 0 < p.gap
 

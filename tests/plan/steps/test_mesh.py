@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tapestry_plan import Device, Link, Mesh
-from tapestry_plan.steps.mesh import MAX_DEVICES, align
+from tapestry_plan.steps.mesh import align
+from tapestry_plan.steps.tuning import MAX_DEVICES
 
 
 def test_devices_are_numbered_row_major() -> None:

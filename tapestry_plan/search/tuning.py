@@ -1,0 +1,56 @@
+"""The numbers of this wing: which of them are limits of exact counting, which bound work, and which are tuning.
+
+Limits keep sums within 64 bits: beyond them an argument is refused. Bounds keep work and memory finite: beyond them the
+plan stays right, but its bound is lower, so that `ShardPlan.gap` may be above zero, or fewer graphs are compared, as
+`ShardPlan.expansions` says. Tuning changes how long planning takes, never its answer.
+"""
+
+# -- limits of exact counting --------------------------------------------------------------------------------
+
+MAX_CELLS = 2**60
+"""Cells of one tensor; beyond it byte counts would not fit 64 bits."""
+MAX_STAGE_SECONDS = 1000.0
+"""Longest modeled stage: sums over thousands of stages then stay within 64 bits."""
+MAX_COUNTED = 2**62
+"""Bytes of a plan times the number of choices: with more, ties are not broken by the number of expansions."""
+
+# -- bounds of work ------------------------------------------------------------------------------------------
+
+MAX_FACTOR_ENTRIES = 4_000_000
+"""Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
+MAX_JOINT_CONSUMERS = 5
+"""Consumers of one tensor that are counted jointly: the terms of the union double with each."""
+MAX_CASES = 64
+"""Ways to choose among the operators around one tensor; beyond it, its consumers are counted one by one."""
+MAX_TABLE_ENTRIES = 16_000_000
+"""Entries of the largest table that elimination builds before it splits a bucket: 256 MB of ticks and bytes."""
+MAX_ENTRIES = 100_000_000
+"""Entries of all tables that elimination keeps; as they are used up, it splits buckets earlier."""
+MIN_SPLIT_ENTRIES = 250_000
+"""Entries of a table that is built even where others have used up `MAX_ENTRIES`."""
+MIN_JOINT_ENTRIES = 4_000_000
+"""Entries that elimination may always take to compare expansions, however small the graph as given."""
+JOINT_ENTRIES_FACTOR = 8
+"""Times the entries that the graph as given took: what elimination may take to compare expansions beyond that."""
+MAX_DEPTH = 3
+"""Expansions of what expansions build are considered so deep: attention has a softmax, which has sums."""
+MAX_EXPANSION_NODES = 64
+"""Expansions into more operators are not considered: the planner's work grows with them."""
+MAX_READINGS = 32
+"""Combinations of views that one operator reads through, where expansions end in views; beyond it some are left out.
+
+One after the other, the deepest first and of these the last: what the graph's own operators are said in goes last.
+"""
+MAX_ROUNDS = 2
+"""Times that the search for undominated operators is made with more of them; then none counts as dominated."""
+MAX_COMPARISONS = 1000
+"""Consumers that are counted again, one by one, to compare the shardings of one operator."""
+IMPROVING_SECONDS = 5.0
+"""Of improving moves, where no other limit is given; none are made where the plan is proved to be the best."""
+MIN_TRYING_SECONDS = 1.0
+"""Of trying expansions one after another, however soon the graph as given was planned."""
+
+# -- tuning --------------------------------------------------------------------------------------------------
+
+MAX_CODES = 1 << 22
+"""Combinations of an axis' sets up to which they are numbered in a table of 32 MB, so that nothing is sorted."""

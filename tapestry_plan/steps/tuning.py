@@ -1,0 +1,22 @@
+"""The numbers of this wing: which of them are limits, and which are tuning.
+
+Limits are part of what a plan is. Tuning changes which buffers `spill` evicts and where it places them: every value
+makes a right plan, and more values move fewer bytes in more time. They were chosen on 120 random plans in four sizes of
+memory each (see `eviction`).
+"""
+
+# -- limits --------------------------------------------------------------------------------------------------
+
+MAX_DEVICES = 4096
+"""A mesh larger than this is refused: the plan's steps would not fit a machine's memory."""
+ALIGNMENT_NBYTES = 64
+"""Arenas are laid out in multiples of a cache line."""
+
+# -- tuning --------------------------------------------------------------------------------------------------
+
+DISTANCE_EXPONENTS = (0.0, 1.0, 4.0)
+"""How much the distance to the next use counts, against bytes, when a buffer is chosen for eviction."""
+SLACKS = (0.0, 1 / 16, 1 / 8, 1 / 4)
+"""Shares of the arena that are left aside when buffers are chosen before places are."""
+NEAR_USES = (None, 0, 1, 2, 4, 8)
+"""Within so many steps the last use of a buffer is near; None for places that do not depend on it."""
