@@ -20,7 +20,7 @@ from tapestry_plan.ir import Graph, Selection, Shape, domain_of
 from tapestry_sets.alias import overlap
 from tapestry_sets.limits import TooManyPieces, limits
 from tapestry_sets.regions import Box, DisjointRegions, Region
-from tapestry_sets.views import Allocation, Piece, View, Viewable, allocate, concatenate, fill_into, pad
+from tapestry_sets.views import Allocation, Derived, Piece, View, Viewable, allocate, concatenate, fill_into, pad
 
 DeviceName = Hashable
 Share = Box | Region | DisjointRegions
@@ -92,7 +92,7 @@ def selected_view(graph: Graph, name: str) -> View:
         else:
             below = [made[n] for n in selection.inputs]
             kind = Selected(selection.label, selection.shape, selection.pieces)
-            made[at] = View(selection.shape, kind, tuple(below))
+            made[at] = Derived(selection.shape, kind, tuple(below))
     return made[name]
 
 
@@ -340,7 +340,7 @@ def motion(graph: Graph, name: str, placement: Placement, consumer: DeviceName) 
         raise TypeError(f"motion: placement is a {type(placement).__name__}; give a mapping from tensors to devices")
     view = selected_view(graph, name)
     simple = view.simplify()
-    unpacked: dict[int, View] = {id(a): a for a in sort_views(simple) if a.kind is None}
+    unpacked: dict[int, View] = {id(a): a for a in sort_views(simple) if isinstance(a, Allocation)}
     messages: list[Message] = []
     for home, cells in view.cells.items():
         holder = _holder(home, placement)
@@ -554,7 +554,7 @@ def _replay(view: View, made: Mapping[int, V]) -> V:
     found = dict(made)
     for v in sort_views(view):
         if id(v) not in found:
-            assert v.kind is not None, "something stands for each allocation"
+            assert isinstance(v, Derived), "something stands for each allocation"
             first, *others = [found[id(source)] for source in v.sources]
             found[id(v)] = first.apply(v.kind, *others)
     return found[id(view)]
@@ -577,7 +577,7 @@ def shorten(view: View) -> View:
 
 def _length(view: View) -> tuple[int, int]:
     """How many kinds a view is made of, and how many cells the views below it have."""
-    made = [v for v in sort_views(view) if v.kind is not None]
+    made = [v for v in sort_views(view) if isinstance(v, Derived)]
     return len(made), sum(v.size for v in made) - view.size
 
 

@@ -19,7 +19,7 @@ from tapestry_plan.rewrite.motion import (
     shorten,
     sort_views,
 )
-from tapestry_sets.views import Allocation, View
+from tapestry_sets.views import Allocation, Derived, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _replace(graph: Graph, name: str, view: View) -> Graph:
         if isinstance(v, Allocation):
             tensors[id(v)] = made.tensor(v.name)
         else:
-            assert v.kind is not None, "only allocations have none"
+            assert isinstance(v, Derived), "something stands for each allocation"
             below = [tensors[id(source)] for source in v.sources]
             tensors[id(v)] = made.select(v.kind, *below, name=name if v is view else f"{name}.{len(tensors)}")
     if isinstance(view, Allocation):

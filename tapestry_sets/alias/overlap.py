@@ -91,7 +91,7 @@ def overlaps(a: object, b: object) -> bool:
     one, two = x.as_nest(), y.as_nest()
     if one is not None and two is not None:
         (home, s), (other, t) = one, two
-        if home._cache is not other._cache:
+        if home.memory is not other.memory:
             return False
         z = ask_one((TooHard,), nests_common, s, t, 0, home.shape[0] if len(home.shape) == 1 else home.size, False)
         if z is not OPEN:

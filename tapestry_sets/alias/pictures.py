@@ -14,7 +14,7 @@ from tapestry_sets.draw import ADDRESSES, SHOWN_LENGTH, Picture, names_of, numbe
 from tapestry_sets.integers import Sett
 from tapestry_sets.limits import OPEN, TooHard, TooManyPieces
 from tapestry_sets.regions import Region
-from tapestry_sets.views import Allocation, View
+from tapestry_sets.views import Allocation, Derived, View
 
 MAX_REGIONS = 6
 """A table lists at most so many regions that a view reads of an allocation, and says how many more there are."""
@@ -281,7 +281,7 @@ def _rows_of(
 def _chain(view: View) -> list[str]:
     """Return the steps from the source on, a line for each; of a long chain the last ones."""
     steps: list[str] = []
-    while view.kind is not None:
+    while isinstance(view, Derived):
         steps.append(f"{type(view.kind).__name__} {view.shape}")
         if len(view.sources) != 1:
             steps.append(f"{len(view.sources)} sources")

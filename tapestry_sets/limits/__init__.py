@@ -17,4 +17,5 @@ from tapestry_sets.limits.budget import (
     current,
     limits,
 )
+from tapestry_sets.limits.constructors import compile_constructor
 from tapestry_sets.limits.tallies import Tally, counted, current_tally, helped, tally

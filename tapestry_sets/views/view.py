@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import FrozenInstanceError
+from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
 from tapestry_sets.digits import Strided, contiguous, renumber
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
-from tapestry_sets.limits import OPEN, Budget, Open, TooHard, TooManyPieces, as_int, counted, current
-from tapestry_sets.regions import DisjointRegions, ImplicitRegion, Region
-from tapestry_sets.solvers import isl
+from tapestry_sets.limits import OPEN, Budget, Open, TooHard, as_int, compile_constructor, current
 from tapestry_sets.views import queries
 from tapestry_sets.views.assemble import Assembly
 from tapestry_sets.views.kinds import Shape, Slice, ViewKind
-from tapestry_sets.views.normal import Opaque, agree, flat_of, flat_over, preimage
+from tapestry_sets.views.normal import Opaque, agree, flat_of, flat_over
 from tapestry_sets.views.patches import Constant, Flat, strided_patch
 from tapestry_sets.views.pieces import Piece, PiecesOf, Relinearize, compose_pieces, identity_piece
-from tapestry_sets.views.queries import InternalOverlap, Order
+from tapestry_sets.views.questions import Questions, say_no_view
+from tapestry_sets.views.ranked import EVERY, Ranked
 from tapestry_sets.views.reading import cell_read
 from tapestry_sets.views.subscript import Key, plain_slices
 from tapestry_sets.views.words import Viewable, extents_of
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
 # ----------------------------------------------------------------------------------------------------- the view
 
 
-@dataclass(frozen=True, slots=True, eq=False, init=False)
-class View(Viewable):
-    """A shape over cells of memory: a view kind over other views.
+class View(Questions):
+    """A shape over cells of memory: an allocation, or a view kind over other views.
 
     Make one with `allocate` and its methods; nothing is computed before a question is asked.
 
@@ -52,17 +52,18 @@ class View(Viewable):
     (True, True, True, False)
     """
 
-    shape: tuple[int, ...]
-    kind: ViewKind | None
-    sources: tuple[View, ...]
-    _cache: dict[str, object] = field(repr=False)
+    __slots__ = ()
 
-    def __init__(self, shape: Shape, kind: ViewKind | None, sources: tuple[View, ...]) -> None:
-        if kind is not None:
-            given = kind.out_shape(tuple([source.shape for source in sources]))
-            if given != shape:
-                raise ValueError(f"View: shape {shape!r} for a {type(kind).__name__} of its sources, which has {given}")
-        _fill(self, shape, kind, sources)
+    @property
+    @abstractmethod
+    def sources(self) -> tuple[View, ...]:
+        """The views that this one reads; none of an allocation."""
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     __contains__ = None  # a view has places, not values: `3 in view` has no meaning
 
@@ -73,13 +74,13 @@ class View(Viewable):
             return self is other
         if 0 in self.shape:
             return _first(self) == _first(other)
-        return _made_alike(self, other) or agree(_normal(self), _normal(other)) is True
+        return _made_alike(self, other) or agree(self._normal_form(), other._normal_form()) is True
 
     def __hash__(self) -> int:
         if 0 in self.shape:
             home = _first(self)
             return hash(home if self.shape == home.shape else (self.shape, home))
-        ends = _ends(self)
+        ends = _read_ends(self)
         whole = ends[0][0]
         if (
             isinstance(whole, Allocation)
@@ -92,24 +93,22 @@ class View(Viewable):
     def __copy__(self) -> View:
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        views = _all_under(self)
-        at = {id(view): k for k, view in enumerate(views)}
-        rows = [v if v.kind is None else (v.shape, v.kind, tuple(at[id(s)] for s in v.sources)) for v in views]
-        return _unpickled, (rows,)
-
     def __repr__(self) -> str:
-        names = dict.fromkeys(a.name or f"{a.shape}" for a in _allocations_under(self))
+        names = dict.fromkeys(a.name or f"{a.shape}" for a in _sort_views(self) if isinstance(a, Allocation))
         return f"View({self.shape} of {', '.join(names)})"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return draw_views.views_mimebundle(self)
 
-    @property
-    def allocations(self) -> tuple[Allocation, ...]:
-        """The allocations at the end of the chain, in order of first appearance; pieces number them."""
-        found = self._cache.get("composed") if self.kind is not None else None
-        return _homes(self) if found is None else found[0]  # type: ignore[index]
+    @abstractmethod
+    def _compose(self, work: Budget) -> Composed:
+        """Allocations and pieces of the view.
+
+        Raises
+        ------
+        TooHard
+            If the pieces of all views gone through have more steps and guards together than `work` allows.
+        """
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -120,18 +119,7 @@ class View(Viewable):
         TooHard, TooManyPieces
             If they shatter: they need more steps and guards than the budget of `limits`, or are too many.
         """
-        return self._composed()[1]
-
-    def _simplified(self) -> View:
-        """What `simplify` has found."""
-        found = self._cache.get("simple")
-        return self if found is None else found  # type: ignore[return-value]
-
-    def _composed(self) -> tuple[tuple[Allocation, ...], tuple[Piece, ...]]:
-        if isinstance(self, Allocation):  # not kept: it would hold itself
-            return (self,), (identity_piece(self.rank),)
-        done = self._cache.get("composed")
-        return _composed_within(self, Budget(current().budget)) if done is None else done  # type: ignore[return-value]
+        return self._compose(Budget(current().budget))[1]
 
     # -- memory ---------------------------------------------------------------------------------------
 
@@ -147,153 +135,38 @@ class View(Viewable):
         >>> A.reshape(3, 3, 3)[:2, :2, :2].as_nest()[1]
         ((14, 27, 0), (5, 9, 0), (2, 3, 0))
         """
-        found = self._cache.get("nest", False)
-        if found is not False:
-            return found  # type: ignore[return-value]
-        strided = strided_form_of(self) or _one_run(self)
+        return self._find_nest()
+
+    def _find_nest(self) -> tuple[Allocation, Nest] | None:
+        strided = self._strided_form() or self._one_run()
         if strided is None:
-            nested = None
-        else:
-            home, form = strided
-            nest = EMPTY if 0 in home.shape else nest_of(form, prod(home.shape))
-            nested = None if nest is None else (home, nest)
-        if self.kind is not None:  # an allocation would hold itself
-            self._cache["nest"] = nested
-        return nested
+            return None
+        home, form = strided
+        nest = EMPTY if 0 in home.shape else nest_of(form, prod(home.shape))
+        return None if nest is None else (home, nest)
+
+    def _one_run(self) -> tuple[Allocation, Strided] | None:
+        """The strided form of the flattened view, where its patches are known and are one."""
+        return None
 
     @property
     def cells(self) -> Mapping[Allocation, Cells]:
         """The cells that the view reads, for each allocation that it reads at all."""
-        found = self._cache.get("cells")
-        if found is None:
-            chain = _chained(self)
-            if chain:  # of one allocation; what is known of the cells needs no pieces
-                home = _first(self)
-                twin = self if self.kind is None else view_of(self.shape, self.kind, self.sources)
-                cells = queries.memory.filled_cells(chain, PiecesOf(twin, 0), self.shape, home.shape)
-                found = {} if cells.is_empty else {home: cells}
-            else:
-                allocations, pieces = self._composed()
-                each = (
-                    queries.memory.read_cells(pieces, k, self.shape, a.shape, a.size) for k, a in enumerate(allocations)
-                )
-                found = {a: c for a, c in zip(allocations, each, strict=True) if not c.is_empty}
-            if self.kind is not None:  # an allocation would hold itself
-                self._cache["cells"] = found
-        return found  # type: ignore[return-value]
+        return self._find_cells()
 
-    def origins(self) -> dict[Allocation, DisjointRegions]:
-        """Return the cells that the view reads of each allocation, in the allocation's coordinates.
+    def _find_cells(self) -> Mapping[Allocation, Cells]:
+        chain = _find_chain(self)
+        if chain:  # of one allocation; what is known of the cells needs no pieces
+            home = _first(self)
+            cells = queries.memory.filled_cells(chain, PiecesOf(self._twin(), 0), self.shape, home.shape)
+            return {} if cells.is_empty else {home: cells}
+        allocations, pieces = self._compose(Budget(current().budget))
+        each = (queries.memory.read_cells(pieces, k, self.shape, a.shape, a.size) for k, a in enumerate(allocations))
+        return {a: c for a, c in zip(allocations, each, strict=True) if not c.is_empty}
 
-        Raises
-        ------
-        TooManyPieces
-            If they need more regions than can be written out.
-
-        Examples
-        --------
-        >>> A = allocate((4, 6), name="A")
-        >>> print(A[:, 1:5:3].origins()[A])
-        .1..1.
-        .1..1.
-        .1..1.
-        .1..1.
-
-        References
-        ----------
-        poprithms, memory/alias: Tensor::regions.
-        """
-        return {allocation: c.regions() for allocation, c in self.cells.items()}
-
-    @counted
-    def contains(self, other: View) -> bool:
-        """Return whether this view reads every cell of memory that `other` reads.
-
-        Examples
-        --------
-        >>> A = allocate((10,))
-        >>> A[::2].contains(A[2::4]), A[2::4].contains(A[::2])
-        (True, False)
-        """
-        if not isinstance(other, View):
-            raise TypeError(_no_view("View.contains: the other", other))
-        mine = self.cells
-        return all(a in mine and c.issubset(mine[a]) for a, c in other.cells.items())
-
-    @counted
-    def same_elements(self, other: View) -> bool:
-        """Return whether both views read the same cells of memory, in whatever order and number."""
-        if not isinstance(other, View):
-            raise TypeError(_no_view("View.same_elements: the other", other))
-        return self.contains(other) and other.contains(self)
-
-    def same_view(self, other: View) -> bool:
-        """Return whether both views have one shape and read the same cell, or the same constant, at each index.
-
-        Raises
-        ------
-        TooHard
-            If neither the views' patches nor isl decide.
-
-        Examples
-        --------
-        >>> from tapestry_sets.views import concatenate, interleave
-        >>> A = allocate((10,))
-        >>> concatenate([A[:3], A[3:]]).same_view(interleave([A[::2], A[1::2]]))
-        True
-        >>> A[:9].same_view(A[1:]), A.same_elements(A[::-1]), A.same_view(A[::-1])
-        (False, True, False)
-        """
-        if not isinstance(other, View):
-            raise TypeError(_no_view("View.same_view: the other", other))
-        if self is other or self.shape != other.shape or 0 in self.shape:
-            return self.shape == other.shape
-        found = agree(_normal(self), _normal(other))
-        found = _same_by_pieces(self, other) if found is None else found
-        return _same_by_isl(self, other) if found is None else found
-
-    def preimage(
-        self, cells: Region | DisjointRegions | Mapping[Allocation, Region | DisjointRegions]
-    ) -> DisjointRegions | ImplicitRegion:
-        """Return the indices of the view that read given cells: `origins` the other way round.
-
-        Parameters
-        ----------
-        cells : Region, DisjointRegions, or a mapping of allocations to these
-            Cells in the coordinates of an allocation; without a mapping, of the only one that the view is made of.
-
-        Returns
-        -------
-        DisjointRegions
-            Where the indices are few products of the view's axes.
-        ImplicitRegion
-            Otherwise: exact too, decided by isl.
-
-        Raises
-        ------
-        ValueError
-            If cells are given without their allocation and the view is made of several, or in another box.
-
-        Examples
-        --------
-        >>> A = allocate((6, 8), name="A")
-        >>> print(A.T[2::2].preimage(A[1:3, 2:6].origins()))
-        .11...
-        .11...
-        ......
-
-        References
-        ----------
-        poprithms, memory/chain: Chain::mirror.
-        """
-        wanted = _by_allocation(self, cells)
-        if 0 in self.shape:
-            return DisjointRegions(self.shape, ())
-        try:
-            found = preimage(_normal(self), self.shape, [(a, a.shape, cells) for a, cells in wanted.items()])
-        except TooManyPieces:
-            found = OPEN
-        return _preimage_by_isl(self, wanted) if found is OPEN else found
+    def _twin(self) -> View:
+        """The same view, which may be kept by what this one keeps."""
+        return self
 
     def simplify(self) -> View:
         """Return the same view as a short chain of kinds over its allocations.
@@ -316,108 +189,9 @@ class View(Viewable):
         ----------
         poprithms, memory/chain: Chain::canonicalize.
         """
-        return _simple(self)
-
-    @counted
-    def internal_overlap(self) -> InternalOverlap | None:
-        """Return a cell of memory that the view reads at two of its indices, and these; None if there is none.
-
-        Raises
-        ------
-        TooHard
-            If neither linear equations nor counts decide, nor isl.
-
-        Examples
-        --------
-        >>> A = allocate((10,))
-        >>> found = A.sliding_windows(3).internal_overlap()
-        >>> found.a, found.b, found.cell
-        ((0, 2), (2, 0), (2,))
-        >>> A[::-3].internal_overlap() is None
-        True
-        """
-        if 0 in self.shape:
-            return None
-        strided = strided_form_of(self)
-        if strided is None:
-            return queries.memory.twice(self)
-        home, form = strided
-        found = queries.memory.twice_by_strides(form)
-        if found is None:
-            return None
-        one, two, number = found
-        return InternalOverlap(one, two, home, Relinearize((home.size,), home.shape).apply((number,)))
-
-    @counted
-    def has_internal_overlap(self) -> bool:
-        """Return whether the view reads some cell of memory at two of its indices; see `internal_overlap`.
-
-        Examples
-        --------
-        >>> A = allocate((10,))
-        >>> A.sliding_windows(3).has_internal_overlap(), A[::-3].has_internal_overlap()
-        (True, False)
-        """
-        return self.internal_overlap() is not None
-
-    @counted
-    def is_contiguous(self, order: Order | None = None) -> bool:
-        """Return whether the cells that the view reads are one gapless run of one allocation.
-
-        Parameters
-        ----------
-        order : "C" or "F", optional
-            By default the cells may be read in whatever order and number. "C" asks whether index after index reads
-            the next cell of the run in row-major order of the indices, "F" in column-major order: NumPy's flags, with
-            the allocation's own row-major numbers as addresses.
-
-        Raises
-        ------
-        ValueError
-            If `order` is none of these.
-
-        Examples
-        --------
-        >>> from tapestry_sets.views import concatenate
-        >>> A = allocate((10,))
-        >>> swapped = concatenate([A[5:10], A[0:5]])
-        >>> swapped.is_contiguous(), swapped.is_contiguous("C"), A[::2].is_contiguous()
-        (True, False, False)
-        >>> B = allocate((4, 6)).T
-        >>> B.is_contiguous("C"), B.is_contiguous("F")
-        (False, True)
-        """
-        if order not in (None, "C", "F"):
-            raise ValueError(
-                f'is_contiguous: order {order!r} must be None (as a set), "C" (row-major) or "F" (column-major)'
-            )
-        if order is None or 0 in self.shape:
-            read = list(self.cells.values())
-            return not read or (len(read) == 1 and read[0].is_run())
-        strided = strided_form_of(self)
-        if strided is not None:
-            return queries.memory.is_ordered_by_strides(strided[1], order)
-        read = list((self if order == "C" else self.transpose()).cells.values())
-        return len(read) == 1 and queries.memory.is_ordered(read[0])
+        return _simplify(self)
 
     # -- colors and new memory -----------------------------------------------------------------------
-
-    def colors(self) -> frozenset[Hashable]:
-        """Return the colors of the allocations that the view reads.
-
-        Examples
-        --------
-        >>> from tapestry_sets.views import concatenate
-        >>> a, b = allocate((3,), color="weights"), allocate((2,), color="input")
-        >>> sorted(concatenate([a, b]).colors()), sorted(concatenate([a, b])[:3].colors())
-        (['input', 'weights'], ['weights'])
-
-        References
-        ----------
-        poprithms, memory/alias: Graph::colors.
-        """
-        read = self.cells
-        return frozenset(a.color for a in _allocations_under(self) if a in read)
 
     def recolor(self, color: Hashable) -> View:
         """Return the same view of the same memory, under one color.
@@ -430,7 +204,7 @@ class View(Viewable):
         (['new'], True)
         """
         _checked_color(color, "recolor")
-        return _rebuilt(self, lambda a: a._recolored(color))
+        return _rebuild(self, lambda a: _allocation_of(a.shape, a.name, a.itemsize, color, a.memory))
 
     def clone(self, color: Hashable = None) -> View:
         """Return a view of the same layout over new memory, in one color or, by default, in the colors of the old.
@@ -450,11 +224,11 @@ class View(Viewable):
         _checked_color(color, "clone")
 
         def anew(a: Allocation) -> Allocation:
-            return Allocation(a.shape, None, (), a.name, a.itemsize, a.color if color is None else color)
+            return Allocation(a.shape, a.name, a.itemsize, a.color if color is None else color)
 
-        return _rebuilt(self, anew)
+        return _rebuild(self, anew)
 
-    # -- one source -----------------------------------------------------------------------------------
+    # -- kinds over it --------------------------------------------------------------------------------
 
     def apply(self, kind: ViewKind, *others: View) -> View:
         """Return the view of a kind over this view and others.
@@ -471,7 +245,7 @@ class View(Viewable):
         sources = (self, *others)
         for k, source in enumerate(others, 1):
             if not isinstance(source, View):
-                raise TypeError(_no_view(f"apply: source {k} of {type(kind).__name__}", source))
+                raise TypeError(say_no_view(f"apply: source {k} of {type(kind).__name__}", source))
         return view_of(_checked_shape(kind, tuple([s.shape for s in sources])), kind, sources)
 
     def __getitem__(self, key: Key | tuple[Key, ...]) -> View:
@@ -480,19 +254,6 @@ class View(Viewable):
         if plain is not None:
             return view_of(plain[0], Slice(plain[1]), (self,))
         return Viewable.__getitem__(self, key)
-
-
-# a frozen class sets its own slots through their descriptors: several times as fast as object.__setattr__
-_slots: Any = View
-_set_shape, _set_kind = _slots.shape.__set__, _slots.kind.__set__
-_set_sources, _set_cache = _slots.sources.__set__, _slots._cache.__set__
-
-
-def _fill(view: View, shape: Shape, kind: ViewKind | None, sources: tuple[View, ...]) -> None:
-    _set_shape(view, shape)
-    _set_kind(view, kind)
-    _set_sources(view, sources)
-    _set_cache(view, {})
 
 
 def _checked_shape(kind: ViewKind, shapes: tuple[Shape, ...]) -> Shape:
@@ -508,27 +269,141 @@ def _checked_shape(kind: ViewKind, shapes: tuple[Shape, ...]) -> Shape:
     return shape
 
 
-def view_of(shape: Shape, kind: ViewKind, sources: tuple[View, ...]) -> View:
-    """The view of a shape that its kind is known to give."""
-    view = _new(View)
-    _set_shape(view, shape)
-    _set_kind(view, kind)
-    _set_sources(view, sources)
-    _set_cache(view, {})
-    return view
+Composed = tuple[tuple["Allocation", ...], tuple[Piece, ...]]
 
 
-_new = object.__new__
+class _Unasked(Enum):
+    """Not found out yet; None would be an answer."""
+
+    UNASKED = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False, init=False)
+UNASKED: Final = _Unasked.UNASKED
+
+
+class _Known:
+    """What was found out about a view of a kind, kept for the next question.
+
+    The class's own values are those of a view that nothing was asked about yet: such views share `NOTHING`, so that
+    a chain of thousands of views is made without a thousand of these.
+    """
+
+    strided: tuple[Allocation, Strided] | _Unasked | None = UNASKED
+    ranked: Ranked | _Unasked | None = UNASKED
+    normal: Flat | None = None
+    nest: tuple[Allocation, Nest] | _Unasked | None = UNASKED
+    cells: Mapping[Allocation, Cells] | None = None
+    composed: Composed | None = None
+    refused: tuple[int, str] = (-1, "")  # the budget under which the pieces were too many, and why
+    simple: View | _Unasked | None = UNASKED  # None is the view itself: it would hold itself
+
+
+NOTHING = _Known()
+
+
+class Derived(View):
+    """A view kind over other views.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        What `kind.out_shape` gives.
+    kind : ViewKind
+    sources : tuple of View
+
+    Raises
+    ------
+    ValueError
+        If the kind gives another shape.
+    """
+
+    __slots__ = ("_known", "kind", "shape", "sources")
+    shape: Shape
+    kind: ViewKind
+    sources: tuple[View, ...]
+    _known: _Known
+
+    def __new__(cls, shape: Shape, kind: ViewKind, sources: tuple[View, ...]) -> Derived:
+        given = kind.out_shape(tuple([source.shape for source in sources]))
+        if given != shape:
+            raise ValueError(f"Derived: shape {shape!r} for a {type(kind).__name__} of its sources, which has {given}")
+        return view_of(shape, kind, sources)
+
+    def __copy__(self) -> Derived:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        views = _sort_views(self)
+        at = {id(view): k for k, view in enumerate(views)}
+        rows = [(v.shape, v.kind, tuple(at[id(s)] for s in v.sources)) if isinstance(v, Derived) else v for v in views]
+        return _unpickled, (rows,)
+
+    @property
+    def allocations(self) -> tuple[Allocation, ...]:
+        """The allocations at the end of the chain, in order of first appearance; pieces number them."""
+        found = self._known.composed
+        return _homes(self) if found is None else found[0]
+
+    def _compose(self, work: Budget) -> Composed:
+        return self._known.composed or _compose_chain(self, work)
+
+    def as_nest(self) -> tuple[Allocation, Nest] | None:
+        found = self._known.nest
+        if found is UNASKED:
+            _learn(self).nest = found = self._find_nest()
+        return found
+
+    def _one_run(self) -> tuple[Allocation, Strided] | None:
+        flat = self._known.normal
+        if flat is None or len(flat.patches) != 1:
+            return None
+        ((_, cell, digits, home),) = flat.patches
+        levels = tuple([(count, step) for count, _, step in digits])
+        return (home, (cell, (levels,))) if isinstance(home, Allocation) else None
+
+    @property
+    def cells(self) -> Mapping[Allocation, Cells]:
+        """The cells that the view reads, for each allocation that it reads at all."""
+        found = self._known.cells
+        if found is None:
+            _learn(self).cells = found = self._find_cells()
+        return found
+
+    def _twin(self) -> View:
+        return view_of(self.shape, self.kind, self.sources)
+
+    def _strided_form(self) -> tuple[Allocation, Strided] | None:
+        found = self._known.strided
+        return _find_strided(self) if found is UNASKED else found
+
+    def _normal_form(self) -> Flat:
+        found = self._known.normal
+        if found is None:
+            for v in _sort_open(self, lambda known: known.normal is None):
+                _learn(v).normal = found = _normalize(v)
+        assert found is not None, "the view itself is the last one"
+        return found
+
+
+view_of: Callable[[Shape, ViewKind, tuple[View, ...]], Derived] = compile_constructor(
+    Derived, "shape", "kind", "sources", _known=NOTHING
+)
+"""The view of a shape that its kind is known to give."""
+
+
+def _learn(view: Derived) -> _Known:
+    """Where to write down what is found out about a view."""
+    if view._known is NOTHING:
+        object.__setattr__(view, "_known", _Known())
+    return view._known
+
+
 class Allocation(View):
     """A variable: a view of memory of its own. Make one with `allocate`.
 
     Parameters
     ----------
-    shape, kind, sources
-        As for a view; `kind` is None and there are no sources.
+    shape : tuple of int
     name : str
         For messages and pictures.
     itemsize : int
@@ -540,46 +415,56 @@ class Allocation(View):
     What is unpickled or copied deeply is other memory, the same for all views that were pickled or copied together.
     """
 
+    __slots__ = ("color", "itemsize", "memory", "name", "shape")
+    shape: Shape
     name: str
     itemsize: int
     color: Hashable
+    memory: object
 
-    def __init__(
-        self,
-        shape: Shape,
-        kind: ViewKind | None = None,
-        sources: tuple[View, ...] = (),
-        name: str = "",
-        itemsize: int = 1,
-        color: Hashable = 0,
-    ) -> None:
-        _fill(self, shape, kind, sources)
-        _set_name(self, name)
-        _set_itemsize(self, itemsize)
-        _set_color(self, color)
+    def __new__(cls, shape: Shape, name: str = "", itemsize: int = 1, color: Hashable = 0) -> Allocation:
+        return _allocation_of(shape, name, itemsize, color, object())
 
     def __eq__(self, other: object) -> bool:
-        return self._cache is other._cache if isinstance(other, Allocation) else View.__eq__(self, other)
+        return self.memory is other.memory if isinstance(other, Allocation) else View.__eq__(self, other)
 
     def __hash__(self) -> int:
-        return id(self._cache)
+        return id(self.memory)
 
     def __repr__(self) -> str:
         color = f", color={self.color!r}" if self.color != 0 else ""
         return f"Allocation({self.shape}, name={self.name!r}, itemsize={self.itemsize}{color})"
 
+    def __copy__(self) -> Allocation:
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Allocation, (self.shape, None, (), self.name, self.itemsize, self.color)
+        return Allocation, (self.shape, self.name, self.itemsize, self.color)
 
-    def _recolored(self, color: Hashable) -> Allocation:
-        """The same memory, which the cache stands for, under another color."""
-        made = Allocation(self.shape, None, (), self.name, self.itemsize, color)
-        _set_cache(made, self._cache)
-        return made
+    @property
+    def sources(self) -> tuple[View, ...]:
+        """None: an allocation is memory of its own."""
+        return ()
+
+    @property
+    def allocations(self) -> tuple[Allocation, ...]:
+        """The allocation itself."""
+        return (self,)
+
+    # nothing of these is kept: it would hold the allocation that holds it
+    def _compose(self, work: Budget) -> Composed:
+        return (self,), (identity_piece(self.rank),)
+
+    def _strided_form(self) -> tuple[Allocation, Strided]:
+        return self, contiguous(self.shape)
+
+    def _normal_form(self) -> Flat:
+        return Flat(0, (), 0) if 0 in self.shape else _whole(self.size, self)
 
 
-_slots = Allocation
-_set_name, _set_itemsize, _set_color = _slots.name.__set__, _slots.itemsize.__set__, _slots.color.__set__
+_allocation_of: Callable[[Shape, str, int, Hashable, object], Allocation] = compile_constructor(
+    Allocation, "shape", "name", "itemsize", "color", "memory"
+)
 
 
 def allocate(
@@ -631,7 +516,7 @@ def allocate(
         raise ValueError(f"allocate: itemsize {cell} must be >= 1 byte")
     if name is not None and not isinstance(name, str):
         raise TypeError(f"allocate: name {name!r} is a {type(name).__name__}; give a string")
-    return Allocation(extents, None, (), name or "", cell or 1, _checked_color(color, "allocate"))
+    return Allocation(extents, name or "", cell or 1, _checked_color(color, "allocate"))
 
 
 def _checked_color(color: Hashable, what: str) -> Hashable:
@@ -642,7 +527,10 @@ def _checked_color(color: Hashable, what: str) -> Hashable:
     return color
 
 
-def _all_under(view: View) -> list[View]:
+# ------------------------------------------------------------------------------------------------------- chains
+
+
+def _sort_views(view: View) -> list[View]:
     """The views below and including `view`, each once, sources before what reads them."""
     order: dict[int, View] = {}
     stack = [(view, False)]
@@ -654,6 +542,47 @@ def _all_under(view: View) -> list[View]:
             stack.append((v, True))
             stack += [(s, False) for s in v.sources]
     return list(order.values())
+
+
+def _sort_open(view: View, is_open: Callable[[_Known], bool]) -> list[Derived]:
+    """The views below and including `view` about which something is still open, sources before what reads them."""
+    order: list[Derived] = []
+    seen: set[int] = set()
+    stack = [(view, False)]
+    while stack:
+        v, ready = stack.pop()
+        if not isinstance(v, Derived):
+            continue
+        if ready:
+            order.append(v)
+        elif id(v) not in seen and is_open(v._known):
+            seen.add(id(v))
+            stack.append((v, True))
+            stack += [(s, False) for s in v.sources]
+    return order
+
+
+def _homes(view: View) -> tuple[Allocation, ...]:
+    """The allocations at the end of the chain, in order of first appearance."""
+    found: dict[Allocation, None] = {}
+    seen: set[int] = set()
+    stack = [view]
+    while stack:
+        v = stack.pop()
+        if isinstance(v, Allocation):
+            found[v] = None
+        elif id(v) not in seen:
+            seen.add(id(v))
+            stack += v.sources[::-1]
+    return tuple(found)
+
+
+def _first(view: View) -> Allocation:
+    """The allocation at the end of a chain that goes to the first source each time."""
+    while isinstance(view, Derived):
+        view = view.sources[0]
+    assert isinstance(view, Allocation), "a view is an allocation or a kind over other views"
+    return view
 
 
 def _unpickled(rows: Sequence[Allocation | tuple[Shape, ViewKind, tuple[int, ...]]]) -> View:
@@ -673,8 +602,8 @@ def _made_alike(one: View, two: View) -> bool:
         if a is b or (id(a), id(b)) in seen:
             continue
         seen.add((id(a), id(b)))
-        if a.kind is None or b.kind is None:
-            if a.kind is not b.kind or a._cache is not b._cache:
+        if not isinstance(a, Derived) or not isinstance(b, Derived):
+            if isinstance(a, Derived) or isinstance(b, Derived) or a != b:
                 return False
         elif a.shape != b.shape or len(a.sources) != len(b.sources) or a.kind != b.kind:
             return False
@@ -682,46 +611,56 @@ def _made_alike(one: View, two: View) -> bool:
     return True
 
 
-def _allocations_under(view: View) -> list[Allocation]:
-    return [v for v in _all_under(view) if isinstance(v, Allocation)]
-
-
-def _rebuilt(view: View, anew: Callable[[Allocation], Allocation]) -> View:
+def _rebuild(view: View, anew: Callable[[Allocation], Allocation]) -> View:
     """The same chain over other allocations."""
     made: dict[int, View] = {}
-    for v in _all_under(view):
-        if isinstance(v, Allocation):
+    for v in _sort_views(view):
+        if isinstance(v, Derived):
+            made[id(v)] = view_of(v.shape, v.kind, tuple([made[id(s)] for s in v.sources]))
+        elif isinstance(v, Allocation):
             made[id(v)] = anew(v)
-        else:
-            assert v.kind is not None, "only an allocation has no kind"
-            made[id(v)] = view_of(v.shape, v.kind, tuple(made[id(s)] for s in v.sources))
     return made[id(view)]
 
 
+# ------------------------------------------------------------------------------------------------- strided forms
+
+
 def strided_form_of(view: View) -> tuple[Allocation, Strided] | None:
-    """The allocation and the strided form, where a view keeps that form from kind to kind or folds to it."""
-    chain: list[View] = []
-    while view.kind is not None and "strided" not in view._cache:
+    """Return the allocation and the strided form, where a view keeps that form from kind to kind or folds to it."""
+    return view._strided_form()
+
+
+def keep_strided_form(view: Derived, home: Allocation, form: Strided) -> None:
+    """Let a view know its strided form, where who makes it has it at hand."""
+    _learn(view).strided = home, form
+
+
+def _find_strided(view: View) -> tuple[Allocation, Strided] | None:
+    # chains may be thousands of kinds long: they are walked, as a call for each kind would be too deep
+    chain: list[Derived] = []
+    while isinstance(view, Derived) and view._known.strided is UNASKED:
         if len(view.sources) != 1:
-            for v in _in_order(view, "strided"):
-                v._cache["strided"] = _strided_over(v)
+            for v in _sort_open(view, lambda known: known.strided is UNASKED):
+                _learn(v).strided = _extend_strided(v)
             break
         chain.append(view)
         view = view.sources[0]
-    found: Any = (view, contiguous(view.shape)) if view.kind is None else view._cache["strided"]
-    for view in reversed(chain):
-        view._cache["strided"] = found = _strided_over(view, found)
-    return found  # type: ignore[no-any-return]
+    found = view._strided_form()
+    for v in reversed(chain):
+        _learn(v).strided = found = _extend_strided(v, found)
+    return found
 
 
-def _strided_over(view: View, below: tuple[Allocation, Strided] | None = None) -> tuple[Allocation, Strided] | None:
+def _extend_strided(
+    view: Derived, below: tuple[Allocation, Strided] | None = None
+) -> tuple[Allocation, Strided] | None:
     """The strided form of a view whose sources have theirs, `below` that of the only one."""
     if 0 in view.shape:
         return None
     if len(view.sources) > 1:
-        return _folded(view)
+        return _fold(view)
     (source,) = view.sources
-    below = strided_form_of(source) if below is None else below
+    below = source._strided_form() if below is None else below
     if below is None:
         return None
     step = getattr(view.kind, "strided", None)
@@ -733,16 +672,15 @@ MOST_FOLDED = 64
 """A view of more pieces is not folded for the sake of its strided form."""
 
 
-def _folded(view: View) -> tuple[Allocation, Strided] | None:
+def _fold(view: Derived) -> tuple[Allocation, Strided] | None:
     """The strided form that pieces of one strided allocation fold to, such as slices put together again."""
-    assert view.kind is not None, "only an allocation has no kind"
-    below = [strided_form_of(source) for source in view.sources if 0 not in source.shape]
+    below = [source._strided_form() for source in view.sources if 0 not in source.shape]
     if any(form is None or below[0] is None or form[0] != below[0][0] for form in below):
         return None
     pieces = view.kind.pieces(tuple([source.shape for source in view.sources]))
     if len(pieces) > MOST_FOLDED or any(piece.source < 0 for piece in pieces):
         return None
-    view._cache["normal"] = flat = _normal_by_patches(view)
+    _learn(view).normal = flat = _normalize_by_patches(view)
     (one, *more) = flat.patches
     if more or not isinstance(one.home, Allocation):
         return None
@@ -750,486 +688,100 @@ def _folded(view: View) -> tuple[Allocation, Strided] | None:
     return None if axes is None else (one.home, (one.cell, axes))
 
 
-class _Ranked(NamedTuple):
-    """What a view reads, by the row-major numbers of the last of its sources that lists its cells in ascending order.
-
-    Parameters
-    ----------
-    sets : tuple of DisjointSetts
-        Each is filled with the next, so that the first holds that source's cells; none if it is the allocation.
-    size : int
-        How many cells that source has.
-    form : Strided or None
-        The view over that source; None if the view's cells are the filled sets, in any order and number.
-    """
-
-    sets: tuple[DisjointSetts, ...]
-    size: int
-    form: Strided | None
-
-    @property
-    def cells(self) -> tuple[DisjointSetts, ...] | None:
-        """The sets with the view's own as last, if it is not all cells; None if it is not one nest."""
-        nest = () if self.form is None else nest_of(self.form, self.size)
-        return None if nest is None else _longer(self.sets, DisjointSetts._of((nest,)))
-
-
-EVERY = DisjointSetts._of(((),))
-MAX_CHAIN = 64
-"""Longer chains of filled sets are not held."""
-
-
-def _longer(sets: tuple[DisjointSetts, ...], ink: DisjointSetts) -> tuple[DisjointSetts, ...] | None:
-    if ink == EVERY:
-        return sets
-    return (*sets, ink) if len(sets) < MAX_CHAIN else None
-
-
-def _chained(view: View) -> tuple[DisjointSetts, ...]:
+def _find_chain(view: View) -> tuple[DisjointSetts, ...]:
     """The sets each of which is filled with the next, so that the first holds the view's cells; none if not known."""
-    ranked = None if 0 in view.shape else _ranked(view)
+    ranked = None if 0 in view.shape else _find_ranked(view)
     sets = None if ranked is None else ranked.cells
     return () if sets is None else sets or (EVERY,)
 
 
-def _ranked(view: View) -> _Ranked | None:
-    above: list[View] = []
-    while view.kind is not None and "ranked" not in view._cache and len(view.sources) == 1 and 0 not in view.shape:
+def _find_ranked(view: View) -> Ranked | None:
+    above: list[Derived] = []
+    found: Ranked | None = None
+    while isinstance(view, Derived):
+        known = view._known.ranked
+        if known is not UNASKED:
+            found = known
+            break
+        if len(view.sources) > 1 or 0 in view.shape:
+            break
         above.append(view)
         view = view.sources[0]
-    if view.kind is None:
-        found: Any = None if 0 in view.shape else _Ranked((), view.size, contiguous(view.shape))
     else:
-        found = view._cache.get("ranked")
-    for view in reversed(above):
+        found = None if 0 in view.shape else Ranked((), view.size, contiguous(view.shape))
+    for v in reversed(above):
         if found is not None:
-            found = _ranked_over(view, view.sources[0], found)
-        view._cache["ranked"] = found
-    return found  # type: ignore[no-any-return]
+            source = v.sources[0]
+            found = found.extend(v.kind, v.shape, source.shape, source.size)
+        _learn(v).ranked = found
+    return found
 
 
-def _ranked_over(view: View, source: View, inner: _Ranked) -> _Ranked | None:
-    """The ranked form of a view, made of that of its one source."""
-    step = getattr(view.kind, "strided", None)
-    form = step((source.shape,), inner.form) if step is not None and inner.form is not None else None
-    if form is not None:
-        return inner._replace(form=form)
-    sets, size = inner.cells, source.size
-    if sets is None:
-        return None
-    if inner.form is not None and _ascends(inner.form):
-        form = step((source.shape,), contiguous(source.shape)) if step is not None else None
-        if form is not None:
-            return _Ranked(sets, size, form)
-        own = _local(view, source)
-        longer = None if own is None else _longer(sets, own)
-        return None if longer is None else _Ranked(longer, size, None)
-    # in another order the numbers are lost, but what reads all cells still reads the same
-    own = _local(view, source)
-    return _Ranked(sets, size, None) if own is not None and own.count(0, size) == size else None
-
-
-def _local(view: View, source: View) -> DisjointSetts | None:
-    """The row-major numbers of a view's one source that it reads, if they are few setts."""
-    assert view.kind is not None, "only an allocation has no kind"
-    return queries.memory.local_setts(view.kind.pieces((source.shape,)), view.shape, source.shape)
-
-
-def _ascends(form: Strided) -> bool:
-    """Whether a strided view lists its cells in ascending order, none twice."""
-    reach = 0
-    for levels in reversed(form[1]):
-        for count, by in reversed(levels):
-            if count > 1 and by <= reach:
-                return False
-            reach += (count - 1) * by
-    return True
-
-
-def _chain(view: View) -> list[View]:
-    """As `_in_order` where each of these views has one source, the usual case; empty where one has more."""
-    order = [view]
-    while len(view.sources) == 1:
-        (view,) = view.sources
-        if view.kind is None or "composed" in view._cache:
-            return order[::-1]
-        order.append(view)
-    return []
-
-
-def _in_order(view: View, done: str = "composed") -> list[View]:
-    """The views below and including `view` that have no `done` yet, sources before what reads them."""
-    order: list[View] = []
-    seen: set[int] = set()
-    stack = [(view, False)]
-    while stack:
-        v, ready = stack.pop()
-        if ready:
-            order.append(v)
-        elif v.kind is not None and id(v) not in seen and done not in v._cache:
-            seen.add(id(v))
-            stack.append((v, True))
-            stack += [(s, False) for s in v.sources]
-    return order
-
-
-def _one_run(view: View) -> tuple[Allocation, Strided] | None:
-    """The strided form of the flattened view, where its patches are known and are one."""
-    flat = view._cache.get("normal")
-    if not isinstance(flat, Flat) or len(flat.patches) != 1:
-        return None
-    ((_, cell, digits, home),) = flat.patches
-    levels = tuple([(count, step) for count, _, step in digits])
-    return (home, (cell, (levels,))) if isinstance(home, Allocation) else None
-
-
-def _normal(view: View) -> Flat:
-    """What each index of a view reads, by row-major numbers."""
-    if isinstance(view, Allocation):  # not kept: it would hold itself
-        return Flat(0, (), 0) if 0 in view.shape else _whole(view.size, view)
-    found = view._cache.get("normal")
-    if found is None:
-        for v in _in_order(view, "normal"):
-            v._cache["normal"] = found = _normal_over(v)
-    return found  # type: ignore[return-value]
+# --------------------------------------------------------------------------------------------------- normal form
 
 
 def _whole(size: int, home: Hashable) -> Flat:
     return Flat(size, (strided_patch(0, ((size, 1),), home),), 0)
 
 
-def _normal_over(view: View) -> Flat:
+def _normalize(view: Derived) -> Flat:
     """The normal form of a view whose sources have theirs."""
-    assert view.kind is not None, "only an allocation has no kind"
     if 0 in view.shape:
         return Flat(0, (), 0)
-    strided = strided_form_of(view)
+    strided = view._strided_form()
     if strided is not None:
         home, (offset, axes) = strided
         return Flat(view.size, (strided_patch(offset, tuple([one for axis in axes for one in axis]), home),), 0)
-    return _normal_by_patches(view)
+    return _normalize_by_patches(view)
 
 
-def _normal_by_patches(view: View) -> Flat:
+def _normalize_by_patches(view: Derived) -> Flat:
     """The normal form by the patches of the sources: of these, or of the views below them if that takes fewer."""
-    found = view._cache.get("normal")
+    found = view._known.normal
     if found is not None:
-        return found  # type: ignore[return-value]
-    flat = _flat_over(view, [_normal(source) for source in view.sources])
+        return found
+    flat = _flatten(view, [source._normal_form() for source in view.sources])
     found = None if flat is OPEN else flat
-    base = None if found is not None and len(found.patches) < 3 else _base_of(view)
-    if base is not None and (found is None or len(found.patches) > len(_normal(base).patches) > 1):
-        again = _normal_over_two(view, base)
+    base = None if found is not None and len(found.patches) < 3 else _find_base(view)
+    if base is not None and (found is None or len(found.patches) > len(base._normal_form().patches) > 1):
+        again = _normalize_over_two(view, base)
         found = found if again is None or (found and len(found.patches) < len(again.patches)) else again
     return _whole(view.size, Opaque(view)) if found is None else found
 
 
-def _flat_over(view: View, sources: Sequence[Flat]) -> Flat | Open:
-    assert view.kind is not None, "only an allocation has no kind"
+def _flatten(view: Derived, sources: Sequence[Flat]) -> Flat | Open:
     shapes = tuple([source.shape for source in view.sources])
     return flat_of(view.kind.pieces(shapes), view.shape, list(zip(shapes, sources, strict=True)))
 
 
-def _base_of(view: View) -> View | None:
+def _find_base(view: Derived) -> View | None:
     """The one view that all sources of a view are, or are made of by one kind each; None if there is none."""
-    below = {id(source if source.kind is None else source.sources[0]) for source in view.sources}
+    below = {id(source.sources[0] if source.sources else source) for source in view.sources}
     if len(below) > 1 or any(len(source.sources) > 1 for source in view.sources):
         return None
     base = view.sources[0].sources[0] if view.sources[0].sources else view.sources[0]
     return None if 0 in base.shape else base
 
 
-def _normal_over_two(view: View, base: View) -> Flat | None:
+def _normalize_over_two(view: Derived, base: View) -> Flat | None:
     """The normal form where two kinds after each other, such as a deal and an interleaving, are one strided view."""
     same = _whole(base.size, Opaque(base))
-    each = [same if v is base else _flat_over(v, [same]) if v.size else Flat(0, (), 0) for v in view.sources]
-    both = OPEN if OPEN in each else _flat_over(view, [flat for flat in each if flat is not OPEN])
+
+    def over_base(source: View) -> Flat | Open:
+        if not isinstance(source, Derived) or source is base:
+            return same
+        return _flatten(source, [same]) if source.size else Flat(0, (), 0)
+
+    each = [over_base(source) for source in view.sources]
+    both = OPEN if OPEN in each else _flatten(view, [flat for flat in each if flat is not OPEN])
     if both is OPEN or len(both.patches) != 1 or both.patches[0].home is not same.patches[0].home:
         return None
-    over = _normal(base) if both == same else flat_over(both.patches[0].forms, _normal(base))
+    normal = base._normal_form()
+    over = normal if both == same else flat_over(both.patches[0].forms, normal)
     return None if over is OPEN else over
 
 
-def _first(view: View) -> Allocation:
-    """The allocation at the end of a chain that goes to the first source each time."""
-    while view.sources:
-        view = view.sources[0]
-    assert isinstance(view, Allocation), "only an allocation has no sources"
-    return view
-
-
-def _ends(view: View) -> tuple[tuple[Hashable, int], tuple[Hashable, int]]:
-    """What the first and the last index of a view read."""
-    strided = strided_form_of(view)
-    if strided is None:
-        return _read_at(view, (0,) * view.rank), _read_at(view, tuple(n - 1 for n in view.shape))
-    home, (first, axes) = strided
-    return (home, first), (home, first + sum([(n - 1) * by for levels in axes for n, by in levels]))
-
-
-def _read_at(view: View, index: Shape) -> tuple[Hashable, int]:
-    """The allocation and the row-major number of the cell that an index reads, or a constant and 0."""
-    walked = 0
-    while view.kind is not None:
-        if walked == FAR:  # from here on by patches, which cost the same however long the chain is
-            home, number = _normal(view).at(Relinearize(view.shape, (view.size,)).apply(index)[0])
-            if not isinstance(home, Opaque):
-                return home, number
-            assert isinstance(home.view, View), "what is not spelled out is a view"
-            view, walked = home.view, 0
-            index = Relinearize((view.size,), view.shape).apply((number,))
-        assert view.kind is not None, "memory is no view that is not spelled out"
-        pieces = view.kind.pieces(tuple(source.shape for source in view.sources))
-        piece, cell = next(((p, c) for p in pieces if (c := cell_read(p, index)) is not None), (None, ()))
-        if piece is None:
-            raise ValueError(f"{view!r}: no piece of {view.kind} reads anything at {index}; pieces partition a view")
-        if piece.fill is not None:
-            return Constant(piece.fill), 0
-        view, index, walked = view.sources[piece.source], cell, walked + 1
-    assert isinstance(view, Allocation), "only an allocation has no kind"
-    return view, Relinearize(view.shape, (view.size,)).apply(index)[0]
-
-
-FAR = 16
-"""So many kinds of a chain are gone through one by one to see what an index reads."""
-
-
-def _same_by_pieces(one: View, two: View) -> bool | None:
-    """Whether two views of one shape read the same at each index, by as many patches as pieces may be; None if open."""
-    most = current().max_pieces
-    mine, theirs = _spell_out(one, most), _spell_out(two, most)
-    return None if mine is OPEN or theirs is OPEN else agree(mine, theirs, most)
-
-
-def _spell_out(view: View, most: int) -> Flat | Open:
-    """The patches of a view of many, straight from its pieces."""
-    allocations, pieces = view._composed()
-    sources = [(a.shape, _normal(a)) for a in allocations]
-    return flat_of(pieces, view.shape, sources, most)
-
-
-def _same_by_isl(one: View, two: View) -> bool:
-    """Whether two views of one shape read the same at each index, as isl finds it."""
-    if not isl.available():
-        raise TooHard(f"{SAME}, and isl, which might decide it, is not installed: pip install islpy")
-    operations = min(isl.MAX_OPERATIONS * (len(one.pieces) + len(two.pieces)), isl.BUILD_OPERATIONS)
-    refusal = TooHard(f"{SAME}, and isl needs more than {operations} operations; ask about parts of the views")
-
-    def same() -> bool:
-        mine, theirs = _relations(one), _relations(two)
-        return mine.keys() == theirs.keys() and all(mine[home].is_equal(theirs[home]) for home in mine)
-
-    return isl.bounded(same, refusal, operations)
-
-
-def _relations(view: View) -> dict[Hashable, Any]:
-    """isl's maps from the view's indices to the cells of each allocation, and to those of rank 0 of each constant."""
-    found: dict[Hashable, Any] = {a: m for a, m in isl.to_isl(view).items() if not m.is_empty()}
-    box = isl.box_set((0,) * view.rank, view.shape)
-    for piece in view.pieces:
-        if piece.fill is not None:
-            value, more = Constant(piece.fill), isl.to_isl(piece).intersect_domain(box)
-            found[value] = found[value].union(more) if value in found else more
-    return {home: m for home, m in found.items() if not m.is_empty()}
-
-
-SAME = "View.same_view: the views are of no few patches"
-
-
-def _by_allocation(
-    view: View, cells: Region | DisjointRegions | Mapping[Allocation, Region | DisjointRegions]
-) -> dict[Allocation, DisjointRegions]:
-    """The cells that are asked for, for each allocation that the view is made of."""
-    if not isinstance(cells, Mapping):
-        homes = view.allocations
-        if len(homes) > 1:
-            names = ", ".join(a.name or f"{a.shape}" for a in homes)
-            raise ValueError(f"View.preimage: the view is made of {names}; give a mapping of allocations to cells")
-        cells = {_first(view): cells}
-    for a, found in cells.items():
-        if not isinstance(found, (Region, DisjointRegions)):
-            raise TypeError(f"View.preimage: cells must be a Region or DisjointRegions, not {type(found).__name__}")
-        if found.shape != a.shape or any(found.start):
-            raise ValueError(
-                f"View.preimage: cells in a box of shape {found.shape} from {found.start}, where the allocation "
-                f"{a.name!r} has the shape {a.shape}; write Region({a.shape}, …)"
-            )
-    return {a: DisjointRegions(a.shape, found.regions) for a, found in cells.items()}
-
-
-def _preimage_by_isl(view: View, cells: Mapping[Allocation, DisjointRegions]) -> ImplicitRegion:
-    what = f"View.preimage: the indices of a view of shape {view.shape} that read the cells are no few products"
-    if not isl.available():
-        raise TooManyPieces(f"{what}, and isl, which can hold them, is not installed; overlaps() needs no such set")
-    refusal = TooManyPieces(f"{what}, and isl does not make the set either; overlaps() and its witness need none")
-    operations = isl.BUILD_OPERATIONS * len(view.pieces)
-
-    def made() -> str:
-        maps = isl.to_isl(view)
-        found = isl.box_set((0,) * view.rank, (0,) * view.rank)
-        for a, regions in cells.items():
-            if a in maps:
-                found = found.union(isl.to_isl(regions).apply(maps[a].reverse()))
-        return str(found)
-
-    return ImplicitRegion((0,) * view.rank, view.shape, isl.bounded(made, refusal, operations))
-
-
-def _simple(view: View) -> View:
-    """The shortest of a view built anew, the same kind over simplified sources, and the view itself.
-
-    Where a chain is long, only it and what it does not spell out are built anew, not all that is on the way.
-    """
-    stack = [view]
-    anew: dict[int, View] = {}
-    while stack:
-        v = stack[-1]
-        if v.kind is None or "simple" in v._cache:
-            stack.pop()
-            continue
-        made = anew.get(id(v))
-        is_long = _kinds(v, LONG) == LONG
-        if made is None:
-            below = [u for u in _opaque_in(_normal(v)) if is_long and u is not v and "simple" not in u._cache]
-            if below:
-                stack += below
-                continue
-            made = anew[id(v)] = _rebuilt_from_patches(v)
-            if not is_long and _kinds(made) > SHORT:
-                stack += v.sources
-                continue
-        if is_long:
-            made = v if _kinds(made, LONG) == LONG and _kinds(v) <= _kinds(made) else made
-        elif _kinds(made) > SHORT or all(source.kind is None for source in v.sources):
-            for other in _others(v):
-                made = other if _kinds(other, _kinds(made)) < _kinds(made) else made
-        if made.kind is not None:
-            made._cache["simple"] = None  # itself
-        if made is not v:
-            v._cache["simple"] = made
-        stack.pop()
-    return view._simplified()
-
-
-SHORT = 2
-"""Of so few kinds a chain can only be longer than the view's own kind over memory."""
-LONG = 64
-"""A chain of so many kinds is not simplified kind by kind."""
-
-
-def _others(view: View) -> Iterator[View]:
-    """Other chains for a view: of a view one or two below it that is the same, over simplified sources, its own."""
-    for source in view.sources:
-        for below in (source, *source.sources):
-            if below.shape == view.shape and below.size and agree(_normal(below), _normal(view)):
-                yield below._simplified()
-    sources = tuple([source._simplified() for source in view.sources])
-    if any(a is not b for a, b in zip(sources, view.sources, strict=True)):
-        assert view.kind is not None, "only an allocation has no kind"
-        yield view_of(view.shape, view.kind, sources)
-    yield view
-
-
-def _kinds(view: View, most: int | None = None) -> int:
-    """How many kinds a view is made of; no more are counted than `most`."""
-    seen: set[int] = set()
-    stack = [view]
-    while stack and (most is None or len(seen) < most):
-        v = stack.pop()
-        if v.kind is not None and id(v) not in seen:
-            seen.add(id(v))
-            stack += v.sources
-    return len(seen)
-
-
-def _rebuilt_from_patches(view: View) -> View:
-    home = _first(view)
-    if 0 in view.shape:
-        none = home if home.size == 0 else home.reshape(home.size)[:0]
-        return none if none.shape == view.shape else none.reshape(view.shape)
-
-    def leaf(home: Hashable) -> View:
-        found = home.view if isinstance(home, Opaque) else home
-        assert isinstance(found, View), "views read memory, and what is not spelled out"
-        return found if found is view else found._simplified()
-
-    blank: View = home
-    return Assembly(leaf, blank).view(_normal(view), view.shape)
-
-
-Composed = tuple[tuple[Allocation, ...], tuple[Piece, ...]]
-
-
-def _homes(view: View) -> tuple[Allocation, ...]:
-    """The allocations at the end of the chain, in order of first appearance."""
-    found: dict[Allocation, None] = {}
-    seen: set[int] = set()
-    stack = [view]
-    while stack:
-        v = stack.pop()
-        if isinstance(v, Allocation):
-            found[v] = None
-        elif id(v) not in seen:
-            seen.add(id(v))
-            stack += v.sources[::-1]
-    return tuple(found)
-
-
-def _composed_within(view: View, work: Budget) -> Composed:
-    """Allocations and pieces of a view.
-
-    Raises
-    ------
-    TooHard
-        If the pieces of all views gone through have more steps and guards together than `work` allows.
-    """
-    if isinstance(view, Allocation):
-        return view._composed()
-    if "composed" in view._cache:
-        return view._cache["composed"]  # type: ignore[return-value]
-    budget = current().budget
-    refused: Any = view._cache.get("refused")
-    if refused is not None and budget <= refused[0]:  # it is asked for in several ways, one after another
-        raise TooHard(refused[1])
-    order = _chain(view) or _in_order(view)
-    anew = _composed_anew(view, order, work) if len(order) > FAR else None
-    if anew is not None:
-        view._cache["composed"] = anew
-        return anew
-    for v in order:
-        composed = _compose(v, work)
-        if work.is_overdrawn:
-            why = (
-                f"{view!r}: its pieces, composed through {len(order)} kinds, take more than {budget} guards and "
-                f"steps; ask about a view below it, or allow more by limits(budget={10 * budget})"
-            )
-            view._cache["refused"] = (budget, why)
-            raise TooHard(why)
-        v._cache["composed"] = _fewer(v, *composed, work)
-    return view._cache["composed"]  # type: ignore[return-value]
-
-
-def _composed_anew(view: View, order: Sequence[View], work: Budget) -> Composed | None:
-    """As `_composed_within`, by the view's patches if these take fewer kinds than the views in order; else None."""
-    allocations = _homes(view)
-    if 0 in view.shape:
-        return allocations, ()
-    simple = _rebuilt_from_patches(view)
-    if _kinds(simple, len(order)) >= len(order):
-        return None
-    for below in _opaque_in(_normal(view)):
-        _composed_within(below, work)
-    return _numbered(allocations, _composed_within(simple, work))
-
-
-def _numbered(allocations: tuple[Allocation, ...], composed: Composed) -> Composed:
-    """The same pieces, which number other allocations so far."""
-    homes, pieces = composed
-    to = {k: allocations.index(a) for k, a in enumerate(homes)}
-    return allocations, tuple([_renumbered(piece, to) for piece in pieces])
-
-
-def _opaque_in(flat: Flat) -> list[View]:
+def _find_opaque(flat: Flat) -> list[View]:
     """The views that the patches of a normal form, and those below these, do not spell out."""
     found: dict[int, View] = {}
     seen: set[int] = set()
@@ -1246,24 +798,210 @@ def _opaque_in(flat: Flat) -> list[View]:
     return list(found.values())
 
 
-def _compose(view: View, work: Budget | None = None) -> Composed:
+def _read_ends(view: View) -> tuple[tuple[Hashable, int], tuple[Hashable, int]]:
+    """What the first and the last index of a view read."""
+    strided = view._strided_form()
+    if strided is None:
+        return _read_at(view, (0,) * view.rank), _read_at(view, tuple([n - 1 for n in view.shape]))
+    home, (first, axes) = strided
+    return (home, first), (home, first + sum([(n - 1) * by for levels in axes for n, by in levels]))
+
+
+def _read_at(view: View, index: Shape) -> tuple[Hashable, int]:
+    """The allocation and the row-major number of the cell that an index reads, or a constant and 0."""
+    walked = 0
+    while isinstance(view, Derived):
+        if walked == FAR:  # from here on by patches, which cost the same however long the chain is
+            home, number = view._normal_form().at(Relinearize(view.shape, (view.size,)).apply(index)[0])
+            if not isinstance(home, Opaque):
+                return home, number
+            assert isinstance(home.view, Derived), "what is not spelled out is a view of a kind"
+            view, walked = home.view, 0
+            index = Relinearize((view.size,), view.shape).apply((number,))
+        pieces = view.kind.pieces(tuple([source.shape for source in view.sources]))
+        piece, cell = next(((p, c) for p in pieces if (c := cell_read(p, index)) is not None), (None, ()))
+        if piece is None:
+            raise ValueError(f"{view!r}: no piece of {view.kind} reads anything at {index}; pieces partition a view")
+        if piece.fill is not None:
+            return Constant(piece.fill), 0
+        view, index, walked = view.sources[piece.source], cell, walked + 1
+    return view, Relinearize(view.shape, (view.size,)).apply(index)[0]
+
+
+FAR = 16
+"""So many kinds of a chain are gone through one by one to see what an index reads."""
+
+
+# ------------------------------------------------------------------------------------------------ shorter chains
+
+
+def _simplify(view: View) -> View:
+    """The shortest of a view built anew, the same kind over simplified sources, and the view itself.
+
+    Where a chain is long, only it and what it does not spell out are built anew, not all that is on the way.
+    """
+    stack = [view]
+    anew: dict[int, View] = {}
+    while stack:
+        v = stack[-1]
+        if not isinstance(v, Derived) or v._known.simple is not UNASKED:
+            stack.pop()
+            continue
+        made = anew.get(id(v))
+        is_long = _count_kinds(v, LONG) == LONG
+        if made is None:
+            below = [u for u in _find_opaque(v._normal_form()) if is_long and u is not v and not _is_simplified(u)]
+            if below:
+                stack += below
+                continue
+            made = anew[id(v)] = _rebuild_from_patches(v)
+            if not is_long and _count_kinds(made) > SHORT:
+                stack += v.sources
+                continue
+        made = _choose_shortest(v, made, is_long)
+        if isinstance(made, Derived):
+            _learn(made).simple = None  # itself
+        if made is not v:
+            _learn(v).simple = made
+        stack.pop()
+    return _simplified(view)
+
+
+def _choose_shortest(view: Derived, made: View, is_long: bool) -> View:
+    """What a view built anew, its other chains, and the view itself have as the shortest."""
+    if is_long:
+        is_shorter = _count_kinds(made, LONG) < LONG or _count_kinds(view) > _count_kinds(made)
+        return made if is_shorter else view
+    if _count_kinds(made) > SHORT or all(isinstance(source, Allocation) for source in view.sources):
+        for other in _find_others(view):
+            made = other if _count_kinds(other, _count_kinds(made)) < _count_kinds(made) else made
+    return made
+
+
+SHORT = 2
+"""Of so few kinds a chain can only be longer than the view's own kind over memory."""
+LONG = 64
+"""A chain of so many kinds is not simplified kind by kind."""
+
+
+def _is_simplified(view: View) -> bool:
+    return not isinstance(view, Derived) or view._known.simple is not UNASKED
+
+
+def _simplified(view: View) -> View:
+    """What `_simplify` has found."""
+    found = view._known.simple if isinstance(view, Derived) else None
+    return view if found is None or found is UNASKED else found
+
+
+def _find_others(view: Derived) -> Iterator[View]:
+    """Other chains for a view: of a view one or two below it that is the same, over simplified sources, its own."""
+    for source in view.sources:
+        for below in (source, *source.sources):
+            if below.shape == view.shape and below.size and agree(below._normal_form(), view._normal_form()):
+                yield _simplified(below)
+    sources = tuple([_simplified(source) for source in view.sources])
+    if any(a is not b for a, b in zip(sources, view.sources, strict=True)):
+        yield view_of(view.shape, view.kind, sources)
+    yield view
+
+
+def _count_kinds(view: View, most: int | None = None) -> int:
+    """How many kinds a view is made of; no more are counted than `most`."""
+    seen: set[int] = set()
+    stack = [view]
+    while stack and (most is None or len(seen) < most):
+        v = stack.pop()
+        if isinstance(v, Derived) and id(v) not in seen:
+            seen.add(id(v))
+            stack += v.sources
+    return len(seen)
+
+
+def _rebuild_from_patches(view: View) -> View:
+    home = _first(view)
+    if 0 in view.shape:
+        none = home if home.size == 0 else home.reshape(home.size)[:0]
+        return none if none.shape == view.shape else none.reshape(view.shape)
+
+    def leaf(home: Hashable) -> View:
+        found = home.view if isinstance(home, Opaque) else home
+        assert isinstance(found, View), "views read memory, and what is not spelled out"
+        return found if found is view else _simplified(found)
+
+    blank: View = home
+    return Assembly(leaf, blank).view(view._normal_form(), view.shape)
+
+
+# -------------------------------------------------------------------------------------------------------- pieces
+
+
+def _compose_chain(view: Derived, work: Budget) -> Composed:
+    """The allocations and the pieces of a view, kind by kind from the end of its chain, or by its patches."""
+    budget = current().budget
+    refused, why = view._known.refused
+    if budget <= refused:  # it is asked for in several ways, one after another
+        raise TooHard(why)
+    order = _chain(view) or _sort_open(view, lambda known: known.composed is None)
+    anew = _compose_anew(view, order, work) if len(order) > FAR else None
+    if anew is not None:
+        _learn(view).composed = anew
+        return anew
+    for v in order:
+        found = _compose_over_sources(v, work)
+        if work.is_overdrawn:
+            why = (
+                f"{view!r}: its pieces, composed through {len(order)} kinds, take more than {budget} guards and "
+                f"steps; ask about a view below it, or allow more by limits(budget={10 * budget})"
+            )
+            _learn(view).refused = budget, why
+            raise TooHard(why)
+        _learn(v).composed = found = _choose_fewer(v, *found, work)
+    return found
+
+
+def _chain(view: Derived) -> list[Derived]:
+    """The views in which no pieces are composed yet, if each has one source, the usual case; empty if one has more."""
+    order = [view]
+    while len(view.sources) == 1:
+        (source,) = view.sources
+        if not isinstance(source, Derived) or source._known.composed is not None:
+            return order[::-1]
+        view = source
+        order.append(view)
+    return []
+
+
+def _compose_anew(view: Derived, order: Sequence[View], work: Budget) -> Composed | None:
+    """As `_compose_chain`, by the view's patches if these take fewer kinds than the views in order; else None."""
+    allocations = _homes(view)
+    if 0 in view.shape:
+        return allocations, ()
+    simple = _rebuild_from_patches(view)
+    if _count_kinds(simple, len(order)) >= len(order):
+        return None
+    for below in _find_opaque(view._normal_form()):
+        below._compose(work)
+    return _number_pieces(allocations, simple._compose(work))
+
+
+def _compose_over_sources(view: Derived, work: Budget) -> Composed:
     """Allocations and pieces of a view whose sources are composed."""
-    assert view.kind is not None, "only an allocation has no kind"
     if len(view.sources) == 1:
         (source,) = view.sources
         if isinstance(source, Allocation) and 0 not in view.shape:
             own = view.kind.pieces((source.shape,))
             if not any(piece.guards for piece in own):  # they read the allocation as they are
                 return (source,), own
-        allocations, pieces = source._composed()
+        allocations, pieces = source._compose(work)
         return allocations, compose_pieces(view.kind.pieces((source.shape,)), (pieces,), view.shape, work)
     number: dict[Allocation, int] = {}
     inner: dict[int, Sequence[Piece]] = {}
     for k, source in enumerate(view.sources):
-        allocations, pieces = source._composed()
+        allocations, pieces = source._compose(work)
         to = {i: number.setdefault(a, len(number)) for i, a in enumerate(allocations)}
-        inner[k] = pieces if all(i == j for i, j in to.items()) else [_renumbered(p, to) for p in pieces]
-    outer = view.kind.pieces(tuple(s.shape for s in view.sources))
+        inner[k] = pieces if all(i == j for i, j in to.items()) else [_renumber(p, to) for p in pieces]
+    outer = view.kind.pieces(tuple([s.shape for s in view.sources]))
     return tuple(number), compose_pieces(outer, inner, view.shape, work)
 
 
@@ -1271,26 +1009,28 @@ MANY = 12
 """A view of more pieces is composed anew from its patches, if these are fewer."""
 
 
-def _fewer(view: View, allocations: tuple[Allocation, ...], pieces: tuple[Piece, ...], work: Budget) -> Composed:
+def _choose_fewer(
+    view: Derived, allocations: tuple[Allocation, ...], pieces: tuple[Piece, ...], work: Budget
+) -> Composed:
     """The pieces of a view, or those of the same view built anew from its patches if they are fewer."""
     if len(pieces) <= MANY:
         return allocations, pieces
-    flat = _normal(view)
-    if flat.stages or 2 * len(flat.patches) > len(pieces) or _opaque_in(flat):
+    flat = view._normal_form()
+    if flat.stages or 2 * len(flat.patches) > len(pieces) or _find_opaque(flat):
         return allocations, pieces
-    simple = _rebuilt_from_patches(view)
-    if _kinds(simple, len(pieces)) >= len(pieces):
+    simple = _rebuild_from_patches(view)
+    if _count_kinds(simple, len(pieces)) >= len(pieces):
         return allocations, pieces
-    others = _composed_within(simple, work)
-    return _numbered(allocations, others) if len(others[1]) < len(pieces) else (allocations, pieces)
+    others = simple._compose(work)
+    return _number_pieces(allocations, others) if len(others[1]) < len(pieces) else (allocations, pieces)
 
 
-def _renumbered(piece: Piece, to: Mapping[int, int]) -> Piece:
+def _number_pieces(allocations: tuple[Allocation, ...], composed: Composed) -> Composed:
+    """The same pieces, which number other allocations so far."""
+    homes, pieces = composed
+    to = {k: allocations.index(a) for k, a in enumerate(homes)}
+    return allocations, tuple([_renumber(piece, to) for piece in pieces])
+
+
+def _renumber(piece: Piece, to: Mapping[int, int]) -> Piece:
     return piece if piece.source < 0 else Piece(to[piece.source], piece.guards, piece.map)
-
-
-def _no_view(what: str, x: object) -> str:
-    return (
-        f"{what} is a {type(x).__name__}, not a View; as_view makes an array one, and the functions overlaps, "
-        "contains and same_elements take both"
-    )

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapestry_sets.digits import strided
-from tapestry_sets.limits import TooHard
+from tapestry_sets.limits import TooHard, compile_constructor
 from tapestry_sets.regions import AffineMap
-from tapestry_sets.views import Allocation, IndexMap, Piece, Shape, Shapes, View, allocate, view_of
+from tapestry_sets.views import Allocation, IndexMap, Piece, Shape, Shapes, View, allocate, keep_strided_form, view_of
 
 ADDRESSES = 1 << 64
 """How many bytes an address space has."""
@@ -34,7 +34,7 @@ MEMORY: Allocation = allocate((ADDRESSES,), name="memory")
 """The host's address space, one cell for each byte."""
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class AtAddress:
     """A view of bytes by address, shape and strides; its last axis is the bytes of an element.
 
@@ -58,20 +58,6 @@ class AtAddress:
     itemsize: int
     owner: object = field(default=None, repr=False, compare=False)
 
-    def __init__(
-        self,
-        address: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        itemsize: int,
-        owner: object = None,
-    ) -> None:
-        _set_address(self, address)
-        _set_shape(self, shape)
-        _set_strides(self, strides)
-        _set_itemsize(self, itemsize)
-        _set_owner(self, owner)
-
     def out_shape(self, shapes: Shapes) -> Shape:
         """Return the array's shape and the bytes of an element."""
         return (*self.shape, self.itemsize)
@@ -86,10 +72,9 @@ class AtAddress:
         return self.address, (*axes, ((self.itemsize, 1),))
 
 
-# a frozen class sets its own slots through their descriptors: faster than object.__setattr__
-_slots: Any = AtAddress
-_set_address, _set_shape, _set_strides = _slots.address.__set__, _slots.shape.__set__, _slots.strides.__set__
-_set_itemsize, _set_owner = _slots.itemsize.__set__, _slots.owner.__set__
+_at_address: Callable[[int, Shape, Shape, int, object], AtAddress] = compile_constructor(
+    AtAddress, "address", "shape", "strides", "itemsize", "owner"
+)
 
 
 class Layout(NamedTuple):
@@ -185,10 +170,10 @@ def _view(
             f"{high + itemsize}, beyond the addresses [0, 2**64); make the view within a buffer"
         )
     cells = (*shape, itemsize)
-    view = view_of(cells, AtAddress(address, shape, strides, itemsize, owner), (home,))
+    view = view_of(cells, _at_address(address, shape, strides, itemsize, owner), (home,))
     if 0 not in cells:  # what `AtAddress.strided` returns
         axes.append(((itemsize, 1),))
-        view._cache["strided"] = home, (address, tuple(axes))
+        keep_strided_form(view, home, (address, tuple(axes)))
     return view
 
 

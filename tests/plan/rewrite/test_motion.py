@@ -211,7 +211,7 @@ def test_renaming_and_permuting_axes_change_no_byte(case: Case) -> None:
 def kinds_of(view: View) -> list[str]:
     """The names of a view's kinds, those nearest to memory first; of selections that stay as they are, the labels."""
     below = [name for source in view.sources for name in kinds_of(source)]
-    return below if view.kind is None else [*below, getattr(view.kind, "label", type(view.kind).__name__)]
+    return below if isinstance(view, Allocation) else [*below, getattr(view.kind, "label", type(view.kind).__name__)]
 
 
 def two_sided(tensor: Tensor, **placement: Any) -> Motion:

@@ -37,7 +37,7 @@ from tapestry_sets.integers.lazy import Filled
 from tapestry_sets.integers.sett import DisjointSetts
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.kinds import AsStrided
-from tapestry_sets.views.view import _chained
+from tapestry_sets.views.view import _find_chain
 from tests.oracles import memory_for, read_view
 from tests.strategies import views
 
@@ -152,7 +152,7 @@ def numbers_read(values: np.ndarray) -> set[int]:
 @given(misaligned_pairs())
 def test_filled_sets_are_the_cells_read(pair: Misaligned) -> None:
     A, one, x, _, _ = pair
-    chain = _chained(one)
+    chain = _find_chain(one)
     if chain:
         assert set(filled(chain).elements(0, A.size).tolist()) == numbers_read(x)
     assert set(one.cells[A].explicit().elements(0, A.size).tolist()) == numbers_read(x) if numbers_read(x) else True
@@ -162,16 +162,18 @@ def test_chains_in_ascending_order_are_held_by_filled_sets() -> None:
     """…and so is what reads all of their cells in another order; what else follows another order is not."""
     A = allocate((24, 35))
     half = A.reshape(-1, 7)[:, :4].reshape(-1, 5)[:, 1:4]
-    assert len(_chained(half)) == 2 and len(_chained(half.reshape(-1, 4)[:, 1:])) == 3
-    assert _chained(half.T.reshape(-1)) == _chained(half.T.reshape(-1, 4).flip(0)) == _chained(roll(half, 1, 0))
-    assert not _chained(half.T.reshape(-1, 9)[:, 1:]) and not _chained(half[:0])
-    assert _chained(A.T) == _chained(A.T.reshape(-1)) == _chained(A)
+    assert len(_find_chain(half)) == 2 and len(_find_chain(half.reshape(-1, 4)[:, 1:])) == 3
+    assert (
+        _find_chain(half.T.reshape(-1)) == _find_chain(half.T.reshape(-1, 4).flip(0)) == _find_chain(roll(half, 1, 0))
+    )
+    assert not _find_chain(half.T.reshape(-1, 9)[:, 1:]) and not _find_chain(half[:0])
+    assert _find_chain(A.T) == _find_chain(A.T.reshape(-1)) == _find_chain(A)
 
 
 @given(misaligned_pairs())
 def test_questions_about_filled_sets_are_answered_as_listed(pair: Misaligned) -> None:
     A, one, x, two, y = pair
-    ours, theirs = _chained(one), _chained(two)
+    ours, theirs = _find_chain(one), _find_chain(two)
     if not ours or not theirs:
         return
     mine, other = numbers_read(x), numbers_read(y)
@@ -192,7 +194,7 @@ def answers_are(s: Integers, t: Integers, mine: set[int], other: set[int], exten
 def test_they_are_answered_alike_where_listing_is_all_that_is_left(pair: Misaligned) -> None:
     """Without leaps and without setts by their numbers in the other's outer set."""
     A, one, x, two, y = pair
-    ours, theirs = _chained(one), _chained(two)
+    ours, theirs = _find_chain(one), _find_chain(two)
     if len(ours) < 2 or len(theirs) < 2:
         return
     with patch.object(cell_sets, "LEAPS", 0), patch.object(cell_sets._Pair, "inside", lambda self: None):
@@ -202,7 +204,7 @@ def test_they_are_answered_alike_where_listing_is_all_that_is_left(pair: Misalig
 @given(misaligned_pairs())
 def test_blocks_of_a_common_width_are_counted_as_single_cells(pair: Misaligned) -> None:
     A, one, x, two, y = pair
-    ours, theirs = _chained(one), _chained(two)
+    ours, theirs = _find_chain(one), _find_chain(two)
     if not ours or not theirs:
         return
     w = 10**9
@@ -220,7 +222,7 @@ def test_cells_held_by_filled_sets_answer_as_others_do(pair: Misaligned) -> None
     mine, other = numbers_read(x), numbers_read(y)
     if not mine or not other:
         return
-    held = [replace(v.cells[A], setts=filled(_chained(v) or [v.cells[A].explicit()])) for v in (one, two)]
+    held = [replace(v.cells[A], setts=filled(_find_chain(v) or [v.cells[A].explicit()])) for v in (one, two)]
     c, d = held
     assert c.size == len(mine) and not c.is_empty
     assert c.is_run() == (max(mine) - min(mine) + 1 == len(mine))

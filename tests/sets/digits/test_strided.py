@@ -15,6 +15,7 @@ from tapestry_sets.digits.digits import Levels
 from tapestry_sets.digits.strided import Strided, contiguous, cut_axis, renumber
 from tapestry_sets.integers import nest
 from tapestry_sets.integers.digit_sets import nest_of
+from tapestry_sets.views import Allocation, Derived
 from tests.oracles import memory_for, read_view
 from tests.strategies import factorizations, view_pairs, views
 
@@ -39,7 +40,7 @@ def forms(max_levels: int = 2) -> st.SearchStrategy[Levels]:
 
 def strided_of(view: View) -> Strided | None:
     """The form of a chain, kind by kind from the allocation."""
-    if view.kind is None:
+    if isinstance(view, Allocation):
         steps = [prod(view.shape[axis + 1 :]) for axis in range(view.rank)]
         return 0, tuple(((n, by),) for n, by in zip(view.shape, steps, strict=True))
     step = getattr(view.kind, "strided", None)
@@ -59,7 +60,7 @@ def test_a_chain_that_keeps_the_form_reads_what_numpy_reads(pair: tuple[View, np
 def test_the_form_that_a_kind_gives_reads_what_its_pieces_read(pair: tuple[View, np.ndarray]) -> None:
     """Each kind of a chain by itself, over a source that lies in memory row by row."""
     view: View | None = pair[0]
-    while view is not None and view.kind is not None:
+    while isinstance(view, Derived):
         step = getattr(view.kind, "strided", None)
         if step and len(view.sources) == 1 and view.size:
             shape = view.sources[0].shape

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_sets import View, allocate, interleave, pad, roll
+from tapestry_sets.views import Derived
 from tapestry_sets.views.assemble import Assembly
 from tapestry_sets.views.kinds import AsStrided
 from tapestry_sets.views.patches import Constant, Flat, strided_patch
@@ -20,7 +21,7 @@ from tests.strategies import factorizations
 def kinds_of(view: View) -> list[str]:
     """The names of the kinds of a chain, the last first."""
     names = []
-    while view.kind is not None:
+    while isinstance(view, Derived):
         names.append(type(view.kind).__name__)
         (view,) = view.sources
     return names

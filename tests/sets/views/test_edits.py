@@ -18,8 +18,10 @@ from tapestry_sets import TooHard, View, allocate, concatenate, interleave, limi
 from tapestry_sets.alias import flat as flat_module
 from tapestry_sets.limits import OPEN
 from tapestry_sets.solvers import isl
+from tapestry_sets.views import Derived
 from tapestry_sets.views import normal as normal_module
 from tapestry_sets.views import patches as patches_module
+from tapestry_sets.views import questions as questions_module
 from tapestry_sets.views import view as views_module
 from tapestry_sets.views.normal import agree
 from tapestry_sets.views.patches import Flat, Patch
@@ -33,7 +35,7 @@ def under(view: View) -> list[View]:
     todo = [view]
     while todo:
         v = todo.pop()
-        if v.kind is not None and id(v) not in found:
+        if isinstance(v, Derived) and id(v) not in found:
             found[id(v)] = v
             todo += v.sources
     return list(found.values())
@@ -124,7 +126,7 @@ def test_edits_that_leave_a_view_simple_leave_it_few_pieces() -> None:
     view = turned(home, 300)
     assert overlap(view, home[::2]).size == home.size // 2
     assert len(view.pieces) == 2 and view == roll(home, -300) and view.same_view(roll(home, -300))
-    kept = [v for v in under(view) if "composed" in v._cache]
+    kept = [v for v in under(view) if isinstance(v, Derived) and v._known.composed]
     assert len(kept) <= 4, "views on the way hold no pieces of their own"
 
 
@@ -239,7 +241,7 @@ def test_isl_compares_views_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(isl, "bounded", lambda question, refusal, operations: allowed.append(operations))
     home = allocate((10**6,))
     many = concatenate([home[k * 7 : k * 7 + 2] for k in range(0, 4000, 3)])
-    monkeypatch.setattr(views_module, "agree", lambda *args: None)
+    monkeypatch.setattr(questions_module, "agree", lambda *args: None)
     many.same_view(many[::-1])
     assert allowed == [isl.BUILD_OPERATIONS]
 

@@ -35,6 +35,7 @@ from tapestry_sets import (
     stack,
     tile,
 )
+from tapestry_sets.views import Derived
 from tests.oracles import listed_points, read_view
 from tests.strategies import factorizations, nestings, view_pairs, views
 
@@ -49,7 +50,7 @@ def kinds_in(view: View) -> int:
     found, todo = {}, [view]
     while todo:
         v = todo.pop()
-        if v.kind is not None and id(v) not in found:
+        if isinstance(v, Derived) and id(v) not in found:
             found[id(v)] = v
             todo += v.sources
     return len(found)

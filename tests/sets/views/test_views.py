@@ -50,6 +50,7 @@ from tapestry_sets import (
 )
 from tapestry_sets.alias.overlap import overlap, overlaps
 from tapestry_sets.draw.views import views_svg, views_text
+from tapestry_sets.views import Derived
 from tapestry_sets.views.pieces import Step
 from tests.oracles import memory_for, read_view
 from tests.strategies import array_subscripts, shapes, subscripts, views
@@ -627,9 +628,9 @@ def test_what_is_of_no_use_is_refused(make: Callable[[View], Any], message: str)
 
 def test_the_shape_of_a_view_is_its_kind_s() -> None:
     a = allocate((4, 6), name="a")
-    assert View((6,), Index(((0, 3),)), (a,)) == a[3]
-    with pytest.raises(ValueError, match=r"View: shape \(4,\) for a Index of its sources, which has \(6,\)"):
-        View((4,), Index(((0, 3),)), (a,))
+    assert Derived((6,), Index(((0, 3),)), (a,)) == a[3]
+    with pytest.raises(ValueError, match=r"Derived: shape \(4,\) for a Index of its sources, which has \(6,\)"):
+        Derived((4,), Index(((0, 3),)), (a,))
 
 
 def test_what_is_equal_has_one_hash_however_it_was_made() -> None:

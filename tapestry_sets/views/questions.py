@@ -1,0 +1,359 @@
+"""What is asked of a view: which memory it reads, and how its indices and that memory belong together.
+
+The questions stand below the views themselves: they need no more of a view than its shape, its pieces and its forms,
+which `Questions` names as abstract methods.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tapestry_sets.digits import Strided
+from tapestry_sets.limits import OPEN, Open, TooHard, TooManyPieces, counted, current
+from tapestry_sets.regions import DisjointRegions, ImplicitRegion, Region
+from tapestry_sets.solvers import isl
+from tapestry_sets.views import queries
+from tapestry_sets.views.normal import agree, flat_of, preimage
+from tapestry_sets.views.patches import Constant, Flat
+from tapestry_sets.views.pieces import Piece, Relinearize
+from tapestry_sets.views.queries import InternalOverlap, Order
+from tapestry_sets.views.words import Viewable
+
+if TYPE_CHECKING:
+    from tapestry_sets.alias import Cells
+    from tapestry_sets.views.view import Allocation
+
+
+class Questions(Viewable):
+    """A view, as far as questions about memory need it."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def allocations(self) -> tuple[Allocation, ...]:
+        """The allocations at the end of the chain, in order of first appearance; pieces number them."""
+
+    @property
+    @abstractmethod
+    def pieces(self) -> tuple[Piece, ...]:
+        """The pieces of the whole chain."""
+
+    @property
+    @abstractmethod
+    def cells(self) -> Mapping[Allocation, Cells]:
+        """The cells that the view reads, for each allocation that it reads at all."""
+
+    @abstractmethod
+    def _strided_form(self) -> tuple[Allocation, Strided] | None:
+        """The allocation and the strided form, where a view keeps that form from kind to kind or folds to it."""
+
+    @abstractmethod
+    def _normal_form(self) -> Flat:
+        """What each index reads, by row-major numbers, as patches; those of too many stand for the view itself."""
+
+    def origins(self) -> dict[Allocation, DisjointRegions]:
+        """Return the cells that the view reads of each allocation, in the allocation's coordinates.
+
+        Raises
+        ------
+        TooManyPieces
+            If they need more regions than can be written out.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> A = allocate((4, 6), name="A")
+        >>> print(A[:, 1:5:3].origins()[A])
+        .1..1.
+        .1..1.
+        .1..1.
+        .1..1.
+
+        References
+        ----------
+        poprithms, memory/alias: Tensor::regions.
+        """
+        return {allocation: c.regions() for allocation, c in self.cells.items()}
+
+    @counted
+    def contains(self, other: Questions) -> bool:
+        """Return whether this view reads every cell of memory that `other` reads.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> A = allocate((10,))
+        >>> A[::2].contains(A[2::4]), A[2::4].contains(A[::2])
+        (True, False)
+        """
+        if not isinstance(other, Questions):
+            raise TypeError(say_no_view("View.contains: the other", other))
+        mine = self.cells
+        return all(a in mine and c.issubset(mine[a]) for a, c in other.cells.items())
+
+    @counted
+    def same_elements(self, other: Questions) -> bool:
+        """Return whether both views read the same cells of memory, in whatever order and number."""
+        if not isinstance(other, Questions):
+            raise TypeError(say_no_view("View.same_elements: the other", other))
+        return self.contains(other) and other.contains(self)
+
+    def same_view(self, other: Questions) -> bool:
+        """Return whether both views have one shape and read the same cell, or the same constant, at each index.
+
+        Raises
+        ------
+        TooHard
+            If neither the views' patches nor isl decide.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate, concatenate, interleave
+        >>> A = allocate((10,))
+        >>> concatenate([A[:3], A[3:]]).same_view(interleave([A[::2], A[1::2]]))
+        True
+        >>> A[:9].same_view(A[1:]), A.same_elements(A[::-1]), A.same_view(A[::-1])
+        (False, True, False)
+        """
+        if not isinstance(other, Questions):
+            raise TypeError(say_no_view("View.same_view: the other", other))
+        if self is other or self.shape != other.shape or 0 in self.shape:
+            return self.shape == other.shape
+        found = agree(self._normal_form(), other._normal_form())
+        found = _same_by_pieces(self, other) if found is None else found
+        return _same_by_isl(self, other) if found is None else found
+
+    def preimage(
+        self, cells: Region | DisjointRegions | Mapping[Allocation, Region | DisjointRegions]
+    ) -> DisjointRegions | ImplicitRegion:
+        """Return the indices of the view that read given cells: `origins` the other way round.
+
+        Parameters
+        ----------
+        cells : Region, DisjointRegions, or a mapping of allocations to these
+            Cells in the coordinates of an allocation; without a mapping, of the only one that the view is made of.
+
+        Returns
+        -------
+        DisjointRegions
+            Where the indices are few products of the view's axes.
+        ImplicitRegion
+            Otherwise: exact too, decided by isl.
+
+        Raises
+        ------
+        ValueError
+            If cells are given without their allocation and the view is made of several, or in another box.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> A = allocate((6, 8), name="A")
+        >>> print(A.T[2::2].preimage(A[1:3, 2:6].origins()))
+        .11...
+        .11...
+        ......
+
+        References
+        ----------
+        poprithms, memory/chain: Chain::mirror.
+        """
+        wanted = _by_allocation(self, cells)
+        if 0 in self.shape:
+            return DisjointRegions(self.shape, ())
+        try:
+            found = preimage(self._normal_form(), self.shape, [(a, a.shape, cells) for a, cells in wanted.items()])
+        except TooManyPieces:
+            found = OPEN
+        return _preimage_by_isl(self, wanted) if found is OPEN else found
+
+    @counted
+    def internal_overlap(self) -> InternalOverlap | None:
+        """Return a cell of memory that the view reads at two of its indices, and these; None if there is none.
+
+        Raises
+        ------
+        TooHard
+            If neither linear equations nor counts decide, nor isl.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> A = allocate((10,))
+        >>> found = A.sliding_windows(3).internal_overlap()
+        >>> found.a, found.b, found.cell
+        ((0, 2), (2, 0), (2,))
+        >>> A[::-3].internal_overlap() is None
+        True
+        """
+        if 0 in self.shape:
+            return None
+        strided = self._strided_form()
+        if strided is None:
+            return queries.memory.twice(self)
+        home, form = strided
+        found = queries.memory.twice_by_strides(form)
+        if found is None:
+            return None
+        one, two, number = found
+        return InternalOverlap(one, two, home, Relinearize((home.size,), home.shape).apply((number,)))
+
+    @counted
+    def has_internal_overlap(self) -> bool:
+        """Return whether the view reads some cell of memory at two of its indices; see `internal_overlap`.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> A = allocate((10,))
+        >>> A.sliding_windows(3).has_internal_overlap(), A[::-3].has_internal_overlap()
+        (True, False)
+        """
+        return self.internal_overlap() is not None
+
+    @counted
+    def is_contiguous(self, order: Order | None = None) -> bool:
+        """Return whether the cells that the view reads are one gapless run of one allocation.
+
+        Parameters
+        ----------
+        order : "C" or "F", optional
+            By default the cells may be read in whatever order and number. "C" asks whether index after index reads
+            the next cell of the run in row-major order of the indices, "F" in column-major order: NumPy's flags, with
+            the allocation's own row-major numbers as addresses.
+
+        Raises
+        ------
+        ValueError
+            If `order` is none of these.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate, concatenate
+        >>> A = allocate((10,))
+        >>> swapped = concatenate([A[5:10], A[0:5]])
+        >>> swapped.is_contiguous(), swapped.is_contiguous("C"), A[::2].is_contiguous()
+        (True, False, False)
+        >>> B = allocate((4, 6)).T
+        >>> B.is_contiguous("C"), B.is_contiguous("F")
+        (False, True)
+        """
+        if order not in (None, "C", "F"):
+            raise ValueError(
+                f'is_contiguous: order {order!r} must be None (as a set), "C" (row-major) or "F" (column-major)'
+            )
+        if order is None or 0 in self.shape:
+            read = list(self.cells.values())
+            return not read or (len(read) == 1 and read[0].is_run())
+        strided = self._strided_form()
+        if strided is not None:
+            return queries.memory.is_ordered_by_strides(strided[1], order)
+        read = list((self if order == "C" else self.transpose()).cells.values())
+        return len(read) == 1 and queries.memory.is_ordered(read[0])
+
+    def colors(self) -> frozenset[Hashable]:
+        """Return the colors of the allocations that the view reads.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate, concatenate
+        >>> a, b = allocate((3,), color="weights"), allocate((2,), color="input")
+        >>> sorted(concatenate([a, b]).colors()), sorted(concatenate([a, b])[:3].colors())
+        (['input', 'weights'], ['weights'])
+
+        References
+        ----------
+        poprithms, memory/alias: Graph::colors.
+        """
+        read = self.cells
+        return frozenset(a.color for a in self.allocations if a in read)
+
+
+def _same_by_pieces(one: Questions, two: Questions) -> bool | None:
+    """Whether two views of one shape read the same at each index, by as many patches as pieces may be; None if open."""
+    most = current().max_pieces
+    mine, theirs = _spell_out(one, most), _spell_out(two, most)
+    return None if mine is OPEN or theirs is OPEN else agree(mine, theirs, most)
+
+
+def _spell_out(view: Questions, most: int) -> Flat | Open:
+    """The patches of a view of many, straight from its pieces."""
+    pieces = view.pieces
+    return flat_of(pieces, view.shape, [(a.shape, a._normal_form()) for a in view.allocations], most)
+
+
+def _same_by_isl(one: Questions, two: Questions) -> bool:
+    """Whether two views of one shape read the same at each index, as isl finds it."""
+    if not isl.available():
+        raise TooHard(f"{SAME}, and isl, which might decide it, is not installed: pip install islpy")
+    operations = min(isl.MAX_OPERATIONS * (len(one.pieces) + len(two.pieces)), isl.BUILD_OPERATIONS)
+    refusal = TooHard(f"{SAME}, and isl needs more than {operations} operations; ask about parts of the views")
+
+    def same() -> bool:
+        mine, theirs = _relations(one), _relations(two)
+        return mine.keys() == theirs.keys() and all(mine[home].is_equal(theirs[home]) for home in mine)
+
+    return isl.bounded(same, refusal, operations)
+
+
+def _relations(view: Questions) -> dict[Hashable, Any]:
+    """isl's maps from the view's indices to the cells of each allocation, and to those of rank 0 of each constant."""
+    found: dict[Hashable, Any] = {a: m for a, m in isl.to_isl(view).items() if not m.is_empty()}
+    box = isl.box_set((0,) * view.rank, view.shape)
+    for piece in view.pieces:
+        if piece.fill is not None:
+            value, more = Constant(piece.fill), isl.to_isl(piece).intersect_domain(box)
+            found[value] = found[value].union(more) if value in found else more
+    return {home: m for home, m in found.items() if not m.is_empty()}
+
+
+SAME = "View.same_view: the views are of no few patches"
+
+
+def _by_allocation(
+    view: Questions, cells: Region | DisjointRegions | Mapping[Allocation, Region | DisjointRegions]
+) -> dict[Allocation, DisjointRegions]:
+    """The cells that are asked for, for each allocation that the view is made of."""
+    if not isinstance(cells, Mapping):
+        homes = view.allocations
+        if len(homes) > 1:
+            names = ", ".join(a.name or f"{a.shape}" for a in homes)
+            raise ValueError(f"View.preimage: the view is made of {names}; give a mapping of allocations to cells")
+        cells = {homes[0]: cells}
+    for a, found in cells.items():
+        if not isinstance(found, (Region, DisjointRegions)):
+            raise TypeError(f"View.preimage: cells must be a Region or DisjointRegions, not {type(found).__name__}")
+        if found.shape != a.shape or any(found.start):
+            raise ValueError(
+                f"View.preimage: cells in a box of shape {found.shape} from {found.start}, where the allocation "
+                f"{a.name!r} has the shape {a.shape}; write Region({a.shape}, …)"
+            )
+    return {a: DisjointRegions(a.shape, found.regions) for a, found in cells.items()}
+
+
+def _preimage_by_isl(view: Questions, cells: Mapping[Allocation, DisjointRegions]) -> ImplicitRegion:
+    what = f"View.preimage: the indices of a view of shape {view.shape} that read the cells are no few products"
+    if not isl.available():
+        raise TooManyPieces(f"{what}, and isl, which can hold them, is not installed; overlaps() needs no such set")
+    refusal = TooManyPieces(f"{what}, and isl does not make the set either; overlaps() and its witness need none")
+    operations = isl.BUILD_OPERATIONS * len(view.pieces)
+
+    def made() -> str:
+        maps = isl.to_isl(view)
+        found = isl.box_set((0,) * view.rank, (0,) * view.rank)
+        for a, regions in cells.items():
+            if a in maps:
+                found = found.union(isl.to_isl(regions).apply(maps[a].reverse()))
+        return str(found)
+
+    return ImplicitRegion((0,) * view.rank, view.shape, isl.bounded(made, refusal, operations))
+
+
+def say_no_view(what: str, x: object) -> str:
+    return (
+        f"{what} is a {type(x).__name__}, not a View; as_view makes an array one, and the functions overlaps, "
+        "contains and same_elements take both"
+    )
