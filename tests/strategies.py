@@ -23,7 +23,7 @@ from tapestry_sets import (
     roll,
     tile,
 )
-from tapestry_sets.views.kinds import AsStrided
+from tapestry_sets.views.kinds.choosing import AsStrided
 from tests.oracles import listed, marked
 
 # ------------------------------------------------------------------------------------------------------ views

@@ -12,47 +12,9 @@ from tapestry_sets.views.documents import (
     region_from_dict,
     region_to_dict,
 )
-from tapestry_sets.views.kinds import (
-    Assembled,
-    AsStrided,
-    Broadcast,
-    Concat,
-    Diagonal,
-    ExpandDims,
-    Fill,
-    Flip,
-    Index,
-    Interleave,
-    Pad,
-    PermuteDims,
-    Repeat,
-    Reshape,
-    Roll,
-    Sample,
-    Shape,
-    Shapes,
-    Slice,
-    SlidingWindow,
-    Squeeze,
-    Stack,
-    Take,
-    Tile,
-    ViewKind,
-)
-from tapestry_sets.views.partition import first_gap, first_shared
-from tapestry_sets.views.patches import read_patches, strided_patch
-from tapestry_sets.views.pieces import (
-    INT64_MAX,
-    Guard,
-    IndexMap,
-    Piece,
-    Relinearize,
-    Step,
-    bounding_boxes,
-    compose_pieces,
+from tapestry_sets.views.images import (
     flatten_affine,
     flatten_grid,
-    identity_piece,
     image_to_isl,
     is_injective,
     piece_domain,
@@ -60,6 +22,25 @@ from tapestry_sets.views.pieces import (
     push,
     stays_injective,
 )
+from tapestry_sets.views.kinds.choosing import AsStrided, Diagonal, Index, Sample, Slice, SlidingWindow, Take
+from tapestry_sets.views.kinds.joining import Assembled, Concat, Fill, Interleave, Stack
+from tapestry_sets.views.kinds.kind import Shapes, ViewKind
+from tapestry_sets.views.kinds.shaping import (
+    Broadcast,
+    ExpandDims,
+    Flip,
+    Pad,
+    PermuteDims,
+    Repeat,
+    Reshape,
+    Roll,
+    Squeeze,
+    Tile,
+)
+from tapestry_sets.views.maps import INT64_MAX, IndexMap, Relinearize, Shape, Step
+from tapestry_sets.views.partition import first_gap, first_shared
+from tapestry_sets.views.patches import read_patches, strided_patch
+from tapestry_sets.views.pieces import Guard, Piece, bounding_boxes, compose_pieces, identity_piece
 from tapestry_sets.views.queries import InternalOverlap, MemoryQueries, Order, fill_memory
 from tapestry_sets.views.reading import (
     Axis,

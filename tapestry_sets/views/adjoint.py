@@ -15,9 +15,11 @@ from tapestry_sets.digits import Digit, Digits, join_digits, make_steps_positive
 from tapestry_sets.integers import nest_of
 from tapestry_sets.limits import OPEN, TooManyPieces, current
 from tapestry_sets.regions import AffineMap, DisjointRegions, Region
-from tapestry_sets.views.kinds import Assembled, AsStrided, Fill
+from tapestry_sets.views.kinds.choosing import AsStrided
+from tapestry_sets.views.kinds.joining import Assembled, Fill
+from tapestry_sets.views.maps import IndexMap
 from tapestry_sets.views.patches import read_patches
-from tapestry_sets.views.pieces import IndexMap, Piece
+from tapestry_sets.views.pieces import Piece
 
 
 class Term(NamedTuple):

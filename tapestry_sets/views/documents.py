@@ -20,8 +20,11 @@ import numpy as np
 
 from tapestry_sets.integers import Sett, Stripe
 from tapestry_sets.regions import AffineMap, Region
-from tapestry_sets.views.kinds import KINDS, Assembled, ViewKind
-from tapestry_sets.views.pieces import Guard, IndexMap, Piece, Relinearize
+from tapestry_sets.views.kinds import KINDS
+from tapestry_sets.views.kinds.joining import Assembled
+from tapestry_sets.views.kinds.kind import ViewKind
+from tapestry_sets.views.maps import IndexMap, Relinearize
+from tapestry_sets.views.pieces import Guard, Piece
 
 
 def kind_to_dict(kind: ViewKind, shapes: Sequence[Sequence[int]] | None = None) -> dict[str, Any]:

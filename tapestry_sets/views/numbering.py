@@ -17,9 +17,8 @@ from tapestry_sets.integers import Nest
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import check_pieces
 from tapestry_sets.regions import AffineMap, Region
-from tapestry_sets.views.pieces import Guard, IndexMap, Piece, Relinearize, Step
-
-Shape = tuple[int, ...]
+from tapestry_sets.views.maps import IndexMap, Relinearize, Shape, Step
+from tapestry_sets.views.pieces import Guard, Piece
 
 
 class Stage(NamedTuple):

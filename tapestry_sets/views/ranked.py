@@ -14,7 +14,8 @@ from typing import NamedTuple
 from tapestry_sets.digits import Strided, contiguous
 from tapestry_sets.integers import DisjointSetts, nest_of
 from tapestry_sets.views import queries
-from tapestry_sets.views.kinds import Shape, ViewKind
+from tapestry_sets.views.kinds.kind import ViewKind
+from tapestry_sets.views.maps import Shape
 
 EVERY = DisjointSetts._of(((),))
 MAX_CHAIN = 64

@@ -12,7 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.limits import as_int
-from tapestry_sets.views.kinds import ExpandDims, Index, PermuteDims, Reshape, Shape, Slice, Take, Triple, ViewKind
+from tapestry_sets.views.kinds.choosing import Index, Slice, Take
+from tapestry_sets.views.kinds.kind import Triple, ViewKind
+from tapestry_sets.views.kinds.shaping import ExpandDims, PermuteDims, Reshape
+from tapestry_sets.views.maps import Shape
 
 Key = int | slice | EllipsisType | None | Sequence[Any] | npt.NDArray[Any]
 """What one axis, or several, may be indexed by."""

@@ -17,10 +17,12 @@ from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard, as_int, compile_constructor, current
 from tapestry_sets.views import queries
 from tapestry_sets.views.assemble import Assembly
-from tapestry_sets.views.kinds import Shape, Slice, ViewKind
+from tapestry_sets.views.kinds.choosing import Slice
+from tapestry_sets.views.kinds.kind import ViewKind
+from tapestry_sets.views.maps import Relinearize, Shape
 from tapestry_sets.views.normal import Opaque, agree, flat_of, flat_over
 from tapestry_sets.views.patches import Constant, Flat, strided_patch
-from tapestry_sets.views.pieces import Piece, PiecesOf, Relinearize, compose_pieces, identity_piece
+from tapestry_sets.views.pieces import Piece, PiecesOf, compose_pieces, identity_piece
 from tapestry_sets.views.questions import Questions, say_no_view
 from tapestry_sets.views.ranked import EVERY, Ranked
 from tapestry_sets.views.reading import cell_read

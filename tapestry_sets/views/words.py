@@ -34,32 +34,22 @@ import numpy.typing as npt
 from tapestry_sets.integers import DisjointSetts, Sett, Stripe
 from tapestry_sets.limits import as_int, check_pieces
 from tapestry_sets.regions import DisjointRegions, Region, ints
-from tapestry_sets.views.kinds import (
+from tapestry_sets.views.kinds.choosing import Diagonal, Index, Sample, Slice, SlidingWindow
+from tapestry_sets.views.kinds.joining import Concat, Fill, Interleave, Stack
+from tapestry_sets.views.kinds.kind import PadMode, ViewKind, axes_of, axis_of
+from tapestry_sets.views.kinds.shaping import (
     Broadcast,
-    Concat,
-    Diagonal,
     ExpandDims,
-    Fill,
     Flip,
-    Index,
-    Interleave,
     Pad,
-    PadMode,
     PermuteDims,
     Repeat,
     Reshape,
     Roll,
-    Sample,
-    Shape,
-    Slice,
-    SlidingWindow,
     Squeeze,
-    Stack,
     Tile,
-    ViewKind,
-    axes_of,
-    axis_of,
 )
+from tapestry_sets.views.maps import Shape
 from tapestry_sets.views.subscript import Key, parse_index, take_kinds
 
 V = TypeVar("V", bound="Viewable")

@@ -36,7 +36,7 @@ from tapestry_sets.integers.integers import Integers
 from tapestry_sets.integers.lazy import Filled
 from tapestry_sets.integers.sett import DisjointSetts
 from tapestry_sets.solvers import isl
-from tapestry_sets.views.kinds import AsStrided
+from tapestry_sets.views.kinds.choosing import AsStrided
 from tapestry_sets.views.view import _find_chain
 from tests.oracles import memory_for, read_view
 from tests.strategies import views

@@ -29,7 +29,7 @@ from tapestry_sets.alias import every_pair
 from tapestry_sets.alias.every_pair import EXACT, Nests, Row, along_axes
 from tapestry_sets.digits.strided import Strided
 from tapestry_sets.solvers import isl
-from tapestry_sets.views.kinds import AsStrided
+from tapestry_sets.views.kinds.choosing import AsStrided
 from tapestry_sets.views.view import strided_form_of
 from tests.oracles import memory_for, read_view
 from tests.strategies import chains, shapes, subscripts, view_pairs, views

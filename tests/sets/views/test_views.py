@@ -51,7 +51,7 @@ from tapestry_sets import (
 from tapestry_sets.alias.overlap import overlap, overlaps
 from tapestry_sets.draw.views import views_svg, views_text
 from tapestry_sets.views import Derived
-from tapestry_sets.views.pieces import Step
+from tapestry_sets.views.maps import Step
 from tests.oracles import memory_for, read_view
 from tests.strategies import array_subscripts, shapes, subscripts, views
 

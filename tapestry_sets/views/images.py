@@ -1,0 +1,361 @@
+"""Images and domains of pieces: which cells of a source view cells read, and which view cells read through a piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice, product
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tapestry_sets.digits import MAX_GRIDS, Grid, Progression, clip_progression, combine, split_progression
+from tapestry_sets.integers import Int64Array, contains_each
+from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.regions import (
+    AffineMap,
+    Box,
+    DisjointRegions,
+    IndexProjection,
+    Region,
+    as_box,
+    grid_hull,
+    grid_of,
+    grids_of,
+    matrix_rank,
+    regions_of,
+)
+from tapestry_sets.solvers import isl
+from tapestry_sets.views.maps import Relinearize, Step, map_points
+from tapestry_sets.views.pieces import Piece, bounding_boxes, find_hull_after
+
+T = TypeVar("T")
+
+
+def piece_image(
+    piece: Piece, box: Box | Region | DisjointRegions, within: Box | Sequence[int] | None = None
+) -> DisjointRegions:
+    """Return the source's cells that a view's cells in `box` read through one piece.
+
+    Parameters
+    ----------
+    piece : Piece
+    box : Box, Region or DisjointRegions
+        Cells of the view; those outside the piece's domain read nothing here.
+    within : Box or shape, optional
+        The source's box; by default the image's bounding box.
+
+    Returns
+    -------
+    DisjointRegions
+        Exact, in the source's coordinates.
+
+    Raises
+    ------
+    TooManyPieces
+        If the image shatters into too many products.
+
+    Examples
+    --------
+    >>> tail = Piece(0, (), IndexMap((AffineMap(((1,),), (5,)),)))
+    >>> piece_image(tail, Box((0,), (3,)), (10,)).bounds()
+    ((5,), (8,))
+    """
+    grids, apart = push(piece, grids_of(box))
+    if within is not None:
+        return regions_of(grids, as_box(within, Box((), ())), apart)
+    hull = grid_hull(grids)
+    return DisjointRegions((0,) * piece.map.out_rank, ()) if hull is None else regions_of(grids, hull, apart)
+
+
+def read_points(piece: Piece, points: Int64Array) -> Int64Array:
+    """Return the source's cells that a list of view cells read through one piece.
+
+    Parameters
+    ----------
+    piece : Piece
+    points : int64 array of shape (n, in_rank)
+        Cells of the view; those outside the piece's domain read nothing here.
+
+    Returns
+    -------
+    int64 array of shape (m, out_rank)
+
+    Raises
+    ------
+    OverflowError
+        If a coordinate may not fit 64 bits.
+
+    Examples
+    --------
+    >>> guard = Guard(0, Region.from_slices((8,), (slice(0, 2),)))
+    >>> head = Piece(0, (guard,), IndexMap((AffineMap(((3,),), (5,)),)))
+    >>> read_points(head, np.array([[0], [1], [2]])).tolist()
+    [[5], [8]]
+    """
+    for prefix in range(len(piece.map.steps) + 1):
+        for guard in piece.guards:
+            if guard.prefix == prefix:
+                points = points[_inside(points, guard.region)]
+        if prefix < len(piece.map.steps):
+            points = map_points(piece.map.steps[prefix], points)
+    return points
+
+
+def _inside(points: Int64Array, region: Region) -> npt.NDArray[np.bool_]:
+    """Say for each point whether it is in a region."""
+    keep = np.ones(len(points), bool)
+    for x, sett, low, n in zip(points.T, region.setts, region.start, region.shape, strict=True):
+        keep &= (x >= low) & (x < low + n) & contains_each(sett.nest, x)
+    return keep
+
+
+def stays_injective(piece: Piece, box: Box) -> bool:
+    """Return whether a piece surely takes different view cells in `box` to different cells of its source.
+
+    Examples
+    --------
+    >>> evens = Piece(0, (), IndexMap((AffineMap(((2,),), (0,)), Relinearize((6,), (2, 3)))))
+    >>> stays_injective(evens, Box.of((3,)))
+    True
+    """
+    for step in piece.map.steps:
+        if isinstance(step, AffineMap) and not is_injective(step, [grid_of(box)]):
+            return False
+        box = find_hull_after(step, box)
+    return True
+
+
+def push(piece: Piece, grids: list[Grid], stop: int | None = None) -> tuple[list[Grid], bool]:
+    """Return what `piece` makes of disjoint grids of view cells after `stop` steps (default all).
+
+    Returns
+    -------
+    grids : list of Grid
+    apart : bool
+        Whether they are known to share no point: false where a step may take two points to one.
+    """
+    end = len(piece.map.steps) if stop is None else stop
+    apart = True
+    for prefix in range(end + 1):
+        for guard in piece.guards:
+            if guard.prefix == prefix:
+                grids = [g for grid in grids for g in restrict(grid, guard.region)]
+        if prefix == end or not grids:
+            continue
+        step = piece.map.steps[prefix]
+        if isinstance(step, AffineMap):
+            apart = apart and is_injective(step, grids)
+            grids = _few(g for grid in grids for g in affine_image(grid, step))
+        else:
+            grids = _few(g for grid in grids for g in renumbered(grid, step))
+        if not apart:
+            grids = list(dict.fromkeys(grids))
+    return grids, apart
+
+
+def _few(grids: Iterable[T]) -> list[T]:
+    """The grids, unless they are too many: then no more of them are made."""
+    found = list(islice(grids, MAX_GRIDS + 1))
+    if len(found) > MAX_GRIDS:
+        raise TooManyPieces(
+            f"the image needs more than {MAX_GRIDS} products of progressions; ask overlaps(), which needs none of them"
+        )
+    return found
+
+
+def is_injective(m: AffineMap, grids: Sequence[Grid]) -> bool:
+    """Return whether a map surely takes different points of the grids to different places."""
+    if len(grids) == 1:
+        varying = [j for j, p in enumerate(grids[0]) if p[1]]
+    else:
+        one = grids[0]
+        varying = [j for j in range(m.in_rank) if any(g[j][1] or g[j][0] != one[j][0] for g in grids)]
+    columns = [[row[j] for row in m.matrix] for j in varying]
+    return _is_selection(columns) or matrix_rank(columns) == len(columns)
+
+
+def _is_selection(columns: list[list[int]]) -> bool:
+    """Whether each column has one entry, each in a row of its own: the usual case, and surely independent."""
+    rows = [k for column in columns for k, c in enumerate(column) if c]
+    return len(rows) == len(columns) == len(set(rows)) and all(map(any, columns))
+
+
+def renumbered(grid: Grid, step: Relinearize) -> list[Grid]:
+    """Return a grid under a renumbering, as disjoint grids."""
+    return unflatten_grid(flatten_grid(grid, step.from_shape), step.to_shape)
+
+
+def restrict(grid: Grid, region: Region) -> list[Grid]:
+    """Return the part of a grid inside a region, as disjoint grids."""
+    if not region.is_box:
+        hull = grid_hull([grid])
+        assert hull is not None
+        frame = hull.hull(Box(region.start, region.shape))
+        return grids_of(regions_of([grid], frame) & regions_of(grids_of(region), frame))
+    bounds = region.bounds()
+    if bounds is None:
+        return []
+    axes = [clip_progression(p, a, b) for p, a, b in zip(grid, *bounds, strict=True)]
+    return list(product(*axes))
+
+
+def affine_image(grid: Grid, m: AffineMap) -> list[Grid]:
+    """Return the image of a grid under an affine map.
+
+    Raises
+    ------
+    TooManyPieces
+        If coordinates share axes (a diagonal) whose values are too many to list.
+    """
+    terms = m.terms()
+    varying = [j for row in terms for j, _ in row if grid[j][1]]
+    if len(varying) == len(set(varying)):
+        return [_along_rows(terms, m.offset, grid)]
+    shared = sorted({j for j in varying if varying.count(j) > 1})
+    points = prod(prod(n for n, _ in grid[j][1]) for j in shared)
+    if points > MAX_GRIDS:
+        raise TooManyPieces(
+            f"the image under {m} has a product for each of {points} values of axes {shared}, more than {MAX_GRIDS}; "
+            "ask overlaps(), which needs no explicit set"
+        )
+    images = []
+    for values in product(*(_values(grid[j]) for j in shared)):
+        fixed = dict(zip(shared, values, strict=True))
+        axes = [(fixed[j], ()) if j in fixed else p for j, p in enumerate(grid)]
+        images.append(_along_rows(terms, m.offset, axes))
+    return images
+
+
+def _along_rows(
+    terms: Iterable[tuple[tuple[int, int], ...]], offset: tuple[int, ...], axes: Sequence[Progression]
+) -> Grid:
+    """The image of axes that no two coordinates share."""
+    return tuple([combine(b, [(c, axes[j]) for j, c in row]) for row, b in zip(terms, offset, strict=True)])
+
+
+def _values(p: Progression) -> list[int]:
+    values = [p[0]]
+    for n, step in p[1]:
+        values = [v + j * step for v in values for j in range(n)]
+    return values
+
+
+def flatten_grid(grid: Grid, shape: Sequence[int]) -> Progression:
+    """Return the row-major numbers of a grid's points."""
+    weight = 1
+    terms = []
+    for p, n in zip(reversed(grid), reversed(shape), strict=True):
+        terms.append((weight, p))
+        weight *= n
+    return combine(0, terms)
+
+
+def flatten_affine(m: AffineMap, shape: Sequence[int]) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Return the row-major number of m(x) in `shape` as offset + Σ coefficient·x[axis]: (offset, (axis, coefficient)s).
+
+    Examples
+    --------
+    >>> flatten_affine(AffineMap(((1, 0), (0, 2)), (0, 1)), (4, 6))
+    (1, ((0, 6), (1, 2)))
+    """
+    offset, weight = 0, 1
+    total = [0] * max(m.in_rank, 0)
+    for row, b, n in zip(reversed(m.matrix), reversed(m.offset), reversed(shape), strict=True):
+        offset += weight * b
+        for j, c in enumerate(row):
+            if c:
+                total[j] += weight * c
+        weight *= n
+    return offset, tuple([(j, c) for j, c in enumerate(total) if c])
+
+
+def unflatten_grid(p: Progression, shape: Sequence[int]) -> list[Grid]:
+    """Return the points with the given row-major numbers, as disjoint grids; the outermost extent is free."""
+    if not shape:
+        return [()]
+    partial: list[tuple[Progression, Grid]] = [(p, ())]
+    for n in shape[:0:-1]:
+        partial = _few((high, (low, *done)) for rest, done in partial for high, low in split_progression(rest, n))
+    return [(high, *done) for high, done in partial]
+
+
+# --------------------------------------------------------------------------------------------------- domains
+
+
+def piece_domain(piece: Piece, box: Box) -> DisjointRegions:
+    """Return the view's cells in `box` that read through this piece, in the coordinates of `box`.
+
+    Raises
+    ------
+    TooManyPieces
+        If the domain shatters into too many products.
+
+    Examples
+    --------
+    >>> guard = Guard(0, Region.from_slices((8,), (slice(0, 5),)))
+    >>> head = Piece(0, (guard,), IndexMap((), 1))
+    >>> piece_domain(head, Box((2,), (6,))).bounds()
+    ((2,), (5,))
+    """
+    domain = DisjointRegions(box.shape, (box.to_region(),), box.start)
+    if box.is_empty:
+        return DisjointRegions(box.shape, (), box.start)
+    for guard in piece.guards:
+        boxes = bounding_boxes(piece.map, box, guard.prefix)
+        inside = grids_of(guard.region)
+        for k in range(guard.prefix - 1, -1, -1):
+            inside = _pull(piece.map.steps[k], inside, boxes[k])
+        domain = domain & regions_of(inside, box)
+    return domain
+
+
+def _pull(step: Step, inside: list[Grid], box: Box) -> list[Grid]:
+    """The points of `box` that a step takes into the given disjoint grids."""
+    if isinstance(step, Relinearize):
+        numbers = [flatten_grid(grid, step.to_shape) for grid in inside]
+        # a renumbering may hold more than arrives: the last round of a deal may be partial
+        return [cut for p in numbers for grid in unflatten_grid(p, step.from_shape) for cut in _clipped(grid, box)]
+    hull = grid_hull(inside)
+    if hull is None:
+        return []
+    return _pull_affine(IndexProjection(step, (1,) * step.out_rank), regions_of(inside, hull), box)
+
+
+def _clipped(grid: Grid, box: Box) -> Iterable[Grid]:
+    """The part of a grid in a box, as disjoint grids."""
+    return product(*[clip_progression(p, a, a + n) for p, a, n in zip(grid, box.start, box.shape, strict=True)])
+
+
+def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box) -> list[Grid]:
+    """As `_pull`, listing the values of a short axis where the points are no product."""
+    found = projection.preimage(inside, box)
+    if isinstance(found, DisjointRegions):
+        return grids_of(found)
+    used = {j for row in projection.map.terms() for j, _ in row}
+    axis = min((j for j in used if box.shape[j] > 1), key=lambda j: box.shape[j])
+    if box.shape[axis] > MAX_GRIDS:
+        raise TooManyPieces(
+            f"the domain under {projection.map} has a product for each of {box.shape[axis]} values of axis {axis}, "
+            f"more than {MAX_GRIDS}"
+        )
+    grids = []
+    for x in range(box.start[axis], box.stop[axis]):
+        start = (*box.start[:axis], x, *box.start[axis + 1 :])
+        shape = (*box.shape[:axis], 1, *box.shape[axis + 1 :])
+        grids += _pull_affine(projection, inside, Box(start, shape))
+    return grids
+
+
+# -------------------------------------------------------------------------------------------------------- isl
+
+
+def image_to_isl(pieces: Iterable[Piece], box: Box) -> Any:
+    """Return the cells that a view's cells in `box` read, as an islpy.Set; the pieces, one or more, share a source."""
+    cells = isl.box_set(box.start, box.stop)
+    parts = [cells.apply(isl.to_isl(piece)) for piece in pieces]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.union(part)
+    return total

@@ -1,0 +1,404 @@
+"""Kinds that choose cells of one source: slices, indices, diagonals, windows, samples, lists of indices, strides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tapestry_sets.digits import Levels, Strided, at_index, cut_axis, renumber
+from tapestry_sets.regions import AffineMap, Region
+from tapestry_sets.views import numbering
+from tapestry_sets.views.kinds.kind import (
+    Shapes,
+    Triple,
+    axes_of,
+    axis_of,
+    check_from_zero,
+    count_range,
+    one_piece,
+    only_shape,
+    put_extents,
+)
+from tapestry_sets.views.maps import Relinearize, Shape
+from tapestry_sets.views.pieces import Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Basic slicing: for each leading axis (start, stop, step) as in Python's slices, None included.
+
+    Examples
+    --------
+    >>> Slice(((None, None, -2), (1, 3, None))).out_shape(((5, 4),))
+    (3, 2)
+
+    References
+    ----------
+    NumPy basic indexing; ONNX Slice.
+    """
+
+    slices: tuple[Triple, ...]
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "slice")
+        if len(self.slices) > len(shape):
+            raise IndexError(f"slice: {len(self.slices)} slices for shape {shape}; give at most {len(shape)}")
+        counts = [count_range(*slice(*s).indices(n)) for s, n in zip(self.slices, shape, strict=False)]
+        return (*counts, *shape[len(counts) :])
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        shape = shapes[0]
+        terms, offset = [], []
+        for axis, n in enumerate(shape):
+            start, _, step = slice(*self.slices[axis]).indices(n) if axis < len(self.slices) else (0, n, 1)
+            terms.append((axis, step))
+            offset.append(start)
+        return (one_piece([AffineMap.select(len(shape), terms, offset)], len(shape)),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        offset, axes = source
+        out = list(axes)
+        for axis, s in enumerate(self.slices):
+            start, stop, step = slice(*s).indices(shapes[0][axis])
+            count, levels = -((start - stop) // step), axes[axis]
+            if len(levels) == 1:  # the usual case of `cut_axis`
+                by = levels[0][1]
+                offset += start * by
+                out[axis] = ((count, step * by),)
+                continue
+            found = cut_axis(levels, start, count, step)
+            if found is None:
+                return None
+            offset += found[0]
+            out[axis] = found[1]
+        return offset, tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One position on each of some axes, which go: ``x[..., i, ...]`` as (axis, i) pairs.
+
+    References
+    ----------
+    NumPy integer indexing; ONNX Gather with a scalar index.
+    """
+
+    at: tuple[tuple[int, int], ...]
+
+    def _places(self, shape: Shape) -> dict[int, int]:
+        axes = axes_of((a for a, _ in self.at), len(shape), "index")
+        places = {}
+        for axis, (_, i) in zip(axes, self.at, strict=True):
+            if not -shape[axis] <= i < shape[axis]:
+                raise IndexError(f"index {i} is out of bounds for axis {axis} with size {shape[axis]} of shape {shape}")
+            places[axis] = i % shape[axis]
+        return places
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "index")
+        places = self._places(shape)
+        return tuple(n for axis, n in enumerate(shape) if axis not in places)
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        places = self._places(shapes[0])
+        kept = iter(range(len(shapes[0])))
+        terms = [None if axis in places else (next(kept), 1) for axis in range(len(shapes[0]))]
+        offset = [places.get(axis, 0) for axis in range(len(shapes[0]))]
+        rank = len(shapes[0]) - len(places)
+        return (one_piece([AffineMap.select(rank, terms, offset)], rank),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        offset, axes = source
+        gone = set()
+        for axis, i in self.at:  # which `out_shape` has checked
+            gone.add(axis % len(axes))
+            offset += at_index(axes[axis], i % shapes[0][axis])
+        return offset, tuple([levels for axis, levels in enumerate(axes) if axis not in gone])
+
+
+@dataclass(frozen=True, slots=True)
+class Diagonal:
+    """Cells with x[axis2] - x[axis1] = offset, as the last axis of the view.
+
+    References
+    ----------
+    NumPy diagonal.
+    """
+
+    offset: int = 0
+    axis1: int = 0
+    axis2: int = 1
+
+    def _plan(self, shape: Shape) -> tuple[int, int, int]:
+        a, b = axes_of((self.axis1, self.axis2), len(shape), "diagonal")
+        n = min(shape[a] - max(0, -self.offset), shape[b] - max(0, self.offset))
+        return a, b, max(0, n)
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "diagonal")
+        a, b, n = self._plan(shape)
+        return (*(m for axis, m in enumerate(shape) if axis not in (a, b)), n)
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        shape = shapes[0]
+        a, b, _ = self._plan(shape)
+        rank = len(shape) - 1
+        kept = iter(range(rank - 1))
+        terms = [(rank - 1, 1) if axis in (a, b) else (next(kept), 1) for axis in range(len(shape))]
+        offset = [0] * len(shape)
+        offset[a], offset[b] = max(0, -self.offset), max(0, self.offset)
+        return (one_piece([AffineMap.select(rank, terms, offset)], rank),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        a, b, n = self._plan(shapes[0])
+        one, two = source[1][a], source[1][b]
+        if len(one) > 1 or len(two) > 1:
+            return None
+        offset = source[0] + max(0, -self.offset) * one[0][1] + max(0, self.offset) * two[0][1]
+        kept = [levels for axis, levels in enumerate(source[1]) if axis not in (a, b)]
+        return offset, (*kept, ((n, one[0][1] + two[0][1]),))
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """Sliding windows over some axes: each axis becomes the window's position, its offsets come last.
+
+    Parameters
+    ----------
+    size, step, dilation, axes : tuple of int
+        One value for each windowed axis: cells in a window, cells between windows, cells between two
+        cells of a window; all >= 1.
+
+    References
+    ----------
+    NumPy sliding_window_view; ONNX Conv and pooling attributes kernel_shape, strides, dilations.
+    """
+
+    size: tuple[int, ...]
+    step: tuple[int, ...]
+    dilation: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    def _plan(self, shape: Shape) -> dict[int, tuple[int, int, int, int]]:
+        """For each windowed axis: size, step, dilation, number of windows."""
+        axes = axes_of(self.axes, len(shape), "sliding_windows")
+        if not len(self.size) == len(self.step) == len(self.dilation) == len(axes):
+            raise ValueError(f"sliding_windows: {self} must give one size, step and dilation for each axis")
+        plan = {}
+        for axis, size, step, dilation in zip(axes, self.size, self.step, self.dilation, strict=True):
+            if size < 1 or step < 1 or dilation < 1:
+                raise ValueError(f"sliding_windows: size, step and dilation of axis {axis} must be >= 1 in {self}")
+            reach = (size - 1) * dilation + 1
+            if reach > shape[axis]:
+                raise ValueError(
+                    f"sliding_windows: a window of {size} cells, dilation {dilation}, covers {reach} cells, "
+                    f"but axis {axis} of shape {shape} has {shape[axis]}"
+                )
+            plan[axis] = (size, step, dilation, (shape[axis] - reach) // step + 1)
+        return plan
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "sliding_windows")
+        plan = self._plan(shape)
+        return (
+            *(plan[a][3] if a in plan else n for a, n in enumerate(shape)),
+            *(p[0] for p in plan.values()),
+        )
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        shape = shapes[0]
+        plan = self._plan(shape)
+        rank = len(shape) + len(plan)
+        rows = [[int(j == a) for j in range(rank)] for a in range(len(shape))]
+        for k, (axis, (_, step, dilation, _)) in enumerate(plan.items()):
+            rows[axis][axis] = step
+            rows[axis][len(shape) + k] = dilation
+        return (one_piece([AffineMap(tuple(map(tuple, rows)), (0,) * len(shape), rank)], rank),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        plan = self._plan(shapes[0])
+        out = list(source[1])
+        for axis, (size, step, dilation, n) in plan.items():
+            if len(source[1][axis]) > 1:
+                return None
+            by = source[1][axis][0][1]
+            out[axis] = ((n, step * by),)
+            out.append(((size, dilation * by),))
+        return source[0], tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class AsStrided:
+    """Index i reads the source's cell number ``offset + sum(i * strides)``, in row-major order; strides in cells.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the view.
+    strides : tuple of int
+        One for each axis; negative ones and 0 too.
+    offset : int
+        The number of the cell at index (0, …, 0).
+
+    Examples
+    --------
+    >>> AsStrided((2, 3), (4, 2)).out_shape(((9,),))
+    (2, 3)
+
+    References
+    ----------
+    NumPy lib.stride_tricks.as_strided; PyTorch as_strided.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        source = only_shape(shapes, "as_strided")
+        if len(self.shape) != len(self.strides):
+            raise ValueError(f"as_strided: strides {self.strides} for shape {self.shape}; give one for each axis")
+        if min(self.shape, default=0) < 0:
+            raise ValueError(f"as_strided: extents of shape {self.shape} must be >= 0")
+        reaches = [(n - 1) * by for n, by in zip(self.shape, self.strides, strict=True)]
+        low, high = self.offset + sum([r for r in reaches if r < 0]), self.offset + sum([r for r in reaches if r > 0])
+        if 0 not in self.shape and not 0 <= low <= high < prod(source):
+            raise ValueError(
+                f"as_strided: shape {self.shape} with strides {self.strides} from {self.offset} reads cells {low} to "
+                f"{high} of a source of shape {source}, which has {prod(source)}"
+            )
+        return self.shape
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        flat = AffineMap((self.strides,), (self.offset,), len(self.shape))
+        return (one_piece([flat, Relinearize((prod(shapes[0]),), shapes[0])], len(self.shape)),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        axes = renumber(source[1], (prod(shapes[0]),))
+        if axes is None or len(axes[0]) > 1:
+            return None
+        by = axes[0][0][1]
+        own = [((n, step * by),) for n, step in zip(self.shape, self.strides, strict=True)]
+        return source[0] + self.offset * by, tuple(own)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The source's cells in a region, in ascending order along each axis: a slice by nested stripes.
+
+    Parameters
+    ----------
+    region : Region
+        In the source's box, which starts at zero. The view's shape is `region.counts`: a region without points
+        makes every extent 0.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Sett, Stripe
+    >>> Sample(Region((14,), [Sett(Stripe(5, 2), Stripe(2, 1))])).out_shape(((14,),))
+    (8,)
+
+    References
+    ----------
+    poprithms, memory/alias: settsample.
+    """
+
+    region: Region
+
+    def __post_init__(self) -> None:
+        check_from_zero(self.region, "sample: region")
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "sample")
+        if self.region.shape != shape:
+            raise ValueError(
+                f"sample: the region is in a box of shape {self.region.shape}, not of the source's shape {shape}; "
+                f"write Region({shape}, …)"
+            )
+        return self.region.counts
+
+    def _readings(self) -> list[numbering.Reading]:
+        return [numbering.reading_of_elements(s, n) for s, n in zip(self.region.nests, self.region.shape, strict=True)]
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        if self.region.is_empty:
+            return ()
+        return (numbering.piece_of(self.region.counts, self._readings()),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        offset, axes = source
+        out = []
+        for levels, reading, count in zip(axes, self._readings(), self.region.counts, strict=True):
+            found = _read_axis(levels, reading, count)
+            if found is None:
+                return None
+            offset += found[0]
+            out.append(found[1])
+        return offset, tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """The source's places at a list of indices along an axis, in the list's order; negative ones count from the end.
+
+    Lists that go on in equal steps, or as they began, are few pieces; others are one for each run of equal steps.
+
+    Examples
+    --------
+    >>> Take((2, 0, -1), 1).out_shape(((4, 5),))
+    (4, 3)
+
+    References
+    ----------
+    NumPy take and indexing by one array; ONNX Gather with constant indices.
+    """
+
+    indices: tuple[int, ...]
+    axis: int = 0
+
+    def _plan(self, shape: Shape) -> tuple[int, list[int]]:
+        """The axis, and the indices counted from its start."""
+        axis = axis_of(self.axis, len(shape), "take")
+        n = shape[axis]
+        if self.indices and not -n <= min(self.indices) <= max(self.indices) < n:
+            k, i = next((k, i) for k, i in enumerate(self.indices) if not -n <= i < n)
+            raise IndexError(
+                f"take: index {i}, number {k}, is out of bounds for axis {axis} with size {n} of shape {shape}; "
+                + (f"give one in [{-n}, {n})" if n else "the axis is empty")
+            )
+        return axis, [i + n if i < 0 else i for i in self.indices]
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "take")
+        axis, indices = self._plan(shape)
+        return put_extents(shape, axis, len(indices))
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        shape = shapes[0]
+        axis, indices = self._plan(shape)
+        out = put_extents(shape, axis, len(indices))
+        others = [numbering.whole(n) for n in out]
+        found = numbering.readings_of_indices(indices)
+        return tuple(numbering.piece_of(out, [*others[:axis], one, *others[axis + 1 :]]) for one in found)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        axis, indices = self._plan(shapes[0])
+        found = numbering.readings_of_indices(indices)
+        read = _read_axis(source[1][axis], found[0], len(indices)) if len(found) == 1 else None
+        if read is None:
+            return None
+        return source[0] + read[0], (*source[1][:axis], read[1], *source[1][axis + 1 :])
+
+
+def _read_axis(levels: Levels, reading: numbering.Reading, count: int) -> tuple[int, Levels] | None:
+    """The offset and the levels of an axis that reads `count` places of another; None if they do not align."""
+    found = reading.levels(count)
+    if found is None:
+        return None
+    first, own = found
+    if len(own) == 1 and own[0][0] == count:
+        return cut_axis(levels, first, count, own[0][1])
+    if len(levels) > 1:
+        return None
+    by = levels[0][1]
+    return first * by, tuple([(n, step * by) for n, step in own])

@@ -1,0 +1,257 @@
+"""Kinds that make one view of several sources: concatenations, interleavings, regions filled, pieces as given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tapestry_sets.digits import Strided
+from tapestry_sets.regions import Region, as_ints
+from tapestry_sets.views import numbering
+from tapestry_sets.views.kinds.kind import (
+    Shapes,
+    axis_of,
+    band,
+    check_from_zero,
+    check_same_but,
+    count_range,
+    drop_axis,
+    move_axis,
+    one_piece,
+    put_extents,
+)
+from tapestry_sets.views.maps import Relinearize, Shape, Step
+from tapestry_sets.views.partition import check_regions, check_view
+from tapestry_sets.views.pieces import Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Concat:
+    """Sources one after the other along an axis.
+
+    References
+    ----------
+    NumPy concatenate; ONNX Concat.
+    """
+
+    axis: int = 0
+
+    def _plan(self, shapes: Shapes) -> int:
+        if not shapes:
+            raise ValueError("concatenate: needs at least one source")
+        axis = axis_of(self.axis, len(shapes[0]), "concatenate")
+        check_same_but(shapes, axis, "concatenate")
+        return axis
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        axis = self._plan(shapes)
+        return put_extents(shapes[0], axis, sum(shape[axis] for shape in shapes))
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        axis, out = self._plan(shapes), self.out_shape(shapes)
+        pieces, start = [], 0
+        for source, shape in enumerate(shapes):
+            stop = start + shape[axis]
+            if start < stop:
+                guard = band(out, axis, start, stop)
+                pieces.append(one_piece([move_axis(len(out), axis, -start)], len(out), source, (guard,)))
+            start = stop
+        return tuple(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Sources of one shape along a new axis.
+
+    References
+    ----------
+    NumPy stack; ONNX ConcatFromSequence with new_axis = 1.
+    """
+
+    axis: int = 0
+
+    def _plan(self, shapes: Shapes) -> int:
+        if not shapes:
+            raise ValueError("stack: needs at least one source")
+        for k, shape in enumerate(shapes):
+            if shape != shapes[0]:
+                raise ValueError(f"stack: source {k} has shape {shape}, source 0 has {shapes[0]}; they must agree")
+        return axis_of(self.axis, len(shapes[0]) + 1, "stack")
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        axis = self._plan(shapes)
+        return (*shapes[0][:axis], len(shapes), *shapes[0][axis:])
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        axis, out = self._plan(shapes), self.out_shape(shapes)
+        step = drop_axis(len(out), axis)
+        return tuple(
+            one_piece([step], len(out), source, (band(out, axis, source, source + 1),)) for source in range(len(shapes))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Interleave:
+    """Cells of k sources in turn along an axis: cell i of source s becomes cell i·k + s.
+
+    The sources' extents on the axis must be what is left by ``y[s::k]``: equal, or one more for the first few.
+
+    References
+    ----------
+    Tapestry, "Tensor View Selections": interleave.
+    """
+
+    axis: int = 0
+
+    def _plan(self, shapes: Shapes) -> int:
+        if not shapes:
+            raise ValueError("interleave: needs at least one source")
+        axis = axis_of(self.axis, len(shapes[0]), "interleave")
+        check_same_but(shapes, axis, "interleave")
+        extents = [shape[axis] for shape in shapes]
+        total = sum(extents)
+        wanted = [count_range(s, total, len(shapes)) for s in range(len(shapes))]
+        if extents != wanted:
+            raise ValueError(
+                f"interleave: extents {extents} on axis {axis} do not take turns; {total} cells in {len(shapes)} "
+                f"sources need {wanted}"
+            )
+        return axis
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        axis = self._plan(shapes)
+        return put_extents(shapes[0], axis, sum(shape[axis] for shape in shapes))
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        axis, k = self._plan(shapes), len(shapes)
+        rounds = shapes[0][axis]
+        rank = len(shapes[0])
+        # the last round may be partial: the renumbering is that of the full rounds
+        split = put_extents(shapes[0], axis, rounds, k)
+        steps: list[Step] = [
+            Relinearize(put_extents(shapes[0], axis, rounds * k), split),
+            drop_axis(rank + 1, axis + 1),
+        ]
+        return tuple(
+            one_piece(steps, rank, source, (band(split, axis + 1, source, source + 1, prefix=1),))
+            for source in range(k)
+            if shapes[source][axis]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Sources assembled by regions: source k's cells take the places of regions[k], in ascending order on each axis.
+
+    Parameters
+    ----------
+    regions : tuple of Region
+        A partition of one box, which starts at zero and is the view's. Source k has the shape `regions[k].counts`;
+        where the region has no points, any shape of that rank without cells.
+
+    Raises
+    ------
+    ValueError
+        If the regions are not in one box, two of them share a point, or a point is in none.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Stripe
+    >>> evens = Region((7,), [Stripe(1, 1)])
+    >>> Fill((evens, Region((7,), [Stripe(1, 1, phase=1)]))).out_shape(((4,), (3,)))
+    (7,)
+
+    References
+    ----------
+    poprithms, memory/alias: settfill; Tapestry, "Tensor View Selections": interleave.
+    """
+
+    regions: tuple[Region, ...]
+
+    def __post_init__(self) -> None:
+        regions = tuple(self.regions)
+        if not regions:
+            raise ValueError("fill_into: needs at least one region")
+        for k, region in enumerate(regions):
+            check_from_zero(region, f"fill_into: region {k}")
+            if region.shape != regions[0].shape:
+                raise ValueError(
+                    f"fill_into: region {k} is in a box of shape {region.shape}, region 0 in one of "
+                    f"{regions[0].shape}; they must be in one box"
+                )
+        check_regions(regions, "fill_into")
+        object.__setattr__(self, "regions", regions)
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        if len(shapes) != len(self.regions):
+            raise ValueError(f"fill_into: {len(shapes)} sources for {len(self.regions)} regions; give one for each")
+        for k, (shape, region) in enumerate(zip(shapes, self.regions, strict=True)):
+            if shape != region.counts and not (region.is_empty and len(shape) == region.rank and 0 in shape):
+                raise ValueError(
+                    f"fill_into: source {k} has shape {shape}; region {k} has places for the shape {region.counts}"
+                )
+        return self.regions[0].shape
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        shape = self.regions[0].shape
+        made = []
+        for source, region in enumerate(self.regions):
+            if not region.is_empty:
+                readings = [numbering.reading_of_ranks(s, n) for s, n in zip(region.nests, shape, strict=True)]
+                made.append(numbering.piece_of(shape, readings, source))
+        return tuple(made)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        return source  # one region that is the whole box
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A view that is no named kind, given by its shape and pieces.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the view.
+    parts : tuple of Piece
+        Their domains partition the view, and each reads inside its source.
+    sources : tuple of tuple of int
+        The sources' shapes.
+
+    Raises
+    ------
+    ValueError
+        If a cell is read by two pieces or none, or reads outside its source; decided exactly, without listing cells.
+
+    Examples
+    --------
+    >>> shift = Piece(0, (), IndexMap((AffineMap(((1,),), (2,)),)))
+    >>> Assembled((4,), (shift,), ((6,),)).out_shape(((6,),))
+    (4,)
+    """
+
+    shape: tuple[int, ...]
+    parts: tuple[Piece, ...]
+    sources: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        shape = as_ints(self.shape, "assembled: shape")
+        sources = tuple(as_ints(source, f"assembled: sources[{k}]") for k, source in enumerate(self.sources))
+        for what, one in (("shape", shape), *((f"sources[{k}]", source) for k, source in enumerate(sources))):
+            if min(one, default=0) < 0:
+                raise ValueError(f"assembled: {what} {one} has a negative extent; extents are >= 0")
+        parts = tuple(self.parts)
+        for k, part in enumerate(parts):
+            if not isinstance(part, Piece):
+                raise TypeError(f"assembled: parts[{k}] must be a Piece, not {type(part).__name__}")
+        check_view(parts, shape, sources, "assembled")
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "sources", sources)
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        if shapes != self.sources:
+            raise ValueError(f"assembled: its sources have the shapes {self.sources}, not {shapes}")
+        return self.shape
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        return self.parts

@@ -1,0 +1,112 @@
+"""What a view kind is, and what several kinds have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from tapestry_sets.limits import as_int
+from tapestry_sets.regions import AffineMap, Region
+from tapestry_sets.views.maps import IndexMap, Shape, Step
+from tapestry_sets.views.pieces import Guard, Piece
+
+Shapes = tuple[Shape, ...]
+PadMode = Literal["constant", "edge", "reflect", "symmetric", "wrap"]
+Triple = tuple[int | None, int | None, int | None]
+
+
+@runtime_checkable
+class ViewKind(Protocol):
+    """A way to make a view of one or more sources. Any class with these two methods is one.
+
+    A kind of one source may also have ``strided(shapes, source)``, which takes the source's strided form to its own
+    or returns None (see `tapestry_sets.digits`): a short way to the same answers. From the strided form of a source
+    that lies in memory row by row it also says which of the source's cells the view reads, by their row-major
+    numbers, so that chains which need too many setts are still answered (see `tapestry_sets.alias`).
+    """
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        """Return the view's shape from its sources' shapes, or raise a ValueError that says what is wrong."""
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        """Return the pieces of the view; their domains must partition it."""
+
+
+# ------------------------------------------------------------------------------- what several kinds have in common
+
+
+def axis_of(axis: int, rank: int, what: str) -> int:
+    """Return an axis counted from the first; negative ones count from the end."""
+    a = as_int(axis, f"{what}: axis")
+    if not -rank <= a < rank:
+        mend = f"give one in [{-rank}, {rank})" if rank else "rank 0 has no axes"
+        raise np.exceptions.AxisError(f"{what}: axis {a} is out of range for a shape of rank {rank}; {mend}")
+    return a % rank
+
+
+def axes_of(axes: Iterable[int], rank: int, what: str) -> Shape:
+    """Return axes counted from the first, of which none may come twice."""
+    if type(axes) is tuple and all(type(a) is int and 0 <= a < rank for a in axes) and len(set(axes)) == len(axes):
+        return axes  # the usual case, sooner
+    found = tuple(axis_of(a, rank, what) for a in axes)
+    if len(set(found)) < len(found):
+        raise ValueError(f"{what}: axes {found} name an axis twice; name each once")
+    return found
+
+
+def only_shape(shapes: Shapes, what: str) -> Shape:
+    if len(shapes) != 1:
+        raise ValueError(f"{what}: takes one source, not {len(shapes)}")
+    return shapes[0]
+
+
+def one_piece(steps: Sequence[Step], rank: int, source: int = 0, guards: tuple[Guard, ...] = ()) -> Piece:
+    return Piece(source, guards, IndexMap._of(tuple(steps), rank))
+
+
+def count_range(start: int, stop: int, step: int) -> int:
+    """How many integers range(start, stop, step) holds; len() of a range has a limit of 63 bits."""
+    return max(0, -((start - stop) // step))
+
+
+def put_extents(shape: Shape, axis: int, *extents: int) -> Shape:
+    """The shape with one axis replaced by others."""
+    return (*shape[:axis], *extents, *shape[axis + 1 :])
+
+
+def band(shape: Shape, axis: int, start: int, stop: int, prefix: int = 0) -> Guard:
+    """The guard start <= x[axis] < stop."""
+    low, high = [0] * len(shape), list(shape)
+    low[axis], high[axis] = start, stop
+    return Guard(prefix, Region.from_bounds(shape, low, high))
+
+
+def drop_axis(rank: int, axis: int) -> AffineMap:
+    """The map that forgets one axis."""
+    return AffineMap.select(rank, [(a, 1) for a in range(rank) if a != axis])
+
+
+def move_axis(rank: int, axis: int, offset: int, coefficient: int = 1) -> AffineMap:
+    """The map x[axis] -> coefficient·x[axis] + offset."""
+    terms = [(a, coefficient if a == axis else 1) for a in range(rank)]
+    return AffineMap.select(rank, terms, [offset if a == axis else 0 for a in range(rank)])
+
+
+def check_same_but(shapes: Shapes, axis: int, what: str) -> None:
+    for k, shape in enumerate(shapes):
+        if len(shape) != len(shapes[0]) or put_extents(shape, axis, 0) != put_extents(shapes[0], axis, 0):
+            raise ValueError(
+                f"{what}: source {k} has shape {shape}, source 0 has {shapes[0]}; they must agree except on axis {axis}"
+            )
+
+
+def check_from_zero(region: object, what: str) -> None:
+    if not isinstance(region, Region):
+        raise TypeError(f"{what} must be a Region, not {type(region).__name__}; Region(shape, setts) makes one")
+    if any(region.start):
+        raise ValueError(
+            f"{what} must be in a box that starts at zero, not at {region.start}; "
+            f"shift it by {tuple(-s for s in region.start)}"
+        )

@@ -1,0 +1,411 @@
+"""Kinds that give all cells of one source another shape or order, or repeat them: reshapes, permutations, pads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from tapestry_sets.digits import Levels, Strided, flip_axis, renumber
+from tapestry_sets.regions import AffineMap, Region
+from tapestry_sets.views.kinds.kind import (
+    PadMode,
+    Shapes,
+    axes_of,
+    axis_of,
+    band,
+    drop_axis,
+    move_axis,
+    one_piece,
+    only_shape,
+    put_extents,
+)
+from tapestry_sets.views.maps import IndexMap, Relinearize, Shape, Step
+from tapestry_sets.views.pieces import Guard, Piece, identity_piece
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandDims:
+    """New axes of extent 1 at the given positions of the result.
+
+    References
+    ----------
+    NumPy expand_dims and newaxis; ONNX Unsqueeze.
+    """
+
+    axes: tuple[int, ...]
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "expand_dims")
+        rank = len(shape) + len(self.axes)
+        new = axes_of(self.axes, rank, "expand_dims")
+        old = iter(shape)
+        return tuple(1 if axis in new else next(old) for axis in range(rank))
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        rank = len(shapes[0]) + len(self.axes)
+        new = axes_of(self.axes, rank, "expand_dims")
+        kept: list[tuple[int, int] | None] = [(a, 1) for a in range(rank) if a not in new]
+        return (one_piece([AffineMap.select(rank, kept)], rank),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        rank = len(shapes[0]) + len(self.axes)
+        new = axes_of(self.axes, rank, "expand_dims")
+        old = iter(source[1])
+        return source[0], tuple([((1, 0),) if axis in new else next(old) for axis in range(rank)])
+
+
+@dataclass(frozen=True, slots=True)
+class Squeeze:
+    """Drop axes of extent 1: the given ones, or all.
+
+    References
+    ----------
+    NumPy squeeze; ONNX Squeeze.
+    """
+
+    axes: tuple[int, ...] | None = None
+
+    def _gone(self, shape: Shape) -> Shape:
+        if self.axes is None:
+            return tuple(axis for axis, n in enumerate(shape) if n == 1)
+        gone = axes_of(self.axes, len(shape), "squeeze")
+        for axis in gone:
+            if shape[axis] != 1:
+                raise ValueError(
+                    f"squeeze: axis {axis} of shape {shape} has extent {shape[axis]}; only extent 1 can be dropped"
+                )
+        return gone
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "squeeze")
+        gone = self._gone(shape)
+        return tuple(n for axis, n in enumerate(shape) if axis not in gone)
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        gone = self._gone(shapes[0])
+        kept = iter(range(len(shapes[0])))
+        terms = [None if axis in gone else (next(kept), 1) for axis in range(len(shapes[0]))]
+        rank = len(shapes[0]) - len(gone)
+        return (one_piece([AffineMap.select(rank, terms)], rank),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        gone = self._gone(shapes[0])
+        return source[0], tuple([levels for axis, levels in enumerate(source[1]) if axis not in gone])
+
+
+@dataclass(frozen=True, slots=True)
+class PermuteDims:
+    """Axis k of the view is axis axes[k] of the source.
+
+    References
+    ----------
+    NumPy transpose, Array API permute_dims; ONNX Transpose; poprithms dimShuffle.
+    """
+
+    axes: tuple[int, ...]
+
+    def _order(self, shape: Shape) -> Shape:
+        axes = axes_of(self.axes, len(shape), "permute_dims")
+        if len(axes) != len(shape):
+            raise ValueError(f"permute_dims: axes {self.axes} are {len(axes)} for shape {shape}; name each axis once")
+        return axes
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "permute_dims")
+        return tuple(shape[a] for a in self._order(shape))
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        order = self._order(shapes[0])
+        return (one_piece([AffineMap.permutation([order.index(a) for a in range(len(order))])], len(order)),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        return source[0], tuple([source[1][a] for a in self.axes])  # `out_shape` has checked them
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """Reverse the given axes.
+
+    References
+    ----------
+    NumPy flip; poprithms reverse.
+    """
+
+    axes: tuple[int, ...]
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "flip")
+        axes_of(self.axes, len(shape), "flip")
+        return shape
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        shape = shapes[0]
+        axes = axes_of(self.axes, len(shape), "flip")
+        terms = [(a, -1 if a in axes else 1) for a in range(len(shape))]
+        offset = [n - 1 if a in axes else 0 for a, n in enumerate(shape)]
+        return (one_piece([AffineMap.select(len(shape), terms, offset)], len(shape)),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        offset, out = source[0], list(source[1])
+        for axis in self.axes:  # which `out_shape` has checked
+            more, out[axis] = flip_axis(out[axis])
+            offset += more
+        return offset, tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same cells in row-major order under another shape; one extent may be -1. Never a copy.
+
+    References
+    ----------
+    NumPy reshape; ONNX Reshape; Tapestry's document on nested striding.
+    """
+
+    shape: tuple[int, ...]
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        old = only_shape(shapes, "reshape")
+        size = prod(old)
+        if prod(self.shape) == size and (not self.shape or min(self.shape) >= 0):
+            return self.shape
+        known = prod(n for n in self.shape if n != -1)
+        free = self.shape.count(-1)
+        if free > 1 or any(n < -1 for n in self.shape):
+            raise ValueError(f"reshape: shape {self.shape} may hold one -1, and otherwise extents >= 0")
+        if free and known and size % known == 0:
+            return tuple(size // known if n == -1 else n for n in self.shape)
+        if free or known != size:
+            count = "a multiple of " if free else ""
+            raise ValueError(f"reshape: cannot view shape {old} [{size} elements] as {self.shape} [{count}{known}]")
+        return self.shape
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        new = self.out_shape(shapes)
+        return (one_piece([Relinearize._of(new, shapes[0])], len(new)),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        shape = self.out_shape(shapes) if -1 in self.shape else self.shape
+        axes = renumber(source[1], shape)
+        return None if axes is None else (source[0], axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """Axes of extent 1, and new leading axes, repeated to a shape.
+
+    References
+    ----------
+    NumPy broadcast_to; ONNX Expand.
+    """
+
+    shape: tuple[int, ...]
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        old = only_shape(shapes, "broadcast_to")
+        extra = len(self.shape) - len(old)
+        if any(n < 0 for n in self.shape):
+            raise ValueError(f"broadcast_to: extents of shape {self.shape} must be >= 0")
+        if extra < 0 or any(n not in (1, m) for n, m in zip(old, self.shape[max(extra, 0) :], strict=False)):
+            raise ValueError(
+                f"broadcast_to: shape {old} cannot become {self.shape}; aligned at the right, "
+                "each extent must stay or be 1"
+            )
+        return self.shape
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        old, rank = shapes[0], len(self.shape)
+        extra = rank - len(old)
+        terms = [None if n == 1 and self.shape[extra + a] != 1 else (extra + a, 1) for a, n in enumerate(old)]
+        return (one_piece([AffineMap.select(rank, terms)], rank),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        old = (1,) * (len(self.shape) - len(shapes[0])) + shapes[0]
+        axes: tuple[Levels, ...] = (((1, 0),),) * (len(self.shape) - len(shapes[0])) + source[1]
+        return source[0], tuple([a if n == m else ((m, 0),) for a, n, m in zip(axes, old, self.shape, strict=True)])
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """Cells around the source: constants, or cells of the source itself.
+
+    Parameters
+    ----------
+    widths : tuple of (before, after)
+        One pair for each axis, >= 0.
+    mode : str
+        "constant", "edge", "reflect", "symmetric" or "wrap".
+    value : float, or tuple of (before, after)
+        For mode "constant": one value, or a pair for each axis. A corner has the value of its last axis.
+
+    References
+    ----------
+    NumPy pad; ONNX Pad.
+    """
+
+    widths: tuple[tuple[int, int], ...]
+    mode: PadMode = "constant"
+    value: float | tuple[tuple[float, float], ...] = 0
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "pad")
+        if self.mode not in ("constant", "edge", "reflect", "symmetric", "wrap"):
+            raise ValueError(
+                f"pad: mode {self.mode!r} must be constant, edge, reflect, symmetric or wrap; others make new values"
+            )
+        if len(self.widths) != len(shape):
+            raise ValueError(f"pad: {len(self.widths)} widths for shape {shape}; give (before, after) for each axis")
+        if isinstance(self.value, tuple) and len(self.value) != len(shape):
+            raise ValueError(f"pad: {len(self.value)} pairs of values for shape {shape}; give one for each axis")
+        for axis, (before, after) in enumerate(self.widths):
+            if before < 0 or after < 0:
+                raise ValueError(f"pad: widths {before, after} of axis {axis} must be >= 0")
+            if self.mode != "constant" and before + after and not shape[axis]:
+                raise ValueError(f"pad: axis {axis} of shape {shape} is empty; only mode 'constant' can extend it")
+        return tuple(n + before + after for n, (before, after) in zip(shape, self.widths, strict=True))
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        shape, out = shapes[0], self.out_shape(shapes)
+        if self.mode == "constant":
+            return self._constant_pieces(shape, out)
+        pieces = []
+        for choice in product(*(self._segments(n, w) for n, w in zip(shape, self.widths, strict=True))):
+            region = Region.from_bounds(out, [s[0] for s in choice], [s[1] for s in choice])
+            terms = [(axis, s[2]) if s[2] else None for axis, s in enumerate(choice)]
+            m = AffineMap.select(len(shape), terms, [s[3] for s in choice])
+            pieces.append(one_piece([m], len(shape), guards=(Guard(0, region),)))
+        return tuple(pieces)
+
+    def _constant_pieces(self, shape: Shape, out: Shape) -> tuple[Piece, ...]:
+        """The source, then for each axis the cells before and after it that no later axis takes."""
+        low = [before for before, _ in self.widths]
+        high = [before + n for n, (before, _) in zip(shape, self.widths, strict=True)]
+        m = AffineMap.select(len(shape), [(a, 1) for a in range(len(shape))], [-b for b in low])
+        pieces = [one_piece([m], len(shape), guards=(Guard(0, Region.from_bounds(out, low, high)),))]
+        nowhere = IndexMap((AffineMap((), (), len(shape)),))
+        values = self.value if isinstance(self.value, tuple) else ((self.value, self.value),) * len(shape)
+        for axis, n in enumerate(out):
+            for start, stop, value in ((0, low[axis], values[axis][0]), (high[axis], n, values[axis][1])):
+                a = [*(0,) * axis, start, *low[axis + 1 :]]
+                b = [*out[:axis], stop, *high[axis + 1 :]]
+                if all(x < y for x, y in zip(a, b, strict=True)):
+                    pieces.append(Piece(-1, (Guard(0, Region.from_bounds(out, a, b)),), nowhere, value))
+        return tuple(pieces)
+
+    def _segments(self, n: int, widths: tuple[int, int]) -> list[tuple[int, int, int, int]]:
+        """(start, stop, coefficient, offset): where the view runs through the source in one direction."""
+        before, after = widths
+        end = before + n + after
+        if not end:
+            return []
+        if self.mode == "edge" or (self.mode == "reflect" and n == 1):
+            parts = [(0, before, 0, 0), (before, before + n, 1, -before), (before + n, end, 0, n - 1)]
+            return [p for p in parts if p[0] < p[1]]
+        turn = {"reflect": n - 1, "symmetric": n, "wrap": n}[self.mode]
+        segments = []
+        for k in range(-before // turn, (end - before - 1) // turn + 1):
+            start, stop = max(0, before + k * turn), min(end, before + (k + 1) * turn)
+            if self.mode == "wrap" or k % 2 == 0:
+                segments.append((start, stop, 1, -before - k * turn))
+            else:  # backwards, from the far end of the source
+                segments.append((start, stop, -1, before + k * turn + (n - 1)))
+        return segments
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Each cell along an axis `count` times in a row.
+
+    References
+    ----------
+    NumPy repeat; ONNX Resize, nearest and integer scales.
+    """
+
+    count: int
+    axis: int
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "repeat")
+        axis = axis_of(self.axis, len(shape), "repeat")
+        if self.count < 0:
+            raise ValueError(f"repeat: count {self.count} must be >= 0")
+        return put_extents(shape, axis, shape[axis] * self.count)
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        shape, out = shapes[0], self.out_shape(shapes)
+        axis = axis_of(self.axis, len(shape), "repeat")
+        split = Relinearize(out, put_extents(shape, axis, shape[axis], self.count))
+        return (one_piece([split, drop_axis(len(shape) + 1, axis + 1)], len(shape)),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        axes, axis = list(source[1]), axis_of(self.axis, len(shapes[0]), "repeat")
+        if self.count > 1:
+            axes[axis] = (*axes[axis], (self.count, 0)) if shapes[0][axis] > 1 else ((self.count, 0),)
+        return source[0], tuple(axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The whole source `reps[k]` times along axis k; missing leading reps are 1.
+
+    References
+    ----------
+    NumPy tile; ONNX Tile.
+    """
+
+    reps: tuple[int, ...]
+
+    def _plan(self, shape: Shape) -> tuple[Shape, Shape]:
+        """Source shape and reps, of equal rank."""
+        rank = max(len(shape), len(self.reps))
+        if any(r < 0 for r in self.reps):
+            raise ValueError(f"tile: reps {self.reps} must be >= 0")
+        return (1,) * (rank - len(shape)) + shape, (1,) * (rank - len(self.reps)) + self.reps
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape, reps = self._plan(only_shape(shapes, "tile"))
+        return tuple(n * r for n, r in zip(shape, reps, strict=True))
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        shape, reps = self._plan(shapes[0])
+        split = tuple(n for pair in zip(reps, shape, strict=True) for n in pair)
+        new = len(shape) - len(shapes[0])
+        kept: list[tuple[int, int] | None] = [(2 * a + 1, 1) for a in range(new, len(shape))]
+        steps: list[Step] = [Relinearize(self.out_shape(shapes), split), AffineMap.select(len(split), kept)]
+        return (one_piece(steps, len(shape)),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        shape, reps = self._plan(shapes[0])
+        old: tuple[Levels, ...] = (((1, 0),),) * (len(shape) - len(shapes[0])) + source[1]
+        axes = [((r, 0), *levels) if r > 1 else levels for levels, r in zip(old, reps, strict=True)]
+        return source[0], tuple([a[:1] if n == 1 else a for a, n in zip(axes, shape, strict=True)])
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Cells moved by `shift` along an axis, around its end.
+
+    References
+    ----------
+    NumPy roll.
+    """
+
+    shift: int
+    axis: int
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = only_shape(shapes, "roll")
+        axis_of(self.axis, len(shape), "roll")
+        return shape
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        shape = shapes[0]
+        axis = axis_of(self.axis, len(shape), "roll")
+        n = shape[axis]
+        k = self.shift % n if n else 0
+        if not k:
+            return (identity_piece(len(shape)),)
+        head = one_piece([move_axis(len(shape), axis, n - k)], len(shape), guards=(band(shape, axis, 0, k),))
+        tail = one_piece([move_axis(len(shape), axis, -k)], len(shape), guards=(band(shape, axis, k, n),))
+        return head, tail

@@ -1,0 +1,297 @@
+"""Index maps: chains of affine maps and row-major renumberings, from a view's coordinates to its source's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+
+import numpy as np
+
+from tapestry_sets.integers import Int64Array
+from tapestry_sets.regions import AffineMap, as_ints
+
+Shape = tuple[int, ...]
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Relinearize:
+    """Row-major renumbering: the coordinates of the same cell after a reshape.
+
+    The outermost extents bound nothing: guards and the view's own box do.
+
+    Parameters
+    ----------
+    from_shape, to_shape : tuple of int
+        Shapes of equal size.
+
+    Raises
+    ------
+    ValueError
+        If an extent is negative or the sizes differ.
+
+    Examples
+    --------
+    >>> Relinearize((2, 6), (4, 3)).apply((1, 2))
+    (2, 2)
+
+    References
+    ----------
+    ONNX Reshape; Tapestry's document on nested striding: reshape always aliases.
+    """
+
+    from_shape: tuple[int, ...]
+    to_shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        old, new = (
+            as_ints(self.from_shape, "Relinearize: from_shape"),
+            as_ints(self.to_shape, "Relinearize: to_shape"),
+        )
+        for what, shape in (("from_shape", old), ("to_shape", new)):
+            if shape and min(shape) < 0:
+                raise ValueError(f"Relinearize: {what} {shape} has a negative extent; extents are >= 0")
+        if prod(old) != prod(new):
+            raise ValueError(f"Relinearize: {old} has {prod(old)} elements and {new} has {prod(new)}; they must agree")
+        object.__setattr__(self, "from_shape", old)
+        object.__setattr__(self, "to_shape", new)
+
+    @classmethod
+    def _of(cls, from_shape: tuple[int, ...], to_shape: tuple[int, ...]) -> Relinearize:
+        """Wrap shapes that are known to be plain integers >= 0 and of equal size."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "from_shape", from_shape)
+        object.__setattr__(made, "to_shape", to_shape)
+        return made
+
+    @property
+    def in_rank(self) -> int:
+        """Number of input axes."""
+        return len(self.from_shape)
+
+    @property
+    def out_rank(self) -> int:
+        """Number of output axes."""
+        return len(self.to_shape)
+
+    def apply(self, point: Sequence[int]) -> tuple[int, ...]:
+        """Return the renumbered point, in exact integers."""
+        flat = 0
+        for n, x in zip(self.from_shape, point, strict=True):
+            flat = flat * n + x
+        out = []
+        for n in self.to_shape[:0:-1]:
+            flat, x = divmod(flat, n)
+            out.append(x)
+        return (*((flat,) if self.to_shape else ()), *reversed(out))
+
+
+Step = AffineMap | Relinearize
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """A chain of affine maps and renumberings, applied first to last.
+
+    Parameters
+    ----------
+    steps : tuple of AffineMap or Relinearize
+        Each step takes what the one before gives.
+    in_rank : int, optional
+        Number of input axes; needed only when there are no steps.
+
+    Raises
+    ------
+    ValueError
+        If the ranks of neighboring steps do not match.
+
+    Examples
+    --------
+    >>> m = IndexMap((AffineMap(((1, 0), (0, 2)), (0, 1)), Relinearize((4, 6), (24,))))
+    >>> m.apply((1, 1))
+    (9,)
+    """
+
+    steps: tuple[Step, ...] = ()
+    in_rank: int = -1
+
+    def __post_init__(self) -> None:
+        steps = tuple(self.steps)
+        rank = self.in_rank if self.in_rank >= 0 or not steps else steps[0].in_rank
+        if rank < 0:
+            raise ValueError("IndexMap: the number of input axes is unknown; give in_rank")
+        at = rank
+        for k, step in enumerate(steps):
+            if step.in_rank != at:
+                raise ValueError(f"IndexMap: step {k} takes rank {step.in_rank} where rank {at} arrives: {step}")
+            at = step.out_rank
+        object.__setattr__(self, "steps", steps)
+        object.__setattr__(self, "in_rank", rank)
+
+    @classmethod
+    def _of(cls, steps: tuple[Step, ...], in_rank: int) -> IndexMap:
+        """Wrap steps whose ranks are known to match."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "steps", steps)
+        object.__setattr__(made, "in_rank", in_rank)
+        return made
+
+    @property
+    def out_rank(self) -> int:
+        """Number of output axes."""
+        return self.steps[-1].out_rank if self.steps else self.in_rank
+
+    def apply(self, point: Sequence[int]) -> tuple[int, ...]:
+        """Return the image of one point, in exact integers."""
+        at = as_ints(point, "IndexMap.apply: point")
+        if len(at) != self.in_rank:
+            raise ValueError(f"IndexMap.apply: point {at} has rank {len(at)}; the map takes rank {self.in_rank}")
+        for step in self.steps:
+            at = step.apply(at)
+        return at
+
+    def apply_array(self, points: Int64Array) -> Int64Array:
+        """Return the images of many points.
+
+        Parameters
+        ----------
+        points : int64 array of shape (n, in_rank)
+
+        Returns
+        -------
+        int64 array of shape (n, out_rank)
+
+        Raises
+        ------
+        ValueError
+            If the array's shape does not fit.
+        OverflowError
+            If a coordinate may not fit 64 bits; `apply` has no such bound.
+
+        Examples
+        --------
+        >>> flip = IndexMap((AffineMap(((-1,),), (4,)),))
+        >>> flip.apply_array(np.array([[0], [3]])).tolist()
+        [[4], [1]]
+        """
+        x = np.asarray(points, np.int64)
+        if x.ndim != 2 or x.shape[1] != self.in_rank:
+            raise ValueError(f"IndexMap.apply_array: shape {x.shape} where (n, {self.in_rank}) is needed")
+        for step in self.steps:
+            x = map_points(step, x)
+        return x
+
+    def then(self, other: IndexMap) -> IndexMap:
+        """Return the chain of this map and then `other`."""
+        if other.in_rank != self.out_rank:
+            raise ValueError(f"IndexMap.then: rank {self.out_rank} arrives where rank {other.in_rank} is taken")
+        return IndexMap._of(self.steps + other.steps, self.in_rank)
+
+    def simplify(self) -> IndexMap:
+        """Return the same map with neighboring steps of a kind merged and identities removed.
+
+        Examples
+        --------
+        >>> there, back = Relinearize((6,), (2, 3)), Relinearize((2, 3), (6,))
+        >>> IndexMap((there, back)).simplify()
+        IndexMap(steps=(), in_rank=1)
+        """
+        steps: list[Step] = []
+        for step in self.steps:
+            merged = merge_steps(steps[-1], step) if steps else None
+            if merged is not None:
+                steps[-1] = merged
+            else:
+                steps.append(step)
+            if is_identity(steps[-1]):
+                steps.pop()
+        return IndexMap._of(tuple(steps), self.in_rank) if len(steps) < len(self.steps) else self
+
+    def inverse(self) -> IndexMap:
+        """Return the map that takes each image back to its point.
+
+        Raises
+        ------
+        ValueError
+            If a step has no inverse in integers: a matrix that is not square, or whose determinant is not 1 or -1.
+
+        Examples
+        --------
+        >>> m = IndexMap((Relinearize((6,), (2, 3)), AffineMap(((0, -1), (1, 0)), (2, 0))))
+        >>> m.inverse().apply(m.apply((4,)))
+        (4,)
+
+        References
+        ----------
+        poprithms, memory/chain: Chain::mirror.
+        """
+        return IndexMap._of(tuple([_inverse(step) for step in reversed(self.steps)]), self.out_rank)
+
+
+def merge_steps(first: Step, second: Step) -> Step | None:
+    """One step for two neighbors of a kind, else None."""
+    if isinstance(first, AffineMap) and isinstance(second, AffineMap):
+        return first.then(second)
+    if isinstance(first, Relinearize) and isinstance(second, Relinearize) and first.to_shape == second.from_shape:
+        return Relinearize._of(first.from_shape, second.to_shape)
+    return None
+
+
+def is_identity(step: Step) -> bool:
+    return step.is_identity if isinstance(step, AffineMap) else step.from_shape == step.to_shape
+
+
+def _inverse(step: Step) -> Step:
+    if isinstance(step, Relinearize):
+        return Relinearize._of(step.to_shape, step.from_shape)
+    rank = step.out_rank
+    why = f"IndexMap.inverse: {step} has no inverse in integers"
+    if step.in_rank != rank:
+        raise ValueError(f"{why}: it takes rank {step.in_rank} to rank {rank}")
+    rows = [[Fraction(c) for c in (*row, *[int(j == k) for j in range(rank)])] for k, row in enumerate(step.matrix)]
+    for column in range(rank):
+        pivot = next((k for k in range(column, rank) if rows[k][column]), None)
+        if pivot is None:
+            raise ValueError(f"{why}: several points have one image")
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        head = [c / rows[column][column] for c in rows[column]]
+        rows = [
+            head if k == column else [a - row[column] * b for a, b in zip(row, head, strict=True)]
+            for k, row in enumerate(rows)
+        ]
+    back = [row[rank:] for row in rows]
+    if any(c.denominator > 1 for row in back for c in row):
+        raise ValueError(f"{why}: some points are no images")
+    matrix = tuple([tuple([int(c) for c in row]) for row in back])
+    offset = tuple([-sum([c * b for c, b in zip(row, step.offset, strict=True)]) for row in matrix])
+    return AffineMap._of(matrix, offset, rank)
+
+
+def map_points(step: Step, x: Int64Array) -> Int64Array:
+    return _apply_affine_array(step, x) if isinstance(step, AffineMap) else _relinearize_array(step, x)
+
+
+def _apply_affine_array(step: AffineMap, x: Int64Array) -> Int64Array:
+    top = int(np.abs(x).max()) if x.size else 0
+    for row, b in zip(step.matrix, step.offset, strict=True):
+        if abs(b) + sum(map(abs, row)) * top > INT64_MAX:
+            raise OverflowError(f"IndexMap.apply_array: coordinates up to {top} times {row} plus {b} exceed int64")
+    matrix = np.array(step.matrix, np.int64).reshape(step.out_rank, x.shape[1])
+    result: Int64Array = x @ matrix.T + np.array(step.offset, np.int64)
+    return result
+
+
+def _relinearize_array(step: Relinearize, x: Int64Array) -> Int64Array:
+    if prod(step.from_shape) > INT64_MAX:
+        raise OverflowError(f"IndexMap.apply_array: {step.from_shape} has more elements than int64 can number")
+    flat = np.zeros(len(x), np.int64)
+    for axis, n in enumerate(step.from_shape):
+        flat = flat * n + x[:, axis]
+    out = np.empty((len(x), step.out_rank), np.int64)
+    for axis in range(step.out_rank - 1, 0, -1):
+        flat, out[:, axis] = np.divmod(flat, max(step.to_shape[axis], 1))
+    if step.out_rank:
+        out[:, 0] = flat
+    return out
