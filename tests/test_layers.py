@@ -1,36 +1,42 @@
-"""Data flows one way: sets -> plan -> exec, a wing imports those below it, through doors, without cycles."""
+"""A wing is entered through its door, importing loads nothing heavy; import-linter holds the layers."""
 
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
-import tomllib
+from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("tapestry_sets", "tapestry_plan", "tapestry_exec")
-FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-RANKS = {
-    f"{package}.{wing}": (PACKAGES.index(package), rank)
-    for contract in CONTRACTS
-    for package in contract.get("containers", ())
-    for rank, wing in enumerate(reversed(contract["layers"]))
+PATHS = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
 }
-"""Wings as (package, place from the ground up)."""
-
-
-def name_of(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-MODULES = {name_of(path): path for path in FILES}
+"""All modules of ours."""
+WINGS = {
+    wing: [module for module in PATHS if ".".join(module.split(".")[:2]) == wing]
+    for wing in dict.fromkeys(".".join(module.split(".")[:2]) for module in PATHS)
+}
+"""Their modules, by wing; a package's root is one of its own."""
+FOREIGN = {
+    "onnx": ("tapestry_plan.onnx",),
+    "onnxruntime": ("tapestry_exec.cli",),
+    "islpy": ("tapestry_sets.solvers",),
+    "sympy": ("tapestry_sets.solvers", "tapestry_sets.interop"),
+    "scipy": ("tapestry_plan.ops", "tapestry_exec.simulated"),
+    "cupy": ("tapestry_exec.cuda",),
+    "click": ("tapestry_exec.cli",),
+    "rich": ("tapestry_exec.cli",),
+}
+"""The wings that may import each library that a machine may lack or that takes long to load."""
+LOADED_WHEN_ASKED_FOR = (*FOREIGN, "dask", "tapestry_exec.cuda", "tapestry_exec.simulated", "tapestry_exec.cli")
 
 
 def wing_of(module: str) -> str:
@@ -38,90 +44,100 @@ def wing_of(module: str) -> str:
 
 
 @cache
-def imports(path: Path) -> list[tuple[str, bool]]:
-    """Modules of ours that a file imports, and whether at the top; siblings that are modules count as themselves."""
-    tree, me = ast.parse(path.read_text()), name_of(path)
-    top = {id(node) for node in tree.body}
-    for block in tree.body:
-        if isinstance(block, ast.If):  # TYPE_CHECKING blocks count as the top
-            top.update(id(node) for node in block.body)
-    found = []
-    for node in ast.walk(tree):
-        names = []
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(PATHS[module].read_text())
+
+
+def names_behind(door: str) -> set[str]:
+    """What a door imports, which is what it offers."""
+    nodes = [node for node in tree_of(door).body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name for node in nodes for alias in node.names}
+
+
+def own_imports(module: str) -> Iterator[tuple[str, list[str]]]:
+    """Modules of ours that a module imports from, and the names; none for ``import module``."""
+    for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            whole = [f"{node.module}.{alias.name}" for alias in node.names]
-            near = node.module in PACKAGES or wing_of(node.module) == wing_of(me)
-            names = [name if near and name in MODULES else node.module for name in whole]
-        found += [(name, id(node) in top) for name in names if name.split(".")[0] in PACKAGES]
+            yield from ((alias.name, []) for alias in node.names if alias.name.split(".")[0] in PACKAGES)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+            yield node.module or "", [alias.name for alias in node.names]
+
+
+@pytest.mark.parametrize("wing", [wing for wing in WINGS if wing not in PACKAGES])
+def test_other_wings_are_entered_through_their_doors(wing: str) -> None:
+    for module, (owner, names) in ((one, found) for one in WINGS[wing] for found in own_imports(one)):
+        if wing_of(owner) == wing or (owner in PACKAGES and {f"{owner}.{name}" for name in names} <= PATHS.keys()):
+            continue  # a sibling, or a wing itself as a module
+        assert owner.count(".") == 1, f"{module} imports from {owner}: take it from the door {wing_of(owner)}"
+        offered = names_behind(owner)
+        assert names, f"{module} imports {owner}: import names from it"
+        for name in names:
+            assert not name.startswith("_"), f"{module} imports the private {name} from {owner}"
+            assert name in offered, f"{module} imports {name} from {owner}, whose door does not import it"
+
+
+@pytest.mark.parametrize("wing", WINGS)
+def test_own_code_is_imported_at_the_top(wing: str) -> None:
+    """The one exception, the table of backends' wings, names them as text."""
+    for module in WINGS[wing]:
+        tree = tree_of(module)
+        top = {id(node) for block in tree.body for node in (block.body if isinstance(block, ast.If) else [block])}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in top:
+                owner = node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name
+                assert owner.split(".")[0] not in PACKAGES, f"{module} imports {owner} inside a function"
+
+
+def loaded_first(module: str) -> set[str]:
+    """Modules of ours that a module loads before it is there itself."""
+    found = set()
+    for node in tree_of(module).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inside if inside <= PATHS.keys() else {node.module or ""}
     return found
 
 
-@cache
-def is_for_types(path: Path, name: str) -> bool:
-    """Whether a module is imported under TYPE_CHECKING, which orders no code."""
-    blocks = [b for b in ast.parse(path.read_text()).body if isinstance(b, ast.If)]
-    return any("TYPE_CHECKING" in ast.unparse(b.test) and name in ast.unparse(b) for b in blocks)
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_go_down_and_through_doors(path: Path) -> None:
-    me = name_of(path)
-    for name, at_top in imports(path):
-        assert at_top, f"{me} imports {name} inside a function"
-        if wing_of(name) == wing_of(me) and me not in PACKAGES:
-            continue
-        assert name in RANKS, f"{me} imports {name}, which is behind a door, or a root, which is for users"
-        below = me in PACKAGES or RANKS[name] < RANKS[wing_of(me)] or is_for_types(path, name)
-        assert below, f"{me} imports {name}, a back edge"
-
-
 def test_there_are_no_cycles() -> None:
-    edges = {
-        name: {other for other, _ in imports(path) if other != name and not is_for_types(path, other)}
-        for name, path in MODULES.items()
-    }
-    done: set[str] = set()
-
-    def visit(module: str, stack: tuple[str, ...]) -> None:
-        assert module not in stack, f"cycle: {' -> '.join((*stack, module))}"
-        if module not in done:
-            for below in edges.get(module, ()):
-                visit(below, (*stack, module))
-            done.add(module)
-
-    for module in edges:
-        visit(module, ())
+    """Within wings too, of which import-linter says nothing; the error names the cycle."""
+    TopologicalSorter({module: loaded_first(module) for module in PATHS}).prepare()
 
 
-@pytest.mark.parametrize("heavy", ["onnx", "onnxruntime", "islpy", "sympy", "scipy", "cupy", "rich", "click"])
+@cache
+def loaded_modules() -> frozenset[str]:
+    """What is there once the packages were imported."""
+    code = "import tapestry_sets, tapestry_plan, tapestry_exec, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    return frozenset(done.stdout.split())
+
+
+@pytest.mark.parametrize("heavy", LOADED_WHEN_ASKED_FOR)
 def test_importing_the_packages_loads_nothing_heavy(heavy: str) -> None:
-    code = f"import tapestry_sets, tapestry_plan, tapestry_exec, sys; sys.exit({heavy!r} in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    assert heavy not in loaded_modules()
 
 
-def test_few_files_import_each_foreign_world() -> None:
-    homes = {
-        "onnx": {"tapestry_plan/onnx/models.py", "tapestry_plan/onnx/networks.py"},
-        "onnxruntime": {"tapestry_exec/cli/commands.py"},
-        "islpy": {"tapestry_sets/solvers/isl.py"},
-        "sympy": {"tapestry_sets/solvers/expressions.py", "tapestry_sets/interop/symbolic.py"},
-        "cupy": {"tapestry_exec/cuda/backend.py"},
-        "rich": {"tapestry_exec/cli/commands.py"},
-        "click": {"tapestry_exec/cli/commands.py"},
-    }
-    assert all((ROOT / home).is_file() for files in homes.values() for home in files)
-    for path in FILES:
-        text, me = path.read_text(), str(path.relative_to(ROOT))
-        for node in ast.walk(ast.parse(text)):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-                names = re.findall(r"'([\w.]+)'", ast.unparse(node))
-            for name in names:
-                home = homes.get(name.split(".")[0])
-                assert home is None or me in home, f"{me} imports {name}; only {', '.join(sorted(home))} may"
+@pytest.mark.parametrize("library", FOREIGN)
+def test_few_wings_import_each_library(library: str) -> None:
+    found = {wing_of(module) for module in PATHS if library in libraries_of(module)}
+    assert found == set(FOREIGN[library])
+
+
+@cache
+def libraries_of(module: str) -> frozenset[str]:
+    """Libraries that a module imports, by a statement, by ``import_module("sympy")``, or through a table of names."""
+    found: set[str] = set()
+    for node in ast.walk(tree_of(module)):
+        match node:
+            case ast.Import(names=names):
+                found |= {alias.name for alias in names}
+            case ast.ImportFrom(module=str(name)):
+                found.add(name)
+            case ast.Call(func=ast.Name(id="import_module"), args=[ast.Constant(value=str(name))]):
+                found.add(name)
+            case ast.Dict(values=values):
+                found |= {node.value for node in values if isinstance(node, ast.Constant) and is_dotted(node.value)}
+    return frozenset(name.split(".")[0] for name in found)
+
+
+def is_dotted(value: object) -> bool:
+    return isinstance(value, str) and "." in value and all(part.isidentifier() for part in value.split("."))

@@ -29,11 +29,12 @@ from tapestry_exec.copies import (
 )
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.gpus import Gpu, Shared
-from tapestry_exec.cuda.kernels import Launch
+from tapestry_exec.cuda.kernels.structs import Launch
 from tapestry_exec.cuda.lanes import Ground, Lane, Mark, Ring, Uses
 from tapestry_exec.cuda.paths import merging, way_of
 from tapestry_exec.cuda.payloads import Payload, cells_of, ring_nbytes
 from tapestry_exec.cuda.recording import NotRecordable
+from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
 from tapestry_plan.steps import HOST, Buffer, align
@@ -43,11 +44,6 @@ from tapestry_sets.views import Piece
 Array = NDArray[Any]
 Ints = tuple[int, ...]
 RegionList = Sequence[Region]
-
-DIRECT_NBYTES = 64 * 1024
-"""From so many contiguous bytes on, cells are moved as they lie, without being packed first."""
-CLOCK_TRIES = 8
-"""How often a device's clock is compared with the host's."""
 
 
 @dataclass

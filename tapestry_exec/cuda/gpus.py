@@ -11,14 +11,12 @@ from typing import Any
 
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.lanes import Lane
+from tapestry_exec.cuda.tuning import MAX_TABLE_NBYTES
 from tapestry_plan.ir import Shard
 
 Ints = tuple[int, ...]
 Asked = tuple[Ints, Ints, tuple[Any, ...], int]
 """Grid, block, arguments and bytes of shared memory."""
-
-MAX_TABLE_NBYTES = 256 * 1024 * 1024
-"""Index tables of views that are no strided copies are kept on a GPU up to so many bytes."""
 
 
 class KernelError(ValueError):

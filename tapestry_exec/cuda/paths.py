@@ -23,7 +23,10 @@ import numpy as np
 
 from tapestry_exec.copies import MOST_CELLS
 from tapestry_exec.cuda import kernels
-from tapestry_exec.cuda.kernels import Convolving, Launch, Strided
+from tapestry_exec.cuda.kernels.convolution import Convolving
+from tapestry_exec.cuda.kernels.scatter import Strided
+from tapestry_exec.cuda.kernels.structs import Launch
+from tapestry_exec.cuda.tuning import DIRECT_FLOP_PER_SECOND, LAUNCH_SECONDS, NBYTES_PER_SECOND, PRODUCT_FLOP_PER_SECOND
 from tapestry_plan.ir import Activation, Addition, Correlation, Form, MatrixProduct, Monoid, RandomCells, Scatter
 
 Ints = tuple[int, ...]
@@ -31,14 +34,6 @@ Launcher = Callable[[Iterable[Launch]], None]
 """Puts launches into the current stream."""
 Way = Callable[[Any, Launcher], None]
 """``(cupy, launch)``: does the work."""
-
-DIRECT_FLOP_PER_SECOND = {"float32": 2e13, "float64": 1e13}
-"""What the direct convolution may reach: about a third of the arithmetic of an H200 without its matrix units."""
-PRODUCT_FLOP_PER_SECOND = {"float32": 4.5e13, "float64": 4.5e13}
-"""What cuBLAS's products of such sizes reach there."""
-NBYTES_PER_SECOND = 4e12
-"""What copies reach there, read and written."""
-LAUNCH_SECONDS = 5e-6
 
 
 def way_of(form: Form | None, inputs: Sequence[Any], outputs: Sequence[Any]) -> Way | None:
@@ -175,7 +170,7 @@ def is_direct_faster(form: Correlation, dtype: str, out: Ints, w: Ints, has_bias
     The kernel takes a launch for all groups of one width, and the larger of its arithmetic, idle channels counted, and
     of its bytes. The block function takes launches for each sample, group and tile, one for each cell of the kernel
     that is unfolded, one for the product, one for each end of the form; writes and reads what is unfolded; and
-    multiplies. All rates are constants of this module, taken from an H200's data sheet, not yet measured.
+    multiplies. All rates are constants of `tuning`, taken from an H200's data sheet, not yet measured.
 
     Parameters
     ----------

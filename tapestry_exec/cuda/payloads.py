@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from tapestry_exec.cuda.lanes import Lane, Ring, Uses
 from tapestry_exec.cuda.recording import Recording
+from tapestry_exec.cuda.tuning import RING_NBYTES
 from tapestry_plan.steps import HOST, align
 
 Array = NDArray[Any]
-
-RING_NBYTES = 32 * 1024 * 1024
-"""A ring for payloads holds so much at least, if what is ever moved is not less."""
 
 
 @dataclass

@@ -32,7 +32,8 @@ from tapestry_exec import CupyBackend, Event, RunResult, run
 from tapestry_exec.copies.strided import pack_transfers, unpack_transfers
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.gpus import Gpu
-from tapestry_exec.cuda.kernels import Convolving, Launch
+from tapestry_exec.cuda.kernels.convolution import Convolving
+from tapestry_exec.cuda.kernels.structs import Launch
 from tapestry_exec.cuda.paths import is_direct_faster
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_plan import Graph, Mesh, ShardPlan, Tensor, plan

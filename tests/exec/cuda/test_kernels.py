@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 from tapestry_exec.copies.kernel_forms import RANK, normal_forms, widen
 from tapestry_exec.copies.strided import Guard, Transfer
 from tapestry_exec.cuda import kernels
-from tapestry_exec.cuda.kernels import Convolving, Launch, copies, divisor, fills
+from tapestry_exec.cuda.kernels.convolution import Convolving
+from tapestry_exec.cuda.kernels.structs import Launch, divisor
+from tapestry_exec.cuda.kernels.transfers import copies, fills
 from tapestry_exec.simulated import shim
 from tapestry_plan import MONOIDS
 from tapestry_plan.ir import merge_states
@@ -814,8 +816,8 @@ def test_parts_of_rows_hold_each_word_once(box: tuple, each: int, bits: int) -> 
 
     whole = kernels.Rows.of(*box, each)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "MOST_CELLS", 1 << bits)
-        patch.setattr(kernels, "RANK", 3)
+        patch.setattr(kernels.philox, "MOST_CELLS", 1 << bits)
+        patch.setattr(kernels.philox, "RANK", 3)
         parts = list(whole.parts())
         assert all(len(p.axes) < 3 and prod(n for n, _ in p.axes) * p.groups < 1 << bits for p in parts)
     cells = np.arange(prod(box[2])).reshape(box[2])[tuple(slice(a, a + n) for a, n in zip(*box[:2], strict=True))]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tapestry_exec.cuda.kernels import Launch
+from tapestry_exec.cuda.kernels.structs import Launch
 from tapestry_exec.simulated import shim
 from tapestry_exec.simulated.shim import DivergentBarrier, ShimError, compile_source, kernels_of
 

@@ -1,0 +1,30 @@
+"""Work as launches of the kernels in kernels.cu: pure arithmetic, without a GPU and without CuPy.
+
+Each module lays out one kind of work: what is to be done is brought to its normal form (`copies`) and put into structs
+that go by value (`structs`); what was worked out once is kept, and only addresses change from launch to launch.
+
+The kernels were run on a CPU and compiled for GPUs, but not yet run on a GPU.
+"""
+
+from tapestry_exec.cuda.kernels.convolution import Convolving, convolutions, padded_channels
+from tapestry_exec.cuda.kernels.epilogue import ACTIVATIONS, epilogues
+from tapestry_exec.cuda.kernels.merge import DTYPES, MERGES, merges
+from tapestry_exec.cuda.kernels.philox import Rows, random_uniforms, random_words
+from tapestry_exec.cuda.kernels.scatter import Strided, scatters
+from tapestry_exec.cuda.kernels.structs import (
+    BATCH,
+    CONVOLUTION,
+    GUARD,
+    MERGE,
+    OPTIONS,
+    PART,
+    SCATTER,
+    SOURCE,
+    TRANSFER,
+    WORDS,
+    Launch,
+    divisor,
+    layout_of,
+)
+from tapestry_exec.cuda.kernels.transfers import copies, fills
+from tapestry_exec.cuda.tuning import LANES, PARTS

@@ -1,0 +1,59 @@
+"""Numbers of the GPU path: which of them bound work, and which are tuning.
+
+How a launch deals 34 cells out where a tile has 10 and a launch at most 2 blocks (here 1,024 and 65,536):
+
+```text
+ cells    0123456789 0123456789 0123456789 0123
+ tiles    [ tile 0 ] [ tile 1 ] [ tile 2 ] [ 3 ]    of THREADS · CELLS cells: thread t makes CELLS of them
+ blocks     block 0    block 1    block 0   block 1   at most MOST_BLOCKS, which take tiles in turn
+```
+
+A convolution's block makes TALL channels of THREADS · CELLS · HEIGHT / TALL cells; a thread HEIGHT channels of CELLS.
+
+No number was measured on a GPU yet: rates are of an H200's data sheet, the others are common choices for such kernels.
+"""
+
+# ------------------------------------------------------------- bounds: kernels.cu has the same, results do not change
+
+TRANSFERS, GUARDS, PARTS = 10, 16, 32
+"""Strided copies and their guards in one launch, and parts that are merged in one: what 4 KB of parameters hold."""
+THREADS, CELLS = 256, 4
+"""Threads of a block, and cells that each makes of a tile: 16 bytes at a time of the commonest dtypes."""
+TILE = THREADS * CELLS
+"""Cells of one block at a time."""
+LANES = {"float32": 4, "float64": 2}
+"""Dtypes of epilogues and convolutions, and how many cells 16 bytes hold."""
+TALL = {"float32": (64, 16, 1), "float64": (32, 8, 1)}
+"""Channels that a block of a convolution makes, by the kernels that there are."""
+HEIGHT = {"float32": 8, "float64": 4}
+"""Channels of one thread of these kernels, where there are so many; it makes `CELLS` cells of each."""
+
+# ----------------------------------------------------------------------------- tuning: results do not change with them
+
+MOST_BLOCKS = 1 << 16
+"""Blocks of one launch: many times what a GPU runs at once; beyond, blocks take several tiles."""
+SCATTER_THREADS, MOST_SHARES = 1 << 16, 256
+"""Threads that a scatter should have at least, and parts of a lane at most: each walks through all updates."""
+FEW_CHANNELS = 4
+"""Up to so many channels a convolution makes one by one: a block of more would mostly make none."""
+KEPT = 4096
+"""Sets of copies, merges, scatters, … whose launches are remembered, of each kind."""
+DIRECT_NBYTES = 64 * 1024
+"""From so many contiguous bytes on, cells are moved as they lie, without being packed first."""
+RING_NBYTES = 32 * 1024 * 1024
+"""A ring for payloads holds so much at least, if what is ever moved is not less."""
+MAX_TABLE_NBYTES = 256 * 1024 * 1024
+"""Index tables of views that are no strided copies are kept on a GPU up to so many bytes."""
+CLOCK_TRIES = 8
+"""How often a device's clock is compared with the host's."""
+
+# --------------------------------------------- rates: they choose between the direct convolution and cuBLAS's product
+
+DIRECT_FLOP_PER_SECOND = {"float32": 2e13, "float64": 1e13}
+"""What the direct convolution may reach: about a third of the arithmetic of an H200 without its matrix units."""
+PRODUCT_FLOP_PER_SECOND = {"float32": 4.5e13, "float64": 4.5e13}
+"""What cuBLAS's products of such sizes reach there."""
+NBYTES_PER_SECOND = 4e12
+"""What copies reach there, read and written."""
+LAUNCH_SECONDS = 5e-6
+"""What the host takes to launch a kernel."""
