@@ -18,7 +18,7 @@ from math import gcd, lcm, prod
 from typing import NamedTuple
 
 from tapestry_sets.digits import make_steps_positive
-from tapestry_sets.limits import TooHard, current
+from tapestry_sets.limits import OPEN, Budget, Open, TooHard, current
 from tapestry_sets.solvers import isl
 
 Terms = Sequence[tuple[int, int]]
@@ -30,10 +30,6 @@ COUNT_SHARE = 4
 """A remainder of a count is taken for this many branches of the budget."""
 OPERATIONS = 50_000
 """How many operations isl may take for an equation."""
-
-
-class OutOfSteps(Exception):
-    """More remainders are possible than may be tried."""
 
 
 # ------------------------------------------------------------------------------------------------- some solution
@@ -60,11 +56,10 @@ def solve(total: int, terms: Terms, by_isl: bool = True) -> tuple[int, ...] | No
     (1, 2, 0)
     """
     plain, rest = _positive(total, terms)
-    merged = _merged(plain)
+    merged = _merge(plain)
     steps, counts = [m.step for m in merged], [m.values for m in merged]
-    try:
-        found = _Search(steps, counts, SEARCHED).digits(rest)
-    except OutOfSteps:
+    found = _Search(steps, counts, SEARCHED).find(rest)
+    if found is OPEN:
         found = _by_isl(rest, steps, counts, by_isl)
     return None if found is None else _spread(found, merged, terms)
 
@@ -83,7 +78,7 @@ class _Merged(NamedTuple):
     parts: tuple[tuple[int, int, int], ...]
 
 
-def _merged(plain: Sequence[tuple[int, int, int]]) -> list[_Merged]:
+def _merge(plain: Sequence[tuple[int, int, int]]) -> list[_Merged]:
     """Digits as fewer ones, the longest steps first."""
     found: list[_Merged] = []
     for step, count, k in plain:
@@ -108,12 +103,21 @@ def _spread(digits: Sequence[int], merged: Sequence[_Merged], terms: Terms) -> t
 
 
 class _Parts:
-    """Digits 0 <= x < count with positive steps, the longest first, and where ranges of them are cut in two."""
+    """Digits 0 <= x < count with positive steps, the longest first, and where ranges of them are cut in two.
 
-    __slots__ = ("_cuts", "_gcds", "_inverses", "_reaches", "counts", "left", "steps")
+    What the long steps leave over is all that the short ones have to make up, and both sides bound it::
 
-    def __init__(self, steps: Sequence[int], counts: Sequence[int], left: int) -> None:
-        self.steps, self.counts, self.left = steps, counts, left
+        steps        3000  600 | 7  1            long ones are multiples of 600, short ones reach 57
+        total 4215   4215 - rest | rest          rest = 4215 modulo 600, 0 <= rest <= 57: 15 is the only one
+
+    Each remainder costs one step of the budget. Once that is overdrawn no more remainders are given, so that every
+    search on the way ends at once.
+    """
+
+    __slots__ = ("_cuts", "_gcds", "_inverses", "_reaches", "budget", "counts", "steps")
+
+    def __init__(self, steps: Sequence[int], counts: Sequence[int], most: int) -> None:
+        self.steps, self.counts, self.budget = steps, counts, Budget(most)
         reaches = [0]
         for step, count in zip(steps, counts, strict=True):
             reaches.append(reaches[-1] + (count - 1) * step)
@@ -153,9 +157,8 @@ class _Parts:
         by = short * modulus
         low = max(0, total - self.reach(i, at))
         for rest in range(low + (first - low) % by, min(total, self.reach(at, j)) + 1, by):
-            self.left -= 1
-            if self.left < 0:
-                raise OutOfSteps
+            if not self.budget.spend():
+                return
             yield at, rest
 
     def two(self, i: int, total: int) -> tuple[int, int, int]:
@@ -179,13 +182,14 @@ class _Search(_Parts):
 
     __slots__ = ("_failed",)
 
-    def __init__(self, steps: Sequence[int], counts: Sequence[int], left: int) -> None:
-        super().__init__(steps, counts, left)
+    def __init__(self, steps: Sequence[int], counts: Sequence[int], most: int) -> None:
+        super().__init__(steps, counts, most)
         self._failed: set[tuple[int, int, int]] = set()
 
-    def digits(self, total: int) -> tuple[int, ...] | None:
-        """Return all digits of a solution, or None."""
-        return self._between(0, len(self.steps), total)
+    def find(self, total: int) -> tuple[int, ...] | Open | None:
+        """Return all digits of a solution, or None; `OPEN` if the budget does not last."""
+        found = self._between(0, len(self.steps), total)
+        return OPEN if self.budget.is_overdrawn else found
 
     def _between(self, i: int, j: int, total: int) -> tuple[int, ...] | None:
         if total < 0 or total > self.reach(i, j):
@@ -244,13 +248,13 @@ def count(total: int, terms: Terms) -> int:
     plain.reverse()
     budget = current().budget // COUNT_SHARE
     search = _Count([step for step, _, _ in plain], [n for _, n, _ in plain], budget)
-    try:
-        return prod([n for n, step in terms if not step]) * search.solutions(rest)
-    except OutOfSteps:
+    solutions = search.solutions(rest)
+    if solutions is OPEN:
         raise TooHard(
             f"solutions of digits (count, step) {tuple(terms)} with total {total}: more than {budget} remainders are "
             "possible; ask whether there is one, or about fewer digits"
-        ) from None
+        )
+    return prod([n for n, step in terms if not step]) * solutions
 
 
 class _Count(_Parts):
@@ -258,13 +262,14 @@ class _Count(_Parts):
 
     __slots__ = ("_known",)
 
-    def __init__(self, steps: Sequence[int], counts: Sequence[int], left: int) -> None:
-        super().__init__(steps, counts, left)
+    def __init__(self, steps: Sequence[int], counts: Sequence[int], most: int) -> None:
+        super().__init__(steps, counts, most)
         self._known: dict[tuple[int, int, int], int] = {}
 
-    def solutions(self, total: int) -> int:
-        """Return how many digits have this total."""
-        return self._between(0, len(self.steps), total)
+    def solutions(self, total: int) -> int | Open:
+        """Return how many digits have this total; `OPEN` if the budget does not last."""
+        found = self._between(0, len(self.steps), total)
+        return OPEN if self.budget.is_overdrawn else found
 
     def _between(self, i: int, j: int, total: int) -> int:
         if total < 0 or total > self.reach(i, j):
