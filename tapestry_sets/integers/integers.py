@@ -1,4 +1,4 @@
-"""Sets of integers: what all forms of them can be asked, and which form an operation returns.
+"""Sets of integers: the questions that every form answers, and the form that an operation returns.
 
 Questions (`in`, count, rank, find, nth, first_common, count_common, isdisjoint, <=) are answered without
 expanding anything. Explicit operations (``| - ^ ~`` and `Integers.setts`) list pieces, and raise

@@ -1,4 +1,4 @@
-"""Lazy sets: intersections, and sets seen by their numbers; what several sets share, without listing it.
+"""Lazy sets: intersections, and sets seen by their numbers; common elements of several sets, unlisted.
 
 A question about several sets goes from set to set; explicit ones among them are conjunctions of nests, which have
 closed forms, and a lazy one is listed where it is short in the window.

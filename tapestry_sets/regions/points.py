@@ -1,4 +1,4 @@
-"""Sets of points in one box: what all forms of them can be asked, and which form an operation returns.
+"""Sets of points in one box: the questions that every form answers, and the form that an operation returns.
 
 points     the verbs of all                  ──┐ return classes of the modules above,
 region     Region: a product of setts          │ which `Points.forms` names

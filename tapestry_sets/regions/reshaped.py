@@ -1,4 +1,4 @@
-"""Reshaped sets: points of a box that are held by their row-major numbers, not listed."""
+"""Reshaped sets: points of a box, held by their row-major numbers and not listed."""
 
 from __future__ import annotations
 

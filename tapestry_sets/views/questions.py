@@ -1,4 +1,4 @@
-"""What is asked of a view: which memory it reads, and how its indices and that memory belong together.
+"""Questions about a view: which memory it reads, and how its indices and that memory belong together.
 
 The questions stand below the views themselves: they need no more of a view than its shape, its pieces and its forms,
 which `Questions` names as abstract methods.

@@ -1,4 +1,4 @@
-"""What a view of one allocation reads, as row-major numbers: a chain of sets, each filled with the next.
+"""The cells of a view of one allocation, as row-major numbers: a chain of sets, each filled with the next.
 
     B reads the numbers  ..11.1..11.1  of A, by a sample
     C = B[::2] reads     ..1..1...1..  of A: 1.1.1. of B's six numbers, the first, third and fifth

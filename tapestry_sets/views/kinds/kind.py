@@ -1,4 +1,4 @@
-"""What a view kind is, and what several kinds have in common."""
+"""The protocol of a view kind, and what several kinds share."""
 
 from __future__ import annotations
 
