@@ -52,6 +52,7 @@ from tapestry_sets.integers import (
     count_common,
     first_common,
     isdisjoint,
+    progression_set,
 )
 from tapestry_sets.interop import (
     NonAffineSize,

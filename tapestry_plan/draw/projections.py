@@ -8,6 +8,7 @@ from itertools import product
 from tapestry_plan.draw.plots import Plot
 from tapestry_plan.ir import Operation, Shape, Signature, cells_of, parts_of
 from tapestry_sets.draw import Picture, canvas
+from tapestry_sets.limits import as_int
 from tapestry_sets.regions import Box, IndexProjection
 
 
@@ -134,7 +135,7 @@ def _cut(signature: Signature, parts: Mapping[str, int], what: str) -> Iterator[
     for name, count in parts.items():
         k = signature.axis(name)
         size = signature.axes[k].size
-        number = canvas.as_integer(count, f"the number of parts of axis {name!r}")
+        number = as_int(count, f"draw: the number of parts of axis {name!r}")
         if not 1 <= number <= size:
             raise ValueError(
                 f"{what}: {number} parts of axis {name!r}, which has {size} index points; "
@@ -166,7 +167,7 @@ def signature_plots(
         raise ValueError(f"show_projection: {len(shapes)} shapes for {len(signature.inputs)} inputs; give one for each")
     plots = []
     for k in range(len(signature.inputs)):
-        given = None if shapes is None else tuple(canvas.as_integer(n, f"an extent of input {k}") for n in shapes[k])
+        given = None if shapes is None else tuple(as_int(n, f"draw: an extent of input {k}") for n in shapes[k])
         plots.append(_input_plot(signature, k, boxes, _frame_of(signature, k, given), f"input {k}"))
     for k, operand in enumerate(signature.outputs):
         plots.append(_output_plot(signature, k, boxes, operand.bounding_box(signature.index), f"output {k}"))

@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from tapestry_sets.limits import as_int
 
 MAX_CELLS = 1 << 14
 """A picture of more cells than this is refused: it would be no picture."""
@@ -61,19 +62,9 @@ class Picture:
         return {"text/plain": self.text, "image/svg+xml": self.svg}
 
 
-def as_integer(value: object, what: str) -> int:
-    """Return an integer argument; as `stripe.as_int`, which is above this module."""
-    if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"draw: {what} must be an integer, not the truth value {value!r}")
-    try:
-        return index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"draw: {what} must be an integer, not {value!r} of type {type(value).__name__}") from None
-
-
 def as_positive(value: object, what: str) -> int:
     """Return an integer argument that is at least 1."""
-    n = as_integer(value, what)
+    n = as_int(value, f"draw: {what}")
     if n < 1:
         raise ValueError(f"draw: {what} must be at least 1, not {n}")
     return n

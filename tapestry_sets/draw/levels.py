@@ -17,7 +17,6 @@ from tapestry_sets.draw.canvas import (
     SMALL,
     Drawing,
     Picture,
-    as_integer,
     cell_size,
     cells_drawn,
     check_cells,
@@ -28,6 +27,7 @@ from tapestry_sets.draw.canvas import (
     widest,
     written,
 )
+from tapestry_sets.limits import as_int
 
 MAX_LENGTH = 1 << 10
 """A picture of nested levels, which is one line, is refused above this many integers."""
@@ -46,7 +46,7 @@ class _Block(NamedTuple):
 
 
 def _stripes(levels: Any) -> tuple[Any, ...]:
-    found = getattr(levels, "stripes", levels)
+    found = getattr(levels, "written", levels)
     stripes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
     for at, stripe in enumerate(stripes):
         if not all(hasattr(stripe, name) for name in ("on", "off", "phase", "period")):
@@ -74,9 +74,9 @@ def _level_blocks(stripes: Sequence[Any], start: int, stop: int) -> list[list[_B
 
 
 def _level_window(stripes: Sequence[Any], start: object, stop: object) -> tuple[int, int]:
-    first = as_integer(start, "start")
+    first = as_int(start, "draw: start")
     period = stripes[0].period if stripes else 1
-    last = max(first, first + period if stop is None else as_integer(stop, "stop"))
+    last = max(first, first + period if stop is None else as_int(stop, "draw: stop"))
     check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part", MAX_LENGTH)
     cells = (last - first) * (len(stripes) + 1)
     check_cells(cells, f"cells of {len(stripes)} levels", "give start and stop to draw a part")
@@ -98,7 +98,7 @@ def levels_text(levels: Any, start: int = 0, stop: int | None = None) -> str:
     Parameters
     ----------
     levels : Sett, Stripe or sequence of Stripe
-        A sett's own levels, or stripes just as they are written, outermost first.
+        A sett, whose levels are drawn as they were written where it knows them, or stripes; outermost first.
     start, stop : int, optional
         The integers shown, by default one period.
 

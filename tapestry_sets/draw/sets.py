@@ -17,7 +17,6 @@ from tapestry_sets.draw.canvas import (
     Grid,
     Picture,
     Raster,
-    as_integer,
     as_positive,
     below,
     box_grids,
@@ -35,6 +34,7 @@ from tapestry_sets.draw.canvas import (
 )
 from tapestry_sets.draw.levels import levels_svg
 from tapestry_sets.draw.views import views_picture
+from tapestry_sets.limits import as_int
 
 SHOWN_CELLS = 1 << 12
 """The largest box that a notebook draws without being asked."""
@@ -102,7 +102,7 @@ def raster(*sets: Any, start: int = 0, stop: int | None = None) -> Raster:
     [[[3, 1, 0, 2, 1, 1, 2, 0]]]
     """
     if _check_kind(sets):
-        if stop is not None or as_integer(start, "start"):
+        if stop is not None or as_int(start, "draw: start"):
             raise ValueError(f"draw: start={start}, stop={stop} are for sets of integers; slice a region instead")
         return _region_raster(sets)
     first, last = _window(sets[0], start, stop)
@@ -127,8 +127,8 @@ def _check_kind(sets: Sequence[Any]) -> bool:
 
 
 def _window(s: IntegerSet, start: object, stop: object) -> tuple[int, int]:
-    first = as_integer(start, "start")
-    last = first + s.period if stop is None else as_integer(stop, "stop")
+    first = as_int(start, "draw: start")
+    last = first + s.period if stop is None else as_int(stop, "draw: stop")
     if last < first:
         raise ValueError(f"draw: stop must be >= start, not start={first}, stop={last}")
     check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part")
@@ -200,7 +200,7 @@ def text(*sets: Any, start: int = 0, stop: int | None = None, axes: bool = False
 
 
 def _origin(sets: Sequence[Any], start: object) -> tuple[int, ...]:
-    return tuple(sets[0].start) if hasattr(sets[0], "points") else (as_integer(start, "start"),)
+    return tuple(sets[0].start) if hasattr(sets[0], "points") else (as_int(start, "draw: start"),)
 
 
 def svg(

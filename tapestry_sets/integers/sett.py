@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from math import lcm
@@ -112,7 +112,7 @@ class Explicit(Integers):
         return DisjointSetts._of(nests.scale(s, f) for s in self._nests)
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Sett(Explicit):
     """Nested stripes, outermost first; ``Sett()`` is every integer.
 
@@ -152,6 +152,9 @@ class Sett(Explicit):
     ``v1.on + v1.off``; poprithms, memory/nest/sett.hpp.
     """
 
+    # what was written is no part of the set: not compared, not pickled, and not there where an operation made the sett
+    __slots__ = ("_written", "nest")
+
     nest: Nest
 
     def __init__(self, *stripes: Stripe) -> None:
@@ -159,6 +162,10 @@ class Sett(Explicit):
             if not isinstance(stripe, Stripe):
                 raise TypeError(f"Sett: stripe {at} must be a Stripe, not {stripe!r}; write Sett(Stripe(on, off))")
         object.__setattr__(self, "nest", nests.canonical(stripe.level for stripe in stripes))
+        object.__setattr__(self, "_written", stripes)
+
+    def __reduce__(self) -> tuple[Callable[[Nest], Sett], tuple[Nest]]:
+        return Sett._of, (self.nest,)
 
     @classmethod
     def _of(cls, nest: Nest) -> Sett:
@@ -207,6 +214,19 @@ class Sett(Explicit):
     def stripes(self) -> tuple[Stripe, ...]:
         """The levels as stripes, outermost first."""
         return tuple(Stripe(on, period - on, phase) for on, period, phase in self.nest)
+
+    @property
+    def written(self) -> tuple[Stripe, ...]:
+        """The stripes that the sett was made of, or `stripes` where an operation made it.
+
+        Examples
+        --------
+        >>> s = Sett(Stripe(6, 1), Stripe(2, 1))
+        >>> s.written, s.shift(0).members[0].written
+        ((Stripe(6, 1), Stripe(2, 1)), (Stripe(5, 2), Stripe(2, 1)))
+        """
+        written: tuple[Stripe, ...] | None = getattr(self, "_written", None)
+        return self.stripes if written is None else written
 
     def __repr__(self) -> str:
         return f"Sett({', '.join(map(repr, self.stripes))})"
