@@ -101,6 +101,7 @@ class SymbolicView:
     Examples
     --------
     >>> from sympy import Symbol
+    >>> from tapestry_sets import overlap_condition
     >>> N = Symbol("N", integer=True, positive=True)
     >>> A = symbolic_allocate((9 * N,))
     >>> B = A.reshape(N, 3, 3)[:, :2, 1:]
