@@ -22,11 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from tapestry_sets.alias.cell_sets import FEW
-from tapestry_sets.alias.climb import ask_one
+from tapestry_sets.alias.cell_sets import FEW, filled, in_few_setts
+from tapestry_sets.alias.climb import ask_one, climb
 from tapestry_sets.alias.flat import flatten_pieces
 from tapestry_sets.alias.known import KnownCells
-from tapestry_sets.alias.ladder import CellQuestion, close, decide
+from tapestry_sets.alias.ladder import RUNGS, CellQuestion
+from tapestry_sets.digits import Strided
 from tapestry_sets.integers import DisjointSetts, Sett
 from tapestry_sets.limits import OPEN, TooManyPieces, current, limits
 from tapestry_sets.regions import DisjointRegions, unflatten
@@ -43,24 +44,24 @@ class Cells(KnownCells):
     @property
     def is_empty(self) -> bool:
         """Whether no cell is read."""
-        empty: bool = decide(CellQuestion.EMPTY, self)
+        empty: bool = climb(RUNGS[CellQuestion.EMPTY], self)
         return empty
 
     @property
     def size(self) -> int:
         """How many different cells there are; TooHard if they are too many to count one by one."""
-        size: int = decide(CellQuestion.SIZE, self)
+        size: int = climb(RUNGS[CellQuestion.SIZE], self)
         return size
 
     @property
     def closed_size(self) -> int | None:
         """How many different cells there are, None if that is not known without a list."""
-        size = close(CellQuestion.SIZE, self)
+        size = climb(RUNGS[CellQuestion.SIZE], self, closed=True)
         return None if size is OPEN else size
 
     def explicit(self) -> DisjointSetts:
         """Return the setts, or raise TooManyPieces."""
-        setts = close(CellQuestion.EXPLICIT, self)
+        setts = climb(RUNGS[CellQuestion.EXPLICIT], self, closed=True)
         if setts is OPEN:
             raise TooManyPieces(
                 f"the cells that {self.name} reads need too many setts to be written out; "
@@ -75,41 +76,41 @@ class Cells(KnownCells):
 
     def is_run(self) -> bool:
         """Return whether the cells are one gapless run of the allocation."""
-        is_run: bool = decide(CellQuestion.RUN, self)
+        is_run: bool = climb(RUNGS[CellQuestion.RUN], self)
         return is_run
 
     def index_of(self, cell: tuple[int, ...]) -> tuple[int, ...] | None:
         """Return an index of the view that reads a cell of the allocation, or None."""
-        index: tuple[int, ...] | None = decide(CellQuestion.INDEX, self, cell)
+        index: tuple[int, ...] | None = climb(RUNGS[CellQuestion.INDEX], self, cell)
         return index
 
     # -- two sets of cells of one allocation ----------------------------------------------------------
 
     def meets(self, other: Cells) -> bool:
         """Return whether some cell is in both."""
-        meets: bool = decide(CellQuestion.MEETS, self, other)
+        meets: bool = climb(RUNGS[CellQuestion.MEETS], self, other)
         return meets
 
     def issubset(self, other: Cells) -> bool:
         """Return whether every cell is in `other`."""
-        is_subset: bool = decide(CellQuestion.SUBSET, self, other)
+        is_subset: bool = climb(RUNGS[CellQuestion.SUBSET], self, other)
         return is_subset
 
     def count_common(self, other: Cells) -> int:
         """Return how many cells are in both; TooHard if they are too many to count one by one."""
-        count: int = decide(CellQuestion.COUNT, self, other)
+        count: int = climb(RUNGS[CellQuestion.COUNT], self, other)
         return count
 
     def a_common_cell(self, other: Cells) -> tuple[int, ...] | None:
         """Return a cell in both, or None."""
-        z = decide(CellQuestion.NUMBER, self, other)
+        z = climb(RUNGS[CellQuestion.NUMBER], self, other)
         return None if z is None else self.cell_of(z)
 
     def cell_beside(self, other: Cells | None) -> tuple[int, ...] | None:
         """Return a cell that is not in `other`, None if there is none; without an other, any cell."""
         if other is None:
             return self.a_common_cell(self)
-        z = decide(CellQuestion.BESIDE, self, other)
+        z = climb(RUNGS[CellQuestion.BESIDE], self, other)
         return None if z is None else self.cell_of(z)
 
     def common_regions(self, other: Cells) -> DisjointRegions:
@@ -157,7 +158,11 @@ def read_cells(
 
 
 def filled_cells(
-    chain: Sequence[DisjointSetts], pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...]
+    chain: Sequence[DisjointSetts],
+    pieces: Sequence[Piece],
+    shape: tuple[int, ...],
+    home: tuple[int, ...],
+    strides: Strided | None,
 ) -> Cells:
     """Return the cells of an allocation of shape `home` that a view reads, where sets are known.
 
@@ -169,8 +174,12 @@ def filled_cells(
         Of the view, those that read the allocation; they are not looked at here.
     shape, home : tuple of int
         Of the view and of the allocation.
+    strides : Strided or None
+        The view as strides over the row-major numbers, if it is strided.
     """
-    return Cells.of_chain(chain, pieces, shape, home)
+    extent = prod(home)
+    setts = chain[0] if len(chain) == 1 else in_few_setts(filled(chain), extent)
+    return Cells(shape, pieces, home, extent, setts, None, strides)
 
 
 def local_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...]) -> DisjointSetts | None:

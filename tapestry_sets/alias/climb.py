@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from tapestry_sets.limits import OPEN, TooHard, TooManyPieces, current_tally
+from tapestry_sets.limits import OPEN, TALLY, TooHard, TooManyPieces
 
 
 class Rung(NamedTuple):
@@ -74,7 +74,7 @@ def climb(rungs: Iterable[Rung], *about: Any, closed: bool = False) -> Any:
             told = refusal if told is None or rung.help == "isl" else told
             continue
         if answer is not OPEN:
-            kept = current_tally()
+            kept = TALLY.get()
             if kept is not None:
                 kept.rungs[rung.ask.__name__] += 1
             return answer

@@ -16,18 +16,17 @@ from typing import Self
 
 import numpy as np
 
-from tapestry_sets.alias.cell_sets import FEW, Span, ends_of, filled, in_few_setts, spans_of, sums_of
+from tapestry_sets.alias.cell_sets import FEW, Span, ends_of, spans_of, sums_of
 from tapestry_sets.alias.climb import ask_one
 from tapestry_sets.alias.flat import flatten_pieces, set_around
 from tapestry_sets.alias.preimage import Turn, turned
-from tapestry_sets.digits import Digits, Progression, reach
+from tapestry_sets.digits import Digits, Progression, Strided, reach
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, contains_each
 from tapestry_sets.limits import OPEN, Open, TooManyPieces
 from tapestry_sets.regions import Box
 from tapestry_sets.views import (
     Bools,
     Piece,
-    Relinearize,
     are_read,
     cell_read,
     in_coordinates,
@@ -64,6 +63,8 @@ class KnownCells:
         The cells' row-major numbers in [0, extent); None where they need too many setts and are no filled sets.
     sums : progression, optional
         The same numbers where many copies of a pattern lie within each other, and setts are not made of them.
+    strides : Strided, optional
+        The view as strides over the row-major numbers, where it is known to be strided.
     """
 
     shape: tuple[int, ...]
@@ -72,6 +73,7 @@ class KnownCells:
     extent: int
     setts: Integers | None
     sums: Progression | None = None
+    strides: Strided | None = None
 
     @classmethod
     def of_pieces(cls, pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> Self:
@@ -82,15 +84,6 @@ class KnownCells:
         if isinstance(found, DisjointSetts):
             return cls(shape, pieces, home, extent, found)
         return cls(shape, pieces, home, extent, None, found)
-
-    @classmethod
-    def of_chain(
-        cls, chain: Sequence[DisjointSetts], pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...]
-    ) -> Self:
-        """Return what is known of cells whose numbers are those of one set, filled with the next, and so on."""
-        extent = prod(home)
-        held = chain[0] if len(chain) == 1 else in_few_setts(filled(chain), extent)
-        return cls(shape, pieces, home, extent, held)
 
     @property
     def name(self) -> str:
@@ -215,15 +208,33 @@ class KnownCells:
         """The numbers read at the view's corners, where it has not too many."""
         if len(self.shape) > MAX_CORNER_RANK or 0 in self.shape:
             return []
-        flatten = Relinearize(self.home, (self.extent,))
         corners = product(*({0, n - 1} for n in self.shape))
         read = (cell_read(piece, at) for at in corners for piece in self.pieces)
-        return [flatten.apply(cell)[0] for cell in read if cell is not None]
+        return [self.number_of(cell) for cell in read if cell is not None]
 
     def cell_of(self, number: int) -> tuple[int, ...]:
         """Return the cell of a row-major number."""
-        return Relinearize((self.extent,), self.home).apply((number,))
+        cell = []
+        for n in self.home[:0:-1]:
+            number, x = divmod(number, n)
+            cell.append(x)
+        return (number, *reversed(cell)) if self.home else ()
 
     def number_of(self, cell: tuple[int, ...]) -> int:
         """Return the row-major number of a cell."""
-        return Relinearize(self.home, (self.extent,)).apply(cell)[0]
+        number = 0
+        for n, x in zip(self.home, cell, strict=True):
+            number = number * n + x
+        return number
+
+
+def join_digits(digits: Sequence[int], strides: Strided) -> tuple[int, ...]:
+    """Return the index whose axes have the given digits, one after another."""
+    flat = iter(digits)
+    index = []
+    for levels in strides[1]:
+        x = 0
+        for count, _ in levels:
+            x = x * count + next(flat)
+        index.append(x)
+    return tuple(index)

@@ -14,7 +14,7 @@
 
 The rungs above the first line are closed forms: they cost the same at any size of the arrays. Other questions climb
 other ladders, `RUNGS`, which are made alike; `climb` runs them all. A rung may ask another question, or the same one of
-other cells: then it climbs the closed rungs of that ladder alone, and so leaves open what these leave open.
+other cells: then it climbs that ladder's closed rungs alone, and leaves open what these leave open.
 
 To add a rung: write a function of the cells that returns an answer or `OPEN`, and put a `Rung` with it in `RUNGS` where
 it is to be asked, with the refusals that its closed form may raise. Nothing else names the rungs.
@@ -46,7 +46,7 @@ from tapestry_sets.alias.cell_sets import (
 )
 from tapestry_sets.alias.climb import REFUSALS, Rung, climb
 from tapestry_sets.alias.flat import flatten_pieces
-from tapestry_sets.alias.known import KnownCells
+from tapestry_sets.alias.known import KnownCells, join_digits
 from tapestry_sets.alias.preimage import MOST_PRODUCTS, Turn
 from tapestry_sets.digits import Progression
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, explicit_setts
@@ -87,16 +87,6 @@ class CellQuestion(StrEnum):
     SUBSET = "all cells in another"
     COUNT = "how many common cells"
     BESIDE = "a cell that is not in another"
-
-
-def decide(question: CellQuestion, *about: Any) -> Any:
-    """Return the answer of the first rung that has one, else raise what isl said, or the first refusal."""
-    return climb(RUNGS[question], *about)
-
-
-def close(question: CellQuestion, *about: Any) -> Any:
-    """Return what closed forms answer, else `OPEN`."""
-    return climb(RUNGS[question], *about, closed=True)
 
 
 # ----------------------------------------------------------------------------------- of one view: closed forms
@@ -162,6 +152,26 @@ def is_run_by_ends(x: KnownCells) -> bool | Open:
         return False
     corners = x.corners  # farther apart than all cells together are long?
     return False if corners and max(corners) - min(corners) >= prod(x.shape) else OPEN
+
+
+def divide_by_strides(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | Open | None:
+    """Divide a strided view's number by its steps, the longest first; open where shorter ones reach as far as one."""
+    if x.strides is None:
+        return OPEN
+    levels = [level for axis in x.strides[1] for level in axis]
+    steps = sorted([(abs(by), by, n, k) for k, (n, by) in enumerate(levels) if n > 1 and by], reverse=True)
+    reach = sum([(n - 1) * step for step, _, n, _ in steps])
+    rest = x.number_of(cell) - x.strides[0] + sum([(n - 1) * step for step, by, n, _ in steps if by < 0])
+    digits = [0] * len(levels)
+    for step, by, n, k in steps:
+        reach -= (n - 1) * step
+        if step <= reach:
+            return OPEN
+        digit, rest = divmod(rest, step)
+        if not 0 <= digit < n:
+            return None
+        digits[k] = digit if by > 0 else n - 1 - digit  # steps below 0 are counted from the far end
+    return None if rest else join_digits(digits, x.strides)
 
 
 def invert_pieces(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | Open | None:
@@ -233,7 +243,7 @@ def _indices_within(a: KnownCells, b: KnownCells) -> list[tuple[Piece, list[Axis
         return OPEN
     piece, shape = one.diagonal
     with limits(max_pieces=min(FEW, current().max_pieces)):
-        setts = close(CellQuestion.EXPLICIT, two)
+        setts = climb(RUNGS[CellQuestion.EXPLICIT], two, closed=True)
         if setts is OPEN:
             return setts
         return [(piece, indices_within(piece, shape, region)) for region in unflatten(setts, two.home).members]
@@ -274,7 +284,7 @@ def _holds(x: KnownCells, number: int) -> bool:
         return number in x.setts
     if x.sums is not None:
         return sums_common(x.sums, (number, ())) is not None
-    return decide(CellQuestion.INDEX, x, x.cell_of(number)) is not None
+    return climb(RUNGS[CellQuestion.INDEX], x, x.cell_of(number)) is not None
 
 
 def _before(a: KnownCells, b: KnownCells) -> tuple[KnownCells, KnownCells, Turn] | Open:
@@ -305,7 +315,7 @@ def find_before_turn(a: KnownCells, b: KnownCells) -> int | Open | None:
     if before is OPEN:
         return before
     head, others, turn = before
-    z: int | Open | None = close(CellQuestion.NUMBER, head, others)
+    z: int | Open | None = climb(RUNGS[CellQuestion.NUMBER], head, others, closed=True)
     return turn.apply(z) if isinstance(z, int) else z
 
 
@@ -314,7 +324,7 @@ def count_before_turn(a: KnownCells, b: KnownCells) -> int | Open:
     before = _before_either(a, b)
     if before is OPEN or not before[2].is_injective:
         return OPEN
-    count: int | Open = close(CellQuestion.COUNT, *before[:2])
+    count: int | Open = climb(RUNGS[CellQuestion.COUNT], *before[:2], closed=True)
     return count
 
 
@@ -322,19 +332,19 @@ def is_subset_before_turn(a: KnownCells, b: KnownCells) -> bool | Open:
     """Ask before the last turn of the first; or of the second, if it takes some number to each cell of the first."""
     before = _before(a, b)
     if before is not OPEN:
-        answer: bool | Open = close(CellQuestion.SUBSET, *before[:2])
+        answer: bool | Open = climb(RUNGS[CellQuestion.SUBSET], *before[:2], closed=True)
         return answer
     before = _before(b, a)
     if before is OPEN or not before[2].is_injective:
         return OPEN
     head, others, _ = before
-    reached: int | Open = close(CellQuestion.SIZE, others)
-    size: int | Open = close(CellQuestion.SIZE, a)
+    reached: int | Open = climb(RUNGS[CellQuestion.SIZE], others, closed=True)
+    size: int | Open = climb(RUNGS[CellQuestion.SIZE], a, closed=True)
     if reached is OPEN or size is OPEN:
         return OPEN
     if reached != size:
         return False
-    is_within: bool | Open = close(CellQuestion.SUBSET, others, head)
+    is_within: bool | Open = climb(RUNGS[CellQuestion.SUBSET], others, head, closed=True)
     return is_within
 
 
@@ -394,8 +404,8 @@ def try_subset(a: KnownCells, b: KnownCells) -> bool | Open:
 
 def count_subset(a: KnownCells, b: KnownCells) -> bool | Open:
     """Compare how many cells are common with how many there are."""
-    size = OPEN if a.shatters or b.shatters else close(CellQuestion.SIZE, a)
-    count = size if size is OPEN else close(CellQuestion.COUNT, a, b)
+    size = OPEN if a.shatters or b.shatters else climb(RUNGS[CellQuestion.SIZE], a, closed=True)
+    count = size if size is OPEN else climb(RUNGS[CellQuestion.COUNT], a, b, closed=True)
     return count if count is OPEN else bool(count == size)
 
 
@@ -418,7 +428,10 @@ def count_sums_with_sums(a: KnownCells, b: KnownCells) -> int | Open:
     if pairs is OPEN:
         return pairs
     if any(x.sums is not None and equation.equal_sums(x.sums[1]) is not None for x in (a, b)):
-        one, two = close(CellQuestion.EXPLICIT, a), close(CellQuestion.EXPLICIT, b)
+        one, two = (
+            climb(RUNGS[CellQuestion.EXPLICIT], a, closed=True),
+            climb(RUNGS[CellQuestion.EXPLICIT], b, closed=True),
+        )
         is_open = one is OPEN or two is OPEN
         return OPEN if is_open else count_common(one, two, 0, a.extent, may_list=False)
     return sum([sums_count(p, q) for p, q in pairs])
@@ -432,7 +445,7 @@ def find_beside_setts(a: KnownCells, b: KnownCells) -> int | Open | None:
 
 def find_none_beside(a: KnownCells, b: KnownCells) -> Open | None:
     """Say none where the second holds the first."""
-    return None if decide(CellQuestion.SUBSET, a, b) else OPEN
+    return None if climb(RUNGS[CellQuestion.SUBSET], a, b) else OPEN
 
 
 # ------------------------------------------------------------------------------------------------------- by isl
@@ -605,7 +618,7 @@ def meet_by_list(a: KnownCells, b: KnownCells) -> bool | Open:
 
 def meet_closed(a: KnownCells, b: KnownCells) -> bool | Open:
     """Find a common cell in closed form."""
-    return _is_some(close(CellQuestion.NUMBER, a, b))
+    return _is_some(climb(RUNGS[CellQuestion.NUMBER], a, b, closed=True))
 
 
 def _is_some(z: int | Open | None) -> bool | Open:
@@ -621,7 +634,7 @@ def is_subset_in_listed_chains(a: KnownCells, b: KnownCells) -> bool | Open:
 def is_subset_by_list(a: KnownCells, b: KnownCells) -> bool | Open:
     """List the common cells, and count them and all."""
     z = _list_common(a, b)
-    return z if z is OPEN else bool(len(z) == decide(CellQuestion.SIZE, a))
+    return z if z is OPEN else bool(len(z) == climb(RUNGS[CellQuestion.SIZE], a))
 
 
 def count_in_listed_chains(a: KnownCells, b: KnownCells) -> int | Open:
@@ -677,6 +690,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         Rung(is_run_by_list, (), "listed"),
     ),
     CellQuestion.INDEX: (
+        Rung(divide_by_strides),
         Rung(invert_pieces),
         Rung(solve_boxes),
         Rung(index_by_isl, HARD, "isl"),

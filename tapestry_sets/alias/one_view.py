@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 
 from tapestry_sets.alias.cells import Cells
 from tapestry_sets.alias.climb import ask_one
+from tapestry_sets.alias.known import join_digits
 from tapestry_sets.digits import Digits, Strided
 from tapestry_sets.limits import OPEN, Open, TooHard
 from tapestry_sets.regions import Box
@@ -61,20 +62,8 @@ def twice_by_strides(form: Strided) -> tuple[Ints, Ints, int] | None:
     if found is None:
         return None
     number = form[0] + sum([x * step for x, (_, step) in zip(found[0], levels, strict=True)])
-    one, two = (_index_of_digits(digits, form) for digits in found)
+    one, two = (join_digits(digits, form) for digits in found)
     return min(one, two), max(one, two), number
-
-
-def _index_of_digits(digits: Sequence[int], form: Strided) -> Ints:
-    """The index whose axes have the given digits, one after another."""
-    flat = iter(digits)
-    index = []
-    for levels in form[1]:
-        x = 0
-        for count, _ in levels:
-            x = x * count + next(flat)
-        index.append(x)
-    return tuple(index)
 
 
 def twice(view: Reading) -> InternalOverlap | None:

@@ -100,8 +100,9 @@ def overlaps(a: object, b: object) -> bool:
 
 
 def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:
-    x, y = a.cells, b.cells
-    return [(allocation, cells, y[allocation]) for allocation, cells in x.items() if allocation in y]
+    theirs = b.cells
+    both = [(allocation, cells, theirs.get(allocation)) for allocation, cells in a.cells.items()]
+    return [(allocation, mine, other) for allocation, mine, other in both if other is not None]
 
 
 @counted

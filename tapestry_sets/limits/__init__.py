@@ -18,4 +18,4 @@ from tapestry_sets.limits.budget import (
     limits,
 )
 from tapestry_sets.limits.constructors import compile_constructor
-from tapestry_sets.limits.tallies import Tally, counted, current_tally, helped, tally
+from tapestry_sets.limits.tallies import TALLY, Tally, counted, current_tally, helped, tally

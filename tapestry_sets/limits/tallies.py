@@ -57,12 +57,13 @@ class Tally:
         setattr(self, name, getattr(self, name) + questions)
 
 
-_CURRENT: ContextVar[Tally | None] = ContextVar("tally", default=None)
+TALLY: ContextVar[Tally | None] = ContextVar("tally", default=None)
+"""The tally that is kept, if one is."""
 
 
 def current_tally() -> Tally | None:
     """Return the tally that is kept, if one is."""
-    return _CURRENT.get()
+    return TALLY.get()
 
 
 @contextmanager
@@ -79,16 +80,16 @@ def tally() -> Iterator[Tally]:
     Tally(closed=6, isl=0, listed=0)
     """
     kept = Tally()
-    token = _CURRENT.set(kept)
+    token = TALLY.set(kept)
     try:
         yield kept
     finally:
-        _CURRENT.reset(token)
+        TALLY.reset(token)
 
 
 def helped(by: str) -> None:
     """Note that isl ("isl") or a list of cells ("listed") helps with the question at hand."""
-    kept = _CURRENT.get()
+    kept = TALLY.get()
     if kept is not None:
         kept.note(by)
 
@@ -98,7 +99,7 @@ def counted(question: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(question)
     def ask(*args: P.args, **kwargs: P.kwargs) -> R:
-        kept = _CURRENT.get()
+        kept = TALLY.get()
         if kept is None:
             return question(*args, **kwargs)
         before = kept.total

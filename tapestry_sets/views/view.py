@@ -159,9 +159,10 @@ class View(Questions):
     def _find_cells(self) -> Mapping[Allocation, Cells]:
         chain = _find_chain(self)
         if chain:  # of one allocation; what is known of the cells needs no pieces
-            home = _first(self)
-            cells = queries.memory.filled_cells(chain, PiecesOf(self._twin(), 0), self.shape, home.shape)
-            return {} if cells.is_empty else {home: cells}
+            home, ranked = _first(self), _find_ranked(self)
+            strides = None if ranked is None or ranked.sets else ranked.form
+            cells = queries.memory.filled_cells(chain, PiecesOf(self._twin(), 0), self.shape, home.shape, strides)
+            return {home: cells} if strides is not None or not cells.is_empty else {}
         allocations, pieces = self._compose(Budget(current().budget))
         each = (queries.memory.read_cells(pieces, k, self.shape, a.shape, a.size) for k, a in enumerate(allocations))
         return {a: c for a, c in zip(allocations, each, strict=True) if not c.is_empty}
