@@ -260,11 +260,11 @@ def test_irregular_indices_are_not_compared_pair_by_pair(monkeypatch: pytest.Mon
     home = allocate((10**9,))
     indices = [rng.randrange(10**9) for _ in range(800)]
     calls: Counter[str] = Counter()
-    counting(monkeypatch, flat_module.pairs, "first_common", calls)
+    counting(monkeypatch, flat_module.pairs, "first_in_both", calls)
     view = home.take(indices)
     assert overlap(view, home[::3]).size == sum(1 for z in set(indices) if z % 3 == 0)
     assert view.internal_overlap() is None
-    assert calls["first_common"] <= 2 * len(indices)
+    assert calls["first_in_both"] <= 2 * len(indices)
 
 
 def test_the_normal_form_allows_as_many_patches_as_asked_for() -> None:
