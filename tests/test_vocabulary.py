@@ -48,7 +48,7 @@ SEVERAL = {
         "Progression Reading Row Sample Search Shape Span Steps Term Terms Within"
     ),
     "tapestry_plan": words(""),
-    "tapestry_exec": words("Array DeviceMemory Event Held HostArray Ints Machine Payload RawKernel RegionList"),
+    "tapestry_exec": words(""),
 }
 """Type names with several meanings, or several definitions of one. The list may only shrink."""
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from tapestry_exec.cli.expression import parse_views
+from tapestry_exec.copies import Array
 from tapestry_exec.run import (
     BACKENDS,
     DIFFERENCE_BOUND,
@@ -38,8 +38,6 @@ from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
 from tapestry_plan.search import plan
 from tapestry_plan.steps import InfeasiblePlan, Mesh, ShardPlan, spill
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
-
-Array = NDArray[Any]
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 MOST_DRAWN = 32

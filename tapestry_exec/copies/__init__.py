@@ -4,6 +4,7 @@ Regions and views as nested strides between two arrays, and the same for kernels
 """
 
 from tapestry_exec.copies.arrays import (
+    Array,
     aligned_bytes,
     block_of,
     contiguous,
@@ -28,7 +29,6 @@ from tapestry_exec.copies.kernel_forms import (
     widen,
 )
 from tapestry_exec.copies.strided import (
-    Ints,
     Transfer,
     between,
     domain_of,

@@ -13,13 +13,12 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 
-from tapestry_sets.digits import Digits, join_digits
+from tapestry_sets.digits import Digits, Ints, join_digits
 from tapestry_sets.integers import StridedRun
 from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, Region
 from tapestry_sets.views import Piece, piece_domain
 
-Ints = tuple[int, ...]
 Linear = tuple[Ints, int]
 """Coefficients of the view's coordinates and a constant: an element's offset, in elements."""
 

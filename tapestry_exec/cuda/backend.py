@@ -20,10 +20,9 @@ from threading import Lock, get_ident
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tapestry_exec.copies import aligned_bytes, pack_transfers, strided_copies
-from tapestry_exec.cuda.device import CupyDevice, HostDevice, clock_of
+from tapestry_exec.copies import Array, aligned_bytes, pack_transfers, strided_copies
+from tapestry_exec.cuda.device import CupyDevice, HostDevice, RegionList, clock_of
 from tapestry_exec.cuda.gpus import Gpu, RawKernel, Shared
 from tapestry_exec.cuda.lanes import Lane, Span
 from tapestry_exec.cuda.payloads import Payload, Pinned, cells_of, ring_nbytes
@@ -31,11 +30,6 @@ from tapestry_exec.cuda.recording import Recording, Recordings
 from tapestry_exec.run import BackendUnavailable, OrderingFault, Phase
 from tapestry_plan.ir import Op
 from tapestry_plan.steps import HOST, Fetch, ShardPlan, Spill
-from tapestry_sets.regions import Region
-
-Array = NDArray[Any]
-Ints = tuple[int, ...]
-RegionList = Sequence[Region]
 
 
 class NoDevicePath(ValueError):

@@ -13,9 +13,9 @@ from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tapestry_exec.copies import (
+    Array,
     Transfer,
     between,
     fill_transfers,
@@ -38,11 +38,10 @@ from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
 from tapestry_plan.steps import HOST, Buffer, align
+from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
-Array = NDArray[Any]
-Ints = tuple[int, ...]
 RegionList = Sequence[Region]
 
 

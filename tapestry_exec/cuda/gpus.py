@@ -13,8 +13,8 @@ from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.lanes import Lane
 from tapestry_exec.cuda.tuning import MAX_TABLE_NBYTES
 from tapestry_plan.ir import Shard
+from tapestry_sets.digits import Ints
 
-Ints = tuple[int, ...]
 Asked = tuple[Ints, Ints, tuple[Any, ...], int]
 """Grid, block, arguments and bytes of shared memory."""
 

@@ -28,8 +28,8 @@ from tapestry_exec.cuda.kernels.scatter import Strided
 from tapestry_exec.cuda.kernels.structs import Launch
 from tapestry_exec.cuda.tuning import DIRECT_FLOP_PER_SECOND, LAUNCH_SECONDS, NBYTES_PER_SECOND, PRODUCT_FLOP_PER_SECOND
 from tapestry_plan.ir import Activation, Addition, Correlation, Form, MatrixProduct, Monoid, RandomCells, Scatter
+from tapestry_sets.digits import Ints
 
-Ints = tuple[int, ...]
 Launcher = Callable[[Iterable[Launch]], None]
 """Puts launches into the current stream."""
 Way = Callable[[Any, Launcher], None]

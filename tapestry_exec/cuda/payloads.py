@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tapestry_exec.copies import Array
 from tapestry_exec.cuda.lanes import Lane, Ring, Uses
 from tapestry_exec.cuda.recording import Recording
 from tapestry_exec.cuda.tuning import RING_NBYTES
 from tapestry_plan.steps import HOST, align
-
-Array = NDArray[Any]
 
 
 @dataclass

@@ -14,15 +14,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tapestry_exec.copies import pack_transfers, strided_copies
+from tapestry_exec.copies import Array, pack_transfers, strided_copies
 from tapestry_exec.cuda.lanes import Lane
 from tapestry_exec.run import PlanMap
 from tapestry_plan.steps import ShardPlan
 from tapestry_sets.regions import Region
-
-Array = NDArray[Any]
 
 
 class Placed(NamedTuple):

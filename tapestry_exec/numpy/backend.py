@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_exec.copies import (
-    Ints,
+    Array,
     aligned_bytes,
     between,
     block_of,
@@ -30,10 +30,9 @@ from tapestry_exec.copies import (
 from tapestry_exec.run import Phase
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
 from tapestry_plan.steps import Buffer, ShardPlan, align
+from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
-
-Array = NDArray[Any]
 
 POISON_FLOAT = 0xFF  # all bits set is a NaN in every IEEE format
 POISON_OTHER = 0xA5

@@ -10,14 +10,11 @@ from os.path import isfile
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tapestry_exec.copies import block_of, contiguous, read_view
+from tapestry_exec.copies import Array, block_of, contiguous, read_view
 from tapestry_plan.ir import Graph, Shard, Stored, components_of
 from tapestry_plan.onnx import read_constant
 from tapestry_sets.regions import Box
-
-Array = NDArray[Any]
 
 DIFFERENCE_BOUND = {
     "float16": 1e-2,

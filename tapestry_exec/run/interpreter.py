@@ -11,19 +11,17 @@ from time import perf_counter
 from typing import Any, assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tapestry_exec.copies import pack, read_view, unpack
+from tapestry_exec.copies import Array, pack, read_view, unpack
 from tapestry_exec.run.backends import BACKENDS, Backend, DeviceMemory, Recorded
 from tapestry_exec.run.check import describe
 from tapestry_exec.run.evaluate import DIFFERENCE_BOUND, bind, check_finite, difference, evaluate_with_scale
 from tapestry_exec.run.prepared import PreparedPlan
-from tapestry_exec.run.trace import Event, Phase, check_target, on_devices, write_trace
+from tapestry_exec.run.trace import Phase, TraceEvent, check_target, on_devices, write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
 from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step
 from tapestry_sets.regions import Box, Region
 
-Array = NDArray[Any]
 Progress = Callable[[int, int, str], None]
 
 REGIONS_NAMED = 8
@@ -63,7 +61,7 @@ class RunResult:
         By device: operations declared for the index points that were computed.
     seconds : float
         From the first step to the last.
-    timeline : list of Event
+    timeline : list of TraceEvent
     difference : dict of str to float, optional
         With `verify`: max|difference| / max|reference| of each output.
     nbytes_spilled : tuple of int
@@ -77,7 +75,7 @@ class RunResult:
     peak_nbytes: tuple[int, ...]
     flop: tuple[float, ...]
     seconds: float
-    timeline: list[Event] = field(repr=False)
+    timeline: list[TraceEvent] = field(repr=False)
     difference: dict[str, float] | None = None
     nbytes_spilled: tuple[int, ...] = ()
 
@@ -259,7 +257,7 @@ class _Interpreter:
         self.kept: dict[int, Array] = {}
         """What lies in host memory: buffers by the number under which they were spilled."""
         self.flop = [0.0] * len(devices)
-        self.timeline: list[Event] = []
+        self.timeline: list[TraceEvent] = []
         self.begin = 0.0
 
     def run(self, progress: Progress | None) -> RunResult:
@@ -276,7 +274,7 @@ class _Interpreter:
                 ) from error
             now = perf_counter()
             kind = _kind(step)
-            self.timeline.append(Event(k, kind, node, device, start - begin, now - start, nbytes, phases))
+            self.timeline.append(TraceEvent(k, kind, node, device, start - begin, now - start, nbytes, phases))
             if spans is not None:
                 counts.append(len(spans))
             if progress is not None and (isinstance(step, Compute) or k + 1 == total):

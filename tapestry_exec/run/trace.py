@@ -27,7 +27,7 @@ class Phase(NamedTuple):
     seconds: float
 
 
-class Event(NamedTuple):
+class TraceEvent(NamedTuple):
     """One step of a run: times in seconds since the run's first step.
 
     The kinds are place (inputs and constants from the host), alloc, copy, compute, reduce, free, spill (to the
@@ -45,12 +45,12 @@ class Event(NamedTuple):
     phases: tuple[Phase, ...] = ()
 
 
-def on_devices(timeline: Sequence[Event], times: Sequence[Phase], counts: Sequence[int]) -> list[Event]:
+def on_devices(timeline: Sequence[TraceEvent], times: Sequence[Phase], counts: Sequence[int]) -> list[TraceEvent]:
     """A timeline with the times of what its steps put into devices' queues.
 
     Parameters
     ----------
-    timeline : sequence of Event
+    timeline : sequence of TraceEvent
         As the host saw it.
     times : sequence of Phase
         Operations in the order in which they were put into queues.
@@ -59,7 +59,8 @@ def on_devices(timeline: Sequence[Event], times: Sequence[Phase], counts: Sequen
 
     Examples
     --------
-    >>> [event] = on_devices([Event(0, "compute", "relu", 0, 0.0, 0.1, 0)], [Phase("compute", 0, 2.0, 1.0)], [0, 1])
+    >>> event = TraceEvent(0, "compute", "relu", 0, 0.0, 0.1, 0)
+    >>> [event] = on_devices([event], [Phase("compute", 0, 2.0, 1.0)], [0, 1])
     >>> event.start, event.seconds
     (2.0, 1.0)
     """
@@ -74,7 +75,7 @@ def on_devices(timeline: Sequence[Event], times: Sequence[Phase], counts: Sequen
     return found
 
 
-def _phases(event: Event, parts: Sequence[Phase]) -> tuple[Phase, ...]:
+def _phases(event: TraceEvent, parts: Sequence[Phase]) -> tuple[Phase, ...]:
     """The pack, the move and the unpack of a copy between devices.
 
     What is sent as it lies needs no pack, and what goes to host memory is unpacked by the host.
@@ -99,7 +100,7 @@ COUNTED = {"copy": "bytes received", "place": "bytes placed", "spill": "bytes sp
 IN_ARENA = "bytes in the arena"
 
 
-def write_trace(timeline: Sequence[Event], path: str | os.PathLike[str]) -> None:
+def write_trace(timeline: Sequence[TraceEvent], path: str | os.PathLike[str]) -> None:
     """Write a timeline as a Chrome trace, to be opened at https://ui.perfetto.dev or chrome://tracing.
 
     Every device is a process with a row for each kind of work, and with counters: bytes received from other
@@ -119,7 +120,7 @@ def write_trace(timeline: Sequence[Event], path: str | os.PathLike[str]) -> None
         file.write(json.dumps({"traceEvents": shown, "displayTimeUnit": "ms"}).encode())
 
 
-def _spans(event: Event) -> Iterator[dict[str, Any]]:
+def _spans(event: TraceEvent) -> Iterator[dict[str, Any]]:
     """An event's bars: one for each phase, or one."""
     told: dict[str, Any] = {"step": event.step, "nbytes": event.nbytes}
     if event.phases:
@@ -137,7 +138,7 @@ def _spans(event: Event) -> Iterator[dict[str, Any]]:
         }
 
 
-def _arrow(event: Event) -> Iterator[dict[str, Any]]:
+def _arrow(event: TraceEvent) -> Iterator[dict[str, Any]]:
     """An arrow from the pack of a copy between devices to its unpack."""
     pack, *_, unpack = event.phases
     for mark, part in (({"ph": "s"}, pack), ({"ph": "f", "bp": "e"}, unpack)):
@@ -145,7 +146,7 @@ def _arrow(event: Event) -> Iterator[dict[str, Any]]:
         yield {"name": event.node, "cat": "copy", "id": event.step, **mark, **at}
 
 
-def _counters(timeline: Sequence[Event]) -> Iterator[dict[str, Any]]:
+def _counters(timeline: Sequence[TraceEvent]) -> Iterator[dict[str, Any]]:
     """The counters of each device, at the end of each event that changes one."""
     total: Counter[tuple[int, str]] = Counter()
     for event in sorted(timeline, key=lambda event: event.start + event.seconds):

@@ -23,7 +23,7 @@ KINDS = "biufc"
 """Kinds of the dtypes that device arrays have; the others raise ValueError."""
 
 
-class Machine(Protocol):
+class ArrayMachine(Protocol):
     """What arrays ask of the machine whose memory they lie in."""
 
     functions: dict[str, Any]
@@ -111,7 +111,7 @@ class DeviceArray:
         When cells would lie outside of the allocation, or not at multiples of their size.
     """
 
-    machine: ClassVar[Machine]
+    machine: ClassVar[ArrayMachine]
     __array_priority__ = 100
     __hash__ = None  # type: ignore[assignment]
 

@@ -9,19 +9,17 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tapestry_exec.simulated.arrays import (
     DeviceArray,
-    Machine,
+    HostArray,
     bound,
     check_repeated,
     device_dtype,
     refuse,
     signature_of,
 )
-
-HostArray = NDArray[Any]
+from tapestry_exec.simulated.machine import Machine
 
 UFUNCS = """
 abs absolute acos acosh add arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh

@@ -207,13 +207,13 @@ class RawModule:
             except shim.ShimError as error:
                 raise CompileException(error.log, self.code, "kernels.cu", self.options) from error
 
-    def get_function(self, name: str) -> RawKernel:
+    def get_function(self, name: str) -> SimulatedKernel:
         """A kernel by its name; CUDADriverError when there is none, or not ``extern "C"``."""
         self.compile()
         assert self._module is not None, "compiled above"
         if name not in self._module.entries or not hasattr(ctypes.CDLL(str(self._module.path)), name):
             raise CUDADriverError(f"CUDA_ERROR_NOT_FOUND: named symbol not found: {name}")
-        return RawKernel(self.machine, self._module, name)
+        return SimulatedKernel(self.machine, self._module, name)
 
 
 def _header_of(text: str) -> Path:
@@ -226,7 +226,7 @@ def _header_of(text: str) -> Path:
     return header
 
 
-class RawKernel:
+class SimulatedKernel:
     """A kernel of a module."""
 
     def __init__(self, machine: Machine, module: shim.Module, name: str) -> None:

@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_exec.run import OrderingFault
-from tapestry_exec.simulated.arrays import DeviceArray, check_places, refuse
+from tapestry_exec.simulated.arrays import DeviceArray, HostArray, check_places, refuse
 from tapestry_exec.simulated.ordering import HOST, Access, Checker, Clock, Memory
 
-HostArray = NDArray[Any]
 Bytes = NDArray[np.uint8]
 ALIGNMENT_NBYTES = 512
 """Of every allocation, as CUDA's."""

@@ -75,7 +75,7 @@ class BaseMemory:
         return self.machine.cuda.Device(self.device_id)
 
 
-class DeviceMemory(BaseMemory):
+class SimulatedMemory(BaseMemory):
     """Memory of the current device, freed with this object."""
 
     def __init__(self, size: int) -> None:

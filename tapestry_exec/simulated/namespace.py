@@ -29,10 +29,10 @@ from tapestry_exec.simulated.kernels import CompileException, RawModule
 from tapestry_exec.simulated.machine import COPY_KINDS, MEMORY_NBYTES, CUDADriverError, CUDARuntimeError, Machine, Queue
 from tapestry_exec.simulated.memory import (
     Device,
-    DeviceMemory,
     MemoryPointer,
     MemoryPool,
     PooledMemory,
+    SimulatedMemory,
     UnownedMemory,
     memset,
     pinned,
@@ -105,7 +105,7 @@ def _cuda(machine: Machine) -> SimpleNamespace:
     cuda = machine.cuda = SimpleNamespace()
     for kind in (UnownedMemory, MemoryPool, Device, Stream, Event, Graph):
         setattr(cuda, kind.__name__, _of(machine, kind))
-    cuda.Memory, cuda.MemoryPointer = _of(machine, DeviceMemory), MemoryPointer
+    cuda.Memory, cuda.MemoryPointer = _of(machine, SimulatedMemory), MemoryPointer
     machine.array, machine.pooled = _of(machine, DeviceArray), _of(machine, PooledMemory)
     _start(machine, cuda)
     _memory_functions(machine, cuda)

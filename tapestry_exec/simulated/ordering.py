@@ -73,7 +73,7 @@ class Memory:
                 yield agent, writes, numbers
 
 
-class Held(NamedTuple):
+class HeldBuffer(NamedTuple):
     """A buffer in a block of memory: its name, and its first byte and the one behind its last."""
 
     name: str
@@ -185,7 +185,7 @@ class Checker:
     blocks: list[Memory] = field(default_factory=list)
     """By address."""
     _count: int = 0
-    _buffers: dict[int, Held] = field(default_factory=dict)
+    _buffers: dict[int, HeldBuffer] = field(default_factory=dict)
 
     # -- memory ------------------------------------------------------------------------------------------
 
@@ -286,7 +286,7 @@ class Checker:
                 raise OrderingFault(
                     f"{bytes_.describe()} are given to buffer {name} while buffer {other} lives there; free it first"
                 )
-            self._buffers[len(self._buffers) + 1] = Held(name, bytes_.offset, bytes_.offset + nbytes)
+            self._buffers[len(self._buffers) + 1] = HeldBuffer(name, bytes_.offset, bytes_.offset + nbytes)
             owners[...] = len(self._buffers)
             if memory.written is not None:
                 bytes_.put(memory.written, 0)

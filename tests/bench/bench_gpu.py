@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_exec import CupyBackend, Event, RunResult, run
+from tapestry_exec import CupyBackend, RunResult, TraceEvent, run
 from tapestry_exec.copies.strided import pack_transfers, unpack_transfers
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.gpus import Gpu
@@ -290,7 +290,7 @@ def crossing(p: ShardPlan) -> int:
     return sum(device[step.src] != device[step.dst] for step in copies)
 
 
-def busy(timeline: Iterable[Event]) -> list[tuple[float, float]]:
+def busy(timeline: Iterable[TraceEvent]) -> list[tuple[float, float]]:
     """When something was computed on any device: stretches in order, disjoint."""
     found: list[tuple[float, float]] = []
     for start, stop in sorted((e.start, e.start + e.seconds) for e in timeline if e.kind == "compute"):
@@ -301,7 +301,7 @@ def busy(timeline: Iterable[Event]) -> list[tuple[float, float]]:
     return found
 
 
-def beside(timeline: Sequence[Event]) -> tuple[float, float]:
+def beside(timeline: Sequence[TraceEvent]) -> tuple[float, float]:
     """The share of the time of copies between devices in which something was computed, and that time in seconds."""
     computed, total, both = busy(timeline), 0.0, 0.0
     for phase in (phase for event in timeline for phase in event.phases):
@@ -311,7 +311,7 @@ def beside(timeline: Sequence[Event]) -> tuple[float, float]:
     return (both / total if total else 0.0), total
 
 
-def span(timeline: Iterable[Event]) -> float:
+def span(timeline: Iterable[TraceEvent]) -> float:
     """Seconds from the first product's begin to the last one's end."""
     computed = busy(timeline)
     return max(computed[-1][1] - computed[0][0], 1e-9)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from tapestry_exec.copies import RANK
 from tapestry_exec.cuda.tuning import GUARDS, PARTS, TRANSFERS
+from tapestry_sets.digits import Ints
 
-Ints = tuple[int, ...]
 Struct = NDArray[np.void]
 """A C struct by value: a structured array of rank 0."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tapestry_exec import Event
+from tapestry_exec import TraceEvent
 from tapestry_exec.run.trace import Phase
 
 SCRIPT = Path(__file__).resolve().parents[2] / "bench" / "bench_gpu.py"
@@ -42,9 +42,9 @@ def test_every_table_is_made_on_a_simulated_gpu(
 def test_the_share_of_copies_beside_products() -> None:
     """Two products that overlap, from 0 to 3 s; a copy with a pack from 2 to 4 s and an unpack from 1 to 2 s."""
     bench = runpy.run_path(str(SCRIPT))
-    products = [Event(k, "compute", "m", k, float(k), 2.0, 0) for k in (0, 1)]
+    products = [TraceEvent(k, "compute", "m", k, float(k), 2.0, 0) for k in (0, 1)]
     phases = Phase("pack", 0, 2.0, 2.0), Phase("move", 1, 4.0, 0.0), Phase("unpack", 1, 1.0, 1.0)
-    copy = Event(2, "copy", "m", 1, 1.0, 3.0, 8, phases)
+    copy = TraceEvent(2, "copy", "m", 1, 1.0, 3.0, 8, phases)
     assert bench["busy"]([*products[::-1], copy]) == [(0.0, 3.0)]
     assert bench["beside"]([copy, *products]) == (2 / 3, 3.0)
     assert bench["beside"]([copy]) == (0.0, 3.0)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tapestry_exec import CupyBackend, Event, RunResult, run, write_trace
+from tapestry_exec import CupyBackend, RunResult, TraceEvent, run, write_trace
 from tapestry_plan import Graph, Mesh, ShardPlan, plan
 from tapestry_plan.ops import conv, relu
 from tapestry_plan.steps import Alloc, Compute, Copy, Free
@@ -207,7 +207,7 @@ def test_seconds_by_kind_are_those_of_the_timeline(backend: str | CupyBackend) -
 # -- the reader finds what is wrong ----------------------------------------------------------------------
 
 
-def written(timeline: Sequence[Event], path: Path) -> Trace:
+def written(timeline: Sequence[TraceEvent], path: Path) -> Trace:
     write_trace(timeline, path)
     return Trace(path)
 
