@@ -204,7 +204,7 @@ class RawModule:
                 self._module = shim.compile_source(
                     self.code, options=(*TRACING, "-include", str(_header_of(text)), *defines)
                 )
-            except shim.ShimError as error:
+            except shim.CompileError as error:
                 raise CompileException(error.log, self.code, "kernels.cu", self.options) from error
 
     def get_function(self, name: str) -> SimulatedKernel:

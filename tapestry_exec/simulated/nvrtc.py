@@ -1,4 +1,7 @@
-"""NVRTC through ctypes: CUDA C++ to machine code for any architecture, on machines without a GPU or a driver."""
+"""NVRTC through ctypes: CUDA C++ to machine code for any architecture, on machines without a GPU or a driver.
+
+cuda-bindings wraps the same ten functions, but takes 31 MB, most of it for the driver and the runtime.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +14,12 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-SUCCESS, COMPILATION_FAILED = 0, 6
-"""Values of nvrtcResult."""
+from tapestry_exec.simulated.shim import CompileError
+
+SUCCESS = 0
+"""The value of nvrtcResult where a call went well."""
 MAJORS = 13, 12
 """Majors of the library that are looked for, the newest first."""
-
-
-class CompileError(ValueError):
-    """A source that does not compile.
-
-    Attributes
-    ----------
-    log : str
-        What the compiler said.
-    line : int or None
-        Of the first error, where it names one.
-    """
-
-    def __init__(self, message: str, log: str, line: int | None) -> None:
-        super().__init__(message)
-        self.log = log
-        self.line = line
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +109,12 @@ def compile_cubin(source: str, arch: str, options: Sequence[str] = (), name: str
         code = lib.nvrtcCompileProgram(program, len(flags), array)
         log = _words(lib, program, "ProgramLog")
         if code != SUCCESS:
-            raise _failure(name, arch, lib.nvrtcGetErrorString(code).decode(), log)
+            error = lib.nvrtcGetErrorString(code).decode()
+            pattern = rf"^{re.escape(name)}\((\d+)\): error: ?(.*)"
+            raise CompileError.from_log(f"{name} for {arch}", log, pattern, f"{error}: ")
         return Compiled(_bytes(lib, program, "CUBIN"), _words(lib, program, "PTX"), log, usage_of(log))
     finally:
         lib.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-def _failure(name: str, arch: str, code: str, log: str) -> CompileError:
-    found = re.search(rf"^{re.escape(name)}\((\d+)\): error: ?(.*)", log, re.MULTILINE)
-    if found is None:
-        return CompileError(f"{name} for {arch}: {code}: {log.strip()}", log, None)
-    line = int(found[1])
-    return CompileError(f"{name} for {arch}, line {line}: {found[2]}\n{log.strip()}", log, line)
 
 
 def usage_of(log: str) -> Mapping[str, Usage]:

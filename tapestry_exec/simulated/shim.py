@@ -57,8 +57,8 @@ class Launches(Protocol):
     def shared_nbytes(self) -> int: ...
 
 
-class ShimError(ValueError):
-    """A source that g++ does not take.
+class CompileError(ValueError):
+    """A source that a compiler, g++ or NVRTC, does not take.
 
     Attributes
     ----------
@@ -72,6 +72,14 @@ class ShimError(ValueError):
         super().__init__(message)
         self.log = log
         self.line = line
+
+    @classmethod
+    def from_log(cls, what: str, log: str, error: str, code: str = "") -> CompileError:
+        """Tell of a log's first error, whose line and words a pattern finds; of the whole log where it finds none."""
+        found = re.search(error, log, re.MULTILINE)
+        if found is None:
+            return cls(f"{what}: {code}{log.strip()}", log, None)
+        return cls(f"{what}, line {found[1]}: {found[2]}\n{log.strip()}", log, int(found[1]))
 
 
 class DivergentBarrier(RuntimeError):
@@ -212,7 +220,7 @@ def compile_source(
     ------
     FileNotFoundError
         If there is no g++.
-    ShimError
+    CompileError
         If the source does not compile.
     OSError
         If the sanitizer's library was not loaded when the process began.
@@ -304,11 +312,8 @@ def _with_dynamic_shared(source: str) -> str:
     )
 
 
-def _failure(name: str, log: str) -> ShimError:
-    found = re.search(rf"^{re.escape(name)}:(\d+):(?:\d+:)? (?:fatal )?error: (.*)", log, re.MULTILINE)
-    if found is None:
-        return ShimError(f"{name} by g++: {log.strip()}", log, None)
-    return ShimError(f"{name} by g++, line {found[1]}: {found[2]}\n{log.strip()}", log, int(found[1]))
+def _failure(name: str, log: str) -> CompileError:
+    return CompileError.from_log(f"{name} by g++", log, rf"^{re.escape(name)}:(\d+):(?:\d+:)? (?:fatal )?error: (.*)")
 
 
 def _gxx(arguments: Sequence[str], given: str = "") -> subprocess.CompletedProcess[str]:

@@ -11,7 +11,8 @@ import pytest
 
 from tapestry_exec.cuda import kernels
 from tapestry_exec.simulated import nvrtc, shim
-from tapestry_exec.simulated.nvrtc import Compiled, CompileError, Usage, compile_cubin
+from tapestry_exec.simulated.nvrtc import Compiled, Usage, compile_cubin
+from tapestry_exec.simulated.shim import CompileError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="NVRTC's wheel is of Linux")
 

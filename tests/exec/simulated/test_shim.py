@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tapestry_exec.cuda.kernels.structs import Launch
 from tapestry_exec.simulated import shim
-from tapestry_exec.simulated.shim import DivergentBarrier, ShimError, compile_source, kernels_of
+from tapestry_exec.simulated.shim import CompileError, DivergentBarrier, compile_source, kernels_of
 
 pytestmark = pytest.mark.skipif(shim.found_compiler() is None, reason="no C++ compiler")
 
@@ -316,10 +316,10 @@ def test_no_kernel_touches_what_lies_beside_its_arrays() -> None:
 
 def test_an_error_names_its_line() -> None:
     source = '\n\nextern "C" __global__ void f(int* x) {\n  *x = undeclared;\n}\n'
-    with pytest.raises(ShimError, match=r"kernels.cu by g\+\+, line 4: .*undeclared.* was not declared") as caught:
+    with pytest.raises(CompileError, match=r"kernels.cu by g\+\+, line 4: .*undeclared.* was not declared") as caught:
         compile_source(source)
     assert caught.value.line == 4 and "undeclared" in caught.value.log
-    with pytest.raises(ShimError, match=r"mine.cu by g\+\+, line 1: .*nowhere.h"):
+    with pytest.raises(CompileError, match=r"mine.cu by g\+\+, line 1: .*nowhere.h"):
         compile_source('#include "nowhere.h"', name="mine.cu")
 
 
