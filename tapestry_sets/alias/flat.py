@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from tapestry_sets.alias.cell_sets import FEW, holds
 from tapestry_sets.alias.climb import ask_one
-from tapestry_sets.digits import Progression, combine, interleaved_copies, interval, reach, separated
+from tapestry_sets.digits import Progression, combine, interleaved_copies, interval, reach, separate
 from tapestry_sets.integers import DisjointSetts, Nest, explicit_setts, merge_nests, pairs, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import TooHard
@@ -49,7 +49,7 @@ def flatten_pieces(
     for piece in pieces:
         runs, apart = _flat_runs(piece, shape, home)
         if any(interleaved_copies(run[1]) > MOST_COPIES for run in runs):
-            single = [q for run in runs for q in separated(run)]
+            single = [q for run in runs for q in separate(run)]
             if not any(interleaved_copies(run[1]) > MOST_COPIES for run in single):
                 runs, apart = single, False
         if len(runs) == len(pieces) == 1:  # a plain chain

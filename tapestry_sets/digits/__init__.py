@@ -4,7 +4,15 @@ One form, an offset and levels of (count, step), for progressions, strided views
 """
 
 from tapestry_sets.digits import strided
-from tapestry_sets.digits.cutting import Cut, clip_form, cut_each, insert_zero, keep_in_nest, split_form, unflatten
+from tapestry_sets.digits.cutting import (
+    CutDigits,
+    clip_form,
+    cut_each,
+    insert_zero,
+    keep_in_nest,
+    split_form,
+    unflatten,
+)
 from tapestry_sets.digits.digits import (
     Digit,
     Digits,
@@ -29,7 +37,7 @@ from tapestry_sets.digits.progressions import (
     interval,
     progression,
     reach,
-    separated,
+    separate,
     split_progression,
 )
 from tapestry_sets.digits.strided import Strided, at_index, contiguous, cut_axis, flip_axis, renumber

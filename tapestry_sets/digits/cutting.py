@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from tapestry_sets.digits.digits import Digit, Digits, Ints, advance, make_steps_positive, scale_digit, turn_digit
 from tapestry_sets.limits import OPEN, Open
 
-Cut = list[Digits] | Open
+CutDigits = list[Digits] | Open
 """Disjoint parts, or `OPEN` where they would be too many."""
 
 
-def cut_each(parts: Cut, cut: Callable[..., Cut], *how: Any) -> Cut:
+def cut_each(parts: CutDigits, cut: Callable[..., CutDigits], *how: Any) -> CutDigits:
     """Return what a cut, with its arguments after the first, leaves of all parts; `OPEN` where it gives one up."""
     if parts is OPEN:
         return OPEN
@@ -34,7 +34,7 @@ def cut_each(parts: Cut, cut: Callable[..., Cut], *how: Any) -> Cut:
 # ------------------------------------------------------------------------------------------ quotient and remainder
 
 
-def split_form(box: Digits, form: int, q: int, limit: int, keep: int | None = None) -> Cut:
+def split_form(box: Digits, form: int, q: int, limit: int, keep: int | None = None) -> CutDigits:
     """Return disjoint parts in which a form is its quotient by q, and the remainder is one more form, the last.
 
     Parameters
@@ -168,7 +168,7 @@ def _carry_cycles(
 # -------------------------------------------------------------------------------------------------------- bounds
 
 
-def clip_form(box: Digits, form: int, low: int, high: int, limit: int) -> Cut:
+def clip_form(box: Digits, form: int, low: int, high: int, limit: int) -> CutDigits:
     """Return disjoint parts that hold just the digits for which low <= form < high, at most `limit`.
 
     Examples
@@ -231,7 +231,7 @@ def clip_ascending(
     return all(clip_ascending(advance(origin, outer, j), inner, still, what, out) for j in copies)
 
 
-def keep_in_nest(box: Digits, form: int, nest: Sequence[tuple[int, int, int]], limit: int) -> Cut:
+def keep_in_nest(box: Digits, form: int, nest: Sequence[tuple[int, int, int]], limit: int) -> CutDigits:
     """Return disjoint parts that hold just the digits for which a form is in a nest of stripes, at most `limit`.
 
     Parameters
@@ -261,7 +261,7 @@ def keep_in_nest(box: Digits, form: int, nest: Sequence[tuple[int, int, int]], l
 # ---------------------------------------------------------------------------------------------------- coordinates
 
 
-def unflatten(box: Digits, form: int, shape: Sequence[int], limit: int) -> Cut:
+def unflatten(box: Digits, form: int, shape: Sequence[int], limit: int) -> CutDigits:
     """Return disjoint parts in which the coordinates in `shape` stand in place of a row-major number, at most `limit`.
 
     The outermost extent is free, as it is for `Relinearize`.

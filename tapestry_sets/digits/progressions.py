@@ -83,7 +83,7 @@ def interleaved_copies(levels: Levels) -> int:
     return 1
 
 
-def separated(p: Progression) -> list[Progression]:
+def separate(p: Progression) -> list[Progression]:
     """Return progressions of the same elements whose copies do not lie within each other, as far as few of them do.
 
     Two steps s and d, of n and k elements, make copies within each other, as windows with a step and a dilation do.
@@ -92,15 +92,15 @@ def separated(p: Progression) -> list[Progression]:
 
     Examples
     --------
-    >>> separated((0, ((10**9, 3), (5, 2))))
+    >>> separate((0, ((10**9, 3), (5, 2))))
     [(0, ((1500000002, 2),)), (3, ((1500000002, 2),))]
-    >>> separated((0, ((4, 10), (3, 2))))
+    >>> separate((0, ((4, 10), (3, 2))))
     [(0, ((4, 10), (3, 2)))]
     """
     todo, done = [p], []
     while todo:
         one = todo.pop()
-        parts = _separated_once(one)
+        parts = _separate_once(one)
         if parts is None:
             done.append(one)
         else:
@@ -110,7 +110,7 @@ def separated(p: Progression) -> list[Progression]:
     return done
 
 
-def _separated_once(p: Progression) -> list[Progression] | None:
+def _separate_once(p: Progression) -> list[Progression] | None:
     first, levels = p
     length = 1
     for at in range(len(levels) - 1, -1, -1):

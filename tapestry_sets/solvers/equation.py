@@ -102,7 +102,7 @@ def _spread(digits: Sequence[int], merged: Sequence[_Merged], terms: Terms) -> t
     return tuple([count - 1 - x if step < 0 else x for x, (count, step) in zip(out, terms, strict=True)])
 
 
-class _Parts:
+class _Remainders:
     """Digits 0 <= x < count with positive steps, the longest first, and where ranges of them are cut in two.
 
     What the long steps leave over is all that the short ones have to make up, and both sides bound it::
@@ -177,7 +177,7 @@ class _Parts:
         return first, modulus, min(self.counts[i], total // a + 1)
 
 
-class _Search(_Parts):
+class _Search(_Remainders):
     """The search for one solution; what has none is remembered."""
 
     __slots__ = ("_failed",)
@@ -257,7 +257,7 @@ def count(total: int, terms: Terms) -> int:
     return prod([n for n, step in terms if not step]) * solutions
 
 
-class _Count(_Parts):
+class _Count(_Remainders):
     """The number of solutions; each part is counted once for each remainder."""
 
     __slots__ = ("_known",)

@@ -1,4 +1,15 @@
-"""Views built anew from patches, as short chains of kinds: slices of reshaped memory, concatenations, pads, fills."""
+"""Views built anew from patches, as short chains of kinds: slices of reshaped memory, concatenations, pads, fills.
+
+Several patches are parts of a box, which is taken apart in the order of what costs fewest kinds::
+
+    frame    ccccc        slabs    aaa|bb        turned    bb|aaa        fill    aab
+             caabc                 aaa|bb                  bb|aaa                cbb
+             ccccc                                                               cca
+    a pad of the inside   concatenated slabs     a roll of one view      parts put in their places, one by one
+
+One patch is a strided view of memory. Memory gets the axes of some shape in which each of the patch's digits steps
+along one axis; then a slice, an index, windows, a permutation and a broadcast say the digits.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +62,12 @@ class Assembly(Generic[V]):
         if len(flat.patches) == 1:
             (one,) = flat.patches
             return self._strided(one.home, one.cell, [(count, step) for count, _, step in one.digits], shape)
-        parts = _parts(flat, shape)
+        parts = _find_parts(flat, shape)
         if parts is not None:
             return self._box(parts, (0,) * len(shape), shape)
-        parts = _parts(flat, (flat.size,))
+        parts = _find_parts(flat, (flat.size,))
         assert parts is not None, "row-major numbers are one axis"
-        return _reshaped(self._box(parts, (0,), (flat.size,)), shape)
+        return _reshape(self._box(parts, (0,), (flat.size,)), shape)
 
     def _home(self, home: Hashable) -> V:
         if not isinstance(home, Flat):
@@ -68,54 +79,54 @@ class Assembly(Generic[V]):
     def _strided(self, home: Hashable, cell: int, levels: Levels, shape: Ints) -> V:
         """The view of a home, or a constant, by the steps of its digits."""
         if isinstance(home, Constant):
-            none = _reshaped(self._blank, (self._blank.size,))[:0]
-            return _reshaped(pad(none, ((0, prod(shape)),), "constant", home.value), shape)
+            none = _reshape(self._blank, (self._blank.size,))[:0]
+            return _reshape(pad(none, ((0, prod(shape)),), "constant", home.value), shape)
         made = self._home(home)
-        for word in _shortest(made.shape, cell, levels, shape).words:
+        for word in _find_shortest(made.shape, cell, levels, shape).words:
             made = word(made)
         return made
 
     # -- several parts --------------------------------------------------------------------------------
 
-    def _box(self, parts: Sequence[_Part], start: Ints, shape: Ints) -> V:
+    def _box(self, parts: Sequence[_BoxPart], start: Ints, shape: Ints) -> V:
         """The view of a box of indices that parts partition."""
         if len(parts) == 1 or all(part.home == parts[0].home and isinstance(part.home, Constant) for part in parts):
             return self._one(parts[0], shape)
-        framed = _frame(parts, start, shape)
+        framed = _find_frame(parts, start, shape)
         if framed is not None:
             value, inner, low, extents = framed
             widths = [(a - s, s + n - a - m) for a, m, s, n in zip(low, extents, start, shape, strict=True)]
             return pad(self._box(inner, low, extents), widths, "constant", value.value)
         for axis in range(len(shape)):
-            slabs = _slabs(parts, axis)
-            turned = _turned(slabs, axis, start, shape) if len(slabs) == 2 else None
+            slabs = _find_slabs(parts, axis)
+            turned = _turn_slabs(slabs, axis, start, shape) if len(slabs) == 2 else None
             if turned is not None:
-                return roll(self.view(turned, shape), _span(slabs[0], axis)[1] - start[axis], axis)
+                return roll(self.view(turned, shape), _span_of(slabs[0], axis)[1] - start[axis], axis)
             if len(slabs) > 1:
                 return concatenate([self._slab(slab, axis, start, shape) for slab in slabs], axis)
-        regions = [_region(part, start, shape) for part in parts]
+        regions = [_region_of(part, start, shape) for part in parts]
         return fill_into(regions, [self._one(p, region.counts) for p, region in zip(parts, regions, strict=True)])
 
-    def _slab(self, parts: Sequence[_Part], axis: int, start: Ints, shape: Ints) -> V:
-        low, stop = _span(parts, axis)
+    def _slab(self, parts: Sequence[_BoxPart], axis: int, start: Ints, shape: Ints) -> V:
+        low, stop = _span_of(parts, axis)
         return self._box(
             parts, (*start[:axis], low, *start[axis + 1 :]), (*shape[:axis], stop - low, *shape[axis + 1 :])
         )
 
-    def _one(self, part: _Part, shape: Ints) -> V:
+    def _one(self, part: _BoxPart, shape: Ints) -> V:
         """The view of one part by itself, its indices without gaps."""
         levels = [(count, step) for digits in part.axes(len(shape)) for count, _, step in digits]
         return self._strided(part.home, part.forms.origin[-1], levels, shape)
 
 
-def _reshaped(view: V, shape: Ints) -> V:
+def _reshape(view: V, shape: Ints) -> V:
     return view if view.shape == shape else view.reshape(shape)
 
 
 # ---------------------------------------------------------------------------------------------- parts of a box
 
 
-class _Part(NamedTuple):
+class _BoxPart(NamedTuple):
     """The coordinates of indices and, as the last form, the cells of a home that they read; a digit moves one axis."""
 
     forms: Digits
@@ -130,18 +141,18 @@ class _Part(NamedTuple):
         return [sorted(digits, key=lambda digit: -digit[1]) for digits in found]
 
 
-def _parts(flat: Flat, shape: Ints) -> list[_Part] | None:
+def _find_parts(flat: Flat, shape: Ints) -> list[_BoxPart] | None:
     """The patches as parts of a box, at most two for each; None if they are more or no products of its axes."""
-    found: list[_Part] = []
+    found: list[_BoxPart] = []
     for patch in flat.patches:
         cuts = unflatten(patch.forms, 0, shape, 2)
         if cuts is OPEN or any(sum(map(bool, digit[1:-1])) > 1 for cut in cuts for digit in cut.digits):
             return None
-        found += [_Part(cut, patch.home) for cut in cuts]
+        found += [_BoxPart(cut, patch.home) for cut in cuts]
     return found
 
 
-def _region(part: _Part, start: Ints, shape: Ints) -> Region:
+def _region_of(part: _BoxPart, start: Ints, shape: Ints) -> Region:
     """The indices of a part, in a box."""
     setts = []
     for axis, (digits, n) in enumerate(zip(part.axes(len(shape)), shape, strict=True)):
@@ -152,14 +163,14 @@ def _region(part: _Part, start: Ints, shape: Ints) -> Region:
     return Region(shape, setts)
 
 
-def _span(parts: Sequence[_Part], axis: int) -> tuple[int, int]:
+def _span_of(parts: Sequence[_BoxPart], axis: int) -> tuple[int, int]:
     bounds = [part.forms.bounds(axis) for part in parts]
     return min([low for low, _ in bounds]), max([high for _, high in bounds]) + 1
 
 
-def _slabs(parts: Sequence[_Part], axis: int) -> list[list[_Part]]:
+def _find_slabs(parts: Sequence[_BoxPart], axis: int) -> list[list[_BoxPart]]:
     """The parts in groups, each of which ends on an axis where the next begins."""
-    slabs: list[list[_Part]] = []
+    slabs: list[list[_BoxPart]] = []
     end = -1
     for part in sorted(parts, key=lambda part: part.forms.bounds(axis)):
         low, high = part.forms.bounds(axis)
@@ -170,11 +181,11 @@ def _slabs(parts: Sequence[_Part], axis: int) -> list[list[_Part]]:
     return slabs
 
 
-def _turned(slabs: Sequence[Sequence[_Part]], axis: int, start: Ints, shape: Ints) -> Flat | None:
+def _turn_slabs(slabs: Sequence[Sequence[_BoxPart]], axis: int, start: Ints, shape: Ints) -> Flat | None:
     """The patches of a box whose two slabs change places, if they fold: then the box is a roll of that."""
     size = prod(shape)
     weights = [size := size // n for n in shape]
-    middle = _span(slabs[0], axis)[1]
+    middle = _span_of(slabs[0], axis)[1]
     first = sum([a * w for a, w in zip(start, weights, strict=True)])
     moves = [(start[axis] + shape[axis] - middle) * weights[axis], (middle - start[axis]) * weights[axis]]
     patches, turned = [], []
@@ -188,19 +199,21 @@ def _turned(slabs: Sequence[Sequence[_Part]], axis: int, start: Ints, shape: Int
     return Flat(prod(shape), folded, 0) if len(folded) < len(fold(patches)) else None
 
 
-def _frame(parts: Sequence[_Part], start: Ints, shape: Ints) -> tuple[Constant, list[_Part], Ints, Ints] | None:
+def _find_frame(
+    parts: Sequence[_BoxPart], start: Ints, shape: Ints
+) -> tuple[Constant, list[_BoxPart], Ints, Ints] | None:
     """The constant around what is not constant, and the box inside; None if there is no such frame."""
     inner, low, extents = list(parts), list(start), list(shape)
     value: Constant | None = None
     for axis in range(len(shape)):
-        slabs = _slabs(inner, axis)
+        slabs = _find_slabs(inner, axis)
         for end in (0, -1):
             home = slabs[end][0].home
             constant = isinstance(home, Constant) and all(part.home == home for part in slabs[end])
             if len(slabs) > 1 and constant and value in (None, home):
                 value = slabs.pop(end)[0].home  # type: ignore[assignment]
         inner = [part for slab in slabs for part in slab]
-        low[axis], stop = _span(inner, axis)
+        low[axis], stop = _span_of(inner, axis)
         extents[axis] = stop - low[axis]
     return None if value is None else (value, inner, tuple(low), tuple(extents))
 
@@ -245,7 +258,7 @@ class _Plan:
             self.say(shape, lambda v: v.broadcast_to(shape))
 
 
-class _Digit(NamedTuple):
+class _AxisDigit(NamedTuple):
     """A digit of a view's indices: n cells, `step` apart along an axis of memory; axis -1 if it does not move."""
 
     n: int
@@ -253,12 +266,12 @@ class _Digit(NamedTuple):
     axis: int
 
 
-def _shortest(home: Ints, cell: int, levels: Levels, shape: Ints) -> _Plan:
+def _find_shortest(home: Ints, cell: int, levels: Levels, shape: Ints) -> _Plan:
     """The shortest plan for a strided view of memory of a shape; by `AsStrided` where no other is short.
 
     Examples
     --------
-    >>> len(_shortest((4, 6), 0, [(24, 1)], (24,)).words), len(_shortest((4, 6), 0, [(24, 1)], (4, 6)).words)
+    >>> len(_find_shortest((4, 6), 0, [(24, 1)], (24,)).words), len(_find_shortest((4, 6), 0, [(24, 1)], (4, 6)).words)
     (1, 0)
     """
     size = prod(home)
@@ -304,26 +317,33 @@ def _by_axes(plan: _Plan, radices: Ints, what: tuple[int, Levels], shape: Ints, 
     cell, levels = what
     low = cell + sum([(count - 1) * step for count, step in levels if step < 0])
     starts = Relinearize((prod(radices),), radices).apply((low,))
-    digits: list[_Digit] = []
+    digits: list[_AxisDigit] = []
     for count, step in levels:
-        moved = _moved(count, step, starts, radices) if step and count > 1 else [_Digit(count, 0, -1)]
+        moved = _split_level(count, step, starts, radices) if step and count > 1 else [_AxisDigit(count, 0, -1)]
         if moved is None:
             return None
         digits += moved
     on = [[k for k, d in enumerate(digits) if d.axis == axis] for axis in range(len(radices))]
     plan.reshape(radices)
-    if not _cut(plan, [[digits[k] for k in moved] for moved in on], starts, keep):
+    if not _say_cut(plan, [[digits[k] for k in moved] for moved in on], starts, keep):
         return None
     axes = [moved[0] if moved else -1 for moved in on if moved or keep]
-    axes += _windowed(plan, [[digits[k] for k in moved] for moved in on if moved or keep], on)
-    _in_order(plan, digits, axes)
+    axes += _say_windows(plan, [[digits[k] for k in moved] for moved in on if moved or keep], on)
+    _say_order(plan, digits, axes)
     plan.reshape(shape)
     return plan
 
 
-def _moved(count: int, step: int, starts: Ints, radices: Ints) -> list[_Digit] | None:
-    """A level as digits along axes of memory: several where it fills the inner ones; None if it crosses them."""
-    found: list[_Digit] = []
+def _split_level(count: int, step: int, starts: Ints, radices: Ints) -> list[_AxisDigit] | None:
+    """A level as digits along axes of memory: several where it fills the inner ones; None if it crosses them.
+
+    In memory of (4, 6), innermost axis first::
+
+        5 steps of 1 from 0     0 <= 0 + 4·1 < 6: one digit of 5 along the inner axis
+        12 steps of 2           3 of them fill the inner axis: a digit of 3 there, and 4 of 6 are left
+        4 steps of 4            4 does not divide 6: the level crosses rows, None
+    """
+    found: list[_AxisDigit] = []
     by, sign, weight = abs(step), 1 if step > 0 else -1, 1
     for axis in range(len(radices) - 1, -1, -1):
         n = radices[axis]
@@ -332,16 +352,16 @@ def _moved(count: int, step: int, starts: Ints, radices: Ints) -> list[_Digit] |
             if rest:
                 return None
             if starts[axis] + (count - 1) * t < n:
-                return [_Digit(count, sign * t, axis), *reversed(found)]
+                return [_AxisDigit(count, sign * t, axis), *reversed(found)]
             if n % t or starts[axis] >= t or count % (n // t):
                 return None
-            found.append(_Digit(n // t, sign * t, axis))
+            found.append(_AxisDigit(n // t, sign * t, axis))
             count, by = count // (n // t), weight * n
         weight *= n
     return None
 
 
-def _cut(plan: _Plan, on: Sequence[Sequence[_Digit]], starts: Ints, keep: bool) -> bool:
+def _say_cut(plan: _Plan, on: Sequence[Sequence[_AxisDigit]], starts: Ints, keep: bool) -> bool:
     """Say the slice and the index for the digits on each axis; False if there are none such."""
     counts, cuts = [], []
     for n, digits, start in zip(plan.shape, on, starts, strict=True):
@@ -355,7 +375,7 @@ def _cut(plan: _Plan, on: Sequence[Sequence[_Digit]], starts: Ints, keep: bool) 
     return True
 
 
-def _slice(start: int, n: int, digits: Sequence[_Digit]) -> tuple[int, slice] | None:
+def _slice(start: int, n: int, digits: Sequence[_AxisDigit]) -> tuple[int, slice] | None:
     """How many places of an axis of extent n are cut out for digits on it, and how; None if that cannot be."""
     reach = sum([(d.n - 1) * abs(d.step) for d in digits])
     forward = {d.step > 0 for d in digits}
@@ -371,7 +391,7 @@ def _slice(start: int, n: int, digits: Sequence[_Digit]) -> tuple[int, slice] | 
     return count, slice(last if last < n - 1 else None, start - 1 if start >= by else None, -by)
 
 
-def _windowed(plan: _Plan, on: Sequence[Sequence[_Digit]], numbers: Sequence[Sequence[int]]) -> list[int]:
+def _say_windows(plan: _Plan, on: Sequence[Sequence[_AxisDigit]], numbers: Sequence[Sequence[int]]) -> list[int]:
     """Say the windows of axes with two digits; return the numbers of the second ones, which are axes of their own."""
     axes = [axis for axis, digits in enumerate(on) if len(digits) == 2]
     if axes:
@@ -384,7 +404,7 @@ def _windowed(plan: _Plan, on: Sequence[Sequence[_Digit]], numbers: Sequence[Seq
     return [moved[1] for moved in numbers if len(moved) == 2]
 
 
-def _in_order(plan: _Plan, digits: Sequence[_Digit], axes: Sequence[int]) -> None:
+def _say_order(plan: _Plan, digits: Sequence[_AxisDigit], axes: Sequence[int]) -> None:
     """Permute axes, given by the numbers of their digits, -1 for extent 1, to the view's order, and repeat some."""
     ones = iter([k for k, number in enumerate(axes) if number < 0])
     order = [axes.index(k) if d.axis >= 0 else next(ones, -1) for k, d in enumerate(digits)]

@@ -1,4 +1,14 @@
-"""Folding: the patches of a view as fewer, so that equal views usually have equal patches."""
+"""Folding: the patches of a view as fewer, so that equal views usually have equal patches.
+
+Four rules are applied again and again, as long as one of them finds something. A letter is a patch, a column an index::
+
+    ends      aaaabbb      a's last digit goes on where b begins: aaaaaaa
+    rows      a..b..c.     equal patches at even distances: one digit more, outside or in the gap between others
+    uneven    abcabca      patches take turns, and the first of them have one turn more: one run again
+    loops     aabaab       a stretch that several patches fill, filled again in the same way: a digit of 2 for each
+
+What is left is compared with the one patch that its first indices suggest (`as_one`).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +63,7 @@ def _first_difference(patches: Iterable[Patch], guess: Patch) -> int | Open | No
         parts = through(patch.forms.pick_forms((0, 1, 0)), guess, FEW)
         if parts is OPEN:
             return OPEN
-        for index, cell, other in map(_linear, parts):
+        for index, cell, other in map(_list_forms, parts):
             at = None
             if cell[0] != other[0]:
                 at = index[0]
@@ -65,7 +75,7 @@ def _first_difference(patches: Iterable[Patch], guess: Patch) -> int | Open | No
     return found
 
 
-def _linear(box: Digits) -> tuple[Ints, ...]:
+def _list_forms(box: Digits) -> tuple[Ints, ...]:
     """For each form its origin and its steps."""
     return tuple(zip(box.origin, *[digit[1:] for digit in box.digits], strict=True))
 
@@ -82,9 +92,9 @@ def fold(patches: Iterable[Patch]) -> tuple[Patch, ...]:
     >>> fold([evens, odds])
     (Patch(at=0, cell=0, digits=((7, 1, 1),), home='A'),)
     """
-    found = _folded(list(patches))
+    found = _fold_until_done(list(patches))
     while 1 < len(found) <= FEW:
-        again = _folded([copy for patch in found for copy in _copies(patch)])
+        again = _fold_until_done([copy for patch in found for copy in _list_copies(patch)])
         if len(again) >= len(found):
             break
         found = again
@@ -99,7 +109,7 @@ FEW = 16
 """So few patches are also folded another way: their copies one by one."""
 
 
-def _copies(patch: Patch) -> list[Patch]:
+def _list_copies(patch: Patch) -> list[Patch]:
     """The copies that the outermost digit makes, where these are few and do not touch."""
     if not patch.digits:
         return [patch]
@@ -109,7 +119,7 @@ def _copies(patch: Patch) -> list[Patch]:
     return [Patch(patch.at + j * by, patch.cell + j * step, inner, patch.home) for j in range(count)]
 
 
-def _folded(patches: list[Patch]) -> list[Patch]:
+def _fold_until_done(patches: list[Patch]) -> list[Patch]:
     while len(patches) > 1:
         before = len(patches)
         patches = _fold_loops(_fold_rows(_fold_uneven(_fold_ends(patches))))
@@ -124,27 +134,33 @@ def _fold_ends(patches: list[Patch]) -> list[Patch]:
     for at in sorted(starts):
         patch = starts.get(at)
         while patch is not None:
-            patch = _next_joined(patch, starts)
+            patch = _join_next(patch, starts)
             if patch is not None:
                 starts[patch.at] = patch
     return list(starts.values())
 
 
-def _next_joined(patch: Patch, starts: dict[int, Patch]) -> Patch | None:
-    """The patch with another joined to it, both taken out of `starts`; None if there is none."""
+def _join_next(patch: Patch, starts: dict[int, Patch]) -> Patch | None:
+    """The patch with another joined to it, both taken out of `starts`; None if there is none.
+
+    The other one starts where digit k would go on, or is one copy that lies just before it::
+
+        digit k counts 3 copies of ab     ab ab ab | ab ab        the other continues: 5 copies
+        one copy, then the others         ab | ab ab ab           the first copy was cut off: 4 copies
+    """
     for k, (count, by, step) in enumerate(patch.digits):
         other = starts.get(patch.at + count * by)
         if other is not None and other.cell == patch.cell + count * step and other.home == patch.home:
             more = _count_beside(other.digits, patch.digits, k)
-            if more and _nested(patch.digits, k, count + more):
+            if more and _is_nested(patch.digits, k, count + more):
                 del starts[patch.at], starts[other.at]
-                return patch._replace(digits=_with_count(patch.digits, k, count + more))
+                return patch._replace(digits=_set_count(patch.digits, k, count + more))
         other = starts.get(patch.at - by)
         if other is None or other.cell != patch.cell - step or other.home != patch.home:
             continue
-        if other.digits == patch.digits[:k] + patch.digits[k + 1 :] and _nested(patch.digits, k, count + 1):
+        if other.digits == patch.digits[:k] + patch.digits[k + 1 :] and _is_nested(patch.digits, k, count + 1):
             del starts[patch.at], starts[other.at]
-            return other._replace(digits=_with_count(patch.digits, k, count + 1))
+            return other._replace(digits=_set_count(patch.digits, k, count + 1))
     return None
 
 
@@ -156,13 +172,13 @@ def _count_beside(other: tuple[Digit, ...], mine: tuple[Digit, ...], k: int) -> 
     return int(other == mine[:k] + mine[k + 1 :])
 
 
-def _nested(digits: tuple[Digit, ...], k: int, count: int) -> bool:
+def _is_nested(digits: tuple[Digit, ...], k: int, count: int) -> bool:
     """Whether digit k may have so many values without reaching the next copy that the digit before it makes."""
     inner = sum([(n - 1) * by for n, by, _ in digits[k + 1 :]])
     return not k or (count - 1) * digits[k][1] + inner < digits[k - 1][1]
 
 
-def _with_count(digits: tuple[Digit, ...], k: int, count: int) -> tuple[Digit, ...]:
+def _set_count(digits: tuple[Digit, ...], k: int, count: int) -> tuple[Digit, ...]:
     return join_digits((*digits[:k], (count, *digits[k][1:]), *digits[k + 1 :]))
 
 
@@ -185,7 +201,7 @@ def _fold_rows(patches: list[Patch]) -> list[Patch]:
             for k in range(n):
                 del group[at + k * by, cell + k * step]
             digits = (n, by, step)
-            found.append(patch if n == 1 else patch._replace(digits=_with_digit(patch.digits, digits)))
+            found.append(patch if n == 1 else patch._replace(digits=_add_digit(patch.digits, digits)))
     return found
 
 
@@ -220,7 +236,7 @@ def _fits(digits: tuple[Digit, ...], new: Digit) -> bool:
     return fills or n > 2
 
 
-def _with_digit(digits: tuple[Digit, ...], new: Digit) -> tuple[Digit, ...]:
+def _add_digit(digits: tuple[Digit, ...], new: Digit) -> tuple[Digit, ...]:
     return join_digits(sorted((*digits, new), key=lambda digit: -digit[1]))
 
 
@@ -238,8 +254,8 @@ def _fold_uneven(patches: list[Patch]) -> list[Patch]:
         starts = list(counts)
         for k, first in enumerate(starts):
             ahead = [start for start in starts[k + 1 : k + 1 + 2 * LOOK_AHEAD] if start in counts]
-            for turn in _turns(first, ahead[:LOOK_AHEAD] if first in counts else [], deal):
-                n = _dealt(turn, counts, alone, deal)
+            for turn in _list_turns(first, ahead[:LOOK_AHEAD] if first in counts else [], deal):
+                n = _count_turns(turn, counts, alone, deal)
                 gap = (turn[1][0] - first[0], turn[1][1] - first[1])
                 if n and deal.has_room(n, gap[0]):
                     made.append(Patch(*first, join_digits((*deal.outer, (n, *gap), *deal.inner)), deal.home))
@@ -265,7 +281,9 @@ class _Deal(NamedTuple):
         return gap > reach and (not self.outer or (n - 1) * gap + reach < self.outer[-1][1])
 
 
-def _turns(first: tuple[int, int], ahead: Sequence[tuple[int, int]], deal: _Deal) -> Iterator[list[tuple[int, int]]]:
+def _list_turns(
+    first: tuple[int, int], ahead: Sequence[tuple[int, int]], deal: _Deal
+) -> Iterator[list[tuple[int, int]]]:
     """The places where those start that may take turns with the first, each with another second."""
     at, cell = first
     for second in ahead:
@@ -274,7 +292,7 @@ def _turns(first: tuple[int, int], ahead: Sequence[tuple[int, int]], deal: _Deal
             yield [(at + j * gap, cell + j * (second[1] - cell)) for j in range(deal.by // gap)]
 
 
-def _dealt(
+def _count_turns(
     turn: list[tuple[int, int]],
     counts: dict[tuple[int, int], int],
     alone: dict[tuple[int, int], Patch],
@@ -301,11 +319,11 @@ def _fold_loops(patches: list[Patch]) -> list[Patch]:
         return patches
     k = 0
     while k < len(todo):
-        body = _body(todo, k)
+        body = _find_body(todo, k)
         if body:
             by = todo[k + body].at - todo[k].at
             pairs = zip(todo[k : k + body], todo[k + body : k + 2 * body], strict=True)
-            loop = [p._replace(digits=_with_digit(p.digits, (2, by, q.cell - p.cell))) for p, q in pairs]
+            loop = [p._replace(digits=_add_digit(p.digits, (2, by, q.cell - p.cell))) for p, q in pairs]
             todo[k : k + 2 * body] = loop
         k += 1
     return todo
@@ -315,8 +333,9 @@ MOST_LOOPED = 64
 """Loops are looked for among at most so many patches."""
 
 
-def _body(patches: list[Patch], k: int) -> int:
+def _find_body(patches: list[Patch], k: int) -> int:
     """How many patches from number k on fill a stretch that the following ones fill again; 0 if there is none."""
+    # a stretch is full when its sizes add up to its length, as patches share no index; only then may the next begin
     start, filled, end = patches[k].at, 0, patches[k].at
     for n in range(1, (len(patches) - k) // 2 + 1):
         last = patches[k + n - 1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tapestry_sets.digits import Cut, Digits, Grid, advance, cut_each, progression, unflatten
+from tapestry_sets.digits import CutDigits, Digits, Grid, advance, cut_each, progression, unflatten
 from tapestry_sets.limits import OPEN, Budget, Open, current
 from tapestry_sets.regions import Box, DisjointRegions, regions_of
 from tapestry_sets.views.folding import fold
@@ -125,7 +125,7 @@ def agree(one: Flat, two: Flat, limit: int = MAX_PATCHES) -> bool | None:
     mine, theirs = set(one.patches), set(two.patches)
     comparison = _Comparison(limit, Budget(max(current().budget // COMPARED, 1)))
     known: bool | None = True
-    for patch, other in _sharing(
+    for patch, other in _pair_sharing(
         [patch for patch in one.patches if patch not in theirs],
         [patch for patch in two.patches if patch not in mine],
     ):
@@ -138,7 +138,7 @@ def agree(one: Flat, two: Flat, limit: int = MAX_PATCHES) -> bool | None:
     return known
 
 
-def _sharing(one: Sequence[Patch], two: Sequence[Patch]) -> Iterator[tuple[Patch, Patch]]:
+def _pair_sharing(one: Sequence[Patch], two: Sequence[Patch]) -> Iterator[tuple[Patch, Patch]]:
     """The pairs of patches, each in the order of first indices, whose ranges of indices meet."""
     reached: list[tuple[int, Patch]] = []  # by other patches that begin before this one ends: (last index, patch)
     k = 0
@@ -216,7 +216,7 @@ def preimage(
     """
     grids: list[Grid] = []
     for home, home_shape, regions in cells:
-        read = cut_each(_reading(flat, home), unflatten, 1, home_shape, MAX_PATCHES)
+        read = cut_each(_read_home(flat, home), unflatten, 1, home_shape, MAX_PATCHES)
         indices = cut_each(read, _indices_in, regions)
         apart = cut_each(cut_each(indices, unflatten, 0, shape, MAX_PATCHES), _along_axes)
         if apart is OPEN or len(grids) + len(apart) > MAX_PATCHES:
@@ -225,7 +225,7 @@ def preimage(
     return regions_of(grids, Box.of(shape), apart=True)
 
 
-def _indices_in(box: Digits, regions: DisjointRegions) -> Cut:
+def _indices_in(box: Digits, regions: DisjointRegions) -> CutDigits:
     """Of digits (index, coordinates of the cell) the indices whose cells are in regions."""
     found: list[Digits] = []
     for region in regions.regions:
@@ -236,14 +236,14 @@ def _indices_in(box: Digits, regions: DisjointRegions) -> Cut:
     return found
 
 
-def _reading(flat: Flat, home: Hashable) -> Cut:
+def _read_home(flat: Flat, home: Hashable) -> CutDigits:
     """The digits of (index, cell) that read a home, stage by stage."""
     found: list[Digits] = []
     for patch in flat.patches:
         if isinstance(patch.home, Opaque):
             return OPEN
         if isinstance(patch.home, Flat):
-            cuts = cut_each(_reading(patch.home, home), _read_below, patch)
+            cuts = cut_each(_read_home(patch.home, home), _read_below, patch)
             if cuts is OPEN:
                 return OPEN
             found += cuts
@@ -252,12 +252,12 @@ def _reading(flat: Flat, home: Hashable) -> Cut:
     return found
 
 
-def _read_below(box: Digits, patch: Patch) -> Cut:
+def _read_below(box: Digits, patch: Patch) -> CutDigits:
     """The digits of (index, cell) of what a patch reads of digits over its home."""
     return through(patch.forms, patch_of(box, None), MAX_PATCHES)
 
 
-def _along_axes(box: Digits) -> Cut:
+def _along_axes(box: Digits) -> CutDigits:
     """The digits cut until each of them moves one form only."""
     for k, digit in enumerate(box.digits):
         if sum(map(bool, digit[1:])) > 1:

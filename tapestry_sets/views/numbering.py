@@ -1,8 +1,14 @@
 """Maps by digits: how ranks, members of nested stripes and listed indices become coordinates, axis by axis.
 
-A `Reading` says what is read along one axis: stages cut digits off a coordinate, and what is read is their sum, each
-times a step of its own. So the k-th element of nested stripes, and the rank of an element, are chains of a few shifts
-and renumberings, however long the axis is.
+An `AxisReading` says what is read along one axis: stages cut digits off a coordinate, and what is read is their sum,
+each times a step of its own. So the k-th element of nested stripes, and the rank of an element, are chains of a few
+shifts and renumberings, however long the axis is::
+
+    elements of (3 in every 10, from 2)    ..111.......111.......111
+    number k of the element                  012       345       678
+                                           one stage: k // 3 is a digit that counts 10; the rest is read as 2 + rest
+
+    its ranks go the other way: (z + 8) // 10 is a digit that counts 3, where the first block begins at 2 = 10 - 8
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ class Stage(NamedTuple):
     step: int
 
 
-class Reading(NamedTuple):
+class AxisReading(NamedTuple):
     """Stages, and for what they leave of x: where low <= x < high, first + step·x."""
 
     stages: tuple[Stage, ...]
@@ -59,18 +65,18 @@ class Reading(NamedTuple):
         return self.first, (*found, (extent, self.step))
 
 
-def whole(extent: int) -> Reading:
+def whole(extent: int) -> AxisReading:
     """Return the reading of an axis as it is."""
-    return Reading((), 0, extent, 0, 1)
+    return AxisReading((), 0, extent, 0, 1)
 
 
-def reading_of_elements(s: Nest, extent: int) -> Reading:
+def reading_of_elements(s: Nest, extent: int) -> AxisReading:
     """Return the reading that takes k to element number k of a nest in [0, extent), which must hold one.
 
     Examples
     --------
     >>> reading_of_elements(((3, 10, 2),), 35)  # 2, 3, 4, 12, 13, 14, 22, …
-    Reading(stages=(Stage(low=0, high=12, offset=0, size=3, step=10),), low=0, high=3, first=2, step=1)
+    AxisReading(stages=(Stage(low=0, high=12, offset=0, size=3, step=10),), low=0, high=3, first=2, step=1)
     """
     stages: list[Stage] = []
     first, lo, hi = 0, 0, extent
@@ -83,7 +89,7 @@ def reading_of_elements(s: Nest, extent: int) -> Reading:
         if before == each:  # the window starts in the gap after the block
             block, before = block + P, 0
         if each == 1:
-            return Reading(tuple(stages), 0, many, first + block + nests.find(tail, 0), P)
+            return AxisReading(tuple(stages), 0, many, first + block + nests.find(tail, 0), P)
         first += block
         if before + many <= each:  # all in one block
             lo, hi = max(lo - block, 0), min(hi - block, a)
@@ -91,16 +97,16 @@ def reading_of_elements(s: Nest, extent: int) -> Reading:
             stages.append(Stage(0, many, before, each, P))
             lo, hi, many = 0, a, each
         s = tail
-    return Reading(tuple(stages), 0, many, first + lo, 1)
+    return AxisReading(tuple(stages), 0, many, first + lo, 1)
 
 
-def reading_of_ranks(s: Nest, extent: int) -> Reading:
+def reading_of_ranks(s: Nest, extent: int) -> AxisReading:
     """Return the reading that takes element number k of a nest in [0, extent), which must hold one, to k.
 
     Examples
     --------
     >>> reading_of_ranks(((3, 10, 2),), 35)
-    Reading(stages=(Stage(low=0, high=35, offset=8, size=10, step=3),), low=0, high=3, first=-3, step=1)
+    AxisReading(stages=(Stage(low=0, high=35, offset=8, size=10, step=3),), low=0, high=3, first=-3, step=1)
     """
     stages: list[Stage] = []
     first, at, lo, hi = 0, 0, 0, extent  # x - at is the place in the window [lo, hi) of the nest
@@ -117,7 +123,7 @@ def reading_of_ranks(s: Nest, extent: int) -> Reading:
             stages.append(Stage(at + lo, at + hi, -at - block, P, each))
             at, lo, hi = 0, 0, a
         s = tail
-    return Reading(tuple(stages), at + lo, at + hi, first - at - lo, 1)
+    return AxisReading(tuple(stages), at + lo, at + hi, first - at - lo, 1)
 
 
 class _Stretch(NamedTuple):
@@ -132,7 +138,7 @@ class _Stretch(NamedTuple):
         return prod([n for n, _ in self.levels])
 
 
-def readings_of_indices(indices: Sequence[int]) -> list[Reading]:
+def readings_of_indices(indices: Sequence[int]) -> list[AxisReading]:
     """Return few readings, each of other places of a list of integers, that take place k to indices[k].
 
     A list that goes on as it began, moved by a constant, is one block read many times; else runs of equal steps, and
@@ -146,20 +152,20 @@ def readings_of_indices(indices: Sequence[int]) -> list[Reading]:
     return _readings(list(indices), ())
 
 
-def _readings(indices: list[int], above: tuple[Stage, ...]) -> list[Reading]:
+def _readings(indices: list[int], above: tuple[Stage, ...]) -> list[AxisReading]:
     m = len(indices)
     if not m:
         return []
-    cycle = _cycle(indices)
+    cycle = _find_cycle(indices)
     if cycle:
         stage = Stage(0, m, 0, cycle, indices[cycle] - indices[0])
         return _readings(indices[:cycle], (*above, stage))
-    found = _grouped(_runs(indices))
+    found = _group(_find_runs(indices))
     check_pieces(len(found), f"a view at {m} indices", "take fewer at once, or slices and setts of them")
     return [_reading_of_stretch(stretch, above) for stretch in found]
 
 
-def _cycle(indices: list[int]) -> int:
+def _find_cycle(indices: list[int]) -> int:
     """The least c > 1 so that indices[k + c] - indices[k] is the same for all k, at least half of them; 0 if none."""
     steps = [b - a for a, b in pairwise(indices)]
     if len(steps) < 3 or steps.count(steps[0]) == len(steps):
@@ -174,7 +180,7 @@ def _cycle(indices: list[int]) -> int:
     return cycle if 2 * cycle <= len(indices) else 0
 
 
-def _runs(indices: list[int]) -> list[_Stretch]:
+def _find_runs(indices: list[int]) -> list[_Stretch]:
     """The list as runs of equal steps, each as long as it can be."""
     out: list[_Stretch] = []
     at, m = 0, len(indices)
@@ -190,7 +196,7 @@ def _runs(indices: list[int]) -> list[_Stretch]:
     return out
 
 
-def _grouped(stretches: list[_Stretch]) -> list[_Stretch]:
+def _group(stretches: list[_Stretch]) -> list[_Stretch]:
     """Neighbors that differ by one distance as one stretch, until there are none."""
     out: list[_Stretch] = []
     at = 0
@@ -205,19 +211,19 @@ def _grouped(stretches: list[_Stretch]) -> list[_Stretch]:
             end += 1
         out.append(_Stretch(one.start, one.first, ((end - at, step), *one.levels)) if end - at > 1 else one)
         at = end
-    return out if len(out) == len(stretches) else _grouped(out)
+    return out if len(out) == len(stretches) else _group(out)
 
 
-def _reading_of_stretch(stretch: _Stretch, above: tuple[Stage, ...]) -> Reading:
+def _reading_of_stretch(stretch: _Stretch, above: tuple[Stage, ...]) -> AxisReading:
     stages, low, size = list(above), stretch.start, stretch.size
     for count, step in stretch.levels[:-1]:
         stages.append(Stage(low, low + size, -low, size // count, step))
         low, size = 0, size // count
     step = stretch.levels[-1][1]
-    return Reading(tuple(stages), low, low + size, stretch.first - low * step, step)
+    return AxisReading(tuple(stages), low, low + size, stretch.first - low * step, step)
 
 
-def piece_of(shape: Shape, readings: Sequence[Reading], source: int = 0) -> Piece:
+def piece_of(shape: Shape, readings: Sequence[AxisReading], source: int = 0) -> Piece:
     """Return the piece of a view of `shape` that reads a source's coordinate k as `readings[k]` has it of axis k.
 
     Examples
@@ -240,7 +246,7 @@ def piece_of(shape: Shape, readings: Sequence[Reading], source: int = 0) -> Piec
         steps.append(Relinearize._of(_flat(d for d, _ in cut), _flat(d for _, d in cut)))
         extents = [d for _, d in cut]
     guards += _guard(len(steps), extents, [(r.low, r.high) for r in readings])
-    last = _sums(extents, readings)
+    last = _sum_digits(extents, readings)
     chain = IndexMap._of((*steps, last), len(shape))
     if not guards:
         return Piece(source, (), chain.simplify())
@@ -273,7 +279,7 @@ def _cut(digits: Shape, stage: Stage) -> tuple[Shape, Shape]:
     return (*digits[:-1], count * stage.size), (*digits[:-1], count, stage.size)
 
 
-def _sums(extents: list[Shape], readings: Sequence[Reading]) -> AffineMap:
+def _sum_digits(extents: list[Shape], readings: Sequence[AxisReading]) -> AffineMap:
     """The map from all digits to what is read."""
     rank = sum(map(len, extents))
     rows, at = [], 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tapestry_sets.digits import (
-    Cut,
+    CutDigits,
     Digit,
     Digits,
     Ints,
@@ -173,7 +173,7 @@ def strided_patch(offset: int, levels: Levels, home: Hashable) -> Patch:
 # ------------------------------------------------------------------------------------------------ views of views
 
 
-def read_patches(piece: Piece, shape: Sequence[int], home: Sequence[int], limit: int) -> Cut:
+def read_patches(piece: Piece, shape: Sequence[int], home: Sequence[int], limit: int) -> CutDigits:
     """Return what a piece reads of a source of shape `home`: digits of (index, cell), both row-major numbers.
 
     `OPEN` if that takes more than `limit` boxes of digits.
@@ -185,7 +185,7 @@ def read_patches(piece: Piece, shape: Sequence[int], home: Sequence[int], limit:
     >>> read_patches(piece, (5,), (5,), 10)
     [Digits(origin=(0, 4), digits=((5, 1, -1),))]
     """
-    parts: Cut = [_whole(shape)]
+    parts: CutDigits = [_whole(shape)]
     steps = piece.map.steps
     for prefix in range(len(steps) + 1):
         for guard in piece.guards:
@@ -204,9 +204,9 @@ def read_patches(piece: Piece, shape: Sequence[int], home: Sequence[int], limit:
     return OPEN if parts is OPEN else [_flatten(part, home) for part in parts]
 
 
-def in_region(box: Digits, first: int, region: Region, limit: int) -> Cut:
+def in_region(box: Digits, first: int, region: Region, limit: int) -> CutDigits:
     """Return disjoint parts that hold just the digits for which forms `first` and following are in a region."""
-    parts: Cut = [box]
+    parts: CutDigits = [box]
     for axis, (nest, low, n) in enumerate(zip(region.nests, region.start, region.shape, strict=True), first):
         span = region.spans[axis - first]
         parts = cut_each(parts, clip_form, axis, *(span or (low, low + n)), limit)
@@ -252,7 +252,7 @@ def _flatten(box: Digits, shape: Sequence[int]) -> Digits:
     return Digits(origin, tuple([(*digit[:2], number(digit[2:])) for digit in box.digits]))
 
 
-def through(box: Digits, inner: Patch, limit: int) -> Cut:
+def through(box: Digits, inner: Patch, limit: int) -> CutDigits:
     """Return the digits in which the last form, where it is an index of `inner`, is the cell that this reads.
 
     `OPEN` if that takes more than `limit` boxes of digits.

@@ -317,7 +317,7 @@ class Sample:
             )
         return self.region.counts
 
-    def _readings(self) -> list[numbering.Reading]:
+    def _readings(self) -> list[numbering.AxisReading]:
         return [numbering.reading_of_elements(s, n) for s, n in zip(self.region.nests, self.region.shape, strict=True)]
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
@@ -390,7 +390,7 @@ class Take:
         return source[0] + read[0], (*source[1][:axis], read[1], *source[1][axis + 1 :])
 
 
-def _read_axis(levels: Levels, reading: numbering.Reading, count: int) -> tuple[int, Levels] | None:
+def _read_axis(levels: Levels, reading: numbering.AxisReading, count: int) -> tuple[int, Levels] | None:
     """The offset and the levels of an axis that reads `count` places of another; None if they do not align."""
     found = reading.levels(count)
     if found is None:

@@ -18,7 +18,7 @@ from tapestry_sets.digits.progressions import (
     interleaved_copies,
     progression,
     reach,
-    separated,
+    separate,
     split_progression,
 )
 from tapestry_sets.integers.digit_sets import axis_setts, explicit_setts
@@ -101,7 +101,7 @@ def test_what_shatters_is_refused_at_once() -> None:
 @given(FIRST, RAW)
 def test_separated_copies_hold_the_same(first: int, raw: list[tuple[int, int]]) -> None:
     p = progression(first, raw)
-    parts = separated(p)
+    parts = separate(p)
     assert sorted(set().union(*(elements(part) for part in parts))) == sorted(elements(p))
     if len(p[1]) == 2 and interleaved_copies(p[1]) > 1 and len(parts) > 1:
         assert sum(len(elements(part)) for part in parts) == len(elements(p))
@@ -109,5 +109,5 @@ def test_separated_copies_hold_the_same(first: int, raw: list[tuple[int, int]]) 
 
 def test_windows_separate_at_every_size() -> None:
     n = 10**18
-    assert separated((0, ((n, 3), (5, 2)))) == [(0, ((3 * (n // 2) + 2, 2),)), (3, ((3 * (n // 2) + 2, 2),))]
-    assert separated((7, ((2, n), (2, n - 1)))) == [(7, ((2, n), (2, n - 1)))]
+    assert separate((0, ((n, 3), (5, 2)))) == [(0, ((3 * (n // 2) + 2, 2),)), (3, ((3 * (n // 2) + 2, 2),))]
+    assert separate((7, ((2, n), (2, n - 1)))) == [(7, ((2, n), (2, n - 1)))]
