@@ -99,7 +99,7 @@ def relu(b: Backward) -> Grads:
 
 
 def leaky_relu(b: Backward) -> Grads:
-    return (b.op("where", b.inputs[0] > 0, b.grad, b.grad * b.attrs.get("alpha", 0.01)),)
+    return (b.op("where", b.inputs[0] > 0, b.grad, b.grad * b.attrs["alpha"]),)
 
 
 def clip(b: Backward) -> Grads:
@@ -152,7 +152,7 @@ def silu(b: Backward) -> Grads:
 
 def gelu(b: Backward) -> Grads:
     x = b.inputs[0]
-    if b.attrs.get("approximate", "none") == "tanh":
+    if b.attrs["approximate"] == "tanh":
         c = (2 / np.pi) ** 0.5
         t = b.op("tanh", (x + x * x * x * 0.044715) * c)
         return (b.grad * ((t + 1) * 0.5 + x * (1 - t * t) * (x * x * (3 * 0.044715) + 1) * (0.5 * c)),)
@@ -172,21 +172,21 @@ def softsign(b: Backward) -> Grads:
 
 
 def elu(b: Backward) -> Grads:
-    return (b.op("where", b.inputs[0] > 0, b.grad, b.grad * (b.out + b.attrs.get("alpha", 1.0))),)
+    return (b.op("where", b.inputs[0] > 0, b.grad, b.grad * (b.out + b.attrs["alpha"])),)
 
 
 def selu(b: Backward) -> Grads:
-    gamma, alpha = b.attrs.get("gamma", 1.0507009873554805), b.attrs.get("alpha", 1.6732632423543772)
+    gamma, alpha = b.attrs["gamma"], b.attrs["alpha"]
     return (b.op("where", b.inputs[0] > 0, b.grad * gamma, b.grad * (b.out + gamma * alpha)),)
 
 
 def celu(b: Backward) -> Grads:
-    x, alpha = b.inputs[0], b.attrs.get("alpha", 1.0)
+    x, alpha = b.inputs[0], b.attrs["alpha"]
     return (b.op("where", x > 0, b.grad, b.grad * b.op("exp", b.op("minimum", x / alpha, _zero(b)))),)
 
 
 def hard_sigmoid(b: Backward) -> Grads:
-    return (_if(b, (b.out > 0) & (b.out < 1), b.grad * b.attrs.get("alpha", 0.2)),)
+    return (_if(b, (b.out > 0) & (b.out < 1), b.grad * b.attrs["alpha"]),)
 
 
 def hard_swish(b: Backward) -> Grads:
@@ -195,7 +195,7 @@ def hard_swish(b: Backward) -> Grads:
 
 
 def thresholded_relu(b: Backward) -> Grads:
-    return (_if(b, b.inputs[0] > b.attrs.get("alpha", 1.0), b.grad),)
+    return (_if(b, b.inputs[0] > b.attrs["alpha"], b.grad),)
 
 
 def prelu(b: Backward) -> Grads:
@@ -264,7 +264,7 @@ def products(b: Backward) -> Grads:
 def take(b: Backward) -> Grads:
     """Each place receives the sum over the indices that name it: a product with their one-hot rows."""
     x, indices = b.inputs
-    axis = b.attrs.get("axis", 0) % x.ndim
+    axis = b.attrs["axis"] % x.ndim
     many = indices.size
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     hot = b.op("one_hot", indices.reshape(many), depth=x.shape[axis], dtype=b.grad.dtype)
@@ -276,12 +276,10 @@ def take(b: Backward) -> Grads:
 def take_along_axis(b: Backward) -> Grads:
     x, indices = b.inputs
     if indices.ndim != x.ndim or any(
-        n != m
-        for k, (n, m) in enumerate(zip(indices.shape, x.shape, strict=True))
-        if k != b.attrs.get("axis", 0) % x.ndim
+        n != m for k, (n, m) in enumerate(zip(indices.shape, x.shape, strict=True)) if k != b.attrs["axis"] % x.ndim
     ):
         raise ValueError(f"indices of shape {indices.shape} read a part of {x.shape}; slice it first for its gradient")
-    return _by_one_hot(b, indices, b.grad, b.attrs.get("axis", 0) % x.ndim), None
+    return _by_one_hot(b, indices, b.grad, b.attrs["axis"] % x.ndim), None
 
 
 def gather_nd(b: Backward) -> Grads:
@@ -295,7 +293,7 @@ def scatter(how: str, read: str) -> Callable[[Backward], Grads]:
 
     def adjoint(b: Backward) -> Grads:
         _, indices, updates = b.inputs
-        kind = b.attrs.get("reduction", "none")
+        kind = b.attrs["reduction"]
         if kind not in ("none", "add"):
             raise ValueError(f"{how} with reduction {kind!r} has no gradient; 'none' and 'add' have one")
         along = {"axis": b.attrs["axis"]} if "axis" in b.attrs else {}
@@ -309,7 +307,7 @@ def scatter(how: str, read: str) -> Callable[[Backward], Grads]:
 
 def top_k(b: Backward) -> Grads:
     """The values' gradient goes to where they were; the indices have none."""
-    axis = b.attrs.get("axis", -1) % b.inputs[0].ndim
+    axis = b.attrs["axis"] % b.inputs[0].ndim
     grad = b.grads[0]
     return (None if grad is None else _by_one_hot(b, b.outputs[1], grad, axis),)
 
@@ -362,12 +360,12 @@ def deviation(b: Backward) -> Grads:
 
 
 def softmax(b: Backward) -> Grads:
-    inner = b.op("sum", b.grad * b.out, axis=(b.attrs.get("axis", -1),), keepdims=True)
+    inner = b.op("sum", b.grad * b.out, axis=(b.attrs["axis"],), keepdims=True)
     return (b.out * (b.grad - inner),)
 
 
 def log_softmax(b: Backward) -> Grads:
-    total = b.op("sum", b.grad, axis=(b.attrs.get("axis", -1),), keepdims=True)
+    total = b.op("sum", b.grad, axis=(b.attrs["axis"],), keepdims=True)
     return (b.grad - b.op("exp", b.out) * total,)
 
 
@@ -377,7 +375,7 @@ def log_softmax(b: Backward) -> Grads:
 def windows_einsum(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     """A convolution as the sum of products of windows and weights."""
     x, w, *bias = inputs
-    n, spatial, groups = x.shape[0], x.ndim - 2, attrs.get("groups", 1)
+    n, spatial, groups = x.shape[0], x.ndim - 2, attrs["groups"]
     windows = _windows(x, w.shape[2:], attrs, 0.0)
     out = windows.shape[2 : 2 + spatial]
     o, k = "xyz"[:spatial], "uvw"[:spatial]
@@ -395,7 +393,7 @@ def conv_transpose(b: Backward) -> Grads:
     """Its input receives the convolution that it is the adjoint of; its weight products with that one's windows."""
     x, w = b.inputs[:2]
     attrs = {key: b.attrs[key] for key in ("strides", "pads", "dilations", "groups") if key in b.attrs}
-    spatial, groups = x.ndim - 2, attrs.get("groups", 1)
+    spatial, groups = x.ndim - 2, attrs["groups"]
     every = (slice(None), slice(None), *(slice(n) for n in x.shape[2:]))
     dx = b.op("conv", b.grad, w, **attrs)[every]
     windows = _windows(b.grad, w.shape[2:], attrs, 0.0)[every]
@@ -432,7 +430,7 @@ def root_mean_square(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     x, scale = inputs
     over = tuple(range(x.ndim - scale.ndim, x.ndim))
     mean: Tensor = x.graph.op("mean", x * x, axis=over, keepdims=True)
-    root: Tensor = x.graph.op("sqrt", mean + attrs.get("epsilon", 1e-5))
+    root: Tensor = x.graph.op("sqrt", mean + attrs["epsilon"])
     return x / root * scale
 
 
@@ -444,8 +442,8 @@ def local_response(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     around = [(0, 0), (before, size - 1 - before), *((0, 0),) * (x.ndim - 2)]
     windows = pad(x * x, around).sliding_windows(size, axis=1)
     total: Tensor = x.graph.op("sum", windows, axis=(x.ndim,), keepdims=False)
-    scale = total * (attrs.get("alpha", 1e-4) / size) + attrs.get("bias", 1.0)
-    made: Tensor = x / scale ** attrs.get("beta", 0.75)
+    scale = total * (attrs["alpha"] / size) + attrs["bias"]
+    made: Tensor = x / scale ** attrs["beta"]
     return made
 
 
@@ -456,7 +454,7 @@ def by_groups(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     rows = x.reshape(x.shape[0], groups, -1)
     apart: Tensor = rows - x.graph.op("mean", rows, axis=(2,), keepdims=True)
     variance: Tensor = x.graph.op("mean", apart * apart, axis=(2,), keepdims=True)
-    made: Tensor = apart / x.graph.op("sqrt", variance + attrs.get("epsilon", 1e-5))
+    made: Tensor = apart / x.graph.op("sqrt", variance + attrs["epsilon"])
     column = (-1, *(1,) * (x.ndim - 2))
     return made.reshape(x.shape) * scale.reshape(column) + bias.reshape(column)
 
@@ -542,7 +540,7 @@ def _back(b: Backward, reduced: Tensor) -> Tensor:
 def _from_mean(b: Backward) -> Tensor:
     """(x − mean) / (count − correction)."""
     x, over = b.inputs[0], _axes(b)
-    degrees: float = prod(x.shape[axis] for axis in over) - b.attrs.get("correction", 0)
+    degrees: float = prod(x.shape[axis] for axis in over) - b.attrs["correction"]
     mean = b.op("mean", x, axis=over, keepdims=True)
     return (x - mean) / degrees
 

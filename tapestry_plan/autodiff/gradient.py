@@ -161,7 +161,7 @@ class _Reverse:
 
     def _give(self, name: str, grad: Tensor | None) -> None:
         if grad is not None:
-            self.received.setdefault(name, []).append(_summed_to(grad, self.graph.tensor(name).shape))
+            self.received.setdefault(name, []).append(_sum_to(grad, self.graph.tensor(name).shape))
 
     def _pass(self, item: OpNode | Selection, outputs: Sequence[str], depends: set[str]) -> None:
         """Hand the gradients of an item's outputs on to its inputs."""
@@ -170,7 +170,7 @@ class _Reverse:
             assert grad is not None, "asked only where something was received"
             for k, name in enumerate(item.inputs):
                 if name in depends:
-                    self._give(name, _scattered(grad, item, k, self.graph.tensor(name).shape))
+                    self._give(name, _scatter(grad, item, k, self.graph.tensor(name).shape))
             return
         grads = tuple(self._total(name) for name in outputs)
         inputs = tuple(self.graph.tensor(name) for name in item.inputs)
@@ -225,7 +225,7 @@ class _Reverse:
         return result
 
 
-def _summed_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _sum_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A gradient summed over the axes along which an operand was broadcast."""
     if grad.shape == shape:
         return grad
@@ -240,10 +240,10 @@ def _summed_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
 # -- selections ---------------------------------------------------------------------------------------------
 
 
-def _scattered(grad: Tensor, view: Selection, source: int, shape: tuple[int, ...]) -> Tensor | None:
+def _scatter(grad: Tensor, view: Selection, source: int, shape: tuple[int, ...]) -> Tensor | None:
     """What a selection's source receives: for each cell the sum over the view's cells that read it."""
     terms = scatter_terms(view.pieces, view.shape, shape, source)
-    parts = [_placed(grad, group, shape) for group in _in_groups(terms)]
+    parts = [_place(grad, group, shape) for group in _in_groups(terms)]
     if not parts:
         return None
     total: Tensor = parts[0] if len(parts) == 1 else grad.graph.op("add_n", *parts)
@@ -263,7 +263,7 @@ def _in_groups(terms: Sequence[Term]) -> list[list[Term]]:
     return groups
 
 
-def _placed(grad: Tensor, terms: Sequence[Term], shape: tuple[int, ...]) -> Tensor:
+def _place(grad: Tensor, terms: Sequence[Term], shape: tuple[int, ...]) -> Tensor:
     """The values of disjoint terms in their places, zeros elsewhere."""
     sources = []
     for term in terms:

@@ -737,20 +737,22 @@ class Tensor(Arithmetic, Viewable):
 
     def _with(self, op: str, other: Tensor | float, swapped: bool = False) -> Tensor:
         """An operator on this tensor and another one, or a number, which becomes a constant of this dtype."""
-        if not isinstance(other, Tensor):
-            if not isinstance(other, int | float | np.number):
-                raise TypeError(f"{op}: {other!r} is {type(other).__name__}; give a tensor of the graph or a number")
-            try:
-                number = np.asarray(other, self.dtype)
-            except OverflowError:
-                raise ValueError(f"{op}: {other!r} is beyond {self.dtype}; cast the tensor to a wider dtype") from None
-            if number.dtype.kind != "f" and number != other:
-                raise ValueError(f"{op}: {other!r} is no {self.dtype}; cast the tensor or round the number")
-            with self._all_or_nothing():
-                constant = self.graph.constant(self.graph._fresh("number"), number)
-                return self._with(op, constant, swapped)
-        operands = (other, self) if swapped else (self, other)
-        return self.graph.op(op, *operands)  # type: ignore[no-any-return]
+        with self._all_or_nothing():
+            tensor = other if isinstance(other, Tensor) else self._number(op, other)
+            operands = (tensor, self) if swapped else (self, tensor)
+            return self.graph.op(op, *operands)  # type: ignore[no-any-return]
+
+    def _number(self, op: str, number: float) -> Tensor:
+        """A number, an operand of an operator beside this tensor, as a constant of this tensor's dtype."""
+        if not isinstance(number, int | float | np.number):
+            raise TypeError(f"{op}: {number!r} is {type(number).__name__}; give a tensor of the graph or a number")
+        try:
+            value = np.asarray(number, self.dtype)
+        except OverflowError:
+            raise ValueError(f"{op}: {number!r} is beyond {self.dtype}; cast the tensor to a wider dtype") from None
+        if value.dtype.kind != "f" and value != number:
+            raise ValueError(f"{op}: {number!r} is no {self.dtype}; cast the tensor or round the number")
+        return self.graph.constant(self.graph._fresh("number"), value)
 
     @property
     def device(self) -> Graph:

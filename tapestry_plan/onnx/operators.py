@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -13,11 +12,18 @@ from tapestry_plan.ir import Tensor
 from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
 from tapestry_plan.onnx.nodes import Import, Importing, Node, Result, refusal
+from tapestry_plan.ops import Operator
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
 
 
-def _elementwise(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
-    return lambda at, node: function(*at.inputs(node), name=node.name)
+def _alike(function: Operator[..., Tensor]) -> Callable[[Importing, Node], Result]:
+    """The operator with the attributes of the same names; the others have the same defaults in ONNX."""
+
+    def add(at: Importing, node: Node) -> Result:
+        attrs = {key: value for key, value in node.attrs.items() if key in function.op.attributes}
+        return function(*at.inputs(node), name=node.name, **attrs)
+
+    return add
 
 
 def _alias(at: Importing, node: Node) -> Result:
@@ -66,13 +72,6 @@ def _folded(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Resu
 
 def _mean(at: Importing, node: Node) -> Result:
     return ops.add_n(*at.inputs(node)) / len(node.inputs)
-
-
-def _with(function: Callable[..., Tensor], **defaults: Any) -> Callable[[Importing, Node], Result]:
-    """The operator with attributes of the same names, or those that ONNX has by default."""
-    return lambda at, node: function(
-        *at.inputs(node), name=node.name, **{key: node.attrs.get(key, value) for key, value in defaults.items()}
-    )
 
 
 def _mod(at: Importing, node: Node) -> Result:
@@ -185,10 +184,6 @@ def _clip(at: Importing, node: Node) -> Result:
     return ops.clip(at.tensor(node.inputs[0]), *bounds, name=node.name)
 
 
-def _leaky_relu(at: Importing, node: Node) -> Result:
-    return ops.leaky_relu(at.tensor(node.inputs[0]), node.attrs.get("alpha", 0.01), name=node.name)
-
-
 def _gemm(at: Importing, node: Node) -> Result:
     attrs = node.attrs
     return ops.gemm(
@@ -212,22 +207,6 @@ def _matmul(at: Importing, node: Node) -> Result:
         gone.append(-2)
     product = ops.matmul(a, b, name=node.name)
     return product.view(Squeeze(tuple(gone))) if gone else product
-
-
-def _lrn(at: Importing, node: Node) -> Result:
-    a = node.attrs
-    return ops.local_response_normalization(
-        at.tensor(node.inputs[0]),
-        a["size"],
-        alpha=a.get("alpha", 1e-4),
-        beta=a.get("beta", 0.75),
-        bias=a.get("bias", 1.0),
-        name=node.name,
-    )
-
-
-def _softmax(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
-    return lambda at, node: function(at.tensor(node.inputs[0]), node.attrs.get("axis", -1), name=node.name)
 
 
 def _reduce(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
@@ -317,71 +296,71 @@ def _space_to_depth(at: Importing, node: Node) -> Result:
 # -- the table -----------------------------------------------------------------------------------------
 
 IMPORTERS: dict[str, Import] = {
-    "Abs": Import(_elementwise(ops.abs)),
-    "Acos": Import(_elementwise(ops.acos)),
-    "Acosh": Import(_elementwise(ops.acosh)),
-    "Add": Import(_elementwise(ops.add), 2, 2),
-    "And": Import(_elementwise(ops.logical_and), 2, 2),
+    "Abs": Import(_alike(ops.abs)),
+    "Acos": Import(_alike(ops.acos)),
+    "Acosh": Import(_alike(ops.acosh)),
+    "Add": Import(_alike(ops.add), 2, 2),
+    "And": Import(_alike(ops.logical_and), 2, 2),
     "ArgMax": Import(_place(ops.argmax)),
     "ArgMin": Import(_place(ops.argmin)),
-    "Asin": Import(_elementwise(ops.asin)),
-    "Asinh": Import(_elementwise(ops.asinh)),
-    "Atan": Import(_elementwise(ops.atan)),
-    "Atanh": Import(_elementwise(ops.atanh)),
+    "Asin": Import(_alike(ops.asin)),
+    "Asinh": Import(_alike(ops.asinh)),
+    "Atan": Import(_alike(ops.atan)),
+    "Atanh": Import(_alike(ops.atanh)),
     "Attention": Import(_attention, 3, 7),
     "AveragePool": Import(onnx_windows.average_pool),
     "BatchNormalization": Import(_batch_normalization, 5, 5),
     "BitShift": Import(_bit_shift, 2, 2),
-    "BitwiseAnd": Import(_elementwise(ops.bitwise_and), 2, 2),
-    "BitwiseNot": Import(_elementwise(ops.bitwise_invert)),
-    "BitwiseOr": Import(_elementwise(ops.bitwise_or), 2, 2),
-    "BitwiseXor": Import(_elementwise(ops.bitwise_xor), 2, 2),
+    "BitwiseAnd": Import(_alike(ops.bitwise_and), 2, 2),
+    "BitwiseNot": Import(_alike(ops.bitwise_invert)),
+    "BitwiseOr": Import(_alike(ops.bitwise_or), 2, 2),
+    "BitwiseXor": Import(_alike(ops.bitwise_xor), 2, 2),
     "Cast": Import(_cast),
     "CastLike": Import(_cast_like, 2, 2),
-    "Ceil": Import(_elementwise(ops.ceil)),
-    "Celu": Import(_with(ops.celu, alpha=1.0)),
+    "Ceil": Import(_alike(ops.ceil)),
+    "Celu": Import(_alike(ops.celu)),
     "Clip": Import(_clip, 1, 3),
     "Concat": Import(onnx_views.concat, 1, None),
     "Conv": Import(onnx_windows.conv, 2, 3),
     "ConvTranspose": Import(onnx_windows.conv_transpose, 2, 3),
-    "Cos": Import(_elementwise(ops.cos)),
-    "Cosh": Import(_elementwise(ops.cosh)),
+    "Cos": Import(_alike(ops.cos)),
+    "Cosh": Import(_alike(ops.cosh)),
     "CumSum": Import(_cumsum, 2, 2),
     "DepthToSpace": Import(_depth_to_space),
-    "Div": Import(_elementwise(ops.divide), 2, 2),
+    "Div": Import(_alike(ops.divide), 2, 2),
     "Dropout": Import(_alias, 1, 3),
     "Einsum": Import(_einsum, 1, None),
-    "Elu": Import(_with(ops.elu, alpha=1.0)),
-    "Equal": Import(_elementwise(ops.equal), 2, 2),
-    "Erf": Import(_elementwise(ops.erf)),
-    "Exp": Import(_elementwise(ops.exp)),
+    "Elu": Import(_alike(ops.elu)),
+    "Equal": Import(_alike(ops.equal), 2, 2),
+    "Erf": Import(_alike(ops.erf)),
+    "Exp": Import(_alike(ops.exp)),
     "Expand": Import(onnx_views.expand, 2, 2),
     "Flatten": Import(onnx_views.flatten),
-    "Floor": Import(_elementwise(ops.floor)),
+    "Floor": Import(_alike(ops.floor)),
     "Gather": Import(_gather, 2, 2),
-    "GatherElements": Import(_with(ops.take_along_axis, axis=0), 2, 2),
+    "GatherElements": Import(_alike(ops.take_along_axis), 2, 2),
     "GatherND": Import(_gather_nd, 2, 2),
-    "Gelu": Import(_with(ops.gelu, approximate="none")),
+    "Gelu": Import(_alike(ops.gelu)),
     "Gemm": Import(_gemm, 2, 3),
-    "GlobalAveragePool": Import(_elementwise(ops.global_average_pool)),
+    "GlobalAveragePool": Import(_alike(ops.global_average_pool)),
     "GlobalLpPool": Import(onnx_windows.global_lp_pool),
-    "GlobalMaxPool": Import(_elementwise(ops.global_max_pool)),
-    "Greater": Import(_elementwise(ops.greater), 2, 2),
-    "GreaterOrEqual": Import(_elementwise(ops.greater_equal), 2, 2),
+    "GlobalMaxPool": Import(_alike(ops.global_max_pool)),
+    "Greater": Import(_alike(ops.greater), 2, 2),
+    "GreaterOrEqual": Import(_alike(ops.greater_equal), 2, 2),
     "GroupNormalization": Import(_group_normalization, 3, 3),
-    "HardSigmoid": Import(_with(ops.hard_sigmoid, alpha=0.2, beta=0.5)),
-    "HardSwish": Import(_elementwise(ops.hard_swish)),
+    "HardSigmoid": Import(_alike(ops.hard_sigmoid)),
+    "HardSwish": Import(_alike(ops.hard_swish)),
     "Identity": Import(_alias),
-    "InstanceNormalization": Import(_with(ops.instance_normalization, epsilon=1e-5), 3, 3),
+    "InstanceNormalization": Import(_alike(ops.instance_normalization), 3, 3),
     "IsInf": Import(_isinf),
-    "IsNaN": Import(_elementwise(ops.isnan)),
-    "LRN": Import(_lrn),
+    "IsNaN": Import(_alike(ops.isnan)),
+    "LRN": Import(_alike(ops.local_response_normalization)),
     "LayerNormalization": Import(_layer_normalization, 2, 3),
-    "LeakyRelu": Import(_leaky_relu),
-    "Less": Import(_elementwise(ops.less), 2, 2),
-    "LessOrEqual": Import(_elementwise(ops.less_equal), 2, 2),
-    "Log": Import(_elementwise(ops.log)),
-    "LogSoftmax": Import(_softmax(ops.log_softmax)),
+    "LeakyRelu": Import(_alike(ops.leaky_relu)),
+    "Less": Import(_alike(ops.less), 2, 2),
+    "LessOrEqual": Import(_alike(ops.less_equal), 2, 2),
+    "Log": Import(_alike(ops.log)),
+    "LogSoftmax": Import(_alike(ops.log_softmax)),
     "LpNormalization": Import(_lp_normalization),
     "LpPool": Import(onnx_windows.lp_pool),
     "MatMul": Import(_matmul, 2, 2),
@@ -389,18 +368,18 @@ IMPORTERS: dict[str, Import] = {
     "MaxPool": Import(onnx_windows.max_pool),
     "Mean": Import(_mean, 1, None),
     "Min": Import(_folded(ops.minimum), 1, None),
-    "Mish": Import(_elementwise(ops.mish)),
+    "Mish": Import(_alike(ops.mish)),
     "Mod": Import(_mod, 2, 2),
-    "Mul": Import(_elementwise(ops.multiply), 2, 2),
-    "Neg": Import(_elementwise(ops.negative)),
-    "Not": Import(_elementwise(ops.logical_not)),
+    "Mul": Import(_alike(ops.multiply), 2, 2),
+    "Neg": Import(_alike(ops.negative)),
+    "Not": Import(_alike(ops.logical_not)),
     "OneHot": Import(_one_hot, 3, 3),
-    "Or": Import(_elementwise(ops.logical_or), 2, 2),
-    "PRelu": Import(_elementwise(ops.prelu), 2, 2),
+    "Or": Import(_alike(ops.logical_or), 2, 2),
+    "PRelu": Import(_alike(ops.prelu), 2, 2),
     "Pad": Import(onnx_views.pad, 2, 4),
     "Pow": Import(_pow, 2, 2),
     "RMSNormalization": Import(_rms_normalization, 2, 2),
-    "Reciprocal": Import(_elementwise(ops.reciprocal)),
+    "Reciprocal": Import(_alike(ops.reciprocal)),
     "ReduceL1": Import(_reduced_of(ops.abs, _itself), 1, 2),
     "ReduceL2": Import(_reduced_of(_square, ops.sqrt), 1, 2),
     "ReduceLogSum": Import(_reduced_of(_itself, ops.log), 1, 2),
@@ -411,37 +390,37 @@ IMPORTERS: dict[str, Import] = {
     "ReduceProd": Import(_reduce(ops.prod), 1, 2),
     "ReduceSum": Import(_reduce(ops.sum), 1, 2),
     "ReduceSumSquare": Import(_reduced_of(_square, _itself), 1, 2),
-    "Relu": Import(_elementwise(ops.relu)),
+    "Relu": Import(_alike(ops.relu)),
     "Reshape": Import(onnx_views.reshape, 2, 2),
     "Resize": Import(onnx_windows.resize, 1, 4),
-    "Round": Import(_elementwise(ops.round)),
-    "ScatterElements": Import(_with(ops.put_along_axis, axis=0, reduction="none"), 3, 3),
-    "ScatterND": Import(_with(ops.scatter_nd, reduction="none"), 3, 3),
-    "Selu": Import(_with(ops.selu, alpha=1.6732632423543772, gamma=1.0507009873554805)),
-    "Sigmoid": Import(_elementwise(ops.sigmoid)),
-    "Sign": Import(_elementwise(ops.sign)),
-    "Sin": Import(_elementwise(ops.sin)),
-    "Sinh": Import(_elementwise(ops.sinh)),
+    "Round": Import(_alike(ops.round)),
+    "ScatterElements": Import(_alike(ops.put_along_axis), 3, 3),
+    "ScatterND": Import(_alike(ops.scatter_nd), 3, 3),
+    "Selu": Import(_alike(ops.selu)),
+    "Sigmoid": Import(_alike(ops.sigmoid)),
+    "Sign": Import(_alike(ops.sign)),
+    "Sin": Import(_alike(ops.sin)),
+    "Sinh": Import(_alike(ops.sinh)),
     "Slice": Import(onnx_views.slice, 3, 5),
-    "Softmax": Import(_softmax(ops.softmax)),
-    "Softplus": Import(_elementwise(ops.softplus)),
-    "Softsign": Import(_elementwise(ops.softsign)),
+    "Softmax": Import(_alike(ops.softmax)),
+    "Softplus": Import(_alike(ops.softplus)),
+    "Softsign": Import(_alike(ops.softsign)),
     "SpaceToDepth": Import(_space_to_depth),
     "Split": Import(onnx_views.split, 1, 2),
-    "Sqrt": Import(_elementwise(ops.sqrt)),
+    "Sqrt": Import(_alike(ops.sqrt)),
     "Squeeze": Import(onnx_views.squeeze, 1, 2),
-    "Sub": Import(_elementwise(ops.subtract), 2, 2),
-    "Sum": Import(_elementwise(ops.add_n), 1, None),
-    "Tan": Import(_elementwise(ops.tan)),
-    "Tanh": Import(_elementwise(ops.tanh)),
-    "ThresholdedRelu": Import(_with(ops.thresholded_relu, alpha=1.0)),
+    "Sub": Import(_alike(ops.subtract), 2, 2),
+    "Sum": Import(_alike(ops.add_n), 1, None),
+    "Tan": Import(_alike(ops.tan)),
+    "Tanh": Import(_alike(ops.tanh)),
+    "ThresholdedRelu": Import(_alike(ops.thresholded_relu)),
     "Tile": Import(onnx_views.tile, 2, 2),
     "TopK": Import(_top_k, 2, 2),
     "Transpose": Import(onnx_views.transpose),
     "Trilu": Import(_trilu, 1, 2),
     "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2),
-    "Where": Import(_elementwise(ops.where), 3, 3),
-    "Xor": Import(_elementwise(ops.logical_xor), 2, 2),
+    "Where": Import(_alike(ops.where), 3, 3),
+    "Xor": Import(_alike(ops.logical_xor), 2, 2),
 }
 """What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""
 

@@ -13,7 +13,7 @@ from tapestry_plan.ops.cells.choices import *
 from tapestry_plan.ops.cells.elementwise import *
 from tapestry_plan.ops.declaration import Operator, add_op, operator
 from tapestry_plan.ops.indexing import *
-from tapestry_plan.ops.operands import numbered
+from tapestry_plan.ops.operands import number_axes
 from tapestry_plan.ops.products.contractions import *
 from tapestry_plan.ops.products.matrices import *
 from tapestry_plan.ops.random.generators import *
@@ -31,6 +31,6 @@ BUILTIN_OPS.update(
 )
 
 # `import *` also brings what the modules import for themselves, which is no part of the door.
-for _name in {*vars(expansions), *vars(operands)} - {*BUILTIN_OPS, "numbered"}:
+for _name in {*vars(expansions), *vars(operands)} - {*BUILTIN_OPS, "number_axes"}:
     if not _name.startswith("_"):
         globals().pop(_name, None)

@@ -41,11 +41,32 @@ from numpy import (
 from tapestry_plan.ir import Graph, Tensor
 from tapestry_plan.ops import indexing as _indexing
 from tapestry_plan.ops.cells import choices as _choices
-from tapestry_plan.ops.cells.choices import bitwise_invert, isinf, isnan, logical_not
+from tapestry_plan.ops.cells.choices import (
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    equal,
+    greater,
+    greater_equal,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    not_equal,
+    where,
+)
 from tapestry_plan.ops.cells.elementwise import (
     abs,
     acos,
     acosh,
+    add,
     asin,
     asinh,
     atan,
@@ -59,13 +80,19 @@ from tapestry_plan.ops.cells.elementwise import (
     floor,
     log,
     log1p,
+    maximum,
+    minimum,
+    multiply,
     negative,
+    pow,
     reciprocal,
+    remainder,
     round,
     sign,
     sin,
     sinh,
     sqrt,
+    subtract,
     tan,
     tanh,
 )
@@ -77,43 +104,7 @@ from tapestry_plan.ops.rows import scans as _scans
 from tapestry_sets.views import broadcast_arrays, repeat, roll, stack, tile
 from tapestry_sets.views import concatenate as concat
 
-# -- two operands, one of which may be a number ---------------------------------------------------------------
-
-
-def _named(name: str, doc: str) -> Any:
-    def apply(x1: Any, x2: Any, /) -> Any:
-        if isinstance(x1, Tensor):
-            return x1._with(name, x2)
-        if isinstance(x2, Tensor):
-            return x2._with(name, x1, swapped=True)
-        raise TypeError(f"{name}: {x1!r} and {x2!r} are no tensors; give one at least")
-
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = doc
-    return apply
-
-
-add = _named("add", "x1 + x2, cell by cell.")
-subtract = _named("subtract", "x1 − x2, cell by cell.")
-multiply = _named("multiply", "x1 · x2, cell by cell.")
-pow = _named("pow", "x1 to the power of x2, cell by cell.")
-remainder = _named("remainder", "The remainder of x1 / x2, with the sign of x2.")
-maximum = _named("maximum", "The larger of x1 and x2, cell by cell.")
-minimum = _named("minimum", "The smaller of x1 and x2, cell by cell.")
-equal = _named("equal", "Whether x1 = x2, cell by cell.")
-not_equal = _named("not_equal", "Whether x1 ≠ x2, cell by cell.")
-less = _named("less", "Whether x1 < x2, cell by cell.")
-less_equal = _named("less_equal", "Whether x1 ≤ x2, cell by cell.")
-greater = _named("greater", "Whether x1 > x2, cell by cell.")
-greater_equal = _named("greater_equal", "Whether x1 ≥ x2, cell by cell.")
-logical_and = _named("logical_and", "Whether x1 and x2 are both true, cell by cell.")
-logical_or = _named("logical_or", "Whether x1 or x2 is true, cell by cell.")
-logical_xor = _named("logical_xor", "Whether just one of x1 and x2 is true, cell by cell.")
-bitwise_and = _named("bitwise_and", "The bits that x1 and x2 both have, cell by cell.")
-bitwise_or = _named("bitwise_or", "The bits that x1 or x2 has, cell by cell.")
-bitwise_xor = _named("bitwise_xor", "The bits that just one of x1 and x2 has, cell by cell.")
-bitwise_left_shift = _named("bitwise_left_shift", "The bits of x1 moved up by x2 places.")
-bitwise_right_shift = _named("bitwise_right_shift", "The bits of x1 moved down by x2 places.")
+# -- cell by cell -----------------------------------------------------------------------------------------------
 
 
 def divide(x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
@@ -154,7 +145,7 @@ def hypot(x1: Tensor, x2: Tensor, /) -> Tensor:
     with x1._all_or_nothing():
         a, b = abs(x1), abs(x2)
         top = maximum(a, b)
-        ratio = _choices.where(top > 0, minimum(a, b) / maximum(top, float(np.finfo(x1.dtype).tiny)), zeros_like(top))
+        ratio = where(top > 0, minimum(a, b) / maximum(top, float(np.finfo(x1.dtype).tiny)), zeros_like(top))
         made: Tensor = top * sqrt(ratio * ratio + 1)
         return made
 
@@ -177,23 +168,6 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     return _indexing.take_along_axis(x, indices, axis)
 
 
-def where(condition: Tensor, x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
-    """x1 where the condition is true, x2 elsewhere; one of them may be a number."""
-    if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
-        raise TypeError(f"where: {x1!r} and {x2!r} are no tensors; give one at least")
-    with condition._all_or_nothing():
-        one = x1 if isinstance(x1, Tensor) else _number(x2, x1)
-        two = x2 if isinstance(x2, Tensor) else _number(x1, x2)
-        made: Tensor = _choices.where(condition, one, two)
-        return made
-
-
-def _number(like: Any, value: float) -> Tensor:
-    """A number as a constant of a tensor's dtype."""
-    made: Tensor = like.graph.constant(like.graph._fresh("number"), np.array(value, like.dtype))
-    return made
-
-
 def isfinite(x: Tensor, /) -> Tensor:
     """Whether x is neither infinite nor NaN, cell by cell."""
     return logical_not(_choices.logical_or(isnan(x), isinf(x)))
@@ -204,7 +178,7 @@ def logaddexp(x1: Tensor, x2: Tensor, /) -> Tensor:
     with x1._all_or_nothing():
         top: Tensor = maximum(x1, x2)
         apart = minimum(x1, x2) - top
-        apart = _choices.where(_choices.equal(x1, x2), zeros_like(apart), apart)  # also of two infinities
+        apart = where(_choices.equal(x1, x2), zeros_like(apart), apart)  # also of two infinities
         return top + log1p(exp(apart))
 
 
@@ -216,7 +190,7 @@ def floor_divide(x1: Tensor, x2: Tensor | float, /) -> Tensor:
 # -- reductions -----------------------------------------------------------------------------------------------
 
 
-def _widened(x: Tensor) -> Tensor:
+def _widen(x: Tensor) -> Tensor:
     """Truth values and short integers in the default integer dtype, as the standard sums them."""
     kind = np.dtype(x.dtype).kind
     if kind in "bi" and x.dtype != "int64":
@@ -226,19 +200,19 @@ def _widened(x: Tensor) -> Tensor:
 
 def sum(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
     """The sum over axes, by default all; short integers and truth values are widened first."""
-    return _reductions.sum(_widened(x), axis, keepdims=keepdims)
+    return _reductions.sum(_widen(x), axis, keepdims=keepdims)
 
 
 def prod(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
     """The product over axes, by default all."""
-    return _reductions.prod(_widened(x), axis, keepdims=keepdims)
+    return _reductions.prod(_widen(x), axis, keepdims=keepdims)
 
 
 def cumulative_sum(x: Tensor, /, *, axis: int | None = None) -> Tensor:
     """The sums of the values up to each along an axis, which may be left out of a vector."""
     if axis is None and x.ndim != 1:
         raise ValueError(f"cumulative_sum: x has shape {x.shape}; name the axis")
-    return _scans.cumulative_sum(_widened(x), axis or 0)
+    return _scans.cumulative_sum(_widen(x), axis or 0)
 
 
 # -- matrices -------------------------------------------------------------------------------------------------

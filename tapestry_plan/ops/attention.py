@@ -11,7 +11,7 @@ import numpy as np
 from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import matmul_softmax_matmul
-from tapestry_plan.ops.operands import aligned, floating, need_rank
+from tapestry_plan.ops.operands import align_axes, floating, need_rank
 
 
 def _attention_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -49,7 +49,7 @@ def _mask(shape: Shape, axes: Sequence[Axis], keys: int) -> Operand:
     wanted = (*(axis.size for axis in axes), keys)
     if len(shape) > 4 or any(n not in (1, m) for n, m in zip(shape[::-1], wanted[::-1], strict=False)):
         raise ValueError(f"the mask has shape {shape}; it must broadcast to {wanted}: batch, heads, queries, keys")
-    forms = aligned(shape[:-1], axes)
+    forms = align_axes(shape[:-1], axes)
     return Operand(project(axes, [*forms, {}][: len(shape)], (*(1 for _ in shape[:-1]), *shape[-1:])))
 
 

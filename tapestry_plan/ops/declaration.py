@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from inspect import Parameter
 from inspect import signature as signature_of
@@ -35,8 +36,9 @@ def operator(
     """Declare an operator by the function that adds it to graphs.
 
     The function's name is the operator's. Parameters annotated as tensors are its operands, the others its attributes
-    with their defaults, but for `name`, the node's, and `graph`. The body is a docstring; one that makes more of its
-    arguments returns what ``add_op(function.op, …)`` gives.
+    with their defaults, but for `name`, the node's, and `graph`. An operand annotated ``Tensor | float`` may be a
+    number where another one is a tensor: it becomes a constant of that one's dtype. The body is a docstring; one that
+    makes more of its arguments returns what ``add_op(function.op, …)`` gives.
 
     Parameters
     ----------
@@ -58,6 +60,7 @@ def operator(
         call = signature_of(function)
         operands = [p for p in call.parameters.values() if _annotation(p).startswith("Tensor")]
         attributes = [p for p in call.parameters.values() if p not in operands and p.name not in ("name", "graph")]
+        numbers = [p.name for p in operands if _annotation(p) == "Tensor | float"]
         defaults = {p.name: p.default for p in attributes if p.default not in (None, Parameter.empty)}
         convert = {
             p.name: {"float": float, "bool": bool}.get(_annotation(p).removesuffix(" | None"), _plain)
@@ -78,11 +81,12 @@ def operator(
             if made is not None:
                 return made
             given = call.bind(*args, **kwargs).arguments
-            tensors: list[Tensor | None] = []
-            for p in operands:
-                tensors += given.get(p.name, ()) if p.kind is p.VAR_POSITIONAL else (given.get(p.name, p.default),)
+            tensors = {p.name: given.get(p.name, p.default) for p in operands if p.kind is not p.VAR_POSITIONAL}
             attrs = {key: convert[key](value) for key, value in given.items() if key in convert and value is not None}
-            return cast(Made, add_op(op, *tensors, name=cast("str | None", given.get("name")), **attrs))
+            with _constants(op.name, tensors, numbers):
+                several = [x for p in operands if p.kind is p.VAR_POSITIONAL for x in given.get(p.name, ())]
+                name = cast("str | None", given.get("name"))
+                return cast(Made, add_op(op, *tensors.values(), *several, name=name, **attrs))
 
         made = cast(Operator[Arguments, Made], add)
         made.op = op
@@ -95,6 +99,21 @@ def _annotation(parameter: Parameter) -> str:
     """The annotation as it is written, also where it is evaluated."""
     written = parameter.annotation
     return written if isinstance(written, str) else getattr(written, "__name__", str(written).rpartition(".")[2])
+
+
+@contextmanager
+def _constants(op: str, operands: dict[str, Any], numbers: Sequence[str]) -> Iterator[None]:
+    """Put constants in the place of numbers; if the operator cannot be added, neither are these."""
+    given = [operands[name] for name in numbers]
+    like = next((operand for operand in given if isinstance(operand, Tensor)), None)
+    if like is None and numbers:
+        raise TypeError(f"{op}: {' and '.join(map(repr, given))} are no tensors; give one at least")
+    if like is None or all(isinstance(operand, Tensor) for operand in given):
+        yield
+        return
+    with like._all_or_nothing():
+        operands |= {name: x if isinstance(x := operands[name], Tensor) else like._number(op, x) for name in numbers}
+        yield
 
 
 def _plain(value: Any) -> Any:

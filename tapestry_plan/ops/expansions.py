@@ -58,7 +58,7 @@ def prod_sum(inputs: Inputs, attrs: Attrs) -> Tensor:
 def exp_sum(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Softmax := exp(x − max) / Σ exp(x − max)."""
     (x,) = inputs
-    axis = axis_of(attrs.get("axis", -1), x.ndim, "softmax")
+    axis = axis_of(attrs["axis"], x.ndim, "softmax")
     powers = _op("exp", _op("subtract", x, _op("max", x, axis=axis, keepdims=True)))
     return _op("divide", powers, _op("sum", powers, axis=axis, keepdims=True))
 
@@ -66,7 +66,7 @@ def exp_sum(inputs: Inputs, attrs: Attrs) -> Tensor:
 def minus_logsumexp(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Log softmax := x − log Σ exp(x), whose sum is a monoid with a state."""
     (x,) = inputs
-    axis = axis_of(attrs.get("axis", -1), x.ndim, "log_softmax")
+    axis = axis_of(attrs["axis"], x.ndim, "log_softmax")
     return _op("subtract", x, _op("logsumexp", x, axis=axis, keepdims=True))
 
 
@@ -87,18 +87,18 @@ def pooled_mean(inputs: Inputs, attrs: Attrs) -> Tensor:
 def moments(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Layer normalization := (x − mean) / √(variance + epsilon) · scale + bias."""
     x, scale = inputs[:2]
-    axes = tuple(range(axis_of(attrs.get("axis", -1), x.ndim, "layer_normalization"), x.ndim))
+    axes = tuple(range(axis_of(attrs["axis"], x.ndim, "layer_normalization"), x.ndim))
     count = prod(x.shape[axis] for axis in axes)
     apart = _op("subtract", x, _op("sum", x, axis=axes, keepdims=True) / count)
     variance = _op("sum", _op("multiply", apart, apart), axis=axes, keepdims=True) / count
-    scaled = _op("multiply", _op("divide", apart, _op("sqrt", variance + attrs.get("epsilon", 1e-5))), scale)
+    scaled = _op("multiply", _op("divide", apart, _op("sqrt", variance + attrs["epsilon"])), scale)
     return _op("add", scaled, inputs[2]) if len(inputs) > 2 else scaled
 
 
 def factor_offset(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Batch normalization := x · factor + (bias − mean · factor), factor = scale / √(variance + epsilon)."""
     x, scale, bias, mean, variance = inputs
-    factor = _op("divide", scale, _op("sqrt", variance + attrs.get("epsilon", 1e-5)))
+    factor = _op("divide", scale, _op("sqrt", variance + attrs["epsilon"]))
     offset = _op("subtract", bias, _op("multiply", mean, factor))
     tail = tuple(range(1, x.ndim - 1))
     column = [t.expand_dims(tail) if tail else t for t in (factor, offset)]
@@ -118,10 +118,10 @@ def matmul_softmax_matmul(inputs: Inputs, attrs: Attrs) -> Tensor:
         left, k, v = left.reshape(grouped), k.expand_dims(2), v.expand_dims(2)
     scores = _op("matmul", left, k.mT)
     if len(inputs) > 3:
-        scores = _masked(scores, _mask(inputs[3], grouped[:3], group))
+        scores = _mask_scores(scores, _mask(inputs[3], grouped[:3], group))
     if attrs.get("causal"):
         below = np.tril(np.ones(scores.shape[-2:], bool))
-        scores = _masked(scores, scores.graph.constant(f"{scores.name}.causal", below))
+        scores = _mask_scores(scores, scores.graph.constant(f"{scores.name}.causal", below))
     out = _op("matmul", _op("softmax", scores, axis=-1), v)
     return out.reshape((*q.shape[:3], v.shape[-1])) if group > 1 else out
 
@@ -135,7 +135,7 @@ def _mask(mask: Tensor, heads: Sequence[int], group: int) -> Tensor:
     return mask.reshape((*mask.shape[:-3], *heads[1:3], *mask.shape[-2:]))
 
 
-def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+def _mask_scores(scores: Tensor, mask: Tensor) -> Tensor:
     if mask.dtype != "bool":
         return _op("add", scores, mask)
     least = scores.graph.constant(f"{scores.name}.least", np.asarray(-np.inf, scores.dtype))
@@ -148,7 +148,7 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
 def by_group(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Grouped convolution := one dense convolution for each group, concatenated."""
     x, w = inputs[:2]
-    groups = attrs.get("groups", 1)
+    groups = attrs["groups"]
     if groups == 1:
         raise ValueError("it has one group; there is nothing to split")
     width, depth = w.shape[0] // groups, w.shape[1]
@@ -181,7 +181,7 @@ def interleaved(inputs: Inputs, attrs: Attrs) -> Tensor:
     common = gcd(window.strides[axis], window.dilations[axis])
     s, d, kernel = window.strides[axis] // common, window.dilations[axis] // common, window.kernel[axis]
     inner = _unpadded(attrs, window, axis, s)
-    source, parts = _padded(x, window), []
+    source, parts = _pad_input(x, window), []
     for r in range(min(d, rows)):
         count = s * (-(-(rows - r) // d) - 1) + kernel
         step = d * common
@@ -201,7 +201,7 @@ def phases(inputs: Inputs, attrs: Attrs) -> Tensor:
     if axis is None:
         raise ValueError("no axis that is not dilated has a stride")
     rows, s, kernel = window.out_shape(x.shape[2:])[axis], window.strides[axis], window.kernel[axis]
-    inner, source, total = _unpadded(attrs, window, axis, 1), _padded(x, window), None
+    inner, source, total = _unpadded(attrs, window, axis, 1), _pad_input(x, window), None
     for r in range(min(s, kernel)):
         u = -(-(kernel - r) // s)
         slices = _every(source, axis + 2, r, s, rows - 1 + u), _every(w, axis + 2, r, s, u)
@@ -230,7 +230,7 @@ def _unpadded(attrs: Attrs, window: Window, axis: int, stride: int) -> dict[str,
     return {**attrs, "pads": 0, "strides": tuple(strides), "dilations": tuple(dilations)}
 
 
-def _padded(x: Tensor, window: Window) -> Tensor:
+def _pad_input(x: Tensor, window: Window) -> Tensor:
     widths = [(0, 0), (0, 0), *zip(window.begins, window.ends, strict=True)]
     return pad(x, widths) if any(map(any, widths)) else x
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Scatter, Shape, Shard, Signature, Tensor, project
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import axis_of, named_dtype, need_indices, numbered
+from tapestry_plan.ops.operands import axis_of, named_dtype, need_indices, number_axes
 
 COMBINED = {"add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
 """How a scatter may combine an update with the cell that is there: the function of the array namespace."""
@@ -32,14 +32,14 @@ def _updated(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     need_indices(dtypes[1], "operand 1")
     if dtypes[2] != dtypes[0]:
         raise ValueError(f"operand 2 is {dtypes[2]}, operand 0 is {dtypes[0]}; cast them to one dtype")
-    how = attrs.get("reduction", "none")
+    how = attrs["reduction"]
     if how != "none" and np.dtype(dtypes[0]).kind not in "iuf":
         raise ValueError(f"reduction is {how!r}, but operand 0 is {dtypes[0]}; cast it to numbers")
     return (dtypes[0],)
 
 
 def _need_known(attrs: Attrs) -> None:
-    how = attrs.get("reduction", "none")
+    how = attrs["reduction"]
     if how != "none" and how not in COMBINED:
         raise ValueError(f"reduction is {how!r}; it must be 'none' or one of {sorted(COMBINED)}")
 
@@ -49,8 +49,8 @@ def _need_known(attrs: Attrs) -> None:
 
 def _take_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x, indices = shapes
-    axis = axis_of(attrs.get("axis", 0), len(x), "take")
-    axes = numbered((*x[:axis], *indices, *x[axis + 1 :]))
+    axis = axis_of(attrs["axis"], len(x), "take")
+    axes = number_axes((*x[:axis], *indices, *x[axis + 1 :]))
     after = axis + len(indices)
     before: list[LinearForm] = [{a.name: 1} for a in axes[:axis]]
     rest: list[LinearForm] = [{a.name: 1} for a in axes[after:]]
@@ -62,7 +62,7 @@ def _take_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
 
 def _take_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     x, indices = inputs
-    axis = shard.attrs.get("axis", 0) % x.ndim
+    axis = shard.attrs["axis"] % x.ndim
     outputs[0][...] = xp.take(x, _from_front(xp, indices, x.shape[axis], shard), axis=axis)
 
 
@@ -76,7 +76,7 @@ def _from_front(xp: Any, indices: Any, extent: int, shard: Shard) -> Any:
 def _along(shapes: Sequence[Shape], attrs: Attrs, what: str) -> int:
     """The axis that the elements of operand 0 are indexed along; operand 1 has operand 0's rank and fits beside it."""
     x, indices = shapes[:2]
-    axis = axis_of(attrs.get("axis", 0), len(x), what)
+    axis = axis_of(attrs["axis"], len(x), what)
     if len(indices) != len(x) or any(m > n for k, (n, m) in enumerate(zip(x, indices, strict=True)) if k != axis):
         raise ValueError(
             f"operand 1 has shape {indices}, operand 0 {x}; the indices have its rank and, but for axis {axis}, no "
@@ -88,7 +88,7 @@ def _along(shapes: Sequence[Shape], attrs: Attrs, what: str) -> int:
 def _take_along_axis_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     axis = _along(shapes, attrs, "take_along_axis")
     x, indices = shapes
-    axes = numbered(indices)
+    axes = number_axes(indices)
     forms: list[LinearForm] = [{} if k == axis else {a.name: 1} for k, a in enumerate(axes)]
     read = Operand(project(axes, forms, [n if k == axis else 1 for k, n in enumerate(x)]))
     each = Operand(project(axes, [{a.name: 1} for a in axes]))
@@ -97,7 +97,7 @@ def _take_along_axis_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signatu
 
 def _take_along_axis_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     x, indices = inputs
-    axis = shard.attrs.get("axis", 0) % x.ndim
+    axis = shard.attrs["axis"] % x.ndim
     where = _from_front(xp, indices, x.shape[axis], shard)
     outputs[0][...] = xp.take_along_axis(x, where.astype(np.int64), axis=axis)
 
@@ -105,7 +105,7 @@ def _take_along_axis_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any
 def _gather_nd_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x, indices = shapes
     depth = _depth(x, indices)
-    axes = numbered((*indices[:-1], *x[depth:]))
+    axes = number_axes((*indices[:-1], *x[depth:]))
     outer = len(indices) - 1
     whole: list[LinearForm] = [{}] * depth
     rest: list[LinearForm] = [{a.name: 1} for a in axes[outer:]]
@@ -161,11 +161,11 @@ def _put_along_axis_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any]
     cells = [xp.arange(n).reshape(-1, *(1,) * (rank - k - 1)) for k, n in enumerate(updates.shape)]
     cells[form.turn] = named
     each = tuple(xp.broadcast_to(cell, updates.shape) for cell in cells)
-    _put(xp, outputs[0], each, updates, shard.attrs.get("reduction", "none"), form.turn)
+    _put(xp, outputs[0], each, updates, shard.attrs["reduction"], form.turn)
 
 
 def _elements(shard: Shard) -> Scatter:
-    axis = shard.attrs.get("axis", 0) % len(shard.output_boxes[0].shape)
+    axis = shard.attrs["axis"] % len(shard.output_boxes[0].shape)
 
     def prepare(xp: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], Any]:
         x, indices, updates = inputs
@@ -175,7 +175,7 @@ def _elements(shard: Shard) -> Scatter:
 
 
 def _function(shard: Shard) -> str:
-    return {"none": "replace", **COMBINED}[shard.attrs.get("reduction", "none")]
+    return {"none": "replace", **COMBINED}[shard.attrs["reduction"]]
 
 
 def _put(xp: Any, out: Any, cells: tuple[Any, ...], updates: Any, how: str, axis: int) -> None:
@@ -222,7 +222,7 @@ def _scatter_nd_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sh
     outputs[0][...] = inputs[0]
     cells, given = _rows(shard).prepare(xp, inputs)
     rows = tuple(cell.reshape(-1) for cell in cells)
-    _put(xp, outputs[0], rows, given, shard.attrs.get("reduction", "none"), 0)
+    _put(xp, outputs[0], rows, given, shard.attrs["reduction"], 0)
 
 
 def _rows(shard: Shard) -> Scatter:
@@ -244,7 +244,7 @@ def _rows(shard: Shard) -> Scatter:
 def _one_hot_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (indices,) = shapes
     depth, axis = _one_hot_place(indices, attrs)
-    axes = numbered((*indices[:axis], depth, *indices[axis:]))
+    axes = number_axes((*indices[:axis], depth, *indices[axis:]))
     others = [a for k, a in enumerate(axes) if k != axis]
     where = Operand(project(axes, [{a.name: 1} for a in others]))
     return Signature(axes, (where,), (Operand(project(axes, [{a.name: 1} for a in axes])),))
@@ -254,24 +254,24 @@ def _one_hot_place(indices: Shape, attrs: Attrs) -> tuple[int, int]:
     depth = attrs.get("depth")
     if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
         raise ValueError(f"depth is {depth!r}; give an integer >= 1")
-    return depth, axis_of(attrs.get("axis", -1), len(indices) + 1, "one_hot")
+    return depth, axis_of(attrs["axis"], len(indices) + 1, "one_hot")
 
 
 def _one_hot_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     need_indices(dtypes[0], "operand 0")
-    return (named_dtype(attrs.get("dtype", "float32")),)
+    return (named_dtype(attrs["dtype"]),)
 
 
 def _one_hot_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     (indices,), (out,) = inputs, outputs
     attrs = shard.attrs
-    axis = attrs.get("axis", -1) % out.ndim
+    axis = attrs["axis"] % out.ndim
     depth = attrs["depth"]
     begin, end = shard.range(f"i{axis}")
     row = xp.arange(begin, end).reshape(-1, *(1,) * (out.ndim - axis - 1))
     hot = xp.where(indices < 0, indices + depth, indices)
-    out[...] = attrs.get("off", 0)
-    xp.copyto(out, out.dtype.type(attrs.get("on", 1)), where=xp.expand_dims(hot, axis) == row)
+    out[...] = attrs["off"]
+    xp.copyto(out, out.dtype.type(attrs["on"]), where=xp.expand_dims(hot, axis) == row)
 
 
 @operator(block=_take_block, signature=_take_signature, dtype=_indexed, adjoint=adjoints.take)

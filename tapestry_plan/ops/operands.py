@@ -109,12 +109,12 @@ def axis_of(axis: Any, rank: int, what: str) -> int:
     return axis % rank
 
 
-def numbered(shape: Shape) -> tuple[Axis, ...]:
+def number_axes(shape: Shape) -> tuple[Axis, ...]:
     """Index axes i0, i1, … of a shape."""
     return tuple(Axis(f"i{k}", n) for k, n in enumerate(shape))
 
 
-def aligned(shape: Shape, axes: Sequence[Axis]) -> list[LinearForm]:
+def align_axes(shape: Shape, axes: Sequence[Axis]) -> list[LinearForm]:
     """One form for each axis of an operand that is broadcast, as NumPy does, to the index axes."""
     lead = len(axes) - len(shape)
     return [{} if n == 1 else {axes[lead + k].name: 1} for k, n in enumerate(shape)]
@@ -146,8 +146,8 @@ def spatial_names(shape: Shape, what: str) -> tuple[str, ...]:
 
 def elementwise_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     """Index axes i0, i1, … of the operands' common shape; each point reads one cell of each and writes one."""
-    axes = numbered(common_shape(shapes))
-    inputs = tuple(Operand(project(axes, aligned(shape, axes))) for shape in shapes)
+    axes = number_axes(common_shape(shapes))
+    inputs = tuple(Operand(project(axes, align_axes(shape, axes))) for shape in shapes)
     return Signature(axes, inputs, (Operand(project(axes, [{axis.name: 1} for axis in axes])),))
 
 

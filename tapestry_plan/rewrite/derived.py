@@ -28,7 +28,7 @@ from tapestry_plan.ir import (
     project,
     resolve,
 )
-from tapestry_plan.ops import numbered
+from tapestry_plan.ops import number_axes
 from tapestry_sets.regions import AffineMap, Box, IndexProjection
 
 PART_ATTRIBUTES = ("part.start", "part.shape", "part.of", "part.dtypes", "part.around")
@@ -447,7 +447,7 @@ def merge_of(op: Op) -> Derived:
     def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         if not shapes or len(set(shapes)) != 1 or len(shapes) % count(attrs):
             raise ValueError(f"partial results of shapes {list(shapes)} given; they must be whole states of one shape")
-        axes = numbered(shapes[0])
+        axes = number_axes(shapes[0])
         cell = Operand(project(axes, [{axis.name: 1} for axis in axes]))
         return Signature(axes, (cell,) * len(shapes), (cell,) * outputs_of(attrs))
 

@@ -10,9 +10,7 @@ from tapestry_plan.ir import Activation, Shard, Tensor
 from tapestry_plan.ops.cells.error_function import error_function
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import floating
-
-TILE_CELLS = 1 << 18
-"""Cells that a formula is applied to at once: what it computes in between is no larger."""
+from tapestry_plan.ops.tuning import TILE_CELLS
 
 Formula = Callable[..., Any]
 """``(xp, x, **attributes) -> array`` of x's shape and dtype."""
@@ -37,7 +35,7 @@ def in_tiles(formula: Formula, takes_out: bool = False) -> Any:
     return block
 
 
-def _gelu(xp: Any, x: Any, approximate: str = "none") -> Any:
+def _gelu(xp: Any, x: Any, approximate: str) -> Any:
     if approximate == "tanh":
         inner = x * x * x * x.dtype.type(0.044715) + x
         return (xp.tanh(inner * x.dtype.type(0.7978845608028654)) + 1) * x * x.dtype.type(0.5)  # √(2/π)
@@ -60,29 +58,29 @@ def _softsign(xp: Any, x: Any) -> Any:
     return x / (xp.abs(x) + 1)
 
 
-def _elu(xp: Any, x: Any, alpha: float = 1.0) -> Any:
+def _elu(xp: Any, x: Any, alpha: float) -> Any:
     return xp.where(x > 0, x, xp.expm1(xp.minimum(x, 0)) * x.dtype.type(alpha))
 
 
-def _selu(xp: Any, x: Any, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Any:
+def _selu(xp: Any, x: Any, alpha: float, gamma: float) -> Any:
     return _elu(xp, x, alpha) * x.dtype.type(gamma)
 
 
-def _celu(xp: Any, x: Any, alpha: float = 1.0) -> Any:
+def _celu(xp: Any, x: Any, alpha: float) -> Any:
     scale = x.dtype.type(alpha)
     inner = x / scale
     return xp.maximum(x, 0) + xp.minimum(xp.expm1(xp.minimum(inner, 0) if alpha > 0 else inner) * scale, 0)
 
 
-def _hard_sigmoid(xp: Any, x: Any, alpha: float = 0.2, beta: float = 0.5) -> Any:
+def _hard_sigmoid(xp: Any, x: Any, alpha: float, beta: float) -> Any:
     return xp.clip(x * x.dtype.type(alpha) + x.dtype.type(beta), 0, 1)
 
 
 def _hard_swish(xp: Any, x: Any) -> Any:
-    return _hard_sigmoid(xp, x, 1 / 6) * x
+    return _hard_sigmoid(xp, x, 1 / 6, 0.5) * x
 
 
-def _thresholded_relu(xp: Any, x: Any, alpha: float = 1.0) -> Any:
+def _thresholded_relu(xp: Any, x: Any, alpha: float) -> Any:
     return xp.where(x > alpha, x, x.dtype.type(0))
 
 
@@ -121,7 +119,7 @@ def hard_swish(x: Tensor, *, name: str | None = None) -> Tensor:
     flop=28.0,
     dtype=floating,
     adjoint=adjoints.gelu,
-    work=lambda shard: Activation("gelu") if shard.attrs.get("approximate", "none") == "none" else None,
+    work=lambda shard: Activation("gelu") if shard.attrs["approximate"] == "none" else None,
 )
 def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Tensor:
     """x times the probability that a standard normal number is below x.

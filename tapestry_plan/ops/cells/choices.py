@@ -56,32 +56,32 @@ def _astype_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard:
 
 
 @operator(block=ufunc("equal"), dtype=to_truth, adjoint=adjoints.none)
-def equal(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def equal(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """Whether a = b, cell by cell."""
 
 
 @operator(block=ufunc("not_equal"), dtype=to_truth, adjoint=adjoints.none)
-def not_equal(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def not_equal(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """Whether a ≠ b, cell by cell."""
 
 
 @operator(block=ufunc("less"), dtype=to_truth, adjoint=adjoints.none)
-def less(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def less(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """Whether a < b, cell by cell."""
 
 
 @operator(block=ufunc("less_equal"), dtype=to_truth, adjoint=adjoints.none)
-def less_equal(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def less_equal(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """Whether a ≤ b, cell by cell."""
 
 
 @operator(block=ufunc("greater"), dtype=to_truth, adjoint=adjoints.none)
-def greater(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def greater(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """Whether a > b, cell by cell."""
 
 
 @operator(block=ufunc("greater_equal"), dtype=to_truth, adjoint=adjoints.none)
-def greater_equal(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def greater_equal(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """Whether a ≥ b, cell by cell."""
 
 
@@ -101,17 +101,17 @@ def logical_not(x: Tensor, *, name: str | None = None) -> Tensor:
 
 
 @operator(block=ufunc("logical_and"), dtype=truth, adjoint=adjoints.none)
-def logical_and(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def logical_and(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """Whether a and b are both true, cell by cell."""
 
 
 @operator(block=ufunc("logical_or"), dtype=truth, adjoint=adjoints.none)
-def logical_or(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def logical_or(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """Whether a or b is true, cell by cell."""
 
 
 @operator(block=ufunc("logical_xor"), dtype=truth, adjoint=adjoints.none)
-def logical_xor(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def logical_xor(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """Whether just one of a and b is true, cell by cell."""
 
 
@@ -121,32 +121,32 @@ def bitwise_invert(x: Tensor, *, name: str | None = None) -> Tensor:
 
 
 @operator(block=ufunc("bitwise_and"), dtype=integral)
-def bitwise_and(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def bitwise_and(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """The bits that a and b both have, cell by cell."""
 
 
 @operator(block=ufunc("bitwise_or"), dtype=integral)
-def bitwise_or(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def bitwise_or(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """The bits that a or b has, cell by cell."""
 
 
 @operator(block=ufunc("bitwise_xor"), dtype=integral)
-def bitwise_xor(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def bitwise_xor(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """The bits that just one of a and b has, cell by cell."""
 
 
 @operator(block=ufunc("left_shift"), dtype=_shifted)
-def bitwise_left_shift(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def bitwise_left_shift(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """The bits of a moved up by b places, cell by cell."""
 
 
 @operator(block=ufunc("right_shift"), dtype=_shifted)
-def bitwise_right_shift(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def bitwise_right_shift(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """The bits of a moved down by b places, cell by cell; signs are kept."""
 
 
 @operator(block=_where_block, dtype=_chosen, adjoint=adjoints.where)
-def where(condition: Tensor, a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def where(condition: Tensor, a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """The cell of a where the condition is true, that of b elsewhere; all three broadcast against each other.
 
     Parameters

@@ -60,7 +60,7 @@ def _clip_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: S
 
 def _leaky_relu_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     (x,), (out,) = inputs, outputs
-    alpha = shard.attrs.get("alpha", 0.01)
+    alpha = shard.attrs["alpha"]
     xp.multiply(x, alpha, out=out)
     if 0 <= alpha <= 1:
         xp.maximum(x, out, out=out)
@@ -105,22 +105,22 @@ def _prelu_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: 
 
 
 @operator(block=ufunc("add"), dtype=same_dtype, adjoint=adjoints.add, work=lambda shard: Addition())
-def add(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def add(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """a + b, cell by cell."""
 
 
 @operator(block=ufunc("subtract"), dtype=same_dtype, adjoint=adjoints.subtract)
-def subtract(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def subtract(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """a - b, cell by cell."""
 
 
 @operator(block=ufunc("multiply"), dtype=same_dtype, adjoint=adjoints.multiply)
-def multiply(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def multiply(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """a · b, cell by cell."""
 
 
 @operator(block=_divide_block, dtype=same_dtype, adjoint=adjoints.divide)
-def divide(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def divide(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """a / b, cell by cell; integers round toward zero."""
 
 
@@ -255,17 +255,17 @@ def atanh(x: Tensor, *, name: str | None = None) -> Tensor:
 
 
 @operator(block=ufunc("power"), dtype=numeric, adjoint=adjoints.pow)
-def pow(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def pow(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """a to the power of b, cell by cell."""
 
 
 @operator(block=ufunc("maximum"), dtype=same_dtype, adjoint=adjoints.chosen("greater"))
-def maximum(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def maximum(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """The larger of a and b, cell by cell; NaN where either is."""
 
 
 @operator(block=ufunc("minimum"), dtype=same_dtype, adjoint=adjoints.chosen("less"))
-def minimum(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
+def minimum(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """The smaller of a and b, cell by cell; NaN where either is."""
 
 
@@ -275,7 +275,7 @@ def prelu(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
 
 
 @operator(block=_remainder_block, dtype=numeric, adjoint=adjoints.remainder)
-def remainder(a: Tensor, b: Tensor, *, truncate: bool = False, name: str | None = None) -> Tensor:
+def remainder(a: Tensor | float, b: Tensor | float, *, truncate: bool = False, name: str | None = None) -> Tensor:
     """What is left of a after division by b, cell by cell.
 
     Parameters

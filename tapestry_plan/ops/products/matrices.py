@@ -11,7 +11,7 @@ from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, LinearForm, MatrixProduct, Operand, Shape, Shard, Signature, Tensor, project
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import matmul_add, prod_sum
-from tapestry_plan.ops.operands import aligned, common_shape, need_rank, need_vector, same_dtype, ufunc
+from tapestry_plan.ops.operands import align_axes, common_shape, need_rank, need_vector, same_dtype, ufunc
 
 
 def _scaled(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -34,8 +34,8 @@ def matmul_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         )
     batch = tuple(Axis(f"b{k}", n) for k, n in enumerate(common_shape((a[:-2], b[:-2]))))
     axes = (*batch, Axis("m", a[-2]), Axis("n", b[-1]), Axis("k", a[-1], "reduction"))
-    left = [*aligned(a[:-2], batch), {"m": 1}, {"k": 1}]
-    right = [*aligned(b[:-2], batch), {"k": 1}, {"n": 1}]
+    left = [*align_axes(a[:-2], batch), {"m": 1}, {"k": 1}]
+    right = [*align_axes(b[:-2], batch), {"k": 1}, {"n": 1}]
     out: list[LinearForm] = [*({axis.name: 1} for axis in batch), {"m": 1}, {"n": 1}]
     inputs = (Operand(project(axes, left)), Operand(project(axes, right)))
     return Signature(axes, inputs, (Operand(project(axes, out)),))
@@ -68,7 +68,7 @@ def _gemm_bias(shape: Shape, axes: tuple[Axis, ...]) -> Operand:
     m, n = axes[0].size, axes[1].size
     if len(shape) > 2 or any(have not in (1, need) for have, need in zip(shape[::-1], (n, m), strict=False)):
         raise ValueError(f"the bias has shape {shape}; it must broadcast to {(m, n)}")
-    return Operand(project(axes, aligned(shape, axes[:2])), at_start_of=("k",))
+    return Operand(project(axes, align_axes(shape, axes[:2])), at_start_of=("k",))
 
 
 def _linear_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:

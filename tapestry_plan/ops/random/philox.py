@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from tapestry_plan.ops.tuning import TILE_COUNTERS
+
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 WEYL = 0x9E3779B9, 0xBB67AE85
 ROUNDS = 10
@@ -82,7 +84,7 @@ def region_words(
         first = first[..., None] + along
     first = first.reshape(rows) + xp.uint64(firsts[lead] * each)
     groups = (run * each + 6) // 4
-    step = max(1, TILE // groups)
+    step = max(1, TILE_COUNTERS // groups)
     for top in range(0, rows, step):
         part = first[top : top + step]
         counters = (part >> 2)[:, None] + xp.arange(groups, dtype=xp.uint64)
@@ -90,10 +92,6 @@ def region_words(
         at = (part & 3).astype(xp.int64)[:, None] + xp.arange(run * each)
         out[top : top + step] = xp.take_along_axis(made, at, axis=1)
     return out.reshape(*shape, each)
-
-
-TILE = 1 << 14
-"""Counters that are worked on at once: their words and what is between should stay in a core's own cache."""
 
 
 def _rows(start: Sequence[int], shape: Sequence[int], extents: Sequence[int]) -> tuple[int, int, list[int]]:

@@ -30,7 +30,7 @@ def _batch_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
 def _batch_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     x, scale, bias, mean, variance = inputs
     (out,) = outputs
-    factor = scale / xp.sqrt(variance + out.dtype.type(shard.attrs.get("epsilon", 1e-5)))
+    factor = scale / xp.sqrt(variance + out.dtype.type(shard.attrs["epsilon"]))
     offset = bias - mean * factor
     column = (-1, *(1,) * (x.ndim - 2))
     for n in range(x.shape[0]):
@@ -60,9 +60,9 @@ def _local_response_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any]
         out[n] = squares[:channels]
         for k in range(1, size):
             xp.add(out[n], squares[k : k + channels], out=out[n])
-        xp.multiply(out[n], out.dtype.type(attrs.get("alpha", 1e-4) / size), out=out[n])
-        xp.add(out[n], out.dtype.type(attrs.get("bias", 1.0)), out=out[n])
-        xp.power(out[n], out.dtype.type(-attrs.get("beta", 0.75)), out=out[n])
+        xp.multiply(out[n], out.dtype.type(attrs["alpha"] / size), out=out[n])
+        xp.add(out[n], out.dtype.type(attrs["bias"]), out=out[n])
+        xp.power(out[n], out.dtype.type(-attrs["beta"]), out=out[n])
         xp.multiply(out[n], x[n, center : center + channels], out=out[n])
 
 
@@ -82,13 +82,13 @@ def row_signature(shapes: Sequence[Shape], attrs: Attrs, first: int, last: int) 
 
 
 def _softmax_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    axis = axis_of(attrs.get("axis", -1), len(shapes[0]), "softmax")
+    axis = axis_of(attrs["axis"], len(shapes[0]), "softmax")
     return row_signature(shapes, attrs, axis, axis + 1)
 
 
 def _softmax_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     (x,), (out,) = inputs, outputs
-    axis = shard.attrs.get("axis", -1)
+    axis = shard.attrs["axis"]
     xp.subtract(x, xp.max(x, axis=axis, keepdims=True), out=out)
     xp.exp(out, out=out)
     xp.divide(out, xp.sum(out, axis=axis, keepdims=True), out=out)
@@ -96,14 +96,14 @@ def _softmax_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard
 
 def _log_softmax_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     (x,), (out,) = inputs, outputs
-    axis = shard.attrs.get("axis", -1)
+    axis = shard.attrs["axis"]
     xp.subtract(x, xp.max(x, axis=axis, keepdims=True), out=out)
     xp.subtract(out, xp.log(xp.sum(xp.exp(out), axis=axis, keepdims=True)), out=out)
 
 
 def _layer_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x = shapes[0]
-    axis = axis_of(attrs.get("axis", -1), len(x), "layer_normalization")
+    axis = axis_of(attrs["axis"], len(x), "layer_normalization")
     for what, shape in zip(("scale", "bias"), shapes[1:], strict=False):
         if shape != x[axis:]:
             raise ValueError(f"the {what} has shape {shape}; {x[axis:]} is needed, the normalized axes of operand 0")
@@ -116,7 +116,7 @@ def _layer_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sh
     over = tuple(range(x.ndim - scale.ndim, x.ndim))
     xp.subtract(x, xp.mean(x, axis=over, keepdims=True), out=out)
     variance = xp.mean(out * out, axis=over, keepdims=True)
-    xp.divide(out, xp.sqrt(variance + out.dtype.type(shard.attrs.get("epsilon", 1e-5))), out=out)
+    xp.divide(out, xp.sqrt(variance + out.dtype.type(shard.attrs["epsilon"])), out=out)
     xp.multiply(out, scale, out=out)
     if len(inputs) > 2:
         xp.add(out, inputs[2], out=out)
@@ -124,7 +124,7 @@ def _layer_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sh
 
 def _rms_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x, scale = shapes
-    axis = axis_of(attrs.get("axis", -1), len(x), "rms_normalization")
+    axis = axis_of(attrs["axis"], len(x), "rms_normalization")
     if scale != x[axis:]:
         raise ValueError(f"the scale has shape {scale}; {x[axis:]} is needed, the normalized axes of operand 0")
     return row_signature(shapes, attrs, axis, len(x))
@@ -136,7 +136,7 @@ def _rms_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shar
     over = tuple(range(x.ndim - scale.ndim, x.ndim))
     xp.multiply(x, x, out=out)
     mean = xp.mean(out, axis=over, keepdims=True)
-    xp.divide(x, xp.sqrt(mean + out.dtype.type(shard.attrs.get("epsilon", 1e-5))), out=out)
+    xp.divide(x, xp.sqrt(mean + out.dtype.type(shard.attrs["epsilon"])), out=out)
     xp.multiply(out, scale, out=out)
 
 
@@ -168,7 +168,7 @@ def _grouped(shapes: Sequence[Shape], axis: str, groups: int, names: Sequence[st
 def _group_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     (x, scale, bias), (out,) = inputs, outputs
     width = shard.signature.outputs[0].projection.shape[1]
-    epsilon = out.dtype.type(shard.attrs.get("epsilon", 1e-5))
+    epsilon = out.dtype.type(shard.attrs["epsilon"])
     for n in range(x.shape[0]):
         for first in range(0, x.shape[1], width):
             channels = slice(first, first + width)

@@ -14,17 +14,17 @@ from tapestry_plan.ops.rows.normalizations import row_signature
 
 
 def _cumulative_sum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    axis = axis_of(attrs.get("axis", -1), len(shapes[0]), "cumulative_sum")
+    axis = axis_of(attrs["axis"], len(shapes[0]), "cumulative_sum")
     return row_signature(shapes, attrs, axis, axis + 1)
 
 
 def _cumulative_sum_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     (x,), (out,) = inputs, outputs
-    axis = shard.attrs.get("axis", -1) % x.ndim
+    axis = shard.attrs["axis"] % x.ndim
     x, target = xp.moveaxis(x, axis, 0), xp.moveaxis(out, axis, 0)
-    if shard.attrs.get("reverse"):
+    if shard.attrs["reverse"]:
         x, target = x[::-1], target[::-1]
-    if shard.attrs.get("exclusive"):
+    if shard.attrs["exclusive"]:
         target[0] = 0
         x, target = x[:-1], target[1:]
     if len(x):
@@ -33,7 +33,7 @@ def _cumulative_sum_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 
 def _top_k_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (x,) = shapes
-    axis, k = axis_of(attrs.get("axis", -1), len(x), "top_k"), attrs.get("k")
+    axis, k = axis_of(attrs["axis"], len(x), "top_k"), attrs.get("k")
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= x[axis]:
         raise ValueError(f"k is {k!r}; axis {axis} of shape {x} has {x[axis]} cells: give an integer from 1 to that")
     whole = row_signature(shapes, attrs, axis, axis + 1)
@@ -49,10 +49,10 @@ def _top_k_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
 
 def _top_k_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     x, (values, places) = inputs[0], outputs
-    axis = shard.attrs.get("axis", -1) % x.ndim
+    axis = shard.attrs["axis"] % x.ndim
     k, n = shard.attrs["k"], x.shape[axis]
     rows = xp.moveaxis(x, axis, -1)
-    if shard.attrs.get("largest", True):
+    if shard.attrs["largest"]:
         # Stable from the end: equal cells come out in their own order once it is turned round.
         order = n - 1 - xp.argsort(rows[..., ::-1], axis=-1, kind="stable")[..., ::-1]
     else:

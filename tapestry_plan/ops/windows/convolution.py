@@ -11,17 +11,15 @@ from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Operand, Shap
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import by_group, interleaved, phases, strided_view
 from tapestry_plan.ops.operands import SPATIAL, length, need_rank, need_vector, same_dtype, spatial_names, spatial_of
+from tapestry_plan.ops.tuning import TILE_NBYTES
 from tapestry_plan.ops.windows.windows import Window, offsets_of
-
-TILE_NBYTES = 1 << 21
-"""Bytes of one tile of unfolded windows: with its result it should stay in a core's own cache."""
 
 
 def _conv_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x, w = shapes[:2]
     names = spatial_names(x, "operand 0")
     need_rank(w, len(x), "the weight", "output channels, channels of a group, kernel")
-    groups = _conv_groups(x, w, attrs.get("groups", 1))
+    groups = _conv_groups(x, w, attrs["groups"])
     window = Window.of(w[2:], attrs)
     kernel = tuple(f"k{name}" for name in names)
     axes = (
@@ -89,7 +87,7 @@ def _is_direct(shard: Shard, window: Window) -> bool:
 def groups_of(shard: Shard, depth: int) -> Iterator[tuple[slice, slice]]:
     """For each group of a shard: its output channels, and its channels in the block that is read."""
     begin, end = shard.range("c")
-    groups = shard.attrs.get("groups", 1)
+    groups = shard.attrs["groups"]
     width = shard.signature.axes[shard.signature.axis("c")].size // groups
     whole = shard.signature.axes[shard.signature.axis("ci")].size
     first = begin // width

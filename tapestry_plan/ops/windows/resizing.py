@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Attrs, Backward, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import numbered
+from tapestry_plan.ops.operands import number_axes
+from tapestry_plan.ops.tuning import LARGEST_DENOMINATOR
 
 Int64 = NDArray[np.int64]
 MODES = ("nearest", "linear")
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-LARGEST_DENOMINATOR = 4096
-"""A factor given as a floating number is the nearest fraction with no larger denominator."""
 
 
 def _places(o: Int64, place: tuple[Fraction, Fraction]) -> tuple[Int64, int]:
@@ -48,7 +47,7 @@ def _place(n: int, m: int, scale: Fraction, coordinates: str) -> tuple[Fraction,
 def _first_cells(o: Int64, place: tuple[Fraction, Fraction], attrs: Attrs) -> Int64:
     """The cell that an output reads, the first one of two in linear mode; it may lie outside the tensor."""
     above, below = _places(o, place)
-    how = "floor" if attrs["mode"] == "linear" else attrs.get("nearest", NEAREST[0])
+    how = "floor" if attrs["mode"] == "linear" else attrs["nearest"]
     if how == "floor":
         return above // below
     if how == "ceil":
@@ -78,14 +77,14 @@ def _places_of(shape: Shape, attrs: Attrs) -> list[tuple[Fraction, Fraction]]:
     exact = [
         Fraction(scale).limit_denominator(LARGEST_DENOMINATOR) if attrs.get("scales") else scale for scale in scales
     ]
-    coordinates = attrs.get("coordinates", COORDINATES[0])
+    coordinates = attrs["coordinates"]
     return [_place(n, m, scale, coordinates) for n, m, scale in zip(shape, sizes, exact, strict=True)]
 
 
 def _resize_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (x,) = shapes
     places = _places_of(x, attrs)
-    axes = numbered(attrs["sizes"])
+    axes = number_axes(attrs["sizes"])
     forms: list[LinearForm] = []
     box, splits = [], {}
     for axis, n, place in zip(axes, x, places, strict=True):

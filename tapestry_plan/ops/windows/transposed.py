@@ -17,7 +17,7 @@ def _conv_transpose_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signatur
     x, w = shapes[:2]
     names = spatial_names(x, "operand 0")
     need_rank(w, len(x), "the weight", "channels, output channels of a group, kernel")
-    groups = _groups(x, w, attrs.get("groups", 1))
+    groups = _groups(x, w, attrs["groups"])
     window = Window.of(w[2:], attrs)
     width, depth = w[1], w[0] // groups
     axes = (
@@ -57,7 +57,7 @@ def _groups(x: Shape, w: Shape, groups: Any) -> int:
 
 
 def _out_extents(extents: Shape, window: Window, attrs: Attrs) -> Shape:
-    more = ints_of(attrs.get("output_padding", 0), len(extents), "output_padding", 0)
+    more = ints_of(attrs["output_padding"], len(extents), "output_padding", 0)
     out = []
     for axis, n in enumerate(extents):
         stride, dilation = window.strides[axis], window.dilations[axis]
@@ -122,7 +122,7 @@ def _taps(shard: Shard, window: Window, axis: int, name: str, k: int) -> tuple[i
 def _group_parts(shard: Shard, block_width: int) -> list[tuple[slice, slice, slice]]:
     """For each group of a shard: its output channels, the channels that it reads, its part of the weight's axis 1."""
     begin, end = shard.range("c")
-    groups = shard.attrs.get("groups", 1)
+    groups = shard.attrs["groups"]
     width = shard.signature.axes[shard.signature.axis("c")].size // groups
     low, high = shard.range("ci")
     depth = shard.signature.axes[shard.signature.axis("ci")].size

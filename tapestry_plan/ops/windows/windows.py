@@ -203,10 +203,6 @@ def _cells_counted(shard: Shard, axis: int, name: str) -> NDArray[np.intp]:
     return counts
 
 
-WINDOW_ATTRIBUTES = ("strides", "pads", "dilations")
-POOL_ATTRIBUTES = ("kernel", *WINDOW_ATTRIBUTES, "ceil_mode")
-
-
 @operator(
     block=_max_pool_block,
     signature=_max_pool_signature,

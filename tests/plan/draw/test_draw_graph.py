@@ -13,9 +13,8 @@ import pytest
 from hypothesis import example, given
 
 from tapestry_plan import Graph, concat, operation
-from tapestry_plan.draw.layers import layered
+from tapestry_plan.draw.layers import LayerNode, layered
 from tapestry_plan.ir.pictures import MOST_NODES
-from tapestry_plan.onnx.nodes import Node
 from tapestry_plan.ops import conv, linear, relu
 from tapestry_plan.ops.products.matrices import matmul
 from tapestry_sets import Box, canvas
@@ -226,12 +225,12 @@ def test_two_operators_are_shown_in_one_tensor() -> None:
 
 def test_lines_that_pass_layers_leave_the_nodes_free() -> None:
     box = canvas.Drawing(60, 30, ())
-    nodes = [Node("a", (), box)]
-    nodes += [Node(f"n{k}", (f"n{k - 1}" if k else "a",), box) for k in range(4)]
-    drawn = layered([*nodes, Node("end", ("n3", "a"), box)], "right")
-    alone = layered([*nodes, Node("end", ("n3",), box)], "right")
+    nodes = [LayerNode("a", (), box)]
+    nodes += [LayerNode(f"n{k}", (f"n{k - 1}" if k else "a",), box) for k in range(4)]
+    drawn = layered([*nodes, LayerNode("end", ("n3", "a"), box)], "right")
+    alone = layered([*nodes, LayerNode("end", ("n3",), box)], "right")
     assert drawn.width == alone.width and drawn.height >= alone.height + 6  # a lane of its own beside the chain
-    more = layered([*nodes, Node("end", ("n3", "a"), box), Node("other", ("n3", "a"), box)], "right")
+    more = layered([*nodes, LayerNode("end", ("n3", "a"), box), LayerNode("other", ("n3", "a"), box)], "right")
     curves = [part for part in more.parts if 'fill="none"' in part]
     assert len(curves) == len(set(curves)) == 4 + 4 + 2 + 2  # the chain, one lane for both, and what ends at them
 

@@ -13,7 +13,7 @@ import pytest
 
 from tapestry_exec import evaluate
 from tapestry_plan import ops
-from tapestry_plan.ir.graph import BUILTIN_OPS, Graph, Shard, Tensor
+from tapestry_plan.ir.graph import BUILTIN_OPS, Graph, Op, Shard, Tensor
 from tapestry_plan.ir.signature import Signature
 from tapestry_plan.ops import bernoulli, dropout, integers, normal, uniform
 from tapestry_plan.ops.cells.error_function import error_function
@@ -292,7 +292,8 @@ def test_functions_have_names_and_docstrings_and_are_exported() -> None:
         function = getattr(ops, name)
         assert function.op is op and function.__name__ == name and function.__doc__
     themes = [module for name, module in sys.modules.items() if name.startswith("tapestry_plan.ops.")]
-    declared = {each.op.name for module in themes for each in vars(module).values() if hasattr(each, "op")}
+    found = [getattr(each, "op", None) for module in themes for each in vars(module).values()]
+    declared = {op.name for op in found if isinstance(op, Op)}
     assert declared == set(BUILTIN_OPS)  # no name of a module, such as `math.prod`, hides an operator
 
 

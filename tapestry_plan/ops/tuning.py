@@ -1,0 +1,13 @@
+"""Constants of the operators: how much is worked on at once, so that it stays in a core's own cache."""
+
+TILE_CELLS = 1 << 18
+"""Cells that the formula of an activation is applied to at once: what it computes in between is no larger."""
+
+TILE_NBYTES = 1 << 21
+"""Bytes of one tile of a convolution's unfolded windows, which are multiplied while they are in cache."""
+
+TILE_COUNTERS = 1 << 14
+"""Counters of random numbers that are worked on at once, with their words and what is between."""
+
+LARGEST_DENOMINATOR = 4096
+"""A resizing's factor given as a floating number is the nearest fraction with no larger denominator: a bound."""
