@@ -16,16 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tapestry_sets.draw.tuning import DOTS, MAX_CELLS, PAGE, SHOWN_LENGTH
 from tapestry_sets.limits import as_int
-
-MAX_CELLS = 1 << 14
-"""A picture of more cells than this is refused: it would be no picture."""
-
-SHOWN_LENGTH = 64
-"""The longest period that is shown whole without being asked, and the cells in a line of a drawing."""
-
-PAGE = 960
-"""The width in pixels that drawings keep to where they can."""
 
 COLORS = ("#ffffff", "#0072b2", "#d55e00", "#007a5a", "#aa3377", "#7a5c00", "#4b4bb5", "#555555")
 """Fill of a cell: nothing, first set, second set, and so on, then again from the first. White text is legible on
@@ -280,10 +272,6 @@ def document(drawing: Drawing, title: str, margin: int = 8) -> str:
     paper = f'<path d="M0 0H{width}V{height}H0Z" fill="{PAPER}"/>'
     inside = [f'<g transform="translate({margin},{margin})">', *drawing.parts, "</g>"]
     return "\n".join([head, f"<title>{_clean(shortened(title or 'a set', 500))}</title>", paper, *inside, "</svg>"])
-
-
-DOTS = 12
-"""Pixels beside or above the cells where dots say that more are left out."""
 
 
 def margin_of(grid: Grid) -> int:

@@ -13,7 +13,6 @@ from tapestry_sets.draw.canvas import (
     FAINT,
     INK,
     LINE,
-    PAGE,
     SMALL,
     Drawing,
     Picture,
@@ -27,10 +26,8 @@ from tapestry_sets.draw.canvas import (
     widest,
     written,
 )
+from tapestry_sets.draw.tuning import MAX_LENGTH, PAGE
 from tapestry_sets.limits import as_int
-
-MAX_LENGTH = 1 << 10
-"""A picture of nested levels, which is one line, is refused above this many integers."""
 
 TINTS = ("#cfe3f5", "#a9cdec", "#7fb3df", "#5a9bd3")
 """Fill of the blocks of nested levels, outermost first."""

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.draw.canvas import (
-    SHOWN_LENGTH,
     Grid,
     Picture,
     Raster,
@@ -33,14 +32,9 @@ from tapestry_sets.draw.canvas import (
     text_of,
 )
 from tapestry_sets.draw.levels import levels_svg
+from tapestry_sets.draw.tuning import SHOWN_AT_LEAST, SHOWN_CELLS, SHOWN_LENGTH
 from tapestry_sets.draw.views import views_picture
 from tapestry_sets.limits import as_int
-
-SHOWN_CELLS = 1 << 12
-"""The largest box that a notebook draws without being asked."""
-
-SHOWN_AT_LEAST = 24
-"""Short periods are repeated to at least this many integers in a notebook, so that one sees that they repeat."""
 
 
 class IntegerSet(Protocol):

@@ -21,11 +21,7 @@ import numpy.typing as npt
 
 from tapestry_sets.draw.canvas import (
     CHARACTER,
-    DOTS,
     MARKS,
-    MAX_CELLS,
-    PAGE,
-    SHOWN_LENGTH,
     Cut,
     Drawing,
     Grid,
@@ -53,43 +49,30 @@ from tapestry_sets.draw.canvas import (
     shortened,
     text_of,
 )
+from tapestry_sets.draw.tuning import (
+    AFTER,
+    BEFORE,
+    BOX,
+    DOTS,
+    FAR_NUMBER,
+    INDEX_BOX,
+    LISTED_CELLS,
+    LONGEST_NAME,
+    MAX_CELLS,
+    MAX_LINE,
+    MAX_PAIRS,
+    MAX_WINDOWS,
+    PAGE,
+    SHOWN_LENGTH,
+    WIDEST_ROW,
+)
 
 Int64Array = npt.NDArray[np.int64]
 
 MODES = ("auto", "rows", "grid")
 
-MAX_LINE = 1 << 10
-"""Memory of more cells than this is drawn as rows in windows, not whole."""
-
-BEFORE, AFTER = 16, 48
-"""How many cells a window of a line shows before and after the cell that it is about."""
-
-MAX_WINDOWS = 6
-"""At most so many windows show one line of memory."""
-
-BOX = (3, 24, 64)
-"""At most so many planes, rows and columns of an allocation too large to draw are shown."""
-
-INDEX_BOX = (1, 8, 24)
-"""As `BOX`, for the picture of a view's own shape."""
-
 ADDRESSES = 2**64
 """An allocation of this many cells is an address space: its cells are bytes, and their numbers addresses."""
-
-LISTED = 1 << 20
-"""A view of at most so many cells is listed, where its cells are held in no form that lists a window of them."""
-
-FAR = 10**7
-"""A window of a line that goes beyond this number is labeled by the distance from its first cell."""
-
-WIDEST = 240
-"""A row of more cells than this is drawn in part."""
-
-MAX_PAIRS = 10
-"""At most so many pairs of views are counted in a legend."""
-
-HEAD = 24
-"""The longest name that stands before a row."""
 
 
 # ------------------------------------------------------------------------------------------- what the views read
@@ -102,7 +85,7 @@ class _Read:
 
     def __init__(self, cells: Any) -> None:
         self.cells = cells
-        self._all: Int64Array | None = cells.list_numbers(LISTED) if cells.setts is None else None
+        self._all: Int64Array | None = cells.list_numbers(LISTED_CELLS) if cells.setts is None else None
 
     def numbers(self, lo: int, hi: int) -> Int64Array:
         """Return the row-major numbers in [lo, hi), less lo."""
@@ -334,7 +317,7 @@ def _line_page(home: _Home, shared: _Shared | None, views: Sequence[_Named], wra
     codes = [np.zeros(0, np.int64)]
     for w in windows:
         codes.append(home.codes(w.lo, w.hi))
-        base = first or (w.lo if w.hi > FAR else 0)
+        base = first or (w.lo if w.hi > FAR_NUMBER else 0)
         line = _rows(home, views, codes[-1], w, base, wrap) if in_rows else [_line(codes[-1], w, base, wrap)]
         ends = f"[{w.lo - base:+}, {w.hi - base:+})" if home.is_addresses else f"[{w.lo}, {w.hi})"
         grids += [replace(line[0], caption=f"{ends}: {w.why}" if w.why else ""), *line[1:]]
@@ -375,7 +358,7 @@ def _from(first: int) -> Callable[[int, int], str]:
 def _box_page(home: _Home, shared: _Shared | None) -> _Page:
     """Return an allocation of two or three axes as its planes: whole, or what is around a cell."""
     shape = home.shape
-    if home.size <= MAX_CELLS and shape[-1] <= WIDEST:
+    if home.size <= MAX_CELLS and shape[-1] <= WIDEST_ROW:
         codes = home.codes(0, home.size)
         return _Page(box_grids(codes.reshape((1,) * (3 - len(shape)) + shape), (0,) * len(shape)), [], codes, True)
     cell, why = (shared.cell, "around a shared cell") if shared else (_first_cell(home), "where a view begins")
@@ -492,7 +475,7 @@ def _common_size(one: _Read, two: _Read) -> int | None:
 
 def _brief(name: str) -> str:
     """Return a name as it stands before a row: without what it is equal to, and not too long."""
-    return shortened(name.split(" = ")[0], HEAD)
+    return shortened(name.split(" = ")[0], LONGEST_NAME)
 
 
 def _index_name(name: str, index: Sequence[int]) -> str:

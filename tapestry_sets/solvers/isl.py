@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from importlib import import_module
@@ -366,6 +365,8 @@ def read_text(text: str) -> Any:
 
 def _complaint(text: str, kind: Any) -> str:
     """Where and why isl cannot read a text; isl tells only the process's standard error stream."""
+    import tempfile  # an eighth of the time that importing this package takes, for a fault
+
     islpy = _islpy()
     context = islpy.Context()
     context.set_on_error(islpy.on_error.WARN)

@@ -25,6 +25,7 @@ from tapestry_sets.views.folding import fold
 from tapestry_sets.views.kinds.choosing import AsStrided
 from tapestry_sets.views.maps import Relinearize
 from tapestry_sets.views.patches import Constant, Flat, patch_of
+from tapestry_sets.views.tuning import STRIDED_WORDS
 from tapestry_sets.views.words import Viewable, concatenate, fill_into, pad, roll
 
 V = TypeVar("V", bound=Viewable)
@@ -285,17 +286,13 @@ def _find_shortest(home: Ints, cell: int, levels: Levels, shape: Ints) -> _Plan:
                 plan = _by_axes(_Plan(home), radices, (cell, form), shape, keep)
                 found += [] if plan is None else [plan]
     best = min(found, key=lambda plan: len(plan.words), default=None)
-    if best is not None and len(best.words) <= LONG:
+    if best is not None and len(best.words) <= STRIDED_WORDS:
         return best
     plan = _Plan(home)
     counts, strides = zip(*levels, strict=True)
     plan.say(counts, lambda v: v.apply(AsStrided(counts, strides, cell)))
     plan.reshape(shape)
     return plan
-
-
-LONG = 6
-"""A strided view that takes more kinds is taken by its strides."""
 
 
 def _radices(steps: Sequence[int], size: int) -> Ints:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from tapestry_sets.digits import Digit, Digits, Ints, join_digits
 from tapestry_sets.limits import OPEN, Open
 from tapestry_sets.views.patches import Flat, Patch, through
+from tapestry_sets.views.tuning import FOLDED_COPIES, LOOK_AHEAD, LOOPED_PATCHES
 
 
 def as_one(patches: Sequence[Patch]) -> Patch | None:
@@ -60,7 +61,7 @@ def _first_difference(patches: Iterable[Patch], guess: Patch) -> int | Open | No
     """The first index where patches read something else than a guess that covers them all, None if there is none."""
     found: int | None = None
     for patch in patches:
-        parts = through(patch.forms.pick_forms((0, 1, 0)), guess, FEW)
+        parts = through(patch.forms.pick_forms((0, 1, 0)), guess, FOLDED_COPIES)
         if parts is OPEN:
             return OPEN
         for index, cell, other in map(_list_forms, parts):
@@ -93,20 +94,16 @@ def fold(patches: Iterable[Patch]) -> tuple[Patch, ...]:
     (Patch(at=0, cell=0, digits=((7, 1, 1),), home='A'),)
     """
     found = _fold_until_done(list(patches))
-    while 1 < len(found) <= FEW:
+    while 1 < len(found) <= FOLDED_COPIES:
         again = _fold_until_done([copy for patch in found for copy in _list_copies(patch)])
         if len(again) >= len(found):
             break
         found = again
-    if 1 < len(found) <= MOST_LOOPED:
+    if 1 < len(found) <= LOOPED_PATCHES:
         whole = as_one(found)
         found = found if whole is None else [whole]
     found.sort(key=lambda patch: patch.at)
     return tuple(found)
-
-
-FEW = 16
-"""So few patches are also folded another way: their copies one by one."""
 
 
 def _list_copies(patch: Patch) -> list[Patch]:
@@ -114,7 +111,7 @@ def _list_copies(patch: Patch) -> list[Patch]:
     if not patch.digits:
         return [patch]
     (count, by, step), inner = patch.digits[0], patch.digits[1:]
-    if count > FEW or by == (inner[0][0] * inner[0][1] if inner else 1):
+    if count > FOLDED_COPIES or by == (inner[0][0] * inner[0][1] if inner else 1):
         return [patch]
     return [Patch(patch.at + j * by, patch.cell + j * step, inner, patch.home) for j in range(count)]
 
@@ -180,10 +177,6 @@ def _is_nested(digits: tuple[Digit, ...], k: int, count: int) -> bool:
 
 def _set_count(digits: tuple[Digit, ...], k: int, count: int) -> tuple[Digit, ...]:
     return join_digits((*digits[:k], (count, *digits[k][1:]), *digits[k + 1 :]))
-
-
-LOOK_AHEAD = 4
-"""How many neighbors may be the second of a row of equal patches."""
 
 
 def _fold_rows(patches: list[Patch]) -> list[Patch]:
@@ -315,7 +308,7 @@ def _count_turns(
 def _fold_loops(patches: list[Patch]) -> list[Patch]:
     """Join patches that fill a stretch of indices with equal ones that fill the next stretch in the same way."""
     todo = sorted(patches, key=lambda p: p.at)
-    if not 4 <= len(todo) <= MOST_LOOPED:
+    if not 4 <= len(todo) <= LOOPED_PATCHES:
         return patches
     k = 0
     while k < len(todo):
@@ -327,10 +320,6 @@ def _fold_loops(patches: list[Patch]) -> list[Patch]:
             todo[k : k + 2 * body] = loop
         k += 1
     return todo
-
-
-MOST_LOOPED = 64
-"""Loops are looked for among at most so many patches."""
 
 
 def _find_body(patches: list[Patch], k: int) -> int:

@@ -58,6 +58,7 @@ def piece_image(
 
     Examples
     --------
+    >>> from tapestry_sets.views import IndexMap
     >>> tail = Piece(0, (), IndexMap((AffineMap(((1,),), (5,)),)))
     >>> piece_image(tail, Box((0,), (3,)), (10,)).bounds()
     ((5,), (8,))
@@ -89,6 +90,7 @@ def read_points(piece: Piece, points: Int64Array) -> Int64Array:
 
     Examples
     --------
+    >>> from tapestry_sets.views import Guard, IndexMap
     >>> guard = Guard(0, Region.from_slices((8,), (slice(0, 2),)))
     >>> head = Piece(0, (guard,), IndexMap((AffineMap(((3,),), (5,)),)))
     >>> read_points(head, np.array([[0], [1], [2]])).tolist()
@@ -116,6 +118,7 @@ def stays_injective(piece: Piece, box: Box) -> bool:
 
     Examples
     --------
+    >>> from tapestry_sets.views import IndexMap
     >>> evens = Piece(0, (), IndexMap((AffineMap(((2,),), (0,)), Relinearize((6,), (2, 3)))))
     >>> stays_injective(evens, Box.of((3,)))
     True
@@ -294,6 +297,7 @@ def piece_domain(piece: Piece, box: Box) -> DisjointRegions:
 
     Examples
     --------
+    >>> from tapestry_sets.views import Guard, IndexMap
     >>> guard = Guard(0, Region.from_slices((8,), (slice(0, 5),)))
     >>> head = Piece(0, (guard,), IndexMap((), 1))
     >>> piece_domain(head, Box((2,), (6,))).bounds()

@@ -15,13 +15,7 @@ from tapestry_sets.regions import Box, DisjointRegions, regions_of
 from tapestry_sets.views.folding import fold
 from tapestry_sets.views.patches import Constant, Flat, Patch, in_region, patch_of, read_patches, resolve, through
 from tapestry_sets.views.pieces import Piece
-
-MAX_PATCHES = 1000
-"""A view of more patches is not spelled out: what reads it sees it as memory of its own."""
-MAX_STAGES = 16
-"""How often patches may be of patches that are not spelled out."""
-FEW = 64
-"""How many values of a digit that moves along several axes are listed."""
+from tapestry_sets.views.tuning import BRANCHES_A_COMPARISON, MAX_DIGIT, MAX_PATCHES, MAX_STAGES, TRIES
 
 
 class Opaque:
@@ -31,10 +25,6 @@ class Opaque:
 
     def __init__(self, view: object) -> None:
         self.view = view
-
-
-TRIES = 32
-"""How often a view's products are taken through patches of patches, more than twice for each of them."""
 
 
 def flat_of(
@@ -102,10 +92,6 @@ def _fold_all(patches: list[Patch]) -> Flat | Open:
 # ------------------------------------------------------------------------------------------------ the same or not
 
 
-COMPARED = 16
-"""Taking digits through a patch, to compare what both read, takes as long as so many branches of the budget."""
-
-
 def agree(one: Flat, two: Flat, limit: int = MAX_PATCHES) -> bool | None:
     """Return whether two views of one size read the same cell at each index; None if that is not known.
 
@@ -123,7 +109,7 @@ def agree(one: Flat, two: Flat, limit: int = MAX_PATCHES) -> bool | None:
     if one == two:
         return True
     mine, theirs = set(one.patches), set(two.patches)
-    comparison = _Comparison(limit, Budget(max(current().budget // COMPARED, 1)))
+    comparison = _Comparison(limit, Budget(max(current().budget // BRANCHES_A_COMPARISON, 1)))
     known: bool | None = True
     for patch, other in _pair_sharing(
         [patch for patch in one.patches if patch not in theirs],
@@ -261,7 +247,7 @@ def _along_axes(box: Digits) -> CutDigits:
     """The digits cut until each of them moves one form only."""
     for k, digit in enumerate(box.digits):
         if sum(map(bool, digit[1:])) > 1:
-            if digit[0] > FEW:
+            if digit[0] > MAX_DIGIT:
                 return OPEN
             rest = box.digits[:k] + box.digits[k + 1 :]
             return cut_each([Digits(advance(box.origin, digit, j), rest) for j in range(digit[0])], _along_axes)

@@ -30,6 +30,7 @@ from tapestry_sets.digits import (
 from tapestry_sets.limits import OPEN, Budget, Open
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.pieces import Piece
+from tapestry_sets.views.tuning import INLINED_PATCHES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -293,10 +294,6 @@ def _read_rows(box: Digits, step: int) -> Digits:
     return Digits(moved(box.origin), tuple([moved(digit) for digit in box.digits]))
 
 
-INLINE = 32
-"""A patch of patches is spelled out where that takes at most so many more than twice these."""
-
-
 def resolve(box: Digits, home: Hashable, tries: Budget | None = None) -> list[Patch]:
     """Return the patches of digits of (index, cell) over a home; of a `Flat`, over its homes if these are few.
 
@@ -320,7 +317,7 @@ def resolve(box: Digits, home: Hashable, tries: Budget | None = None) -> list[Pa
     (one, *more) = home.patches
     if not more and one.digits == ((home.size, 1, 1),) and not one.cell:  # the same by another name
         return resolve(box, one.home, tries)
-    found = _inline(box, home, INLINE + 2 * len(home.patches), tries)
+    found = _inline(box, home, INLINED_PATCHES + 2 * len(home.patches), tries)
     return [patch_of(box, home)] if found is OPEN else found
 
 

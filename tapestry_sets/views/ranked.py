@@ -16,10 +16,9 @@ from tapestry_sets.integers import DisjointSetts, nest_of
 from tapestry_sets.views import queries
 from tapestry_sets.views.kinds.kind import ViewKind
 from tapestry_sets.views.maps import Shape
+from tapestry_sets.views.tuning import MAX_CHAIN
 
 EVERY = DisjointSetts._of(((),))
-MAX_CHAIN = 64
-"""Longer chains of filled sets are not held."""
 
 
 class Ranked(NamedTuple):

@@ -27,6 +27,7 @@ from tapestry_sets.views.questions import Questions, say_no_view
 from tapestry_sets.views.ranked import EVERY, Ranked
 from tapestry_sets.views.reading import cell_read
 from tapestry_sets.views.subscript import Key, plain_slices
+from tapestry_sets.views.tuning import FOLDED_PIECES, LONG_CHAIN, MANY_PIECES, SHORT_CHAIN, WALKED_KINDS
 from tapestry_sets.views.words import Viewable, extents_of
 
 if TYPE_CHECKING:
@@ -671,17 +672,13 @@ def _extend_strided(
     return None if form is None else (below[0], form)
 
 
-MOST_FOLDED = 64
-"""A view of more pieces is not folded for the sake of its strided form."""
-
-
 def _fold(view: Derived) -> tuple[Allocation, Strided] | None:
     """The strided form that pieces of one strided allocation fold to, such as slices put together again."""
     below = [source._strided_form() for source in view.sources if 0 not in source.shape]
     if any(form is None or below[0] is None or form[0] != below[0][0] for form in below):
         return None
     pieces = view.kind.pieces(tuple([source.shape for source in view.sources]))
-    if len(pieces) > MOST_FOLDED or any(piece.source < 0 for piece in pieces):
+    if len(pieces) > FOLDED_PIECES or any(piece.source < 0 for piece in pieces):
         return None
     _learn(view).normal = flat = _normalize_by_patches(view)
     (one, *more) = flat.patches
@@ -814,7 +811,7 @@ def _read_at(view: View, index: Shape) -> tuple[Hashable, int]:
     """The allocation and the row-major number of the cell that an index reads, or a constant and 0."""
     walked = 0
     while isinstance(view, Derived):
-        if walked == FAR:  # from here on by patches, which cost the same however long the chain is
+        if walked == WALKED_KINDS:  # from here on by patches, which cost the same however long the chain is
             home, number = view._normal_form().at(Relinearize(view.shape, (view.size,)).apply(index)[0])
             if not isinstance(home, Opaque):
                 return home, number
@@ -829,10 +826,6 @@ def _read_at(view: View, index: Shape) -> tuple[Hashable, int]:
             return Constant(piece.fill), 0
         view, index, walked = view.sources[piece.source], cell, walked + 1
     return view, Relinearize(view.shape, (view.size,)).apply(index)[0]
-
-
-FAR = 16
-"""So many kinds of a chain are gone through one by one to see what an index reads."""
 
 
 # ------------------------------------------------------------------------------------------------ shorter chains
@@ -851,14 +844,14 @@ def _simplify(view: View) -> View:
             stack.pop()
             continue
         made = anew.get(id(v))
-        is_long = _count_kinds(v, LONG) == LONG
+        is_long = _count_kinds(v, LONG_CHAIN) == LONG_CHAIN
         if made is None:
             below = [u for u in _find_opaque(v._normal_form()) if is_long and u is not v and not _is_simplified(u)]
             if below:
                 stack += below
                 continue
             made = anew[id(v)] = _rebuild_from_patches(v)
-            if not is_long and _count_kinds(made) > SHORT:
+            if not is_long and _count_kinds(made) > SHORT_CHAIN:
                 stack += v.sources
                 continue
         made = _choose_shortest(v, made, is_long)
@@ -873,18 +866,12 @@ def _simplify(view: View) -> View:
 def _choose_shortest(view: Derived, made: View, is_long: bool) -> View:
     """What a view built anew, its other chains, and the view itself have as the shortest."""
     if is_long:
-        is_shorter = _count_kinds(made, LONG) < LONG or _count_kinds(view) > _count_kinds(made)
+        is_shorter = _count_kinds(made, LONG_CHAIN) < LONG_CHAIN or _count_kinds(view) > _count_kinds(made)
         return made if is_shorter else view
-    if _count_kinds(made) > SHORT or all(isinstance(source, Allocation) for source in view.sources):
+    if _count_kinds(made) > SHORT_CHAIN or all(isinstance(source, Allocation) for source in view.sources):
         for other in _find_others(view):
             made = other if _count_kinds(other, _count_kinds(made)) < _count_kinds(made) else made
     return made
-
-
-SHORT = 2
-"""Of so few kinds a chain can only be longer than the view's own kind over memory."""
-LONG = 64
-"""A chain of so many kinds is not simplified kind by kind."""
 
 
 def _is_simplified(view: View) -> bool:
@@ -946,7 +933,7 @@ def _compose_chain(view: Derived, work: Budget) -> Composed:
     if budget <= refused:  # it is asked for in several ways, one after another
         raise TooHard(why)
     order = _chain(view) or _sort_open(view, lambda known: known.composed is None)
-    anew = _compose_anew(view, order, work) if len(order) > FAR else None
+    anew = _compose_anew(view, order, work) if len(order) > WALKED_KINDS else None
     if anew is not None:
         _learn(view).composed = anew
         return anew
@@ -1008,15 +995,11 @@ def _compose_over_sources(view: Derived, work: Budget) -> Composed:
     return tuple(number), compose_pieces(outer, inner, view.shape, work)
 
 
-MANY = 12
-"""A view of more pieces is composed anew from its patches, if these are fewer."""
-
-
 def _choose_fewer(
     view: Derived, allocations: tuple[Allocation, ...], pieces: tuple[Piece, ...], work: Budget
 ) -> Composed:
     """The pieces of a view, or those of the same view built anew from its patches if they are fewer."""
-    if len(pieces) <= MANY:
+    if len(pieces) <= MANY_PIECES:
         return allocations, pieces
     flat = view._normal_form()
     if flat.stages or 2 * len(flat.patches) > len(pieces) or _find_opaque(flat):

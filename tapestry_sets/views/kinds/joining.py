@@ -224,6 +224,7 @@ class Assembled:
 
     Examples
     --------
+    >>> from tapestry_sets import AffineMap, IndexMap
     >>> shift = Piece(0, (), IndexMap((AffineMap(((1,),), (2,)),)))
     >>> Assembled((4,), (shift,), ((6,),)).out_shape(((6,),))
     (4,)

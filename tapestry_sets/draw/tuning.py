@@ -1,0 +1,46 @@
+"""The numbers of this wing: what bounds a picture, and how it is laid out.
+
+Another value changes pictures, and with them examples in docstrings; no answer and no benchmark depends on them.
+"""
+
+from __future__ import annotations
+
+# ------------------------------------------------------------------ bounds: what is refused, or drawn in part
+
+MAX_CELLS = 1 << 14
+"""A picture of more cells than this is refused: it would be no picture."""
+MAX_LENGTH = 1 << 10
+"""A picture of nested levels, which is one line, is refused above this many integers."""
+MAX_LINE = 1 << 10
+"""Memory of more cells than this is drawn as rows in windows, not whole."""
+MAX_WINDOWS = 6
+"""At most so many windows show one line of memory."""
+MAX_PAIRS = 10
+"""At most so many pairs of views are counted in a legend."""
+LISTED_CELLS = 1 << 20
+"""A view of at most so many cells is listed, where its cells are held in no form that lists a window of them."""
+
+# ------------------------------------------------------------------ layout
+
+SHOWN_LENGTH = 64
+"""The longest period that is shown whole without being asked, and the cells in a line of a drawing."""
+SHOWN_CELLS = 1 << 12
+"""The largest box that a notebook draws without being asked."""
+SHOWN_AT_LEAST = 24
+"""Short periods are repeated to at least this many integers in a notebook, so that one sees that they repeat."""
+BEFORE, AFTER = 16, 48
+"""How many cells a window of a line shows before and after the cell that it is about."""
+BOX = (3, 24, 64)
+"""At most so many planes, rows and columns of an allocation too large to draw are shown."""
+INDEX_BOX = (1, 8, 24)
+"""As `BOX`, for the picture of a view's own shape."""
+FAR_NUMBER = 10**7
+"""A window of a line that goes beyond this number is labeled by the distance from its first cell."""
+WIDEST_ROW = 240
+"""A row of more cells than this is drawn in part."""
+LONGEST_NAME = 24
+"""The longest name that stands before a row."""
+PAGE = 960
+"""The width in pixels that drawings keep to where they can."""
+DOTS = 12
+"""Pixels beside or above the cells where dots say that more are left out."""

@@ -1,0 +1,47 @@
+"""The numbers of this wing: what bounds work, and what only chooses the faster of two ways.
+
+The first table bounds how far views are spelled out and simplified: beyond it, isl or the budget of `limits` decides,
+or pieces stay as they are; no answer changes. The second is tuning: another value changes time alone. None of them has
+a benchmark of its own. The rows "chain of 10 views" of tests/bench/bench_alias.py run through them; the values
+were chosen by hand, and no sweep over them is recorded.
+"""
+
+from __future__ import annotations
+
+# ------------------------------------------------------------------ bounds of work
+
+MAX_PATCHES = 1000
+"""A view of more patches is not spelled out: what reads it sees it as memory of its own."""
+MAX_STAGES = 16
+"""How often patches may be of patches that are not spelled out."""
+MAX_DIGIT = 64
+"""How many values of a digit that moves along several axes are listed."""
+MAX_CHAIN = 64
+"""Longer chains of filled sets are not held."""
+TRIES = 32
+"""How often a view's products are taken through patches of patches, more than twice for each of them."""
+BRANCHES_A_COMPARISON = 16
+"""Taking digits through a patch, to compare what both read, takes as long as so many branches of the budget."""
+INLINED_PATCHES = 32
+"""A patch of patches is spelled out where that takes at most so many more than twice these."""
+
+# ------------------------------------------------------------------ tuning
+
+FOLDED_PIECES = 64
+"""A view of more pieces is not folded for the sake of its strided form."""
+FOLDED_COPIES = 16
+"""So few patches are also folded another way: their copies one by one."""
+LOOK_AHEAD = 4
+"""How many neighbors may be the second of a row of equal patches."""
+LOOPED_PATCHES = 64
+"""Loops are looked for among at most so many patches."""
+STRIDED_WORDS = 6
+"""A strided view that takes more kinds is taken by its strides."""
+WALKED_KINDS = 16
+"""So many kinds of a chain are gone through one by one to see what an index reads."""
+SHORT_CHAIN = 2
+"""Of so few kinds a chain can only be longer than the view's own kind over memory."""
+LONG_CHAIN = 64
+"""A chain of so many kinds is not simplified kind by kind."""
+MANY_PIECES = 12
+"""A view of more pieces is composed anew from its patches, if these are fewer."""
