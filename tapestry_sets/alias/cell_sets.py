@@ -14,6 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tapestry_sets.alias.climb import REFUSALS, Rung, ask_one, climb
+from tapestry_sets.alias.tuning import (
+    BLOCKS,
+    COUNTED,
+    FEW_BRANCHES,
+    FEW_MEMBERS,
+    FEW_SETTS,
+    LEAPS,
+    MEMBER_LEAPS,
+    MOST_LISTED,
+)
 from tapestry_sets.digits import Progression, reach
 from tapestry_sets.integers import (
     EMPTY,
@@ -36,24 +46,6 @@ from tapestry_sets.integers import (
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard, TooManyPieces, current, helped, limits
 from tapestry_sets.solvers import equation
-
-FEW = 200
-"""How many setts a set may be where it can be held by its chain instead."""
-MOST_LISTED = 8_000_000
-"""How many elements of a filled set may be listed, all at once, where closed forms end."""
-LEAPS = 50
-"""How many times a search goes from set to set before it goes into the chains."""
-MEMBER_LEAPS = 8
-"""How many times it goes from union to union before members are compared."""
-FEW_MEMBERS = 32
-"""Unions of more members are not leapt through, but compared where their members' bounds meet."""
-BLOCKS = 60
-"""How many pairs of blocks of two nests are tried before an equation is asked."""
-FEW_BRANCHES = 64
-"""What of the budget a count may take before other ways are asked."""
-COUNTED = 2_000
-"""What of the budget a count of two nests may take before an equation is asked."""
-
 
 # ------------------------------------------------------------------------------------------------- two nests
 
@@ -142,7 +134,7 @@ def sums_of(s: Nest, lo: int, hi: int) -> list[Progression]:
     TooManyPieces
         If they are not few.
     """
-    with limits(max_pieces=min(FEW, current().max_pieces)):
+    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
         return [(run.first, run.levels) for run in nests.runs(s, lo, hi)]
 
 
@@ -294,7 +286,7 @@ def in_few_setts(s: Integers, extent: int) -> Integers:
     """Return the set listed, where that is quickly done."""
     if isinstance(s, DisjointSetts):
         return s
-    with limits(max_pieces=min(FEW, current().max_pieces)):
+    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
         found = ask_one((TooManyPieces,), s.setts, (0, extent))
     return s if found is OPEN else found
 
@@ -346,7 +338,7 @@ def _numbers_in(outer: Integers, s: Integers) -> Integers | None:
         return s.ink if s.outer == outer else None
     if s == outer:
         return Sett()
-    with limits(max_pieces=min(FEW, current().max_pieces)):
+    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
         found = ask_one(REFUSALS, lambda: s.sample(outer).setts())
     return None if found is OPEN else found
 

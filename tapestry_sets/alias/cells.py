@@ -22,11 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from tapestry_sets.alias.cell_sets import FEW, filled, in_few_setts
+from tapestry_sets.alias.cell_sets import filled, in_few_setts
 from tapestry_sets.alias.climb import ask_one, climb
 from tapestry_sets.alias.flat import flatten_pieces
 from tapestry_sets.alias.known import KnownCells
 from tapestry_sets.alias.ladder import RUNGS, CellQuestion
+from tapestry_sets.alias.tuning import FEW_SETTS
 from tapestry_sets.digits import Strided
 from tapestry_sets.integers import DisjointSetts, Sett
 from tapestry_sets.limits import OPEN, TooManyPieces, current, limits
@@ -185,6 +186,6 @@ def filled_cells(
 def local_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...]) -> DisjointSetts | None:
     """Return the row-major numbers of the cells that a view's pieces read of its one source, None if not few setts."""
     mine = tuple(piece for piece in pieces if piece.source == 0)
-    with limits(max_pieces=min(FEW, current().max_pieces)):
+    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
         found = ask_one((TooManyPieces,), flatten_pieces, mine, shape, home, prod(home))
     return found if isinstance(found, DisjointSetts) else None

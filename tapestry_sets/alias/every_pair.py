@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tapestry_sets.alias.cell_sets import Span, ends_of, spans_common, spans_count, spans_of
 from tapestry_sets.alias.cells import Cells
 from tapestry_sets.alias.climb import ask_one, retell
+from tapestry_sets.alias.tuning import EXACT, LEAPS_AT_ONCE, MOST_LEVELS, MOST_MEMBERS, PAIRS_AT_ONCE
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.digits import Strided, reach
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Item, clip
@@ -28,17 +29,6 @@ from tapestry_sets.views import INT64_MAX, Allocation, View, strided_form_of
 Bools = npt.NDArray[np.bool_]
 Axis = tuple[int, int, int, int, int]
 """What is read along an axis: first, one past the last, and the stripe (on, period, phase) in between."""
-
-MOST_MEMBERS = 16
-"""Views of more nests than this are asked pair by pair."""
-MOST_LEVELS = 8
-"""So are views of deeper nests."""
-EXACT = 1 << 61
-"""Positions below this leave room for sums in int64."""
-LEAPS = 24
-"""How many times a pair leaps before it is asked by itself."""
-BLOCK = 1 << 16
-"""How many pairs leap at once."""
 
 
 class Row:
@@ -347,7 +337,7 @@ def _pairs_with_many(rows: Sequence[Row], few: Bools) -> list[tuple[int, int]]:
 def _close_pairs(nests: Nests, aligned: Bools) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield pairs i < j of rows whose bounds meet and that are not both along the axes, some at a time."""
     n = len(aligned)
-    rows = max(1, BLOCK // max(1, n))
+    rows = max(1, PAIRS_AT_ONCE // max(1, n))
     for start in range(0, n, rows):
         some = np.arange(start, min(start + rows, n))
         close = (nests.low[some, None] < nests.high) & (nests.low < nests.high[some, None])
@@ -360,7 +350,7 @@ def _leap(nests: Nests, i: Int64Array, j: Int64Array) -> tuple[Int64Array, Int64
     """Return which of the pairs are found to meet, and which stay open, as positions."""
     z = np.maximum(nests.low[i], nests.low[j])
     at, hits = np.arange(len(i)), []
-    for _ in range(LEAPS):
+    for _ in range(LEAPS_AT_ONCE):
         if not len(at):
             break
         x = nests.next(i[at], z)

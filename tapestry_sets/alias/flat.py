@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tapestry_sets.alias.cell_sets import FEW, holds
+from tapestry_sets.alias.cell_sets import holds
 from tapestry_sets.alias.climb import ask_one
+from tapestry_sets.alias.tuning import FEW_NUMBERS, FEW_SETTS, MOST_COPIES
 from tapestry_sets.digits import Progression, combine, interleaved_copies, interval, reach, separate
 from tapestry_sets.integers import DisjointSetts, Nest, explicit_setts, merge_nests, pairs, unions
 from tapestry_sets.integers import nest as nests
@@ -26,11 +27,6 @@ from tapestry_sets.views import (
     is_injective,
     push,
 )
-
-MOST_COPIES = 8
-"""Of a pattern whose copies lie within each other, how many are made one set of setts."""
-FEW_NUMBERS = 16
-"""Of many parts, those of so few numbers are compared by these."""
 
 
 def flatten_pieces(
@@ -63,7 +59,7 @@ def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:
     """The union of disjoint unions: parts apart from all others are only put beside them."""
     sizes = [sum([nests.count(s, 0, extent) for s in part]) for part in parts]
     order = sorted(range(len(parts)), key=lambda k: -sizes[k])
-    few = [k for k in order if sizes[k] <= FEW_NUMBERS] if len(parts) > FEW else []
+    few = [k for k in order if sizes[k] <= FEW_NUMBERS] if len(parts) > FEW_SETTS else []
     total: list[Nest] = []
     is_merged = True
     for k in order[: len(order) - len(few)]:
@@ -131,7 +127,7 @@ def set_around(pieces: Iterable[Piece], shape: tuple[int, ...], home: tuple[int,
         if run[0] < 0 or run[0] + reach(run[1]) >= extent or interleaved_copies(run[1]) > 1:  # as where guards cut it
             return DisjointSetts._of([()])
         total = unions.union(total, [m.nest for m in explicit_setts(run, extent).members], (0, extent))
-        if len(total) > FEW:
+        if len(total) > FEW_SETTS:
             return DisjointSetts._of([()])
     return DisjointSetts._of(total)
 

@@ -16,10 +16,11 @@ from typing import Self
 
 import numpy as np
 
-from tapestry_sets.alias.cell_sets import FEW, Span, ends_of, spans_of, sums_of
+from tapestry_sets.alias.cell_sets import Span, ends_of, spans_of, sums_of
 from tapestry_sets.alias.climb import ask_one
 from tapestry_sets.alias.flat import flatten_pieces, set_around
 from tapestry_sets.alias.preimage import Turn, turned
+from tapestry_sets.alias.tuning import FEW_SETTS, MAX_CORNER_RANK, MOST_BOXES, SAMPLE
 from tapestry_sets.digits import Digits, Progression, Strided, reach
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, contains_each
 from tapestry_sets.limits import OPEN, Open, TooManyPieces
@@ -36,13 +37,6 @@ from tapestry_sets.views import (
     sampled,
     stays_injective,
 )
-
-MAX_CORNER_RANK = 10
-"""Views of a higher rank have too many corners to look at."""
-SAMPLE = 2_000
-"""How many cells are tried for one in another view, where a set around those of a view is all that is held."""
-MOST_BOXES = 1_000
-"""How many products of indices are looked at for those that read a cell."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +112,7 @@ class KnownCells:
         """
         if self.sums is not None:
             return [self.sums]
-        if not isinstance(self.setts, DisjointSetts) or len(self.setts.members) > FEW:
+        if not isinstance(self.setts, DisjointSetts) or len(self.setts.members) > FEW_SETTS:
             return None
         found = ask_one((TooManyPieces,), lambda: list(self.split()))
         return None if found is OPEN else found

@@ -32,7 +32,6 @@ from typing import Any
 import numpy as np
 
 from tapestry_sets.alias.cell_sets import (
-    FEW,
     count_common,
     ends_of,
     first_beside,
@@ -47,7 +46,8 @@ from tapestry_sets.alias.cell_sets import (
 from tapestry_sets.alias.climb import REFUSALS, Rung, climb
 from tapestry_sets.alias.flat import flatten_pieces
 from tapestry_sets.alias.known import KnownCells, join_digits
-from tapestry_sets.alias.preimage import MOST_PRODUCTS, Turn
+from tapestry_sets.alias.preimage import Turn
+from tapestry_sets.alias.tuning import COUNT_LIMIT, FEW_SETTS, MOST_PAIRS, MOST_PRODUCTS, TRIED
 from tapestry_sets.digits import Progression
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, explicit_setts
 from tapestry_sets.limits import OPEN, Open, TooHard, TooManyPieces, current, limits
@@ -65,13 +65,6 @@ from tapestry_sets.views import (
     invert,
     reads_at,
 )
-
-COUNT_LIMIT = 2_000_000
-"""How many cells may be listed or counted one by one, where nothing better answers, before `TooHard` is raised."""
-MOST_PAIRS = 10_000
-"""How many pairs of progressions are compared by equations."""
-TRIED = 48
-"""How many common elements of the sets around two views are tried."""
 
 
 class CellQuestion(StrEnum):
@@ -242,7 +235,7 @@ def _indices_within(a: KnownCells, b: KnownCells) -> list[tuple[Piece, list[Axis
     if one.diagonal is None or two.diagonal is not None:
         return OPEN
     piece, shape = one.diagonal
-    with limits(max_pieces=min(FEW, current().max_pieces)):
+    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
         setts = climb(RUNGS[CellQuestion.EXPLICIT], two, closed=True)
         if setts is OPEN:
             return setts

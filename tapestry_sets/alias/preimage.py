@@ -11,16 +11,12 @@ from itertools import product
 from math import gcd, prod
 from typing import NamedTuple
 
+from tapestry_sets.alias.tuning import MOST_CLASSES, MOST_PRODUCTS
 from tapestry_sets.digits import Progression, clip_progression, progression, split_progression
 from tapestry_sets.integers import Nest, explicit_setts
 from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import AffineMap, Box
 from tapestry_sets.views import IndexMap, Piece, Relinearize, bounding_boxes, flatten_grid
-
-MOST_CLASSES = 64
-"""Into how many remainders a progression is cut for one coordinate."""
-MOST_PRODUCTS = 12_000
-"""How many products of progressions a set may be while it is pulled back."""
 
 
 class Turn(NamedTuple):

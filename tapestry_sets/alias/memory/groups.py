@@ -11,8 +11,9 @@ import numpy as np
 from tapestry_sets.alias.cell_sets import holds
 from tapestry_sets.alias.climb import REFUSALS, ask_one, retell
 from tapestry_sets.alias.memory.arrays import as_view, told
-from tapestry_sets.alias.memory.parts import INT_EXACT, Cover, Forest, Part, Space, parts_of
+from tapestry_sets.alias.memory.parts import Cover, Forest, Part, Space, parts_of
 from tapestry_sets.alias.overlap import Overlap, overlap
+from tapestry_sets.alias.tuning import EXACT
 from tapestry_sets.integers import DisjointSetts, Nest
 from tapestry_sets.limits import OPEN, TooHard
 from tapestry_sets.regions import DisjointRegions, unflatten
@@ -320,7 +321,7 @@ class _Around:
     def __init__(self, members: Sequence[Member], order: Sequence[int]) -> None:
         ends = [members[i].ends for i in order]
         origin = min(low for low, _ in ends)
-        dtype: Any = np.int64 if max(high for _, high in ends) - origin < INT_EXACT else object
+        dtype: Any = np.int64 if max(high for _, high in ends) - origin < EXACT else object
         self.order = np.array(order, np.int64)
         self.low, self.high = (np.array([end[k] - origin for end in ends], dtype) for k in (0, 1))
         stripes = [_stripe(members[i], origin) for i in order]

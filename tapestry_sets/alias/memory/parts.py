@@ -20,8 +20,20 @@ import numpy.typing as npt
 from tapestry_sets.alias.cell_sets import ends_of, nests_common
 from tapestry_sets.alias.cells import Cells
 from tapestry_sets.alias.climb import REFUSALS, ask_one, retell
-from tapestry_sets.alias.ladder import COUNT_LIMIT
 from tapestry_sets.alias.memory.sieve import Sieve
+from tapestry_sets.alias.tuning import (
+    COUNT_LIMIT,
+    EXACT,
+    FEW_BYTES,
+    FEW_JOINED,
+    FEW_PARTS,
+    FIRST_PAIRS,
+    MANY_SETTS,
+    MAX_JOINED,
+    MAX_PERIODS,
+    MAX_TURNS,
+    MOST_PAIRS_AT_ONCE,
+)
 from tapestry_sets.batch import answer_axis
 from tapestry_sets.digits import Progression, as_interval, progression, reach, split_progression
 from tapestry_sets.integers import DisjointSetts, Nest, clip, count, elements, explicit_setts, from_items, repeat, runs
@@ -32,25 +44,6 @@ T = TypeVar("T")
 
 Columns = npt.NDArray[Any]
 """One axis of int64, or of Python integers where int64 does not hold them."""
-
-FEW = 12
-"""So few parts are asked pair by pair at once."""
-MANY_SETTS = 64
-"""A member whose bytes are more setts is one part, of which only the ends are known to the sorting."""
-MAX_PERIODS = 8
-"""How many periods are tried to tell parts apart, the most frequent first."""
-MAX_TURNS = 12
-"""How many times parts are told apart before those left together are asked pair by pair."""
-FIRST_PAIRS, MOST_PAIRS = 1 << 12, 1 << 18
-"""How many pairs are looked at in one pass: at first, and at most."""
-FEW_BYTES = 100_000
-"""Bytes of so short a span are sieved rather than joined as sets, where their parts are no boxes."""
-MAX_JOINED = 1000
-"""How many setts the bytes of several members may be where they are counted by joining sets."""
-FEW_JOINED = 64
-"""How many different parts are joined as sets before they are sieved."""
-INT_EXACT = 1 << 61
-"""Addresses that differ by less are told apart in int64."""
 
 
 # ------------------------------------------------------------------------------------------------------ the parts
@@ -170,7 +163,7 @@ class Space:
         self.origin = min(part.start for part in parts)
         self.size = home.size
         span = max(part.start + part.length for part in parts) - self.origin
-        self.dtype: Any = np.int64 if span < INT_EXACT else object
+        self.dtype: Any = np.int64 if span < EXACT else object
         self.member = np.array([part.member for part in parts], np.int64)
         self.low = self._column([part.start - self.origin for part in parts])
         self.high = self.low + self._column([part.length for part in parts])
@@ -226,7 +219,7 @@ class Space:
         todo = [(at, 0)]
         while todo:
             at, turn = todo.pop()
-            if len(at) <= FEW or turn == MAX_TURNS:
+            if len(at) <= FEW_PARTS or turn == MAX_TURNS:
                 yield at
                 continue
             labels = self._told_apart(at)
@@ -304,7 +297,7 @@ class Space:
     def join(self, forest: Forest) -> None:
         """Join all members that share a byte, directly or through others."""
         for at in self.tangles(self._joined_alike(forest)):
-            if len(at) > FEW:
+            if len(at) > FEW_PARTS:
                 self._join_solid(at, forest)
                 self._join_tangled(at, forest)
             else:
@@ -471,7 +464,7 @@ def _pairs_within(ids: Columns, ends: Columns) -> Iterator[tuple[Columns, Column
         m = k + 1 + np.arange(len(k)) - np.repeat(before[at:stop] - before[at], many[at:stop])
         if len(k):
             yield ids[k], ids[m]
-        at, room = stop, min(2 * room, MOST_PAIRS)
+        at, room = stop, min(2 * room, MOST_PAIRS_AT_ONCE)
 
 
 # ----------------------------------------------------------------------------------------------- bytes of several
@@ -511,7 +504,7 @@ class Cover:
             if boxes is None:
                 return None
             found += boxes
-        dtype: Any = np.int64 if self.stop - self.start < INT_EXACT else object
+        dtype: Any = np.int64 if self.stop - self.start < EXACT else object
         return np.array(found, dtype).reshape(len(found), len(self.radices) + 1, 2)
 
     def _boxes_of(self, part: Part) -> list[list[tuple[int, int]]] | None:

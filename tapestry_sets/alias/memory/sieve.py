@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tapestry_sets.alias.tuning import BLOCK, LISTED_COST, MOST_RUNS, MOST_WORK, TURN_COST
 from tapestry_sets.integers import Item, Nest, count, elements, explicit
 from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, helped
 
@@ -22,16 +23,6 @@ Bounded = tuple[int, int, Nest]
 """Start, length and tail; see `nest.Item`."""
 Columns = npt.NDArray[Any]
 
-BLOCK = 1 << 22
-"""How many counts are kept at once."""
-MOST_WORK = 500_000_000
-"""How many counts may be raised, some nanoseconds each."""
-TURN = 1_000
-"""What it costs to look at one part in one block, in counts raised."""
-LISTED = 8
-"""What a count of a deeper nest costs, in those of a stripe."""
-MOST_RUNS = 1 << 18
-"""So many runs of bytes are looked at for those that make fewer setts."""
 LEAST = 2
 """How many members must read a byte, at most, for it to be asked about."""
 
@@ -65,9 +56,9 @@ class Sieve:
     @property
     def work(self) -> int:
         """About how many counts are raised."""
-        raised = sum(count(tail, 0, n) * (LISTED if len(tail) > 1 else 1) for (_, n, tail), _ in self.parts)
+        raised = sum(count(tail, 0, n) * (LISTED_COST if len(tail) > 1 else 1) for (_, n, tail), _ in self.parts)
         turns = sum(n // BLOCK + 1 for (_, n, _), _ in self.parts)
-        return self.span + raised + TURN * turns + LISTED * sum(map(len, self.lists))
+        return self.span + raised + TURN_COST * turns + LISTED_COST * sum(map(len, self.lists))
 
     def check(self) -> None:
         """Raise TooHard if the work is too much."""

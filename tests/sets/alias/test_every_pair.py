@@ -26,7 +26,8 @@ from tapestry_sets import (
     tally,
 )
 from tapestry_sets.alias import every_pair
-from tapestry_sets.alias.every_pair import EXACT, Nests, Row, along_axes
+from tapestry_sets.alias.every_pair import Nests, Row, along_axes
+from tapestry_sets.alias.tuning import EXACT
 from tapestry_sets.digits.strided import Strided
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.kinds.choosing import AsStrided
@@ -77,7 +78,7 @@ def test_pairs_are_those_of_the_lists(many: tuple[list[View], list[set[int]]]) -
 
 @given(many_views())
 def test_pairs_are_answered_alike_without_leaps(many: tuple[list[View], list[set[int]]]) -> None:
-    with patch.object(every_pair, "LEAPS", 0), patch.object(every_pair, "BLOCK", 3):
+    with patch.object(every_pair, "LEAPS_AT_ONCE", 0), patch.object(every_pair, "PAIRS_AT_ONCE", 3):
         check_pairs(*many)
 
 

@@ -93,7 +93,7 @@ def test_arrays_are_grouped_by_the_bytes_that_they_share(arrays: list[np.ndarray
 def test_what_sorting_tells_apart_is_apart(arrays: list[np.ndarray]) -> None:
     """As above, but even two arrays are sorted and asked in columns."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts_module, "FEW", 1)
+        patch.setattr(parts_module, "FEW_PARTS", 1)
         patch.setattr(parts_module, "FIRST_PAIRS", 2)
         check(shared_memory(arrays), [addresses(x) for x in arrays])
 
@@ -124,7 +124,7 @@ def test_nests_of_any_phase(found: list[Part], few: int) -> None:
     sets = {part.member: set(elements(part.nest(EXTENT), 0, EXTENT).tolist()) for part in found}
     listed = [sets.get(member, set()) for member in range(10)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts_module, "FEW", few)
+        patch.setattr(parts_module, "FEW_PARTS", few)
         forest = Forest(10)
         if found:
             space = Space(allocate((EXTENT,)), found, range(10))

@@ -1,0 +1,91 @@
+"""The numbers of this wing; see `tapestry_sets.integers.tuning` for what the two tables mean.
+
+The rows of tests/bench/bench_alias.py run through all of them; the values were chosen by hand.
+"""
+
+from __future__ import annotations
+
+# ------------------------------------------------------------------ bounds of work
+
+COUNT_LIMIT = 2_000_000
+"""How many cells may be listed or counted one by one, where nothing better answers, before `TooHard` is raised."""
+MOST_PAIRS = 10_000
+"""How many pairs of progressions are compared by equations."""
+SAMPLE = 2_000
+"""How many cells are tried for one in another view, where a set around those of a view is all that is held."""
+TRIED = 48
+"""How many common elements of the sets around two views are tried."""
+MOST_BOXES = 1_000
+"""How many products of indices are looked at for those that read a cell."""
+MAX_CORNER_RANK = 10
+"""Views of a higher rank have too many corners to look at."""
+MOST_PRODUCTS = 12_000
+"""How many products of progressions a set may be while it is pulled back."""
+MOST_CLASSES = 64
+"""Into how many remainders a progression is cut for one coordinate."""
+FEW_SETTS = 200
+"""How many setts a set may be where it can be held by its chain instead."""
+MOST_COPIES = 8
+"""Of a pattern whose copies lie within each other, how many are made one set of setts."""
+MOST_LISTED = 8_000_000
+"""How many elements of a filled set may be listed, all at once, where closed forms end."""
+MOST_WORK = 500_000_000
+"""How many counts may be raised, some nanoseconds each."""
+MOST_RUNS = 1 << 18
+"""So many runs of bytes are looked at for those that make fewer setts."""
+MAX_JOINED = 1000
+"""How many setts the bytes of several members may be where they are counted by joining sets."""
+
+# ------------------------------------------------------------------ tuning: the faster of two ways
+
+# One pair of views, and what is known of one.
+FEW_NUMBERS = 16
+"""Of many parts, those of so few numbers are compared by these."""
+LEAPS = 50
+"""How many times a search goes from set to set before it goes into the chains."""
+MEMBER_LEAPS = 8
+"""How many times it goes from union to union before members are compared."""
+FEW_MEMBERS = 32
+"""Unions of more members are not leapt through, but compared where their members' bounds meet."""
+BLOCKS = 60
+"""How many pairs of blocks of two nests are tried before an equation is asked."""
+FEW_BRANCHES = 64
+"""What of the budget a count may take before other ways are asked."""
+COUNTED = 2_000
+"""What of the budget a count of two nests may take before an equation is asked."""
+
+# All pairs of many views.
+MOST_MEMBERS = 16
+"""Views of more nests than this are asked pair by pair."""
+MOST_LEVELS = 8
+"""So are views of deeper nests."""
+EXACT = 1 << 61
+"""Positions below this leave room for sums in int64."""
+LEAPS_AT_ONCE = 24
+"""How many times a pair leaps before it is asked by itself."""
+PAIRS_AT_ONCE = 1 << 16
+"""How many pairs leap at once."""
+
+# Many real arrays.
+FEW_PARTS = 12
+"""So few parts are asked pair by pair at once."""
+MANY_SETTS = 64
+"""A member whose bytes are more setts is one part, of which only the ends are known to the sorting."""
+MAX_PERIODS = 8
+"""How many periods are tried to tell parts apart, the most frequent first."""
+MAX_TURNS = 12
+"""How many times parts are told apart before those left together are asked pair by pair."""
+FIRST_PAIRS = 1 << 12
+"""How many pairs are looked at in one pass, at first."""
+MOST_PAIRS_AT_ONCE = 1 << 18
+"""The same, at most."""
+FEW_BYTES = 100_000
+"""Bytes of so short a span are sieved rather than joined as sets, where their parts are no boxes."""
+FEW_JOINED = 64
+"""How many different parts are joined as sets before they are sieved."""
+BLOCK = 1 << 22
+"""How many counts are kept at once."""
+TURN_COST = 1_000
+"""What it costs to look at one part in one block, in counts raised."""
+LISTED_COST = 8
+"""What a count of a deeper nest costs, in those of a stripe."""
