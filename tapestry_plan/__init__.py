@@ -1,5 +1,8 @@
 """Graphs of operators, exact costs, and plans that say what runs where."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tapestry_plan import draw, ops, rewrite
 from tapestry_plan.autodiff import gradient
 from tapestry_plan.ir import (
@@ -24,7 +27,6 @@ from tapestry_plan.ir import (
     project,
     same_graph,
 )
-from tapestry_plan.onnx import load_onnx
 from tapestry_plan.ops import operator
 from tapestry_plan.search import plan
 from tapestry_plan.steps import (
@@ -39,6 +41,9 @@ from tapestry_plan.steps import (
     ShardPlan,
     least_memory,
 )
+
+if TYPE_CHECKING:  # loaded when it is asked for: see `__getattr__`
+    from tapestry_plan.onnx import load_onnx
 
 __all__ = [
     "HOST",
@@ -79,3 +84,10 @@ __all__ = [
     "rewrite",
     "same_graph",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The importer of ONNX models, whose wing is loaded here."""
+    if name == "load_onnx":
+        return import_module("tapestry_plan.onnx").load_onnx
+    raise AttributeError(f"module 'tapestry_plan' has no attribute {name!r}")

@@ -36,7 +36,14 @@ FOREIGN = {
     "rich": ("tapestry_exec.cli",),
 }
 """The wings that may import each library that a machine may lack or that takes long to load."""
-LOADED_WHEN_ASKED_FOR = (*FOREIGN, "dask", "tapestry_exec.cuda", "tapestry_exec.simulated", "tapestry_exec.cli")
+LOADED_WHEN_ASKED_FOR = (
+    *FOREIGN,
+    "dask",
+    "tapestry_exec.cuda",
+    "tapestry_exec.simulated",
+    "tapestry_exec.cli",
+    "tapestry_plan.onnx",
+)
 
 
 def wing_of(module: str) -> str:

@@ -24,8 +24,11 @@ BACKENDS = {
     "simulated": ("tapestry_exec.simulated", "SimulatedBackend"),
 }
 """Backends by name: the wing that has each, and its class there."""
-BESIDE = dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda")
-"""What else the package's root shows of a wing that it does not load by itself."""
+BESIDE = {
+    **dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda"),
+    "read_constant": "tapestry_plan.onnx",
+}
+"""What else is taken from a wing that is loaded when it is asked for."""
 
 
 class BackendUnavailable(RuntimeError):
@@ -123,12 +126,12 @@ def load_backend(name: str) -> Backend[Any]:
 
 
 def load_from_wing(name: str) -> Any:
-    """Return what a backend's wing has under this name.
+    """Return what a wing that is not loaded by itself has under this name.
 
     Raises
     ------
     AttributeError
-        If no backend's wing is listed with it.
+        If no wing is listed with it.
     """
     wings = {**BESIDE, **{made: wing for wing, made in BACKENDS.values()}}
     if name not in wings:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tapestry_exec.copies import Array, block_of, contiguous, read_view
+from tapestry_exec.run.backends import load_from_wing
 from tapestry_plan.ir import Graph, Shard, Stored, components_of
-from tapestry_plan.onnx import read_constant
 from tapestry_sets.regions import Box
 
 DIFFERENCE_BOUND = {
@@ -253,7 +253,7 @@ def _from_file(tensor: Stored) -> Any:
         raise ValueError(
             f"constant {tensor.name!r}: its file {file!r} does not exist; give constants={{{tensor.name!r}: …}}"
         )
-    return read_constant(tensor.path) if initializer else read_array(file)
+    return load_from_wing("read_constant")(tensor.path) if initializer else read_array(file)
 
 
 def read_array(file: str | PathLike[str]) -> Array:

@@ -3,7 +3,7 @@
 The importer, its table of operators, and real networks with seeded weights. No other wing imports onnx.
 """
 
-from tapestry_plan.onnx.models import load_onnx, read_constant
+from tapestry_plan.onnx.models import load_onnx, read_constant  # kept: one who runs a plan asks for it by name
 from tapestry_plan.onnx.networks import before_softmax, demo_model, he_random, light_model
 from tapestry_plan.onnx.nodes import Import, Importing, Node
 from tapestry_plan.onnx.operators import IMPORTERS
