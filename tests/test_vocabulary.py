@@ -44,8 +44,7 @@ BRITISH = re.compile(
 
 SEVERAL = {
     "tapestry_sets": words(
-        "Axis Block Bools Columns Count Cut Digit Fill Form Grid Int64Array Ints Key Levels Pair Part "
-        "Progression Reading Row Sample Search Shape Span Steps Term Terms Within"
+        "Axis Block Bools Columns Cut Digit Fill Form Grid Int64Array Ints Key Levels Part Reading Row Sample Term"
     ),
     "tapestry_plan": words(""),
     "tapestry_exec": words(""),

@@ -73,7 +73,7 @@ def nests_common(s: Nest, t: Nest, lo: int, hi: int, by_isl: bool = True) -> int
 
 def _leap_blocks(s: Nest, t: Nest, lo: int, hi: int) -> int | Open | None:
     """Return the first common element in [lo, hi), or None; `OPEN` where few pairs of blocks do not decide."""
-    search = pairs.Search(Budget(BLOCKS))
+    search = pairs.PairSearch(Budget(BLOCKS))
     if s and t and s[0][1] == t[0][1] == hi and not lo:
         (a, _, i), (b, _, j) = s[0], t[0]
         if i + a <= hi and j + b <= hi:  # one block of each

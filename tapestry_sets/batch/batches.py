@@ -29,7 +29,7 @@ from tapestry_sets.batch.columns import (
     Array,
     Form,
     Namespace,
-    Pair,
+    PairColumns,
     answer_axis,
     as_column,
     broadcast_shape,
@@ -875,7 +875,7 @@ class RegionArray(_Batch):
         broadcast_shape(verb, self.batch_shape, other.batch_shape)
         return ~(self.is_empty | other.is_empty)
 
-    def _pairs(self, other: RegionArray) -> Iterator[Pair]:
+    def _pairs(self, other: RegionArray) -> Iterator[PairColumns]:
         """Yield for each axis the columns of both batches."""
         mine, theirs = (tuple(getattr(x, name) for name in COLUMNS) for x in (self, other))
         for axis in range(self.rank):

@@ -287,7 +287,7 @@ def _meeting(
     return k * g == apart, low + _modulo(xp, z - low, P * per)
 
 
-Pair = tuple[Array, Array, Array, Array, Array, Array, Array, Array, Array, Array]
+PairColumns = tuple[Array, Array, Array, Array, Array, Array, Array, Array, Array, Array]
 """Stripes clipped to intervals, two of them: low, high, on, period and phase, where low and high - 1 are elements."""
 
 
@@ -295,19 +295,19 @@ def _points_bound(a: Any, end: Any, on: Any, P: Any, p: Any, b: Any, stop: Any, 
     return 2 * (a + b + end + stop + 1) * (Q + 2) + 4 * P * Q
 
 
-def _points_meet(xp: Namespace, pair: Pair, g: Array, inverse: Array, per: Array) -> tuple[Array]:
+def _points_meet(xp: Namespace, pair: PairColumns, g: Array, inverse: Array, per: Array) -> tuple[Array]:
     """Return whether progressions meet."""
     return (_points_first(xp, pair, g, inverse, per)[0],)
 
 
-def _points_first(xp: Namespace, pair: Pair, g: Array, inverse: Array, per: Array) -> tuple[Array, Array]:
+def _points_first(xp: Namespace, pair: PairColumns, g: Array, inverse: Array, per: Array) -> tuple[Array, Array]:
     """Return whether progressions meet, and where first."""
     a, end, _, P, _, b, stop, _, _, _ = pair
     meet, z = _meeting(xp, a, P, xp.maximum(a, b), b, g, inverse, per)
     return meet & (z < xp.minimum(end, stop)), z
 
 
-def _points_count(xp: Namespace, pair: Pair, g: Array, inverse: Array, per: Array) -> tuple[Array]:
+def _points_count(xp: Namespace, pair: PairColumns, g: Array, inverse: Array, per: Array) -> tuple[Array]:
     """Return how many elements progressions share."""
     meet, z = _points_first(xp, pair, g, inverse, per)
     more = _floor(xp, xp.minimum(pair[1], pair[6]) - 1 - z, pair[3] * per)
@@ -552,7 +552,7 @@ AXIS = {
 """For each query about two clipped stripes, the closed forms for single points and for blocks."""
 
 
-def answer_axis(query: str, pair: Pair) -> tuple[Array, ...]:
+def answer_axis(query: str, pair: PairColumns) -> tuple[Array, ...]:
     """Answer a query about clipped stripes."""
     points, blocks = AXIS[query]
     single = partial(_by_bezout, points)

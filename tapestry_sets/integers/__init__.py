@@ -4,7 +4,7 @@ Stripes, nests, setts, their unions and lazy sets; whether, where and how often 
 """
 
 from tapestry_sets.integers import conjunction, explicit, nest, pairs, ranks, unions
-from tapestry_sets.integers.conjunction import Conjunction
+from tapestry_sets.integers.conjunction import NestConjunction
 from tapestry_sets.integers.digit_sets import axis_setts, explicit_setts, nest_of, progression_set
 from tapestry_sets.integers.explicit import from_items, merge, merge_nests
 from tapestry_sets.integers.integers import Integers

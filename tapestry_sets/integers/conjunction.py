@@ -40,7 +40,7 @@ from tapestry_sets.solvers import isl
 
 T = TypeVar("T")
 
-Conjunction = tuple[Nest, ...]
+NestConjunction = tuple[Nest, ...]
 """A conjunction of nests; ``()`` holds every integer."""
 
 
@@ -273,7 +273,7 @@ def _first_of_two(s: Nest, t: Nest, lo: int, hi: int | None, budget: Budget) -> 
     end = lo + common if hi is None else min(hi, lo + common)
     for most in (pairs.ISL_AFTER, budget.left):
         part = Budget(max(0, min(most, budget.left)))
-        z = pairs.Search(part).first(s, 0, t, 0, lo, end)
+        z = pairs.PairSearch(part).first(s, 0, t, 0, lo, end)
         budget.left -= part.spent
         if z is not OPEN:
             return z
@@ -398,7 +398,7 @@ def _count_of_two(s: Nest, t: Nest, lo: int, hi: int, budget: Budget) -> int:
         with limits(budget=max(1, budget.left)):
             total = whole * _in_common_period(s, t, common)
     part = Budget(budget.left // pairs.COUNT_SHARE)
-    total += pairs.Count(part).common(s, 0, t, 0, lo, lo + rest)
+    total += pairs.PairCount(part).common(s, 0, t, 0, lo, lo + rest)
     spend(budget, 1 + budget.left - pairs.COUNT_SHARE * part.left, what, (s, t))
     return total
 
@@ -502,7 +502,7 @@ def _table(conjunction: tuple[Nest, ...], lo: int, n: int) -> np.ndarray[tuple[i
 # ------------------------------------------------------------------ unions of conjunctions, and one in a union
 
 
-def first_of_any(every: Iterable[Conjunction], lo: int, hi: int | None = None) -> int | None:
+def first_of_any(every: Iterable[NestConjunction], lo: int, hi: int | None = None) -> int | None:
     """Return the smallest element in the window of any of some conjunctions, or None; TooHard as for `first`."""
     best: int | None = None
     with Question() as budget:
@@ -514,7 +514,7 @@ def first_of_any(every: Iterable[Conjunction], lo: int, hi: int | None = None) -
     return best
 
 
-def count_of_all(every: Iterable[Conjunction], lo: int, hi: int) -> int:
+def count_of_all(every: Iterable[NestConjunction], lo: int, hi: int) -> int:
     """Return how many elements in the window disjoint conjunctions have together; TooHard as for `count`."""
     total = 0
     with Question() as budget:
@@ -524,7 +524,7 @@ def count_of_all(every: Iterable[Conjunction], lo: int, hi: int) -> int:
     return total
 
 
-def are_disjoint(every: Iterable[Conjunction], lo: int | None = None, hi: int | None = None) -> bool:
+def are_disjoint(every: Iterable[NestConjunction], lo: int | None = None, hi: int | None = None) -> bool:
     """Return whether none of some conjunctions has an element, in the window if there is one; TooHard as for `first`.
 
     Examples
@@ -541,17 +541,17 @@ def are_disjoint(every: Iterable[Conjunction], lo: int | None = None, hi: int | 
     return True
 
 
-def is_inside(one: Conjunction, two: Conjunction, lo: int | None = None, hi: int | None = None) -> bool:
+def is_inside(one: NestConjunction, two: NestConjunction, lo: int | None = None, hi: int | None = None) -> bool:
     """Return whether one conjunction is in another: whether it misses what each nest of the other lacks."""
     return are_disjoint([(*one, c) for s in two for c in nests.complement(s)], lo, hi)
 
 
-def adds_up(one: Conjunction, every: Iterable[Conjunction], lo: int, hi: int) -> bool:
+def adds_up(one: NestConjunction, every: Iterable[NestConjunction], lo: int, hi: int) -> bool:
     """Return whether disjoint conjunctions hold all of one: they do if what each of them shares with it adds up."""
     return count_of_all([(*one, *two) for two in every], lo, hi) == count(one, lo, hi)
 
 
-def is_covered(each: Conjunction, theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
+def is_covered(each: NestConjunction, theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:
     """Return whether the common elements of nests are all in a disjoint union of nests."""
     if len(each) == 1 == len(theirs):
         return pairs.is_subset(each[0], theirs[0], lo, hi)

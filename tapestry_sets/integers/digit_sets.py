@@ -9,12 +9,8 @@ from tapestry_sets.integers import explicit, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import Item, Nest, repeat
 from tapestry_sets.integers.sett import DisjointSetts, Sett
+from tapestry_sets.integers.tuning import LONG_SPAN, SUM_SPAN
 from tapestry_sets.limits import TooManyPieces, as_int, current
-
-LONG_SPAN = 1 << 22
-"""Interleaved progressions up to this span are merged explicitly, whatever their copies."""
-MASK_SPAN = 1 << 22
-"""Sums of progressions up to this long are made as bit masks where their copies interleave."""
 
 
 def nest_of(strided: Strided, extent: int) -> Nest | None:
@@ -172,7 +168,7 @@ def _goes_on(length: int, tail: Nest, step: int) -> bool:
 
 def _overlapping(item: Item, steps: list[tuple[int, int]], span: int) -> list[Item]:
     """Return the union of interleaved copies: as a bit mask if short, else copy by copy."""
-    if span <= MASK_SPAN:
+    if span <= SUM_SPAN:
         mask = nests.bits(item.tail, 0, item.length)
         for step, n in steps:
             done = 1

@@ -28,13 +28,12 @@ from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.stripe import Int64Array, Stripe
 from tapestry_sets.integers.tuning import CLOSE, ONE_BY_ONE
+from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import Question, TooHard, as_int
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Filled, Intersection, Sampled
     from tapestry_sets.integers.sett import DisjointSetts, Sett
-
-Within = tuple[int, int]
 
 
 def check_window(within: Within | None, where: str) -> tuple[int, int] | tuple[None, None]:

@@ -21,7 +21,6 @@ from tapestry_sets.integers.integers import (
     Forms,
     Integers,
     Operand,
-    Within,
     as_set,
     check_bounds,
     check_start,
@@ -33,6 +32,7 @@ from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.sett import DisjointSetts, Explicit, Sett
 from tapestry_sets.integers.stripe import Int64Array
 from tapestry_sets.integers.tuning import CUT_BELOW, FEW_SETTS, LEAPS, LEAPS_OF_MEMBERS, MOST_LISTED, WALK_ABOVE
+from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import OPEN, Budget, Question, TooHard, as_int, attempt, check_pieces, current, limits
 
 NONE = np.empty(0, np.int64)

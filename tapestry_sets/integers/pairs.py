@@ -58,16 +58,16 @@ def surely_disjoint(s: Nest, s_shift: int, t: Nest, t_shift: int) -> bool:
     return False
 
 
-Pair = tuple[Nest, int, Nest, int, int, int]
+ShiftedPair = tuple[Nest, int, Nest, int, int, int]
 """Two nests, each with its shift, and a window."""
 
 
-def descend(s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> Pair | None:
+def descend(s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> ShiftedPair | None:
     """Go down in s + si and t + tj while the window meets one block of either; None if nothing can be common.
 
     Returns
     -------
-    Pair or None
+    ShiftedPair or None
         The nests, their shifts and the window in which their common elements lie, which begins in a block of
         both; either a nest without levels is left, or the window spans several blocks of both.
     """
@@ -87,7 +87,7 @@ def descend(s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> Pair | None
     return (s, si, t, tj, lo, hi) if lo < hi else None
 
 
-class Search:
+class PairSearch:
     """The first common element of two nests, by descent into overlapping pairs of blocks, each a step of the budget."""
 
     __slots__ = ("budget", "missed")
@@ -204,13 +204,13 @@ def first_in_both(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | Non
 
 def _first_in(s: Nest, t: Nest, lo: int, hi: int, whole: bool) -> int | None:
     """Return what `first_in_both` does, by one way after another; `whole` if the window is a common period."""
-    found = Search(Budget(ISL_AFTER)).first(s, 0, t, 0, lo, hi)
+    found = PairSearch(Budget(ISL_AFTER)).first(s, 0, t, 0, lo, hi)
     if found is OPEN and whole and is_disjoint(s, t):
         return None
     if found is OPEN and isl.available():
         found = isl.nests_first_common((s, t), lo, hi)
     if found is OPEN:
-        found = Search(Budget(current().budget)).first(s, 0, t, 0, lo, hi)
+        found = PairSearch(Budget(current().budget)).first(s, 0, t, 0, lo, hi)
     if found is OPEN:
         raise TooHard(
             f"first common element of {s} and {t} in [{lo}, {hi}): about {_pairs_between(s, t, lo, hi)} pairs of "
@@ -279,12 +279,12 @@ def count_in_both(s: Nest, t: Nest, lo: int, hi: int) -> int:
     common = lcm(s[0][1], t[0][1])
     whole, rest = divmod(hi - lo, common)
     if not whole:
-        return Count().common(s, 0, t, 0, lo, hi)
+        return PairCount().common(s, 0, t, 0, lo, hi)
     if common <= SHORT:
         mask = bits(s, lo, lo + common) & bits(t, lo, lo + common)
         return whole * mask.bit_count() + (mask & ((1 << rest) - 1)).bit_count()
     total = whole * _count_period(s, t)
-    return total + (Count().common(s, 0, t, 0, lo, lo + rest) if rest else 0)
+    return total + (PairCount().common(s, 0, t, 0, lo, lo + rest) if rest else 0)
 
 
 def _count_period(s: Nest, t: Nest) -> int:
@@ -302,7 +302,7 @@ def _count_period(s: Nest, t: Nest) -> int:
         return sum(m * n for m, n in pairs)
     if s[0][0] + t[0][0] > RESIDUES * g and max(P, Q) <= TABLE:  # more distances between blocks than residues
         return int(np.dot(_residue_table(s, P, g), _residue_table(t, Q, g)))
-    return Count().common(s, 0, t, 0, 0, P // g * Q)
+    return PairCount().common(s, 0, t, 0, 0, P // g * Q)
 
 
 def _multiples(i: int, by: int, n: int, steps: int) -> Int64Array:
@@ -376,7 +376,7 @@ def _add_turned(out: list[int], counts: list[int], by: int, times: int) -> None:
         out[(r + by) % g] += n * times
 
 
-class Count:
+class PairCount:
     """The number of common elements of two nests, summed over the relative shifts of their blocks."""
 
     __slots__ = ("budget",)

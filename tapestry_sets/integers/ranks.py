@@ -52,7 +52,7 @@ def _numbering(s: Nest) -> tuple[int, int]:
     return count(s[1:], 0, a), count(s, 0, p)
 
 
-class _Listing:
+class _Lister:
     """A listing, whose budget has two steps for each piece allowed."""
 
     __slots__ = ("budget", "instead", "what")
@@ -77,7 +77,7 @@ def _of_period(items: Iterable[Item], common: int) -> list[Nest]:
 FILL_INSTEAD = "in, find, nth and count of the filled set need none, and setts(within=) lists a part"
 
 
-class _Fill(_Listing):
+class _Fill(_Lister):
     """The elements of one nest whose numbers are in another, listed block by block."""
 
     __slots__ = ()
@@ -219,7 +219,7 @@ def fill_within(
 SAMPLE_INSTEAD = "in, find, nth and count of the sampled set need none, and setts(within=) lists a part"
 
 
-class _Sample(_Listing):
+class _Sample(_Lister):
     """The numbers, in one nest, of the elements that it shares with another, listed block by block."""
 
     __slots__ = ()
@@ -335,7 +335,7 @@ def sample_within(
 # --------------------------------------------------------------------------------------- numbers in a union
 
 
-def _in_order(every: Sequence[Nest], lo: int, hi: int, first: int, steps: _Listing) -> Iterator[tuple[Item, int, int]]:
+def _in_order(every: Sequence[Nest], lo: int, hi: int, first: int, steps: _Lister) -> Iterator[tuple[Item, int, int]]:
     """Yield a union's elements in a window as items one behind the other, with their first number and how many."""
     items = [item for item in (clip(s, lo, hi) for s in every) if item is not None]
     for item in sorted(_apart(items, steps)):
@@ -344,7 +344,7 @@ def _in_order(every: Sequence[Nest], lo: int, hi: int, first: int, steps: _Listi
         first += many
 
 
-def _apart(items: list[Item], steps: _Listing) -> list[Item]:
+def _apart(items: list[Item], steps: _Lister) -> list[Item]:
     """Return items none of which begins inside another: those that do are taken apart, block by block."""
     out: list[Item] = []
     together: list[Item] = []
@@ -362,7 +362,7 @@ def _apart(items: list[Item], steps: _Listing) -> list[Item]:
     return out
 
 
-def _blocks(item: Item, steps: _Listing) -> Iterator[Item]:
+def _blocks(item: Item, steps: _Lister) -> Iterator[Item]:
     """Yield an item's blocks of the outermost level; a solid item as it is."""
     if not item.tail:
         yield item
@@ -563,7 +563,7 @@ class _Join:
         around = [item for item in items if any(item.start < other.start < _end(item) for other in items)] or items
         if sum(item.length // item.tail[0][1] + 2 for item in around if item.tail) > PARTS:
             return None
-        steps = _Listing("union of two", "")
+        steps = _Lister("union of two", "")
         blocks = [block for item in around for block in _blocks(item, steps)]
         groups: list[list[Item]] = []
         end = items[0].start

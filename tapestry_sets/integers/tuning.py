@@ -46,6 +46,9 @@ MOST_LISTED = 1 << 22
 ONE_BY_ONE = 1 << 16
 """How many numbers may be taken to elements, or back, one by one."""
 
+LONG_SPAN = 1 << 22
+"""Interleaved progressions up to this span are merged explicitly, whatever their copies."""
+
 # How far two nests are looked at for one that is their union.
 SPREAD = 64
 """How many blocks nests of several periods may have in a common one, for these to be merged there."""
@@ -69,6 +72,8 @@ SHORT = 8192
 """Windows up to this length are counted by one AND of two bit masks."""
 MASK_SPAN = 1 << 20
 """Windows up to this length are counted by bit masks of three nests or more."""
+SUM_SPAN = 1 << 22
+"""Sums of progressions up to this long are made as bit masks where their copies interleave."""
 BITS_A_STEP = 1 << 14
 """Bits of a mask that cost about as much as one block that is counted by itself."""
 TABLE = 1 << 24

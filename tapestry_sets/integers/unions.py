@@ -16,6 +16,7 @@ from tapestry_sets.integers.tuning import BLOCKS_A_PIECE, FEWEST_BLOCKS, MOST_ME
 from tapestry_sets.limits import Budget, TooManyPieces, check_pieces, current
 
 Within = tuple[int, int]
+"""A window: the integers start <= z < stop."""
 
 
 def _budget() -> Budget:

@@ -11,25 +11,25 @@ from math import gcd
 from tapestry_sets.integers import EMPTY, Nest, explicit, ranks
 from tapestry_sets.integers import nest as nests
 
-Span = tuple[int, int]
+Interval = tuple[int, int]
 """The interval ``lo <= z < hi``."""
-Progression = tuple[int, int, int]
+EvenSteps = tuple[int, int, int]
 """Elements at equal distances: (first, last, step)."""
 VIEWS = "views (allocate(shape)[...].reshape(...)[...]) hold it unlisted"
 
-Axis = tuple[Nest, Span | None, Progression | None]
+AxisForm = tuple[Nest, Interval | None, EvenSteps | None]
 """The elements of an axis: a nest, and the interval and the progression that they are, if any."""
 
 
 @lru_cache(maxsize=1 << 16)
-def interval(span: Span, extent: int) -> Nest:
+def interval(span: Interval, extent: int) -> Nest:
     """Return the normal form of an interval in a window of this extent that holds it."""
     lo, hi = span
     return ((hi - lo, extent, lo % extent),) if hi - lo < extent else ()
 
 
 @lru_cache(maxsize=1 << 14)
-def normal(s: Nest, lo: int, hi: int) -> Axis:
+def normal(s: Nest, lo: int, hi: int) -> AxisForm:
     """Return the normal form of a nest in a window, and the interval and progression that it is there, if any."""
     item = nests.clip(s, lo, hi)
     if item is None:
@@ -43,7 +43,7 @@ def normal(s: Nest, lo: int, hi: int) -> Axis:
     return inside, None, ((first, last, period) if on == 1 and not deeper else None)
 
 
-def common_progression(p: Progression, q: Progression) -> Progression | None:
+def common_progression(p: EvenSteps, q: EvenSteps) -> EvenSteps | None:
     """Return the common elements of two progressions, by the Chinese remainder theorem."""
     (a, b, c), (d, e, f) = p, q
     first = a if a > d else d
@@ -67,7 +67,7 @@ def common_progression(p: Progression, q: Progression) -> Progression | None:
     return (first, last, step) if first <= last else None
 
 
-def stepping(p: Progression, extent: int) -> Nest:
+def stepping(p: EvenSteps, extent: int) -> Nest:
     """Return the elements of a progression in a window of this extent that holds them."""
     first, last, step = p
     return nests.repeat(last - first + 1, extent, first, ((1, step, 0),) if first < last and step > 1 else ())

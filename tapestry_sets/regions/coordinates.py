@@ -34,7 +34,7 @@ def along_box(offset: int, terms: tuple[tuple[int, int], ...], width: int, box: 
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CoordinateCut:
     """How a split axis becomes two columns: which of quotient and remainder are used."""
 
     axis: int
@@ -55,7 +55,7 @@ class Cut:
 
 def plan_columns(
     terms: tuple[tuple[tuple[int, int], ...], ...], rank: int, splits: tuple[tuple[int, int], ...]
-) -> tuple[tuple[tuple[tuple[int, int], ...], ...], tuple[Cut, ...], bool]:
+) -> tuple[tuple[tuple[tuple[int, int], ...], ...], tuple[CoordinateCut, ...], bool]:
     """Return rows over columns that are independent of each other, how to cut, and whether none is shared."""
     used = {k for row in terms for k, _ in row}
     cuts = []
@@ -64,7 +64,7 @@ def plan_columns(
         k = rank + 2 * s
         active = k in used or k + 1 in used
         raw = active and axis in used
-        cuts.append(Cut(axis, q, k in used or raw, k + 1 in used or raw, active and axis in cut_axes))
+        cuts.append(CoordinateCut(axis, q, k in used or raw, k + 1 in used or raw, active and axis in cut_axes))
         if active:
             cut_axes.setdefault(axis, (k, q))
     rows = []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tapestry_sets.draw import mimebundle, summary
 from tapestry_sets.integers import DisjointSetts, Int64Array, Nest
 from tapestry_sets.regions import rowmajor
-from tapestry_sets.regions.rowmajor import Terms
+from tapestry_sets.regions.rowmajor import NumberTerms
 from tapestry_sets.regions.shapes import Ints, ints, reshaped
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Points(ABC):
         """Return the same points, held by their row-major numbers."""
 
     @property
-    def _terms(self) -> Terms:
+    def _terms(self) -> NumberTerms:
         """The row-major numbers as terms."""
         return self._numbered().terms
 

@@ -32,7 +32,7 @@ from tapestry_sets.regions.affine import (
     regions_of,
     same_rank,
 )
-from tapestry_sets.regions.coordinates import Cut, along_box, bounds_of, meets, plan_columns, solve
+from tapestry_sets.regions.coordinates import CoordinateCut, along_box, bounds_of, meets, plan_columns, solve
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.solvers import isl, read_exprs
@@ -83,7 +83,7 @@ class IndexProjection:
     index_rank: int = field(init=False, compare=False, repr=False)
     is_separable: bool = field(init=False, compare=False, repr=False)
     _rows: tuple[tuple[tuple[int, int], ...], ...] = field(init=False, compare=False, repr=False)
-    _cuts: tuple[Cut, ...] = field(init=False, compare=False, repr=False)
+    _cuts: tuple[CoordinateCut, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         shape = as_ints(self.shape, "IndexProjection: shape")

@@ -19,9 +19,9 @@ from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import check_pieces
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.axis import (
-    Axis,
-    Progression,
-    Span,
+    AxisForm,
+    EvenSteps,
+    Interval,
     common_progression,
     fill_axis,
     interval,
@@ -32,8 +32,8 @@ from tapestry_sets.regions.axis import (
 )
 from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.shapes import (
+    BoxKey,
     Ints,
-    Key,
     checked_box,
     chosen_axes,
     ints,
@@ -307,8 +307,8 @@ class Region(Products):
     nests: tuple[Nest, ...]
     start: Ints
     is_empty: bool
-    spans: tuple[Span | None, ...] = field(compare=False)
-    progressions: tuple[Progression | None, ...] = field(compare=False)
+    spans: tuple[Interval | None, ...] = field(compare=False)
+    progressions: tuple[EvenSteps | None, ...] = field(compare=False)
 
     def __init__(
         self, shape: Sequence[int], setts: Sequence[Sett | Stripe], start: Sequence[int] | None = None
@@ -330,7 +330,7 @@ class Region(Products):
         return region
 
     @classmethod
-    def _spanning(cls, shape: Ints, spans: tuple[Span, ...], start: Ints) -> Region:
+    def _spanning(cls, shape: Ints, spans: tuple[Interval, ...], start: Ints) -> Region:
         """Return the box of the intervals, which must not be empty and lie inside shape and start."""
         region = object.__new__(cls)
         _set(region, "shape", shape)
@@ -395,7 +395,7 @@ class Region(Products):
     def from_slices(
         cls,
         shape: Sequence[int],
-        slices: Key,
+        slices: BoxKey,
         start: Sequence[int] | None = None,
     ) -> Region:
         """Return the points that NumPy's basic index `slices` selects from an array of this shape.
@@ -589,7 +589,7 @@ class Region(Products):
         raw = [s if m == n else () for s, m, n in zip(self.nests[lead:], new, self.shape[lead:], strict=True)]
         return Region._of(new, raw, start)
 
-    def slice(self, slices: Key) -> DisjointRegions:
+    def slice(self, slices: BoxKey) -> DisjointRegions:
         """Return the region as a NumPy view of the box sees it, in the view's own coordinates from zero.
 
         Parameters
@@ -678,7 +678,7 @@ def _clear(region: Region, shape: Ints, start: Ints) -> None:
 
 def _set_fields(region: Region, shape: Ints, raw: Sequence[Nest], start: Ints) -> None:
     """Set the fields of a region from nests, each brought into its normal form in the box."""
-    axes: list[Axis] = []
+    axes: list[AxisForm] = []
     for s, n, lo in zip(raw, shape, start, strict=True):
         one = normal(s, lo, lo + n)
         if one[0] == EMPTY:

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Self
 
 from tapestry_sets.regions.region import Products, Region, check_apart, merge_members, to_tuple
-from tapestry_sets.regions.shapes import Ints, Key, checked_box, length, selected
+from tapestry_sets.regions.shapes import BoxKey, Ints, checked_box, length, selected
 
 _set = object.__setattr__
 
@@ -91,7 +91,7 @@ class DisjointRegions(Products):
         return cls._whole(Region.from_bounds(shape, lo, hi, start))
 
     @classmethod
-    def from_slices(cls, shape: Sequence[int], slices: Key, start: Sequence[int] | None = None) -> Self:
+    def from_slices(cls, shape: Sequence[int], slices: BoxKey, start: Sequence[int] | None = None) -> Self:
         """Return the points that a basic index selects as a union; see `Region.from_slices`."""
         return cls._whole(Region.from_slices(shape, slices, start))
 
@@ -182,7 +182,7 @@ class DisjointRegions(Products):
             found = found | member.reduce_to(shape)
         return found
 
-    def slice(self, slices: Key) -> DisjointRegions:
+    def slice(self, slices: BoxKey) -> DisjointRegions:
         """Return the union as a NumPy view of the box sees it; see `Region.slice`."""
         return self._seen(selected(self.shape, slices))
 

@@ -14,8 +14,8 @@ from tapestry_sets.regions.axis import fill_axis, sample_axis
 from tapestry_sets.regions.points import Points, RegionForms, fill_forms
 from tapestry_sets.regions.region import Region, as_product, check_apart, meet_regions, merge_members, to_tuple
 from tapestry_sets.regions.regions import DisjointRegions
-from tapestry_sets.regions.rowmajor import Terms
-from tapestry_sets.regions.shapes import Ints, Key, checked_box, length, selected
+from tapestry_sets.regions.rowmajor import NumberTerms
+from tapestry_sets.regions.shapes import BoxKey, Ints, checked_box, length, selected
 
 _set = object.__setattr__
 
@@ -58,7 +58,7 @@ class Reshaped(Points):
     """
 
     shape: Ints
-    terms: Terms
+    terms: NumberTerms
     start: Ints = field(repr=False)
     _found: DisjointRegions | None = field(compare=False)
     is_numbered: ClassVar[bool] = True
@@ -66,7 +66,7 @@ class Reshaped(Points):
     def __init__(self, shape: Sequence[int], parts: Iterable[Integers] = ()) -> None:
         box, _ = checked_box(shape, None)
         size = prod(box)
-        terms: Terms = ()
+        terms: NumberTerms = ()
         for at, part in enumerate(to_tuple(parts, "Reshaped: parts")):
             more = rowmajor.tidy(_conjunctions(part, f"Reshaped: part {at}"), size)
             shared = conjunction.first_of_any(rowmajor.meet(terms, more, size), 0, size)
@@ -76,20 +76,20 @@ class Reshaped(Points):
             terms += more
         self._fill(box, terms)
 
-    def _fill(self, shape: Ints, terms: Terms) -> None:
+    def _fill(self, shape: Ints, terms: NumberTerms) -> None:
         _set(self, "shape", shape)
         _set(self, "terms", terms)
         _set(self, "start", (0,) * len(shape))
         _set(self, "_found", None)
 
     @classmethod
-    def _of(cls, shape: Ints, terms: Terms) -> Reshaped:
+    def _of(cls, shape: Ints, terms: NumberTerms) -> Reshaped:
         """Wrap terms that are known to be disjoint."""
         one = object.__new__(cls)
         one._fill(shape, terms)
         return one
 
-    def _with(self, terms: Terms) -> Reshaped:
+    def _with(self, terms: NumberTerms) -> Reshaped:
         return Reshaped._of(self.shape, terms)
 
     def __repr__(self) -> str:
@@ -172,7 +172,7 @@ class Reshaped(Points):
         """Return the smallest box that holds all points, as (lo, hi) with hi exclusive; None without points."""
         return rowmajor.bounds(self.terms, self.shape)
 
-    def _terms_of(self, other: object, verb: str) -> Terms:
+    def _terms_of(self, other: object, verb: str) -> NumberTerms:
         return self._same_box(other, verb)._terms
 
     def __and__(self, other: Points) -> Reshaped:
@@ -291,7 +291,7 @@ class Reshaped(Points):
         """Return what broadcasting sends into the set; see `Region.reduce_to`."""
         return self.explicit().reduce_to(shape)
 
-    def slice(self, slices: Key) -> DisjointRegions:
+    def slice(self, slices: BoxKey) -> DisjointRegions:
         """Return the set as a NumPy view of the box sees it; see `Region.slice`.
 
         Only what lies between the first and the last row of the slice is listed.

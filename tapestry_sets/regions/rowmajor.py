@@ -1,7 +1,7 @@
 """Row-major numbers: regions as sets of integers, and sets of integers in row-major numbers back as regions.
 
 Points are held by their numbers as *terms*: a disjoint union of conjunctions of nests. A number is held if all
-nests of one term hold it. Terms are closed under ``& - ~`` without listing anything, and what is asked of them
+nests of one term hold it. NumberTerms are closed under ``& - ~`` without listing anything, and what is asked of them
 is asked of nests. All of it is about the numbers in [0, size), the size of the box. Whatever is asked has
 one budget for all terms together; see `Question`.
 """
@@ -14,14 +14,23 @@ from math import prod
 
 import numpy as np
 
-from tapestry_sets.integers import EMPTY, Conjunction, Int64Array, Nest, conjunction, explicit, ranks, surely_disjoint
+from tapestry_sets.integers import (
+    EMPTY,
+    Int64Array,
+    Nest,
+    NestConjunction,
+    conjunction,
+    explicit,
+    ranks,
+    surely_disjoint,
+)
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import OPEN, Budget, Open, Question, TooHard, attempt, check_pieces, current, limits
 from tapestry_sets.regions.axis import VIEWS
 from tapestry_sets.regions.shapes import Ints
 from tapestry_sets.regions.tuning import ATTEMPT_SHARE, FEW_MISSING, MASK_SPAN
 
-Terms = tuple[Conjunction, ...]
+NumberTerms = tuple[NestConjunction, ...]
 """Conjunctions that share no number of the box."""
 
 NEEDS_NONE = "size, `in`, isdisjoint, count_common and first_common need none"
@@ -75,14 +84,14 @@ def flat(axes: Sequence[Nest], shape: Ints) -> Nest:
 # ------------------------------------------------------------------ terms
 
 
-def terms_of(found: Iterable[Nest], size: int) -> Terms:
+def terms_of(found: Iterable[Nest], size: int) -> NumberTerms:
     """Return nests that share no number in [0, size) as terms."""
     return tidy(((s,) for s in found), size)
 
 
-def tidy(terms: Iterable[Conjunction], size: int, instead: str = NEEDS_NONE) -> Terms:
+def tidy(terms: Iterable[NestConjunction], size: int, instead: str = NEEDS_NONE) -> NumberTerms:
     """Return the terms without those that are seen to be empty, each nest in its normal form in [0, size)."""
-    out: list[Conjunction] = []
+    out: list[NestConjunction] = []
     with Question() as budget:
         for term in terms:
             if not budget.spend(len(term) ** 2 // 4):  # the nests are compared two by two
@@ -97,23 +106,23 @@ def tidy(terms: Iterable[Conjunction], size: int, instead: str = NEEDS_NONE) -> 
     return tuple(out)
 
 
-def changed(terms: Terms, change: Callable[[Nest], list[Nest]], size: int) -> Terms:
+def changed(terms: NumberTerms, change: Callable[[Nest], list[Nest]], size: int) -> NumberTerms:
     """Return the terms with each nest changed to a union of nests; the change must not join two numbers."""
     found = (choice for term in terms for choice in product(*(change(s) for s in term or ((),))))
     return tidy(found, size, VIEWS)
 
 
-def cut(terms: Terms, lo: int, hi: int) -> Terms:
+def cut(terms: NumberTerms, lo: int, hi: int) -> NumberTerms:
     """Return the terms of {z - lo : z in terms, lo <= z < hi}."""
     return tidy((tuple(nests.shift(nests.in_window(s, lo, hi), -lo) for s in term) for term in terms), hi - lo)
 
 
-def contains(terms: Terms, z: int) -> bool:
+def contains(terms: NumberTerms, z: int) -> bool:
     """Return whether a number is held."""
     return any(all(nests.contains(s, z) for s in term) for term in terms)
 
 
-def elements(terms: Terms, size: int) -> Int64Array:
+def elements(terms: NumberTerms, size: int) -> Int64Array:
     """Return the numbers in ascending order, as int64."""
     parts = [np.empty(0, np.int64)]
     for term in terms:
@@ -123,12 +132,12 @@ def elements(terms: Terms, size: int) -> Int64Array:
     return np.sort(np.concatenate(parts))
 
 
-def meet(xs: Terms, ys: Terms, size: int) -> Terms:
+def meet(xs: NumberTerms, ys: NumberTerms, size: int) -> NumberTerms:
     """Return the terms of the intersection, each a term of one and a term of the other."""
     return tidy(_pairs(xs, ys), size)
 
 
-def subtract(xs: Terms, ys: Terms, size: int) -> Terms:
+def subtract(xs: NumberTerms, ys: NumberTerms, size: int) -> NumberTerms:
     """Return the terms of the difference: for each nest what it lacks, of what the nests before it hold."""
     with Question():
         for y in ys:
@@ -138,17 +147,17 @@ def subtract(xs: Terms, ys: Terms, size: int) -> Terms:
     return xs
 
 
-def is_disjoint(xs: Terms, ys: Terms, size: int) -> bool:
+def is_disjoint(xs: NumberTerms, ys: NumberTerms, size: int) -> bool:
     """Return whether no number is in both."""
     return conjunction.are_disjoint(_pairs(xs, ys), 0, size)
 
 
-def count_in_both(xs: Terms, ys: Terms, size: int) -> int:
+def count_in_both(xs: NumberTerms, ys: NumberTerms, size: int) -> int:
     """Return how many numbers are in both."""
     return conjunction.count_of_all(_pairs(xs, ys), 0, size)
 
 
-def first_in_both(xs: Terms, ys: Terms, shape: Ints) -> Ints | None:
+def first_in_both(xs: NumberTerms, ys: NumberTerms, shape: Ints) -> Ints | None:
     """Return the first point of a box from zero whose number is in both, or None."""
     size = prod(shape)
     with Question():
@@ -156,13 +165,13 @@ def first_in_both(xs: Terms, ys: Terms, shape: Ints) -> Ints | None:
     return None if z is None else point_of(z, shape)
 
 
-def _pairs(xs: Terms, ys: Terms) -> Iterator[Conjunction]:
+def _pairs(xs: NumberTerms, ys: NumberTerms) -> Iterator[NestConjunction]:
     """Return the terms of the intersection, each a term of one and a term of the other."""
     _check_work(len(xs) * len(ys))
     return (x + y for x in xs for y in ys)
 
 
-def is_subset(xs: Terms, ys: Terms, size: int) -> bool:
+def is_subset(xs: NumberTerms, ys: NumberTerms, size: int) -> bool:
     """Return whether every number of xs is in ys."""
     _check_work(len(xs) * len(ys))
     with Question() as budget:
@@ -175,7 +184,7 @@ def is_subset(xs: Terms, ys: Terms, size: int) -> bool:
         return all(conjunction.adds_up(x, ys, 0, size) for x in left)
 
 
-def _first_missing(xs: Terms, ys: Terms, size: int, budget: Budget) -> int | Open | None:
+def _first_missing(xs: NumberTerms, ys: NumberTerms, size: int, budget: Budget) -> int | Open | None:
     """Return the first number of xs that ys lack, or None; OPEN where a part of the budget does not find it.
 
     What is missing is mostly soon found, and few terms are soon seen to be empty.
@@ -196,7 +205,7 @@ def _check_work(branches: int) -> None:
         )
 
 
-def listed(terms: Terms, size: int) -> list[Nest]:
+def listed(terms: NumberTerms, size: int) -> list[Nest]:
     """Return the numbers as nests that are right in [0, size), and disjoint there.
 
     Raises
@@ -219,7 +228,7 @@ def restart(s: Nest, size: int) -> Nest:
     return nests.canonical([(size, size, 0), *s]) if size else EMPTY
 
 
-def bounds(terms: Terms, shape: Ints) -> tuple[Ints, Ints] | None:
+def bounds(terms: NumberTerms, shape: Ints) -> tuple[Ints, Ints] | None:
     """Return the tight bounds (lo, hi) of the points that terms hold, or None if they hold none."""
     size = prod(shape)
     with Question():
@@ -234,7 +243,7 @@ def bounds(terms: Terms, shape: Ints) -> tuple[Ints, Ints] | None:
     return tuple(lows), tuple(highs)
 
 
-def _empty_slabs(terms: Terms, n: int, weight: int, size: int, at_end: bool) -> int:
+def _empty_slabs(terms: NumberTerms, n: int, weight: int, size: int, at_end: bool) -> int:
     """Return how many indices at one end of an axis hold no point, of n of this weight, by halving."""
     low, high = 0, n - 1
     while low < high:

@@ -16,7 +16,7 @@ import numpy as np
 from tapestry_sets.limits import as_int
 
 Ints = tuple[int, ...]
-Key = slice | int | EllipsisType | tuple[slice | int | EllipsisType, ...]
+BoxKey = slice | int | EllipsisType | tuple[slice | int | EllipsisType, ...]
 """A basic index of NumPy without newaxis."""
 
 
@@ -149,7 +149,7 @@ def lead_of_broadcast(narrow: Ints, wide: Ints, message: str) -> int:
     return lead
 
 
-def selected(shape: Ints, key: Key) -> tuple[range, ...]:
+def selected(shape: Ints, key: BoxKey) -> tuple[range, ...]:
     """Return for each axis the positions that a basic index selects; an int selects one.
 
     Raises

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tapestry_sets.limits import OPEN, Open, helped
 
-Levels = Sequence[tuple[int, int, int]]
+NestLevels = Sequence[tuple[int, int, int]]
 T = TypeVar("T")
 
 BUILD_OPERATIONS = 10**7
@@ -49,7 +49,7 @@ def available() -> bool:
     return True
 
 
-def _nest_constraint(levels: Levels, var: str, prefix: str) -> tuple[list[str], list[str]]:
+def _nest_constraint(levels: NestLevels, var: str, prefix: str) -> tuple[list[str], list[str]]:
     """Return (names of existential variables, constraints) that put `var` in the nest."""
     names: list[str] = []
     constraints: list[str] = []
@@ -62,14 +62,14 @@ def _nest_constraint(levels: Levels, var: str, prefix: str) -> tuple[list[str], 
     return names, constraints
 
 
-def _formula(levels: Levels, var: str, prefix: str) -> str:
+def _formula(levels: NestLevels, var: str, prefix: str) -> str:
     names, constraints = _nest_constraint(levels, var, prefix)
     if not names:
         return "true"
     return f"(exists {', '.join(names)} : {' and '.join(constraints)})"
 
 
-def nest_set(levels: Levels) -> Any:
+def nest_set(levels: NestLevels) -> Any:
     """Return a nest as an ``islpy.Set`` of one dimension."""
     return _islpy().Set(f"{{ [z] : {_formula(levels, 'z', 'k')} }}")
 
@@ -83,7 +83,7 @@ NEST_OPERATIONS = 15_000
 
 
 def nests_first_common(
-    nests: Sequence[Levels], lo: int, hi: int, operations: int = NEST_OPERATIONS
+    nests: Sequence[NestLevels], lo: int, hi: int, operations: int = NEST_OPERATIONS
 ) -> int | Open | None:
     """Return the smallest common element in [lo, hi) of nests, or None; OPEN if isl needs more than `operations`."""
 

@@ -13,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import DisjointSetts, Intersection, Limits, Sett, Stripe, TooHard, TooManyPieces, progression_set
-from tapestry_sets.digits import progressions as progression
-from tapestry_sets.integers import integers, lazy
+from tapestry_sets.integers import digit_sets, integers, lazy
 from tapestry_sets.integers.integers import Integers
 from tests.oracles import in_nesting, listed, members
 from tests.strategies import nestings, stripes, windows
@@ -319,7 +318,7 @@ def test_a_set_and_its_complement_share_nothing_and_lack_nothing(levels: Levels)
     st.integers(-5, 5),
     st.lists(st.tuples(st.integers(0, 5) | st.integers(1, 5), st.integers(-9, 9)), max_size=3),
     st.integers(0, 4) | st.integers(1, 4),
-    st.sampled_from([0, progression.MASK_SPAN]),
+    st.sampled_from([0, digit_sets.SUM_SPAN]),
 )
 def test_progression_set_is_the_sum(first: int, levels: list[tuple[int, int]], width: int, mask_span: int) -> None:
     ranges = [range(count) for count, _ in levels]
@@ -328,7 +327,7 @@ def test_progression_set_is_the_sum(first: int, levels: list[tuple[int, int]], w
         for js in product(*ranges)
         for t in range(width)
     }
-    with mock.patch.object(progression, "MASK_SPAN", mask_span):
+    with mock.patch.object(digit_sets, "SUM_SPAN", mask_span):
         found = progression_set(first, levels, width)
     window = (min(expected), max(expected) + 2) if expected else (-50, 50)
     assert members(found, window) == expected
