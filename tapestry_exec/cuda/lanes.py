@@ -51,6 +51,9 @@ class Lane:
 
     def after(self, marks: Iterable[Mark]) -> None:
         """Let what comes next in this lane wait for operations in others."""
+        # in        ─1──2──3─          an operation of `compute` waits for 3 of `in`: it comes after 1 and 2
+        #                  └──►        as well, so a later wait for them is left out, and so is one for its own lane
+        # compute   ──────────4─
         for mark in marks:
             if mark.lane is self or self._waited.get(mark.lane, 0) >= mark.number:
                 continue
@@ -132,6 +135,9 @@ class Ground:
 
     def take(self, start: int, stop: int) -> list[Any]:
         """Marks to wait for before bytes are used anew; what was said of bytes beside them stays."""
+        # before   aaaaaabbbbbb
+        # take     ....^^^^....    waits for the marks of a and of b;
+        # after    aaaa....bbbb    what lies beside keeps its own
         found: list[Any] = []
         kept: list[tuple[int, int, Uses]] = []
         for a, b, uses in self._left:

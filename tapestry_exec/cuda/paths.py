@@ -197,9 +197,13 @@ def is_direct_faster(form: Correlation, dtype: str, out: Ints, w: Ints, has_bias
     flop = 2 * depth * cells * out[1]
     even = _even_groups(form, w[1])
     idle = sum(count * kernels.padded_channels(dtype, (end - begin) // count) for (begin, end), _, count in even)
+    # The direct kernel overlaps its arithmetic with its bytes, so the larger counts; the block function's launches do
+    # one or the other, so they add up.
     direct = len(even) * LAUNCH_SECONDS + max(
         flop * idle / out[1] / DIRECT_FLOP_PER_SECOND[dtype], 2 * cells * out[1] * size / NBYTES_PER_SECOND
     )
+    # block function, each sample, group and tile: unfold ×prod(kernel)  product  bias  activation    a launch each
+    # direct kernel, for all groups of one width:  ────────────────── one launch ──────────────────
     ends = has_bias + (form.activation != "none")
     each = form.tiles * (prod(w[2:]) + 1 + ends) if form.tiles else 1 + ends
     unfolded = 2 * depth * cells * size * len(form.groups) if form.tiles else 0

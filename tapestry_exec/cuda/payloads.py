@@ -65,6 +65,7 @@ class Pinned:
         """Room for so many cells that nobody uses any more."""
         nbytes = size * dtype.itemsize
         slot = self._ring.take(nbytes)
+        # The host itself writes here: no queue can wait for the earlier users of these bytes in its place.
         for mark in slot.uses.all:
             mark.event.synchronize()
         cells = self._bytes[slot.offset : slot.offset + nbytes].view(dtype)
@@ -78,6 +79,7 @@ class Pinned:
 
 def ring_nbytes(payload_nbytes: int) -> int:
     """Bytes of a ring for payloads of at most so many bytes: two fit, and more of small ones."""
+    # One payload is packed while the one before it is still on its way: two must fit.
     largest = align(max(payload_nbytes, 1))
     return max(2 * largest, min(RING_NBYTES, 16 * largest))
 

@@ -67,6 +67,9 @@ class Recording:
 
     def begin(self) -> None:
         """Capture what is put into any of the lanes from here on."""
+        # lane 0   begin ─●──── work ────────●─ end
+        # lane 1          └─►── work ──●─────►     a stream is captured once it waits for one that is, and must be
+        # lane 2          └─►── work ──●─────►     joined again before the end
         self.origin.stream.begin_capture()
         start = self.origin.mark()
         for lane in self._lanes[1:]:

@@ -332,6 +332,7 @@ class Checker:
             When it touches bytes that are freed, that lie between buffers, that the device cannot reach, or that an
             operation may still write or, where it writes, read.
         """
+        # All accesses are checked before any is noted: an operation may write what it reads.
         self.join(agent, self.clock(HOST))
         self._count += 1
         made = Operation(self._count, name, agent)
@@ -387,6 +388,9 @@ class Checker:
             raise OrderingFault(f"{made} touches {access.describe()}, which reach from {names[0]} into {names[1]}")
 
     def _check_order(self, made: Operation, access: Access, is_write: bool) -> None:
+        # byte         0  1  2  3      for each stream the number of the last operation that wrote it
+        # by stream A  7  7  9  9      an operation of B whose clock says A: 8 may touch bytes 0 and 1 only:
+        # by stream B  4  4  .  .      no wait tells that A's operation 9 is done
         clock = self.clock(made.agent)
         for agent, wrote, numbers in access.memory.histories(writes_only=not is_write):
             if agent == made.agent:

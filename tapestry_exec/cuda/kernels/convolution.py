@@ -10,8 +10,9 @@ import numpy as np
 
 from tapestry_exec.copies import MOST_CELLS
 from tapestry_exec.cuda.kernels.epilogue import check_floats
-from tapestry_exec.cuda.kernels.structs import CONVOLUTION, Ints, Launch, Struct, check_addresses
+from tapestry_exec.cuda.kernels.structs import CONVOLUTION, Launch, Struct, check_addresses
 from tapestry_exec.cuda.tuning import CELLS, FEW_CHANNELS, HEIGHT, KEPT, TALL, THREADS
+from tapestry_sets.digits import Ints
 
 
 @dataclass(frozen=True, slots=True)
