@@ -19,15 +19,7 @@ from tapestry_exec.copies.arrays import (
     strided_view,
     unpack,
 )
-from tapestry_exec.copies.kernel_forms import (
-    ITEM_NBYTES,
-    MOST_CELLS,
-    RANK,
-    GuardedDigits,
-    normal_digits,
-    normal_forms,
-    widen,
-)
+from tapestry_exec.copies.kernel_forms import GuardedDigits, normal_digits, normal_forms, widen
 from tapestry_exec.copies.strided import (
     Transfer,
     between,
@@ -40,3 +32,4 @@ from tapestry_exec.copies.strided import (
     together,
     unpack_transfers,
 )
+from tapestry_exec.copies.tuning import ITEM_NBYTES, MOST_CELLS, RANK

@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_exec.copies.strided import (
-    KEPT,
-    Ints,
     Transfer,
     between,
     domain_of,
@@ -29,19 +27,14 @@ from tapestry_exec.copies.strided import (
     through,
     unpack_transfers,
 )
+from tapestry_exec.copies.tuning import KEPT, MAX_ITEM_NBYTES, MAX_POINTS, WORTH_ANOTHER_COPY
 from tapestry_plan.steps import ALIGNMENT_NBYTES
+from tapestry_sets.digits import Ints
 from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
 Array = NDArray[Any]
-
-MAX_ITEM_NBYTES = 1 << 20
-"""Runs of cells up to so many bytes are moved as one item; longer ones lose nothing to the loop over them."""
-WORTH_ANOTHER_COPY = 512
-"""Beginning a copy takes about as long as so many turns of a loop."""
-MAX_POINTS = 1 << 20
-"""Points whose coordinates are listed at once where a view is no strided copy."""
 
 
 def aligned_bytes(nbytes: int) -> NDArray[np.uint8]:

@@ -12,14 +12,8 @@ from math import prod
 from typing import NamedTuple
 
 from tapestry_exec.copies.strided import Transfer
+from tapestry_exec.copies.tuning import ITEM_NBYTES, MOST_CELLS, RANK
 from tapestry_sets.digits import Digits, advance, join_digits, turn_digit
-
-RANK = 8
-"""Dimensions that a kernel takes."""
-MOST_CELLS = 1 << 31
-"""A kernel's indices are of 32 bits: larger boxes are cut."""
-ITEM_NBYTES = 16
-"""Of the largest item that is moved at once."""
 
 
 class GuardedDigits(NamedTuple):

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 
+from tapestry_exec.copies.tuning import KEPT
 from tapestry_sets.digits import Digits, Ints, join_digits
 from tapestry_sets.integers import StridedRun
 from tapestry_sets.limits import TooManyPieces
@@ -21,9 +22,6 @@ from tapestry_sets.views import Piece, piece_domain
 
 Linear = tuple[Ints, int]
 """Coefficients of the view's coordinates and a constant: an element's offset, in elements."""
-
-KEPT = 1 << 14
-"""How many answers each function here remembers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,6 @@ from tapestry_sets.digits.digits import (
     turn_digit,
 )
 from tapestry_sets.digits.progressions import (
-    COUNT_LIMIT,
-    MAX_COPIES,
-    MAX_GRIDS,
     Grid,
     Progression,
     as_interval,
@@ -41,3 +38,4 @@ from tapestry_sets.digits.progressions import (
     split_progression,
 )
 from tapestry_sets.digits.strided import Strided, at_index, contiguous, cut_axis, flip_axis, renumber
+from tapestry_sets.digits.tuning import COUNT_LIMIT, MAX_COPIES, MAX_GRIDS

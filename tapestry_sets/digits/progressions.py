@@ -10,19 +10,13 @@ from math import gcd, prod
 
 from tapestry_sets.digits.cutting import clip_ascending
 from tapestry_sets.digits.digits import Digit, Digits, Levels
+from tapestry_sets.digits.tuning import COUNT_LIMIT, MAX_COPIES, MAX_GRIDS
 from tapestry_sets.limits import TooManyPieces
 
 Progression = tuple[int, Levels]
 """(first, ((count, step), …)): the set {first + Σ j_k·step_k : 0 <= j_k < count_k}, see `progression`."""
 Grid = tuple[Progression, ...]
 """A product of progressions, one for each axis."""
-
-MAX_GRIDS = 10_000
-"""How many grids an explicit answer may have before `TooManyPieces` is raised."""
-COUNT_LIMIT = 2_000_000
-"""How many elements may be counted one by one, where nothing better answers."""
-MAX_COPIES = 64
-"""How many interleaved copies of a longer progression are merged explicitly; isl takes over beyond."""
 
 
 def progression(first: int, levels: Iterable[Digit]) -> Progression:

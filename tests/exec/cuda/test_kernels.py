@@ -18,8 +18,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tapestry_exec.copies.kernel_forms import RANK, normal_forms, widen
+from tapestry_exec.copies.kernel_forms import normal_forms, widen
 from tapestry_exec.copies.strided import Guard, Transfer
+from tapestry_exec.copies.tuning import RANK
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.kernels.convolution import Convolving
 from tapestry_exec.cuda.kernels.structs import Launch, divisor

@@ -1,0 +1,25 @@
+"""Numbers of this wing: three bounds that kernels share, and what only makes copies faster.
+
+The bounds are those of the kernels' structs and indices: another value needs other kernels. The rest is tuning: another
+value copies the same cells in another time; tests/bench/bench_exec.py runs through it, and no sweep is recorded.
+"""
+
+# --------------------------------------------------------------------------------------------------------- bounds
+
+RANK = 8
+"""Dimensions that a kernel takes."""
+MOST_CELLS = 1 << 31
+"""A kernel's indices are of 32 bits: larger boxes are cut."""
+ITEM_NBYTES = 16
+"""Of the largest item that a kernel moves at once."""
+
+# --------------------------------------------------------------------------------------------------------- tuning
+
+KEPT = 1 << 14
+"""How many answers each function here remembers: plans are run many times."""
+MAX_ITEM_NBYTES = 1 << 20
+"""Runs of cells up to so many bytes are moved as one item; longer ones lose nothing to the loop over them."""
+WORTH_ANOTHER_COPY = 512
+"""Beginning a copy takes about as long as so many turns of a loop."""
+MAX_POINTS = 1 << 20
+"""Points whose coordinates are listed at once where a view is no strided copy."""
