@@ -242,6 +242,10 @@ def _sum_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def _scatter(grad: Tensor, view: Selection, source: int, shape: tuple[int, ...]) -> Tensor | None:
     """What a selection's source receives: for each cell the sum over the view's cells that read it."""
+    #  source  a b c d    view  a b    gradient g: a receives g00, b g01 + g10, c g11 + g20, d g21:
+    #                           b c    the columns of g, each in its own place, are two tensors, which are added.
+    #                           c d
+    # Terms whose places do not meet fill one tensor, as a view; only tensors that do meet need arithmetic.
     terms = scatter_terms(view.pieces, view.shape, shape, source)
     parts = [_place(grad, group, shape) for group in _in_groups(terms)]
     if not parts:

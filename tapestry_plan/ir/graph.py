@@ -737,10 +737,11 @@ class Tensor(Arithmetic, Viewable):
 
     def _with(self, op: str, other: Tensor | float, swapped: bool = False) -> Tensor:
         """An operator on this tensor and another one, or a number, which becomes a constant of this dtype."""
-        with self._all_or_nothing():
-            tensor = other if isinstance(other, Tensor) else self._number(op, other)
-            operands = (tensor, self) if swapped else (self, tensor)
-            return self.graph.op(op, *operands)  # type: ignore[no-any-return]
+        if not isinstance(other, Tensor):
+            with self._all_or_nothing():
+                return self._with(op, self._number(op, other), swapped)
+        operands = (other, self) if swapped else (self, other)
+        return self.graph.op(op, *operands)  # type: ignore[no-any-return]
 
     def _number(self, op: str, number: float) -> Tensor:
         """A number, an operand of an operator beside this tensor, as a constant of this tensor's dtype."""

@@ -66,6 +66,8 @@ def _attention_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sha
     scores = scores.view(out.dtype).reshape(q.shape[2], k.shape[2])
     scale = shard.attrs.get("scale", 1 / math.sqrt(q.shape[3]))
     first, group = shard.range("h")[0], _group(shard)
+    # One head at a time, whose scores fit the workspace. A shard may begin inside a group of heads: its block of keys
+    # begins at that group's head, so heads are numbered in the whole tensor before they are divided by the group.
     for b in range(q.shape[0]):
         for h in range(q.shape[1]):
             shared = (first + h) // group - first // group

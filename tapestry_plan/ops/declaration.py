@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter
 from inspect import signature as signature_of
@@ -83,9 +82,15 @@ def operator(
             given = call.bind(*args, **kwargs).arguments
             tensors = {p.name: given.get(p.name, p.default) for p in operands if p.kind is not p.VAR_POSITIONAL}
             attrs = {key: convert[key](value) for key, value in given.items() if key in convert and value is not None}
-            with _constants(op.name, tensors, numbers):
-                several = [x for p in operands if p.kind is p.VAR_POSITIONAL for x in given.get(p.name, ())]
-                name = cast("str | None", given.get("name"))
+            several = [x for p in operands if p.kind is p.VAR_POSITIONAL for x in given.get(p.name, ())]
+            name = cast("str | None", given.get("name"))
+            if all(isinstance(tensors[key], Tensor) for key in numbers):
+                return cast(Made, add_op(op, *tensors.values(), *several, name=name, **attrs))
+            like = _tensor_beside(op.name, [tensors[key] for key in numbers])
+            with like._all_or_nothing():  # without the operator there shall be no constants either
+                tensors |= {
+                    key: like._number(op.name, x) for key in numbers if not isinstance(x := tensors[key], Tensor)
+                }
                 return cast(Made, add_op(op, *tensors.values(), *several, name=name, **attrs))
 
         made = cast(Operator[Arguments, Made], add)
@@ -101,19 +106,12 @@ def _annotation(parameter: Parameter) -> str:
     return written if isinstance(written, str) else getattr(written, "__name__", str(written).rpartition(".")[2])
 
 
-@contextmanager
-def _constants(op: str, operands: dict[str, Any], numbers: Sequence[str]) -> Iterator[None]:
-    """Put constants in the place of numbers; if the operator cannot be added, neither are these."""
-    given = [operands[name] for name in numbers]
-    like = next((operand for operand in given if isinstance(operand, Tensor)), None)
-    if like is None and numbers:
+def _tensor_beside(op: str, given: Sequence[Any]) -> Tensor:
+    """The first tensor beside numbers, whose dtype these take."""
+    tensor = next((operand for operand in given if isinstance(operand, Tensor)), None)
+    if tensor is None:
         raise TypeError(f"{op}: {' and '.join(map(repr, given))} are no tensors; give one at least")
-    if like is None or all(isinstance(operand, Tensor) for operand in given):
-        yield
-        return
-    with like._all_or_nothing():
-        operands |= {name: x if isinstance(x := operands[name], Tensor) else like._number(op, x) for name in numbers}
-        yield
+    return tensor
 
 
 def _plain(value: Any) -> Any:

@@ -119,6 +119,12 @@ def _conv_unfolded(
     names: Sequence[str],
 ) -> None:
     """Windows unfolded into columns, a tile of rows at a time, each multiplied while it is in cache."""
+    #             one column for each output of the tile
+    #           ┌──────────────┐
+    #  weight · │ ci, kh, kw   │ = out[:, the tile's rows]
+    #           └──────────────┘
+    # A window's cells are copied side by side, so that one product of matrices does all kernel cells at once. The tile
+    # is as high as fits into a core's own cache: the product reads the columns before they are written back to memory.
     depth, kernel = x.shape[0], math.prod(length(shard, f"k{name}") for name in names)
     row = math.prod(out.shape[2:])
     height = _tile_rows(shard, out.dtype.itemsize)
