@@ -7,6 +7,9 @@ integer has become a block, the blocks are asked about.
 
 Whatever a question is about, it has one budget: see `Question`.
 
+    periods 6, 4, 35, 11     groups (6, 4), (35), (11)     whole periods: the product of the groups' counts
+                             in (6, 4) alone the nests are compared: leaps, bit masks, tables, halves, runs, pieces
+
 A window is a pair ``lo, hi``: the integers ``lo <= z < hi``.
 """
 
@@ -432,6 +435,8 @@ def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> in
 
 def _count_runs(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int:
     """Count run by run: from a common element, all integers are common up to where a block of some nest ends."""
+    # A common element z lies in a block of each nest; up to the first of their ends nothing changes, so the run is
+    # added whole. Then the search goes from nest to nest again.
     total, z = 0, lo
     while z < hi:
         start = z

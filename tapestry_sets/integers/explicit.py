@@ -72,7 +72,18 @@ def meet(s: Nest, t: Nest) -> list[Nest]:
 
 
 class _Meet:
-    """The common elements of two nests, listed block by block within a budget of steps."""
+    """The common elements of two nests, listed block by block within a budget of steps.
+
+    A common period is cut into windows in which one block of a level is left, whichever way makes the fewest:
+    by the blocks of s, by those of t, or by the distances at which a block of s and one of t overlap::
+
+        s   aaaa....aaaa....aaaa....        3 blocks of s
+        t   .bb...bb...              2 periods of t shown; P = 8, Q = 5 have a common one of 40: 5 and 8 blocks
+        d   -1, 0, 1, 2, 3                  a + b - 1 = 5 distances, each once
+
+    Inside a window that meets one block of a level alone, that level is gone, and `collect` goes down one; a window
+    that meets several blocks of both is cut again. The pieces come in no order, and merging joins them afterwards.
+    """
 
     __slots__ = ("budget", "s", "t")
 

@@ -377,7 +377,18 @@ def _add_turned(out: list[int], counts: list[int], by: int, times: int) -> None:
 
 
 class PairCount:
-    """The number of common elements of two nests, summed over the relative shifts of their blocks."""
+    """The number of common elements of two nests, summed over the relative shifts of their blocks.
+
+    What a block of s shares with a block of t depends on nothing but the distance d between them. So pairs of one
+    distance are counted once, and multiplied by how many of them lie in the window::
+
+        s  .aaaaaa.......aaaaaa.......aaaaaa....
+        t  ...bbbb.........bbbb.........bbbb....
+            |d|          |d|          |d|        3 pairs of one distance: 3 times the overlap of one
+
+    Where one side has fewer blocks than there are distances, its blocks are gone through instead: their places in
+    the other nest repeat after a common period. Where a window is short, one AND of two bit masks beats both.
+    """
 
     __slots__ = ("budget",)
 
@@ -467,6 +478,9 @@ class PairCount:
     def _shifts(self, tail: Nest, x: Level, uail: Nest, y: Level, lo: int, hi: int) -> int:
         """Sum over relative shifts d: (pairs of blocks in the window, t's d after s's) * (their overlap)."""
         (a, P, p), (b, Q, q) = x, y
+        # Block number i of s lies at p + P*i, and one of t lies d after it if p + P*i + d = q modulo Q. So d occurs
+        # if it is q - p modulo g, once in each common period, at i = (q - p - d)/g * inverse modulo n. From one d to
+        # the next, d + g, that i goes back by `inverse`: no division is left in the loop.
         g = gcd(P, Q)
         common, n = P // g * Q, Q // g
         inverse = pow(P // g, -1, n)

@@ -5,6 +5,11 @@ element before 0. *Filling* a set with ink keeps the elements whose numbers are 
 at another returns the numbers, in the other, of the elements of both. They are poprithms' composition by
 multiplication and by division. What is listed here is listed block by block within the pieces allowed.
 
+    set        .111..111..111..    element 1 has the number 0, element 6 the number 3
+    numbers     012  345  678
+    ink        11.11.11.           numbers 0, 1, 3, 4, 6, 7
+    filled     .11...11...11...    sampled at the set, this is the ink again
+
 Nests are canonical; see `nest.canonical`. A list of nests is a disjoint union.
 """
 
@@ -93,6 +98,8 @@ class _Fill(_Lister):
         g = gcd(n, R)
         check_pieces(min(R, n) // g, self.what, self.instead)
         found: list[Item] = []
+        # A block of s has n numbers and the ink repeats after R of them: R/g blocks of s, or n/g of the ink's, make
+        # one common period. The fewer ones are gone through, each with what lies inside it.
         if n >= R:  # by the blocks of s
             for u in range(R // g):
                 k = first + u * n
@@ -236,6 +243,7 @@ class _Sample(_Lister):
         n, first = _numbering(at)
         g = gcd(P, Q)
         check_pieces(min(P, Q) // g, self.what, self.instead)
+        # as in `_Fill.whole`: P/g blocks of `at`, or Q/g of s, make one common period
         found: list[Item] = []
         if P <= Q:  # by the blocks of `at`
             for v in range(P // g):

@@ -297,7 +297,7 @@ class Bare:
         return self.real.count_common(getattr(other, "real", other))
 
 
-@pytest.mark.parametrize("listed", [draw_views.LISTED, 0])
+@pytest.mark.parametrize("listed", [draw_views.LISTED_CELLS, 0])
 def test_windows_of_views_that_are_held_in_no_closed_form(listed: int) -> None:
     @given(view_pairs(length=2, cells=60), st.sampled_from(["rows", "grid"]))
     def check(pair: Pair, mode: str) -> None:
@@ -306,7 +306,7 @@ def test_windows_of_views_that_are_held_in_no_closed_form(listed: int) -> None:
             if isinstance(view, Derived):  # as if no closed form were known; an allocation always has one
                 _learn(view).cells = {a: Bare(cells) for a, cells in view.cells.items()}
         with small_pictures(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(draw_views, "LISTED", listed)
+            patch.setattr(draw_views, "LISTED_CELLS", listed)
             picture = show_views(one, two, names=["one", "two"], mode=mode, indices=False)
         in_rows = mode == "rows" or home.rank not in (2, 3)
         check_windows(picture, numbers(one, home), numbers(two, home), home.shape, in_rows)
