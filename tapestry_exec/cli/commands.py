@@ -402,7 +402,7 @@ def plan_command(
     nbytes, expand = parse_nbytes(memory), parse_expand(wanted, no_expand)
     graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
     with timed(f"planning {model.name} for {mesh.size} devices", quiet):
-        p = planned(graph, mesh, nbytes, seed, expand)
+        p = plan_within(graph, mesh, nbytes, seed, expand)
     if as_json:
         click.echo(p.to_json())
         return
@@ -417,7 +417,7 @@ def plan_command(
         click.echo(f"bytes spilled to host memory and back: {sum(p.nbytes_spilled):,}")
 
 
-def planned(graph: Graph, mesh: Mesh, nbytes: int | None, seed: int, expand: bool | Sequence[str]) -> ShardPlan:
+def plan_within(graph: Graph, mesh: Mesh, nbytes: int | None, seed: int, expand: bool | Sequence[str]) -> ShardPlan:
     """A plan in so much memory; where none is found that fits as it is, the fastest one, with what is idle spilled."""
     try:
         return plan(graph, mesh, memory_nbytes=nbytes, seed=seed, expand=expand)
@@ -479,7 +479,7 @@ def run_command(
     else:
         mesh = mesh or Mesh.parse("4")
         with timed(f"planning {model.name} for {mesh.size} devices", quiet):
-            p = planned(graph, mesh, nbytes, seed, expand)
+            p = plan_within(graph, mesh, nbytes, seed, expand)
     named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
     constants = {name: graph.stored[name].data for name in named if name in graph.stored}
     inputs = read_inputs(p.graph, files, seed)
