@@ -22,6 +22,13 @@ from tapestry_sets.views import IndexMap, Piece, Relinearize, bounding_boxes, fl
 class Turn(NamedTuple):
     """The last steps of a chain: a renumbering, and coordinates each of which is one of those before, or a constant.
 
+    The transpose of a reshape is one: u = 4i + j is a number before the turn, (j, i) the cell after it, z its number
+    at home. A set of z is pulled back to its u, where the rest of the view may be plain::
+
+        u:  0 1 2 3         z:  0 3 6 9
+            4 5 6 7   ──►       1 4 7 10        {z : z % 3 == 1} is the row {4, 5, 6, 7} of u
+            8 9 10 11           2 5 8 11
+
     Attributes
     ----------
     renumbering : Relinearize
@@ -74,6 +81,8 @@ class Turn(NamedTuple):
         >>> turn.pull([(0, ((3, 4),))])  # 0, 4, 8 in (4, 6) are (0, 0), (0, 4), (1, 2)
         [((1, 12, 5),), ((9, 12, 0), (1, 8, 0))]
         """
+        # Home's coordinates are a product of axes, and so are those before the selection: each progression is cut
+        # into grids, which are few unless it runs across rows at an odd angle, and each grid goes back axis by axis.
         found: list[Nest] = []
         spent = 0
         for p in sets:

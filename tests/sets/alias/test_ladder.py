@@ -140,16 +140,6 @@ def answers(question: CellQuestion, *about: Any) -> Iterator[Any]:
                 yield answer
 
 
-def test_a_rung_is_added_in_one_place() -> None:
-    def know_better(a: Cells, b: Cells) -> int | Open:
-        return 41 if a.extent == 42 else OPEN
-
-    with patch.dict(RUNGS, {CellQuestion.COUNT: (Rung(know_better), *RUNGS[CellQuestion.COUNT])}), tally() as decided:
-        A, B = allocate((42,)), allocate((43,))
-        assert (overlap(A, A[::2]).size, overlap(B, B[::2]).size) == (41, 22)
-    assert decided.rungs["know_better"] == 1 and decided.closed == 4
-
-
 def test_a_tally_names_the_rungs_that_decided() -> None:
     A = allocate((6, 6))
     with tally() as decided:
