@@ -59,7 +59,8 @@ from tapestry_sets.views.reading import (
     sampled,
 )
 from tapestry_sets.views.subscript import parse_index
-from tapestry_sets.views.view import Allocation, Derived, View, allocate, keep_strided_form, strided_form_of, view_of
+from tapestry_sets.views.variables import allocate
+from tapestry_sets.views.view import Allocation, Derived, View, keep_strided_form, strided_form_of, view_of
 from tapestry_sets.views.words import (
     Viewable,
     broadcast_arrays,

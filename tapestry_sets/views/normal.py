@@ -89,6 +89,22 @@ def _fold_all(patches: list[Patch]) -> Flat | Open:
     return Flat(sum([patch.size for patch in folded]), folded, stages)
 
 
+def find_opaque(flat: Flat) -> list[object]:
+    """Return the views that the patches of a normal form, and those below these, do not spell out."""
+    found: dict[int, object] = {}
+    seen: set[int] = set()
+    stack = [flat]
+    while stack:
+        for patch in stack.pop().patches:
+            home = patch.home
+            if isinstance(home, Flat) and id(home) not in seen:
+                seen.add(id(home))
+                stack.append(home)
+            elif isinstance(home, Opaque):
+                found[id(home.view)] = home.view
+    return list(found.values())
+
+
 # ------------------------------------------------------------------------------------------------ the same or not
 
 

@@ -7,11 +7,11 @@ composition, simplification, JSON) looks at pieces only and never at kinds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from operator import sub
-from typing import Protocol, overload
+from typing import Protocol, TypeVar, overload
 
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import Budget, check_pieces, compile_constructor
@@ -231,6 +231,36 @@ def compose_pieces(
         box = None
     simple = (simplify_piece(piece, box) for piece in composed)
     return tuple(piece for piece in simple if piece is not None)
+
+
+H = TypeVar("H", bound=Hashable)
+Numbered = tuple[tuple[H, ...], tuple[Piece, ...]]
+"""What pieces read in the end, and the pieces, whose sources are positions in it."""
+
+
+def compose_numbered(
+    outer: Iterable[Piece], inner: Sequence[Numbered[H]], shape: Sequence[int], work: Budget
+) -> Numbered[H]:
+    """Return what a view of views reads, each once, and the pieces that number it; as `compose_pieces`."""
+    if len(inner) == 1:
+        ((homes, pieces),) = inner
+        return homes, compose_pieces(outer, (pieces,), shape, work)
+    number: dict[H, int] = {}
+    below: dict[int, Sequence[Piece]] = {}
+    for k, (homes, pieces) in enumerate(inner):
+        to = [number.setdefault(home, len(number)) for home in homes]
+        below[k] = pieces if to == list(range(len(to))) else [_renumber(p, to) for p in pieces]
+    return tuple(number), compose_pieces(outer, below, shape, work)
+
+
+def number_anew(homes: tuple[H, ...], composed: Numbered[H]) -> Numbered[H]:
+    """Return the same pieces, numbering `homes`, among which are those that they number so far."""
+    to = [homes.index(home) for home in composed[0]]
+    return homes, tuple([_renumber(piece, to) for piece in composed[1]])
+
+
+def _renumber(piece: Piece, to: Sequence[int]) -> Piece:
+    return piece if piece.source < 0 else Piece(to[piece.source], piece.guards, piece.map)
 
 
 def _under(piece: Piece, inner: Sequence[Piece], box: Box | None) -> list[Piece]:

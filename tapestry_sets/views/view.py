@@ -5,30 +5,28 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError
-from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NoReturn
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tapestry_sets.digits import Strided, contiguous, renumber
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
-from tapestry_sets.limits import OPEN, Budget, Open, TooHard, as_int, compile_constructor, current
+from tapestry_sets.limits import OPEN, Budget, Open, TooHard, compile_constructor, current
 from tapestry_sets.views import queries
 from tapestry_sets.views.assemble import Assembly
 from tapestry_sets.views.kinds.choosing import Slice
-from tapestry_sets.views.kinds.kind import ViewKind
+from tapestry_sets.views.kinds.kind import ViewKind, check_out_shape
+from tapestry_sets.views.known import NOTHING, UNASKED, Known
 from tapestry_sets.views.maps import Relinearize, Shape
-from tapestry_sets.views.normal import Opaque, agree, flat_of, flat_over
+from tapestry_sets.views.normal import Opaque, agree, find_opaque, flat_of, flat_over
 from tapestry_sets.views.patches import Constant, Flat, strided_patch
-from tapestry_sets.views.pieces import Piece, PiecesOf, compose_pieces, identity_piece
+from tapestry_sets.views.pieces import Piece, PiecesOf, compose_numbered, identity_piece, number_anew
 from tapestry_sets.views.questions import Questions, say_no_view
 from tapestry_sets.views.ranked import EVERY, Ranked
 from tapestry_sets.views.reading import cell_read
 from tapestry_sets.views.subscript import Key, plain_slices
 from tapestry_sets.views.tuning import FOLDED_PIECES, LONG_CHAIN, MANY_PIECES, SHORT_CHAIN, WALKED_KINDS
-from tapestry_sets.views.words import Viewable, extents_of
+from tapestry_sets.views.words import Viewable
 
 if TYPE_CHECKING:
     from tapestry_sets.alias import Cells
@@ -48,6 +46,7 @@ class View(Questions):
 
     Examples
     --------
+    >>> from tapestry_sets.views import allocate
     >>> A = allocate((4, 6), name="A")
     >>> A[1:, ::2].reshape(9)
     View((9,) of A)
@@ -134,6 +133,7 @@ class View(Questions):
 
         Examples
         --------
+        >>> from tapestry_sets.views import allocate
         >>> A = allocate((27,))
         >>> A.reshape(3, 3, 3)[:2, :2, :2].as_nest()[1]
         ((14, 27, 0), (5, 9, 0), (2, 3, 0))
@@ -182,6 +182,7 @@ class View(Questions):
 
         Examples
         --------
+        >>> from tapestry_sets.views import allocate
         >>> A = allocate((4, 6), name="A")
         >>> view = A.T[1:].T.reshape(20).reshape(4, 5).flip(0).flip(0)
         >>> view.simplify().kind, view.simplify().sources
@@ -202,12 +203,13 @@ class View(Questions):
 
         Examples
         --------
+        >>> from tapestry_sets.views import allocate
         >>> a = allocate((4,), color="old")
         >>> b = a[1:].recolor("new")
         >>> sorted(b.colors()), b.same_elements(a[1:])
         (['new'], True)
         """
-        _checked_color(color, "recolor")
+        check_color(color, "recolor")
         return _rebuild(self, lambda a: _allocation_of(a.shape, a.name, a.itemsize, color, a.memory))
 
     def clone(self, color: Hashable = None) -> View:
@@ -215,6 +217,7 @@ class View(Questions):
 
         Examples
         --------
+        >>> from tapestry_sets.views import allocate
         >>> a = allocate((4, 6), name="a")
         >>> b = a[:, ::2].clone()
         >>> b.shape, b.contains(a[:, ::2])
@@ -225,7 +228,7 @@ class View(Questions):
         poprithms, memory/alias: Graph::clone, CloneColorMethod.
         """
 
-        _checked_color(color, "clone")
+        check_color(color, "clone")
 
         def anew(a: Allocation) -> Allocation:
             return Allocation(a.shape, a.name, a.itemsize, a.color if color is None else color)
@@ -239,18 +242,18 @@ class View(Questions):
 
         Examples
         --------
-        >>> from tapestry_sets.views import Concat
+        >>> from tapestry_sets.views import Concat, allocate
         >>> a, b = allocate((3,), name="a"), allocate((2,), name="b")
         >>> a.apply(Concat(0), b).shape
         (5,)
         """
         if not others:
-            return view_of(_checked_shape(kind, (self.shape,)), kind, (self,))
+            return view_of(check_out_shape(kind, (self.shape,)), kind, (self,))
         sources = (self, *others)
         for k, source in enumerate(others, 1):
             if not isinstance(source, View):
                 raise TypeError(say_no_view(f"apply: source {k} of {type(kind).__name__}", source))
-        return view_of(_checked_shape(kind, tuple([s.shape for s in sources])), kind, sources)
+        return view_of(check_out_shape(kind, tuple([s.shape for s in sources])), kind, sources)
 
     def __getitem__(self, key: Key | tuple[Key, ...]) -> View:
         """Return the view under integers, slices, Ellipsis, None and one array of indices, with NumPy's meaning."""
@@ -260,49 +263,7 @@ class View(Questions):
         return Viewable.__getitem__(self, key)
 
 
-def _checked_shape(kind: ViewKind, shapes: tuple[Shape, ...]) -> Shape:
-    """The shape that a kind gives, which is of integers if the kind is."""
-    try:
-        out_shape = kind.out_shape
-    except AttributeError:
-        raise TypeError(f"apply: {kind!r} is no view kind, which has the methods out_shape and pieces") from None
-    shape = out_shape(shapes)
-    for n in shape:
-        if type(n) is not int:
-            raise TypeError(f"apply: {kind!r} makes the shape {shape}, of which {n!r} is no int; give integers")
-    return shape
-
-
 Composed = tuple[tuple["Allocation", ...], tuple[Piece, ...]]
-
-
-class _Unasked(Enum):
-    """Not found out yet; None would be an answer."""
-
-    UNASKED = 0
-
-
-UNASKED: Final = _Unasked.UNASKED
-
-
-class _Known:
-    """What was found out about a view of a kind, kept for the next question.
-
-    The class's own values are those of a view that nothing was asked about yet: such views share `NOTHING`, so that
-    a chain of thousands of views is made without a thousand of these.
-    """
-
-    strided: tuple[Allocation, Strided] | _Unasked | None = UNASKED
-    ranked: Ranked | _Unasked | None = UNASKED
-    normal: Flat | None = None
-    nest: tuple[Allocation, Nest] | _Unasked | None = UNASKED
-    cells: Mapping[Allocation, Cells] | None = None
-    composed: Composed | None = None
-    refused: tuple[int, str] = (-1, "")  # the budget under which the pieces were too many, and why
-    simple: View | _Unasked | None = UNASKED  # None is the view itself: it would hold itself
-
-
-NOTHING = _Known()
 
 
 class Derived(View):
@@ -325,7 +286,7 @@ class Derived(View):
     shape: Shape
     kind: ViewKind
     sources: tuple[View, ...]
-    _known: _Known
+    _known: Known
 
     def __new__(cls, shape: Shape, kind: ViewKind, sources: tuple[View, ...]) -> Derived:
         given = kind.out_shape(tuple([source.shape for source in sources]))
@@ -395,10 +356,10 @@ view_of: Callable[[Shape, ViewKind, tuple[View, ...]], Derived] = compile_constr
 """The view of a shape that its kind is known to give."""
 
 
-def _learn(view: Derived) -> _Known:
+def _learn(view: Derived) -> Known:
     """Where to write down what is found out about a view."""
     if view._known is NOTHING:
-        object.__setattr__(view, "_known", _Known())
+        object.__setattr__(view, "_known", Known())
     return view._known
 
 
@@ -471,59 +432,7 @@ _allocation_of: Callable[[Shape, str, int, Hashable, object], Allocation] = comp
 )
 
 
-def allocate(
-    shape: int | Sequence[int],
-    name: str | None = None,
-    dtype: object = None,
-    itemsize: int | None = None,
-    color: Hashable = 0,
-) -> Allocation:
-    """Return a variable: a view of memory of its own.
-
-    Parameters
-    ----------
-    shape : int or sequence of int
-        Extents, >= 0.
-    name : str, optional
-        For messages and pictures.
-    dtype : NumPy dtype, optional
-        Gives the bytes of a cell.
-    itemsize : int, optional
-        Bytes of a cell, 1 by default.
-    color : hashable, optional
-        A mark of the user's own; see `View.colors`.
-
-    Raises
-    ------
-    ValueError
-        If an extent is negative, `dtype` and `itemsize` disagree, or `dtype` is of objects.
-    TypeError
-        If `color` is not hashable.
-
-    Examples
-    --------
-    >>> A = allocate((27,), name="A", dtype="float32")
-    >>> A.shape, A.itemsize
-    ((27,), 4)
-    """
-    extents = extents_of((shape,), "allocate")
-    for axis, n in enumerate(extents):
-        if n < 0:
-            raise ValueError(f"allocate: extent {n} of axis {axis} in shape {extents} must be >= 0")
-    if dtype is not None and np.dtype(dtype).hasobject:  # type: ignore[call-overload]
-        raise ValueError(f"allocate: dtype {dtype!r} holds references to objects, no values; give one of fixed size")
-    bytes_ = np.dtype(dtype).itemsize if dtype is not None else None  # type: ignore[call-overload]
-    if bytes_ is not None and itemsize not in (None, bytes_):
-        raise ValueError(f"allocate: dtype {dtype} has {bytes_} bytes but itemsize is {itemsize}; give one of them")
-    cell = bytes_ if itemsize is None else as_int(itemsize, "allocate: itemsize")
-    if cell is not None and cell < 1:
-        raise ValueError(f"allocate: itemsize {cell} must be >= 1 byte")
-    if name is not None and not isinstance(name, str):
-        raise TypeError(f"allocate: name {name!r} is a {type(name).__name__}; give a string")
-    return Allocation(extents, name or "", cell or 1, _checked_color(color, "allocate"))
-
-
-def _checked_color(color: Hashable, what: str) -> Hashable:
+def check_color(color: Hashable, what: str) -> Hashable:
     try:
         hash(color)
     except TypeError:
@@ -548,7 +457,7 @@ def _sort_views(view: View) -> list[View]:
     return list(order.values())
 
 
-def _sort_open(view: View, is_open: Callable[[_Known], bool]) -> list[Derived]:
+def _sort_open(view: View, is_open: Callable[[Known], bool]) -> list[Derived]:
     """The views below and including `view` about which something is still open, sources before what reads them."""
     order: list[Derived] = []
     seen: set[int] = set()
@@ -781,21 +690,9 @@ def _normalize_over_two(view: Derived, base: View) -> Flat | None:
     return None if over is OPEN else over
 
 
-def _find_opaque(flat: Flat) -> list[View]:
-    """The views that the patches of a normal form, and those below these, do not spell out."""
-    found: dict[int, View] = {}
-    seen: set[int] = set()
-    stack = [flat]
-    while stack:
-        for patch in stack.pop().patches:
-            home = patch.home
-            if isinstance(home, Flat) and id(home) not in seen:
-                seen.add(id(home))
-                stack.append(home)
-            elif isinstance(home, Opaque):
-                assert isinstance(home.view, View), "what is not spelled out is a view"
-                found[id(home.view)] = home.view
-    return list(found.values())
+def _find_opaque(view: View) -> list[View]:
+    """The views that the patches of a view do not spell out."""
+    return [below for below in find_opaque(view._normal_form()) if isinstance(below, View)]
 
 
 def _read_ends(view: View) -> tuple[tuple[Hashable, int], tuple[Hashable, int]]:
@@ -846,7 +743,7 @@ def _simplify(view: View) -> View:
         made = anew.get(id(v))
         is_long = _count_kinds(v, LONG_CHAIN) == LONG_CHAIN
         if made is None:
-            below = [u for u in _find_opaque(v._normal_form()) if is_long and u is not v and not _is_simplified(u)]
+            below = [u for u in _find_opaque(v) if is_long and u is not v and not _is_simplified(u)]
             if below:
                 stack += below
                 continue
@@ -970,29 +867,18 @@ def _compose_anew(view: Derived, order: Sequence[View], work: Budget) -> Compose
     simple = _rebuild_from_patches(view)
     if _count_kinds(simple, len(order)) >= len(order):
         return None
-    for below in _find_opaque(view._normal_form()):
+    for below in _find_opaque(view):
         below._compose(work)
-    return _number_pieces(allocations, simple._compose(work))
+    return number_anew(allocations, simple._compose(work))
 
 
 def _compose_over_sources(view: Derived, work: Budget) -> Composed:
     """Allocations and pieces of a view whose sources are composed."""
-    if len(view.sources) == 1:
-        (source,) = view.sources
-        if isinstance(source, Allocation) and 0 not in view.shape:
-            own = view.kind.pieces((source.shape,))
-            if not any(piece.guards for piece in own):  # they read the allocation as they are
-                return (source,), own
-        allocations, pieces = source._compose(work)
-        return allocations, compose_pieces(view.kind.pieces((source.shape,)), (pieces,), view.shape, work)
-    number: dict[Allocation, int] = {}
-    inner: dict[int, Sequence[Piece]] = {}
-    for k, source in enumerate(view.sources):
-        allocations, pieces = source._compose(work)
-        to = {i: number.setdefault(a, len(number)) for i, a in enumerate(allocations)}
-        inner[k] = pieces if all(i == j for i, j in to.items()) else [_renumber(p, to) for p in pieces]
-    outer = view.kind.pieces(tuple([s.shape for s in view.sources]))
-    return tuple(number), compose_pieces(outer, inner, view.shape, work)
+    outer = view.kind.pieces(tuple([source.shape for source in view.sources]))
+    (source, *more) = view.sources
+    if isinstance(source, Allocation) and not more and 0 not in view.shape and not any(p.guards for p in outer):
+        return (source,), outer  # they read the allocation as they are
+    return compose_numbered(outer, [source._compose(work) for source in view.sources], view.shape, work)
 
 
 def _choose_fewer(
@@ -1002,21 +888,10 @@ def _choose_fewer(
     if len(pieces) <= MANY_PIECES:
         return allocations, pieces
     flat = view._normal_form()
-    if flat.stages or 2 * len(flat.patches) > len(pieces) or _find_opaque(flat):
+    if flat.stages or 2 * len(flat.patches) > len(pieces) or _find_opaque(view):
         return allocations, pieces
     simple = _rebuild_from_patches(view)
     if _count_kinds(simple, len(pieces)) >= len(pieces):
         return allocations, pieces
     others = simple._compose(work)
-    return _number_pieces(allocations, others) if len(others[1]) < len(pieces) else (allocations, pieces)
-
-
-def _number_pieces(allocations: tuple[Allocation, ...], composed: Composed) -> Composed:
-    """The same pieces, which number other allocations so far."""
-    homes, pieces = composed
-    to = {k: allocations.index(a) for k, a in enumerate(homes)}
-    return allocations, tuple([_renumber(piece, to) for piece in pieces])
-
-
-def _renumber(piece: Piece, to: Mapping[int, int]) -> Piece:
-    return piece if piece.source < 0 else Piece(to[piece.source], piece.guards, piece.map)
+    return number_anew(allocations, others) if len(others[1]) < len(pieces) else (allocations, pieces)

@@ -110,3 +110,16 @@ def check_from_zero(region: object, what: str) -> None:
             f"{what} must be in a box that starts at zero, not at {region.start}; "
             f"shift it by {tuple(-s for s in region.start)}"
         )
+
+
+def check_out_shape(kind: ViewKind, shapes: Shapes) -> Shape:
+    """Return the shape that a kind gives, or raise TypeError if it is no kind or gives no integers."""
+    try:
+        out_shape = kind.out_shape
+    except AttributeError:
+        raise TypeError(f"apply: {kind!r} is no view kind, which has the methods out_shape and pieces") from None
+    shape = out_shape(shapes)
+    for n in shape:
+        if type(n) is not int:
+            raise TypeError(f"apply: {kind!r} makes the shape {shape}, of which {n!r} is no int; give integers")
+    return shape

@@ -21,8 +21,8 @@ from tapestry_sets.solvers import isl
 from tapestry_sets.views import Derived
 from tapestry_sets.views import normal as normal_module
 from tapestry_sets.views import patches as patches_module
+from tapestry_sets.views import pieces as pieces_module
 from tapestry_sets.views import questions as questions_module
-from tapestry_sets.views import view as views_module
 from tapestry_sets.views.normal import agree
 from tapestry_sets.views.patches import Flat, Patch
 from tests.oracles import read_view
@@ -153,7 +153,7 @@ def test_questions_about_all_cells_need_no_pieces(monkeypatch: pytest.MonkeyPatc
     """Rolls, flips, transposes and reshapes read every cell once, whatever becomes of their order."""
     view, _ = shuffled(300)
     (home,) = view.allocations
-    counting(monkeypatch, views_module, "compose_pieces", calls := Counter())
+    counting(monkeypatch, pieces_module, "compose_pieces", calls := Counter())
     assert overlaps(view, home[3]) and overlap(view, home[3, ::2]).size == 32 * 8
     assert view.contains(home) and home.contains(view) and view.same_elements(home)
     assert view.internal_overlap() is None and view.is_contiguous()
@@ -163,7 +163,7 @@ def test_questions_about_all_cells_need_no_pieces(monkeypatch: pytest.MonkeyPatc
 def test_pieces_that_shatter_are_refused_with_the_work_named(monkeypatch: pytest.MonkeyPatch) -> None:
     view, _ = shuffled(120)
     calls: Counter[str] = Counter()
-    counting(monkeypatch, views_module, "compose_pieces", calls)
+    counting(monkeypatch, pieces_module, "compose_pieces", calls)
     with limits(budget=5_000):
         with pytest.raises(TooHard, match=r"more than 5000 guards and steps; .* limits\(budget=50000\)"):
             view.pieces  # noqa: B018
