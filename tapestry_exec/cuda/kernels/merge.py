@@ -8,17 +8,9 @@ from functools import lru_cache
 import numpy as np
 
 from tapestry_exec.copies import GuardedDigits, normal_digits
-from tapestry_exec.cuda.kernels.structs import (
-    MERGE,
-    Ints,
-    Launch,
-    Struct,
-    check_addresses,
-    reverse_to_rank,
-    write_index,
-)
+from tapestry_exec.cuda.kernels.structs import MERGE, Launch, Struct, check_addresses, reverse_to_rank, write_index
 from tapestry_exec.cuda.tuning import KEPT, MOST_BLOCKS, PARTS, THREADS
-from tapestry_sets.digits import Digits
+from tapestry_sets.digits import Digits, Ints
 
 MERGES = "add", "multiply", "minimum", "maximum", "logical_or", "logical_and"
 """Functions that merge two cells, by NumPy's names, in the kernels' order."""

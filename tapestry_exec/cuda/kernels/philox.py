@@ -10,16 +10,9 @@ from math import prod
 import numpy as np
 
 from tapestry_exec.copies import MOST_CELLS, RANK
-from tapestry_exec.cuda.kernels.structs import (
-    WORDS,
-    Ints,
-    Launch,
-    Struct,
-    check_addresses,
-    reverse_to_rank,
-    write_index,
-)
+from tapestry_exec.cuda.kernels.structs import WORDS, Launch, Struct, check_addresses, reverse_to_rank, write_index
 from tapestry_exec.cuda.tuning import KEPT, LANES, MOST_BLOCKS, THREADS
+from tapestry_sets.digits import Ints
 
 
 def random_words(

@@ -9,17 +9,9 @@ import numpy as np
 
 from tapestry_exec.copies import MOST_CELLS, GuardedDigits, normal_digits
 from tapestry_exec.cuda.kernels.merge import name_merge
-from tapestry_exec.cuda.kernels.structs import (
-    SCATTER,
-    Ints,
-    Launch,
-    Struct,
-    check_addresses,
-    reverse_to_rank,
-    write_index,
-)
+from tapestry_exec.cuda.kernels.structs import SCATTER, Launch, Struct, check_addresses, reverse_to_rank, write_index
 from tapestry_exec.cuda.tuning import KEPT, MOST_BLOCKS, MOST_SHARES, SCATTER_THREADS, THREADS
-from tapestry_sets.digits import Digits
+from tapestry_sets.digits import Digits, Ints
 
 REPLACE = 8
 """The number of the function that puts the second value in the place of the first."""
