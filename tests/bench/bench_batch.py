@@ -18,7 +18,8 @@ import numpy as np
 from bench_sets import Row, machine, peer_table, seconds
 
 from tapestry_sets import Region, Stripe
-from tapestry_sets.batch.batches import BoxArray, RegionArray, StripeArray
+from tapestry_sets.batch.batches import BoxArray, StripeArray
+from tapestry_sets.batch.region_arrays import RegionArray
 from tapestry_sets.integers.stripe import stripes_count_common, stripes_disjoint, stripes_first_common
 
 RESULTS = Path(__file__).parent / "results" / "bench_batch.md"

@@ -16,7 +16,8 @@ from strategies import regions_in_one_box, shapes, stripes
 
 from tapestry_sets import Box, Region, Sett, Stripe
 from tapestry_sets.batch import columns
-from tapestry_sets.batch.batches import BoxArray, RegionArray, StripeArray
+from tapestry_sets.batch.batches import BoxArray, StripeArray
+from tapestry_sets.batch.region_arrays import RegionArray
 from tapestry_sets.integers.stripe import stripes_count_common, stripes_disjoint, stripes_first_common
 
 HUGE = (1 << 31, 1 << 32, (1 << 53) - 1, 1 << 62, (1 << 63) - 25, 1 << 63, 1 << 64, 10**30)

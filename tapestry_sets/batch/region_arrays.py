@@ -1,0 +1,472 @@
+"""Batches of regions: products of intervals, steps or stripes in one box, and every pair of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapestry_sets.batch.batches import (
+    Batch,
+    FirstCommon,
+    as_key,
+    axes_columns,
+    put_fields,
+    refuse,
+    stack_points,
+    total_of,
+)
+from tapestry_sets.batch.columns import (
+    BLOCK,
+    INT64,
+    STRIPE_ENDS,
+    Array,
+    Namespace,
+    PairColumns,
+    answer_axis,
+    as_column,
+    broadcast_shape,
+    is_array,
+    namespace,
+    narrow,
+    solve,
+    to_host,
+    together,
+)
+from tapestry_sets.integers import Nest, Sett, Stripe
+from tapestry_sets.regions import Box, Region
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+class RegionArray(Batch):
+    """Regions in one box as columns: on each axis the points low, low + step, … below high.
+
+    `of` takes regions of any form. On each axis an interval, or one stripe clipped to an interval, is kept in
+    columns and answered in closed form. Of a region that is deeper on an axis the columns have the hull there, and
+    its pairs whose hulls meet are answered one by one.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        The extents of the box, >= 0.
+    low, high, step : sequence or array of integers
+        Columns of shape ``(..., rank)`` that broadcast: ``low <= high`` inside the box, ``step >= 1``.
+    start : sequence of int, optional
+        The box's first point, zeros by default.
+
+    Raises
+    ------
+    TypeError
+        If a column does not hold integers.
+    ValueError
+        If a value is out of its range, or the shapes do not broadcast or do not fit the box.
+
+    Examples
+    --------
+    >>> batch = RegionArray((8, 8), [[0, 0], [1, 2], [4, 1]], [[8, 8], [8, 8], [6, 7]], [[2, 2], [2, 2], [1, 3]])
+    >>> batch.size.tolist()
+    [16, 12, 4]
+    >>> batch.overlap_matrix().astype(int).tolist()
+    [[1, 0, 1], [0, 1, 1], [1, 1, 1]]
+    >>> batch[1:].first_common(batch[:1]).value.tolist()
+    [[0, 0], [4, 4]]
+
+    References
+    ----------
+    Tapestry's document on nested striding, "The region", for each of the regions.
+    """
+
+    box: Box
+    low: Array
+    high: Array
+    on: Array
+    period: Array
+    phase: Array
+    is_empty: Array
+    deep: Any
+    row: Any
+    regions: tuple[Region, ...]
+
+    def __init__(
+        self, shape: Sequence[int], low: object, high: object, step: object = 1, start: Sequence[int] | None = None
+    ) -> None:
+        box = Box((0,) * len(shape) if start is None else tuple(start), tuple(shape))
+        xp, (u, v, s), columns = axes_columns({"low": low, "high": high, "step": step}, "RegionArray")
+        if columns[-1] != box.rank:
+            raise ValueError(
+                f"RegionArray: columns of {columns[-1]} axes for shape {box.shape}; give one entry for each"
+            )
+        refuse(s < 1, "RegionArray: step", s, "steps must be >= 1; order does not matter to a set")
+        refuse(u > v, "RegionArray: low", u, "low must be at most high")
+        for axis, (lo, hi) in enumerate(zip(box.start, box.stop, strict=True)):
+            need = f"the box is [{lo}, {hi}) on axis {axis}"
+            refuse(u[..., axis] < lo, "RegionArray: low", u[..., axis], need)
+            refuse(v[..., axis] > hi, "RegionArray: high", v[..., axis], need)
+        _tighten(self, box, (u, v, xp.ones_like(u), s, u), xp.asarray(xp.any(u == v, axis=-1)))
+
+    @classmethod
+    def of(cls, regions: Iterable[Region], xp: Namespace = np) -> RegionArray:
+        """Return regions of one box, at least one of them, as a batch of one axis.
+
+        Parameters
+        ----------
+        regions : iterable of Region
+            Of any form. For `DisjointRegions`, give the `members`.
+        xp : module, optional
+            The library of the columns, such as ``cupy``.
+
+        Raises
+        ------
+        TypeError
+            If an item is not a Region.
+        ValueError
+            If there is none, or the boxes differ.
+
+        Examples
+        --------
+        >>> box = (1024, 1024)
+        >>> keys = [(slice(0, 900, 3), slice(5, 50)), (slice(1, None, 3), slice(None)), (slice(7, 8), slice(9, 99, 2))]
+        >>> batch = RegionArray.of(Region.from_slices(box, key) for key in keys)
+        >>> [list(map(int, pair)) for pair in zip(*batch.overlapping_pairs())]
+        [[1, 2]]
+        """
+        items = tuple(regions)
+        for k, region in enumerate(items):
+            if not isinstance(region, Region):
+                raise TypeError(f"RegionArray.of: item {k} must be a Region, not {region!r}; of Regions, the members")
+            if (region.shape, region.start) != (items[0].shape, items[0].start):
+                raise ValueError(
+                    f"RegionArray.of: all regions must be in one box, but item {k} has shape {region.shape} from "
+                    f"{region.start} and item 0 shape {items[0].shape} from {items[0].start}"
+                )
+        if not items:
+            raise ValueError("RegionArray.of: no regions, so that no box is known; write RegionArray(shape, …)")
+        return _from_regions(items, xp)
+
+    @classmethod
+    def of_stripes(cls, shape: Sequence[int], axes: Sequence[Sequence[tuple[int, int, int, int, int]]]) -> RegionArray:
+        """Return regions of a box from 0, each a product of stripes that are not empty, as a batch of one axis.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            The extents of the box.
+        axes : sequence of sequences of (low, high, on, period, phase)
+            For each region and axis the elements of the stripe in [low, high), at least one; taken as they are.
+
+        Examples
+        --------
+        >>> rows, columns = [(0, 9, 2, 4, 0), (3, 4, 1, 1, 0)], [(1, 7, 1, 3, 1), (0, 9, 1, 1, 0)]
+        >>> batch = RegionArray.of_stripes((9, 9), [rows, columns])
+        >>> batch.count_common(batch[::-1]).tolist()
+        [2, 2]
+        """
+        n, rank = len(axes), len(shape)
+        columns = as_column(axes, "RegionArray.of_stripes: axes") if n and rank else np.zeros((n, rank, 5), np.int64)
+        out = object.__new__(cls)
+        box = Box((0,) * rank, tuple(shape))
+        _tighten(out, box, tuple(columns[..., k] for k in range(5)), np.zeros(n, bool))
+        return out
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The shape of the batch: ``(n,)`` for a list of n."""
+        return tuple(self.is_empty.shape)
+
+    @property
+    def rank(self) -> int:
+        """How many axes the box has."""
+        return self.box.rank
+
+    @property
+    def size(self) -> Array:
+        """How many points each region has."""
+        total = self._counts(self)
+        return _with_counts(total, [(at, r.size) for at, r, _ in self._one_by_one(self, total != 0)])
+
+    def __getitem__(self, key: Any) -> Any:
+        is_empty = self.is_empty[key]
+        at = key if not is_array(key) else to_host(key)
+        if not is_empty.shape:
+            return self._region(at)
+        columns = [getattr(self, name)[as_key(key)] for name in COLUMNS]
+        return _region_array(self.box, columns, is_empty, self.deep[at], self.row[at], self.regions)
+
+    def _region(self, at: Any) -> Region:
+        """Return the region at an index of one item."""
+        if self.regions:
+            return self.regions[int(self.row[at])]
+        if bool(self.is_empty[at]):
+            return Region.empty(self.box.shape, self.box.start)
+        setts = []
+        for axis in range(self.rank):
+            lo, hi, on, period, phase = (int(getattr(self, name)[as_key(at)][axis]) for name in COLUMNS)
+            setts.append(Sett(Stripe(hi - lo, max(1, self.box.shape[axis]), lo), Stripe(on, period - on, phase - lo)))
+        return Region(self.box.shape, setts, self.box.start)
+
+    def bounds(self) -> Box | None:
+        """Return the smallest box that holds all points, None without points.
+
+        Examples
+        --------
+        >>> RegionArray((9, 9), [[1, 1], [4, 0]], [[3, 3], [8, 2]], 3).bounds()
+        Box(start=(1, 0), shape=(7, 2))
+        """
+        filled = ~to_host(self.is_empty)
+        if not filled.any():
+            return None
+        low, high = to_host(self.low)[filled], to_host(self.high)[filled]
+        return Box.from_bounds(low.min(axis=0).tolist(), high.max(axis=0).tolist())
+
+    def overlaps(self, other: RegionArray) -> Array:
+        """Return which regions share a point, pair by pair as the batches broadcast.
+
+        Raises
+        ------
+        TypeError
+            If `other` is no RegionArray.
+        ValueError
+            If the boxes differ, or the batches do not broadcast.
+        """
+        meet = self._filled(other, "overlaps")
+        for pair in self._pairs(other):
+            meet = meet & answer_axis("overlaps", pair)[0]
+        for at, r, s in self._one_by_one(other, meet):
+            meet[at] = not r.isdisjoint(s)
+        return meet
+
+    def overlap_matrix(self, other: RegionArray | None = None) -> Array:
+        """Return for all pairs whether they share a point; see `StripeArray.overlap_matrix`.
+
+        Along each axis what several regions have in common is compared once.
+        """
+        if other is not None or not self._is_plain("overlap_matrix"):
+            return Batch.overlap_matrix(self, other)
+        n, tables = len(self), self._axis_tables("overlaps")
+        out = np.empty((n, n), np.bool_)
+        for at in _row_blocks(n):
+            found = np.logical_and.outer(~self.is_empty[at], ~self.is_empty)
+            for table, number in tables:
+                found &= table[number[at]][:, number]
+            out[at] = found
+        return out
+
+    def count_matrix(self) -> Array:
+        """Return for all pairs how many points they share, as a symmetric matrix of integers.
+
+        Raises
+        ------
+        ValueError
+            If the batch has not one axis.
+
+        Examples
+        --------
+        >>> batch = RegionArray((6, 6), [[0, 0], [1, 2]], [[6, 6], [6, 5]], [[1, 2], [2, 1]])
+        >>> batch.count_matrix().tolist()
+        [[18, 6], [6, 9]]
+        """
+        if not self._is_plain("count_matrix"):
+            return self[:, None].count_common(self)
+        tables = self._axis_tables("count_common")
+        filled = ~self.is_empty
+        parts = []
+        for at in _row_blocks(len(self)):
+            factors = [table[number[at]][:, number] for table, number in tables]
+            shape = (len(filled[at]), len(filled))
+            total = total_of("count_matrix", factors, shape, np)
+            parts.append(np.where(np.logical_and.outer(filled[at], filled), total, 0))
+        return narrow(np.concatenate([x.astype(object) if any(y.dtype == object for y in parts) else x for x in parts]))
+
+    def _is_plain(self, verb: str) -> bool:
+        """Whether the columns hold int64 of NumPy, some rows of them, and all there is to know of the regions."""
+        self._listed(verb)
+        columns = (getattr(self, name) for name in COLUMNS)
+        return (
+            len(self) > 0
+            and not self.deep.any()
+            and all(type(x) is np.ndarray and x.dtype == np.int64 for x in columns)
+        )
+
+    def _axis_tables(self, query: str) -> list[tuple[Any, Any]]:
+        """For each axis the answers for all pairs of what occurs along it, and which of these each region has."""
+        out = []
+        for axis in range(self.rank):
+            columns = np.stack([getattr(self, name)[:, axis] for name in COLUMNS], axis=1)
+            unique, number = np.unique(columns, axis=0, return_inverse=True)
+            m = len(unique)
+            table: Array = None
+            for at in _row_blocks(m):
+                pair = (*(x[at, None] for x in unique.T), *(x[None, at.start :] for x in unique.T))
+                found = answer_axis(query, pair)[0]
+                if table is None or (found.dtype == object and table.dtype != object):
+                    table = np.zeros((m, m), found.dtype) if table is None else table.astype(object)
+                table[at, at.start :] = found
+                table[at.start :, at] = found.T
+            out.append((table, number.reshape(-1)))
+        return out
+
+    def first_common(self, other: RegionArray) -> FirstCommon:
+        """Return the first common points in row-major order, of which `value` has shape ``(..., rank)``.
+
+        Raises
+        ------
+        TypeError
+            If `other` is no RegionArray.
+        ValueError
+            If the boxes differ, or the batches do not broadcast.
+        """
+        found, values = self._filled(other, "first_common"), []
+        for pair in self._pairs(other):
+            meet, z = answer_axis("first_common", pair)
+            found = found & meet
+            values.append(z)
+        first = stack_points(found, values, namespace(found))
+        return _with_points(first, [(at, r.first_common(s)) for at, r, s in self._one_by_one(other, found)])
+
+    def count_common(self, other: RegionArray) -> Array:
+        """Return how many points pairs of regions share.
+
+        Raises
+        ------
+        TypeError
+            If `other` is no RegionArray.
+        ValueError
+            If the boxes differ, or the batches do not broadcast.
+
+        Examples
+        --------
+        >>> evens = RegionArray((10**6, 10**6), [0, 0], [10**6, 10**6], [2, 1])
+        >>> thirds = RegionArray((10**6, 10**6), [0, 0], [10**6, 10**6], [3, 1])
+        >>> int(evens.count_common(thirds))
+        166667000000
+        """
+        total = self._counts(other)
+        return _with_counts(total, [(at, r.count_common(s)) for at, r, s in self._one_by_one(other, total != 0)])
+
+    def _counts(self, other: RegionArray) -> Array:
+        """Return how many points pairs share by their columns alone, which are hulls where a region is deep."""
+        filled = self._filled(other, "count_common")
+        xp = namespace(filled)
+        factors = [answer_axis("count_common", pair)[0] for pair in self._pairs(other)]
+        total = total_of("count_common", factors, tuple(filled.shape), xp)
+        if total.dtype == object:
+            return narrow(np.where(to_host(filled), total, 0), xp)
+        return xp.where(filled, total, xp.zeros_like(total))
+
+    def _filled(self, other: RegionArray, verb: str) -> Array:
+        """Return which pairs have points on both sides, once the batches are checked."""
+        if not isinstance(other, RegionArray):
+            raise TypeError(f"{verb}: takes a RegionArray, not {type(other).__name__}; RegionArray.of makes one")
+        if self.box != other.box:
+            raise ValueError(f"{verb}: both batches must be in one box, not {self.box} and {other.box}")
+        broadcast_shape(verb, self.batch_shape, other.batch_shape)
+        return ~(self.is_empty | other.is_empty)
+
+    def _pairs(self, other: RegionArray) -> Iterator[PairColumns]:
+        """Yield for each axis the columns of both batches."""
+        mine, theirs = (tuple(getattr(x, name) for name in COLUMNS) for x in (self, other))
+        for axis in range(self.rank):
+            yield tuple(x[..., axis] for x in (*mine, *theirs))
+
+    def _one_by_one(self, other: RegionArray, maybe: Array) -> Iterator[tuple[tuple[int, ...], Region, Region]]:
+        """Yield the pairs that may meet of which a region is deeper than its columns, and where they are."""
+        if not (self.deep.any() or other.deep.any()):
+            return
+        for at in zip(*np.nonzero((self.deep | other.deep) & to_host(maybe)), strict=True):
+            r, s = (x._region(_own_index(at, x.batch_shape)) for x in (self, other))
+            yield tuple(map(int, at)), r, s
+
+
+COLUMNS = ("low", "high", "on", "period", "phase")
+
+
+def _row_blocks(n: int) -> Iterator[slice]:
+    """Yield the rows of a matrix of n columns, some at a time."""
+    rows = max(1, 2 * BLOCK // max(1, n))
+    for at in range(0, n, rows):
+        yield slice(at, min(at + rows, n))
+
+
+def _own_index(at: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return where an entry of a broadcast array comes from."""
+    return tuple(int(k) if n > 1 else 0 for k, n in zip(at[len(at) - len(shape) :], shape, strict=True))
+
+
+def _with_counts(total: Array, single: list[tuple[tuple[int, ...], int]]) -> Array:
+    if single and total.dtype != object and any(n > INT64[1] for _, n in single):
+        total = to_host(total).astype(object)
+    for at, n in single:
+        total[at] = n
+    return total
+
+
+def _with_points(first: FirstCommon, single: list[tuple[tuple[int, ...], tuple[int, ...] | None]]) -> FirstCommon:
+    found, value = first
+    if value.dtype != object and any(not INT64[0] <= z <= INT64[1] for _, point in single for z in point or ()):
+        value = to_host(value).astype(object)
+    for at, point in single:
+        found[at] = point is not None
+        for axis in range(value.shape[-1]):
+            value[(*at, axis)] = point[axis] if point else 0
+    return FirstCommon(found, value)
+
+
+def _region_array(
+    box: Box, columns: Sequence[Array], is_empty: Array, deep: Any, row: Any, regions: tuple[Region, ...]
+) -> RegionArray:
+    out = object.__new__(RegionArray)
+    put_fields(
+        out, box=box, is_empty=is_empty, deep=deep, row=row, regions=regions, **dict(zip(COLUMNS, columns, strict=True))
+    )
+    return out
+
+
+def _tighten(out: RegionArray, box: Box, columns: tuple[Array, ...], is_empty: Array) -> None:
+    """Set the columns of a batch, its ends brought to elements and whole periods to single points."""
+    low, high = solve("RegionArray", STRIPE_ENDS, columns)
+    xp, (low, high, on, period, phase) = together(low, high, *columns[2:])
+    is_empty = to_host(is_empty) if xp is np else is_empty  # as are all columns once one number needs Python integers
+    empty, one, none = is_empty[..., None], xp.ones_like(low), xp.zeros_like(low)
+    solid = empty | (on == period)
+    low, high = xp.where(empty, none, low), xp.where(empty, none, high)
+    on, period, phase = xp.where(solid, one, on), xp.where(solid, one, period), xp.where(solid, none, phase)
+    shape = tuple(is_empty.shape)
+    put_fields(out, box=box, low=low, high=high, on=on, period=period, phase=phase, is_empty=is_empty)
+    put_fields(out, deep=np.zeros(shape, bool), row=np.zeros(shape, np.int64), regions=())
+
+
+def _from_regions(items: tuple[Region, ...], xp: Namespace) -> RegionArray:
+    """Return a batch of regions, at least one, which are in one box."""
+    n, rank = len(items), items[0].rank
+    ends = [(lo, lo + extent) for lo, extent in zip(items[0].start, items[0].shape, strict=True)]
+    rows, deep = [], []
+    for region in items:
+        levels = [_level(s, span, *end) for s, span, end in zip(region.nests, region.spans, ends, strict=True)]
+        deep.append(None in levels)
+        if None in levels:
+            low, high = region.bounds() or ((), ())
+            levels = [level or (u, v, 1, 1, 0) for level, u, v in zip(levels, low, high, strict=True)]
+        rows.append(levels)
+    columns = as_column(rows, "RegionArray.of: regions") if rank else np.zeros((n, 0, 5), np.int64)
+    columns = xp.asarray(columns) if columns.dtype != object else columns
+    is_empty = np.array([region.is_empty for region in items], bool)
+    out = object.__new__(RegionArray)
+    _tighten(out, Box(items[0].start, items[0].shape), tuple(columns[..., k] for k in range(5)), xp.asarray(is_empty))
+    put_fields(out, deep=np.array(deep, bool), row=np.arange(n), regions=items)
+    return out
+
+
+def _level(s: Nest, span: tuple[int, int] | None, lo: int, hi: int) -> tuple[int, int, int, int, int] | None:
+    """Return a nest in [lo, hi) as an interval and one stripe (on, period, phase) in it, None if it is deeper."""
+    if span is not None:
+        return (*span, 1, 1, 0)
+    if len(s) == 1:
+        return (lo, hi, *s[0])
+    if len(s) > 2:
+        return None
+    (on, period, phase), (a, P, p) = s
+    first = lo + (phase - lo) % period
+    alone = first - period + on <= lo and first + on <= hi <= first + period  # no second block reaches into [lo, hi)
+    return (first, first + on, a, P, p + first) if alone else None
