@@ -3,6 +3,17 @@
 Limits keep sums within 64 bits: beyond them an argument is refused. Bounds keep work and memory finite: beyond them the
 plan stays right, but its bound is lower, so that `ShardPlan.gap` may be above zero, or fewer graphs are compared, as
 `ShardPlan.expansions` says. Tuning changes how long planning takes, never its answer.
+
+What one bound changed, with the others as they are, in processor seconds. A small ResNet on 4 devices, and three heads
+of attention on 4: nothing, no bound is reached with a quarter of its value. The small ResNet on 8 devices:
+
+| | seconds | gap |
+|---|---|---|
+| as they are | 11.8 | 0 |
+| `MAX_FACTOR_ENTRIES` 1,000,000 | 5.7 | 0.015 |
+| `MAX_FACTOR_ENTRIES` 16,000,000 | 11.9 | 0 |
+| `MAX_JOINT_CONSUMERS` 3 | 10.2 | 0 |
+| `MAX_CODES` 2¹⁶, 2²⁴ | 11.0, 10.3 | 0 |
 """
 
 # -- limits of exact counting --------------------------------------------------------------------------------
