@@ -271,8 +271,8 @@ class Pattern(NamedTuple):
 class Planes(NamedTuple):
     """The first planes of a picture, the same with the places outside alone, and how many planes there are."""
 
-    grids: list[canvas.Grid]
-    outside: list[canvas.Grid]
+    grids: list[canvas.CellGrid]
+    outside: list[canvas.CellGrid]
     number: int
 
 
@@ -344,7 +344,7 @@ def _shown_axes(shape: Shape, patterns: Sequence[Pattern]) -> list[int]:
     return sorted(chosen[:2])
 
 
-def _grid(plot: Plot, shown: Sequence[int], at: Places, codes: NDArray[np.int64]) -> canvas.Grid:
+def _grid(plot: Plot, shown: Sequence[int], at: Places, codes: NDArray[np.int64]) -> canvas.CellGrid:
     """A plane as a grid of which each cell knows its place."""
     start = plot.box.start
     fixed = {axis: _places_text(places + start[axis], start[axis], plot.box.shape[axis]) for axis, places in at.items()}
@@ -356,16 +356,16 @@ def _grid(plot: Plot, shown: Sequence[int], at: Places, codes: NDArray[np.int64]
 
     caption = _caption(plot, shown, fixed)
     if not shown:
-        return canvas.Grid(codes.reshape(1, 1), (), (), caption, lambda row, column: place())
+        return canvas.CellGrid(codes.reshape(1, 1), (), (), caption, lambda row, column: place())
     if len(shown) == 1:
         line = canvas.line_grid(codes, start[shown[0]], COLUMNS)
         wide = line.cells.shape[1]
-        return canvas.Grid(
+        return canvas.CellGrid(
             line.cells, line.rows, line.columns, caption, lambda row, column: place(row * wide + column), line.plus
         )
     (down, across), (rows, columns) = shown, codes.shape
     labels = range(start[down], start[down] + rows), range(start[across], start[across] + columns)
-    return canvas.Grid(codes, *labels, caption, place)
+    return canvas.CellGrid(codes, *labels, caption, place)
 
 
 def _caption(plot: Plot, shown: Sequence[int], fixed: Mapping[int, str]) -> str:
@@ -392,7 +392,7 @@ def _places_text(places: NDArray[np.intp], start: int, extent: int) -> str:
     return "|".join(map(str, places))
 
 
-def _with_outside(grid: canvas.Grid, beyond: canvas.Grid, several: bool) -> canvas.Drawing:
+def _with_outside(grid: canvas.CellGrid, beyond: canvas.CellGrid, several: bool) -> canvas.Drawing:
     """A plane, with the places outside that are read as gray squares without an outline."""
     side = canvas.cell_size(None, grid.cells.shape[1])
     drawing = canvas.grid_drawing(grid, side, several)

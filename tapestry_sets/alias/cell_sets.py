@@ -160,21 +160,21 @@ def sums_count(p: Progression, q: Progression) -> int:
 # ---------------------------------------------------------------------------------------------- disjoint unions
 
 
-Span = tuple[int, int, Nest]
+NestSpan = tuple[int, int, Nest]
 """The first and the last element of a nest in a window, and the nest."""
 
 
-def spans_of(s: Integers, lo: int, hi: int) -> list[Span]:
+def spans_of(s: Integers, lo: int, hi: int) -> list[NestSpan]:
     """Return the members of an explicit set that have elements in [lo, hi), and where these begin and end."""
     return _spans(_nests(s), lo, hi)
 
 
-def _spans(members: Iterable[Nest], lo: int, hi: int) -> list[Span]:
+def _spans(members: Iterable[Nest], lo: int, hi: int) -> list[NestSpan]:
     found = [(find(nest, lo), nest) for nest in members if nest != EMPTY] if lo < hi else []
     return [(first, rfind(nest, hi - 1), nest) for first, nest in found if first < hi]
 
 
-def spans_common(ours: Sequence[Span], theirs: Sequence[Span], by_isl: bool = True) -> int | None:
+def spans_common(ours: Sequence[NestSpan], theirs: Sequence[NestSpan], by_isl: bool = True) -> int | None:
     """Return a common element of two disjoint unions of nests, or None; TooHard as for `nests_common`."""
     if 2 < len(ours) + len(theirs) <= FEW_MEMBERS and ours and theirs:
         met, lo = _leap(ours, theirs)
@@ -188,7 +188,7 @@ def spans_common(ours: Sequence[Span], theirs: Sequence[Span], by_isl: bool = Tr
     return None
 
 
-def _leap(ours: Sequence[Span], theirs: Sequence[Span]) -> tuple[bool, int | None]:
+def _leap(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> tuple[bool, int | None]:
     """Go from union to union: whether that ended, and then the common element (or None), else from where to go on."""
     lo = max(min([first for first, _, _ in x]) for x in (ours, theirs))
     for _ in range(MEMBER_LEAPS):
@@ -200,12 +200,12 @@ def _leap(ours: Sequence[Span], theirs: Sequence[Span]) -> tuple[bool, int | Non
     return False, lo
 
 
-def _next(spans: Sequence[Span], z: int) -> int | None:
+def _next(spans: Sequence[NestSpan], z: int) -> int | None:
     """The smallest element >= z."""
     return min([find(s, z) if first < z else first for first, last, s in spans if last >= z], default=None)
 
 
-def _meeting(ours: Sequence[Span], theirs: Sequence[Span]) -> Iterator[tuple[Nest, Nest, int, int]]:
+def _meeting(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> Iterator[tuple[Nest, Nest, int, int]]:
     """Yield the pairs of members that may meet, and the window where they may."""
     if len(ours) < len(theirs):
         ours, theirs = theirs, ours
@@ -220,7 +220,7 @@ def _meeting(ours: Sequence[Span], theirs: Sequence[Span]) -> Iterator[tuple[Nes
                 yield s, t, max(first, start), min(last, stop) + 1
 
 
-def spans_count(ours: Sequence[Span], theirs: Sequence[Span]) -> int:
+def spans_count(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> int:
     """Return how many common elements two disjoint unions of nests have."""
     total: int = 0
     hard = []
@@ -236,7 +236,7 @@ def spans_count(ours: Sequence[Span], theirs: Sequence[Span]) -> int:
     return total
 
 
-def spans_count_few(ours: Sequence[Span], theirs: Sequence[Span]) -> int:
+def spans_count_few(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> int:
     """Return the same of unions of few members; TooHard where that takes more than few branches."""
     with limits(budget=min(FEW_BRANCHES, current().budget)):
         return sum([pairs.count_in_both(*pair) for pair in _meeting(ours, theirs)])
@@ -247,12 +247,12 @@ def holds(ts: Iterable[Nest], ss: Iterable[Nest], lo: int, hi: int) -> bool:
     return spans_hold(_spans(ts, lo, hi), _spans(ss, lo, hi))
 
 
-def spans_hold(theirs: Sequence[Span], ours: Sequence[Span]) -> bool:
+def spans_hold(theirs: Sequence[NestSpan], ours: Sequence[NestSpan]) -> bool:
     """Return whether a disjoint union of nests holds every element of another."""
     return all(_holds(theirs, span) for span in ours)
 
 
-def _holds(theirs: Sequence[Span], span: Span) -> bool:
+def _holds(theirs: Sequence[NestSpan], span: NestSpan) -> bool:
     first, last, s = span
     around = [t for at, end, t in theirs if at <= first <= end and contains(t, first)]
     if not around or not any(contains(t, last) for at, end, t in theirs if at <= last <= end):
@@ -291,7 +291,7 @@ def in_few_setts(s: Integers, extent: int) -> Integers:
     return s if found is OPEN else found
 
 
-class _Pair(NamedTuple):
+class _MemberPair(NamedTuple):
     """Two sets in the window [lo, hi), by their numbers in an outer set."""
 
     one: Integers
@@ -306,20 +306,20 @@ class _Pair(NamedTuple):
         return not isinstance(self.one, Filled) and not isinstance(self.two, Filled)
 
     @property
-    def spans(self) -> tuple[list[Span], list[Span]]:
+    def spans(self) -> tuple[list[NestSpan], list[NestSpan]]:
         """The members of both, where they are explicit."""
         return spans_of(self.one, self.lo, self.hi), spans_of(self.two, self.lo, self.hi)
 
-    def inside(self) -> _Pair | None:
+    def inside(self) -> _MemberPair | None:
         """Return the elements of both in the outer set of one, by their numbers there, if these are few setts."""
         for outer in [s.outer for s in (self.one, self.two) if isinstance(s, Filled)]:
             one = _numbers_in(outer, self.one)
             two = None if one is None else _numbers_in(outer, self.two)
             if one is not None and two is not None:
-                return _Pair(one, two, outer.rank(self.lo), outer.rank(self.hi), outer, self.may_list)
+                return _MemberPair(one, two, outer.rank(self.lo), outer.rank(self.hi), outer, self.may_list)
         return None
 
-    def narrowed(self) -> tuple[_Pair, int]:
+    def narrowed(self) -> tuple[_MemberPair, int]:
         """Return the pair in which blocks of a width that all lengths share are single integers, and that width."""
         f = gcd(*_lengths(self.one), *_lengths(self.two), self.lo, self.hi)
         if f < 2:
@@ -381,16 +381,16 @@ def some_common(
     one: Integers, two: Integers, lo: int, hi: int, may_list: bool = True, by_isl: bool = True
 ) -> int | None:
     """Return an integer in [lo, hi) that two sets of a view's cells share, or None."""
-    pair = _Pair(one, two, lo, hi, may_list=may_list)
+    pair = _MemberPair(one, two, lo, hi, may_list=may_list)
     return spans_common(*pair.spans, by_isl) if pair.is_explicit else _first(pair)
 
 
 def first_common(one: Integers, two: Integers, lo: int, hi: int, may_list: bool = True) -> int | None:
     """Return the smallest integer in [lo, hi) that two sets of a view's cells share, or None."""
-    return _first(_Pair(one, two, lo, hi, may_list=may_list))
+    return _first(_MemberPair(one, two, lo, hi, may_list=may_list))
 
 
-def _first(pair: _Pair) -> int | None:
+def _first(pair: _MemberPair) -> int | None:
     if pair.is_explicit:
         return pair.one.first_common(pair.two, pair.lo, pair.hi)
     for _ in range(LEAPS):
@@ -406,7 +406,7 @@ def _first(pair: _Pair) -> int | None:
     return None if k is None else inner.outer.nth(k)
 
 
-def _first_apart(pair: _Pair) -> int | None:
+def _first_apart(pair: _MemberPair) -> int | None:
     """Return the first common element of sets neither of which is known by its numbers in the other's outer set."""
     for one, two in ((pair.one, pair.two), (pair.two, pair.one)):
         if isinstance(one, Filled) and isinstance(two, Filled):  # what is not even in an outer set is no element
@@ -421,10 +421,10 @@ def _first_apart(pair: _Pair) -> int | None:
 
 def count_common(one: Integers, two: Integers, lo: int, hi: int, may_list: bool = True) -> int:
     """Return how many integers in [lo, hi) two sets of a view's cells share."""
-    return _count(_Pair(one, two, lo, hi, may_list=may_list))
+    return _count(_MemberPair(one, two, lo, hi, may_list=may_list))
 
 
-def _count(pair: _Pair) -> int:
+def _count(pair: _MemberPair) -> int:
     if pair.is_explicit:
         return spans_count(*pair.spans)
     pair = pair._replace(one=_in_window(pair.one, pair.lo, pair.hi), two=_in_window(pair.two, pair.lo, pair.hi))
@@ -440,7 +440,7 @@ def _count(pair: _Pair) -> int:
     return width * _count_listed(pair)
 
 
-def _count_listed(pair: _Pair) -> int:
+def _count_listed(pair: _MemberPair) -> int:
     """Return how many common elements there are, from lists of those of one common period, or less."""
     P, Q = pair.one.period, pair.two.period
     whole, rest = divmod(pair.hi - pair.lo, lcm(P, Q))
@@ -454,7 +454,7 @@ def _count_listed(pair: _Pair) -> int:
 
 def is_subset(one: Integers, two: Integers, lo: int, hi: int, may_list: bool = True) -> bool:
     """Return whether each integer in [lo, hi) of one set of a view's cells is in another."""
-    return _is_subset(_Pair(one, two, lo, hi, may_list=may_list))
+    return _is_subset(_MemberPair(one, two, lo, hi, may_list=may_list))
 
 
 def first_beside(one: Integers, two: Integers, lo: int, hi: int, may_list: bool = True) -> int | None:
@@ -480,7 +480,7 @@ def first_beside(one: Integers, two: Integers, lo: int, hi: int, may_list: bool 
             lo, hi = z + 1, middle
 
 
-def _is_subset(pair: _Pair) -> bool:
+def _is_subset(pair: _MemberPair) -> bool:
     one, two, lo, hi = pair[:4]
     if pair.is_explicit:
         return spans_hold(*pair.spans[::-1])
@@ -493,7 +493,7 @@ def _is_subset(pair: _Pair) -> bool:
     return _is_subset(inner) if inner is not None else _count(pair) == many
 
 
-def _lies_in_outer(pair: _Pair) -> bool:
+def _lies_in_outer(pair: _MemberPair) -> bool:
     """Return whether the first set is in the outer set of the second, if that has one."""
     if not isinstance(pair.two, Filled):
         return True
@@ -504,7 +504,7 @@ def _lies_in_outer(pair: _Pair) -> bool:
 # -- listed
 
 
-def _common(pair: _Pair) -> Int64Array:
+def _common(pair: _MemberPair) -> Int64Array:
     """Return the common elements, ascending; TooHard where both sets hold too many, or too large ones."""
     if pair.lo >= pair.hi:
         return np.empty(0, np.int64)

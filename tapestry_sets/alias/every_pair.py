@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.alias.cell_sets import Span, ends_of, spans_common, spans_count, spans_of
+from tapestry_sets.alias.cell_sets import NestSpan, ends_of, spans_common, spans_count, spans_of
 from tapestry_sets.alias.cells import Cells
 from tapestry_sets.alias.climb import ask_one, retell
 from tapestry_sets.alias.tuning import EXACT, LEAPS_AT_ONCE, MOST_LEVELS, MOST_MEMBERS, PAIRS_AT_ONCE
@@ -24,14 +24,13 @@ from tapestry_sets.batch import RegionArray
 from tapestry_sets.digits import Strided, reach
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Item, clip
 from tapestry_sets.limits import OPEN, Tally, TooHard, current_tally
-from tapestry_sets.views import INT64_MAX, Allocation, View, strided_form_of
+from tapestry_sets.views import INT64_MAX, Allocation, Bools, View, strided_form_of
 
-Bools = npt.NDArray[np.bool_]
-Axis = tuple[int, int, int, int, int]
+PairAxis = tuple[int, int, int, int, int]
 """What is read along an axis: first, one past the last, and the stripe (on, period, phase) in between."""
 
 
-class Row:
+class PairRow:
     """What one view reads of an allocation: as stripes along its axes, as few nests, or as it comes."""
 
     __slots__ = ("_items", "_spans", "axes", "home", "number", "view")
@@ -41,7 +40,7 @@ class Row:
         strided = strided_form_of(view)
         self.axes = None if strided is None else along_axes(strided[1], home.shape)
         self._items: tuple[Item, ...] | None = None
-        self._spans: list[Span] | None = None
+        self._spans: list[NestSpan] | None = None
 
     @property
     def cells(self) -> Cells:
@@ -55,7 +54,7 @@ class Row:
         return self.cells.setts if nest is None else DisjointSetts._of((nest[1],))
 
     @property
-    def spans(self) -> list[Span] | None:
+    def spans(self) -> list[NestSpan] | None:
         """The numbers as nests and where these begin and end; None if they are no setts."""
         if self._spans is None and isinstance(self.setts, DisjointSetts):
             self._spans = spans_of(self.setts, 0, self.home.size)
@@ -81,14 +80,14 @@ class Row:
         return (0, extent) if sums is None else (sums[0], sums[0] + reach(sums[1]) + 1)
 
 
-def groups(views: Sequence[View]) -> dict[Allocation, list[Row]]:
+def groups(views: Sequence[View]) -> dict[Allocation, list[PairRow]]:
     """Return what the views read of each allocation."""
-    found: dict[Allocation, list[Row]] = {}
+    found: dict[Allocation, list[PairRow]] = {}
     for k, view in enumerate(views):
         if 0 not in view.shape:
             strided = strided_form_of(view)
             for home in view.cells if strided is None else strided[:1]:
-                found.setdefault(home, []).append(Row(k, view, home))
+                found.setdefault(home, []).append(PairRow(k, view, home))
     return found
 
 
@@ -101,7 +100,7 @@ def _few_items(setts: Integers | None, extent: int) -> tuple[Item, ...]:
     return items if fits else ()
 
 
-def along_axes(form: Strided, shape: Sequence[int]) -> tuple[Axis, ...] | None:
+def along_axes(form: Strided, shape: Sequence[int]) -> tuple[PairAxis, ...] | None:
     """Return what a strided view reads along each axis of its allocation, if that is a product of stripes.
 
     Examples
@@ -151,7 +150,7 @@ def _ascending(form: Strided) -> tuple[int, list[tuple[int, int]]]:
     return first, steps
 
 
-def _stripe(at: int, digits: Iterable[tuple[int, int]]) -> Axis | None:
+def _stripe(at: int, digits: Iterable[tuple[int, int]]) -> PairAxis | None:
     """What digits (count, step), the shortest step first, reach from `at` on, if it is one stripe in an interval."""
     on, period, last = 1, 0, at
     for count, by in digits:
@@ -173,7 +172,7 @@ class Nests:
 
     __slots__ = ("_first", "_length", "_levels", "_many", "_start", "high", "low")
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[PairRow]) -> None:
         items = [item for row in rows for item in row.items]
         self._many = np.array([len(row.items) for row in rows], np.int64)
         self._first = np.cumsum(self._many) - self._many
@@ -238,7 +237,7 @@ class Nests:
 class _Group:
     """All pairs of what views read of one allocation."""
 
-    def __init__(self, home: Allocation, rows: Sequence[Row], kept: Tally | None) -> None:
+    def __init__(self, home: Allocation, rows: Sequence[PairRow], kept: Tally | None) -> None:
         self.home, self.rows, self.kept = home, rows, kept
         self.aligned = np.array([row.axes is not None for row in rows], np.bool_)
 
@@ -281,14 +280,14 @@ class _Group:
             matrix[i, j] = matrix[j, i] = known[key]
         return matrix
 
-    def _asked(self, question: Callable[[Row, Row], Any], one: Row, two: Row) -> Any:
+    def _asked(self, question: Callable[[PairRow, PairRow], Any], one: PairRow, two: PairRow) -> Any:
         answer = retell(lambda e: TooHard(f"views[{one.number}] and views[{two.number}]: {e}"), question, one, two)
         if self.kept is not None:
             self.kept.settle_helped()
         return answer
 
     @staticmethod
-    def _key(row: Row) -> Hashable:
+    def _key(row: PairRow) -> Hashable:
         """Equal for rows that are known to hold the same cells."""
         return row.items or id(row.view)
 
@@ -304,7 +303,7 @@ class _Group:
         i, j = np.nonzero(np.triu(met))
         return i, j
 
-    def _distinct(self, rows: Sequence[Row], aligned: Bools) -> Bools:
+    def _distinct(self, rows: Sequence[PairRow], aligned: Bools) -> Bools:
         """Return which pairs of different rows share a cell; those both along the axes are not looked at."""
         met = np.eye(len(rows), dtype=np.bool_)
         few = np.array([bool(row.items) for row in rows])
@@ -323,7 +322,7 @@ class _Group:
         return found
 
 
-def _pairs_with_many(rows: Sequence[Row], few: Bools) -> list[tuple[int, int]]:
+def _pairs_with_many(rows: Sequence[PairRow], few: Bools) -> list[tuple[int, int]]:
     """Return the pairs whose bounds meet and of which one row is not few nests."""
     ends = [row.bounds for row in rows]
     return [
@@ -361,7 +360,7 @@ def _leap(nests: Nests, i: Int64Array, j: Int64Array) -> tuple[Int64Array, Int64
     return np.concatenate([at[:0], *hits]), at
 
 
-def _meet(one: Row, two: Row) -> bool:
+def _meet(one: PairRow, two: PairRow) -> bool:
     a, b = one.spans, two.spans
     if a is not None and b is not None:
         z = ask_one((TooHard,), spans_common, a, b, False)
@@ -370,7 +369,7 @@ def _meet(one: Row, two: Row) -> bool:
     return one.cells.meets(two.cells)
 
 
-def _count(one: Row, two: Row) -> int:
+def _count(one: PairRow, two: PairRow) -> int:
     a, b = one.spans, two.spans
     if a is not None and b is not None:
         many = ask_one((TooHard,), spans_count, a, b)

@@ -16,7 +16,7 @@ from typing import Self
 
 import numpy as np
 
-from tapestry_sets.alias.cell_sets import Span, ends_of, spans_of, sums_of
+from tapestry_sets.alias.cell_sets import NestSpan, ends_of, spans_of, sums_of
 from tapestry_sets.alias.climb import ask_one
 from tapestry_sets.alias.flat import flatten_pieces, set_around
 from tapestry_sets.alias.preimage import Turn, turned
@@ -90,7 +90,7 @@ class KnownCells:
         return self.setts is None and self.sums is None
 
     @cached_property
-    def spans(self) -> list[Span] | None:
+    def spans(self) -> list[NestSpan] | None:
         """The nests of the numbers, and where each begins and ends; None where they are no explicit setts."""
         return spans_of(self.setts, 0, self.extent) if isinstance(self.setts, DisjointSetts) else None
 

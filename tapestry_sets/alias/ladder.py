@@ -54,8 +54,8 @@ from tapestry_sets.limits import OPEN, Open, TooHard, TooManyPieces, current, li
 from tapestry_sets.regions import Box, unflatten
 from tapestry_sets.solvers import equation, isl
 from tapestry_sets.views import (
-    Axis,
     Piece,
+    ReadAxis,
     Relinearize,
     count_cells,
     first_within,
@@ -229,7 +229,7 @@ def count_on_diagonal(a: KnownCells, b: KnownCells) -> int | Open:
     return within if within is OPEN else sum([count_cells(piece, axes) for piece, axes in within])
 
 
-def _indices_within(a: KnownCells, b: KnownCells) -> list[tuple[Piece, list[Axis]]] | Open:
+def _indices_within(a: KnownCells, b: KnownCells) -> list[tuple[Piece, list[ReadAxis]]] | Open:
     """The indices at which the diagonal of one reads within each region of the other, which is none."""
     one, two = (a, b) if a.diagonal is not None else (b, a)
     if one.diagonal is None or two.diagonal is not None:

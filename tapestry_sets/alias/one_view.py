@@ -14,13 +14,11 @@ from typing import Any, Protocol, Self
 from tapestry_sets.alias.cells import Cells
 from tapestry_sets.alias.climb import ask_one
 from tapestry_sets.alias.known import join_digits
-from tapestry_sets.digits import Digits, Strided
+from tapestry_sets.digits import Digits, Ints, Strided
 from tapestry_sets.limits import OPEN, Open, TooHard
 from tapestry_sets.regions import Box
 from tapestry_sets.solvers import equation, isl
 from tapestry_sets.views import InternalOverlap, Order, Piece, Relinearize, cell_read, piece_domain, strided_patch
-
-Ints = tuple[int, ...]
 
 
 class Reading(Protocol):

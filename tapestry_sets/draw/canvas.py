@@ -71,7 +71,7 @@ def check_cells(n: int, what: str, mend: str, most: int = MAX_CELLS) -> None:
 # --------------------------------------------------------------------------------- grids: cells with coordinates
 
 
-class Cut(NamedTuple):
+class CanvasCut(NamedTuple):
     """On which sides of a plane more cells are, which the picture leaves out."""
 
     left: bool = False
@@ -81,7 +81,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class CellGrid:
     """One plane of a picture: cells by (row, column), -1 where there is none, and what labels them.
 
     `at` says the place of a cell; `plus` is before the labels of columns that count from some place. Rows have either
@@ -95,10 +95,10 @@ class Grid:
     at: Callable[[int, int], str]
     plus: str = ""
     heads: Sequence[str] = ()
-    cut: Cut = field(default=Cut())
+    cut: CanvasCut = field(default=CanvasCut())
 
 
-def line_grid(cells: npt.NDArray[np.int64], start: int, wrap: int) -> Grid:
+def line_grid(cells: npt.NDArray[np.int64], start: int, wrap: int) -> CellGrid:
     """Return the cells of a line, folded into rows of `wrap`."""
     n = len(cells)
     width = max(1, min(wrap, n))
@@ -110,14 +110,14 @@ def line_grid(cells: npt.NDArray[np.int64], start: int, wrap: int) -> Grid:
         return str(start + row * width + column)
 
     if rows == 1:
-        return Grid(folded[None, :n], (), range(start, start + n), "", at)
-    return Grid(folded.reshape(rows, width), range(start, start + n, width), range(width), "", at, "+")
+        return CellGrid(folded[None, :n], (), range(start, start + n), "", at)
+    return CellGrid(folded.reshape(rows, width), range(start, start + n, width), range(width), "", at, "+")
 
 
-def box_grids(cells: Raster, start: Sequence[int], wrap: int = SHOWN_LENGTH) -> list[Grid]:
+def box_grids(cells: Raster, start: Sequence[int], wrap: int = SHOWN_LENGTH) -> list[CellGrid]:
     """Return the planes of a raster of a box that begins at `start`; its rank is that of `start`."""
     if not start:
-        return [Grid(cells[0], (), (), "", lambda row, column: "")]
+        return [CellGrid(cells[0], (), (), "", lambda row, column: "")]
     if len(start) == 1:
         return [line_grid(cells[0, 0], start[0], wrap)]
     planes, rows, columns = cells.shape
@@ -125,9 +125,10 @@ def box_grids(cells: Raster, start: Sequence[int], wrap: int = SHOWN_LENGTH) -> 
     down, across = range(y, y + rows), range(x, x + columns)
     if len(start) == 2:
         label = "axis 0 down, axis 1 across"
-        return [Grid(cells[0], down, across, label, lambda row, column: f"{y + row},{x + column}")]
+        return [CellGrid(cells[0], down, across, label, lambda row, column: f"{y + row},{x + column}")]
     return [
-        Grid(cells[z], down, across, f"[{start[0] + z}, :, :]", _in_plane(start[0] + z, y, x)) for z in range(planes)
+        CellGrid(cells[z], down, across, f"[{start[0] + z}, :, :]", _in_plane(start[0] + z, y, x))
+        for z in range(planes)
     ]
 
 
@@ -166,7 +167,7 @@ def mark_of(code: int) -> str:
     return MARKS[code.bit_length() - 1] if code & (code - 1) == 0 else "X"
 
 
-def grid_text(grid: Grid) -> str:
+def grid_text(grid: CellGrid) -> str:
     """Return a plane as text: caption, coordinates above and beside, cells, and ``…`` where more are left out."""
     labels = list(grid.heads) or [str(row) for row in grid.rows]
     margin = max(map(len, labels), default=0)
@@ -274,14 +275,14 @@ def document(drawing: Drawing, title: str, margin: int = 8) -> str:
     return "\n".join([head, f"<title>{_clean(shortened(title or 'a set', 500))}</title>", paper, *inside, "</svg>"])
 
 
-def margin_of(grid: Grid) -> int:
+def margin_of(grid: CellGrid) -> int:
     """Return how many pixels are before the cells of a plane: for labels, and for dots."""
     longest = max(map(len, grid.heads)) if grid.heads else widest(grid.rows)
     labels = longest * CHARACTER + 5 if grid.heads or grid.rows else 0
     return max(labels, widest(grid.columns, grid.plus) * CHARACTER // 2) + DOTS * grid.cut.left
 
 
-def grid_drawing(grid: Grid, cell: int, marks: bool, tall: int | None = None, margin: int = 0) -> Drawing:
+def grid_drawing(grid: CellGrid, cell: int, marks: bool, tall: int | None = None, margin: int = 0) -> Drawing:
     """Return a plane: caption, coordinates above and beside, and cells of width `cell` and height `tall`.
 
     Planes that stand below each other are given the same `margin`, at least that of each.
@@ -307,14 +308,14 @@ def grid_drawing(grid: Grid, cell: int, marks: bool, tall: int | None = None, ma
     return Drawing(width, top + rows * side + 2 + DOTS * grid.cut.below, tuple(parts))
 
 
-def _dots(cut: Cut, left: int, top: int, width: int, height: int) -> list[str]:
+def _dots(cut: CanvasCut, left: int, top: int, width: int, height: int) -> list[str]:
     """Return dots on the sides of cells that cover the rectangle of this corner and size."""
     across, down = left + width / 2, top + height / 2 + 3.5
     places = ((left - 7, down), (left + width + 7, down), (across, top - 4), (across, top + height + 10))
     return [written(x, y, "…", "middle") for (x, y), more in zip(places, cut, strict=True) if more]
 
 
-def cells_drawn(grid: Grid, wide: int, tall: int, marks: bool) -> list[str]:
+def cells_drawn(grid: CellGrid, wide: int, tall: int, marks: bool) -> list[str]:
     """Return the cells, a group for each combination of sets."""
     parts: list[str] = []
     for code in np.unique(grid.cells[grid.cells >= 0]).tolist():
@@ -331,7 +332,7 @@ def cells_drawn(grid: Grid, wide: int, tall: int, marks: bool) -> list[str]:
     return parts
 
 
-def _squares(grid: Grid, places: Sequence[list[int]], held: Sequence[int], wide: int, tall: int) -> list[str]:
+def _squares(grid: CellGrid, places: Sequence[list[int]], held: Sequence[int], wide: int, tall: int) -> list[str]:
     """Return the cells that exactly the sets `held` hold: of their color, or in bands with a dark outline."""
     parts: list[str] = []
     fill, stroke, line = (color_of(held[0]), FAINT, 0.5) if held else (PAPER, FAINT, 0.5)
@@ -426,7 +427,7 @@ def names_of(sets: Sequence[Any], names: Sequence[str] | None) -> list[str]:
     return list(names)
 
 
-def grids_drawn(grids: Sequence[Grid], cell: int | None, several: bool) -> Drawing:
+def grids_drawn(grids: Sequence[CellGrid], cell: int | None, several: bool) -> Drawing:
     """Return the planes of a box, side by side where there are several."""
     side = cell_size(cell, max((grid.cells.shape[1] for grid in grids), default=1))
     if len(grids) == 1:

@@ -33,7 +33,7 @@ TINTS = ("#cfe3f5", "#a9cdec", "#7fb3df", "#5a9bd3")
 """Fill of the blocks of nested levels, outermost first."""
 
 
-class _Block(NamedTuple):
+class _LevelBlock(NamedTuple):
     """The part [lo, hi) of a block [first, last) that is in its parent block and in the window."""
 
     lo: int
@@ -52,19 +52,19 @@ def _stripes(levels: Any) -> tuple[Any, ...]:
     return stripes
 
 
-def _level_blocks(stripes: Sequence[Any], start: int, stop: int) -> list[list[_Block]]:
+def _level_blocks(stripes: Sequence[Any], start: int, stop: int) -> list[list[_LevelBlock]]:
     """Return the blocks of each level that show in a window, as the definition of nesting reads."""
-    parents = [_Block(start, stop, 0, stop)] if start < stop else []
-    levels: list[list[_Block]] = []
+    parents = [_LevelBlock(start, stop, 0, stop)] if start < stop else []
+    levels: list[list[_LevelBlock]] = []
     for stripe in stripes:
-        found: list[_Block] = []
+        found: list[_LevelBlock] = []
         for parent in parents if stripe.on else ():
             zero = parent.first + stripe.phase
             first = zero + (parent.lo - zero - stripe.on) // stripe.period * stripe.period
             for z in range(first, parent.hi, stripe.period):
                 if z + stripe.on > parent.lo:
                     lo, hi = max(z, parent.lo), min(z + stripe.on, parent.hi)
-                    found.append(_Block(lo, hi, z, z + stripe.on))
+                    found.append(_LevelBlock(lo, hi, z, z + stripe.on))
         levels.append(found)
         parents = found
     return levels
@@ -80,7 +80,7 @@ def _level_window(stripes: Sequence[Any], start: object, stop: object) -> tuple[
     return first, last
 
 
-def _elements(stripes: Sequence[Any], blocks: Sequence[Sequence[_Block]], start: int, stop: int) -> list[int]:
+def _elements(stripes: Sequence[Any], blocks: Sequence[Sequence[_LevelBlock]], start: int, stop: int) -> list[int]:
     if not stripes:
         return list(range(start, stop))
     return [z for block in blocks[-1] for z in range(block.lo, block.hi)]
@@ -141,7 +141,7 @@ def _parameters(stripe: Any) -> str:
     return f"on {stripe.on}, off {stripe.off}, phase {stripe.phase}"
 
 
-def _blocks_text(blocks: Sequence[_Block], start: int, stop: int) -> str:
+def _blocks_text(blocks: Sequence[_LevelBlock], start: int, stop: int) -> str:
     line = ["."] * (stop - start)
     for lo, hi, first, last in blocks:
         line[lo - start : hi - start] = "=" * (hi - lo)
@@ -222,7 +222,7 @@ def _marked(elements: Sequence[int], start: int, stop: int) -> npt.NDArray[np.in
     return cells
 
 
-def _bars(blocks: Sequence[_Block], level: int, zero: int, side: int) -> list[str]:
+def _bars(blocks: Sequence[_LevelBlock], level: int, zero: int, side: int) -> list[str]:
     """Return the bars of one level with lines from their ends to the next; integer 0 is at x = zero."""
     y = BARS_TOP + level * BAR_ROW
     tint = TINTS[min(level, len(TINTS) - 1)]
@@ -242,7 +242,7 @@ def _bars(blocks: Sequence[_Block], level: int, zero: int, side: int) -> list[st
     return parts + (_length_of(whole, zero + whole.lo * side, y, side) if whole else [])
 
 
-def _length_of(block: _Block, left: int, y: int, side: int) -> list[str]:
+def _length_of(block: _LevelBlock, left: int, y: int, side: int) -> list[str]:
     """Return the length of a block as words in its bar, as many of them as fit."""
     n = block.hi - block.lo
     for words in (f"on {n}", str(n)):

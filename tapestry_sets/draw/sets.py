@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.draw.canvas import (
-    Grid,
+    CellGrid,
     Picture,
     Raster,
     as_positive,
@@ -245,7 +245,9 @@ def svg(
     return _sets_svg(cells, grids, called, title, cell)
 
 
-def _sets_svg(cells: Raster, grids: Sequence[Grid], names: Sequence[str], title: str, cell: int | None = None) -> str:
+def _sets_svg(
+    cells: Raster, grids: Sequence[CellGrid], names: Sequence[str], title: str, cell: int | None = None
+) -> str:
     several = len(names) > 1
     legend = legend_drawing(count_lines(cells, names), several)
     return document(below([grids_drawn(grids, cell, several), legend]), title)

@@ -22,9 +22,9 @@ import numpy.typing as npt
 from tapestry_sets.draw.canvas import (
     CHARACTER,
     MARKS,
-    Cut,
+    CanvasCut,
+    CellGrid,
     Drawing,
-    Grid,
     LegendLine,
     Picture,
     Raster,
@@ -67,7 +67,7 @@ from tapestry_sets.draw.tuning import (
     WIDEST_ROW,
 )
 
-Int64Array = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int64]
 
 MODES = ("auto", "rows", "grid")
 
@@ -85,9 +85,9 @@ class _Read:
 
     def __init__(self, cells: Any) -> None:
         self.cells = cells
-        self._all: Int64Array | None = cells.list_numbers(LISTED_CELLS) if cells.setts is None else None
+        self._all: Codes | None = cells.list_numbers(LISTED_CELLS) if cells.setts is None else None
 
-    def numbers(self, lo: int, hi: int) -> Int64Array:
+    def numbers(self, lo: int, hi: int) -> Codes:
         """Return the row-major numbers in [lo, hi), less lo."""
         setts = self.cells.setts
         if setts is not None:
@@ -129,7 +129,7 @@ def _unraveled(z: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(point))
 
 
-def _bit_counts(codes: Int64Array) -> Int64Array:
+def _bit_counts(codes: Codes) -> Codes:
     """Return how many bits are set in each code."""
     return sum((codes >> i & 1 for i in range(len(MARKS))), np.zeros(len(codes), np.int64))
 
@@ -176,7 +176,7 @@ class _Home:
     def is_addresses(self) -> bool:
         return self.size == ADDRESSES
 
-    def codes(self, lo: int, hi: int) -> Int64Array:
+    def codes(self, lo: int, hi: int) -> Codes:
         """Return the cells [lo, hi); bit i of one is set if view i reads it."""
         codes = np.zeros(hi - lo, np.int64)
         for i, read in self.read.items():
@@ -301,9 +301,9 @@ class _Page(NamedTuple):
     where cells are counted.
     """
 
-    grids: list[Grid]
+    grids: list[CellGrid]
     above: list[str]
-    codes: Int64Array
+    codes: Codes
     is_whole: bool
     base: int = 0
 
@@ -313,7 +313,7 @@ def _line_page(home: _Home, shared: _Shared | None, views: Sequence[_Named], wra
     windows = _windows(home, shared)
     first = windows[0].lo if home.is_addresses else 0
     above = [f"+0 is {home.allocation.name}[{first}] ({first:#x})"] if home.is_addresses else []
-    grids: list[Grid] = []
+    grids: list[CellGrid] = []
     codes = [np.zeros(0, np.int64)]
     for w in windows:
         codes.append(home.codes(w.lo, w.hi))
@@ -324,16 +324,16 @@ def _line_page(home: _Home, shared: _Shared | None, views: Sequence[_Named], wra
     return _Page(grids, above, np.concatenate(codes), windows[0].why in ("", ALL), first)
 
 
-def _line(codes: Int64Array, w: _Window, base: int, wrap: int) -> Grid:
+def _line(codes: Codes, w: _Window, base: int, wrap: int) -> CellGrid:
     """Return a window as one line, folded into rows of `wrap`."""
     grid = line_grid(codes, w.lo, wrap)
     if grid.rows:
         rows = range(w.lo - base, w.hi - base, wrap)
-        return replace(grid, rows=rows, cut=Cut(False, False, *w.more))
-    return replace(grid, columns=range(w.lo - base, w.hi - base), plus="+" * bool(base), cut=Cut(*w.more))
+        return replace(grid, rows=rows, cut=CanvasCut(False, False, *w.more))
+    return replace(grid, columns=range(w.lo - base, w.hi - base), plus="+" * bool(base), cut=CanvasCut(*w.more))
 
 
-def _rows(home: _Home, views: Sequence[_Named], codes: Int64Array, w: _Window, base: int, wrap: int) -> list[Grid]:
+def _rows(home: _Home, views: Sequence[_Named], codes: Codes, w: _Window, base: int, wrap: int) -> list[CellGrid]:
     """Return a window as blocks of at most `wrap` cells: in each a row for each view, and one for what is shared."""
     heads = [_brief(views[i].name) for i in home.read]
     rows = [codes & 1 << i for i in home.read]
@@ -345,9 +345,9 @@ def _rows(home: _Home, views: Sequence[_Named], codes: Int64Array, w: _Window, b
     for k in range(0, max(1, len(codes)), wrap):
         lo, hi = w.lo + k, min(w.lo + k + wrap, w.hi)
         more = (lo == w.lo and w.more[0], hi == w.hi and w.more[1])
-        cut = Cut(False, False, *more) if len(codes) > wrap else Cut(*more)
+        cut = CanvasCut(False, False, *more) if len(codes) > wrap else CanvasCut(*more)
         columns = range(lo - base, hi - base)
-        blocks.append(Grid(table[:, k : k + wrap], (), columns, "", _from(lo), "+" * bool(base), heads, cut))
+        blocks.append(CellGrid(table[:, k : k + wrap], (), columns, "", _from(lo), "+" * bool(base), heads, cut))
     return blocks
 
 
@@ -390,11 +390,11 @@ def _window_around(at: Sequence[int], shape: Sequence[int], most: Sequence[int])
     return start, extents
 
 
-def _box_part(codes: Int64Array, start: Sequence[int], extents: Sequence[int], shape: Sequence[int]) -> list[Grid]:
+def _box_part(codes: Codes, start: Sequence[int], extents: Sequence[int], shape: Sequence[int]) -> list[CellGrid]:
     """Return the planes of a part of a box, with dots where the box goes on."""
     grids = box_grids(codes.reshape([1] * (3 - len(shape)) + list(extents)), start, wrap=MAX_CELLS)
     ends = [(a > 0, a + n < m) for a, n, m in zip(start, extents, shape, strict=True)]
-    cut = Cut(*(ends[-1] if ends else ()), *(ends[-2] if len(ends) > 1 else ()))
+    cut = CanvasCut(*(ends[-1] if ends else ()), *(ends[-2] if len(ends) > 1 else ()))
     return [replace(grid, cut=cut) for grid in grids]
 
 
@@ -446,7 +446,7 @@ def _legend(home: _Home, page: _Page, views: Sequence[_Named], shared: _Shared |
     return lines
 
 
-def _pair_lines(home: _Home, codes: Int64Array) -> list[LegendLine]:
+def _pair_lines(home: _Home, codes: Codes) -> list[LegendLine]:
     """Return how many cells each two views share, for as many pairs as a legend has room for."""
     lines: list[LegendLine] = []
     rest = 0
@@ -500,7 +500,7 @@ def _witness(home: _Home, views: Sequence[_Named], shared: _Shared, base: int) -
     return f"{', '.join(words[:-1])} and {words[-1]} {several} read {_cell_name(home, shared.cell, base)}"
 
 
-def _index_grids(views: Sequence[_Named], shared: _Shared) -> list[Grid]:
+def _index_grids(views: Sequence[_Named], shared: _Shared) -> list[CellGrid]:
     """Return the shapes of the views that share a cell, each marked at the index that reads it."""
     grids = []
     for i, index in shared.indices.items():
@@ -584,7 +584,7 @@ def _home_name(home: _Home) -> str:
     return name if itemsize == 1 else f"{name}, {itemsize} bytes a cell"
 
 
-def _grids_of(grids: Sequence[Grid], several: bool) -> list[Drawing]:
+def _grids_of(grids: Sequence[CellGrid], several: bool) -> list[Drawing]:
     """Return the grids of an allocation as drawings, one below the other, or beside each other if they are planes."""
     if not grids[0].heads and len(grids) > 1 and grids[0].caption.startswith("["):
         return [grids_drawn(grids, None, several)]

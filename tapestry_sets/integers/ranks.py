@@ -82,7 +82,7 @@ def _of_period(items: Iterable[Item], common: int) -> list[Nest]:
 FILL_INSTEAD = "in, find, nth and count of the filled set need none, and setts(within=) lists a part"
 
 
-class _Fill(_Lister):
+class _FillRanks(_Lister):
     """The elements of one nest whose numbers are in another, listed block by block."""
 
     __slots__ = ()
@@ -166,7 +166,7 @@ def _clipped(nests: Iterable[Nest], length: int, offset: int) -> Iterator[Item]:
 
 
 def _one_filled(s: Nest, si: int, k0: int, t: Nest, tj: int, lo: int, hi: int) -> Iterator[Item]:
-    """Yield what `_Fill.collect` appends where one of the nests is every integer."""
+    """Yield what `_FillRanks.collect` appends where one of the nests is every integer."""
     if s:
         z = nth(s, lo - k0)
         return _clipped([shift(s, -z)], nth(s, hi - 1 - k0) + 1 - z, si + z)
@@ -186,7 +186,7 @@ def fill(outer: Sequence[Nest], ink: Sequence[Nest]) -> list[Nest]:
     >>> fill([((6, 7, 0),)], [((2, 3, 0),)])
     [((5, 7, 0), (2, 3, 0))]
     """
-    steps = _Fill("setts of a filled set", FILL_INSTEAD)
+    steps = _FillRanks("setts of a filled set", FILL_INSTEAD)
     if len(outer) == 1:
         return explicit.merge_nests(z for t in ink for z in steps.whole(outer[0], t))
     L = lcm(*map(period, outer))
@@ -213,7 +213,7 @@ def fill_within(
     >>> fill_within([((1, 2, 0),)], 0, [((1, 3, 0),)], 4, 16)  # 4, 10: the elements 0 and 3 of those from 4 on
     [((1, 6, 4),)]
     """
-    steps = _Fill(f"setts of a filled set in [{lo}, {hi})", instead)
+    steps = _FillRanks(f"setts of a filled set in [{lo}, {hi})", instead)
     found: list[Item] = []
     for item, k, many in _in_order(outer, lo, hi, first, steps):
         for t in ink:
@@ -226,7 +226,7 @@ def fill_within(
 SAMPLE_INSTEAD = "in, find, nth and count of the sampled set need none, and setts(within=) lists a part"
 
 
-class _Sample(_Lister):
+class _SampleRanks(_Lister):
     """The numbers, in one nest, of the elements that it shares with another, listed block by block."""
 
     __slots__ = ()
@@ -305,7 +305,7 @@ def sample(inner: Sequence[Nest], at: Sequence[Nest]) -> list[Nest]:
     >>> sample([((5, 7, 0), (2, 3, 0))], [((6, 7, 0),)])
     [((2, 3, 0),)]
     """
-    steps = _Sample("setts of a sampled set", SAMPLE_INSTEAD)
+    steps = _SampleRanks("setts of a sampled set", SAMPLE_INSTEAD)
     if len(at) == 1:
         return explicit.merge_nests(z for s in inner for z in steps.whole(s, at[0]))
     L = lcm(*map(period, at))
@@ -332,7 +332,7 @@ def sample_within(
     >>> sample_within([((1, 3, 0),)], [((1, 2, 0),)], 0, 12, 0, 6)  # multiples of three among the even numbers
     [((1, 3, 0),)]
     """
-    steps = _Sample(f"setts of a sampled set in [{first}, {last})", instead)
+    steps = _SampleRanks(f"setts of a sampled set in [{first}, {last})", instead)
     found: list[Item] = []
     for item, k, _ in _in_order(at, lo, hi, first, steps):
         for s in inner:

@@ -23,7 +23,7 @@ MAX_DIGITS = 1000
 """How long a number may be."""
 
 T = TypeVar("T")
-Term = tuple[int, int, int]
+AffineTerm = tuple[int, int, int]
 """(axis, divisor, what): the axis itself (divisor 1), its quotient (what 0) or its remainder (what 1)."""
 
 
@@ -135,55 +135,55 @@ def _whole(term: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _AffineForm:
     """A linear form over terms."""
 
-    terms: dict[Term, int] = field(default_factory=dict)
+    terms: dict[AffineTerm, int] = field(default_factory=dict)
     constant: int = 0
 
-    def plus(self, other: _Form, factor: int = 1) -> _Form:
+    def plus(self, other: _AffineForm, factor: int = 1) -> _AffineForm:
         terms = dict(self.terms)
         for term, c in other.terms.items():
             terms[term] = terms.get(term, 0) + factor * c
-        return _Form({t: c for t, c in terms.items() if c}, self.constant + factor * other.constant)
+        return _AffineForm({t: c for t, c in terms.items() if c}, self.constant + factor * other.constant)
 
-    def times(self, factor: int) -> _Form:
-        return _Form().plus(self, factor)
+    def times(self, factor: int) -> _AffineForm:
+        return _AffineForm().plus(self, factor)
 
-    def divided(self, q: int) -> tuple[_Form, _Form] | None:
+    def divided(self, q: int) -> tuple[_AffineForm, _AffineForm] | None:
         """The quotient and the remainder by q, which is positive; None where they are no splits of one axis."""
         if q == 1:
-            return self, _Form()
-        quotient = _Form({t: c // q for t, c in self.terms.items() if c // q}, self.constant // q)
+            return self, _AffineForm()
+        quotient = _AffineForm({t: c // q for t, c in self.terms.items() if c // q}, self.constant // q)
         rest = self.plus(quotient, -q)
         if not rest.terms:
             return quotient, rest
         # floor((g·x + c) / (g·p)) = floor((x + c // g) / p), and what is left is c mod g
         g = gcd(q, *rest.terms.values())
         carried, over = divmod(rest.constant, g)
-        inner = _Form({t: c // g for t, c in rest.terms.items()}, carried)
-        parts = (inner, _Form()) if q == g else _term_divided(inner, q // g)
+        inner = _AffineForm({t: c // g for t, c in rest.terms.items()}, carried)
+        parts = (inner, _AffineForm()) if q == g else _term_divided(inner, q // g)
         if parts is None:
             return None
-        return quotient.plus(parts[0]), parts[1].times(g).plus(_Form({}, over))
+        return quotient.plus(parts[0]), parts[1].times(g).plus(_AffineForm({}, over))
 
 
-def _term_divided(form: _Form, q: int) -> tuple[_Form, _Form] | None:
+def _term_divided(form: _AffineForm, q: int) -> tuple[_AffineForm, _AffineForm] | None:
     """Quotient and remainder of a single term without a constant; None for any other form."""
     if form.constant or list(form.terms.values()) != [1]:
         return None
     ((axis, p, what),) = form.terms
     if p == 1:
-        return _Form({(axis, q, 0): 1}), _Form({(axis, q, 1): 1})
+        return _AffineForm({(axis, q, 0): 1}), _AffineForm({(axis, q, 1): 1})
     if what == 0:  # (i // p) // q is i // pq, and what remains is i // p - q·(i // pq)
-        whole = _Form({(axis, p * q, 0): 1})
+        whole = _AffineForm({(axis, p * q, 0): 1})
         return whole, form.plus(whole, -q)
     if q % p == 0:  # i % p is below q
-        return _Form(), form
+        return _AffineForm(), form
     if p % q:
         return None
-    whole = _Form({(axis, q, 0): 1}).plus(_Form({(axis, p, 0): 1}), -(p // q))
-    return whole, _Form({(axis, q, 1): 1})
+    whole = _AffineForm({(axis, q, 0): 1}).plus(_AffineForm({(axis, p, 0): 1}), -(p // q))
+    return whole, _AffineForm({(axis, q, 1): 1})
 
 
 # ----------------------------------------------------------------------------------------------------------- reading
@@ -195,19 +195,19 @@ class _Reader:
     def __init__(self, text: str, symbols: Mapping[str, int]) -> None:
         self.text = text
         self.values = symbols
-        self.names: dict[str, _Form | None] = {}
+        self.names: dict[str, _AffineForm | None] = {}
         self.tokens = list(self._tokens())
         self.at = 0
         self.depth = 0
 
-    def affine_map(self) -> tuple[list[str], list[_Form]]:
+    def affine_map(self) -> tuple[list[str], list[_AffineForm]]:
         wrapped = self.word == "affine_map"
         if wrapped:
             self.take()
             self.expect("<")
         dims = self.list_of("(", ")", self.name)
         for axis, name in enumerate(dims):
-            self.names[name] = _Form({(axis, 1, 0): 1})
+            self.names[name] = _AffineForm({(axis, 1, 0): 1})
         if self.word == "[":
             self.list_of("[", "]", self.symbol)
         self.expect("->")
@@ -220,21 +220,21 @@ class _Reader:
 
     # -- expressions ----------------------------------------------------------------------------------
 
-    def sum(self) -> _Form:
+    def sum(self) -> _AffineForm:
         found = self.product()
         while self.word in ("+", "-"):
             sign = 1 if self.take() == "+" else -1
             found = found.plus(self.product(), sign)
         return found
 
-    def product(self) -> _Form:
+    def product(self) -> _AffineForm:
         found = self.factor()
         while self.word in _PRODUCTS:
             at = self.at
             found = self.combined(self.take(), found, self.factor(), at)
         return found
 
-    def combined(self, word: str, left: _Form, right: _Form, at: int) -> _Form:
+    def combined(self, word: str, left: _AffineForm, right: _AffineForm, at: int) -> _AffineForm:
         if word == "*":
             if left.terms and right.terms:
                 self.fail("a product needs a constant on one side", at)
@@ -244,12 +244,12 @@ class _Reader:
         if right.constant < 1:
             self.fail(f"{word} by {right.constant}; it must be positive", at)
         above = right.constant - 1 if word == "ceildiv" else 0
-        parts = left.plus(_Form({}, above)).divided(right.constant)
+        parts = left.plus(_AffineForm({}, above)).divided(right.constant)
         if parts is None:
             self.fail(f"{word} of a form that is no split of one index axis", at)
         return parts[1] if word == "mod" else parts[0]
 
-    def factor(self) -> _Form:
+    def factor(self) -> _AffineForm:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail(f"more than {MAX_DEPTH} nested parentheses or signs")
@@ -257,7 +257,7 @@ class _Reader:
         self.depth -= 1
         return found
 
-    def atom(self) -> _Form:
+    def atom(self) -> _AffineForm:
         word, at = self.word, self.at
         if word == "-":
             self.take()
@@ -270,7 +270,7 @@ class _Reader:
         if word.isdecimal():
             if len(word) > MAX_DIGITS:
                 self.fail(f"a number of {len(word)} digits; {MAX_DIGITS} are read")
-            return _Form({}, int(self.take()))
+            return _AffineForm({}, int(self.take()))
         if word not in self.names:
             known = ", ".join(self.names) or "none"
             self.fail(f"{word!r} is no dimension or symbol; known are {known}" if word else "the map ends too early")
@@ -285,7 +285,7 @@ class _Reader:
     def symbol(self) -> str:
         name = self.name()
         value = self.values.get(name)
-        self.names[name] = None if value is None else _Form({}, as_int(value, f"from_mlir: the symbol {name!r}"))
+        self.names[name] = None if value is None else _AffineForm({}, as_int(value, f"from_mlir: the symbol {name!r}"))
         return name
 
     def name(self) -> str:

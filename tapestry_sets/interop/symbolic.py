@@ -39,7 +39,7 @@ from tapestry_sets.limits import check_pieces
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Allocation, View, allocate
 
-Key = Any
+CacheKey = Any
 """An integer, a slice, Ellipsis or None; integers may be expressions."""
 Coefficients = tuple[tuple[int, Any], ...]
 """(digit, coefficient) pairs."""
@@ -146,7 +146,7 @@ class SymbolicView:
 
     __iter__ = None  # its extent is not known; without this, Python would count up to the first refused index
 
-    def __getitem__(self, key: Key | tuple[Key, ...]) -> SymbolicView:
+    def __getitem__(self, key: CacheKey | tuple[CacheKey, ...]) -> SymbolicView:
         """Return the view under integers, slices, Ellipsis and None; starts and stops may be expressions."""
         keys = _expand_ellipsis(key if isinstance(key, tuple) else (key,), self.rank)
         view, axis = self, 0
@@ -382,7 +382,7 @@ def _put_values(x: Any, values: Mapping[Any, int]) -> Any:
 # ----------------------------------------------------------------------------------------------------- subscripts
 
 
-def _expand_ellipsis(keys: tuple[Key, ...], rank: int) -> list[int | slice | None]:
+def _expand_ellipsis(keys: tuple[CacheKey, ...], rank: int) -> list[int | slice | None]:
     """The keys with Ellipsis written out."""
     used = sum(k is not None and k is not Ellipsis for k in keys)
     if used > rank or sum(k is Ellipsis for k in keys) > 1:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
+from tapestry_sets.digits import Ints
 from tapestry_sets.draw import mimebundle, summary
 from tapestry_sets.integers import DisjointSetts, Int64Array, Nest
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.rowmajor import NumberTerms
-from tapestry_sets.regions.shapes import Ints, ints, reshaped
+from tapestry_sets.regions.shapes import ints, reshaped
 
 if TYPE_CHECKING:
     from tapestry_sets.regions.region import Region

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, overload
 
 import numpy as np
 
+from tapestry_sets.digits import Ints
 from tapestry_sets.integers import EMPTY, Int64Array, Nest, Sett, StridedRun, Stripe, explicit, pairs
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import check_pieces
@@ -33,7 +34,6 @@ from tapestry_sets.regions.axis import (
 from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.shapes import (
     BoxKey,
-    Ints,
     checked_box,
     chosen_axes,
     ints,

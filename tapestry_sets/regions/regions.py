@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Self
 
+from tapestry_sets.digits import Ints
 from tapestry_sets.regions.region import Products, Region, check_apart, merge_members, to_tuple
-from tapestry_sets.regions.shapes import BoxKey, Ints, checked_box, length, selected
+from tapestry_sets.regions.shapes import BoxKey, checked_box, length, selected
 
 _set = object.__setattr__
 

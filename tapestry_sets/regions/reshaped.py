@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
+from tapestry_sets.digits import Ints
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Intersection, Nest, Sett, Stripe, conjunction
 from tapestry_sets.limits import TooManyPieces, check_pieces
 from tapestry_sets.regions import rowmajor
@@ -15,7 +16,7 @@ from tapestry_sets.regions.points import Points, RegionForms, fill_forms
 from tapestry_sets.regions.region import Region, as_product, check_apart, meet_regions, merge_members, to_tuple
 from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.regions.rowmajor import NumberTerms
-from tapestry_sets.regions.shapes import BoxKey, Ints, checked_box, length, selected
+from tapestry_sets.regions.shapes import BoxKey, checked_box, length, selected
 
 _set = object.__setattr__
 

@@ -14,6 +14,7 @@ from math import prod
 
 import numpy as np
 
+from tapestry_sets.digits import Ints
 from tapestry_sets.integers import (
     EMPTY,
     Int64Array,
@@ -27,7 +28,6 @@ from tapestry_sets.integers import (
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import OPEN, Budget, Open, Question, TooHard, attempt, check_pieces, current, limits
 from tapestry_sets.regions.axis import VIEWS
-from tapestry_sets.regions.shapes import Ints
 from tapestry_sets.regions.tuning import ATTEMPT_SHARE, FEW_MISSING, MASK_SPAN
 
 NumberTerms = tuple[NestConjunction, ...]

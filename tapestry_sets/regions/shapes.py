@@ -13,9 +13,9 @@ from types import EllipsisType
 
 import numpy as np
 
+from tapestry_sets.digits import Ints
 from tapestry_sets.limits import as_int
 
-Ints = tuple[int, ...]
 BoxKey = slice | int | EllipsisType | tuple[slice | int | EllipsisType, ...]
 """A basic index of NumPy without newaxis."""
 

@@ -21,7 +21,7 @@ from tapestry_sets.digits import make_steps_positive
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard, current
 from tapestry_sets.solvers import isl
 
-Terms = Sequence[tuple[int, int]]
+WeightedTerms = Sequence[tuple[int, int]]
 """(count, step) for each digit; counts >= 1, steps of either sign or 0."""
 
 SEARCHED = 500
@@ -35,7 +35,7 @@ OPERATIONS = 50_000
 # ------------------------------------------------------------------------------------------------- some solution
 
 
-def solve(total: int, terms: Terms, by_isl: bool = True) -> tuple[int, ...] | None:
+def solve(total: int, terms: WeightedTerms, by_isl: bool = True) -> tuple[int, ...] | None:
     """Return the digits of some solution, or None if there is none.
 
     Parameters
@@ -58,13 +58,13 @@ def solve(total: int, terms: Terms, by_isl: bool = True) -> tuple[int, ...] | No
     plain, rest = _positive(total, terms)
     merged = _merge(plain)
     steps, counts = [m.step for m in merged], [m.values for m in merged]
-    found = _Search(steps, counts, SEARCHED).find(rest)
+    found = _PartSearch(steps, counts, SEARCHED).find(rest)
     if found is OPEN:
         found = _by_isl(rest, steps, counts, by_isl)
     return None if found is None else _spread(found, merged, terms)
 
 
-def _positive(total: int, terms: Terms) -> tuple[list[tuple[int, int, int]], int]:
+def _positive(total: int, terms: WeightedTerms) -> tuple[list[tuple[int, int, int]], int]:
     """The digits that matter as (step, count, number), the longest steps last and all above 0, and their total."""
     (low,), digits = make_steps_positive((0,), terms)
     return sorted([(step, count, k) for k, (count, step) in enumerate(digits) if count > 1 and step]), total - low
@@ -92,7 +92,7 @@ def _merge(plain: Sequence[tuple[int, int, int]]) -> list[_Merged]:
     return found
 
 
-def _spread(digits: Sequence[int], merged: Sequence[_Merged], terms: Terms) -> tuple[int, ...]:
+def _spread(digits: Sequence[int], merged: Sequence[_Merged], terms: WeightedTerms) -> tuple[int, ...]:
     """The digits of all terms from those of merged ones."""
     out = [0] * len(terms)
     for x, m in zip(digits, merged, strict=True):
@@ -177,7 +177,7 @@ class _Remainders:
         return first, modulus, min(self.counts[i], total // a + 1)
 
 
-class _Search(_Remainders):
+class _PartSearch(_Remainders):
     """The search for one solution; what has none is remembered."""
 
     __slots__ = ("_failed",)
@@ -231,7 +231,7 @@ def _by_isl(total: int, steps: Sequence[int], counts: Sequence[int], asked: bool
 # --------------------------------------------------------------------------------------------- how many solutions
 
 
-def count(total: int, terms: Terms) -> int:
+def count(total: int, terms: WeightedTerms) -> int:
     """Return how many solutions there are.
 
     Raises
@@ -247,7 +247,7 @@ def count(total: int, terms: Terms) -> int:
     plain, rest = _positive(total, terms)
     plain.reverse()
     budget = current().budget // COUNT_SHARE
-    search = _Count([step for step, _, _ in plain], [n for _, n, _ in plain], budget)
+    search = _PartCount([step for step, _, _ in plain], [n for _, n, _ in plain], budget)
     solutions = search.solutions(rest)
     if solutions is OPEN:
         raise TooHard(
@@ -257,7 +257,7 @@ def count(total: int, terms: Terms) -> int:
     return prod([n for n, step in terms if not step]) * solutions
 
 
-class _Count(_Remainders):
+class _PartCount(_Remainders):
     """The number of solutions; each part is counted once for each remainder."""
 
     __slots__ = ("_known",)
@@ -297,7 +297,7 @@ class _Count(_Remainders):
 # ------------------------------------------------------------------------------------------------ equal sums
 
 
-def equal_sums(terms: Terms) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def equal_sums(terms: WeightedTerms) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Return two different choices of digits with one sum, or None if all sums differ.
 
     Raises
@@ -328,7 +328,7 @@ def equal_sums(terms: Terms) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     return None
 
 
-def _difference(terms: Terms, k: int, others: Sequence[int]) -> tuple[int, ...] | None:
+def _difference(terms: WeightedTerms, k: int, others: Sequence[int]) -> tuple[int, ...] | None:
     """Differences of digits with sum 0, that of k above 0 and those not of `others` 0; None if there are none."""
     n, step = terms[k]
     total = sum([(terms[j][0] - 1) * terms[j][1] for j in others]) - step

@@ -43,8 +43,8 @@ from tapestry_sets.views.patches import read_patches, strided_patch
 from tapestry_sets.views.pieces import Guard, Piece, bounding_boxes, compose_pieces, identity_piece
 from tapestry_sets.views.queries import InternalOverlap, MemoryQueries, Order, fill_memory
 from tapestry_sets.views.reading import (
-    Axis,
     Bools,
+    ReadAxis,
     are_read,
     cell_read,
     count_cells,

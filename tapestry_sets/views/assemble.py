@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from math import gcd, prod
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tapestry_sets.digits import Digit, Digits, renumber, unflatten
+from tapestry_sets.digits import Digit, Digits, Ints, renumber, unflatten
 from tapestry_sets.integers import Sett, nest_of
 from tapestry_sets.limits import OPEN
 from tapestry_sets.regions import Region
@@ -29,8 +29,7 @@ from tapestry_sets.views.tuning import STRIDED_WORDS
 from tapestry_sets.views.words import Viewable, concatenate, fill_into, pad, roll
 
 V = TypeVar("V", bound=Viewable)
-Ints = tuple[int, ...]
-Levels = Sequence[tuple[int, int]]
+HomeLevels = Sequence[tuple[int, int]]
 """(count, step of the cell) for each digit of a view's indices, outermost first."""
 
 
@@ -77,7 +76,7 @@ class Assembly(Generic[V]):
             self._made[home] = self.view(home, (home.size,))
         return self._made[home]
 
-    def _strided(self, home: Hashable, cell: int, levels: Levels, shape: Ints) -> V:
+    def _strided(self, home: Hashable, cell: int, levels: HomeLevels, shape: Ints) -> V:
         """The view of a home, or a constant, by the steps of its digits."""
         if isinstance(home, Constant):
             none = _reshape(self._blank, (self._blank.size,))[:0]
@@ -267,7 +266,7 @@ class _AxisDigit(NamedTuple):
     axis: int
 
 
-def _find_shortest(home: Ints, cell: int, levels: Levels, shape: Ints) -> _Plan:
+def _find_shortest(home: Ints, cell: int, levels: HomeLevels, shape: Ints) -> _Plan:
     """The shortest plan for a strided view of memory of a shape; by `AsStrided` where no other is short.
 
     Examples
@@ -306,7 +305,7 @@ def _radices(steps: Sequence[int], size: int) -> Ints:
     return (*found, size)
 
 
-def _by_axes(plan: _Plan, radices: Ints, what: tuple[int, Levels], shape: Ints, keep: bool) -> _Plan | None:
+def _by_axes(plan: _Plan, radices: Ints, what: tuple[int, HomeLevels], shape: Ints, keep: bool) -> _Plan | None:
     """Memory reshaped, cut, windowed, permuted, reshaped, broadcast and reshaped; None if steps lie on no axes.
 
     Where one place of an axis of memory is read, the axis stays, of extent 1, if `keep`, else it goes.

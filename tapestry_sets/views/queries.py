@@ -12,14 +12,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tapestry_sets.digits import Strided
+from tapestry_sets.digits import Ints, Strided
 from tapestry_sets.integers import DisjointSetts
 
 if TYPE_CHECKING:
     from tapestry_sets.alias import Cells
 
 Order = Literal["C", "F"]
-Ints = tuple[int, ...]
 
 
 class InternalOverlap(NamedTuple):

@@ -85,7 +85,7 @@ def reads_at(piece: Piece, point: tuple[int, ...], cell: tuple[int, ...], shape:
 
 # ------------------------------------------------------------------------------------- of a region, axis by axis
 
-Axis = tuple[list[DisjointSetts], int, int]
+ReadAxis = tuple[list[DisjointSetts], int, int]
 """What is common to some sets in [start, stop)."""
 
 
@@ -130,7 +130,7 @@ def in_coordinates(p: Progression, home: Sequence[int]) -> tuple[Piece, tuple[in
     return Piece(0, (), IndexMap((step,), len(levels))), tuple([count for count, _ in levels])
 
 
-def indices_within(piece: Piece, shape: Sequence[int], region: Region) -> list[Axis]:
+def indices_within(piece: Piece, shape: Sequence[int], region: Region) -> list[ReadAxis]:
     """Return the indices at which a skew piece reads within a region: a product, axis by axis of the view.
 
     Raises
@@ -138,7 +138,7 @@ def indices_within(piece: Piece, shape: Sequence[int], region: Region) -> list[A
     TooManyPieces
         If a coordinate's steps meet the region in no few setts.
     """
-    axes: list[Axis] = [([], 0, n) for n in shape]
+    axes: list[ReadAxis] = [([], 0, n) for n in shape]
     for k, (b, terms) in enumerate(_coordinates(piece)):
         sett, span = region.setts[k], region.spans[k]
         low, high = span if span is not None else (region.start[k], region.start[k] + region.shape[k])
@@ -173,13 +173,13 @@ def _count_on(sets: Sequence[DisjointSetts], lo: int, hi: int) -> int:
     return count_common(*sets, start=lo, stop=hi) if sets else hi - lo
 
 
-def first_within(axes: Sequence[Axis]) -> tuple[int, ...] | None:
+def first_within(axes: Sequence[ReadAxis]) -> tuple[int, ...] | None:
     """Return the first index of a product, or None."""
     found = [_first_on(*axis) if axis[1] < axis[2] else None for axis in axes]
     return None if None in found else tuple(found)  # type: ignore[arg-type]
 
 
-def count_cells(piece: Piece, axes: Sequence[Axis]) -> int:
+def count_cells(piece: Piece, axes: Sequence[ReadAxis]) -> int:
     """Return how many cells a skew piece reads at a product of indices: along some axes none moves."""
     each = [_count_on(*axis) if axis[1] < axis[2] else 0 for axis in axes]
     moved = {j for _, terms in _coordinates(piece) for j, _ in terms}

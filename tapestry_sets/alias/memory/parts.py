@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tapestry_sets.alias.cell_sets import ends_of, nests_common
 from tapestry_sets.alias.cells import Cells
 from tapestry_sets.alias.climb import REFUSALS, ask_one, retell
-from tapestry_sets.alias.memory.sieve import Sieve
+from tapestry_sets.alias.memory.sieve import Columns, Sieve
 from tapestry_sets.alias.tuning import (
     COUNT_LIMIT,
     EXACT,
@@ -42,7 +42,6 @@ from tapestry_sets.views import Allocation, View
 
 T = TypeVar("T")
 
-Columns = npt.NDArray[Any]
 """One axis of int64, or of Python integers where int64 does not hold them."""
 
 

@@ -26,7 +26,7 @@ from tapestry_sets import (
     tally,
 )
 from tapestry_sets.alias import every_pair
-from tapestry_sets.alias.every_pair import Nests, Row, along_axes
+from tapestry_sets.alias.every_pair import Nests, PairRow, along_axes
 from tapestry_sets.alias.tuning import EXACT
 from tapestry_sets.digits.strided import Strided
 from tapestry_sets.solvers import isl
@@ -212,7 +212,7 @@ def test_the_next_element_is_that_of_the_list(made: list[tuple[View, np.ndarray]
         read = sorted({int(v) - 1 for v in values.ravel()} - {-1})
         if read:
             (home,) = view.allocations
-            row = Row(k, view, home)
+            row = PairRow(k, view, home)
             if row.items:
                 rows.append(row)
                 cells.append(read)

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from tapestry_sets import TooHard, limits
 from tapestry_sets.solvers import equation, isl
-from tapestry_sets.solvers.equation import Terms, count, equal_sums, solve
+from tapestry_sets.solvers.equation import WeightedTerms, count, equal_sums, solve
 
 Digits = tuple[int, ...]
 
 
-def total_of(digits: Digits, terms: Terms) -> int:
+def total_of(digits: Digits, terms: WeightedTerms) -> int:
     return sum(x * step for x, (_, step) in zip(digits, terms, strict=True))
 
 
-def every(terms: Terms) -> dict[Digits, int]:
+def every(terms: WeightedTerms) -> dict[Digits, int]:
     """All digits and their totals."""
     return {digits: total_of(digits, terms) for digits in product(*(range(n) for n, _ in terms))}
 
