@@ -126,7 +126,8 @@ def overlap(a: object, b: object) -> Overlap:
     >>> o.size, o.nbytes, o.witness
     (1, 4, Witness(a=(3, 0), b=(3,), cell=(21,)))
     """
-    x, y = read_view(a, "overlap: a"), read_view(b, "overlap: b")
+    x = a if isinstance(a, View) else read_view(a, "overlap: a")
+    y = b if isinstance(b, View) else read_view(b, "overlap: b")
     return Overlap(x, y, tuple(pair for pair in _pairs(x, y) if pair[1].meets(pair[2])))
 
 

@@ -9,6 +9,7 @@ its cells in ascending order, for only then is "number k of what B reads" the k-
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 from tapestry_sets.digits import Strided, contiguous
@@ -44,13 +45,13 @@ class Ranked(NamedTuple):
         nest = () if self.form is None else nest_of(self.form, self.size)
         return None if nest is None else _append(self.sets, DisjointSetts._of((nest,)))
 
-    def extend(self, kind: ViewKind, shape: Shape, source: Shape, size: int) -> Ranked | None:
-        """Return the ranked form of a view of a shape over what this is the form of, of shape `source` and a size."""
+    def extend(self, kind: ViewKind, shape: Shape, source: Shape) -> Ranked | None:
+        """Return the ranked form of a view of a shape over what this is the form of, of shape `source`."""
         step = getattr(kind, "strided", None)
         form = step((source,), self.form) if step is not None and self.form is not None else None
         if form is not None:
             return self._replace(form=form)
-        sets = self.cells
+        sets, size = self.cells, prod(source)
         if sets is None:
             return None
         if self.form is not None and _ascends(self.form):

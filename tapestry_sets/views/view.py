@@ -617,11 +617,10 @@ def _find_ranked(view: View) -> Ranked | None:
         above.append(view)
         view = view.sources[0]
     else:
-        found = None if 0 in view.shape else Ranked((), view.size, contiguous(view.shape))
+        found = None if 0 in view.shape else Ranked((), prod(view.shape), contiguous(view.shape))
     for v in reversed(above):
         if found is not None:
-            source = v.sources[0]
-            found = found.extend(v.kind, v.shape, source.shape, source.size)
+            found = found.extend(v.kind, v.shape, v.sources[0].shape)
         _learn(v).ranked = found
     return found
 
