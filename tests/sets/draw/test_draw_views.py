@@ -238,7 +238,7 @@ def test_views_of_rank_zero() -> None:
 @contextmanager
 def small_pictures() -> Iterator[None]:
     """Windows so small that small allocations are drawn in part."""
-    small: dict[str, object] = {"MAX_LINE": 7, "MAX_CELLS": 9, "WIDEST": 5, "BEFORE": 2, "AFTER": 3}
+    small: dict[str, object] = {"MAX_LINE": 7, "MAX_CELLS": 9, "WIDEST_ROW": 5, "BEFORE": 2, "AFTER": 3}
     small |= {"BOX": (1, 2, 3), "INDEX_BOX": (1, 2, 2)}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in small.items():
