@@ -30,7 +30,17 @@ IRREGULAR = words(
     "written"
 )
 """Participles that do not end in -ed; -ing and -ed are seen by their ends."""
-NO_
+NO_PARTICIPLES = words("counted helped listed missing numbered placed replacing sampled shortened")
+"""Words that end as participles do."""
+PREPOSITIONS = words("as at by for from in into of on out over to up with")
+BRITISH = re.compile(
+    r"\w*(?:colour|behaviour|neighbour|favour|honour|labour|flavour|analys(?:e[sdr]?|ing)\b|catalogue|centre\b|centred|"
+    r"fibre|metres?\b|litre|defence|licence|artefact|grey\b|whilst|amongst|learnt|spelt|labell|cancelled|cancelling|"
+    r"modell|travell|signall|channell|(?:author|categor|capital|general|initial|local|material|maxim|memor|minim|"
+    r"normal|optim|organ|parallel|penal|quant|random|real|recogn|serial|special|stabil|standard|summar|symbol|"
+    r"synchron|util|vector|visual)is(?:e[sdr]?\b|ing\b|ation))\w*",
+    re.IGNORECASE,
+)
 
 
 def type_names(path: Path) -> set[str]:
@@ -68,8 +78,7 @@ def is_participle(name: str) -> bool:
 def exported_functions(wing: str) -> set[str]:
     """The functions of our own that a door exports."""
     door = importlib.import_module(wing)
-    names = getattr(door, "__all__", [name for name in vars(door) if not name.startswith("_")])
-    found = ((name, getattr(door, name)) for name in names)
+    found = ((name, thing) for name, thing in vars(door).items() if not name.startswith("_"))
     return {name for name, thing in found if inspect.isfunction(inspect.unwrap(thing) if callable(thing) else thing)}
 
 
