@@ -30,7 +30,7 @@ IRREGULAR = words(
     "written"
 )
 """Participles that do not end in -ed; -ing and -ed are seen by their ends."""
-NO_PARTICIPLES = words("counted helped listed missing numbered placed replacing sampled shortened")
+NO_PARTICIPLES = words("embed feed ring seed shed speed string")
 """Words that end as participles do."""
 PREPOSITIONS = words("as at by for from in into of on out over to up with")
 BRITISH = re.compile(
@@ -41,6 +41,9 @@ BRITISH = re.compile(
     r"synchron|util|vector|visual)is(?:e[sdr]?\b|ing\b|ation))\w*",
     re.IGNORECASE,
 )
+
+PARTICIPLES = words("counted helped listed missing numbered placed replacing sampled shortened")
+"""Exported functions that are participles still. The list may only shrink."""
 
 
 def type_names(path: Path) -> set[str]:
@@ -90,7 +93,7 @@ def test_a_type_name_has_one_meaning_in_a_package(package: str) -> None:
 
 @pytest.mark.parametrize("wing", WINGS)
 def test_exported_functions_are_no_participles(wing: str) -> None:
-    found = {name for name in exported_functions(wing) if is_participle(name)}
+    found = {name for name in exported_functions(wing) if is_participle(name)} - PARTICIPLES
     assert not found, f"functions are verbs (`place`, not `placed`): {sorted(found)}"
 
 
