@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from tapestry_plan import Graph, Shard
-from tapestry_sets import IndexMap
+from tapestry_sets.views import IndexMap
 
 Array = NDArray[Any]
 

@@ -10,17 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_sets import (
-    AffineMap,
-    Allocation,
-    DisjointRegions,
-    DisjointSetts,
-    Piece,
-    Region,
-    Relinearize,
-    Stripe,
-    View,
-)
+from tapestry_sets import AffineMap, Allocation, DisjointRegions, DisjointSetts, Region, Stripe, View
+from tapestry_sets.views import Piece, Relinearize
 
 # ------------------------------------------------------------------------------------------------------ views
 

@@ -37,10 +37,11 @@ from tapestry_plan.onnx import IMPORTERS, Import, Importing, Node, load_onnx
 from tapestry_plan.ops import operator, relu
 from tapestry_plan.rewrite import RULES, Derivation, Draft, NotApplicable, Rule, rule
 from tapestry_plan.steps import HOST, Copy
-from tapestry_sets import AffineMap, Guard, IndexMap, Piece, Region, allocate, overlap, overlaps, roll, tally
+from tapestry_sets import AffineMap, Region, allocate, overlap, overlaps, roll, tally
 from tapestry_sets.alias import RUNGS, CellQuestion, Cells, Rung
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import OPEN, Open
+from tapestry_sets.views import Guard, IndexMap, Piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from tapestry_exec import evaluate, run
 from tapestry_plan import Graph, Mesh, plan
 from tapestry_plan.ir import Monoid
 from tapestry_plan.ops import conv, linear, reduce_with, relu
-from tapestry_sets import Box, DisjointRegions, Interleave, Region, Sett, Stripe, allocate, overlap, overlaps
-from tapestry_sets.views import AsStrided
+from tapestry_sets import Box, DisjointRegions, Region, Sett, Stripe, allocate, overlap, overlaps
+from tapestry_sets.views import AsStrided, Interleave
 
 BATCH, IN, OUT = 100, 6, 8
 

@@ -40,7 +40,7 @@ def check_selection(kind: ViewKind, shapes: Sequence[Shape]) -> None:
 
     Examples
     --------
-    >>> from tapestry_sets import Concat, Interleave
+    >>> from tapestry_sets.views import Concat, Interleave
     >>> check_selection(Concat(0), [(4, 10**9), (3, 10**9)])
     >>> check_selection(Interleave(1), [(4, 10**9), (4, 10**9)])
 
@@ -58,7 +58,8 @@ def check_pieces(pieces: Sequence[Piece], shape: Shape, shapes: Sequence[Shape],
 
     Examples
     --------
-    >>> from tapestry_sets import AffineMap, IndexMap
+    >>> from tapestry_sets import AffineMap
+    >>> from tapestry_sets.views import IndexMap
     >>> shift = Piece(0, (), IndexMap((AffineMap(((1,),), (2,)),)))
     >>> check_pieces([shift], (4,), [(6,)], "shift")
     >>> check_pieces([shift], (5,), [(6,)], "shift")
@@ -105,7 +106,7 @@ def domain_of(piece: Piece, shape: Shape) -> Domain:
 
     Examples
     --------
-    >>> from tapestry_sets import Guard, IndexMap
+    >>> from tapestry_sets.views import Guard, IndexMap
     >>> n = 10**9
     >>> guard = Guard(1, Region.from_slices((n, n + 1), (slice(None), slice(n // 2))))
     >>> domain_of(Piece(0, (guard,), IndexMap((Relinearize((n + 1, n), (n, n + 1)),))), (n + 1, n)).size == n * n // 2

@@ -7,10 +7,9 @@ from tapestry_sets.alias.cells import Cells
 from tapestry_sets.alias.climb import Rung
 from tapestry_sets.alias.graph import AliasGraph
 from tapestry_sets.alias.ladder import RUNGS, CellQuestion
-from tapestry_sets.alias.memory.arrays import MEMORY, as_view
-from tapestry_sets.alias.memory.groups import SharedGroup, SharedMemory, shared_memory
+from tapestry_sets.alias.memory.arrays import as_view
+from tapestry_sets.alias.memory.groups import shared_memory
 from tapestry_sets.alias.overlap import (
-    Missing,
     Overlap,
     Witness,
     contains,
@@ -26,4 +25,4 @@ from tapestry_sets.alias.overlap import (
     same_elements,
 )
 from tapestry_sets.alias.pictures import OriginsTable, origins_table, show_views
-from tapestry_sets.alias.tensors import AliasOverlap, AliasTensor
+from tapestry_sets.alias.tensors import AliasTensor

@@ -58,7 +58,6 @@ from tapestry_sets.views.reading import (
     reads_at,
     sampled,
 )
-from tapestry_sets.views.subscript import parse_index
 from tapestry_sets.views.variables import allocate
 from tapestry_sets.views.view import Allocation, Derived, View, keep_strided_form, strided_form_of, view_of
 from tapestry_sets.views.words import (

@@ -30,12 +30,12 @@ from tapestry_sets import (
     overlap,
     overlap_count,
     pad,
-    progression_set,
     stack,
-    text,
     tile,
-    unflatten,
 )
+from tapestry_sets.draw import text
+from tapestry_sets.integers import progression_set
+from tapestry_sets.regions import unflatten
 from tapestry_sets.solvers import isl
 
 S = Sett(Stripe(6, 1), Stripe(2, 1))

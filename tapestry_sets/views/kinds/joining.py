@@ -224,7 +224,8 @@ class Assembled:
 
     Examples
     --------
-    >>> from tapestry_sets import AffineMap, IndexMap
+    >>> from tapestry_sets import AffineMap
+    >>> from tapestry_sets.views import IndexMap
     >>> shift = Piece(0, (), IndexMap((AffineMap(((1,),), (2,)),)))
     >>> Assembled((4,), (shift,), ((6,),)).out_shape(((6,),))
     (4,)

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tapestry_exec.cli import commands as cli
 from tapestry_exec.cli.commands import first_difference, main, parse_nbytes, parse_shapes
 from tapestry_plan import Graph, ShardPlan, plan
-from tapestry_sets import Concat
+from tapestry_sets.views import Concat
 
 
 def call(*args: object) -> Result:

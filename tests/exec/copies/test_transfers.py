@@ -21,7 +21,8 @@ from tapestry_exec.copies.strided import (
     through,
     unpack_transfers,
 )
-from tapestry_sets import AffineMap, Box, IndexMap, Piece, Region, View, allocate
+from tapestry_sets import AffineMap, Box, Region, View, allocate
+from tapestry_sets.views import IndexMap, Piece
 from tests.exec.numpy.test_on_numpy import Point, around, needed_block, nested_regions
 from tests.oracles import memory_for, readers
 from tests.strategies import views

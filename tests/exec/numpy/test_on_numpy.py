@@ -17,7 +17,8 @@ from tapestry_exec.copies.arrays import copy_region, pack, read_piece, read_view
 from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_plan import MONOIDS
 from tapestry_plan.steps import Buffer
-from tapestry_sets import Allocation, Box, Piece, Region, Sett, Stripe, TooManyPieces, View, allocate
+from tapestry_sets import Allocation, Box, Region, Sett, Stripe, TooManyPieces, View, allocate
+from tapestry_sets.views import Piece
 from tests.oracles import memory_for, readers
 from tests.strategies import views
 

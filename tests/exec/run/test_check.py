@@ -23,7 +23,8 @@ from tapestry_exec.run.prepared import _FOUND, PreparedPlan
 from tapestry_plan import HOST, Graph, Mesh, PlanVersionError, ShardPlan, UnsupportedOp, concat, plan
 from tapestry_plan.ops import conv, matmul, relu
 from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, Free, Reduce, Step
-from tapestry_sets import Box, DisjointRegions, Region, piece_domain
+from tapestry_sets import Box, DisjointRegions, Region
+from tapestry_sets.views import piece_domain
 
 FIXES: tuple[dict[str, dict[str, int]], ...] = (
     {"c1": {"h": 3}, "c2": {"c": 3}, "r2": {"i1": 3}, "fc": {"n": 3}},

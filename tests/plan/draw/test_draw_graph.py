@@ -17,7 +17,8 @@ from tapestry_plan.draw.layers import LayerNode, layered
 from tapestry_plan.ir.pictures import MOST_NODES
 from tapestry_plan.ops import conv, linear, relu
 from tapestry_plan.ops.products.matrices import matmul
-from tapestry_sets import Box, canvas
+from tapestry_sets import Box
+from tapestry_sets.draw import canvas
 from tests.drawings import SVG, assert_legible, read
 from tests.graph_recipes import Recipe, built, recipes
 

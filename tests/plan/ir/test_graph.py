@@ -12,7 +12,7 @@ import pytest
 from tapestry_exec import evaluate
 from tapestry_plan import Graph, UnsupportedOp, concat
 from tapestry_plan.ops.cells.elementwise import relu
-from tapestry_sets import Broadcast
+from tapestry_sets.views import Broadcast
 
 
 def small() -> Graph:

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from tapestry_plan import Graph
 from tapestry_plan.ir import check_pieces, check_selection
 from tapestry_plan.ir.selection import domain_of
-from tapestry_sets import (
-    AffineMap,
-    Box,
+from tapestry_sets import AffineMap, Box, Region, Stripe, TooHard, hstack, pad, repeat
+from tapestry_sets.views import (
     Broadcast,
     Concat,
     Diagonal,
@@ -29,7 +28,6 @@ from tapestry_sets import (
     Interleave,
     Pad,
     Piece,
-    Region,
     Relinearize,
     Repeat,
     Reshape,
@@ -37,12 +35,7 @@ from tapestry_sets import (
     Slice,
     SlidingWindow,
     Stack,
-    Stripe,
     Tile,
-    TooHard,
-    hstack,
-    pad,
-    repeat,
 )
 from tests.oracles import cell_read
 from tests.strategies import factorizations

@@ -21,11 +21,7 @@ from tapestry_sets import (
     Allocation,
     Box,
     DisjointRegions,
-    Guard,
-    IndexMap,
-    Piece,
     Region,
-    Slice,
     Stripe,
     TooManyPieces,
     View,
@@ -36,6 +32,7 @@ from tapestry_sets import (
     repeat,
     stack,
 )
+from tapestry_sets.views import Guard, IndexMap, Piece, Slice
 from tests.cascades import Case, cascades
 from tests.oracles import read_view
 

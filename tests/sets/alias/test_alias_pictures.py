@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import OriginsTable, Stripe, View, allocate, concatenate, origins_table, pad, show_views, tile
+from tapestry_sets import Stripe, View, allocate, concatenate, origins_table, pad, show_views, tile
+from tapestry_sets.alias import OriginsTable
 from tests.drawings import assert_legible, read
 from tests.oracles import in_nesting, memory_for, read_view
 from tests.strategies import subscripts, view_pairs

@@ -54,14 +54,8 @@ from hypothesis import strategies as st
 from tapestry_sets import (
     AliasGraph,
     AliasTensor,
-    Broadcast,
-    Concat,
     DisjointRegions,
-    Flip,
-    PermuteDims,
     Region,
-    Reshape,
-    Sample,
     Sett,
     Stripe,
     concatenate,
@@ -70,6 +64,7 @@ from tapestry_sets import (
     stack,
     tile,
 )
+from tapestry_sets.views import Broadcast, Concat, Flip, PermuteDims, Reshape, Sample
 from tests.strategies import factorizations, regions_in_one_box
 
 ALL = Sett()

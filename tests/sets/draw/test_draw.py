@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import DisjointRegions, Region, Sett, Stripe, TooHard, allocate, canvas
+from tapestry_sets import DisjointRegions, Region, Sett, Stripe, TooHard, allocate
+from tapestry_sets.draw import canvas
 from tapestry_sets.draw import levels as draw_levels
 from tapestry_sets.draw import sets as draw
 from tests.drawings import SVG, assert_legible, holders, name_of, read

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import DisjointSetts, Sett, Stripe, levels_svg, levels_text, show_levels
+from tapestry_sets import DisjointSetts, Sett, Stripe
+from tapestry_sets.draw import levels_svg, levels_text, show_levels
 from tests.drawings import assert_legible, holders, read
 from tests.oracles import in_nesting, listed
 from tests.strategies import nestings, windows

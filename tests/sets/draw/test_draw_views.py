@@ -13,20 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import (
-    Picture,
-    Stripe,
-    View,
-    allocate,
-    concatenate,
-    draw,
-    overlap,
-    pad,
-    show,
-    show_views,
-    views_svg,
-    views_text,
-)
+from tapestry_sets import Picture, Stripe, View, allocate, concatenate, draw, overlap, pad, show_views
+from tapestry_sets.draw import show, views_svg, views_text
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.views import Derived
 from tapestry_sets.views.view import _learn

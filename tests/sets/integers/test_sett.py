@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import DisjointSetts, Intersection, Limits, Sett, Stripe, TooHard, TooManyPieces, progression_set
-from tapestry_sets.integers import digit_sets, integers, lazy
+from tapestry_sets import DisjointSetts, Intersection, Limits, Sett, Stripe, TooHard, TooManyPieces
+from tapestry_sets.integers import digit_sets, integers, lazy, progression_set
 from tapestry_sets.integers.integers import Integers
 from tests.oracles import in_nesting, listed, members
 from tests.strategies import nestings, stripes, windows

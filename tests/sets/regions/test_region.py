@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import DisjointRegions, Region, Sett, Stripe, TooManyPieces, unflatten
+from tapestry_sets import DisjointRegions, Region, Sett, Stripe, TooManyPieces
+from tapestry_sets.regions import unflatten
 from tests.oracles import listed_points, marked
 from tests.strategies import regions_in_one_box, subscripts
 

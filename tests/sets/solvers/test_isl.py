@@ -17,10 +17,8 @@ from tapestry_sets import (
     Box,
     DisjointRegions,
     DisjointSetts,
-    IndexMap,
     IndexProjection,
     Region,
-    Relinearize,
     Sett,
     Stripe,
     TooHard,
@@ -32,6 +30,7 @@ from tapestry_sets import (
 from tapestry_sets.interop.from_isl import from_isl
 from tapestry_sets.limits.budget import OPEN
 from tapestry_sets.solvers import isl
+from tapestry_sets.views import IndexMap, Relinearize
 from tests.oracles import cell_read, listed, listed_points
 from tests.strategies import nestings, regions_in_one_box, stripes, views, windows
 

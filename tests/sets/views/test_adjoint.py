@@ -6,21 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tapestry_sets import (
-    Region,
-    Sett,
-    Stripe,
-    Term,
-    TooManyPieces,
-    View,
-    allocate,
-    concatenate,
-    limits,
-    pad,
-    placed,
-    scatter_terms,
-    stack,
-)
+from tapestry_sets import Region, Sett, Stripe, TooManyPieces, View, allocate, concatenate, limits, pad, stack
+from tapestry_sets.views import Term, placed, scatter_terms
 from tests.oracles import cell_read
 from tests.strategies import views
 

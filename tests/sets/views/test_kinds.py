@@ -15,11 +15,25 @@ from hypothesis import strategies as st
 
 from tapestry_sets import (
     AffineMap,
+    DisjointRegions,
+    Region,
+    Sett,
+    Stripe,
+    TooManyPieces,
+    View,
+    ViewKind,
+    allocate,
+    fill_into,
+    limits,
+    overlaps,
+)
+from tapestry_sets.solvers import isl
+from tapestry_sets.views import (
     Assembled,
     Broadcast,
     Concat,
+    Derived,
     Diagonal,
-    DisjointRegions,
     ExpandDims,
     Fill,
     Flip,
@@ -30,31 +44,19 @@ from tapestry_sets import (
     Pad,
     PermuteDims,
     Piece,
-    Region,
     Repeat,
     Reshape,
     Roll,
     Sample,
-    Sett,
     Slice,
     SlidingWindow,
     Squeeze,
     Stack,
-    Stripe,
     Take,
     Tile,
-    TooManyPieces,
-    View,
-    ViewKind,
-    allocate,
-    fill_into,
     kind_from_dict,
     kind_to_dict,
-    limits,
-    overlaps,
 )
-from tapestry_sets.solvers import isl
-from tapestry_sets.views import Derived
 from tapestry_sets.views.kinds import KINDS
 from tapestry_sets.views.kinds.choosing import AsStrided
 from tests.oracles import listed, marked, memory_for, read_view

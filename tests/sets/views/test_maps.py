@@ -12,28 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import (
-    AffineMap,
-    Box,
+from tapestry_sets import AffineMap, Box, Region, TooManyPieces, View, allocate, concatenate, interleave, limits, pad
+from tapestry_sets.solvers import isl
+from tapestry_sets.views import (
+    Allocation,
     Guard,
     IndexMap,
     Piece,
-    Region,
     Relinearize,
-    TooManyPieces,
-    View,
-    allocate,
     compose_pieces,
-    concatenate,
     identity_piece,
-    interleave,
-    limits,
-    pad,
     piece_domain,
     piece_image,
 )
-from tapestry_sets.solvers import isl
-from tapestry_sets.views import Allocation
 from tapestry_sets.views.documents import piece_from_dict, piece_to_dict
 from tapestry_sets.views.pieces import simplify_piece
 from tests.oracles import memory_for, read_view, readers

@@ -15,12 +15,8 @@ from tapestry_sets import (
     AffineMap,
     Allocation,
     DisjointRegions,
-    Guard,
     ImplicitRegion,
-    IndexMap,
-    Piece,
     Region,
-    Relinearize,
     Sett,
     Stripe,
     View,
@@ -35,7 +31,7 @@ from tapestry_sets import (
     stack,
     tile,
 )
-from tapestry_sets.views import Derived
+from tapestry_sets.views import Derived, Guard, IndexMap, Piece, Relinearize
 from tests.oracles import listed_points, read_view
 from tests.strategies import factorizations, nestings, view_pairs, views
 

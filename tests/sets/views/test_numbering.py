@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import Piece, Region, Sett, Stripe, TooManyPieces, limits
+from tapestry_sets import Region, Sett, Stripe, TooManyPieces, limits
+from tapestry_sets.views import Piece
 from tapestry_sets.views.numbering import piece_of, reading_of_elements, reading_of_ranks, readings_of_indices
 from tests.oracles import cell_read, listed, listed_points
 from tests.strategies import index_lists, nestings

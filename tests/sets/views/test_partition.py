@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import AffineMap, Guard, IndexMap, Piece, Region, Relinearize, TooHard, TooManyPieces, View
+from tapestry_sets import AffineMap, Region, TooHard, TooManyPieces, View
 from tapestry_sets.solvers import isl
-from tapestry_sets.views import partition
+from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, partition
 from tapestry_sets.views.partition import check_regions, check_view, first_gap, first_shared
 from tests.oracles import cell_read, marked
 from tests.strategies import regions_in_one_box, views

@@ -17,20 +17,10 @@ from hypothesis import strategies as st
 from tapestry_sets import (
     AffineMap,
     Box,
-    Concat,
     DisjointSetts,
-    Guard,
-    Index,
-    IndexMap,
-    Pad,
-    Piece,
     Region,
-    Relinearize,
-    Repeat,
-    Reshape,
     Sett,
     Stripe,
-    Tile,
     TooManyPieces,
     View,
     ViewKind,
@@ -41,7 +31,6 @@ from tapestry_sets import (
     hstack,
     interleave,
     pad,
-    piece_image,
     repeat,
     roll,
     stack,
@@ -50,7 +39,20 @@ from tapestry_sets import (
 )
 from tapestry_sets.alias.overlap import overlap, overlaps
 from tapestry_sets.draw.views import views_svg, views_text
-from tapestry_sets.views import Derived
+from tapestry_sets.views import (
+    Concat,
+    Derived,
+    Guard,
+    Index,
+    IndexMap,
+    Pad,
+    Piece,
+    Relinearize,
+    Repeat,
+    Reshape,
+    Tile,
+    piece_image,
+)
 from tapestry_sets.views.maps import Step
 from tests.oracles import memory_for, read_view
 from tests.strategies import array_subscripts, shapes, subscripts, views
