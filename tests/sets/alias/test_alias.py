@@ -399,7 +399,10 @@ def test_chains_are_compared_without_lists_where_closed_forms_end() -> None:
             values = values.ravel()[: values.size // p * p].reshape(-1, p)[:, start : p - 2 + start]
         reads.append(cells(values))
     both = reads[0] & reads[1]
-    with patch.object(cell_sets_module, "LEAPS", 0), patch.object(cell_sets_module._Pair, "inside", lambda self: None):
+    with (
+        patch.object(cell_sets_module, "LEAPS", 0),
+        patch.object(cell_sets_module._MemberPair, "inside", lambda self: None),
+    ):
         with patch.object(cell_sets_module, "in_few_setts", lambda s, extent: s), tally() as decided:
             assert overlaps(one, two) == bool(both) and contains(one, two) == (reads[1] <= reads[0])
         assert not decided.listed
