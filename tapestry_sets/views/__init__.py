@@ -12,16 +12,6 @@ from tapestry_sets.views.documents import (
     region_from_dict,
     region_to_dict,
 )
-from tapestry_sets.views.images import (
-    flatten_affine,
-    flatten_grid,
-    image_to_isl,
-    is_injective,
-    piece_domain,
-    piece_image,
-    push,
-    stays_injective,
-)
 from tapestry_sets.views.kinds.choosing import AsStrided, Diagonal, Index, Sample, Slice, SlidingWindow, Take
 from tapestry_sets.views.kinds.joining import Assembled, Concat, Fill, Interleave, Stack
 from tapestry_sets.views.kinds.kind import Shapes, ViewKind
@@ -37,12 +27,21 @@ from tapestry_sets.views.kinds.shaping import (
     Squeeze,
     Tile,
 )
-from tapestry_sets.views.maps import INT64_MAX, IndexMap, Relinearize, Shape, Step
-from tapestry_sets.views.partition import first_gap, first_shared
-from tapestry_sets.views.patches import read_patches, strided_patch
-from tapestry_sets.views.pieces import Guard, Piece, bounding_boxes, compose_pieces, identity_piece
-from tapestry_sets.views.queries import InternalOverlap, MemoryQueries, Order, fill_memory
-from tapestry_sets.views.reading import (
+from tapestry_sets.views.normal.patches import read_patches, strided_patch
+from tapestry_sets.views.pieces.images import (
+    flatten_affine,
+    flatten_grid,
+    image_to_isl,
+    is_injective,
+    piece_domain,
+    piece_image,
+    push,
+    stays_injective,
+)
+from tapestry_sets.views.pieces.maps import INT64_MAX, IndexMap, Relinearize, Shape, Step
+from tapestry_sets.views.pieces.partition import first_gap, first_shared
+from tapestry_sets.views.pieces.piece import Guard, Piece, bounding_boxes, compose_pieces, identity_piece
+from tapestry_sets.views.pieces.reading import (
     Bools,
     ReadAxis,
     are_read,
@@ -58,6 +57,7 @@ from tapestry_sets.views.reading import (
     reads_at,
     sampled,
 )
+from tapestry_sets.views.queries import InternalOverlap, MemoryQueries, Order, fill_memory
 from tapestry_sets.views.variables import allocate
 from tapestry_sets.views.view import Allocation, Derived, View, keep_strided_form, strided_form_of, view_of
 from tapestry_sets.views.words import (

@@ -17,9 +17,9 @@ from tapestry_sets.limits import OPEN, TooManyPieces, current
 from tapestry_sets.regions import AffineMap, DisjointRegions, Region
 from tapestry_sets.views.kinds.choosing import AsStrided
 from tapestry_sets.views.kinds.joining import Assembled, Fill
-from tapestry_sets.views.maps import IndexMap
-from tapestry_sets.views.patches import read_patches
-from tapestry_sets.views.pieces import Piece
+from tapestry_sets.views.normal.patches import read_patches
+from tapestry_sets.views.pieces.maps import IndexMap
+from tapestry_sets.views.pieces.piece import Piece
 
 
 class Term(NamedTuple):

@@ -23,8 +23,8 @@ from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds import KINDS
 from tapestry_sets.views.kinds.joining import Assembled
 from tapestry_sets.views.kinds.kind import ViewKind
-from tapestry_sets.views.maps import IndexMap, Relinearize
-from tapestry_sets.views.pieces import Guard, Piece
+from tapestry_sets.views.pieces.maps import IndexMap, Relinearize
+from tapestry_sets.views.pieces.piece import Guard, Piece
 
 
 def kind_to_dict(kind: ViewKind, shapes: Sequence[Sequence[int]] | None = None) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from tapestry_sets.digits import Strided
 from tapestry_sets.integers import Nest
-from tapestry_sets.views.patches import Flat
-from tapestry_sets.views.pieces import Piece
+from tapestry_sets.views.normal.patches import Flat
+from tapestry_sets.views.pieces.piece import Piece
 from tapestry_sets.views.ranked import Ranked
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from tapestry_sets.limits import OPEN, Open, TooHard, TooManyPieces, counted, cu
 from tapestry_sets.regions import DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import queries
-from tapestry_sets.views.maps import Relinearize
-from tapestry_sets.views.normal import agree, flat_of, preimage
-from tapestry_sets.views.patches import Constant, Flat
-from tapestry_sets.views.pieces import Piece
+from tapestry_sets.views.normal.normal_form import agree, flat_of, preimage
+from tapestry_sets.views.normal.patches import Constant, Flat
+from tapestry_sets.views.pieces.maps import Relinearize
+from tapestry_sets.views.pieces.piece import Piece
 from tapestry_sets.views.queries import InternalOverlap, Order
 from tapestry_sets.views.words import Viewable
 

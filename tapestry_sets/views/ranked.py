@@ -16,7 +16,7 @@ from tapestry_sets.digits import Strided, contiguous
 from tapestry_sets.integers import DisjointSetts, nest_of
 from tapestry_sets.views import queries
 from tapestry_sets.views.kinds.kind import ViewKind
-from tapestry_sets.views.maps import Shape
+from tapestry_sets.views.pieces.maps import Shape
 from tapestry_sets.views.tuning import MAX_CHAIN
 
 EVERY = DisjointSetts._of(((),))

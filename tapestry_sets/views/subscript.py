@@ -15,7 +15,7 @@ from tapestry_sets.limits import as_int
 from tapestry_sets.views.kinds.choosing import Index, Slice, Take
 from tapestry_sets.views.kinds.kind import Triple, ViewKind
 from tapestry_sets.views.kinds.shaping import ExpandDims, PermuteDims, Reshape
-from tapestry_sets.views.maps import Shape
+from tapestry_sets.views.pieces.maps import Shape
 
 Key = int | slice | EllipsisType | None | Sequence[Any] | npt.NDArray[Any]
 """What one axis, or several, may be indexed by."""

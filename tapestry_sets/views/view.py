@@ -13,17 +13,17 @@ from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard, compile_constructor, current
 from tapestry_sets.views import queries
-from tapestry_sets.views.assemble import Assembly
 from tapestry_sets.views.kinds.choosing import Slice
 from tapestry_sets.views.kinds.kind import ViewKind, check_out_shape
 from tapestry_sets.views.known import NOTHING, UNASKED, Known
-from tapestry_sets.views.maps import Relinearize, Shape
-from tapestry_sets.views.normal import Opaque, agree, find_opaque, flat_of, flat_over
-from tapestry_sets.views.patches import Constant, Flat, strided_patch
-from tapestry_sets.views.pieces import Piece, PiecesOf, compose_numbered, identity_piece, number_anew
+from tapestry_sets.views.normal.assemble import Assembly
+from tapestry_sets.views.normal.normal_form import Opaque, agree, find_opaque, flat_of, flat_over
+from tapestry_sets.views.normal.patches import Constant, Flat, strided_patch
+from tapestry_sets.views.pieces.maps import Relinearize, Shape
+from tapestry_sets.views.pieces.piece import Piece, PiecesOf, compose_numbered, identity_piece, number_anew
+from tapestry_sets.views.pieces.reading import cell_read
 from tapestry_sets.views.questions import Questions, say_no_view
 from tapestry_sets.views.ranked import EVERY, Ranked
-from tapestry_sets.views.reading import cell_read
 from tapestry_sets.views.subscript import Key, plain_slices
 from tapestry_sets.views.tuning import FOLDED_PIECES, LONG_CHAIN, MANY_PIECES, SHORT_CHAIN, WALKED_KINDS
 from tapestry_sets.views.words import Viewable

@@ -49,7 +49,7 @@ from tapestry_sets.views.kinds.shaping import (
     Squeeze,
     Tile,
 )
-from tapestry_sets.views.maps import Shape
+from tapestry_sets.views.pieces.maps import Shape
 from tapestry_sets.views.subscript import Key, parse_index, take_kinds
 
 V = TypeVar("V", bound="Viewable")

@@ -7,7 +7,6 @@ from math import prod
 
 from tapestry_sets.digits import Levels, Strided, at_index, cut_axis, renumber
 from tapestry_sets.regions import AffineMap, Region
-from tapestry_sets.views import numbering
 from tapestry_sets.views.kinds.kind import (
     Shapes,
     Triple,
@@ -19,8 +18,9 @@ from tapestry_sets.views.kinds.kind import (
     only_shape,
     put_extents,
 )
-from tapestry_sets.views.maps import Relinearize, Shape
-from tapestry_sets.views.pieces import Piece
+from tapestry_sets.views.pieces import numbering
+from tapestry_sets.views.pieces.maps import Relinearize, Shape
+from tapestry_sets.views.pieces.piece import Piece
 
 
 @dataclass(frozen=True, slots=True)

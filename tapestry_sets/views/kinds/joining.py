@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from tapestry_sets.digits import Strided
 from tapestry_sets.regions import Region, as_ints
-from tapestry_sets.views import numbering
 from tapestry_sets.views.kinds.kind import (
     Shapes,
     axis_of,
@@ -19,9 +18,10 @@ from tapestry_sets.views.kinds.kind import (
     one_piece,
     put_extents,
 )
-from tapestry_sets.views.maps import Relinearize, Shape, Step
-from tapestry_sets.views.partition import check_regions, check_view
-from tapestry_sets.views.pieces import Piece
+from tapestry_sets.views.pieces import numbering
+from tapestry_sets.views.pieces.maps import Relinearize, Shape, Step
+from tapestry_sets.views.pieces.partition import check_regions, check_view
+from tapestry_sets.views.pieces.piece import Piece
 
 
 @dataclass(frozen=True, slots=True)

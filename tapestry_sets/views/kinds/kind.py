@@ -9,8 +9,8 @@ import numpy as np
 
 from tapestry_sets.limits import as_int
 from tapestry_sets.regions import AffineMap, Region
-from tapestry_sets.views.maps import IndexMap, Shape, Step
-from tapestry_sets.views.pieces import Guard, Piece
+from tapestry_sets.views.pieces.maps import IndexMap, Shape, Step
+from tapestry_sets.views.pieces.piece import Guard, Piece
 
 Shapes = tuple[Shape, ...]
 PadMode = Literal["constant", "edge", "reflect", "symmetric", "wrap"]

@@ -20,8 +20,8 @@ from tapestry_sets.views.kinds.kind import (
     only_shape,
     put_extents,
 )
-from tapestry_sets.views.maps import IndexMap, Relinearize, Shape, Step
-from tapestry_sets.views.pieces import Guard, Piece, identity_piece
+from tapestry_sets.views.pieces.maps import IndexMap, Relinearize, Shape, Step
+from tapestry_sets.views.pieces.piece import Guard, Piece, identity_piece
 
 
 @dataclass(frozen=True, slots=True)

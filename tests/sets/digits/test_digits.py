@@ -13,7 +13,7 @@ from tapestry_sets.digits.cutting import clip_form, keep_in_nest, split_form, un
 from tapestry_sets.digits.digits import Digits, join_digits, make_steps_positive
 from tapestry_sets.integers.nest import canonical
 from tapestry_sets.limits import OPEN, Open
-from tapestry_sets.views.patches import in_region
+from tapestry_sets.views.normal.patches import in_region
 from tests.oracles import in_nesting
 from tests.oracles import in_region as holds
 from tests.strategies import regions_in_one_box, stripes

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tapestry_sets import View, allocate, interleave, pad, roll
 from tapestry_sets.views import Derived
-from tapestry_sets.views.assemble import Assembly
 from tapestry_sets.views.kinds.choosing import AsStrided
-from tapestry_sets.views.patches import Constant, Flat, strided_patch
+from tapestry_sets.views.normal.assemble import Assembly
+from tapestry_sets.views.normal.patches import Constant, Flat, strided_patch
 from tests.oracles import memory_for, read_view
 from tests.strategies import factorizations
 

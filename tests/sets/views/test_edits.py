@@ -19,12 +19,12 @@ from tapestry_sets.alias import flat as flat_module
 from tapestry_sets.limits import OPEN
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Derived
-from tapestry_sets.views import normal as normal_module
-from tapestry_sets.views import patches as patches_module
-from tapestry_sets.views import pieces as pieces_module
 from tapestry_sets.views import questions as questions_module
-from tapestry_sets.views.normal import agree
-from tapestry_sets.views.patches import Flat, Patch
+from tapestry_sets.views.normal import normal_form as normal_module
+from tapestry_sets.views.normal import patches as patches_module
+from tapestry_sets.views.normal.normal_form import agree
+from tapestry_sets.views.normal.patches import Flat, Patch
+from tapestry_sets.views.pieces import piece as pieces_module
 from tests.oracles import read_view
 from tests.strategies import one_more
 

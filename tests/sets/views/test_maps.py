@@ -26,7 +26,7 @@ from tapestry_sets.views import (
     piece_image,
 )
 from tapestry_sets.views.documents import piece_from_dict, piece_to_dict
-from tapestry_sets.views.pieces import simplify_piece
+from tapestry_sets.views.pieces.piece import simplify_piece
 from tests.oracles import memory_for, read_view, readers
 from tests.strategies import factorizations, views
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tapestry_sets import Region, Sett, Stripe, TooManyPieces, limits
 from tapestry_sets.views import Piece
-from tapestry_sets.views.numbering import piece_of, reading_of_elements, reading_of_ranks, readings_of_indices
+from tapestry_sets.views.pieces.numbering import piece_of, reading_of_elements, reading_of_ranks, readings_of_indices
 from tests.oracles import cell_read, listed, listed_points
 from tests.strategies import index_lists, nestings
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tapestry_sets import AffineMap, Region, TooHard, TooManyPieces, View
 from tapestry_sets.solvers import isl
-from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, partition
-from tapestry_sets.views.partition import check_regions, check_view, first_gap, first_shared
+from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize
+from tapestry_sets.views.pieces import partition
+from tapestry_sets.views.pieces.partition import check_regions, check_view, first_gap, first_shared
 from tests.oracles import cell_read, marked
 from tests.strategies import regions_in_one_box, views
 

@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 
 from tapestry_sets import View
 from tapestry_sets.digits import Digits, join_digits
-from tapestry_sets.views.folding import as_one, fold
-from tapestry_sets.views.patches import Constant, Flat, Patch, patch_of, read_patches, resolve, strided_patch, through
+from tapestry_sets.views.normal.folding import as_one, fold
+from tapestry_sets.views.normal.patches import (
+    Constant,
+    Flat,
+    Patch,
+    patch_of,
+    read_patches,
+    resolve,
+    strided_patch,
+    through,
+)
 from tests.oracles import cell_read
 from tests.strategies import views
 

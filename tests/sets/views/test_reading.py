@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_sets import Region, View, allocate
-from tapestry_sets.views.reading import (
+from tapestry_sets.views.pieces.reading import (
     are_read,
     cell_read,
     count_cells,

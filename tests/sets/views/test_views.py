@@ -53,7 +53,7 @@ from tapestry_sets.views import (
     Tile,
     piece_image,
 )
-from tapestry_sets.views.maps import Step
+from tapestry_sets.views.pieces.maps import Step
 from tests.oracles import memory_for, read_view
 from tests.strategies import array_subscripts, shapes, subscripts, views
 

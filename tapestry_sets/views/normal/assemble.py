@@ -21,10 +21,10 @@ from tapestry_sets.digits import Digit, Digits, Ints, renumber, unflatten
 from tapestry_sets.integers import Sett, nest_of
 from tapestry_sets.limits import OPEN
 from tapestry_sets.regions import Region
-from tapestry_sets.views.folding import fold
 from tapestry_sets.views.kinds.choosing import AsStrided
-from tapestry_sets.views.maps import Relinearize
-from tapestry_sets.views.patches import Constant, Flat, patch_of
+from tapestry_sets.views.normal.folding import fold
+from tapestry_sets.views.normal.patches import Constant, Flat, patch_of
+from tapestry_sets.views.pieces.maps import Relinearize
 from tapestry_sets.views.tuning import STRIDED_WORDS
 from tapestry_sets.views.words import Viewable, concatenate, fill_into, pad, roll
 

@@ -12,9 +12,18 @@ from typing import NamedTuple
 from tapestry_sets.digits import CutDigits, Digits, Grid, advance, cut_each, progression, unflatten
 from tapestry_sets.limits import OPEN, Budget, Open, current
 from tapestry_sets.regions import Box, DisjointRegions, regions_of
-from tapestry_sets.views.folding import fold
-from tapestry_sets.views.patches import Constant, Flat, Patch, in_region, patch_of, read_patches, resolve, through
-from tapestry_sets.views.pieces import Piece
+from tapestry_sets.views.normal.folding import fold
+from tapestry_sets.views.normal.patches import (
+    Constant,
+    Flat,
+    Patch,
+    in_region,
+    patch_of,
+    read_patches,
+    resolve,
+    through,
+)
+from tapestry_sets.views.pieces.piece import Piece
 from tapestry_sets.views.tuning import BRANCHES_A_COMPARISON, MAX_DIGIT, MAX_PATCHES, MAX_STAGES, TRIES
 
 

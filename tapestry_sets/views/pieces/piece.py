@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar, overload
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import Budget, check_pieces, compile_constructor
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region
-from tapestry_sets.views.maps import IndexMap, Step, is_identity, merge_steps
+from tapestry_sets.views.pieces.maps import IndexMap, Step, is_identity, merge_steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typing import Any
 from tapestry_sets.limits import TooHard, TooManyPieces
 from tapestry_sets.regions import Box, DisjointRegions, Region, grid_hull, grids_of
 from tapestry_sets.solvers import isl
-from tapestry_sets.views.images import piece_domain, push
-from tapestry_sets.views.maps import Relinearize, Shape
-from tapestry_sets.views.pieces import Guard, Piece
+from tapestry_sets.views.pieces.images import piece_domain, push
+from tapestry_sets.views.pieces.maps import Relinearize, Shape
+from tapestry_sets.views.pieces.piece import Guard, Piece
 
 Domain = Region | DisjointRegions
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tapestry_sets.digits import Digit, Digits, Ints, join_digits
 from tapestry_sets.limits import OPEN, Open
-from tapestry_sets.views.patches import Flat, Patch, through
+from tapestry_sets.views.normal.patches import Flat, Patch, through
 from tapestry_sets.views.tuning import FOLDED_COPIES, LOOK_AHEAD, LOOPED_PATCHES
 
 

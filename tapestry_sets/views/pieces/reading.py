@@ -16,9 +16,9 @@ from tapestry_sets.digits import Progression
 from tapestry_sets.integers import DisjointSetts, Int64Array, count_common, first_common
 from tapestry_sets.limits import helped
 from tapestry_sets.regions import AffineMap, Region
-from tapestry_sets.views.images import read_points
-from tapestry_sets.views.maps import INT64_MAX, IndexMap, Relinearize
-from tapestry_sets.views.pieces import Piece
+from tapestry_sets.views.pieces.images import read_points
+from tapestry_sets.views.pieces.maps import INT64_MAX, IndexMap, Relinearize
+from tapestry_sets.views.pieces.piece import Piece
 
 Bools = npt.NDArray[np.bool_]
 

@@ -27,8 +27,8 @@ from tapestry_sets.regions import (
     regions_of,
 )
 from tapestry_sets.solvers import isl
-from tapestry_sets.views.maps import Relinearize, Step, map_points
-from tapestry_sets.views.pieces import Piece, bounding_boxes, find_hull_after
+from tapestry_sets.views.pieces.maps import Relinearize, Step, map_points
+from tapestry_sets.views.pieces.piece import Piece, bounding_boxes, find_hull_after
 
 T = TypeVar("T")
 

@@ -23,8 +23,8 @@ from tapestry_sets.integers import Nest
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import check_pieces
 from tapestry_sets.regions import AffineMap, Region
-from tapestry_sets.views.maps import IndexMap, Relinearize, Shape, Step
-from tapestry_sets.views.pieces import Guard, Piece
+from tapestry_sets.views.pieces.maps import IndexMap, Relinearize, Shape, Step
+from tapestry_sets.views.pieces.piece import Guard, Piece
 
 
 class Stage(NamedTuple):

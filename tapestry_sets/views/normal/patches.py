@@ -29,7 +29,7 @@ from tapestry_sets.digits import (
 )
 from tapestry_sets.limits import OPEN, Budget, Open
 from tapestry_sets.regions import AffineMap, Region
-from tapestry_sets.views.pieces import Piece
+from tapestry_sets.views.pieces.piece import Piece
 from tapestry_sets.views.tuning import INLINED_PATCHES
 
 
