@@ -7,6 +7,7 @@ caller lets it be; else `TooHard` is raised.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import gcd, lcm
 from typing import NamedTuple
@@ -34,6 +35,7 @@ from tapestry_sets.integers import (
     Nest,
     Sett,
     complement,
+    conjunction,
     contains,
     contains_each,
     find,
@@ -93,12 +95,6 @@ def _solve_runs_without_isl(s: Nest, t: Nest, lo: int, hi: int) -> int | None:
     return _solve_runs(s, t, lo, hi, False)
 
 
-def _count_some_blocks(s: Nest, t: Nest, lo: int, hi: int) -> int:
-    """Count common elements within a part of the budget."""
-    with limits(budget=min(COUNTED, current().budget)):
-        return pairs.count_in_both(s, t, lo, hi)
-
-
 def _count_runs(s: Nest, t: Nest, lo: int, hi: int) -> int:
     """Count the solutions of an equation for each pair of runs, within a part of the budget."""
     with limits(budget=min(COUNTED, current().budget)):
@@ -112,18 +108,6 @@ HARD_COMMON = {
 """The ways to a common element of two nests where few blocks do not decide, with isl and without."""
 HARD_COUNT = (Rung(_count_runs, REFUSALS), Rung(pairs.count_in_both, (TooHard,)))
 """The ways to count common elements of two nests where a part of the budget does not suffice."""
-
-
-def nests_count(s: Nest, t: Nest, lo: int, hi: int) -> int:
-    """Return how many common elements two nests have in [lo, hi).
-
-    Raises
-    ------
-    TooHard
-        If there are too many blocks, and too many remainders for equations.
-    """
-    count: int = climb((Rung(_count_some_blocks, (TooHard,)), *HARD_COUNT), s, t, lo, hi)
-    return count
 
 
 def sums_of(s: Nest, lo: int, hi: int) -> list[Progression]:
@@ -177,27 +161,17 @@ def _spans(members: Iterable[Nest], lo: int, hi: int) -> list[NestSpan]:
 def spans_common(ours: Sequence[NestSpan], theirs: Sequence[NestSpan], by_isl: bool = True) -> int | None:
     """Return a common element of two disjoint unions of nests, or None; TooHard as for `nests_common`."""
     if 2 < len(ours) + len(theirs) <= FEW_MEMBERS and ours and theirs:
-        met, lo = _leap(ours, theirs)
-        if met or lo is None:
-            return lo
+        lo = max(min([first for first, _, _ in x]) for x in (ours, theirs))
+        leap = conjunction.Leap([partial(_next, ours), partial(_next, theirs)], lo)
+        if leap.go(None, Budget(MEMBER_LEAPS)):
+            return leap.met
+        lo = leap.z
         ours, theirs = ([(max(lo, first), last, s) for first, last, s in x if last >= lo] for x in (ours, theirs))
     for s, t, lo, hi in _meeting(ours, theirs):
         z = nests_common(s, t, lo, hi, by_isl)
         if z is not None:
             return z
     return None
-
-
-def _leap(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> tuple[bool, int | None]:
-    """Go from union to union: whether that ended, and then the common element (or None), else from where to go on."""
-    lo = max(min([first for first, _, _ in x]) for x in (ours, theirs))
-    for _ in range(MEMBER_LEAPS):
-        x = _next(ours, lo)
-        y = None if x is None else _next(theirs, x)
-        if y is None or y == x:
-            return True, y
-        lo = y
-    return False, lo
 
 
 def _next(spans: Sequence[NestSpan], z: int) -> int | None:
@@ -393,12 +367,10 @@ def first_common(one: Integers, two: Integers, lo: int, hi: int, may_list: bool 
 def _first(pair: _MemberPair) -> int | None:
     if pair.is_explicit:
         return pair.one.first_common(pair.two, pair.lo, pair.hi)
-    for _ in range(LEAPS):
-        x = pair.one.first(pair.lo, pair.hi)
-        y = None if x is None else pair.two.first(x, pair.hi)
-        if x is None or y is None or x == y:
-            return y
-        pair = pair._replace(lo=y)
+    leap = conjunction.Leap([pair.one.find, pair.two.find], pair.lo)
+    if leap.go(pair.hi, Budget(LEAPS)):
+        return leap.met
+    pair = pair._replace(lo=leap.z)
     inner = pair.inside()
     if inner is None:
         return _first_apart(pair)

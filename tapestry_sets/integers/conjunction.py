@@ -74,7 +74,7 @@ class Leap:
     """The first common element of several sets, sought by going from set to set.
 
     Each set in turn says where its first element is at or after the place that the one before it named. The place
-    only moves to the right, over integers that some set lacks; where a whole round leaves it alone, all sets hold it::
+    only moves to the right, over integers that some set lacks; once each set in turn leaves it alone, all hold it::
 
         a   1...1...1...1     0 -> 4
         b   .11..11..11..     4 -> 5
@@ -103,18 +103,18 @@ class Leap:
 
     def go(self, hi: int | None, rounds: Budget) -> bool:
         """Go on for some rounds; return whether the search has ended, at a common element or beyond the window."""
-        z = self.z
+        z, hold = self.z, 0
         while rounds.spend():
-            start = z
             for find in self.finds:
                 at = find(z)
                 if at is None or (hi is not None and at >= hi):
                     return True
+                hold = hold + 1 if at == z else 1
                 z = at
+                if hold == len(self.finds):
+                    self.z = self.met = z
+                    return True
             self.z = z
-            if z == start:
-                self.met = z
-                return True
         return False
 
 
