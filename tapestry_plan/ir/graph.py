@@ -31,7 +31,7 @@ from tapestry_plan.ir.document import (
 from tapestry_plan.ir.forms import Form
 from tapestry_plan.ir.monoids import MONOIDS, Monoid
 from tapestry_plan.ir.pictures import MOST_NODES, Parts
-from tapestry_plan.ir.selection import check_pieces
+from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Shape, Signature
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, check_dtype, check_shape
 from tapestry_sets.draw import Picture
@@ -338,7 +338,7 @@ class Graph:
                 raise ValueError(f"select: input {k} ({tensor.name!r}) belongs to another graph")
         shapes = tuple(tensor.shape for tensor in inputs)
         dtypes = {tensor.dtype for tensor in inputs}
-        label = getattr(kind, "label", type(kind).__name__.lower())
+        label = label_of(kind)
         if len(dtypes) != 1:
             raise ValueError(f"{label}: the inputs have dtypes {sorted(dtypes)}; cast them to one dtype")
         shape, pieces = tuple(kind.out_shape(shapes)), tuple(kind.pieces(shapes))
@@ -498,8 +498,8 @@ class Graph:
         >>> print(g.draw())
         graph small
           input    x: float32[4, 6]
-          view     permutedims: [6, 4] = permutedims(x)
-          op       y: [6, 4] = relu(permutedims)
+          view     permute_dims: [6, 4] = permute_dims(x)
+          op       y: [6, 4] = relu(permute_dims)
           output   y = y
         """
         return pictures.draw_graph(self, tuple(self._ordered()), shards, direction)

@@ -6,6 +6,7 @@ Sets decide, however large the tensors are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
@@ -50,7 +51,12 @@ def check_selection(kind: ViewKind, shapes: Sequence[Shape]) -> None:
     one source tensor.
     """
     given = tuple(tuple(shape) for shape in shapes)
-    check_pieces(kind.pieces(given), kind.out_shape(given), given, type(kind).__name__.lower())
+    check_pieces(kind.pieces(given), kind.out_shape(given), given, label_of(kind))
+
+
+def label_of(kind: ViewKind) -> str:
+    """Return what a view kind is called in graphs: its ``label``, else its class in lower case, ``permute_dims``."""
+    return getattr(kind, "label", None) or re.sub(r"(?<!^)(?=[A-Z])", "_", type(kind).__name__).lower()
 
 
 def check_pieces(pieces: Sequence[Piece], shape: Shape, shapes: Sequence[Shape], what: str) -> None:

@@ -135,7 +135,7 @@ def test_wrong_operands_leave_the_graph_as_it_was(make: Any, message: str) -> No
     with pytest.raises((ValueError, IndexError), match=message):
         make(g, x, i)
     nodes = {node.op for node in g.nodes.values()} - {"less"}  # which makes one case's condition
-    assert not nodes and all(s.label == "permutedims" for s in g.selections.values())
+    assert not nodes and all(s.label == "permute_dims" for s in g.selections.values())
 
 
 def image(g: Graph) -> tuple[Tensor, Tensor, Tensor]:

@@ -581,7 +581,7 @@ REFUSALS: list[tuple[Rule, str, dict[str, Any], str]] = [
     (fold, "r", {"op": "linear", "inputs": ("x", "w"), "into": "prod_sum"}, "where the expansion has|would stand"),
     (key_blocks, "s", {}, "lists no expansion 'prod_sum'"),
     (key_blocks, "l", {}, "no input is an operator's result whose declaration lists the expansion 'exp_sum'"),
-    (simplify, "permutedims", {}, "shortest already"),
+    (simplify, "permute_dims", {}, "shortest already"),
 ]
 
 
@@ -674,7 +674,7 @@ def test_what_no_rule_touches_keeps_its_names() -> None:
     g = chain()
     h = shard.apply(g, "l", axis="batch", parts=2)
     assert {name: h.nodes[name] for name in ("r", "s")} == {name: g.nodes[name] for name in ("r", "s")}
-    assert h.outputs == g.outputs and h.selections["permutedims"] == g.selections["permutedims"]
+    assert h.outputs == g.outputs and h.selections["permute_dims"] == g.selections["permute_dims"]
     assert rewrite(g, shard, "l", axis="batch", parts=2).changes[0].before == ("linear",)
 
 

@@ -80,7 +80,7 @@ SHORTER: list[tuple[str, Make, tuple[str, ...]]] = [
     (
         "a permutation of a permutation",
         lambda x, y: x[None].permute_dims((1, 0, 2)).permute_dims((1, 2, 0))[0],
-        ("permutedims",),
+        ("permute_dims",),
     ),
     ("reshapes", lambda x, y: x.reshape(4, 12).reshape(48), ("reshape",)),
     ("reshape and back", lambda x, y: x.reshape(48).reshape(8, 6), ()),
@@ -124,7 +124,7 @@ NARROWER: list[tuple[str, Make]] = [
     ("repeat", lambda x, y: repeat(x, 4, 1)[::2, 8:]),
     ("tile", lambda x, y: tile(x, (1, 4))[::2]),
     ("concat", lambda x, y: concat([x, y], 1)[::2, 2:9]),
-    ("permutedims", lambda x, y: x.T[:, 4:].broadcast_to((3, 6, x.shape[0] - 4))),
+    ("permute_dims", lambda x, y: x.T[:, 4:].broadcast_to((3, 6, x.shape[0] - 4))),
     ("pad", lambda x, y: pad(x, 2, "reflect")[2:, 2:4]),
     ("stack", lambda x, y: stack([x, y], 1)[::2, :, 3:]),
     ("interleave", lambda x, y: interleave([x, y], 1)[::2, 5:]),
@@ -154,7 +154,7 @@ def test_of_two_cascades_of_a_length_the_narrower_is_taken() -> None:
     found, _, tensor = simplified(lambda x, y: x.broadcast_to((5, 8, 6))[:, ::2], 1)
     assert found.changes == (Change(tensor.name, ("broadcast", "slice"), ("slice", "broadcast")),)
     found, _, tensor = simplified(lambda x, y: x.T[:, 4:], 1)
-    assert found.changes == (Change(tensor.name, ("permutedims", "slice"), ("slice", "permutedims")),)
+    assert found.changes == (Change(tensor.name, ("permute_dims", "slice"), ("slice", "permute_dims")),)
 
 
 def test_only_the_parts_that_are_seen_are_joined() -> None:
@@ -193,7 +193,7 @@ def test_a_graph_is_simplified_and_computes_the_same() -> None:
     found.graph.validate()
     assert found.graph.nodes["y"].inputs == ("h",) and found.graph.nodes["matmul"].inputs == ("x", "w")
     assert found.graph.outputs == {"y": "y", "h": "h", "t": g.outputs["t"]}
-    assert [s.label for s in found.graph.selections.values()] == ["slice", "permutedims"]
+    assert [s.label for s in found.graph.selections.values()] == ["slice", "permute_dims"]
     expected, result = evaluate(g, inputs), evaluate(found.graph, inputs)
     for name in expected:
         np.testing.assert_array_equal(result[name], expected[name])
