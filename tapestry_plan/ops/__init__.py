@@ -30,7 +30,19 @@ BUILTIN_OPS.update(
     {each.op.name: each.op for each in list(globals().values()) if isinstance(getattr(each, "op", None), Op)}
 )
 
-# `import *` also brings what the modules import for themselves, which is no part of the door.
-for _name in {*vars(expansions), *vars(operands)} - {*BUILTIN_OPS, "number_axes"}:
-    if not _name.startswith("_"):
-        globals().pop(_name, None)
+BESIDE_OPERATORS = {
+    *("Operator", "add_op", "number_axes", "operator", "reduce_with", "reduction"),
+    *("depth_to_space", "space_to_depth", "lp_pool", "p_norm", "COORDINATES", "MODES", "NEAREST"),
+}
+"""What the door has beside operators: what declares them, functions made of several, and the words of `resize`."""
+
+# `import *` also brings what the modules import for themselves, such as `math.isfinite`: no part of the door.
+for _name in [
+    name
+    for name, each in globals().items()
+    if not name.startswith("_")
+    and name not in {"BESIDE_OPERATORS", *BESIDE_OPERATORS}
+    and not isinstance(getattr(each, "op", None), Op)
+    and not getattr(each, "__name__", "").startswith(__name__)
+]:
+    del globals()[_name]

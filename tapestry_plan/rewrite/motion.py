@@ -540,7 +540,7 @@ def replay(view: View, sources: Mapping[Allocation, V]) -> V:
     >>> g = Graph()
     >>> x, a = g.input("x", (4, 6)), allocate((4, 6))
     >>> replay(a[1:].T, {a: x}).shape, list(g.selections)
-    ((6, 3), ['slice', 'permute'])
+    ((6, 3), ['slice', 'permute_dims'])
     """
     below = [a for a in sort_views(view) if isinstance(a, Allocation)]
     for a in below:

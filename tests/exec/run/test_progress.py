@@ -128,7 +128,7 @@ REGIONS = r"regions \[Region\(.*\)\]"
         ("unpack", rf"copy of 'x' for '\(place\)' from the host to {HERE}, {BLOCK}, {REGIONS}"),
         ("pack", rf"copy of '.*' for '\w+' from {HERE} to {HERE}, {BLOCK}, {REGIONS}"),
         ("copy", rf"copy of '.*' for '\w+' from {HERE} to buffer \d+ on device \1, {BLOCK}, {REGIONS}"),
-        ("take", rf"copy of '.*' for 'act' from {HERE} to buffer \d+ on device \1, {BLOCK}, {REGIONS}"),
+        ("gather", rf"copy of '.*' for 'act' from {HERE} to buffer \d+ on device \1, {BLOCK}, {REGIONS}"),
         ("launch", r"compute 'fc' on device 0, index box \[0, 12\)×.*, input blocks \(start, stop\) \[\(\(0, 0\), .*"),
         ("merge", rf"reduce '\w+' into {HERE}, {BLOCK}, {REGIONS}"),
     ],

@@ -297,6 +297,14 @@ def test_functions_have_names_and_docstrings_and_are_exported() -> None:
     assert declared == set(BUILTIN_OPS)  # no name of a module, such as `math.prod`, hides an operator
 
 
+def test_the_door_has_no_names_of_others() -> None:
+    """`import *` of its modules would bring `math.isfinite`, which takes no tensors."""
+    names = {name for name in vars(ops) if not name.startswith("_")} - {"BESIDE_OPERATORS", *ops.BESIDE_OPERATORS}
+    modules = {name for name in names if f"tapestry_plan.ops.{name}" in sys.modules}
+    assert names - modules == set(BUILTIN_OPS) and "isfinite" not in names
+    assert all(hasattr(ops, name) for name in ops.BESIDE_OPERATORS)
+
+
 def test_functions_that_make_views_only() -> None:
     g = Graph()
     x = g.input("x", (2, 8, 4, 6))
