@@ -43,6 +43,6 @@ for _name in [
     if not name.startswith("_")
     and name not in {"BESIDE_OPERATORS", *BESIDE_OPERATORS}
     and not isinstance(getattr(each, "op", None), Op)
-    and not getattr(each, "__name__", "").startswith(__name__)
+    and getattr(each, "__name__", "") != f"{__name__}.{name}"  # a module of the wing
 ]:
     del globals()[_name]
