@@ -1,4 +1,4 @@
-"""Nodes of ONNX with operands of any dtype: one or more for each operator that `onnx_import` took up beyond floats."""
+"""Nodes of ONNX with operands of any dtype: one or more for each operator that the importer takes beyond floats."""
 
 from __future__ import annotations
 

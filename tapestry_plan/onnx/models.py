@@ -2,7 +2,7 @@
 
 `load_onnx` reads a model in four steps: the file is checked and brought to a current opset; nodes that no
 output needs are left out; nodes whose inputs are all known are evaluated; the others become operators and
-selections, each by one small function of the table `IMPORTERS` of `onnx_operators`.
+selections, each by one small function of the table `IMPORTERS` of `operators`.
 """
 
 from __future__ import annotations

@@ -58,6 +58,11 @@ def operator(
     def declare(function: Callable[Arguments, Made]) -> Operator[Arguments, Made]:
         call = signature_of(function)
         operands = [p for p in call.parameters.values() if _annotation(p).startswith("Tensor")]
+        if not operands and "graph" not in call.parameters:
+            raise TypeError(
+                f"operator {function.__name__!r}: no parameter of {call} is annotated as a Tensor, `x: Tensor` or "
+                "`*xs: Tensor`; an operator without operands has a parameter `graph`"
+            )
         attributes = [p for p in call.parameters.values() if p not in operands and p.name not in ("name", "graph")]
         numbers = [p.name for p in operands if _annotation(p) == "Tensor | float"]
         defaults = {p.name: p.default for p in attributes if p.default not in (None, Parameter.empty)}

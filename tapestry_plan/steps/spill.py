@@ -124,7 +124,7 @@ def _check_plan(asked: str, plan: object) -> None:
 
 def _parse_memory(plan: object, memory_nbytes: int | Sequence[int]) -> list[int]:
     """The bytes that each device's arena may have."""
-    _check_plan("spilled", plan)
+    _check_plan("spill", plan)
     assert isinstance(plan, ShardPlan), "it was checked"
     size = plan.mesh.size
     texts = str | bytes | bytearray

@@ -48,18 +48,21 @@ class DisjointRegions(Products):
         self, shape: Sequence[int], members: Iterable[Region] = (), start: Sequence[int] | None = None
     ) -> None:
         box, origin = checked_box(shape, start)
-        kept = to_tuple(members, "Regions: members")
+        kept = to_tuple(members, "DisjointRegions: members")
         for at, member in enumerate(kept):
             if not isinstance(member, Region):
-                raise TypeError(f"Regions: member {at} must be a Region, not {type(member).__name__}")
+                raise TypeError(f"DisjointRegions: member {at} must be a Region, not {type(member).__name__}")
             if member.shape != box or member.start != origin:
                 raise ValueError(
-                    f"Regions: member {at} is in the box {member.shape} from {member.start}, not in {box} from {origin}"
+                    f"DisjointRegions: member {at} is in the box {member.shape} from {member.start}, "
+                    f"not in {box} from {origin}"
                 )
         for one, two in combinations(kept, 2):
             shared = one.first_common(two)
             if shared is not None:
-                raise ValueError(f"Regions: members {one!r} and {two!r} share the point {shared}; write one | two")
+                raise ValueError(
+                    f"DisjointRegions: members {one!r} and {two!r} share the point {shared}; write one | two"
+                )
         self._fill(box, kept, origin)
 
     def _fill(self, shape: Ints, members: Iterable[Region], start: Ints) -> None:

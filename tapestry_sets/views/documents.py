@@ -78,8 +78,10 @@ def kind_from_dict(data: Mapping[str, Any]) -> ViewKind:
     ValueError: Flip: Expected `int`, got `str` - at `$.axes[1]`
     """
     name = data.get("kind") if isinstance(data, Mapping) else None
-    if not isinstance(name, str) or name not in KINDS:
-        raise ValueError(f"kind_from_dict: {data!r} has no key 'kind' with one of {sorted(KINDS)}")
+    if not isinstance(name, str):
+        raise ValueError(f"kind_from_dict: {data!r} has no key 'kind'; it names one of {sorted(KINDS)}")
+    if name not in KINDS:
+        raise ValueError(f"kind_from_dict: there is no kind {name!r}; there are {sorted(KINDS)}")
     made: ViewKind = _read(data, name)
     return made
 

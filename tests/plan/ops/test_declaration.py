@@ -78,3 +78,11 @@ def test_numbers_beside_tensors_are_constants_of_their_dtype() -> None:
     g.output(where(x > 4, add(1, x, name="more"), 0), "y")
     assert g.tensor("more").dtype == "float32"
     np.testing.assert_array_equal(evaluate(g, {"x": X.astype("float32")})["y"], np.where(X > 4, X + 1, 0))
+
+
+def test_a_function_without_operands_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(TypeError, match=r"operator 'halve': no parameter of \(x: 'int'.* is annotated as a Tensor"):
+
+        @operator(block=block)
+        def halve(x: int, by: float = 2) -> Tensor:  # type: ignore[empty-body]
+            """An operand that is not annotated as one."""

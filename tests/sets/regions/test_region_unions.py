@@ -275,7 +275,7 @@ def test_what_numpy_refuses_is_refused_with_the_same_kind_of_error(
         (
             lambda: DisjointRegions((3,), Region.full((3,))),
             TypeError,
-            "Regions: members must be a sequence, not Region",
+            "DisjointRegions: members must be a sequence, not Region",
         ),
         (lambda: DisjointRegions((3,), [Sett()]), TypeError, "member 0 must be a Region, not Sett"),
         (lambda: Region.full((3, 4)).reduce_to((2, 4)), ValueError, r"reduce_to: shape \(2, 4\) does not broadcast to"),
