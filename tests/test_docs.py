@@ -164,7 +164,7 @@ def test_what_can_be_added_stands_in_a_table() -> None:
 def test_the_ladder_is_the_one_that_is_climbed() -> None:
     """The rungs in the package's README, their budgets and their order, are those that the ladder's module draws."""
     page = (ROOT / "tapestry_sets" / "README.md").read_text().split("```text")[1].split("```")[0]
-    drawn = ast.get_docstring(ast.parse((ROOT / "tapestry_sets" / "alias" / "ladder.py").read_text())) or ""
+    drawn = ast.get_docstring(ast.parse((ROOT / "tapestry_sets" / "alias" / "ladder" / "rungs.py").read_text())) or ""
 
     def rungs(text: str) -> list[list[str]]:
         lines = [re.split(r"\s{2,}", line.strip().strip("─ ").replace("─ ", "  ")) for line in text.splitlines()]

@@ -3,10 +3,11 @@
 Cells and the ladder of ways to decide about them, overlaps with witnesses, all pairs, real arrays, alias graphs.
 """
 
-from tapestry_sets.alias.cells import Cells
-from tapestry_sets.alias.climb import Rung
-from tapestry_sets.alias.graph import AliasGraph
-from tapestry_sets.alias.ladder import RUNGS, CellQuestion
+from tapestry_sets.alias.graphs.graph import AliasGraph
+from tapestry_sets.alias.graphs.tensors import AliasTensor
+from tapestry_sets.alias.ladder.cells import Cells
+from tapestry_sets.alias.ladder.climb import Rung
+from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
 from tapestry_sets.alias.memory.arrays import as_view
 from tapestry_sets.alias.memory.groups import shared_memory
 from tapestry_sets.alias.overlap import (
@@ -25,4 +26,3 @@ from tapestry_sets.alias.overlap import (
     same_elements,
 )
 from tapestry_sets.alias.pictures import OriginsTable, origins_table, show_views
-from tapestry_sets.alias.tensors import AliasTensor

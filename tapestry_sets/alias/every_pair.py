@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.alias.cell_sets import NestSpan, ends_of, spans_common, spans_count, spans_of
-from tapestry_sets.alias.cells import Cells
-from tapestry_sets.alias.climb import ask_one, retell
+from tapestry_sets.alias.ladder.cell_sets import NestSpan, ends_of, spans_common, spans_count, spans_of
+from tapestry_sets.alias.ladder.cells import Cells
+from tapestry_sets.alias.ladder.climb import ask_one, retell
 from tapestry_sets.alias.tuning import EXACT, LEAPS_AT_ONCE, MOST_LEVELS, MOST_MEMBERS, PAIRS_AT_ONCE
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.digits import Strided, reach

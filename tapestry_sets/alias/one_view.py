@@ -11,9 +11,9 @@ from functools import reduce
 from math import prod
 from typing import Any, Protocol, Self
 
-from tapestry_sets.alias.cells import Cells
-from tapestry_sets.alias.climb import ask_one
-from tapestry_sets.alias.known import join_digits
+from tapestry_sets.alias.ladder.cells import Cells
+from tapestry_sets.alias.ladder.climb import ask_one
+from tapestry_sets.alias.ladder.known import join_digits
 from tapestry_sets.digits import Digits, Ints, Strided
 from tapestry_sets.limits import OPEN, Open, TooHard
 from tapestry_sets.regions import Box

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.alias.cell_sets import nests_common
-from tapestry_sets.alias.cells import Cells, filled_cells, local_setts, read_cells
-from tapestry_sets.alias.climb import ask_one
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
+from tapestry_sets.alias.ladder.cell_sets import nests_common
+from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, read_cells
+from tapestry_sets.alias.ladder.climb import ask_one
 from tapestry_sets.alias.memory.arrays import as_view, read_view
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.draw import views as draw_views

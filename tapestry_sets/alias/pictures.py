@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from tapestry_sets.alias.cells import Cells
-from tapestry_sets.alias.climb import ask_one
+from tapestry_sets.alias.ladder.cells import Cells
+from tapestry_sets.alias.ladder.climb import ask_one
 from tapestry_sets.alias.memory.arrays import read_view
 from tapestry_sets.alias.overlap import overlaps
 from tapestry_sets.draw import ADDRESSES, SHOWN_LENGTH, Picture, names_of, numbered, shortened, views_picture

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapestry_sets.alias.cell_sets import holds
-from tapestry_sets.alias.climb import REFUSALS, ask_one, retell
+from tapestry_sets.alias.ladder.cell_sets import holds
+from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one, retell
 from tapestry_sets.alias.memory.arrays import as_view, told
 from tapestry_sets.alias.memory.parts import Cover, Forest, Part, Space, parts_of
 from tapestry_sets.alias.overlap import Overlap, overlap

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.alias.cell_sets import ends_of, nests_common
-from tapestry_sets.alias.cells import Cells
-from tapestry_sets.alias.climb import REFUSALS, ask_one, retell
+from tapestry_sets.alias.ladder.cell_sets import ends_of, nests_common
+from tapestry_sets.alias.ladder.cells import Cells
+from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one, retell
 from tapestry_sets.alias.memory.sieve import Columns, Sieve
 from tapestry_sets.alias.tuning import (
     COUNT_LIMIT,

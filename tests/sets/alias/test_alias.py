@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_sets import Allocation, Sett, Stripe, Tally, View, allocate, concatenate, pad, stack, tally
-from tapestry_sets.alias import cell_sets as cell_sets_module
+from tapestry_sets.alias.ladder import cell_sets as cell_sets_module
 from tapestry_sets.alias.overlap import (
     contains,
     has_internal_overlap,

@@ -38,7 +38,7 @@ from tapestry_sets import (
     tile,
     vstack,
 )
-from tapestry_sets.alias import graph as alias_graph
+from tapestry_sets.alias.graphs import graph as alias_graph
 from tapestry_sets.views import (
     Broadcast,
     Concat,

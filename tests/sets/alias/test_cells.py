@@ -25,11 +25,11 @@ from tapestry_sets import (
     pad,
     roll,
 )
-from tapestry_sets.alias import cell_sets
-from tapestry_sets.alias.cell_sets import count_common, filled, first_common, is_subset, some_common
-from tapestry_sets.alias.cells import read_cells
-from tapestry_sets.alias.known import KnownCells
-from tapestry_sets.alias.ladder import isl_numbers
+from tapestry_sets.alias.ladder import cell_sets
+from tapestry_sets.alias.ladder.cell_sets import count_common, filled, first_common, is_subset, some_common
+from tapestry_sets.alias.ladder.cells import read_cells
+from tapestry_sets.alias.ladder.known import KnownCells
+from tapestry_sets.alias.ladder.rungs import isl_numbers
 from tapestry_sets.alias.memory.arrays import MEMORY
 from tapestry_sets.integers import nest as nest_module
 from tapestry_sets.integers.integers import Integers

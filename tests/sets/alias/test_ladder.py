@@ -14,9 +14,9 @@ from hypothesis import given
 
 import tapestry_sets.alias
 from tapestry_sets import Allocation, TooHard, TooManyPieces, View, allocate, overlap, overlaps, tally
-from tapestry_sets.alias.cells import Cells
-from tapestry_sets.alias.climb import Rung, ask_one
-from tapestry_sets.alias.ladder import RUNGS, CellQuestion
+from tapestry_sets.alias.ladder.cells import Cells
+from tapestry_sets.alias.ladder.climb import Rung, ask_one
+from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
 from tapestry_sets.limits import OPEN, Open
 from tapestry_sets.solvers import isl
 from tests.strategies import view_pairs

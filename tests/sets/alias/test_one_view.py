@@ -23,8 +23,8 @@ from tapestry_sets import (
     pad,
     roll,
 )
-from tapestry_sets.alias import known as known_module
-from tapestry_sets.alias.cells import Cells
+from tapestry_sets.alias.ladder import known as known_module
+from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.memory.arrays import AtAddress
 from tapestry_sets.solvers import isl
 from tests.oracles import memory_for, read_view

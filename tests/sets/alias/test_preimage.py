@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_sets import View, allocate, overlaps, tally
-from tapestry_sets.alias.cells import Cells
-from tapestry_sets.alias.climb import REFUSALS, ask_one
-from tapestry_sets.alias.ladder import count_before_turn, find_before_turn, is_subset_before_turn
-from tapestry_sets.alias.preimage import congruent, turned
+from tapestry_sets.alias.ladder.cells import Cells
+from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one
+from tapestry_sets.alias.ladder.preimage import congruent, turned
+from tapestry_sets.alias.ladder.rungs import count_before_turn, find_before_turn, is_subset_before_turn
 from tapestry_sets.integers.sett import DisjointSetts
 from tapestry_sets.limits import OPEN
 from tapestry_sets.solvers import isl

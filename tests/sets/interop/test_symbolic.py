@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tapestry_sets import TooHard, TooManyPieces, limits, overlap, overlaps
-from tapestry_sets.alias.cells import Cells
+from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.interop.symbolic import SymbolicView, symbolic_allocate
 from tapestry_sets.interop.symbolic_counts import distinct_count, overlap_condition, overlap_count
 from tapestry_sets.interop.symbolic_expressions import NonAffineSize

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapestry_sets import TooHard, View, allocate, concatenate, interleave, limits, overlap, overlaps, pad, roll
-from tapestry_sets.alias import flat as flat_module
+from tapestry_sets.alias.ladder import flat as flat_module
 from tapestry_sets.limits import OPEN
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Derived

@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from tapestry_sets.alias.nodes import Node, kind_text, view_node
+from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.overlap import Overlap, Witness, overlap, overlaps
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import InternalOverlap, Order, View, Viewable, ViewKind
 
 if TYPE_CHECKING:
-    from tapestry_sets.alias.graph import AliasGraph
+    from tapestry_sets.alias.graphs.graph import AliasGraph
 
 TensorRef: TypeAlias = "AliasTensor | int | str"
 """A tensor of a graph, its number or its name."""

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_sets.alias import nodes as alias_nodes
-from tapestry_sets.alias.climb import REFUSALS, ask_one
-from tapestry_sets.alias.nodes import Node, checked_color, kind_text, view_node
+from tapestry_sets.alias.graphs import nodes as alias_nodes
+from tapestry_sets.alias.graphs.nodes import Node, checked_color, kind_text, view_node
+from tapestry_sets.alias.graphs.tensors import AliasTensor, TensorRef
+from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one
 from tapestry_sets.alias.overlap import overlap_matrix, overlaps
-from tapestry_sets.alias.tensors import AliasTensor, TensorRef
 from tapestry_sets.limits import OPEN, as_int
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import Allocation, Shape, Slice, View, ViewKind, allocate, pad, view_of

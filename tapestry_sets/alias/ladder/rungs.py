@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_sets.alias.cell_sets import (
+from tapestry_sets.alias.ladder.cell_sets import (
     count_common,
     ends_of,
     first_beside,
@@ -43,10 +43,10 @@ from tapestry_sets.alias.cell_sets import (
     sums_common,
     sums_count,
 )
-from tapestry_sets.alias.climb import REFUSALS, Rung, climb
-from tapestry_sets.alias.flat import flatten_pieces
-from tapestry_sets.alias.known import KnownCells, join_digits
-from tapestry_sets.alias.preimage import Turn
+from tapestry_sets.alias.ladder.climb import REFUSALS, Rung, climb
+from tapestry_sets.alias.ladder.flat import flatten_pieces
+from tapestry_sets.alias.ladder.known import KnownCells, join_digits
+from tapestry_sets.alias.ladder.preimage import Turn
 from tapestry_sets.alias.tuning import COUNT_LIMIT, FEW_SETTS, MOST_PAIRS, MOST_PRODUCTS, TRIED
 from tapestry_sets.digits import Progression
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, explicit_setts

@@ -16,10 +16,10 @@ from typing import Self
 
 import numpy as np
 
-from tapestry_sets.alias.cell_sets import NestSpan, ends_of, spans_of, sums_of
-from tapestry_sets.alias.climb import ask_one
-from tapestry_sets.alias.flat import flatten_pieces, set_around
-from tapestry_sets.alias.preimage import Turn, turned
+from tapestry_sets.alias.ladder.cell_sets import NestSpan, ends_of, spans_of, sums_of
+from tapestry_sets.alias.ladder.climb import ask_one
+from tapestry_sets.alias.ladder.flat import flatten_pieces, set_around
+from tapestry_sets.alias.ladder.preimage import Turn, turned
 from tapestry_sets.alias.tuning import FEW_SETTS, MAX_CORNER_RANK, MOST_BOXES, SAMPLE
 from tapestry_sets.digits import Digits, Progression, Strided, reach
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, contains_each

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tapestry_sets.alias.climb import REFUSALS, Rung, ask_one, climb
+from tapestry_sets.alias.ladder.climb import REFUSALS, Rung, ask_one, climb
 from tapestry_sets.alias.tuning import (
     BLOCKS,
     COUNTED,

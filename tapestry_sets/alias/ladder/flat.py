@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tapestry_sets.alias.cell_sets import holds
-from tapestry_sets.alias.climb import ask_one
+from tapestry_sets.alias.ladder.cell_sets import holds
+from tapestry_sets.alias.ladder.climb import ask_one
 from tapestry_sets.alias.tuning import FEW_NUMBERS, FEW_SETTS, MOST_COPIES
 from tapestry_sets.digits import Progression, combine, interleaved_copies, interval, reach, separate
 from tapestry_sets.integers import DisjointSetts, Nest, explicit_setts, merge_nests, pairs, unions

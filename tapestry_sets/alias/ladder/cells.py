@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from tapestry_sets.alias.cell_sets import filled, in_few_setts
-from tapestry_sets.alias.climb import ask_one, climb
-from tapestry_sets.alias.flat import flatten_pieces
-from tapestry_sets.alias.known import KnownCells
-from tapestry_sets.alias.ladder import RUNGS, CellQuestion
+from tapestry_sets.alias.ladder.cell_sets import filled, in_few_setts
+from tapestry_sets.alias.ladder.climb import ask_one, climb
+from tapestry_sets.alias.ladder.flat import flatten_pieces
+from tapestry_sets.alias.ladder.known import KnownCells
+from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
 from tapestry_sets.alias.tuning import FEW_SETTS
 from tapestry_sets.digits import Strided
 from tapestry_sets.integers import DisjointSetts, Sett

@@ -1,0 +1,1 @@
+"""Alias graphs: tensors that may become memory, or views of one another."""
