@@ -42,6 +42,7 @@ from tapestry_sets import (
     tally,
     tile,
 )
+from tapestry_sets.alias.ladder.rungs import isl_numbers
 from tapestry_sets.solvers import isl
 
 RESULTS = SETS_RESULTS.with_name("bench_alias.md")
@@ -185,7 +186,7 @@ def from_sample(query: Callable[[int, int], object], expected: Any, pairs: Seque
 
 def by_isl(views: Sequence[View], base: View) -> Callable[[int, int], bool]:
     """Return the question of a pair, asked of isl's sets of cells; these are made before."""
-    sets = [view.cells[base].to_isl() for view in views]
+    sets = [isl_numbers(view.cells[base]) for view in views]
     return lambda i, j: not sets[i].is_disjoint(sets[j])
 
 
