@@ -184,8 +184,7 @@ def block_of(array: Array, start: Ints, box: Box) -> Array:
     if box.shape == array.shape and box.start == start:
         return array
     where: list[Any] = [slice(a - s, a - s + n) for a, s, n in zip(box.start, start, box.shape, strict=True)]
-    view: Array = array[(*where, ...)]
-    return view
+    return array[(*where, ...)]
 
 
 def contiguous(array: Array) -> Array:

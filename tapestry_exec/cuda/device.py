@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -71,8 +71,7 @@ class States:
     @property
     def shape(self) -> Ints:
         """Of each component."""
-        shape: Ints = next(iter(self._components.values())).shape
-        return shape
+        return cast(Ints, next(iter(self._components.values())).shape)
 
 
 class HostDevice(NumpyDevice):
@@ -438,8 +437,7 @@ class CupyDevice:
         """A copy in host memory; of states a structured array."""
         get = self.shared.cupy.asnumpy
         if not isinstance(array, States):
-            found: Array = get(array)
-            return found
+            return cast(Array, get(array))
         made = np.empty(array.shape, array.dtype)
         for name in array.dtype.names or ():
             made[name] = get(array[name])

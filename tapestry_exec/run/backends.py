@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from tapestry_exec.copies import Array
 from tapestry_exec.run.trace import Phase
@@ -121,8 +121,7 @@ def load_backend(name: str) -> Backend[Any]:
     """
     if name not in BACKENDS:
         raise ValueError(f"run: there is no backend {name!r}; known are {sorted(BACKENDS)}")
-    backend: Backend[Any] = load_from_wing(BACKENDS[name][1])()
-    return backend
+    return cast("Backend[Any]", load_from_wing(BACKENDS[name][1])())
 
 
 def load_from_wing(name: str) -> Any:

@@ -440,8 +440,7 @@ class _Interpreter:
         buffer = self.buffers[number]
         if number in self.kept:
             return pack(self.kept[number].reshape(buffer.shape), buffer.start, (region,))
-        cells: Array = self.backend.fetch(self.devices[buffer.device].pack(buffer, (region,)))
-        return cells
+        return self.backend.fetch(self.devices[buffer.device].pack(buffer, (region,)))
 
 
 def _assembled(plan: ShardPlan, cells: Sequence[Array]) -> dict[str, Array]:

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from math import prod
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,8 +87,7 @@ class Flags:
         self.owndata = owndata
 
     def __getitem__(self, name: str) -> bool:
-        found: bool = getattr(self, name.lower())
-        return found
+        return cast(bool, getattr(self, name.lower()))
 
 
 class DeviceArray:
@@ -328,8 +327,7 @@ class DeviceArray:
             return self
         how: Any = casting or "unsafe"
         view = self._view
-        made: DeviceArray = self.machine.compute("astype", lambda: view.astype(kind, casting=how), [view])
-        return made
+        return cast(DeviceArray, self.machine.compute("astype", lambda: view.astype(kind, casting=how), [view]))
 
     def reshape(self, *shape: Any, order: str = "C", copy: Any = None) -> DeviceArray:
         dims = shape[0] if len(shape) == 1 and not np.isscalar(shape[0]) else shape
@@ -346,8 +344,7 @@ class DeviceArray:
         return self._reviewed("copy", self._view.copy)
 
     def _reviewed(self, name: str, function: Callable[[], HostArray]) -> DeviceArray:
-        made: DeviceArray = self.machine.compute(name, function, [self._view], source=self)
-        return made
+        return cast(DeviceArray, self.machine.compute(name, function, [self._view], source=self))
 
     def transpose(self, *axes: Any) -> DeviceArray:
         return self._same_memory(self._view.transpose(*axes))

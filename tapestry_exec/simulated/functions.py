@@ -6,7 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -230,8 +230,7 @@ def _numpy_function(machine: Machine, name: str) -> Callable[..., Any]:
         return lambda a, indices, axis=None, out=None: np.take(a, machine.indices(indices), axis, out)
     if name == "take_along_axis":
         return lambda a, indices, axis: np.take_along_axis(a, machine.indices(indices), axis)
-    found: Callable[..., Any] = getattr(np, name)
-    return found
+    return cast("Callable[..., Any]", getattr(np, name))
 
 
 def _checked(

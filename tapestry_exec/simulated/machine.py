@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -566,11 +566,9 @@ def _part(function: Callable[[], Any], k: int) -> Any:
 
 
 def _address(array: HostArray) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+    return cast(int, array.__array_interface__["data"][0])
 
 
 def _bytes_at(address: int, nbytes: int) -> Bytes:
     raw: Any = (ctypes.c_uint8 * nbytes).from_address(address)
-    found: Bytes = np.frombuffer(raw, np.uint8)
-    return found
+    return cast(Bytes, np.frombuffer(raw, np.uint8))

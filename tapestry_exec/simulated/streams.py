@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from tapestry_exec.run import OrderingFault
 from tapestry_exec.simulated.machine import Capture, CUDARuntimeError, Machine, Queue
@@ -120,8 +120,7 @@ class Stream(Queue):
         for stream in capture.members:
             stream.capture = None
         capture.check()
-        made: Graph = self.machine.cuda.Graph._of(capture)
-        return made
+        return cast(Graph, self.machine.cuda.Graph._of(capture))
 
     def is_capturing(self) -> bool:
         """Whether it is being captured."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -421,8 +421,7 @@ def windows_sum(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
 def spatial_max(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     """The largest of all spatial cells."""
     (x,) = inputs
-    made: Tensor = x.graph.op("max", x, axis=tuple(range(2, x.ndim)), keepdims=True)
-    return made
+    return cast(Tensor, x.graph.op("max", x, axis=tuple(range(2, x.ndim)), keepdims=True))
 
 
 def root_mean_square(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
@@ -443,8 +442,7 @@ def local_response(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
     windows = pad(x * x, around).sliding_windows(size, axis=1)
     total: Tensor = x.graph.op("sum", windows, axis=(x.ndim,), keepdims=False)
     scale = total * (attrs["alpha"] / size) + attrs["bias"]
-    made: Tensor = x / scale ** attrs["beta"]
-    return made
+    return cast(Tensor, x / scale ** attrs["beta"])
 
 
 def by_groups(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
@@ -479,8 +477,7 @@ def _pooled(op: str, x: Tensor, attrs: Attrs, fill: float) -> Tensor:
         raise ValueError("ceil_mode has windows that reach beyond the padding; pad more instead")
     spatial = x.ndim - 2
     windows = _windows(x, _each(attrs["kernel"], spatial), attrs, fill)
-    made: Tensor = x.graph.op(op, windows, axis=tuple(range(x.ndim, x.ndim + spatial)), keepdims=False)
-    return made
+    return cast(Tensor, x.graph.op(op, windows, axis=tuple(range(x.ndim, x.ndim + spatial)), keepdims=False))
 
 
 def _windows(x: Tensor, kernel: Sequence[int], attrs: Attrs, fill: float) -> Tensor:
@@ -518,8 +515,7 @@ def _if(b: Backward, condition: Tensor, grad: Tensor) -> Tensor:
 
 
 def _as(condition: Tensor, like: Tensor) -> Tensor:
-    made: Tensor = condition.graph.op("astype", condition, dtype=like.dtype)
-    return made
+    return cast(Tensor, condition.graph.op("astype", condition, dtype=like.dtype))
 
 
 def _axes(b: Backward) -> tuple[int, ...]:
@@ -548,5 +544,4 @@ def _from_mean(b: Backward) -> Tensor:
 def _spread(grad: Tensor, axes: Sequence[int], shape: tuple[int, ...]) -> Tensor:
     """A gradient of some axes, the same along the others."""
     kept = tuple(n if axis in axes else 1 for axis, n in enumerate(shape))
-    made: Tensor = grad.reshape(kept).broadcast_to(shape)
-    return made
+    return grad.reshape(kept).broadcast_to(shape)

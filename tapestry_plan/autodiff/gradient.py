@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import cast
 
 import numpy as np
 
@@ -250,8 +251,7 @@ def _scatter(grad: Tensor, view: Selection, source: int, shape: tuple[int, ...])
     parts = [_place(grad, group, shape) for group in _in_groups(terms)]
     if not parts:
         return None
-    total: Tensor = parts[0] if len(parts) == 1 else grad.graph.op("add_n", *parts)
-    return total
+    return cast(Tensor, parts[0] if len(parts) == 1 else grad.graph.op("add_n", *parts))
 
 
 def _in_groups(terms: Sequence[Term]) -> list[list[Term]]:

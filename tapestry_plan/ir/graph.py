@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import accumulate, pairwise
 from types import ModuleType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 import numpy as np
@@ -127,8 +127,7 @@ class Backward:
 
     def op(self, name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
         """Add an operator to the graph, by name."""
-        made: Tensor = self.inputs[0].graph.op(name, *inputs, **attrs)
-        return made
+        return cast(Tensor, self.inputs[0].graph.op(name, *inputs, **attrs))
 
 
 @dataclass(frozen=True)
@@ -527,8 +526,7 @@ class Graph:
             [write_item(item) for item in self._ordered()],
             self.outputs,
         )
-        plain: dict[str, Any] = msgspec.to_builtins(document)
-        return plain
+        return cast("dict[str, Any]", msgspec.to_builtins(document))
 
     def to_json(self) -> str:
         """The graph as a JSON document (see `to_dict`)."""

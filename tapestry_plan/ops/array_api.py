@@ -146,8 +146,7 @@ def hypot(x1: Tensor, x2: Tensor, /) -> Tensor:
         a, b = abs(x1), abs(x2)
         top = maximum(a, b)
         ratio = where(top > 0, minimum(a, b) / maximum(top, float(np.finfo(x1.dtype).tiny)), zeros_like(top))
-        made: Tensor = top * sqrt(ratio * ratio + 1)
-        return made
+        return top * sqrt(ratio * ratio + 1)
 
 
 def count_nonzero(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:

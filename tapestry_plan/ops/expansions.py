@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import gcd, prod, sqrt
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,8 +21,7 @@ Inputs = Sequence[Tensor]
 
 
 def _op(name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
-    found: Tensor = inputs[0].graph.op(name, *inputs, **attrs)
-    return found
+    return cast(Tensor, inputs[0].graph.op(name, *inputs, **attrs))
 
 
 # -- matrices --------------------------------------------------------------------------------------------

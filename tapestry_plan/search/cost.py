@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import combinations, product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,8 +130,7 @@ class RegionTable:
         table[codes] = 1
         for code in np.flatnonzero(table).tolist():
             table[code] = self._count_set_common(axis, unravel((base,) * len(ids), code))
-        counted: IntArray = table[codes]
-        return counted
+        return cast(IntArray, table[codes])
 
     def _count_sparsely(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """As `_count_common`, where most combinations do not occur: set by set, those that do are numbered anew."""
@@ -261,8 +260,7 @@ def to_ticks(seconds: NDArray[np.float64]) -> IntArray:
             f"a stage is modeled to take {float(seconds.max()):.3g} s, more than the {MAX_STAGE_SECONDS:.0f} s "
             "that are counted exactly; check the mesh's rates"
         )
-    out: IntArray = np.rint(seconds * TICKS_PER_SECOND).astype(np.int64)
-    return out
+    return cast(IntArray, np.rint(seconds * TICKS_PER_SECOND).astype(np.int64))
 
 
 def unite(regions: Iterable[DisjointRegions], shape: tuple[int, ...]) -> DisjointRegions:

@@ -40,7 +40,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import msgspec
 import numpy as np
@@ -418,8 +418,7 @@ class _Windows:
 def _sums(values: NDArray[Any], first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[Any]:
     """The sums of ranges of values."""
     total = np.concatenate((np.zeros(1, values.dtype), np.cumsum(values)))
-    out: NDArray[Any] = total[last] - total[first]
-    return out
+    return cast("NDArray[Any]", total[last] - total[first])
 
 
 def _nbytes(step: Copy, buffer: Buffer) -> int:

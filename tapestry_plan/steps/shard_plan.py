@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -458,8 +458,7 @@ class ShardPlan:
             "nbytes_spilled": self.nbytes_spilled,
             "expansions": self.expansions,
         }
-        plain: dict[str, Any] = _plain(body)
-        return plain
+        return cast("dict[str, Any]", _plain(body))
 
     def to_json(self) -> str:
         """The plan as a JSON document with its own SHA-256, so that an edited plan is recognized."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -209,8 +209,7 @@ class Nests:
             rest = into
         for block, on_, period_, inside in reversed(ways):  # else where the next block begins
             rest = np.where(inside & (rest < on_), block + rest, block + period_)
-        found: Int64Array = np.where(rest < length, start + rest, EXACT)
-        return found
+        return cast(Int64Array, np.where(rest < length, start + rest, EXACT))
 
     def apart(self, i: Int64Array, j: Int64Array) -> Bools:
         """Return which pairs of rows of one item each have levels that miss each other modulo the gcd of periods."""
@@ -318,8 +317,7 @@ class _Group:
             left += zip(at[i[some]].tolist(), at[j[some]].tolist(), strict=True)
         for k, m in left:
             met[k, m] = self._asked(_meet, rows[k], rows[m])
-        found: Bools = met | met.T
-        return found
+        return met | met.T
 
 
 def _pairs_with_many(rows: Sequence[PairRow], few: Bools) -> list[tuple[int, int]]:

@@ -584,8 +584,7 @@ def to_list(values: Int64Array) -> list[int]:
             f"{len(values)} elements of a union or a lazy set would be looked at one by one, more than {ONE_BY_ONE}; "
             "ask within a shorter range"
         )
-    found: list[int] = values.tolist()
-    return found
+    return cast("list[int]", values.tolist())
 
 
 def fill_forms(forms: Forms) -> None:

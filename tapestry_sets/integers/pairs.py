@@ -6,6 +6,7 @@ A window is a pair ``lo, hi``: the integers ``lo <= z < hi``. Nests are canonica
 from __future__ import annotations
 
 from math import gcd, lcm
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -308,8 +309,7 @@ def _count_period(s: Nest, t: Nest) -> int:
 def _multiples(i: int, by: int, n: int, steps: int) -> Int64Array:
     """Return (i - k*by) mod n for 0 <= k < steps, as int64; n < 2**61."""
     if steps * by < 1 << 62:
-        multiples: Int64Array = (i - np.arange(steps, dtype=np.int64) * by) % n
-        return multiples
+        return cast(Int64Array, (i - np.arange(steps, dtype=np.int64) * by) % n)
     return np.array([(i - k * by) % n for k in range(steps)], np.int64)
 
 
@@ -334,15 +334,13 @@ def _correlated(
 
 def _residue_table(s: Nest, P: int, g: int) -> Int64Array:
     """Return what `_residue_counts` does for one period, of at most `TABLE` integers, of which g is a divisor."""
-    counts: Int64Array = _listed(bits(s, 0, P), P).reshape(P // g, g).sum(axis=0, dtype=np.int64)
-    return counts
+    return cast(Int64Array, _listed(bits(s, 0, P), P).reshape(P // g, g).sum(axis=0, dtype=np.int64))
 
 
 def _listed(mask: int, n: int) -> npt.NDArray[np.uint8]:
     """Return the n lowest bits of a mask as an array of 0 and 1."""
     packed = np.frombuffer(mask.to_bytes(-(-n // 8), "little"), np.uint8)
-    listed: npt.NDArray[np.uint8] = np.unpackbits(packed, count=n, bitorder="little")
-    return listed
+    return cast("npt.NDArray[np.uint8]", np.unpackbits(packed, count=n, bitorder="little"))
 
 
 def _residue_counts(s: Nest, lo: int, hi: int, g: int) -> list[int]:

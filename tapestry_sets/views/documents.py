@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from math import isfinite
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, cast, get_type_hints
 
 import numpy as np
 
@@ -58,8 +58,7 @@ def kind_to_dict(kind: ViewKind, shapes: Sequence[Sequence[int]] | None = None) 
             )
         given = tuple(tuple(shape) for shape in shapes)
         kind = Assembled(kind.out_shape(given), kind.pieces(given), given)
-    plain: dict[str, Any] = _plain(kind)
-    return plain
+    return cast("dict[str, Any]", _plain(kind))
 
 
 def kind_from_dict(data: Mapping[str, Any]) -> ViewKind:
@@ -82,8 +81,7 @@ def kind_from_dict(data: Mapping[str, Any]) -> ViewKind:
         raise ValueError(f"kind_from_dict: {data!r} has no key 'kind'; it names one of {sorted(KINDS)}")
     if name not in KINDS:
         raise ValueError(f"kind_from_dict: there is no kind {name!r}; there are {sorted(KINDS)}")
-    made: ViewKind = _read(data, name)
-    return made
+    return cast(ViewKind, _read(data, name))
 
 
 def piece_to_dict(piece: Piece) -> dict[str, Any]:
@@ -95,14 +93,12 @@ def piece_to_dict(piece: Piece) -> dict[str, Any]:
     >>> piece_from_dict(piece_to_dict(piece)) == piece
     True
     """
-    plain: dict[str, Any] = _plain(piece)
-    return plain
+    return cast("dict[str, Any]", _plain(piece))
 
 
 def piece_from_dict(data: Mapping[str, Any]) -> Piece:
     """Return the piece that `piece_to_dict` wrote; a ValueError names the place where a document is none."""
-    made: Piece = _read(data, "Piece")
-    return made
+    return cast(Piece, _read(data, "Piece"))
 
 
 def region_to_dict(region: Region) -> dict[str, Any]:
@@ -123,8 +119,7 @@ def region_to_dict(region: Region) -> dict[str, Any]:
 
 def region_from_dict(data: Mapping[str, Any]) -> Region:
     """Return the region that `region_to_dict` wrote; a ValueError names the place where a document is none."""
-    made: Region = _read(data, "Region")
-    return made
+    return cast(Region, _read(data, "Region"))
 
 
 # ------------------------------------------------------------------------------------------------------- writing

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -303,8 +303,7 @@ def _make(
         wanted = {"f": "float32 or float64", "iu": "an integer dtype", "b": "bool"}[kinds]
         raise ValueError(f"{op.name}: dtype {dtype!r} must be {wanted}")
     given = {"dtype": made.name} if "dtype" in op.attributes else {}
-    out: Tensor = graph.op(op, name=name, shape=extents, **given, **_key(op.name, graph, seed, stream), **attrs)
-    return out
+    return cast(Tensor, graph.op(op, name=name, shape=extents, **given, **_key(op.name, graph, seed, stream), **attrs))
 
 
 def _key(op: str, graph: Graph, seed: int, stream: int | None) -> dict[str, int]:

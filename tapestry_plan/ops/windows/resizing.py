@@ -110,8 +110,7 @@ def _reach(n: int, m: int, place: tuple[Fraction, Fraction], attrs: Attrs) -> tu
 def _weights(o: Int64, place: tuple[Fraction, Fraction]) -> NDArray[np.float64]:
     """The share of the second cell of linear interpolation."""
     above, below = _places(o, place)
-    share: NDArray[np.float64] = above % below / below
-    return share
+    return above % below / below
 
 
 def _resize_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:

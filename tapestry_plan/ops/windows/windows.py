@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -199,8 +199,7 @@ def _cells_counted(shard: Shard, axis: int, name: str) -> NDArray[np.intp]:
     if shard.attrs.get("count_include_pad"):
         low, high = -window.begins[axis], high + window.ends[axis]
     cells = positions[:, None] + np.arange(kernel) * window.dilations[axis]
-    counts: NDArray[np.intp] = np.count_nonzero((cells >= low) & (cells < high), axis=1)
-    return counts
+    return cast("NDArray[np.intp]", np.count_nonzero((cells >= low) & (cells < high), axis=1))
 
 
 @operator(

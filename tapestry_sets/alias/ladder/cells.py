@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import cast
 
 from tapestry_sets.alias.ladder.cell_sets import filled, in_few_setts
 from tapestry_sets.alias.ladder.climb import ask_one, climb
@@ -45,14 +46,12 @@ class Cells(KnownCells):
     @property
     def is_empty(self) -> bool:
         """Whether no cell is read."""
-        empty: bool = climb(RUNGS[CellQuestion.EMPTY], self)
-        return empty
+        return cast(bool, climb(RUNGS[CellQuestion.EMPTY], self))
 
     @property
     def size(self) -> int:
         """How many different cells there are; TooHard if they are too many to count one by one."""
-        size: int = climb(RUNGS[CellQuestion.SIZE], self)
-        return size
+        return cast(int, climb(RUNGS[CellQuestion.SIZE], self))
 
     @property
     def closed_size(self) -> int | None:
@@ -68,8 +67,7 @@ class Cells(KnownCells):
                 f"the cells that {self.name} reads need too many setts to be written out; "
                 "overlaps() and overlap(…).witness answer without"
             )
-        found: DisjointSetts = setts
-        return found
+        return cast(DisjointSetts, setts)
 
     def regions(self) -> DisjointRegions:
         """Return the cells in the allocation's coordinates."""
@@ -77,30 +75,25 @@ class Cells(KnownCells):
 
     def is_run(self) -> bool:
         """Return whether the cells are one gapless run of the allocation."""
-        is_run: bool = climb(RUNGS[CellQuestion.RUN], self)
-        return is_run
+        return cast(bool, climb(RUNGS[CellQuestion.RUN], self))
 
     def index_of(self, cell: tuple[int, ...]) -> tuple[int, ...] | None:
         """Return an index of the view that reads a cell of the allocation, or None."""
-        index: tuple[int, ...] | None = climb(RUNGS[CellQuestion.INDEX], self, cell)
-        return index
+        return cast("tuple[int, ...] | None", climb(RUNGS[CellQuestion.INDEX], self, cell))
 
     # -- two sets of cells of one allocation ----------------------------------------------------------
 
     def meets(self, other: Cells) -> bool:
         """Return whether some cell is in both."""
-        meets: bool = climb(RUNGS[CellQuestion.MEETS], self, other)
-        return meets
+        return cast(bool, climb(RUNGS[CellQuestion.MEETS], self, other))
 
     def issubset(self, other: Cells) -> bool:
         """Return whether every cell is in `other`."""
-        is_subset: bool = climb(RUNGS[CellQuestion.SUBSET], self, other)
-        return is_subset
+        return cast(bool, climb(RUNGS[CellQuestion.SUBSET], self, other))
 
     def count_common(self, other: Cells) -> int:
         """Return how many cells are in both; TooHard if they are too many to count one by one."""
-        count: int = climb(RUNGS[CellQuestion.COUNT], self, other)
-        return count
+        return cast(int, climb(RUNGS[CellQuestion.COUNT], self, other))
 
     def a_common_cell(self, other: Cells) -> tuple[int, ...] | None:
         """Return a cell in both, or None."""

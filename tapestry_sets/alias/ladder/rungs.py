@@ -27,7 +27,7 @@ from dataclasses import replace
 from enum import StrEnum
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -317,16 +317,14 @@ def count_before_turn(a: KnownCells, b: KnownCells) -> int | Open:
     before = _before_either(a, b)
     if before is OPEN or not before[2].is_injective:
         return OPEN
-    count: int | Open = climb(RUNGS[CellQuestion.COUNT], *before[:2], closed=True)
-    return count
+    return cast("int | Open", climb(RUNGS[CellQuestion.COUNT], *before[:2], closed=True))
 
 
 def is_subset_before_turn(a: KnownCells, b: KnownCells) -> bool | Open:
     """Ask before the last turn of the first; or of the second, if it takes some number to each cell of the first."""
     before = _before(a, b)
     if before is not OPEN:
-        answer: bool | Open = climb(RUNGS[CellQuestion.SUBSET], *before[:2], closed=True)
-        return answer
+        return cast("bool | Open", climb(RUNGS[CellQuestion.SUBSET], *before[:2], closed=True))
     before = _before(b, a)
     if before is OPEN or not before[2].is_injective:
         return OPEN
@@ -337,8 +335,7 @@ def is_subset_before_turn(a: KnownCells, b: KnownCells) -> bool | Open:
         return OPEN
     if reached != size:
         return False
-    is_within: bool | Open = climb(RUNGS[CellQuestion.SUBSET], others, head, closed=True)
-    return is_within
+    return cast("bool | Open", climb(RUNGS[CellQuestion.SUBSET], others, head, closed=True))
 
 
 def solve_sums(a: KnownCells, b: KnownCells) -> int | Open | None:
@@ -509,8 +506,7 @@ def index_by_isl(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | None
         found = (isl.a_point(target.apply(isl.to_isl(piece).reverse()).intersect(box)) for piece in x.pieces)
         return next((index for index in found if index is not None), None)
 
-    found: tuple[int, ...] | None = _ask_isl("an index that reads a cell", x, index, isl.BUILD_OPERATIONS)
-    return found
+    return cast("tuple[int, ...] | None", _ask_isl("an index that reads a cell", x, index, isl.BUILD_OPERATIONS))
 
 
 def meet_by_isl(a: KnownCells, b: KnownCells) -> bool:

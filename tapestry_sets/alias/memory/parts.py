@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -529,8 +529,7 @@ class Cover:
         """Return the bytes that one or two members at least read, from an origin on, with an extent as period."""
         if self.boxes is None:
             ways = partial(self._joined, least, origin, extent), partial(self._sieved, least, origin, extent)
-            setts: DisjointSetts = retell(lambda error: TooManyPieces(str(error)), self._in_turn, *ways)
-            return setts
+            return cast(DisjointSetts, retell(lambda error: TooManyPieces(str(error)), self._in_turn, *ways))
         nests: list[Nest] = []
         for lead, low, high in _covered(self.boxes, least):
             check_pieces(len(nests) + len(low), "the bytes that arrays share", "nbytes and nbytes_shared need none")

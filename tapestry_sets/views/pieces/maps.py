@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
+from typing import cast
 
 import numpy as np
 
@@ -279,8 +280,7 @@ def _apply_affine_array(step: AffineMap, x: Int64Array) -> Int64Array:
         if abs(b) + sum(map(abs, row)) * top > INT64_MAX:
             raise OverflowError(f"IndexMap.apply_array: coordinates up to {top} times {row} plus {b} exceed int64")
     matrix = np.array(step.matrix, np.int64).reshape(step.out_rank, x.shape[1])
-    result: Int64Array = x @ matrix.T + np.array(step.offset, np.int64)
-    return result
+    return cast(Int64Array, x @ matrix.T + np.array(step.offset, np.int64))
 
 
 def _relinearize_array(step: Relinearize, x: Int64Array) -> Int64Array:
