@@ -8,16 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_sets.batch.batches import (
-    Batch,
-    FirstCommon,
-    as_key,
-    axes_columns,
-    put_fields,
-    refuse,
-    stack_points,
-    total_of,
-)
+from tapestry_sets.batch import batches
 from tapestry_sets.batch.columns import (
     BLOCK,
     INT64,
@@ -40,7 +31,7 @@ from tapestry_sets.regions import Box, Region
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
-class RegionArray(Batch):
+class RegionArray(batches.Batch):
     """Regions in one box as columns: on each axis the points low, low + step, … below high.
 
     `of` takes regions of any form. On each axis an interval, or one stripe clipped to an interval, is kept in
@@ -93,17 +84,17 @@ class RegionArray(Batch):
         self, shape: Sequence[int], low: object, high: object, step: object = 1, start: Sequence[int] | None = None
     ) -> None:
         box = Box((0,) * len(shape) if start is None else tuple(start), tuple(shape))
-        xp, (u, v, s), columns = axes_columns({"low": low, "high": high, "step": step}, "RegionArray")
+        xp, (u, v, s), columns = batches.axes_columns({"low": low, "high": high, "step": step}, "RegionArray")
         if columns[-1] != box.rank:
             raise ValueError(
                 f"RegionArray: columns of {columns[-1]} axes for shape {box.shape}; give one entry for each"
             )
-        refuse(s < 1, "RegionArray: step", s, "steps must be >= 1; order does not matter to a set")
-        refuse(u > v, "RegionArray: low", u, "low must be at most high")
+        batches.refuse(s < 1, "RegionArray: step", s, "steps must be >= 1; order does not matter to a set")
+        batches.refuse(u > v, "RegionArray: low", u, "low must be at most high")
         for axis, (lo, hi) in enumerate(zip(box.start, box.stop, strict=True)):
             need = f"the box is [{lo}, {hi}) on axis {axis}"
-            refuse(u[..., axis] < lo, "RegionArray: low", u[..., axis], need)
-            refuse(v[..., axis] > hi, "RegionArray: high", v[..., axis], need)
+            batches.refuse(u[..., axis] < lo, "RegionArray: low", u[..., axis], need)
+            batches.refuse(v[..., axis] > hi, "RegionArray: high", v[..., axis], need)
         _tighten(self, box, (u, v, xp.ones_like(u), s, u), xp.asarray(xp.any(u == v, axis=-1)))
 
     @classmethod
@@ -191,7 +182,7 @@ class RegionArray(Batch):
         at = key if not is_array(key) else to_host(key)
         if not is_empty.shape:
             return self._region(at)
-        columns = [getattr(self, name)[as_key(key)] for name in COLUMNS]
+        columns = [getattr(self, name)[batches.as_key(key)] for name in COLUMNS]
         return _region_array(self.box, columns, is_empty, self.deep[at], self.row[at], self.regions)
 
     def _region(self, at: Any) -> Region:
@@ -202,7 +193,7 @@ class RegionArray(Batch):
             return Region.empty(self.box.shape, self.box.start)
         setts = []
         for axis in range(self.rank):
-            lo, hi, on, period, phase = (int(getattr(self, name)[as_key(at)][axis]) for name in COLUMNS)
+            lo, hi, on, period, phase = (int(getattr(self, name)[batches.as_key(at)][axis]) for name in COLUMNS)
             setts.append(Sett(Stripe(hi - lo, max(1, self.box.shape[axis]), lo), Stripe(on, period - on, phase - lo)))
         return Region(self.box.shape, setts, self.box.start)
 
@@ -243,7 +234,7 @@ class RegionArray(Batch):
         Along each axis what several regions have in common is compared once.
         """
         if other is not None or not self._is_plain("overlap_matrix"):
-            return Batch.overlap_matrix(self, other)
+            return batches.Batch.overlap_matrix(self, other)
         n, tables = len(self), self._axis_tables("overlaps")
         out = np.empty((n, n), np.bool_)
         for at in _row_blocks(n):
@@ -275,7 +266,7 @@ class RegionArray(Batch):
         for at in _row_blocks(len(self)):
             factors = [table[number[at]][:, number] for table, number in tables]
             shape = (len(filled[at]), len(filled))
-            total = total_of("count_matrix", factors, shape, np)
+            total = batches.total_of("count_matrix", factors, shape, np)
             parts.append(np.where(np.logical_and.outer(filled[at], filled), total, 0))
         return narrow(np.concatenate([x.astype(object) if any(y.dtype == object for y in parts) else x for x in parts]))
 
@@ -307,7 +298,7 @@ class RegionArray(Batch):
             out.append((table, number.reshape(-1)))
         return out
 
-    def first_common(self, other: RegionArray) -> FirstCommon:
+    def first_common(self, other: RegionArray) -> batches.FirstCommon:
         """Return the first common points in row-major order, of which `value` has shape ``(..., rank)``.
 
         Raises
@@ -322,7 +313,7 @@ class RegionArray(Batch):
             meet, z = answer_axis("first_common", pair)
             found = found & meet
             values.append(z)
-        first = stack_points(found, values, namespace(found))
+        first = batches.stack_points(found, values, namespace(found))
         return _with_points(first, [(at, r.first_common(s)) for at, r, s in self._one_by_one(other, found)])
 
     def count_common(self, other: RegionArray) -> Array:
@@ -350,7 +341,7 @@ class RegionArray(Batch):
         filled = self._filled(other, "count_common")
         xp = namespace(filled)
         factors = [answer_axis("count_common", pair)[0] for pair in self._pairs(other)]
-        total = total_of("count_common", factors, tuple(filled.shape), xp)
+        total = batches.total_of("count_common", factors, tuple(filled.shape), xp)
         if total.dtype == object:
             return narrow(np.where(to_host(filled), total, 0), xp)
         return xp.where(filled, total, xp.zeros_like(total))
@@ -402,7 +393,9 @@ def _with_counts(total: Array, single: list[tuple[tuple[int, ...], int]]) -> Arr
     return total
 
 
-def _with_points(first: FirstCommon, single: list[tuple[tuple[int, ...], tuple[int, ...] | None]]) -> FirstCommon:
+def _with_points(
+    first: batches.FirstCommon, single: list[tuple[tuple[int, ...], tuple[int, ...] | None]]
+) -> batches.FirstCommon:
     found, value = first
     if value.dtype != object and any(not INT64[0] <= z <= INT64[1] for _, point in single for z in point or ()):
         value = to_host(value).astype(object)
@@ -410,14 +403,14 @@ def _with_points(first: FirstCommon, single: list[tuple[tuple[int, ...], tuple[i
         found[at] = point is not None
         for axis in range(value.shape[-1]):
             value[(*at, axis)] = point[axis] if point else 0
-    return FirstCommon(found, value)
+    return batches.FirstCommon(found, value)
 
 
 def _region_array(
     box: Box, columns: Sequence[Array], is_empty: Array, deep: Any, row: Any, regions: tuple[Region, ...]
 ) -> RegionArray:
     out = object.__new__(RegionArray)
-    put_fields(
+    batches.put_fields(
         out, box=box, is_empty=is_empty, deep=deep, row=row, regions=regions, **dict(zip(COLUMNS, columns, strict=True))
     )
     return out
@@ -433,8 +426,8 @@ def _tighten(out: RegionArray, box: Box, columns: tuple[Array, ...], is_empty: A
     low, high = xp.where(empty, none, low), xp.where(empty, none, high)
     on, period, phase = xp.where(solid, one, on), xp.where(solid, one, period), xp.where(solid, none, phase)
     shape = tuple(is_empty.shape)
-    put_fields(out, box=box, low=low, high=high, on=on, period=period, phase=phase, is_empty=is_empty)
-    put_fields(out, deep=np.zeros(shape, bool), row=np.zeros(shape, np.int64), regions=())
+    batches.put_fields(out, box=box, low=low, high=high, on=on, period=period, phase=phase, is_empty=is_empty)
+    batches.put_fields(out, deep=np.zeros(shape, bool), row=np.zeros(shape, np.int64), regions=())
 
 
 def _from_regions(items: tuple[Region, ...], xp: Namespace) -> RegionArray:
@@ -454,7 +447,7 @@ def _from_regions(items: tuple[Region, ...], xp: Namespace) -> RegionArray:
     is_empty = np.array([region.is_empty for region in items], bool)
     out = object.__new__(RegionArray)
     _tighten(out, Box(items[0].start, items[0].shape), tuple(columns[..., k] for k in range(5)), xp.asarray(is_empty))
-    put_fields(out, deep=np.array(deep, bool), row=np.arange(n), regions=items)
+    batches.put_fields(out, deep=np.array(deep, bool), row=np.arange(n), regions=items)
     return out
 
 

@@ -8,4 +8,4 @@ from tapestry_sets.draw.canvas import Picture, names_of, shortened
 from tapestry_sets.draw.levels import levels_svg, levels_text, show_levels
 from tapestry_sets.draw.sets import mimebundle, show, summary, text
 from tapestry_sets.draw.tuning import SHOWN_LENGTH
-from tapestry_sets.draw.views import ADDRESSES, numbered, views_picture, views_svg, views_text
+from tapestry_sets.draw.views import ADDRESSES, numbered, views_picture

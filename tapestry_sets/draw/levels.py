@@ -8,24 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.draw.canvas import (
-    CHARACTER,
-    FAINT,
-    INK,
-    LINE,
-    SMALL,
-    Drawing,
-    Picture,
-    cell_size,
-    cells_drawn,
-    check_cells,
-    document,
-    line_grid,
-    ruler,
-    ticks,
-    widest,
-    written,
-)
+from tapestry_sets.draw import canvas
 from tapestry_sets.draw.tuning import MAX_LENGTH, PAGE
 from tapestry_sets.limits import as_int
 
@@ -74,9 +57,9 @@ def _level_window(stripes: Sequence[Any], start: object, stop: object) -> tuple[
     first = as_int(start, "draw: start")
     period = stripes[0].period if stripes else 1
     last = max(first, first + period if stop is None else as_int(stop, "draw: stop"))
-    check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part", MAX_LENGTH)
+    canvas.check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part", MAX_LENGTH)
     cells = (last - first) * (len(stripes) + 1)
-    check_cells(cells, f"cells of {len(stripes)} levels", "give start and stop to draw a part")
+    canvas.check_cells(cells, f"cells of {len(stripes)} levels", "give start and stop to draw a part")
     return first, last
 
 
@@ -129,7 +112,7 @@ def levels_text(levels: Any, start: int = 0, stop: int | None = None) -> str:
     blocks = _level_blocks(stripes, first, last)
     heads = [f"{k}: {_parameters(s)}" for k, s in enumerate(stripes, 1)] + ["elements"]
     margin = max(map(len, heads)) + 2
-    lines = [" " * margin + ruler(range(first, last))]
+    lines = [" " * margin + canvas.ruler(range(first, last))]
     for head, row in zip(heads, blocks, strict=False):
         lines.append(f"{head:<{margin}}{_blocks_text(row, first, last)}")
     held = set(_elements(stripes, blocks, first, last))
@@ -192,24 +175,25 @@ def levels_svg(levels: Any, start: int = 0, stop: int | None = None, cell: int |
     first, last = _level_window(stripes, start, stop)
     blocks = _level_blocks(stripes, first, last)
     heads = [f"{k}: {_parameters(s)}" for k, s in enumerate(stripes, 1)] + ["elements"]
-    margin = max(map(len, heads)) * CHARACTER + 16
-    side = cell_size(cell, last - first, PAGE - margin, 1)
+    margin = max(map(len, heads)) * canvas.CHARACTER + 16
+    side = canvas.cell_size(cell, last - first, PAGE - margin, 1)
     parts: list[str] = []
     for k, row in enumerate(blocks):
         parts += _bars(row, k, margin - first * side, side)
     y = BARS_TOP + len(stripes) * BAR_ROW
     parts += [
-        written(0, BARS_TOP + k * BAR_ROW + (12.5 if k < len(stripes) else 10.5), head) for k, head in enumerate(heads)
+        canvas.written(0, BARS_TOP + k * BAR_ROW + (12.5 if k < len(stripes) else 10.5), head)
+        for k, head in enumerate(heads)
     ]
-    grid = line_grid(_marked(_elements(stripes, blocks, first, last), first, last), first, max(1, last - first))
-    parts += [f'<g transform="translate({margin},{y})">', *cells_drawn(grid, side, 14, False), "</g>"]
+    grid = canvas.line_grid(_marked(_elements(stripes, blocks, first, last), first, last), first, max(1, last - first))
+    parts += [f'<g transform="translate({margin},{y})">', *canvas.cells_drawn(grid, side, 14, False), "</g>"]
     labels = range(first, last)
     parts += [
-        written(margin + (k + 0.5) * side, SMALL, str(labels[k]), "middle")
-        for k in ticks(labels, (widest(labels) + 1) * CHARACTER / side)
+        canvas.written(margin + (k + 0.5) * side, canvas.SMALL, str(labels[k]), "middle")
+        for k in canvas.ticks(labels, (canvas.widest(labels) + 1) * canvas.CHARACTER / side)
     ]
-    width = margin + (last - first) * side + len(str(last)) * CHARACTER // 2 + 2
-    return document(Drawing(width, y + LINE, tuple(parts)), title)
+    width = margin + (last - first) * side + len(str(last)) * canvas.CHARACTER // 2 + 2
+    return canvas.document(canvas.Drawing(width, y + canvas.LINE, tuple(parts)), title)
 
 
 BARS_TOP, BAR_ROW, BAR = 16, 28, 18
@@ -234,10 +218,12 @@ def _bars(blocks: Sequence[_LevelBlock], level: int, zero: int, side: int) -> li
             f"M{left + r} {y}H{right - s}q{s} 0 {s} {s}V{y + BAR - s}q0 {s} -{s} {s}H{left + r}"
             f"q-{r} 0 -{r} -{r}V{y + r}q0 -{r} {r} -{r}z"
         )
-        parts.append(f'<path d="{outline}" fill="{tint}" stroke="{INK}" stroke-width="0.75"')
+        parts.append(f'<path d="{outline}" fill="{tint}" stroke="{canvas.INK}" stroke-width="0.75"')
         parts[-1] += f' data-level="{level + 1}" data-lo="{lo}" data-hi="{hi}"/>'
         guides = f"M{left} {y + BAR}V{y + BAR_ROW}M{right} {y + BAR}V{y + BAR_ROW}"
-        parts.append(f'<path d="{guides}" stroke="{FAINT}" stroke-width="0.75" stroke-dasharray="2 2" fill="none"/>')
+        parts.append(
+            f'<path d="{guides}" stroke="{canvas.FAINT}" stroke-width="0.75" stroke-dasharray="2 2" fill="none"/>'
+        )
     whole = next((b for b in blocks if (b.lo, b.hi) == (b.first, b.last)), None)
     return parts + (_length_of(whole, zero + whole.lo * side, y, side) if whole else [])
 
@@ -246,12 +232,12 @@ def _length_of(block: _LevelBlock, left: int, y: int, side: int) -> list[str]:
     """Return the length of a block as words in its bar, as many of them as fit."""
     n = block.hi - block.lo
     for words in (f"on {n}", str(n)):
-        if len(words) * CHARACTER + 2 <= n * side:
-            return [written(left + n * side / 2, y + 12.5, words, "middle")]
+        if len(words) * canvas.CHARACTER + 2 <= n * side:
+            return [canvas.written(left + n * side / 2, y + 12.5, words, "middle")]
     return []
 
 
-def show_levels(levels: Any, start: int = 0, stop: int | None = None, title: str = "") -> Picture:
+def show_levels(levels: Any, start: int = 0, stop: int | None = None, title: str = "") -> canvas.Picture:
     """Return a picture of the nested levels of a sett that a notebook draws and ``print`` writes.
 
     Parameters
@@ -273,4 +259,4 @@ def show_levels(levels: Any, start: int = 0, stop: int | None = None, title: str
     elements                 1.1...
     """
     words = levels_text(levels, start, stop)
-    return Picture(f"{title}\n{words}" if title else words, levels_svg(levels, start, stop, title=title))
+    return canvas.Picture(f"{title}\n{words}" if title else words, levels_svg(levels, start, stop, title=title))

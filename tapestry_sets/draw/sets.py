@@ -12,25 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.draw.canvas import (
-    CellGrid,
-    Picture,
-    Raster,
-    as_positive,
-    below,
-    box_grids,
-    check_cells,
-    check_many,
-    count_lines,
-    document,
-    grid_text,
-    grids_drawn,
-    legend_drawing,
-    legend_text,
-    names_of,
-    shortened,
-    text_of,
-)
+from tapestry_sets.draw import canvas
 from tapestry_sets.draw.levels import levels_svg
 from tapestry_sets.draw.tuning import SHOWN_AT_LEAST, SHOWN_CELLS, SHOWN_LENGTH
 from tapestry_sets.draw.views import views_picture
@@ -66,7 +48,7 @@ class PointSet(Protocol):
 # ------------------------------------------------------------------------------------------------------- rasters
 
 
-def raster(*sets: Any, start: int = 0, stop: int | None = None) -> Raster:
+def raster(*sets: Any, start: int = 0, stop: int | None = None) -> canvas.Raster:
     """Return the cells of a picture of one or more sets of the same kind.
 
     Parameters
@@ -108,7 +90,7 @@ def raster(*sets: Any, start: int = 0, stop: int | None = None) -> Raster:
 
 def _check_kind(sets: Sequence[Any]) -> bool:
     """Return whether all are sets of points, rather than all sets of integers."""
-    check_many(sets, "set")
+    canvas.check_many(sets, "set")
     for at, s in enumerate(sets):
         if not (hasattr(s, "points") or hasattr(s, "elements")):
             raise TypeError(
@@ -125,11 +107,11 @@ def _window(s: IntegerSet, start: object, stop: object) -> tuple[int, int]:
     last = first + s.period if stop is None else as_int(stop, "draw: stop")
     if last < first:
         raise ValueError(f"draw: stop must be >= start, not start={first}, stop={last}")
-    check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part")
+    canvas.check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part")
     return first, last
 
 
-def _region_raster(regions: Sequence[PointSet]) -> Raster:
+def _region_raster(regions: Sequence[PointSet]) -> canvas.Raster:
     shape, start = tuple(regions[0].shape), tuple(regions[0].start)
     if len(shape) > 3:
         raise ValueError(f"draw: shape {shape} has rank {len(shape)}; slice it to rank 3 or less, or flatten it")
@@ -137,7 +119,7 @@ def _region_raster(regions: Sequence[PointSet]) -> Raster:
     size = 1
     for n in box:
         size *= n
-    check_cells(size, f"points of shape {shape}", "slice it to draw a part")
+    canvas.check_cells(size, f"points of shape {shape}", "slice it to draw a part")
     cells = np.zeros(box, np.int64)
     for i, r in enumerate(regions):
         if (tuple(r.shape), tuple(r.start)) != (shape, start):
@@ -188,9 +170,9 @@ def text(*sets: Any, start: int = 0, stop: int | None = None, axes: bool = False
     """
     cells = raster(*sets, start=start, stop=stop)
     if not axes:
-        return text_of(cells)
-    grids = box_grids(cells, _origin(sets, start), as_positive(wrap, "wrap"))
-    return "\n\n".join(map(grid_text, grids))
+        return canvas.text_of(cells)
+    grids = canvas.box_grids(cells, _origin(sets, start), canvas.as_positive(wrap, "wrap"))
+    return "\n\n".join(map(canvas.grid_text, grids))
 
 
 def _origin(sets: Sequence[Any], start: object) -> tuple[int, ...]:
@@ -240,17 +222,17 @@ def svg(
     >>> svg(Stripe(1, 1), stop=4).count("<rect")
     4
     """
-    cells, called = raster(*sets, start=start, stop=stop), names_of(sets, names)
-    grids = box_grids(cells, _origin(sets, start), as_positive(wrap, "wrap"))
+    cells, called = raster(*sets, start=start, stop=stop), canvas.names_of(sets, names)
+    grids = canvas.box_grids(cells, _origin(sets, start), canvas.as_positive(wrap, "wrap"))
     return _sets_svg(cells, grids, called, title, cell)
 
 
 def _sets_svg(
-    cells: Raster, grids: Sequence[CellGrid], names: Sequence[str], title: str, cell: int | None = None
+    cells: canvas.Raster, grids: Sequence[canvas.CellGrid], names: Sequence[str], title: str, cell: int | None = None
 ) -> str:
     several = len(names) > 1
-    legend = legend_drawing(count_lines(cells, names), several)
-    return document(below([grids_drawn(grids, cell, several), legend]), title)
+    legend = canvas.legend_drawing(canvas.count_lines(cells, names), several)
+    return canvas.document(canvas.below([canvas.grids_drawn(grids, cell, several), legend]), title)
 
 
 def show(
@@ -260,7 +242,7 @@ def show(
     names: Sequence[str] | None = None,
     title: str = "",
     wrap: int = SHOWN_LENGTH,
-) -> Picture:
+) -> canvas.Picture:
     """Return a picture of sets, or of views in memory, that a notebook draws and ``print`` writes.
 
     Parameters
@@ -293,11 +275,11 @@ def show(
         if stop is not None or start:
             raise ValueError(f"draw: start={start}, stop={stop} are for sets of integers; slice the views instead")
         return views_picture(things, names, title=title, wrap=wrap)
-    cells, called = raster(*things, start=start, stop=stop), names_of(things, names)
-    grids = box_grids(cells, _origin(things, start), as_positive(wrap, "wrap"))
+    cells, called = raster(*things, start=start, stop=stop), canvas.names_of(things, names)
+    grids = canvas.box_grids(cells, _origin(things, start), canvas.as_positive(wrap, "wrap"))
     lines = [title] if title else []
-    lines += ["\n\n".join(map(grid_text, grids)), *legend_text(count_lines(cells, called))]
-    return Picture("\n".join(lines), _sets_svg(cells, grids, called, title))
+    lines += ["\n\n".join(map(canvas.grid_text, grids)), *canvas.legend_text(canvas.count_lines(cells, called))]
+    return canvas.Picture("\n".join(lines), _sets_svg(cells, grids, called, title))
 
 
 # ------------------------------------------------------------------------------------------------------ for reprs
@@ -367,7 +349,7 @@ def _integers_svg(x: Any, name: str) -> str:
     period = x.period
     start = _first_shown(x) if period > SHOWN_LENGTH else 0
     length = min(SHOWN_LENGTH, -(-SHOWN_AT_LEAST // period) * period)
-    title = f"{shortened(name, 70)}, period {_number(period)}"
+    title = f"{canvas.shortened(name, 70)}, period {_number(period)}"
     if len(getattr(x, "stripes", ())) in range(2, 9):
         return levels_svg(x, start, start + length, title=title)
     return svg(x, start=start, stop=start + length, title=title, names=[f"elements in [{start}, {start + length})"])

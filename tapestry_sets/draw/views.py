@@ -19,53 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.draw.canvas import (
-    CHARACTER,
-    MARKS,
-    CanvasCut,
-    CellGrid,
-    Drawing,
-    LegendLine,
-    Picture,
-    Raster,
-    as_drawn,
-    as_positive,
-    below,
-    beside,
-    box_grids,
-    cell_size,
-    check_cells,
-    check_many,
-    count_lines,
-    document,
-    grid_drawing,
-    grid_text,
-    grids_drawn,
-    legend_drawing,
-    legend_text,
-    line_grid,
-    margin_of,
-    names_of,
-    shortened,
-    text_of,
-)
-from tapestry_sets.draw.tuning import (
-    AFTER,
-    BEFORE,
-    BOX,
-    DOTS,
-    FAR_NUMBER,
-    INDEX_BOX,
-    LISTED_CELLS,
-    LONGEST_NAME,
-    MAX_CELLS,
-    MAX_LINE,
-    MAX_PAIRS,
-    MAX_WINDOWS,
-    PAGE,
-    SHOWN_LENGTH,
-    WIDEST_ROW,
-)
+from tapestry_sets.draw import canvas, tuning
 
 Codes = npt.NDArray[np.int64]
 
@@ -85,7 +39,7 @@ class _Read:
 
     def __init__(self, cells: Any) -> None:
         self.cells = cells
-        self._all: Codes | None = cells.list_numbers(LISTED_CELLS) if cells.setts is None else None
+        self._all: Codes | None = cells.list_numbers(tuning.LISTED_CELLS) if cells.setts is None else None
 
     def numbers(self, lo: int, hi: int) -> Codes:
         """Return the row-major numbers in [lo, hi), less lo."""
@@ -131,7 +85,7 @@ def _unraveled(z: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 def _bit_counts(codes: Codes) -> Codes:
     """Return how many bits are set in each code."""
-    return sum((codes >> i & 1 for i in range(len(MARKS))), np.zeros(len(codes), np.int64))
+    return sum((codes >> i & 1 for i in range(len(canvas.MARKS))), np.zeros(len(codes), np.int64))
 
 
 def _ravelled(point: Sequence[int], shape: Sequence[int]) -> int:
@@ -187,7 +141,7 @@ class _Home:
         """Return a cell that views share: the first of those that most read, of a large allocation just any."""
         if len(self.read) < 2:
             return None
-        if self.size <= MAX_CELLS:
+        if self.size <= tuning.MAX_CELLS:
             readers = _bit_counts(self.codes(0, self.size))
             most = int(readers.argmax()) if len(readers) else 0
             cell = _unraveled(most, self.shape) if len(readers) and readers[most] > 1 else None
@@ -209,13 +163,9 @@ class _Home:
 
 
 def _homes(views: Sequence[Any]) -> list[_Home]:
-    check_many(views, "view")
+    canvas.check_many(views, "view")
     homes: dict[Any, dict[int, _Read]] = {}
     for i, view in enumerate(views):
-        if not hasattr(view, "cells"):
-            raise TypeError(
-                f"draw: argument {i} must be a view, not {view!r}; as_view makes an array one, sets have show"
-            )
         for allocation, cells in view.cells.items():
             homes.setdefault(allocation, {})[i] = _Read(cells)
     return [_Home(a, read, nth) for (a, read), nth in zip(homes.items(), numbered(map(_name_of, homes)), strict=True)]
@@ -255,10 +205,10 @@ class _Window(NamedTuple):
 
 def _windows(home: _Home, shared: _Shared | None) -> list[_Window]:
     """Return what to draw of an allocation's cells as a line: all, what lies between the ends, or parts."""
-    if home.size <= MAX_LINE:
+    if home.size <= tuning.MAX_LINE:
         return [_Window(0, home.size, "")]
     ends = home.ends()
-    if ends is not None and ends[1] - ends[0] < MAX_LINE:
+    if ends is not None and ends[1] - ends[0] < tuning.MAX_LINE:
         lo, hi = ends[0], ends[1] + 1
         return [_Window(lo, hi, ALL, (not home.is_addresses and lo > 0, not home.is_addresses and hi < home.size))]
     about = [(_ravelled(shared.cell, home.shape), "around a shared cell")] if shared else []
@@ -271,9 +221,9 @@ def _windows(home: _Home, shared: _Shared | None) -> list[_Window]:
     least, most = (0, home.size) if ends is None else (ends[0], ends[1] + 1)
     windows: list[_Window] = []
     for z, why in about:
-        lo = max(least, (z - BEFORE) // BEFORE * BEFORE)
-        new = _Window(lo, min(most, lo + BEFORE + AFTER), why)
-        if len(windows) < MAX_WINDOWS and not any(w.lo <= z < w.hi for w in windows):
+        lo = max(least, (z - tuning.BEFORE) // tuning.BEFORE * tuning.BEFORE)
+        new = _Window(lo, min(most, lo + tuning.BEFORE + tuning.AFTER), why)
+        if len(windows) < tuning.MAX_WINDOWS and not any(w.lo <= z < w.hi for w in windows):
             windows.append(new)
     first, last = (least, most) if home.is_addresses else (0, home.size)
     return [w._replace(more=(w.lo > first, w.hi < last)) for w in _joined(sorted(windows))]
@@ -301,7 +251,7 @@ class _Page(NamedTuple):
     where cells are counted.
     """
 
-    grids: list[CellGrid]
+    grids: list[canvas.CellGrid]
     above: list[str]
     codes: Codes
     is_whole: bool
@@ -313,27 +263,29 @@ def _line_page(home: _Home, shared: _Shared | None, views: Sequence[_Named], wra
     windows = _windows(home, shared)
     first = windows[0].lo if home.is_addresses else 0
     above = [f"+0 is {home.allocation.name}[{first}] ({first:#x})"] if home.is_addresses else []
-    grids: list[CellGrid] = []
+    grids: list[canvas.CellGrid] = []
     codes = [np.zeros(0, np.int64)]
     for w in windows:
         codes.append(home.codes(w.lo, w.hi))
-        base = first or (w.lo if w.hi > FAR_NUMBER else 0)
+        base = first or (w.lo if w.hi > tuning.FAR_NUMBER else 0)
         line = _rows(home, views, codes[-1], w, base, wrap) if in_rows else [_line(codes[-1], w, base, wrap)]
         ends = f"[{w.lo - base:+}, {w.hi - base:+})" if home.is_addresses else f"[{w.lo}, {w.hi})"
         grids += [replace(line[0], caption=f"{ends}: {w.why}" if w.why else ""), *line[1:]]
     return _Page(grids, above, np.concatenate(codes), windows[0].why in ("", ALL), first)
 
 
-def _line(codes: Codes, w: _Window, base: int, wrap: int) -> CellGrid:
+def _line(codes: Codes, w: _Window, base: int, wrap: int) -> canvas.CellGrid:
     """Return a window as one line, folded into rows of `wrap`."""
-    grid = line_grid(codes, w.lo, wrap)
+    grid = canvas.line_grid(codes, w.lo, wrap)
     if grid.rows:
         rows = range(w.lo - base, w.hi - base, wrap)
-        return replace(grid, rows=rows, cut=CanvasCut(False, False, *w.more))
-    return replace(grid, columns=range(w.lo - base, w.hi - base), plus="+" * bool(base), cut=CanvasCut(*w.more))
+        return replace(grid, rows=rows, cut=canvas.CanvasCut(False, False, *w.more))
+    return replace(grid, columns=range(w.lo - base, w.hi - base), plus="+" * bool(base), cut=canvas.CanvasCut(*w.more))
 
 
-def _rows(home: _Home, views: Sequence[_Named], codes: Codes, w: _Window, base: int, wrap: int) -> list[CellGrid]:
+def _rows(
+    home: _Home, views: Sequence[_Named], codes: Codes, w: _Window, base: int, wrap: int
+) -> list[canvas.CellGrid]:
     """Return a window as blocks of at most `wrap` cells: in each a row for each view, and one for what is shared."""
     heads = [_brief(views[i].name) for i in home.read]
     rows = [codes & 1 << i for i in home.read]
@@ -345,9 +297,9 @@ def _rows(home: _Home, views: Sequence[_Named], codes: Codes, w: _Window, base: 
     for k in range(0, max(1, len(codes)), wrap):
         lo, hi = w.lo + k, min(w.lo + k + wrap, w.hi)
         more = (lo == w.lo and w.more[0], hi == w.hi and w.more[1])
-        cut = CanvasCut(False, False, *more) if len(codes) > wrap else CanvasCut(*more)
+        cut = canvas.CanvasCut(False, False, *more) if len(codes) > wrap else canvas.CanvasCut(*more)
         columns = range(lo - base, hi - base)
-        blocks.append(CellGrid(table[:, k : k + wrap], (), columns, "", _from(lo), "+" * bool(base), heads, cut))
+        blocks.append(canvas.CellGrid(table[:, k : k + wrap], (), columns, "", _from(lo), "+" * bool(base), heads, cut))
     return blocks
 
 
@@ -358,11 +310,13 @@ def _from(first: int) -> Callable[[int, int], str]:
 def _box_page(home: _Home, shared: _Shared | None) -> _Page:
     """Return an allocation of two or three axes as its planes: whole, or what is around a cell."""
     shape = home.shape
-    if home.size <= MAX_CELLS and shape[-1] <= WIDEST_ROW:
+    if home.size <= tuning.MAX_CELLS and shape[-1] <= tuning.WIDEST_ROW:
         codes = home.codes(0, home.size)
-        return _Page(box_grids(codes.reshape((1,) * (3 - len(shape)) + shape), (0,) * len(shape)), [], codes, True)
+        return _Page(
+            canvas.box_grids(codes.reshape((1,) * (3 - len(shape)) + shape), (0,) * len(shape)), [], codes, True
+        )
     cell, why = (shared.cell, "around a shared cell") if shared else (_first_cell(home), "where a view begins")
-    start, extents = _window_around(cell, shape, BOX)
+    start, extents = _window_around(cell, shape, tuning.BOX)
     codes = np.stack(
         [
             home.codes(z, z + extents[-1])
@@ -390,11 +344,13 @@ def _window_around(at: Sequence[int], shape: Sequence[int], most: Sequence[int])
     return start, extents
 
 
-def _box_part(codes: Codes, start: Sequence[int], extents: Sequence[int], shape: Sequence[int]) -> list[CellGrid]:
+def _box_part(
+    codes: Codes, start: Sequence[int], extents: Sequence[int], shape: Sequence[int]
+) -> list[canvas.CellGrid]:
     """Return the planes of a part of a box, with dots where the box goes on."""
-    grids = box_grids(codes.reshape([1] * (3 - len(shape)) + list(extents)), start, wrap=MAX_CELLS)
+    grids = canvas.box_grids(codes.reshape([1] * (3 - len(shape)) + list(extents)), start, wrap=tuning.MAX_CELLS)
     ends = [(a > 0, a + n < m) for a, n, m in zip(start, extents, shape, strict=True)]
-    cut = CanvasCut(*(ends[-1] if ends else ()), *(ends[-2] if len(ends) > 1 else ()))
+    cut = canvas.CanvasCut(*(ends[-1] if ends else ()), *(ends[-2] if len(ends) > 1 else ()))
     return [replace(grid, cut=cut) for grid in grids]
 
 
@@ -426,7 +382,7 @@ def _how_many(home: _Home, n: int | None, shown: int | None) -> str:
     return words if shown is None or shown == n else f"{words}; {shown} shown"
 
 
-def _legend(home: _Home, page: _Page, views: Sequence[_Named], shared: _Shared | None) -> list[LegendLine]:
+def _legend(home: _Home, page: _Page, views: Sequence[_Named], shared: _Shared | None) -> list[canvas.LegendLine]:
     """Return how many cells each view reads and how many are shared, of the whole allocation and of those shown."""
     codes = page.codes
     whole = page.is_whole
@@ -434,33 +390,35 @@ def _legend(home: _Home, page: _Page, views: Sequence[_Named], shared: _Shared |
     for i, read in home.read.items():
         shown = int((codes >> i & 1).sum())
         words = _how_many(home, shown if whole else read.size(), shown)
-        lines.append(LegendLine((i,), MARKS[i], f"{shortened(views[i].name, 80)}: {words}"))
+        lines.append(canvas.LegendLine((i,), canvas.MARKS[i], f"{canvas.shortened(views[i].name, 80)}: {words}"))
     if len(home.read) == 2 or (whole and len(home.read) > 1):
         shown = int((codes & (codes - 1) != 0).sum())
         n = shown if whole else _common_size(*home.read.values())
         held = tuple(shared.indices) if shared else tuple(home.read)
         what = "shared" if len(home.read) == 2 else "in two or more"
-        lines.append(LegendLine(held, "X", f"{what}: {_how_many(home, n, shown)}"))
+        lines.append(canvas.LegendLine(held, "X", f"{what}: {_how_many(home, n, shown)}"))
     elif len(home.read) > 2:
         lines += _pair_lines(home, codes)
     return lines
 
 
-def _pair_lines(home: _Home, codes: Codes) -> list[LegendLine]:
+def _pair_lines(home: _Home, codes: Codes) -> list[canvas.LegendLine]:
     """Return how many cells each two views share, for as many pairs as a legend has room for."""
-    lines: list[LegendLine] = []
+    lines: list[canvas.LegendLine] = []
     rest = 0
     for (i, one), (j, two) in combinations(home.read.items(), 2):
         n = _common_size(one, two)
         if n == 0:
             continue
-        if len(lines) == MAX_PAIRS:
+        if len(lines) == tuning.MAX_PAIRS:
             rest += 1
             continue
         shown = int((codes >> i & codes >> j & 1).sum())
-        lines.append(LegendLine((i, j), "X", f"in {MARKS[i]} and {MARKS[j]}: {_how_many(home, n, shown)}"))
+        lines.append(
+            canvas.LegendLine((i, j), "X", f"in {canvas.MARKS[i]} and {canvas.MARKS[j]}: {_how_many(home, n, shown)}")
+        )
     if rest:
-        lines.append(LegendLine((), "", f"and {rest} more pairs that share cells"))
+        lines.append(canvas.LegendLine((), "", f"and {rest} more pairs that share cells"))
     return lines
 
 
@@ -475,12 +433,12 @@ def _common_size(one: _Read, two: _Read) -> int | None:
 
 def _brief(name: str) -> str:
     """Return a name as it stands before a row: without what it is equal to, and not too long."""
-    return shortened(name.split(" = ")[0], LONGEST_NAME)
+    return canvas.shortened(name.split(" = ")[0], tuning.LONGEST_NAME)
 
 
 def _index_name(name: str, index: Sequence[int]) -> str:
     """Return an element of a view as words; a name that is no single term is set in parentheses."""
-    called = inner = shortened(name.split(" = ")[0], 80)
+    called = inner = canvas.shortened(name.split(" = ")[0], 80)
     while inner != (inner := re.sub(r"\([^()]*\)|\[[^][]*\]", "", inner)):
         pass  # what is in brackets does not matter, however deep
     if not index:
@@ -500,7 +458,7 @@ def _witness(home: _Home, views: Sequence[_Named], shared: _Shared, base: int) -
     return f"{', '.join(words[:-1])} and {words[-1]} {several} read {_cell_name(home, shared.cell, base)}"
 
 
-def _index_grids(views: Sequence[_Named], shared: _Shared) -> list[CellGrid]:
+def _index_grids(views: Sequence[_Named], shared: _Shared) -> list[canvas.CellGrid]:
     """Return the shapes of the views that share a cell, each marked at the index that reads it."""
     grids = []
     for i, index in shared.indices.items():
@@ -509,7 +467,7 @@ def _index_grids(views: Sequence[_Named], shared: _Shared) -> list[CellGrid]:
             shape, at = shape[:-1], at[:-1]
         if len(shape) > 3:
             continue  # said in words
-        start, extents = _window_around(at, shape, INDEX_BOX)
+        start, extents = _window_around(at, shape, tuning.INDEX_BOX)
         codes = np.zeros(extents, np.int64)
         codes[tuple(x - a for x, a in zip(at, start, strict=True))] = sum(1 << k for k in shared.indices)
         (grid,) = _box_part(codes.ravel(), start, extents, shape)
@@ -525,38 +483,38 @@ def views_picture(
     views: Sequence[Any],
     names: Sequence[str] | None = None,
     mode: str = "auto",
-    wrap: int = SHOWN_LENGTH,
+    wrap: int = tuning.SHOWN_LENGTH,
     title: str = "",
     arrays: Collection[int] = (),
     indices: bool = True,
-) -> Picture:
+) -> canvas.Picture:
     """Return where views lie in memory, as a picture; see `show_views`."""
     if mode not in MODES:
         raise ValueError(f"draw: mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
-    width, called, homes = as_positive(wrap, "wrap"), _called(views, names), _homes(views)
+    width, called, homes = canvas.as_positive(wrap, "wrap"), _called(views, names), _homes(views)
     every = [_Named(view, name, i in arrays) for i, (view, name) in enumerate(zip(views, called, strict=True))]
     lines = [title] if title else []
-    drawings: list[Drawing] = []
+    drawings: list[canvas.Drawing] = []
     for home in homes:
         words, drawing = _home_picture(home, every, mode, width, indices)
         lines += words
         drawings.append(drawing)
     for i, (view, name, _) in enumerate(every):
         if not any(i in home.read for home in homes):
-            lines.append(f"{shortened(name, 80)}, of shape {tuple(view.shape)}, reads no memory")
-            drawings.append(as_drawn(lines[-1]))
-    return Picture("\n".join(lines), document(below(drawings, 16), title))
+            lines.append(f"{canvas.shortened(name, 80)}, of shape {tuple(view.shape)}, reads no memory")
+            drawings.append(canvas.as_drawn(lines[-1]))
+    return canvas.Picture("\n".join(lines), canvas.document(canvas.below(drawings, 16), title))
 
 
 def _called(views: Sequence[Any], names: Sequence[str] | None) -> list[str]:
-    if names is not None or any(not hasattr(view, "shape") for view in views):
-        return names_of(views, names)
+    if names is not None:
+        return canvas.names_of(views, names)
     return [view.name if getattr(view, "name", "") else repr(view) for view in views]
 
 
 def _home_picture(
     home: _Home, views: Sequence[_Named], mode: str, wrap: int, indices: bool
-) -> tuple[list[str], Drawing]:
+) -> tuple[list[str], canvas.Drawing]:
     """Return the picture of one allocation as lines of text and as a drawing."""
     shared, several = home.shared(), len(home.read) > 1
     if len(home.shape) in (2, 3) and mode != "rows":
@@ -565,104 +523,38 @@ def _home_picture(
         page = _line_page(home, shared, views, wrap, mode == "rows" or (mode == "auto" and several))
     legend = _legend(home, page, views, shared)
     above = [_home_name(home), *page.above]
-    lines = [*above, ("\n\n" if len(page.grids) > 1 else "\n").join(map(grid_text, page.grids)), *legend_text(legend)]
-    parts = [*map(as_drawn, above), *_grids_of(page.grids, several), legend_drawing(legend, several)]
+    lines = [
+        *above,
+        ("\n\n" if len(page.grids) > 1 else "\n").join(map(canvas.grid_text, page.grids)),
+        *canvas.legend_text(legend),
+    ]
+    parts = [*map(canvas.as_drawn, above), *_grids_of(page.grids, several), canvas.legend_drawing(legend, several)]
     if shared is not None:
         lines.append(_witness(home, views, shared, page.base))
-        parts.append(as_drawn(lines[-1]))
+        parts.append(canvas.as_drawn(lines[-1]))
         grids = _index_grids(views, shared) if indices else []
-        lines += map(grid_text, grids)
-        parts += [beside([grid_drawing(grid, 14, True) for grid in grids], 24)] if grids else []
-    return lines, below(parts, 4)
+        lines += map(canvas.grid_text, grids)
+        parts += [canvas.beside([canvas.grid_drawing(grid, 14, True) for grid in grids], 24)] if grids else []
+    return lines, canvas.below(parts, 4)
 
 
 def _home_name(home: _Home) -> str:
-    name, itemsize = shortened(_name_of(home.allocation), 80), home.allocation.itemsize
+    name, itemsize = canvas.shortened(_name_of(home.allocation), 80), home.allocation.itemsize
     if home.is_addresses:
         return f"{home.allocation.name or 'memory'}, byte by byte"
     name += f" #{home.nth}" if home.nth > 1 else ""
     return name if itemsize == 1 else f"{name}, {itemsize} bytes a cell"
 
 
-def _grids_of(grids: Sequence[CellGrid], several: bool) -> list[Drawing]:
+def _grids_of(grids: Sequence[canvas.CellGrid], several: bool) -> list[canvas.Drawing]:
     """Return the grids of an allocation as drawings, one below the other, or beside each other if they are planes."""
     if not grids[0].heads and len(grids) > 1 and grids[0].caption.startswith("["):
-        return [grids_drawn(grids, None, several)]
+        return [canvas.grids_drawn(grids, None, several)]
     head = max((len(head) for grid in grids for head in grid.heads), default=0)
     longest = max(grid.cells.shape[1] for grid in grids)
-    side = cell_size(None, longest, PAGE - head * CHARACTER - 2 * DOTS)
-    margin = max(map(margin_of, grids))
-    return [grid_drawing(grid, side, several, 14 if grid.heads else None, margin) for grid in grids]
-
-
-def _rasters(views: Sequence[Any]) -> dict[Any, Raster]:
-    """Return each allocation that the views read as cells by plane, row and column, if it is small enough."""
-    homes = _homes(views)
-    for home in homes:
-        check_cells(home.size, f"cells of {home.allocation!r}", "show_views draws a part of a large allocation")
-    return {home.allocation: home.codes(0, home.size).reshape(_planes(home.shape)) for home in homes}
-
-
-def _planes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return (1,) * (3 - len(shape)) + shape if len(shape) <= 3 else (1, 1, prod(shape))
-
-
-def views_text(*views: Any) -> str:
-    """Return where views lie in memory as marks alone, without coordinates and counts; they are those of `text`.
-
-    Parameters
-    ----------
-    *views : View
-        An allocation of more than three axes is shown as the line of its cells in row-major order.
-
-    Raises
-    ------
-    TypeError
-        If an argument is no view.
-    ValueError
-        If there is no view, or an allocation has more than 16,384 cells; `show_views` draws a part of it then.
-
-    Examples
-    --------
-    >>> from tapestry_sets.views import allocate
-    >>> A = allocate((27,), name="A")
-    >>> print(views_text(A.reshape(3, 3, 3)[:2, :2, :2], A[2::5]))
-    A
-    11211..2.11.X1...2....2....
-    """
-    return "\n".join(f"{a.name or a.shape}\n{text_of(cells)}" for a, cells in _rasters(views).items())
-
-
-def views_svg(*views: Any, cell: int | None = None) -> dict[Any, str]:
-    """Return where views lie in memory, one SVG drawing for each allocation.
-
-    Parameters
-    ----------
-    *views : View
-        As for `views_text`.
-    cell : int, optional
-        The side of a square in pixels, by default 14 or what fits.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `views_text`.
-
-    Examples
-    --------
-    >>> from tapestry_sets.views import allocate
-    >>> A = allocate((4,))
-    >>> views_svg(A[::2])[A].count("<rect")
-    4
-    """
-    names = _called(views, None)
-    drawn = {}
-    for allocation, cells in _rasters(views).items():
-        grids = box_grids(cells, (0,) * min(3, len(allocation.shape)) if len(allocation.shape) <= 3 else (0,))
-        parts = [as_drawn(shortened(_name_of(allocation), 80)), grids_drawn(grids, cell, len(names) > 1)]
-        legend = legend_drawing(count_lines(cells, names), len(names) > 1)
-        drawn[allocation] = document(below([*parts, legend], 4), "")
-    return drawn
+    side = canvas.cell_size(None, longest, tuning.PAGE - head * canvas.CHARACTER - 2 * tuning.DOTS)
+    margin = max(map(canvas.margin_of, grids))
+    return [canvas.grid_drawing(grid, side, several, 14 if grid.heads else None, margin) for grid in grids]
 
 
 def views_mimebundle(*views: Any, title: str = "") -> dict[str, str]:

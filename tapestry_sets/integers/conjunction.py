@@ -23,21 +23,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from tapestry_sets.integers import explicit, pairs
+from tapestry_sets.integers import explicit, pairs, tuning
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.integers.stripe import Int64Array
-from tapestry_sets.integers.tuning import (
-    BITS_A_BRANCH,
-    ELEMENTS_A_BRANCH,
-    ENTRIES_A_BRANCH,
-    HALVES,
-    LEAPS,
-    MASK_SPAN,
-    MET_PIECES,
-    RUN_LENGTH,
-    TABLE,
-)
 from tapestry_sets.limits import OPEN, Budget, Question, TooHard, attempt, limits
 from tapestry_sets.solvers import isl
 
@@ -274,13 +263,13 @@ def _first_of_two(s: Nest, t: Nest, lo: int, hi: int | None, budget: Budget) -> 
         return pairs.first_in_both(s, t, lo, hi)
     common = lcm(s[0][1], t[0][1])
     end = lo + common if hi is None else min(hi, lo + common)
-    for most in (pairs.ISL_AFTER, budget.left):
+    for most in (tuning.ISL_AFTER, budget.left):
         part = Budget(max(0, min(most, budget.left)))
         z = pairs.PairSearch(part).first(s, 0, t, 0, lo, end)
         budget.left -= part.spent
         if z is not OPEN:
             return z
-        if most == pairs.ISL_AFTER and _may_ask_isl(budget):
+        if most == tuning.ISL_AFTER and _may_ask_isl(budget):
             with limits(budget=max(1, budget.left)):
                 return pairs.first_in_both(s, t, lo, None if hi is None else end)
     about = (end - lo) * (s[0][0] + t[0][0]) // (s[0][1] * t[0][1]) + 1
@@ -290,7 +279,7 @@ def _first_of_two(s: Nest, t: Nest, lo: int, hi: int | None, budget: Budget) -> 
 def _search(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int | None:
     """Return the first common element of three or more nests: from nest to nest, by isl, or piece by piece."""
     leap = Leap([partial(nests.find, s) for s in every], lo)
-    if _has_ended(leap, hi, LEAPS, every, budget):
+    if _has_ended(leap, hi, tuning.LEAPS, every, budget):
         return leap.met
     if any(pairs.surely_disjoint(s, 0, t, 0) for s, t in combinations(every, 2)):
         return None
@@ -323,12 +312,12 @@ def _one_fewer(every: tuple[Nest, ...], what: str, budget: Budget) -> list[tuple
     few = _pieces(s, t)
     refusal = TooHard(
         f"{what} of {len(every)} sets of periods {[nests.period(u) for u in every]}: any two of them share {few} or "
-        f"more pieces, and {MET_PIECES} are tried at most; ask within a shorter range"
+        f"more pieces, and {tuning.MET_PIECES} are tried at most; ask within a shorter range"
     )
-    if few > MET_PIECES:
+    if few > tuning.MET_PIECES:
         raise refusal
     spend(budget, few, what, every)
-    with limits(max_pieces=MET_PIECES):
+    with limits(max_pieces=tuning.MET_PIECES):
         met = attempt(lambda: explicit.meet(s, t))
     if met is OPEN:
         raise refusal
@@ -391,18 +380,18 @@ def _count_of_two(s: Nest, t: Nest, lo: int, hi: int, budget: Budget) -> int:
     """Count what two nests share, as `pairs.count_in_both` does with a budget of its own."""
     what = "count of common elements"
     common = lcm(s[0][1], t[0][1])
-    if len(s) == 1 == len(t) or common <= pairs.SHORT:
+    if len(s) == 1 == len(t) or common <= tuning.SHORT:
         spend(budget, 1, what, (s, t))
         return pairs.count_in_both(s, t, lo, hi)
     whole, rest = divmod(hi - lo, common)
     total = 0
     if whole:
-        spend(budget, 1 + min(_pieces(s, t), (s[0][1] + t[0][1]) // ENTRIES_A_BRANCH), what, (s, t))
+        spend(budget, 1 + min(_pieces(s, t), (s[0][1] + t[0][1]) // tuning.ENTRIES_A_BRANCH), what, (s, t))
         with limits(budget=max(1, budget.left)):
             total = whole * _in_common_period(s, t, common)
-    part = Budget(budget.left // pairs.COUNT_SHARE)
+    part = Budget(budget.left // tuning.COUNT_SHARE)
     total += pairs.PairCount(part).common(s, 0, t, 0, lo, lo + rest)
-    spend(budget, 1 + budget.left - pairs.COUNT_SHARE * part.left, what, (s, t))
+    spend(budget, 1 + budget.left - tuning.COUNT_SHARE * part.left, what, (s, t))
     return total
 
 
@@ -414,20 +403,20 @@ def _in_common_period(s: Nest, t: Nest, common: int) -> int:
 def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int:
     """Count what three or more nests share in a window of at most one common period."""
     what, length = "count of common elements", hi - lo
-    if length <= MASK_SPAN:
-        spend(budget, 1 + length * len(every) // BITS_A_BRANCH, what, every)
+    if length <= tuning.MASK_SPAN:
+        spend(budget, 1 + length * len(every) // tuning.BITS_A_BRANCH, what, every)
         return _mask(every, lo, hi).bit_count()
     one, two = _halves(every)
-    if two and _longer((one, two)) <= TABLE:
-        spend(budget, 1 + (period(one) + period(two)) // ENTRIES_A_BRANCH, what, every)
+    if two and _longer((one, two)) <= tuning.TABLE:
+        spend(budget, 1 + (period(one) + period(two)) // tuning.ENTRIES_A_BRANCH, what, every)
         return _count_halves(one, two, lo, hi)
     every, lo, hi = tuple(nests.shift(s, -lo) for s in every), 0, length  # places from the window's start fit int64
     counts = [nests.count(s, lo, hi) for s in every]
     runs = sum(n // s[-1][0] for n, s in zip(counts, every, strict=True))
-    if runs <= min(budget.left, max(counts) // RUN_LENGTH):
+    if runs <= min(budget.left, max(counts) // tuning.RUN_LENGTH):
         return _count_runs(every, lo, hi, budget)
-    if min(counts) <= TABLE // 4 and length < 1 << 62:
-        spend(budget, 1 + min(counts) * sum(map(len, every)) // ELEMENTS_A_BRANCH, what, every)
+    if min(counts) <= tuning.TABLE // 4 and length < 1 << 62:
+        spend(budget, 1 + min(counts) * sum(map(len, every)) // tuning.ELEMENTS_A_BRANCH, what, every)
         few = every[counts.index(min(counts))]
         return int(np.count_nonzero(contains_each(every, nests.elements(few, lo, hi))))
     return sum(count(some, lo, hi) for some in _one_fewer(every, what, budget))
@@ -464,7 +453,7 @@ def _halves(every: tuple[Nest, ...]) -> tuple[tuple[Nest, ...], tuple[Nest, ...]
     parts: list[tuple[tuple[Nest, ...], tuple[Nest, ...]]] = [((), ())]
     for group in _groups(every):
         parts = [new for one, two in parts for new in ((one + group, two), (one, two + group))]
-        parts = sorted(parts, key=_longer)[:HALVES]
+        parts = sorted(parts, key=_longer)[: tuning.HALVES]
     return parts[0]
 
 

@@ -9,58 +9,44 @@ from collections.abc import Iterable
 from itertools import pairwise
 from math import gcd, lcm
 
-from tapestry_sets.integers.nest import (
-    EMPTY,
-    Item,
-    Nest,
-    bits,
-    canonical,
-    complement,
-    count,
-    cut,
-    cut_stripe,
-    repeat,
-    reverse,
-    shift,
-    solid_items,
-)
+from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.integers.stripe import Level, stripes_first_common
 from tapestry_sets.integers.tuning import MANY_BLOCKS, MASK_BITS, SPREAD, STEPS_A_PIECE
 from tapestry_sets.limits import Budget, TooManyPieces, current
 
-Block = tuple[int, int, Nest]
+Block = tuple[int, int, nests.Nest]
 """One bounded piece as a plain tuple: (start, length, tail); see `nest.Item`."""
-Joined = tuple[int, int, Nest, int]
+Joined = tuple[int, int, nests.Nest, int]
 """The same with a period of its own, or 0."""
 
 
-def strided(s: Nest, first: int, step: int) -> list[Nest]:
+def strided(s: nests.Nest, first: int, step: int) -> list[nests.Nest]:
     """Return {k : first + step*k in s} as disjoint nests, for any step but 0.
 
     The common elements of s and the progression are a union of tight nests in which all distances are
     multiples of the step, so that every level can be divided by it.
     """
     if step < 0:
-        return [canonical(reverse(t, 1)) for t in strided(s, first, -step)]
+        return [nests.canonical(nests.reverse(t, 1)) for t in strided(s, first, -step)]
     if step == 1:
-        return [shift(s, -first)]
-    return [_divide(t, step) for t in meet(shift(s, -first), ((1, step, 0),))]
+        return [nests.shift(s, -first)]
+    return [_divide(t, step) for t in meet(nests.shift(s, -first), ((1, step, 0),))]
 
 
-def _divide(s: Nest, f: int) -> Nest:
-    return canonical(((a - 1) // f + 1, P // f, p // f) for a, P, p in s)
+def _divide(s: nests.Nest, f: int) -> nests.Nest:
+    return nests.canonical(((a - 1) // f + 1, P // f, p // f) for a, P, p in s)
 
 
-def from_bits(mask: int) -> list[Item]:
+def from_bits(mask: int) -> list[nests.Item]:
     """Return the set bits as items, few where they are regular."""
-    return merge(solid_items(mask))
+    return merge(nests.solid_items(mask))
 
 
 # ------------------------------------------------------------------ explicit answers
 
 
-def meet(s: Nest, t: Nest) -> list[Nest]:
+def meet(s: nests.Nest, t: nests.Nest) -> list[nests.Nest]:
     """Return the intersection on the whole line as disjoint nests.
 
     Raises
@@ -87,7 +73,7 @@ class _Meet:
 
     __slots__ = ("budget", "s", "t")
 
-    def __init__(self, s: Nest, t: Nest) -> None:
+    def __init__(self, s: nests.Nest, t: nests.Nest) -> None:
         self.s = s
         self.t = t
         self.budget = Budget(STEPS_A_PIECE * current().max_pieces)
@@ -102,9 +88,9 @@ class _Meet:
                 f"and limits(max_pieces={4 * most}) allows more"
             )
 
-    def whole(self, s: Nest, t: Nest) -> list[Nest]:
+    def whole(self, s: nests.Nest, t: nests.Nest) -> list[nests.Nest]:
         """Return the common elements on the whole line."""
-        if s == EMPTY or t == EMPTY:
+        if s == nests.EMPTY or t == nests.EMPTY:
             return []
         if not s or not t:
             return [s or t]
@@ -112,11 +98,11 @@ class _Meet:
         common = self.period(s, t, found)
         apart = len(s) == 1 == len(t)  # what two stripes share lies in different blocks of one of them
         return [
-            repeat(length, d or common, start, tail) if tail or d else ((length, common, start % common),)
+            nests.repeat(length, d or common, start, tail) if tail or d else ((length, common, start % common),)
             for start, length, tail, d in _merged(found, common, apart)
         ]
 
-    def period(self, s: Nest, t: Nest, out: list[Block]) -> int:
+    def period(self, s: nests.Nest, t: nests.Nest, out: list[Block]) -> int:
         """Append the common elements of one common period, cut in the fewest of three ways; return the period."""
         (a, P, p), (b, Q, q) = s[0], t[0]
         g = gcd(P, Q)
@@ -131,19 +117,19 @@ class _Meet:
             self.each(t[1:], s, range(q, q + blocks_t * Q, Q), b, out)
         return P // g * Q
 
-    def each(self, tail: Nest, t: Nest, blocks: range, a: int, out: list[Block]) -> None:
+    def each(self, tail: nests.Nest, t: nests.Nest, blocks: range, a: int, out: list[Block]) -> None:
         """Append the elements that t shares with blocks of length a that have `tail` inside."""
         if tail:
             for block in blocks:
                 self.collect(tail, block, t, 0, block, block + a, out)
             return
-        part = cut_stripe if len(t) == 1 else cut
+        part = nests.cut_stripe if len(t) == 1 else nests.cut
         for block in blocks:
             item = part(t, block, block + a)
             if item is not None:
                 out.append(item)
 
-    def pairs(self, tail: Nest, x: Level, uail: Nest, y: Level, g: int, out: list[Block]) -> None:
+    def pairs(self, tail: nests.Nest, x: Level, uail: nests.Nest, y: Level, g: int, out: list[Block]) -> None:
         """Append the overlaps of pairs of blocks, one pair for each distance that occurs between two."""
         (a, P, p), (b, Q, q) = x, y
         n = Q // g
@@ -163,7 +149,7 @@ class _Meet:
             else:
                 self.collect(tail, block, uail, block + d, block + first, block + end, out)
 
-    def collect(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Block]) -> None:
+    def collect(self, s: nests.Nest, si: int, t: nests.Nest, tj: int, lo: int, hi: int, out: list[Block]) -> None:
         """Append the common elements of s + si and t + tj in the window to `out`."""
         while s and t:
             (a, P, p), (b, Q, q) = s[0], t[0]
@@ -199,12 +185,12 @@ class _Meet:
         else:
             _append(t, tj, lo, hi, out)
 
-    def blocks(self, s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int, out: list[Block]) -> None:
+    def blocks(self, s: nests.Nest, si: int, t: nests.Nest, tj: int, lo: int, hi: int, out: list[Block]) -> None:
         """Append the elements of a window that spans several blocks of both."""
         P, Q = s[0][1], t[0][1]
         if hi - lo >= 2 * lcm(P, Q):  # the whole line's answer, clipped, is shorter than block by block
-            for nest in self.whole(shift(s, si - lo), shift(t, tj - lo)):
-                item = cut(nest, 0, hi - lo)
+            for nest in self.whole(nests.shift(s, si - lo), nests.shift(t, tj - lo)):
+                item = nests.cut(nest, 0, hi - lo)
                 if item is not None:
                     out.append((item[0] + lo, item[1], item[2]))
             return
@@ -228,9 +214,9 @@ class _Meet:
             out += _run_together(_join_touching(found, 0), 0)
 
 
-def _append(s: Nest, si: int, lo: int, hi: int, out: list[Block]) -> None:
+def _append(s: nests.Nest, si: int, lo: int, hi: int, out: list[Block]) -> None:
     """Append the elements of s + si in the window, as one item."""
-    item = cut_stripe(s, lo - si, hi - si) if len(s) == 1 and lo < hi else cut(s, lo - si, hi - si)
+    item = nests.cut_stripe(s, lo - si, hi - si) if len(s) == 1 and lo < hi else nests.cut(s, lo - si, hi - si)
     if item is not None:
         out.append((item[0] + si, item[1], item[2]))
 
@@ -238,9 +224,9 @@ def _append(s: Nest, si: int, lo: int, hi: int, out: list[Block]) -> None:
 # ------------------------------------------------------------------ merging
 
 
-def merge(items: Iterable[Block]) -> list[Item]:
+def merge(items: Iterable[Block]) -> list[nests.Item]:
     """Return fewer items: touching intervals are one, and so are equal items at equal distances."""
-    return [Item(*item) for item in _run_together(_join_touching(list(items), 0), 0)]
+    return [nests.Item(*item) for item in _run_together(_join_touching(list(items), 0), 0)]
 
 
 def _run_together(items: list[Block], common: int, done: list[Joined] | None = None) -> list[Block]:
@@ -294,7 +280,7 @@ def _join_two(one: Block, two: Block) -> list[Block]:
     """Return what joining does for two items that share no element; their ends may lie within each other."""
     d = two[0] - one[0]
     if d >= one[1] == two[1] and one[2] == two[2]:
-        return [(one[0], d + one[1], repeat(one[1], d, 0, one[2]))]
+        return [(one[0], d + one[1], nests.repeat(one[1], d, 0, one[2]))]
     if one[2] or two[2] or one[0] + one[1] != two[0]:
         return [one, two]
     return [(one[0], one[1] + two[1], ())]
@@ -302,7 +288,7 @@ def _join_two(one: Block, two: Block) -> list[Block]:
 
 def _join_equidistant(items: list[Block], common: int, done: list[Joined] | None) -> list[Block]:
     """Join runs of equal items at equal distances."""
-    groups: dict[tuple[int, Nest], list[int]] = {}
+    groups: dict[tuple[int, nests.Nest], list[int]] = {}
     for start, length, tail in items:
         key = length, tail
         if key in groups:
@@ -330,11 +316,11 @@ def _join_equidistant(items: list[Block], common: int, done: list[Joined] | None
     return out
 
 
-def _runs_of(starts: list[int], length: int, tail: Nest, common: int) -> list[Block]:
+def _runs_of(starts: list[int], length: int, tail: nests.Nest, common: int) -> list[Block]:
     """Join equal items at ascending starts into runs of one distance each."""
     if len(starts) == 2 and starts[1] - starts[0] >= length:
         d = starts[1] - starts[0]
-        return [(starts[0] % common if common else starts[0], d + length, repeat(length, d, 0, tail))]
+        return [(starts[0] % common if common else starts[0], d + length, nests.repeat(length, d, 0, tail))]
     out: list[Block] = []
     i, n = 0, len(starts)
     while i < n:
@@ -351,7 +337,7 @@ def _runs_of(starts: list[int], length: int, tail: Nest, common: int) -> list[Bl
         if last == i:
             out.append((start, length, tail))
         else:
-            out.append((start, (last - i) * d + length, repeat(length, d, 0, tail)))
+            out.append((start, (last - i) * d + length, nests.repeat(length, d, 0, tail)))
         i = last + 1
     return out
 
@@ -359,56 +345,56 @@ def _runs_of(starts: list[int], length: int, tail: Nest, common: int) -> list[Bl
 # ------------------------------------------------------------------ in a window, and other operations
 
 
-def meet_within(s: Nest, t: Nest, lo: int, hi: int) -> list[Nest]:
+def meet_within(s: nests.Nest, t: nests.Nest, lo: int, hi: int) -> list[nests.Nest]:
     """Return the intersection in a window as nests that are right there, and disjoint there."""
     items: list[Block] = []
-    if s != EMPTY and t != EMPTY:
+    if s != nests.EMPTY and t != nests.EMPTY:
         _Meet(s, t).collect(s, 0, t, 0, lo, hi, items)
     return from_items(_run_together(_join_touching(items, 0), 0), lo, hi)
 
 
-def subtract_within(s: Nest, t: Nest, lo: int, hi: int) -> list[Nest]:
+def subtract_within(s: nests.Nest, t: nests.Nest, lo: int, hi: int) -> list[nests.Nest]:
     """Return the difference in a window as nests that are right there, and disjoint there."""
     items: list[Block] = []
-    if s != EMPTY:
-        for c in complement(t):
+    if s != nests.EMPTY:
+        for c in nests.complement(t):
             _Meet(s, t).collect(s, 0, c, 0, lo, hi, items)
     return from_items(_run_together(_join_touching(items, 0), 0), lo, hi)
 
 
-def from_items(items: Iterable[Block], lo: int, hi: int) -> list[Nest]:
+def from_items(items: Iterable[Block], lo: int, hi: int) -> list[nests.Nest]:
     """Return items in a window as nests whose period is the window's length."""
-    return [repeat(length, hi - lo, start, tail) for start, length, tail in items]
+    return [nests.repeat(length, hi - lo, start, tail) for start, length, tail in items]
 
 
-def subtract(s: Nest, t: Nest) -> list[Nest]:
+def subtract(s: nests.Nest, t: nests.Nest) -> list[nests.Nest]:
     """Return the difference on the whole line as disjoint nests."""
-    out: list[Nest] = []
-    for c in complement(t):
+    out: list[nests.Nest] = []
+    for c in nests.complement(t):
         out += meet(s, c)
     return merge_nests(out)
 
 
-def merge_nests(nests: Iterable[Nest]) -> list[Nest]:
+def merge_nests(every: Iterable[nests.Nest]) -> list[nests.Nest]:
     """Return fewer nests for the same elements, given disjoint nests."""
-    current = _merge_alike([s for s in nests if s != EMPTY])
+    current = _merge_alike([s for s in every if s != nests.EMPTY])
     if len(current) < 2:
         return current
     common = lcm(*(s[0][1] for s in current))
-    if sum(count(s, 0, s[0][1]) * (common // s[0][1]) for s in current) == common:
+    if sum(nests.count(s, 0, s[0][1]) * (common // s[0][1]) for s in current) == common:
         return [()]
     if sum(common // s[0][1] for s in current) <= SPREAD:  # of several periods: all of them in the common one
         current = min(current, _with_period(_spread(current, common), common), key=len)
     if common <= MASK_BITS:  # short: begin again from the blocks, and take the shorter answer
         mask = 0
         for s in current:
-            mask |= bits(s, 0, common)
-        again = _merge_alike(_with_period(solid_items(mask), common))
+            mask |= nests.bits(s, 0, common)
+        again = _merge_alike(_with_period(nests.solid_items(mask), common))
         current = min(current, again, key=len)
     return current
 
 
-def _merge_alike(current: list[Nest]) -> list[Nest]:
+def _merge_alike(current: list[nests.Nest]) -> list[nests.Nest]:
     """Join nests of equal period and inside, until none are left."""
     while len(current) > 1:
         by_period: dict[int, list[Block]] = {}
@@ -417,7 +403,7 @@ def _merge_alike(current: list[Nest]) -> list[Nest]:
             by_period.setdefault(P, []).append((p, a, s[1:]))
         if len(by_period) == len(current):
             return current
-        fewer: list[Nest] = []
+        fewer: list[nests.Nest] = []
         for common, items in by_period.items():
             fewer += _with_period(items, common)
         if len(fewer) == len(current):
@@ -426,11 +412,11 @@ def _merge_alike(current: list[Nest]) -> list[Nest]:
     return current
 
 
-def _with_period(items: Iterable[Block], common: int) -> list[Nest]:
+def _with_period(items: Iterable[Block], common: int) -> list[nests.Nest]:
     """Return items that repeat with period `common` as nests, joined."""
-    return [repeat(length, d or common, start, tail) for start, length, tail, d in _merged(list(items), common)]
+    return [nests.repeat(length, d or common, start, tail) for start, length, tail, d in _merged(list(items), common)]
 
 
-def _spread(nests: Iterable[Nest], common: int) -> list[Block]:
+def _spread(every: Iterable[nests.Nest], common: int) -> list[Block]:
     """Return the blocks of nests in one common period."""
-    return [(start, s[0][0], s[1:]) for s in nests for start in range(s[0][2], s[0][2] + common, s[0][1])]
+    return [(start, s[0][0], s[1:]) for s in every for start in range(s[0][2], s[0][2] + common, s[0][1])]

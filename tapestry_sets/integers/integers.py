@@ -524,8 +524,7 @@ class Integers(ABC):
         Returns
         -------
         tuple of (Sett, Sett)
-            Pairs (outer, inner); `DisjointSetts.from_split` is the inverse. No two have the same outer or the same
-            inner setts that merge.
+            Pairs (outer, inner). No two have the same outer or the same inner setts that merge.
 
         Raises
         ------
@@ -534,15 +533,12 @@ class Integers(ABC):
 
         Examples
         --------
-        >>> from tapestry_sets import DisjointSetts, Sett
-        >>> pairs = Sett(Stripe(1, 2)).split(4)
-        >>> for outer, inner in pairs:
+        >>> from tapestry_sets import Sett
+        >>> for outer, inner in Sett(Stripe(1, 2)).split(4):
         ...     print(outer.elements(0, 6), inner.elements(0, 4))
         [0 3] [0 3]
         [1 4] [2]
         [2 5] [1]
-        >>> DisjointSetts.from_split(pairs, 4)
-        DisjointSetts([Sett(Stripe(1, 2))])
 
         References
         ----------

@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from tapestry_sets.integers import tuning
 from tapestry_sets.integers.nest import EMPTY, Nest, bits, complement, count, find, shift
 from tapestry_sets.integers.stripe import (
     Int64Array,
@@ -18,16 +19,6 @@ from tapestry_sets.integers.stripe import (
     stripes_count_common,
     stripes_disjoint,
     stripes_first_common,
-)
-from tapestry_sets.integers.tuning import (
-    BITS_A_STEP,
-    COUNT_SHARE,
-    ISL_AFTER,
-    MANY_SHIFTS,
-    MASK_BITS,
-    RESIDUES,
-    SHORT,
-    TABLE,
 )
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard, current
 from tapestry_sets.solvers import isl
@@ -136,7 +127,7 @@ class PairSearch:
         whole = hi - lo >= common
         if whole:
             hi = lo + common
-        if hi - lo <= MASK_BITS:
+        if hi - lo <= tuning.MASK_BITS:
             mask = bits(s, lo - si, hi - si) & bits(t, lo - tj, hi - tj)
             return lo + (mask & -mask).bit_length() - 1 if mask else None
         # whole-line disjointness depends on the shift modulo g alone; the levels left tell the nests apart
@@ -205,7 +196,7 @@ def first_in_both(s: Nest, t: Nest, lo: int, hi: int | None = None) -> int | Non
 
 def _first_in(s: Nest, t: Nest, lo: int, hi: int, whole: bool) -> int | None:
     """Return what `first_in_both` does, by one way after another; `whole` if the window is a common period."""
-    found = PairSearch(Budget(ISL_AFTER)).first(s, 0, t, 0, lo, hi)
+    found = PairSearch(Budget(tuning.ISL_AFTER)).first(s, 0, t, 0, lo, hi)
     if found is OPEN and whole and is_disjoint(s, t):
         return None
     if found is OPEN and isl.available():
@@ -281,7 +272,7 @@ def count_in_both(s: Nest, t: Nest, lo: int, hi: int) -> int:
     whole, rest = divmod(hi - lo, common)
     if not whole:
         return PairCount().common(s, 0, t, 0, lo, hi)
-    if common <= SHORT:
+    if common <= tuning.SHORT:
         mask = bits(s, lo, lo + common) & bits(t, lo, lo + common)
         return whole * mask.bit_count() + (mask & ((1 << rest) - 1)).bit_count()
     total = whole * _count_period(s, t)
@@ -298,10 +289,12 @@ def _count_period(s: Nest, t: Nest) -> int:
     g = gcd(P, Q)
     if g == 1:
         return count(s, 0, P) * count(t, 0, Q)
-    if g <= RESIDUES:
+    if g <= tuning.RESIDUES:
         pairs = zip(_residue_counts(s, 0, P, g), _residue_counts(t, 0, Q, g), strict=True)
         return sum(m * n for m, n in pairs)
-    if s[0][0] + t[0][0] > RESIDUES * g and max(P, Q) <= TABLE:  # more distances between blocks than residues
+    if (
+        s[0][0] + t[0][0] > tuning.RESIDUES * g and max(P, Q) <= tuning.TABLE
+    ):  # more distances between blocks than residues
         return int(np.dot(_residue_table(s, P, g), _residue_table(t, Q, g)))
     return PairCount().common(s, 0, t, 0, 0, P // g * Q)
 
@@ -391,13 +384,13 @@ class PairCount:
     __slots__ = ("budget",)
 
     def __init__(self, budget: Budget | None = None) -> None:
-        self.budget = budget or Budget(current().budget // COUNT_SHARE)
+        self.budget = budget or Budget(current().budget // tuning.COUNT_SHARE)
 
     def spend(self, steps: int, s: Nest, t: Nest) -> None:
         """Take steps from the budget, or raise `TooHard`."""
         if not self.budget.spend(steps):
             raise TooHard(
-                f"count of common elements of {s} and {t}: more than {current().budget // COUNT_SHARE} blocks; "
+                f"count of common elements of {s} and {t}: more than {current().budget // tuning.COUNT_SHARE} blocks; "
                 "ask for first_common or isdisjoint, or count within a shorter range"
             )
 
@@ -413,7 +406,7 @@ class PairCount:
         y: Level = (t[0][0], t[0][1], t[0][2] + tj)
         if len(s) == 1 == len(t):
             return stripes_count_common(x, y, lo, hi)
-        if hi - lo <= SHORT:
+        if hi - lo <= tuning.SHORT:
             return (bits(s, lo - si, hi - si) & bits(t, lo - tj, hi - tj)).bit_count()
         return self._branch(s, x, t, y, lo, hi)
 
@@ -424,11 +417,11 @@ class PairCount:
         blocks_s = min(Q // g, (hi - lo) // P + 2)
         blocks_t = min(P // g, (hi - lo) // Q + 2)
         shifts = (a + b - 1) // g + 1
-        easy = 16 if a + b <= SHORT else 1  # shifts of short blocks are counted by masks
+        easy = 16 if a + b <= tuning.SHORT else 1  # shifts of short blocks are counted by masks
         if self._correlates(a + b, shifts, P // g * Q):
             shifts = min(shifts, (a + b) // 64)
         steps = min(blocks_s, blocks_t, shifts // easy)
-        if hi - lo <= min(TABLE, steps * BITS_A_STEP):
+        if hi - lo <= min(tuning.TABLE, steps * tuning.BITS_A_STEP):
             s, t = (x, *s[1:]), (y, *t[1:])
             return (bits(s, lo, hi) & bits(t, lo, hi)).bit_count()
         if shifts <= easy * min(blocks_s, blocks_t):
@@ -440,7 +433,7 @@ class PairCount:
     @staticmethod
     def _correlates(length: int, shifts: int, common: int) -> bool:
         """Return whether all shifts of two blocks are counted at once, by a correlation of the listed blocks."""
-        return shifts > MANY_SHIFTS and SHORT < length <= TABLE and common < 1 << 61
+        return shifts > tuning.MANY_SHIFTS and tuning.SHORT < length <= tuning.TABLE and common < 1 << 61
 
     def _blocks(self, tail: Nest, x: Level, t: Nest, lo: int, hi: int) -> int:
         """Sum over the blocks of the stripe x with `tail` inside; their places in t repeat with its period."""
@@ -488,7 +481,7 @@ class PairCount:
         if self._correlates(a + b, steps, common) and max(abs(p), abs(lo), abs(hi)) < 1 << 61:
             starts = p + P * _multiples(i, inverse, n, steps)
             return _correlated(tail, a, uail, b, np.arange(lowest, a, g), starts, common, lo, hi)
-        small = a + b <= SHORT
+        small = a + b <= tuning.SHORT
         self.spend(steps // 16 if small else steps, (x, *tail), (y, *uail))
         mask_s, mask_t = (bits(tail, 0, a), bits(uail, 0, b)) if small else (0, 0)
         total = 0

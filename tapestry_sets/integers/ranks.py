@@ -32,7 +32,6 @@ from tapestry_sets.integers.nest import (
     nth,
     period,
     repeat,
-    scale,
     shift,
 )
 from tapestry_sets.integers.pairs import descend, is_subset, surely_disjoint
@@ -480,17 +479,6 @@ def join_rows(found: Pairs) -> Pairs:
         for rows in explicit.merge_nests(group):
             by_rows.setdefault(rows, []).append(columns)
     return [(rows, columns) for rows, group in by_rows.items() for columns in explicit.merge_nests(group)]
-
-
-def unsplit(rows: Nest, columns: Nest, n: int) -> Nest:
-    """Return the nest of one pair of `split`.
-
-    Examples
-    --------
-    >>> unsplit(((1, 2, 0),), ((1, 2, 1),), 6)
-    ((5, 12, 1), (1, 2, 0))
-    """
-    return canonical([*scale(rows, n), (n, n, 0), *columns]) if rows != EMPTY and columns != EMPTY else EMPTY
 
 
 # ------------------------------------------------------------------------------------------------------- unions

@@ -432,33 +432,6 @@ class DisjointSetts(Explicit):
                 kept.append(t)
         return cls._of(kept)
 
-    @classmethod
-    def from_split(cls, pairs: Iterable[tuple[Sett | Stripe, Sett | Stripe]], period: int) -> DisjointSetts:
-        """Return the union of {period*q + r : q in outer, r in inner, 0 <= r < period} over pairs (outer, inner).
-
-        It is the inverse of `Integers.split`; other pairs are welcome, and may overlap.
-
-        Raises
-        ------
-        TypeError
-            If the pairs are not made of setts or stripes.
-        ValueError
-            If `period` is not positive.
-        TooManyPieces
-            If pairs overlap in a way that needs more setts than are allowed.
-
-        Examples
-        --------
-        >>> DisjointSetts.from_split([(Stripe(1, 1), Stripe(2, 1))], 6)
-        DisjointSetts([Sett(Stripe(5, 7), Stripe(2, 1))])
-        """
-        n = check_positive(period, "DisjointSetts.from_split: period")
-        found: list[Nest] = []
-        for outer, inner in pairs:
-            rows, columns = (_one_nest(x, "DisjointSetts.from_split: outer and inner") for x in (outer, inner))
-            found += unions.subtract([ranks.unsplit(rows, columns, n)], found, None)
-        return cls._reduced(explicit.merge_nests(found))
-
     @property
     def _factors(self) -> tuple[Integers, ...]:
         return self.members if len(self.members) == 1 else (self,)
@@ -472,12 +445,6 @@ class DisjointSetts(Explicit):
 
     def __repr__(self) -> str:
         return f"DisjointSetts([{', '.join(map(repr, self.members))}])"
-
-
-def _one_nest(x: object, what: str) -> Nest:
-    if not isinstance(x, (Sett, Stripe)):
-        raise TypeError(f"{what} must each be a Sett or a Stripe, not {x!r}")
-    return x.nest if isinstance(x, Sett) else nests.canonical([x.level])
 
 
 def _check_disjoint(one: Sett, two: Sett, what: str) -> None:

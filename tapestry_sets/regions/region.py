@@ -18,7 +18,7 @@ from tapestry_sets.digits import Ints
 from tapestry_sets.integers import EMPTY, Int64Array, Nest, Sett, StridedRun, Stripe, explicit, pairs
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import check_pieces
-from tapestry_sets.regions import rowmajor
+from tapestry_sets.regions import rowmajor, shapes
 from tapestry_sets.regions.axis import (
     AxisForm,
     EvenSteps,
@@ -32,17 +32,6 @@ from tapestry_sets.regions.axis import (
     stepping,
 )
 from tapestry_sets.regions.points import Points
-from tapestry_sets.regions.shapes import (
-    BoxKey,
-    checked_box,
-    chosen_axes,
-    ints,
-    lead_of_broadcast,
-    length,
-    per_axis,
-    permutation,
-    selected,
-)
 
 if TYPE_CHECKING:
     from tapestry_sets.regions.regions import DisjointRegions
@@ -313,7 +302,7 @@ class Region(Products):
     def __init__(
         self, shape: Sequence[int], setts: Sequence[Sett | Stripe], start: Sequence[int] | None = None
     ) -> None:
-        box, origin = checked_box(shape, start)
+        box, origin = shapes.checked_box(shape, start)
         given = to_tuple(setts, "Region: setts")
         if len(given) != len(box):
             raise ValueError(f"Region: {len(given)} setts for shape {box}; give one sett for each axis")
@@ -344,7 +333,7 @@ class Region(Products):
     @classmethod
     def full(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Region:
         """Return the region of all points of the box."""
-        box, origin = checked_box(shape, start)
+        box, origin = shapes.checked_box(shape, start)
         return cls._of(box, ((),) * len(box), origin)
 
     @classmethod
@@ -356,7 +345,7 @@ class Region(Products):
         >>> Region.empty(()).size, Region.full(()).size
         (0, 1)
         """
-        box, origin = checked_box(shape, start)
+        box, origin = shapes.checked_box(shape, start)
         region = object.__new__(cls)
         _clear(region, box, origin)
         return region
@@ -377,8 +366,8 @@ class Region(Products):
         >>> Region.from_bounds((8, 8), (2, 0), (4, 8)).size
         16
         """
-        box, origin = checked_box(shape, start)
-        low, high = ints(lo, "Region.from_bounds: lo"), ints(hi, "Region.from_bounds: hi")
+        box, origin = shapes.checked_box(shape, start)
+        low, high = shapes.ints(lo, "Region.from_bounds: lo"), shapes.ints(hi, "Region.from_bounds: hi")
         if len(low) != len(box) or len(high) != len(box):
             raise ValueError(f"Region.from_bounds: lo {low} and hi {high} need one entry for each axis of {box}")
         for axis, (u, v, n, s) in enumerate(zip(low, high, box, origin, strict=True)):
@@ -395,7 +384,7 @@ class Region(Products):
     def from_slices(
         cls,
         shape: Sequence[int],
-        slices: BoxKey,
+        slices: shapes.BoxKey,
         start: Sequence[int] | None = None,
     ) -> Region:
         """Return the points that NumPy's basic index `slices` selects from an array of this shape.
@@ -417,14 +406,14 @@ class Region(Products):
         >>> Region.from_slices((10,), slice(8, 2, -2)) == Region.from_slices((10,), slice(4, 10, 2))
         True
         """
-        box, origin = checked_box(shape, start)
-        ranges = selected(box, slices)
-        if not all(map(length, ranges)):
+        box, origin = shapes.checked_box(shape, start)
+        ranges = shapes.selected(box, slices)
+        if not all(map(shapes.length, ranges)):
             return cls.empty(box, origin)
         raw: list[Nest] = []
         for r, s, n in zip(ranges, origin, box, strict=True):
             low, step = s + min(r[0], r[-1]), abs(r.step)
-            span = (length(r) - 1) * step + 1
+            span = (shapes.length(r) - 1) * step + 1
             raw.append(nests.canonical([(span, n, low), (1, step, 0)]))
         return cls._of(box, raw, origin)
 
@@ -511,7 +500,7 @@ class Region(Products):
 
     def shift(self, offset: Sequence[int]) -> Region:
         """Return the region moved by `offset` together with its box."""
-        by = per_axis(offset, self.shape, "shift: offset")
+        by = shapes.per_axis(offset, self.shape, "shift: offset")
         start = tuple(s + k for s, k in zip(self.start, by, strict=True))
         if self.is_empty:
             return Region.empty(self.shape, start)
@@ -525,7 +514,7 @@ class Region(Products):
         ValueError
             If `perm` is no permutation of the axes.
         """
-        order = permutation(perm, self.rank)
+        order = shapes.permutation(perm, self.rank)
         shape, start = tuple(self.shape[i] for i in order), tuple(self.start[i] for i in order)
         if self.is_empty:
             return Region.empty(shape, start)
@@ -539,7 +528,7 @@ class Region(Products):
         ValueError
             If an axis is out of range.
         """
-        chosen = chosen_axes(axes, self.rank, "flip")
+        chosen = shapes.chosen_axes(axes, self.rank, "flip")
         raw = [
             nests.canonical(nests.reverse(s, 2 * lo + n)) if axis in chosen else s
             for axis, (s, lo, n) in enumerate(zip(self.nests, self.start, self.shape, strict=True))
@@ -559,8 +548,10 @@ class Region(Products):
         >>> Region.from_slices((3, 1), (slice(1, 3), slice(None))).broadcast_to((2, 3, 4)).size
         16
         """
-        new, _ = checked_box(shape, None)
-        lead = lead_of_broadcast(self.shape, new, f"broadcast_to: shape {self.shape} does not broadcast to {new}")
+        new, _ = shapes.checked_box(shape, None)
+        lead = shapes.lead_of_broadcast(
+            self.shape, new, f"broadcast_to: shape {self.shape} does not broadcast to {new}"
+        )
         start = (0,) * lead + self.start
         if self.is_empty:
             return Region.empty(new, start)
@@ -581,15 +572,15 @@ class Region(Products):
         >>> Region.from_bounds((2, 3, 4), (0, 1, 0), (1, 3, 2)).reduce_to((3, 1)).size
         2
         """
-        new, _ = checked_box(shape, None)
-        lead = lead_of_broadcast(new, self.shape, f"reduce_to: shape {new} does not broadcast to {self.shape}")
+        new, _ = shapes.checked_box(shape, None)
+        lead = shapes.lead_of_broadcast(new, self.shape, f"reduce_to: shape {new} does not broadcast to {self.shape}")
         start = self.start[lead:]
         if self.is_empty:
             return Region.empty(new, start)
         raw = [s if m == n else () for s, m, n in zip(self.nests[lead:], new, self.shape[lead:], strict=True)]
         return Region._of(new, raw, start)
 
-    def slice(self, slices: BoxKey) -> DisjointRegions:
+    def slice(self, slices: shapes.BoxKey) -> DisjointRegions:
         """Return the region as a NumPy view of the box sees it, in the view's own coordinates from zero.
 
         Parameters

@@ -266,7 +266,7 @@ PROJECTIONS = rows(
         ("-3", "axis 0", ">= 0"),
     ),
     ("projection: empty box", lambda: WINDOWS.bounding_box(Box.of((0,))), ValueError, ("(0,)", "empty")),
-    ("projection: no such axis", lambda: WINDOWS.marginal(1), ValueError, ("axis 1", "[0, 1)")),
+    ("projection: no such axis", lambda: WINDOWS.reversed(1, 3), ValueError, ("axis 1", "[0, 1)")),
     ("region: box of another rank", lambda: Box.of((3,)).to_region((3, 3)), ValueError, ("rank 2", "rank 1")),
 )
 

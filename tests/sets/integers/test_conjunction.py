@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_sets import Stripe, TooHard, limits
-from tapestry_sets.integers import conjunction, nest
+from tapestry_sets.integers import conjunction, nest, tuning
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.limits.budget import OPEN, Budget, Open, Question
 from tapestry_sets.solvers import isl
@@ -40,7 +40,7 @@ def only(rung: str) -> ExitStack:
         patch = (
             mock.patch.object(isl, "available", lambda: False)
             if name == "isl"
-            else mock.patch.object(conjunction, name, value)
+            else mock.patch.object(tuning, name, value)
         )
         stack.enter_context(patch)
     return stack

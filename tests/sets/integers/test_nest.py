@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import Stripe, TooHard, TooManyPieces, limits
-from tapestry_sets.integers import explicit, nest, pairs
+from tapestry_sets.integers import explicit, nest, pairs, tuning
 from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.limits.budget import OPEN
 from tapestry_sets.solvers import isl
@@ -38,9 +38,9 @@ def scaled(s: Nest, factor: int = BIG) -> Nest:
 
 
 @contextmanager
-def without_shortcuts(isl_after: int = pairs.ISL_AFTER) -> Iterator[None]:
+def without_shortcuts(isl_after: int = tuning.ISL_AFTER) -> Iterator[None]:
     """Let every branch of the recursions work, also where one AND of two masks would do."""
-    with mock.patch.object(pairs, "MASK_BITS", 0), mock.patch.object(pairs, "ISL_AFTER", isl_after):
+    with mock.patch.object(tuning, "MASK_BITS", 0), mock.patch.object(tuning, "ISL_AFTER", isl_after):
         yield
 
 
@@ -111,7 +111,7 @@ def test_items_of_a_mask_hold_its_bits(mask: int) -> None:
 def test_two_nests_in_a_window(one: Levels, two: Levels, window: tuple[int, int]) -> None:
     s, t, (lo, hi) = canonical(one), canonical(two), window
     both = listed(one, window) & listed(two, window)
-    for isl_after in (pairs.ISL_AFTER, 0):  # 0: all but the plainest cases go to isl
+    for isl_after in (tuning.ISL_AFTER, 0):  # 0: all but the plainest cases go to isl
         with without_shortcuts(isl_after):
             assert pairs.first_in_both(s, t, lo, hi) == min(both, default=None)
             assert pairs.is_disjoint(s, t, lo, hi) == (not both)
@@ -128,7 +128,7 @@ def test_two_nests_on_the_line(one: Levels, two: Levels, lo: int) -> None:
     s, t = canonical(one), canonical(two)
     common = lcm(nest.period(s), nest.period(t))
     both = [z for z in range(lo, lo + common) if in_nesting(one, z) and in_nesting(two, z)]
-    for isl_after in (pairs.ISL_AFTER, 0):
+    for isl_after in (tuning.ISL_AFTER, 0):
         with without_shortcuts(isl_after):
             assert pairs.is_disjoint(s, t) == (not both)
             assert pairs.first_in_both(s, t, lo) == min(both, default=None)
@@ -209,11 +209,13 @@ def test_every_way_to_count_gives_the_listed_number(one: Levels, two: Levels, wi
     lo, hi = window[0] * by, window[1] * by
     both = sum(in_nesting(one, z) and in_nesting(two, z) for z in range(*window)) * by
     assert pairs.count_in_both(s, t, lo, hi) == both
-    with mock.patch.multiple(pairs, SHORT=0, MANY_SHIFTS=0, BITS_A_STEP=0):  # by correlation
+    with mock.patch.multiple(tuning, SHORT=0, MANY_SHIFTS=0, BITS_A_STEP=0):  # by correlation
         assert pairs.count_in_both(s, t, lo, hi) == both
-    with mock.patch.multiple(pairs, SHORT=0, MANY_SHIFTS=0, BITS_A_STEP=0, RESIDUES=0):  # by tables of residues
+    with mock.patch.multiple(tuning, SHORT=0, MANY_SHIFTS=0, BITS_A_STEP=0, RESIDUES=0):  # by tables of residues
         assert pairs.count_in_both(s, t, lo, hi) == both
-    with mock.patch.multiple(pairs, SHORT=0, MANY_SHIFTS=1 << 60, BITS_A_STEP=0, RESIDUES=0, TABLE=0):  # block by block
+    with mock.patch.multiple(
+        tuning, SHORT=0, MANY_SHIFTS=1 << 60, BITS_A_STEP=0, RESIDUES=0, TABLE=0
+    ):  # block by block
         assert pairs.count_in_both(s, t, lo, hi) == both
 
 
@@ -292,7 +294,7 @@ def test_a_search_goes_on_by_itself_where_isl_gives_up() -> None:
     with mock.patch.object(isl, "nests_first_common", return_value=OPEN):
         with limits(budget=2000), pytest.raises(TooHard, match="shorter range"):
             pairs.first_in_both(s, t, 0, 10**16)
-        with mock.patch.object(pairs, "ISL_AFTER", 0):
+        with mock.patch.object(tuning, "ISL_AFTER", 0):
             s, t = ((7, 2003, 0), (1, 2, 0)), ((5, 3001, 1), (1, 2, 1))
             wanted = next(z for z in range(100, 10**6) if z % 2003 in (0, 2, 4, 6) and (z - 1) % 3001 in (1, 3))
             assert pairs.first_in_both(s, t, 100, 10**9) == wanted
@@ -301,7 +303,7 @@ def test_a_search_goes_on_by_itself_where_isl_gives_up() -> None:
 def test_isl_takes_over_where_the_search_ends() -> None:
     s = ((370121, 5920770, 3845551), (1, 5, 0))
     t = ((1454776, 5657284, 4771152), (1, 25, 0))
-    with mock.patch.object(pairs, "ISL_AFTER", 0), mock.patch.object(pairs, "MASK_BITS", 0):
+    with mock.patch.object(tuning, "ISL_AFTER", 0), mock.patch.object(tuning, "MASK_BITS", 0):
         z = pairs.first_in_both(s, t, -3008300, 304871740)
     assert z == 39370181
     assert nest.contains(s, z)

@@ -65,20 +65,6 @@ def test_reversed_touches_what_the_mirrored_index_touches(data: st.DataObject, e
     box = data.draw(boxes(extents))
     assert touched(back, box) == touched(p, mirrored(box, axis, extents[axis]))
     assert back.reversed(axis, extents[axis]) == p
-    assert back.relative_start(extents) == p.relative_start(extents)
-
-
-@given(st.data(), SPACES)
-def test_offsets_are_relative_starts_and_adjustments(data: st.DataObject, extents: tuple[int, ...]) -> None:
-    p = data.draw(projections(extents))
-    relative = p.relative_start(extents)
-    again = IndexProjection.from_relative_start(p.map.matrix, relative, p.shape, extents)
-    assert again == p or not p.map.matrix
-    # the smallest cell that any index point is mapped to, without the relative start, is 0 where all count one way
-    for k, row in enumerate(p.map.matrix):
-        if all(c <= 0 for c in row):
-            lowest = min(c[k] for c in touched(p, Box.of(extents)))
-            assert lowest == relative[k]
 
 
 def test_reversing_uneven_splits_is_refused() -> None:
@@ -89,14 +75,6 @@ def test_reversing_uneven_splits_is_refused() -> None:
         p.reversed(1, 8)
     unused = IndexProjection(AffineMap(((1, 0, 0),), (0,)), (1,), ((0, 3),))
     assert unused.reversed(0, 8)((0,)) == unused((7,))
-
-
-@given(st.data(), SPACES)
-def test_added_is_what_one_more_point_touches_in_addition(data: st.DataObject, extents: tuple[int, ...]) -> None:
-    p = data.draw(projections(extents))
-    axis, box = data.draw(st.integers(0, len(extents) - 1)), data.draw(boxes(extents))
-    grown = Box(box.start, tuple(n + (k == axis) for k, n in enumerate(box.shape)))
-    assert points_of(p.added(box, axis)) == touched(p, grown) - touched(p, box)
 
 
 def gap(p: IndexProjection, point: tuple[int, ...], axis: int) -> bool:
@@ -145,7 +123,6 @@ def test_sizes_do_not_matter_and_isl_is_not_asked() -> None:
         assert rows.image(index).size == (n + 1) * n
         half = Box((0, 0, 0), (n // 4, 3, n)), Box((n // 4, 0, 0), (n // 4, 3, n))
         assert rows.shared(*half).size == n
-        assert rows.added(half[0], 0).size == 2 * n
         back = rows.reversed(0, n // 2)
         assert back.image(half[0]).same_points(rows.image(half[1], Box(*_box(back.image(half[0])))))
         assert rows.first_incoherence((n // 2, 3, n)) == (0, (0, 0, 0))

@@ -38,7 +38,7 @@ from tapestry_sets import (
     vstack,
 )
 from tapestry_sets.alias.overlap import overlap, overlaps
-from tapestry_sets.draw.views import views_svg, views_text
+from tapestry_sets.alias.pictures import show_views
 from tapestry_sets.views import (
     Concat,
     Derived,
@@ -747,8 +747,9 @@ def test_a_kind_from_outside_works_everywhere(rows: int) -> None:
     assert found == cells
     assert overlaps(column, view[1, 2]) and not overlaps(column, view[:, 1])
     assert overlap(column, view[:, 2]).size == len(cells & {3 * r + 2 for r in range(rows)})
-    assert views_text(column).splitlines() == ["A", *(["1..", "..1"] * rows)[:rows]]
-    assert views_svg(column)[view].count("<rect") == 3 * rows
+    picture = show_views(column, mode="grid", indices=False)
+    assert [line[-3:] for line in picture.text.splitlines()[3 : 3 + rows]] == (["1..", "..1"] * rows)[:rows]
+    assert picture.svg.count("<rect") == 3 * rows
 
 
 # --------------------------------------------------------------------------------------- the documents' examples
