@@ -54,6 +54,12 @@ def cut_axis(levels: Levels, start: int, count: int, step: int) -> tuple[int, Le
         return start * by, ((count, step * by),)
     if count == 1:
         return at_index(levels, start), ((1, 0),)
+    if step < 0:  # the same elements from the other end
+        found = cut_axis(levels, start + (count - 1) * step, count, -step)
+        if found is None:
+            return None
+        more, turned = flip_axis(found[1])
+        return found[0] + more, turned
     by, inner = levels[0][1], levels[1:]
     width = prod([m for m, _ in inner])
     if step == 1 and start % width == 0 and count % width == 0:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tapestry_sets.digits import Levels, Strided, at_index, cut_axis, renumber
+from tapestry_sets.digits import Levels, Strided, cut_axis, renumber
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds.kind import (
+    AxisRow,
+    OneMap,
     Shapes,
     Triple,
     axes_of,
     axis_of,
     check_from_zero,
     count_range,
+    kept_rows,
     one_piece,
     only_shape,
     put_extents,
@@ -24,7 +27,7 @@ from tapestry_sets.views.pieces.piece import Piece
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(OneMap):
     """Basic slicing: for each leading axis (start, stop, step) as in Python's slices, None included.
 
     Examples
@@ -46,14 +49,10 @@ class Slice:
         counts = [count_range(*slice(*s).indices(n)) for s, n in zip(self.slices, shape, strict=False)]
         return (*counts, *shape[len(counts) :])
 
-    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
-        shape = shapes[0]
-        terms, offset = [], []
-        for axis, n in enumerate(shape):
-            start, _, step = slice(*self.slices[axis]).indices(n) if axis < len(self.slices) else (0, n, 1)
-            terms.append((axis, step))
-            offset.append(start)
-        return (one_piece([AffineMap.select(len(shape), terms, offset)], len(shape)),)
+    def rows(self, shape: Shape) -> list[AxisRow]:
+        cuts = [slice(*s).indices(n) for s, n in zip(self.slices, shape, strict=False)]
+        cuts += [(0, n, 1) for n in shape[len(cuts) :]]
+        return [(start, (axis, step)) for axis, (start, _, step) in enumerate(cuts)]
 
     def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
         offset, axes = source
@@ -75,7 +74,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class Index(OneMap):
     """One position on each of some axes, which go: ``x[..., i, ...]`` as (axis, i) pairs.
 
     References
@@ -99,25 +98,13 @@ class Index:
         places = self._places(shape)
         return tuple(n for axis, n in enumerate(shape) if axis not in places)
 
-    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
-        places = self._places(shapes[0])
-        kept = iter(range(len(shapes[0])))
-        terms = [None if axis in places else (next(kept), 1) for axis in range(len(shapes[0]))]
-        offset = [places.get(axis, 0) for axis in range(len(shapes[0]))]
-        rank = len(shapes[0]) - len(places)
-        return (one_piece([AffineMap.select(rank, terms, offset)], rank),)
-
-    def strided(self, shapes: Shapes, source: Strided) -> Strided:
-        offset, axes = source
-        gone = set()
-        for axis, i in self.at:  # which `out_shape` has checked
-            gone.add(axis % len(axes))
-            offset += at_index(axes[axis], i % shapes[0][axis])
-        return offset, tuple([levels for axis, levels in enumerate(axes) if axis not in gone])
+    def rows(self, shape: Shape) -> list[AxisRow]:
+        places = self._places(shape)
+        return [(places.get(axis, 0), *terms) for axis, (_, *terms) in enumerate(kept_rows(len(shape), places))]
 
 
 @dataclass(frozen=True, slots=True)
-class Diagonal:
+class Diagonal(OneMap):
     """Cells with x[axis2] - x[axis1] = offset, as the last axis of the view.
 
     References
@@ -139,28 +126,15 @@ class Diagonal:
         a, b, n = self._plan(shape)
         return (*(m for axis, m in enumerate(shape) if axis not in (a, b)), n)
 
-    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
-        shape = shapes[0]
+    def rows(self, shape: Shape) -> list[AxisRow]:
         a, b, _ = self._plan(shape)
-        rank = len(shape) - 1
-        kept = iter(range(rank - 1))
-        terms = [(rank - 1, 1) if axis in (a, b) else (next(kept), 1) for axis in range(len(shape))]
-        offset = [0] * len(shape)
-        offset[a], offset[b] = max(0, -self.offset), max(0, self.offset)
-        return (one_piece([AffineMap.select(rank, terms, offset)], rank),)
-
-    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
-        a, b, n = self._plan(shapes[0])
-        one, two = source[1][a], source[1][b]
-        if len(one) > 1 or len(two) > 1:
-            return None
-        offset = source[0] + max(0, -self.offset) * one[0][1] + max(0, self.offset) * two[0][1]
-        kept = [levels for axis, levels in enumerate(source[1]) if axis not in (a, b)]
-        return offset, (*kept, ((n, one[0][1] + two[0][1]),))
+        rows, last = kept_rows(len(shape), (a, b)), len(shape) - 2
+        rows[a], rows[b] = (max(0, -self.offset), (last, 1)), (max(0, self.offset), (last, 1))
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingWindow:
+class SlidingWindow(OneMap):
     """Sliding windows over some axes: each axis becomes the window's position, its offsets come last.
 
     Parameters
@@ -205,26 +179,11 @@ class SlidingWindow:
             *(p[0] for p in plan.values()),
         )
 
-    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
-        shape = shapes[0]
-        plan = self._plan(shape)
-        rank = len(shape) + len(plan)
-        rows = [[int(j == a) for j in range(rank)] for a in range(len(shape))]
-        for k, (axis, (_, step, dilation, _)) in enumerate(plan.items()):
-            rows[axis][axis] = step
-            rows[axis][len(shape) + k] = dilation
-        return (one_piece([AffineMap(tuple(map(tuple, rows)), (0,) * len(shape), rank)], rank),)
-
-    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
-        plan = self._plan(shapes[0])
-        out = list(source[1])
-        for axis, (size, step, dilation, n) in plan.items():
-            if len(source[1][axis]) > 1:
-                return None
-            by = source[1][axis][0][1]
-            out[axis] = ((n, step * by),)
-            out.append(((size, dilation * by),))
-        return source[0], tuple(out)
+    def rows(self, shape: Shape) -> list[AxisRow]:
+        rows = kept_rows(len(shape), ())
+        for k, (axis, (_, step, dilation, _)) in enumerate(self._plan(shape).items(), len(shape)):
+            rows[axis] = (0, (axis, step), (k, dilation))
+        return rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from tapestry_sets.views.kinds.kind import (
     axis_of,
     band,
     check_from_zero,
-    check_same_but,
     count_range,
     drop_axis,
     move_axis,
@@ -35,19 +34,11 @@ class Concat:
 
     axis: int = 0
 
-    def _plan(self, shapes: Shapes) -> int:
-        if not shapes:
-            raise ValueError("concatenate: needs at least one source")
-        axis = axis_of(self.axis, len(shapes[0]), "concatenate")
-        check_same_but(shapes, axis, "concatenate")
-        return axis
-
     def out_shape(self, shapes: Shapes) -> Shape:
-        axis = self._plan(shapes)
-        return put_extents(shapes[0], axis, sum(shape[axis] for shape in shapes))
+        return _join_extents(shapes, self.axis, "concatenate")[1]
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
-        axis, out = self._plan(shapes), self.out_shape(shapes)
+        axis, out = _join_extents(shapes, self.axis, "concatenate")
         pieces, start = [], 0
         for source, shape in enumerate(shapes):
             stop = start + shape[axis]
@@ -56,6 +47,19 @@ class Concat:
                 pieces.append(one_piece([move_axis(len(out), axis, -start)], len(out), source, (guard,)))
             start = stop
         return tuple(pieces)
+
+
+def _join_extents(shapes: Shapes, axis: int, what: str) -> tuple[int, Shape]:
+    """An axis of sources that agree on all others, counted from the first, and the shape of all together."""
+    if not shapes:
+        raise ValueError(f"{what}: needs at least one source")
+    at = axis_of(axis, len(shapes[0]), what)
+    for k, shape in enumerate(shapes):
+        if len(shape) != len(shapes[0]) or put_extents(shape, at, 0) != put_extents(shapes[0], at, 0):
+            raise ValueError(
+                f"{what}: source {k} has shape {shape}, source 0 has {shapes[0]}; they must agree except on axis {at}"
+            )
+    return at, put_extents(shapes[0], at, sum([shape[at] for shape in shapes]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,29 +106,21 @@ class Interleave:
 
     axis: int = 0
 
-    def _plan(self, shapes: Shapes) -> int:
-        if not shapes:
-            raise ValueError("interleave: needs at least one source")
-        axis = axis_of(self.axis, len(shapes[0]), "interleave")
-        check_same_but(shapes, axis, "interleave")
-        extents = [shape[axis] for shape in shapes]
-        total = sum(extents)
+    def out_shape(self, shapes: Shapes) -> Shape:
+        axis, out = _join_extents(shapes, self.axis, "interleave")
+        extents, total = [shape[axis] for shape in shapes], out[axis]
         wanted = [count_range(s, total, len(shapes)) for s in range(len(shapes))]
         if extents != wanted:
             raise ValueError(
                 f"interleave: extents {extents} on axis {axis} do not take turns; {total} cells in {len(shapes)} "
                 f"sources need {wanted}"
             )
-        return axis
-
-    def out_shape(self, shapes: Shapes) -> Shape:
-        axis = self._plan(shapes)
-        return put_extents(shapes[0], axis, sum(shape[axis] for shape in shapes))
+        return out
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
-        axis, k = self._plan(shapes), len(shapes)
+        rank, k = len(shapes[0]), len(shapes)
+        axis = axis_of(self.axis, rank, "interleave")
         rounds = shapes[0][axis]
-        rank = len(shapes[0])
         # the last round may be partial: the renumbering is that of the full rounds
         split = put_extents(shapes[0], axis, rounds, k)
         steps: list[Step] = [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterable, Sequence
+from itertools import count
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from tapestry_sets.digits import Levels, Strided, at_index, cut_axis
 from tapestry_sets.limits import as_int
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.pieces.maps import IndexMap, Shape, Step
@@ -35,6 +38,49 @@ class ViewKind(Protocol):
 
 
 # ------------------------------------------------------------------------------- what several kinds have in common
+
+AxisRow = tuple[int, *tuple[tuple[int, int], ...]]
+"""(start, (axis of the view, step), …): a source's axis is read at start + Σ step·index."""
+
+
+class OneMap(ABC):
+    """A kind that reads its one source through one affine map, with a row for each of the source's axes."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def out_shape(self, shapes: Shapes) -> Shape:
+        """Return the view's shape."""
+
+    @abstractmethod
+    def rows(self, shape: Shape) -> list[AxisRow]:
+        """Return where each axis of a source of this shape is read."""
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        """Return the one piece, which reads through the map."""
+        rank, rows = len(self.out_shape(shapes)), self.rows(shapes[0])
+        matrix = tuple([tuple([dict(terms).get(axis, 0) for axis in range(rank)]) for _, *terms in rows])
+        return (one_piece([AffineMap._of(matrix, tuple([row[0] for row in rows]), rank)], rank),)
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        """Return the view's strided form from the source's; None where the map cuts levels that do not align."""
+        offset, shape = source[0], self.out_shape(shapes)
+        still = [((n, 0),) for n in shape]
+        out: list[Levels] = [*still]
+        for levels, (start, *terms) in zip(source[1], self.rows(shapes[0]), strict=True):
+            if len(levels) > 1 and terms:
+                ((axis, step), *more) = terms
+                cut = None if more or out[axis] != still[axis] else cut_axis(levels, start, shape[axis], step)
+                if cut is None:
+                    return None
+                offset, out[axis] = offset + cut[0], cut[1]
+                continue
+            offset += at_index(levels, start)
+            for axis, step in terms:
+                if len(out[axis]) > 1:
+                    return None
+                out[axis] = ((shape[axis], out[axis][0][1] + step * levels[0][1]),)
+        return offset, tuple(out)
 
 
 def axis_of(axis: int, rank: int, what: str) -> int:
@@ -83,6 +129,12 @@ def band(shape: Shape, axis: int, start: int, stop: int, prefix: int = 0) -> Gua
     return Guard(prefix, Region.from_bounds(shape, low, high))
 
 
+def kept_rows(rank: int, gone: Container[int]) -> list[AxisRow]:
+    """The rows of a source's axes of which some are gone from the view: they are read at 0."""
+    at = count()
+    return [(0,) if axis in gone else (0, (next(at), 1)) for axis in range(rank)]
+
+
 def drop_axis(rank: int, axis: int) -> AffineMap:
     """The map that forgets one axis."""
     return AffineMap.select(rank, [(a, 1) for a in range(rank) if a != axis])
@@ -92,14 +144,6 @@ def move_axis(rank: int, axis: int, offset: int, coefficient: int = 1) -> Affine
     """The map x[axis] -> coefficient·x[axis] + offset."""
     terms = [(a, coefficient if a == axis else 1) for a in range(rank)]
     return AffineMap.select(rank, terms, [offset if a == axis else 0 for a in range(rank)])
-
-
-def check_same_but(shapes: Shapes, axis: int, what: str) -> None:
-    for k, shape in enumerate(shapes):
-        if len(shape) != len(shapes[0]) or put_extents(shape, axis, 0) != put_extents(shapes[0], axis, 0):
-            raise ValueError(
-                f"{what}: source {k} has shape {shape}, source 0 has {shapes[0]}; they must agree except on axis {axis}"
-            )
 
 
 def check_from_zero(region: object, what: str) -> None:

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from tapestry_sets.digits import Levels, Strided, flip_axis, renumber
+from tapestry_sets.digits import Levels, Strided, renumber
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds.kind import (
+    AxisRow,
+    OneMap,
     PadMode,
     Shapes,
     axes_of,
     axis_of,
     band,
     drop_axis,
+    kept_rows,
     move_axis,
     one_piece,
     only_shape,
@@ -25,7 +28,7 @@ from tapestry_sets.views.pieces.piece import Guard, Piece, identity_piece
 
 
 @dataclass(frozen=True, slots=True)
-class ExpandDims:
+class ExpandDims(OneMap):
     """New axes of extent 1 at the given positions of the result.
 
     References
@@ -42,21 +45,14 @@ class ExpandDims:
         old = iter(shape)
         return tuple(1 if axis in new else next(old) for axis in range(rank))
 
-    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
-        rank = len(shapes[0]) + len(self.axes)
+    def rows(self, shape: Shape) -> list[AxisRow]:
+        rank = len(shape) + len(self.axes)
         new = axes_of(self.axes, rank, "expand_dims")
-        kept: list[tuple[int, int] | None] = [(a, 1) for a in range(rank) if a not in new]
-        return (one_piece([AffineMap.select(rank, kept)], rank),)
-
-    def strided(self, shapes: Shapes, source: Strided) -> Strided:
-        rank = len(shapes[0]) + len(self.axes)
-        new = axes_of(self.axes, rank, "expand_dims")
-        old = iter(source[1])
-        return source[0], tuple([((1, 0),) if axis in new else next(old) for axis in range(rank)])
+        return [(0, (axis, 1)) for axis in range(rank) if axis not in new]
 
 
 @dataclass(frozen=True, slots=True)
-class Squeeze:
+class Squeeze(OneMap):
     """Drop axes of extent 1: the given ones, or all.
 
     References
@@ -82,20 +78,12 @@ class Squeeze:
         gone = self._gone(shape)
         return tuple(n for axis, n in enumerate(shape) if axis not in gone)
 
-    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
-        gone = self._gone(shapes[0])
-        kept = iter(range(len(shapes[0])))
-        terms = [None if axis in gone else (next(kept), 1) for axis in range(len(shapes[0]))]
-        rank = len(shapes[0]) - len(gone)
-        return (one_piece([AffineMap.select(rank, terms)], rank),)
-
-    def strided(self, shapes: Shapes, source: Strided) -> Strided:
-        gone = self._gone(shapes[0])
-        return source[0], tuple([levels for axis, levels in enumerate(source[1]) if axis not in gone])
+    def rows(self, shape: Shape) -> list[AxisRow]:
+        return kept_rows(len(shape), self._gone(shape))
 
 
 @dataclass(frozen=True, slots=True)
-class PermuteDims:
+class PermuteDims(OneMap):
     """Axis k of the view is axis axes[k] of the source.
 
     References
@@ -115,16 +103,16 @@ class PermuteDims:
         shape = only_shape(shapes, "permute_dims")
         return tuple(shape[a] for a in self._order(shape))
 
-    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
-        order = self._order(shapes[0])
-        return (one_piece([AffineMap.permutation([order.index(a) for a in range(len(order))])], len(order)),)
+    def rows(self, shape: Shape) -> list[AxisRow]:
+        order = self._order(shape)
+        return [(0, (order.index(axis), 1)) for axis in range(len(shape))]
 
     def strided(self, shapes: Shapes, source: Strided) -> Strided:
         return source[0], tuple([source[1][a] for a in self.axes])  # `out_shape` has checked them
 
 
 @dataclass(frozen=True, slots=True)
-class Flip:
+class Flip(OneMap):
     """Reverse the given axes.
 
     References
@@ -139,19 +127,9 @@ class Flip:
         axes_of(self.axes, len(shape), "flip")
         return shape
 
-    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
-        shape = shapes[0]
+    def rows(self, shape: Shape) -> list[AxisRow]:
         axes = axes_of(self.axes, len(shape), "flip")
-        terms = [(a, -1 if a in axes else 1) for a in range(len(shape))]
-        offset = [n - 1 if a in axes else 0 for a, n in enumerate(shape)]
-        return (one_piece([AffineMap.select(len(shape), terms, offset)], len(shape)),)
-
-    def strided(self, shapes: Shapes, source: Strided) -> Strided:
-        offset, out = source[0], list(source[1])
-        for axis in self.axes:  # which `out_shape` has checked
-            more, out[axis] = flip_axis(out[axis])
-            offset += more
-        return offset, tuple(out)
+        return [(n - 1, (axis, -1)) if axis in axes else (0, (axis, 1)) for axis, n in enumerate(shape)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +170,7 @@ class Reshape:
 
 
 @dataclass(frozen=True, slots=True)
-class Broadcast:
+class Broadcast(OneMap):
     """Axes of extent 1, and new leading axes, repeated to a shape.
 
     References
@@ -214,16 +192,9 @@ class Broadcast:
             )
         return self.shape
 
-    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
-        old, rank = shapes[0], len(self.shape)
-        extra = rank - len(old)
-        terms = [None if n == 1 and self.shape[extra + a] != 1 else (extra + a, 1) for a, n in enumerate(old)]
-        return (one_piece([AffineMap.select(rank, terms)], rank),)
-
-    def strided(self, shapes: Shapes, source: Strided) -> Strided:
-        old = (1,) * (len(self.shape) - len(shapes[0])) + shapes[0]
-        axes: tuple[Levels, ...] = (((1, 0),),) * (len(self.shape) - len(shapes[0])) + source[1]
-        return source[0], tuple([a if n == m else ((m, 0),) for a, n, m in zip(axes, old, self.shape, strict=True)])
+    def rows(self, shape: Shape) -> list[AxisRow]:
+        both = enumerate(shape, len(self.shape) - len(shape))
+        return [(0,) if n == 1 and self.shape[axis] != 1 else (0, (axis, 1)) for axis, n in both]
 
 
 @dataclass(frozen=True, slots=True)
