@@ -25,31 +25,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import StrEnum
+from functools import reduce
 from itertools import product
 from math import prod
 from typing import Any, cast
 
 import numpy as np
 
-from tapestry_sets.alias.ladder.cell_sets import (
-    count_common,
-    ends_of,
-    first_beside,
-    is_subset,
-    some_common,
-    spans_common,
-    spans_count_few,
-    spans_hold,
-    sums_common,
-    sums_count,
-)
+from tapestry_sets.alias.ladder import cell_sets
 from tapestry_sets.alias.ladder.climb import REFUSALS, Rung, climb
 from tapestry_sets.alias.ladder.flat import flatten_pieces
 from tapestry_sets.alias.ladder.known import KnownCells, join_digits
 from tapestry_sets.alias.ladder.preimage import Turn
 from tapestry_sets.alias.tuning import COUNT_LIMIT, FEW_SETTS, MOST_PAIRS, MOST_PRODUCTS, TRIED
 from tapestry_sets.digits import Progression
-from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, explicit_setts
+from tapestry_sets.integers import DisjointSetts, Int64Array, explicit_setts
 from tapestry_sets.limits import OPEN, Open, TooHard, TooManyPieces, current, limits
 from tapestry_sets.regions import Box, unflatten
 from tapestry_sets.solvers import equation, isl
@@ -81,6 +71,9 @@ class CellQuestion(StrEnum):
     COUNT = "how many common cells"
     BESIDE = "a cell that is not in another"
 
+
+HARD, MANY = (TooHard,), (TooManyPieces,)
+"""What the closed form of a rung may refuse with: branches, or pieces; `REFUSALS` are both."""
 
 # ----------------------------------------------------------------------------------- of one view: closed forms
 
@@ -192,23 +185,32 @@ def solve_boxes(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | Open 
 # ---------------------------------------------------------------------------------- of two views: closed forms
 
 
-def _held(a: KnownCells, b: KnownCells) -> tuple[Integers, Integers] | None:
-    """The numbers of both, where they are held as setts or as filled sets."""
-    return None if a.setts is None or b.setts is None else (a.setts, b.setts)
+def of_sets(name: str, question: Callable[..., Any], **how: bool) -> Callable[[KnownCells, KnownCells], Any]:
+    """Return the way that asks a question of both sets of numbers, where they are held as setts or as filled sets."""
+
+    def ask(a: KnownCells, b: KnownCells) -> Any:
+        return OPEN if a.setts is None or b.setts is None else question(a.setts, b.setts, 0, a.extent, **how)
+
+    return _named(name, ask)
+
+
+def _named(name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+    """A way under the name by which a tally knows it."""
+    ask.__name__ = name
+    return ask
+
+
+leap_with_isl = of_sets("leap_with_isl", cell_sets.some_common, may_list=False)
+leap_without_isl = of_sets("leap_without_isl", cell_sets.some_common, may_list=False, by_isl=False)
+hold_without_list = of_sets("hold_without_list", cell_sets.is_subset, may_list=False)
 
 
 def leap_blocks(a: KnownCells, b: KnownCells) -> int | Open | None:
     """Leap from set to set, then solve equations, without isl."""
     if a.spans is not None and b.spans is not None:
-        return spans_common(a.spans, b.spans, by_isl=False)
-    both = _held(a, b)
-    return OPEN if both is None else some_common(*both, 0, a.extent, may_list=False, by_isl=False)
-
-
-def leap_with_isl(a: KnownCells, b: KnownCells) -> int | Open | None:
-    """Do the same, and let isl solve the equations that are too hard."""
-    both = _held(a, b)
-    return OPEN if both is None else some_common(*both, 0, a.extent, may_list=False)
+        return cell_sets.spans_common(a.spans, b.spans, by_isl=False)
+    found: int | Open | None = leap_without_isl(a, b)
+    return found
 
 
 def find_on_diagonal(a: KnownCells, b: KnownCells) -> int | Open | None:
@@ -258,12 +260,12 @@ def try_around(a: KnownCells, b: KnownCells) -> int | Open | None:
     if not (a.shatters or b.shatters):
         return OPEN
     one, two = a.around, b.around
-    z = some_common(one, two, 0, a.extent, may_list=False)
+    z = cell_sets.some_common(one, two, 0, a.extent, may_list=False)
     if z is None:
         return None
-    last = min([ends[1] for s in (one, two) if (ends := ends_of(s, a.extent))])
+    last = min([ends[1] for s in (one, two) if (ends := cell_sets.ends_of(s, a.extent))])
     for k in range(TRIED):
-        z = some_common(one, two, z + (last - z) * k // TRIED, last + 1, may_list=False)
+        z = cell_sets.some_common(one, two, z + (last - z) * k // TRIED, last + 1, may_list=False)
         if z is None:
             break
         if _holds(a, z) and _holds(b, z):
@@ -276,7 +278,7 @@ def _holds(x: KnownCells, number: int) -> bool:
     if x.setts is not None:
         return number in x.setts
     if x.sums is not None:
-        return sums_common(x.sums, (number, ())) is not None
+        return cell_sets.sums_common(x.sums, (number, ())) is not None
     return climb(RUNGS[CellQuestion.INDEX], x, x.cell_of(number)) is not None
 
 
@@ -340,18 +342,19 @@ def is_subset_before_turn(a: KnownCells, b: KnownCells) -> bool | Open:
 
 def solve_sums(a: KnownCells, b: KnownCells) -> int | Open | None:
     """Solve an equation for each pair of progressions."""
-    pairs = _pair_progressions(a, b) if _held(a, b) is None else OPEN
+    pairs = _pair_progressions(a, b)
     if pairs is OPEN:
         return pairs
     for p, q in pairs:
-        z = sums_common(p, q)
+        z = cell_sets.sums_common(p, q)
         if z is not None:
             return z
     return None
 
 
 def _pair_progressions(a: KnownCells, b: KnownCells) -> Iterable[tuple[Progression, Progression]] | Open:
-    mine, theirs = a.progressions, b.progressions
+    """The pairs of progressions, where they are few and not both sets of numbers are held."""
+    mine, theirs = (None, None) if a.setts is not None and b.setts is not None else (a.progressions, b.progressions)
     if mine is None or theirs is None or len(mine) * len(theirs) > MOST_PAIRS:
         return OPEN
     return product(mine, theirs)
@@ -360,9 +363,9 @@ def _pair_progressions(a: KnownCells, b: KnownCells) -> Iterable[tuple[Progressi
 def is_subset_of_setts(a: KnownCells, b: KnownCells) -> bool | Open:
     """Compare setts with setts, filled sets with filled sets."""
     if a.spans is not None and b.spans is not None:
-        return spans_hold(b.spans, a.spans)
-    both = _held(a, b)
-    return OPEN if both is None else is_subset(*both, 0, a.extent, may_list=False)
+        return cell_sets.spans_hold(b.spans, a.spans)
+    found: bool | Open = hold_without_list(a, b)
+    return found
 
 
 def is_plainly_subset(a: KnownCells, b: KnownCells) -> bool | Open:
@@ -385,7 +388,7 @@ def try_subset(a: KnownCells, b: KnownCells) -> bool | Open:
     """Compare a set around the first with the second; look for some cells of the first in the second."""
     if not (a.shatters or b.shatters):
         return OPEN
-    if b.setts is not None and is_subset(a.around, b.setts, 0, a.extent, may_list=False):
+    if b.setts is not None and cell_sets.is_subset(a.around, b.setts, 0, a.extent, may_list=False):
         return True
     sample = a.sample
     keep = None if sample is None else b.hold_each(sample)
@@ -403,34 +406,19 @@ def count_few_blocks(a: KnownCells, b: KnownCells) -> int | Open:
     """Count one nest with one nest, where that takes few branches: the usual case."""
     if a.spans is None or b.spans is None or len(a.spans) > 1 or len(b.spans) > 1:
         return OPEN
-    return spans_count_few(a.spans, b.spans)
-
-
-def count_setts_with_setts(a: KnownCells, b: KnownCells) -> int | Open:
-    """Count setts with setts, filled sets with filled sets."""
-    both = _held(a, b)
-    return OPEN if both is None else count_common(*both, 0, a.extent, may_list=False)
+    return cell_sets.spans_count_few(a.spans, b.spans)
 
 
 def count_sums_with_sums(a: KnownCells, b: KnownCells) -> int | Open:
     """Count the solutions of an equation for each pair of progressions; as setts where sums are equal."""
-    pairs = _pair_progressions(a, b) if _held(a, b) is None else OPEN
+    pairs = _pair_progressions(a, b)
     if pairs is OPEN:
         return pairs
     if any(x.sums is not None and equation.equal_sums(x.sums[1]) is not None for x in (a, b)):
-        one, two = (
-            climb(RUNGS[CellQuestion.EXPLICIT], a, closed=True),
-            climb(RUNGS[CellQuestion.EXPLICIT], b, closed=True),
-        )
+        one, two = (climb(RUNGS[CellQuestion.EXPLICIT], x, closed=True) for x in (a, b))
         is_open = one is OPEN or two is OPEN
-        return OPEN if is_open else count_common(one, two, 0, a.extent, may_list=False)
-    return sum([sums_count(p, q) for p, q in pairs])
-
-
-def find_beside_setts(a: KnownCells, b: KnownCells) -> int | Open | None:
-    """Halve the numbers until one of the first is not in the second."""
-    both = _held(a, b)
-    return OPEN if both is None else first_beside(*both, 0, a.extent, may_list=False)
+        return OPEN if is_open else cell_sets.count_common(one, two, 0, a.extent, may_list=False)
+    return sum([cell_sets.sums_count(p, q) for p, q in pairs])
 
 
 def find_none_beside(a: KnownCells, b: KnownCells) -> Open | None:
@@ -464,38 +452,25 @@ def _ask_isl(what: str, x: KnownCells, question: Callable[[], Any], operations: 
     return isl.bounded(question, refusal, operations * len(x.pieces))
 
 
-def _count_by_isl(x: KnownCells, points: Callable[[], Any], what: str) -> int:
-    refusal = TooHard(
-        f"counting {what} needs a scan of more than {COUNT_LIMIT} candidates; overlaps() and the witness do not"
-    )
-    operations = isl.COUNT_OPERATIONS * len(x.pieces)
-    count = isl.bounded(lambda: isl.count_points(points(), COUNT_LIMIT), refusal, operations)
-    if count is None:
-        raise refusal
-    return count
+def by_isl(name: str, what: str, question: Callable[..., Any]) -> Rung:
+    """Return the rung that asks a question of isl's sets of row-major numbers."""
+
+    def ask(*each: KnownCells) -> Any:
+        numbers = [isl_numbers(x) for x in each]
+        return _ask_isl(what, each[0], lambda: question(*numbers))
+
+    return Rung(_named(name, ask), HARD, "isl")
 
 
-def is_empty_by_isl(x: KnownCells) -> bool:
-    """Ask isl for the image of the maps."""
-    numbers = isl_numbers(x)
-    return bool(_ask_isl("whether a view reads anything", x, numbers.is_empty))
+def _is_run(numbers: Any) -> bool:
+    """Whether all numbers between the bounds are there."""
+    bounds = isl.bounds_of(numbers)
+    return bounds is None or bool(isl.box_set(*bounds).is_subset(numbers))
 
 
-def size_by_isl(x: KnownCells) -> int:
-    """Let isl count the image of the maps."""
-    numbers = isl_numbers(x)
-    return _count_by_isl(x, lambda: numbers, f"the cells that {x.name} reads")
-
-
-def is_run_by_isl(x: KnownCells) -> bool:
-    """Ask isl whether all numbers between its bounds are there."""
-    numbers = isl_numbers(x)
-
-    def is_run() -> bool:
-        bounds = isl.bounds_of(numbers)
-        return bounds is None or bool(isl.box_set(*bounds).is_subset(numbers))
-
-    return bool(_ask_isl("whether a view is contiguous", x, is_run))
+def _a_number(numbers: Any) -> int | None:
+    point = isl.a_point(numbers)
+    return None if point is None else int(point[0])
 
 
 def index_by_isl(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -509,36 +484,20 @@ def index_by_isl(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | None
     return cast("tuple[int, ...] | None", _ask_isl("an index that reads a cell", x, index, isl.BUILD_OPERATIONS))
 
 
-def meet_by_isl(a: KnownCells, b: KnownCells) -> bool:
-    """Intersect the images of the maps."""
-    mine, theirs = isl_numbers(a), isl_numbers(b)
-    return bool(_ask_isl("whether two views overlap", a, lambda: not mine.is_disjoint(theirs)))
-
-
-def find_by_isl(a: KnownCells, b: KnownCells) -> int | None:
-    """Take a point of the intersection."""
-    mine, theirs = isl_numbers(a), isl_numbers(b)
-    point = _ask_isl("a common cell", a, lambda: isl.a_point(mine.intersect(theirs)))
-    return None if point is None else int(point[0])
-
-
-def is_subset_by_isl(a: KnownCells, b: KnownCells) -> bool:
-    """Compare the images of the maps."""
-    mine, theirs = isl_numbers(a), isl_numbers(b)
-    return bool(_ask_isl("whether a view contains another", a, lambda: mine.is_subset(theirs)))
-
-
-def count_by_isl(a: KnownCells, b: KnownCells) -> int:
-    """Count the intersection of the images of the maps."""
-    mine, theirs = isl_numbers(a), isl_numbers(b)
-    return _count_by_isl(a, lambda: mine.intersect(theirs), "the cells that two views share")
-
-
-def find_beside_by_isl(a: KnownCells, b: KnownCells) -> int | None:
-    """Take a point of the difference."""
-    mine, theirs = isl_numbers(a), isl_numbers(b)
-    point = _ask_isl("a cell of a view that another does not read", a, lambda: isl.a_point(mine.subtract(theirs)))
-    return None if point is None else int(point[0])
+def count_by_isl(*each: KnownCells) -> int:
+    """Let isl count the image of the maps, or what two images have in common."""
+    numbers = [isl_numbers(x) for x in each]
+    what = "the cells that two views share" if len(each) > 1 else f"the cells that {each[0].name} reads"
+    refusal = TooHard(
+        f"counting {what} needs a scan of more than {COUNT_LIMIT} candidates; overlaps() and the witness do not"
+    )
+    operations = isl.COUNT_OPERATIONS * len(each[0].pieces)
+    count = isl.bounded(
+        lambda: isl.count_points(reduce(lambda x, y: x.intersect(y), numbers), COUNT_LIMIT), refusal, operations
+    )
+    if count is None:
+        raise refusal
+    return count
 
 
 # ------------------------------------------------------------------------------------------------------- listed
@@ -565,59 +524,34 @@ def _list_common(a: KnownCells, b: KnownCells) -> Int64Array | Open:
     return OPEN
 
 
-def is_empty_by_list(x: KnownCells) -> bool | Open:
-    """List the cells."""
-    z = _list(x)
-    return z if z is OPEN else not len(z)
+def by_list(name: str, answer: Callable[[Int64Array], Any]) -> Rung:
+    """Return the rung that lists the cells of one view, or those common to two, and looks at the list."""
+
+    def ask(*each: KnownCells) -> Any:
+        z = _list(*each) if len(each) == 1 else _list_common(*each)
+        return z if z is OPEN else answer(z)
+
+    return Rung(_named(name, ask), (), "listed")
 
 
-def size_by_list(x: KnownCells) -> int | Open:
-    """List the cells, and count them."""
-    z = _list(x)
-    return z if z is OPEN else len(z)
+def _has_no_gap(z: Int64Array) -> bool:
+    return not len(z) or int(z[-1]) - int(z[0]) + 1 == len(z)
 
 
-def is_run_by_list(x: KnownCells) -> bool | Open:
-    """List the cells, and compare the first and the last."""
-    z = _list(x)
-    return z if z is OPEN else not len(z) or int(z[-1]) - int(z[0]) + 1 == len(z)
-
-
-def find_in_listed_chains(a: KnownCells, b: KnownCells) -> int | Open | None:
-    """List elements of filled sets."""
-    both = _held(a, b)
-    return OPEN if both is None else some_common(*both, 0, a.extent)
-
-
-def find_by_list(a: KnownCells, b: KnownCells) -> int | Open | None:
-    """List the common cells."""
-    z = _list_common(a, b)
-    return z if z is OPEN else int(z[0]) if len(z) else None
-
-
-def meet_in_listed_chains(a: KnownCells, b: KnownCells) -> bool | Open:
-    """List elements of filled sets."""
-    return _is_some(find_in_listed_chains(a, b))
-
-
-def meet_by_list(a: KnownCells, b: KnownCells) -> bool | Open:
-    """List the common cells."""
-    return _is_some(find_by_list(a, b))
+def _first_of(z: Int64Array) -> int | None:
+    return int(z[0]) if len(z) else None
 
 
 def meet_closed(a: KnownCells, b: KnownCells) -> bool | Open:
     """Find a common cell in closed form."""
-    return _is_some(climb(RUNGS[CellQuestion.NUMBER], a, b, closed=True))
-
-
-def _is_some(z: int | Open | None) -> bool | Open:
+    z = climb(RUNGS[CellQuestion.NUMBER], a, b, closed=True)
     return z if z is OPEN else z is not None
 
 
-def is_subset_in_listed_chains(a: KnownCells, b: KnownCells) -> bool | Open:
+def meet_listed_sets(a: KnownCells, b: KnownCells) -> bool | Open:
     """List elements of filled sets."""
-    both = _held(a, b)
-    return OPEN if both is None else is_subset(*both, 0, a.extent)
+    z = find_in_listed_sets(a, b)
+    return z if z is OPEN else z is not None
 
 
 def is_subset_by_list(a: KnownCells, b: KnownCells) -> bool | Open:
@@ -626,46 +560,32 @@ def is_subset_by_list(a: KnownCells, b: KnownCells) -> bool | Open:
     return z if z is OPEN else bool(len(z) == climb(RUNGS[CellQuestion.SIZE], a))
 
 
-def count_in_listed_chains(a: KnownCells, b: KnownCells) -> int | Open:
-    """List elements of filled sets."""
-    both = _held(a, b)
-    return OPEN if both is None else count_common(*both, 0, a.extent)
-
-
-def count_by_list(a: KnownCells, b: KnownCells) -> int | Open:
-    """List the common cells, and count them."""
-    z = _list_common(a, b)
-    return z if z is OPEN else len(z)
-
-
 def find_beside_by_list(a: KnownCells, b: KnownCells) -> int | Open | None:
     """List the cells and the common ones."""
     numbers, common = _list(a), _list_common(a, b)
     if numbers is OPEN or common is OPEN:
         return OPEN
-    beside = np.setdiff1d(numbers, common, assume_unique=True)
-    return int(beside[0]) if len(beside) else None
+    return _first_of(np.setdiff1d(numbers, common, assume_unique=True))
 
+
+find_in_listed_sets = of_sets("find_in_listed_sets", cell_sets.some_common)
 
 # ----------------------------------------------------------------------------------------------------- the table
 
 
-HARD, MANY = (TooHard,), (TooManyPieces,)
-"""What the closed form of a rung may refuse with: branches, or pieces; `REFUSALS` are both."""
-
 RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
     CellQuestion.EMPTY: (
         Rung(is_empty_by_setts),
-        Rung(is_empty_by_isl, HARD, "isl"),
-        Rung(is_empty_by_list, (), "listed"),
+        by_isl("is_empty_by_isl", "whether a view reads anything", lambda x: bool(x.is_empty())),
+        by_list("is_empty_by_list", lambda z: not len(z)),
     ),
     CellQuestion.SIZE: (
         Rung(count_setts),
         Rung(count_sums, HARD),
         Rung(count_sums_as_setts, MANY),
         Rung(count_indices),
-        Rung(size_by_list, (), "listed"),
-        Rung(size_by_isl, HARD, "isl"),
+        by_list("size_by_list", len),
+        Rung(count_by_isl, HARD, "isl"),
     ),
     CellQuestion.EXPLICIT: (
         Rung(take_setts),
@@ -675,8 +595,8 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
     ),
     CellQuestion.RUN: (
         Rung(is_run_by_ends),
-        Rung(is_run_by_isl, HARD, "isl"),
-        Rung(is_run_by_list, (), "listed"),
+        by_isl("is_run_by_isl", "whether a view is contiguous", _is_run),
+        by_list("is_run_by_list", _has_no_gap),
     ),
     CellQuestion.INDEX: (
         Rung(divide_by_strides),
@@ -692,15 +612,15 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         Rung(leap_with_isl, REFUSALS),
         Rung(try_around, REFUSALS),
         Rung(solve_sums, REFUSALS),
-        Rung(find_by_isl, HARD, "isl"),
-        Rung(find_in_listed_chains, REFUSALS, "listed"),
-        Rung(find_by_list, (), "listed"),
+        by_isl("find_by_isl", "a common cell", lambda x, y: _a_number(x.intersect(y))),
+        Rung(find_in_listed_sets, REFUSALS, "listed"),
+        by_list("find_by_list", _first_of),
     ),
     CellQuestion.MEETS: (
         Rung(meet_closed),
-        Rung(meet_by_isl, HARD, "isl"),
-        Rung(meet_in_listed_chains, REFUSALS, "listed"),
-        Rung(meet_by_list, (), "listed"),
+        by_isl("meet_by_isl", "whether two views overlap", lambda x, y: not x.is_disjoint(y)),
+        Rung(meet_listed_sets, REFUSALS, "listed"),
+        by_list("meet_by_list", lambda z: len(z) > 0),
     ),
     CellQuestion.SUBSET: (
         Rung(is_subset_of_setts, REFUSALS),
@@ -708,24 +628,24 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         Rung(is_subset_before_turn, REFUSALS),
         Rung(try_subset, REFUSALS),
         Rung(count_subset, REFUSALS),
-        Rung(is_subset_by_isl, HARD, "isl"),
-        Rung(is_subset_in_listed_chains, REFUSALS, "listed"),
+        by_isl("is_subset_by_isl", "whether a view contains another", lambda x, y: bool(x.is_subset(y))),
+        Rung(of_sets("is_subset_of_listed_sets", cell_sets.is_subset), REFUSALS, "listed"),
         Rung(is_subset_by_list, HARD, "listed"),
     ),
     CellQuestion.COUNT: (
         Rung(count_few_blocks, HARD),
         Rung(count_on_diagonal, REFUSALS),
         Rung(count_before_turn, REFUSALS),
-        Rung(count_setts_with_setts, REFUSALS),
+        Rung(of_sets("count_setts_with_setts", cell_sets.count_common, may_list=False), REFUSALS),
         Rung(count_sums_with_sums, REFUSALS),
-        Rung(count_in_listed_chains, REFUSALS, "listed"),
-        Rung(count_by_list, (), "listed"),
+        Rung(of_sets("count_in_listed_sets", cell_sets.count_common), REFUSALS, "listed"),
+        by_list("count_by_list", len),
         Rung(count_by_isl, HARD, "isl"),
     ),
     CellQuestion.BESIDE: (
-        Rung(find_beside_setts, REFUSALS),
+        Rung(of_sets("find_beside_setts", cell_sets.first_beside, may_list=False), REFUSALS),
         Rung(find_none_beside),
-        Rung(find_beside_by_isl, HARD, "isl"),
+        by_isl("find_beside_by_isl", "a cell that another view does not read", lambda x, y: _a_number(x.subtract(y))),
         Rung(find_beside_by_list, (), "listed"),
     ),
 }
