@@ -20,7 +20,18 @@ from tapestry_plan.ir import Graph, Selection, Shape, domain_of
 from tapestry_sets.alias import overlap
 from tapestry_sets.limits import TooManyPieces, limits
 from tapestry_sets.regions import Box, DisjointRegions, Region
-from tapestry_sets.views import Allocation, Derived, Piece, View, Viewable, allocate, concatenate, fill_into, pad
+from tapestry_sets.views import (
+    Allocation,
+    Derived,
+    Piece,
+    View,
+    Viewable,
+    allocate,
+    concatenate,
+    fill_into,
+    pad,
+    sort_views,
+)
 
 DeviceName = Hashable
 Share = Box | Region | DisjointRegions
@@ -579,17 +590,3 @@ def _length(view: View) -> tuple[int, int]:
     """How many kinds a view is made of, and how many cells the views below it have."""
     made = [v for v in sort_views(view) if isinstance(v, Derived)]
     return len(made), sum(v.size for v in made) - view.size
-
-
-def sort_views(view: View) -> list[View]:
-    """Return the view and all that it is made of, each once, sources before what reads them."""
-    found: dict[int, View] = {}
-    stack = [(view, False)]
-    while stack:
-        at, ready = stack.pop()
-        if ready:
-            found[id(at)] = at
-        elif id(at) not in found:
-            stack.append((at, True))
-            stack += [(source, False) for source in at.sources]
-    return list(found.values())

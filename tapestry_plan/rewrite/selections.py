@@ -10,16 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from tapestry_plan.ir import Graph, Tensor
-from tapestry_plan.rewrite.motion import (
-    DeviceName,
-    Placement,
-    motion,
-    selected_view,
-    selection_named,
-    shorten,
-    sort_views,
-)
-from tapestry_sets.views import Allocation, Derived, View
+from tapestry_plan.rewrite.motion import DeviceName, Placement, motion, selected_view, selection_named, shorten
+from tapestry_sets.views import Allocation, Derived, View, sort_views
 
 
 @dataclass(frozen=True, slots=True)

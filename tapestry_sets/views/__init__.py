@@ -59,7 +59,8 @@ from tapestry_sets.views.pieces.reading import (
 )
 from tapestry_sets.views.queries import InternalOverlap, MemoryQueries, Order, fill_memory
 from tapestry_sets.views.variables import allocate
-from tapestry_sets.views.view import Allocation, Derived, View, keep_strided_form, strided_form_of, view_of
+from tapestry_sets.views.view import Allocation, Derived, View, keep_strided_form, sort_views, strided_form_of, view_of
+from tapestry_sets.views.walks import sources_first, walk
 from tapestry_sets.views.words import (
     Viewable,
     broadcast_arrays,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,6 +27,7 @@ from tapestry_sets.views.questions import Questions, say_no_view
 from tapestry_sets.views.ranked import EVERY, Ranked
 from tapestry_sets.views.subscript import Key, plain_slices
 from tapestry_sets.views.tuning import FOLDED_PIECES, LONG_CHAIN, MANY_PIECES, SHORT_CHAIN, WALKED_KINDS
+from tapestry_sets.views.walks import sources_first, walk
 from tapestry_sets.views.words import Viewable
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ class View(Questions):
         return self
 
     def __repr__(self) -> str:
-        names = dict.fromkeys(a.name or f"{a.shape}" for a in _sort_views(self) if isinstance(a, Allocation))
+        names = dict.fromkeys(a.name or f"{a.shape}" for a in sort_views(self) if isinstance(a, Allocation))
         return f"View({self.shape} of {', '.join(names)})"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
@@ -298,7 +300,7 @@ class Derived(View):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        views = _sort_views(self)
+        views = sort_views(self)
         at = {id(view): k for k, view in enumerate(views)}
         rows = [(v.shape, v.kind, tuple(at[id(s)] for s in v.sources)) if isinstance(v, Derived) else v for v in views]
         return _unpickled, (rows,)
@@ -443,51 +445,20 @@ def check_color(color: Hashable, what: str) -> Hashable:
 # ------------------------------------------------------------------------------------------------------- chains
 
 
-def _sort_views(view: View) -> list[View]:
-    """The views below and including `view`, each once, sources before what reads them."""
-    order: dict[int, View] = {}
-    stack = [(view, False)]
-    while stack:
-        v, ready = stack.pop()
-        if ready:
-            order[id(v)] = v
-        elif id(v) not in order:
-            stack.append((v, True))
-            stack += [(s, False) for s in v.sources]
-    return list(order.values())
+def sort_views(view: View) -> list[View]:
+    """Return the views below and including `view`, each once, sources before what reads them."""
+    return sources_first(view, lambda v: v.sources)
 
 
-def _sort_open(view: View, is_open: Callable[[Known], bool]) -> list[Derived]:
+def _sort_open(view: Derived, is_open: Callable[[Known], bool]) -> list[Derived]:
     """The views below and including `view` about which something is still open, sources before what reads them."""
-    order: list[Derived] = []
-    seen: set[int] = set()
-    stack = [(view, False)]
-    while stack:
-        v, ready = stack.pop()
-        if not isinstance(v, Derived):
-            continue
-        if ready:
-            order.append(v)
-        elif id(v) not in seen and is_open(v._known):
-            seen.add(id(v))
-            stack.append((v, True))
-            stack += [(s, False) for s in v.sources]
-    return order
+    return sources_first(view, lambda v: [s for s in v.sources if isinstance(s, Derived) and is_open(s._known)])
 
 
 def _homes(view: View) -> tuple[Allocation, ...]:
     """The allocations at the end of the chain, in order of first appearance."""
-    found: dict[Allocation, None] = {}
-    seen: set[int] = set()
-    stack = [view]
-    while stack:
-        v = stack.pop()
-        if isinstance(v, Allocation):
-            found[v] = None
-        elif id(v) not in seen:
-            seen.add(id(v))
-            stack += v.sources[::-1]
-    return tuple(found)
+    every = walk(view, lambda v: v.sources[::-1])
+    return tuple(dict.fromkeys(v for v in every if isinstance(v, Allocation)))
 
 
 def _first(view: View) -> Allocation:
@@ -527,7 +498,7 @@ def _made_alike(one: View, two: View) -> bool:
 def _rebuild(view: View, anew: Callable[[Allocation], Allocation]) -> View:
     """The same chain over other allocations."""
     made: dict[int, View] = {}
-    for v in _sort_views(view):
+    for v in sort_views(view):
         if isinstance(v, Derived):
             made[id(v)] = view_of(v.shape, v.kind, tuple([made[id(s)] for s in v.sources]))
         elif isinstance(v, Allocation):
@@ -794,14 +765,8 @@ def _find_others(view: Derived) -> Iterator[View]:
 
 def _count_kinds(view: View, most: int | None = None) -> int:
     """How many kinds a view is made of; no more are counted than `most`."""
-    seen: set[int] = set()
-    stack = [view]
-    while stack and (most is None or len(seen) < most):
-        v = stack.pop()
-        if isinstance(v, Derived) and id(v) not in seen:
-            seen.add(id(v))
-            stack += v.sources
-    return len(seen)
+    kinds = (v for v in walk(view, lambda v: v.sources) if isinstance(v, Derived))
+    return sum(1 for _ in islice(kinds, most))
 
 
 def _rebuild_from_patches(view: View) -> View:

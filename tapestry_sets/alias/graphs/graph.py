@@ -22,7 +22,7 @@ from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one
 from tapestry_sets.alias.overlap import overlap_matrix, overlaps
 from tapestry_sets.limits import OPEN, as_int
 from tapestry_sets.regions import DisjointRegions
-from tapestry_sets.views import Allocation, Shape, Slice, View, ViewKind, allocate, pad, view_of
+from tapestry_sets.views import Allocation, Shape, Slice, View, ViewKind, allocate, pad, sources_first, view_of, walk
 
 MOST_ROWS = 200
 """A notebook shows the table of a graph of at most so many tensors."""
@@ -223,7 +223,7 @@ class AliasGraph:
         view = self._view(self._number(tensor))
         near: set[int] = set()
         for allocation in view.cells:
-            near.update(self._above(self._homes[allocation]))
+            near.update(walk(self._homes[allocation], self._outs.__getitem__, key=int))
         return tuple(AliasTensor(self, j) for j in sorted(near) if overlaps(view, self._view(j)))
 
     def all_aliases(self) -> dict[AliasTensor, tuple[AliasTensor, ...]]:
@@ -591,15 +591,10 @@ class AliasGraph:
             self._forget(i)
 
     def _forget(self, i: int) -> None:
-        stack = [i]
-        while stack:
-            j = stack.pop()
-            view = self._views[j]
-            if view is not None:
-                self._views[j] = None
-                stack += self._outs[j]
-                if isinstance(view, Allocation):
-                    del self._homes[view]
+        for j in walk(i, lambda j: [k for k in self._outs[j] if self._views[k] is not None], key=int):
+            view, self._views[j] = self._views[j], None
+            if isinstance(view, Allocation):
+                del self._homes[view]
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -617,26 +612,12 @@ class AliasGraph:
 
     def _under(self, i: int, built: bool = False) -> list[int]:
         """Tensor i and what it reads, inputs first; with `built`, only those that have no plain view yet."""
-        order: dict[int, None] = {}
-        stack = [(i, False)]
-        while stack:
-            j, ready = stack.pop()
-            if ready:
-                order[j] = None
-            elif j not in order and not (built and self._views[j] is not None):
-                stack.append((j, True))
-                stack += [(k, False) for k in reversed(self._nodes[j].inputs)]
-        return list(order)
 
-    def _above(self, i: int) -> set[int]:
-        """Tensor i and what reads it."""
-        found = {i}
-        stack = [i]
-        while stack:
-            new = self._outs[stack.pop()] - found
-            found |= new
-            stack += new
-        return found
+        def below(j: int) -> list[int]:
+            inputs = self._nodes[j].inputs[::-1]
+            return [k for k in inputs if not (built and self._views[k] is not None)]
+
+        return sources_first(i, below, key=int)
 
     def _path(self, start: int, goal: int) -> list[int]:
         """Tensors from start to goal, each of which reads the next; empty if start does not read goal."""
@@ -662,14 +643,9 @@ class AliasGraph:
         for i in range(len(self)):
             if i in seen:
                 continue
-            group, stack = {i}, [i]
-            while stack:
-                j = stack.pop()
-                new = {*self._nodes[j].inputs, *self._outs[j]} - group
-                group |= new
-                stack += new
-            seen |= group
-            groups.append(sorted(group))
+            group = sorted(walk(i, lambda j: {*self._nodes[j].inputs, *self._outs[j]}, key=int))
+            seen.update(group)
+            groups.append(group)
         return groups
 
     def _view(self, i: int) -> View:

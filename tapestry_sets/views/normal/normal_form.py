@@ -25,6 +25,7 @@ from tapestry_sets.views.normal.patches import (
 )
 from tapestry_sets.views.pieces.piece import Piece
 from tapestry_sets.views.tuning import BRANCHES_A_COMPARISON, MAX_DIGIT, MAX_PATCHES, MAX_STAGES, TRIES
+from tapestry_sets.views.walks import walk
 
 
 class Opaque:
@@ -100,18 +101,9 @@ def _fold_all(patches: list[Patch]) -> Flat | Open:
 
 def find_opaque(flat: Flat) -> list[object]:
     """Return the views that the patches of a normal form, and those below these, do not spell out."""
-    found: dict[int, object] = {}
-    seen: set[int] = set()
-    stack = [flat]
-    while stack:
-        for patch in stack.pop().patches:
-            home = patch.home
-            if isinstance(home, Flat) and id(home) not in seen:
-                seen.add(id(home))
-                stack.append(home)
-            elif isinstance(home, Opaque):
-                found[id(home.view)] = home.view
-    return list(found.values())
+    flats = walk(flat, lambda f: [patch.home for patch in f.patches if isinstance(patch.home, Flat)])
+    homes = (patch.home for f in flats for patch in f.patches)
+    return list({id(home.view): home.view for home in homes if isinstance(home, Opaque)}.values())
 
 
 # ------------------------------------------------------------------------------------------------ the same or not
