@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from tapestry_plan.search.elimination import IntArray
 from tapestry_plan.search.tuning import MAX_CODES, MAX_STAGE_SECONDS
-from tapestry_plan.steps import Mesh, unravel
+from tapestry_plan.steps import Mesh
+from tapestry_sets.digits import point_of
 from tapestry_sets.integers import Sett
 from tapestry_sets.regions import DisjointRegions, Region
 
@@ -129,7 +130,7 @@ class RegionTable:
         table = np.zeros(base ** len(ids), np.int64)
         table[codes] = 1
         for code in np.flatnonzero(table).tolist():
-            table[code] = self._count_set_common(axis, unravel((base,) * len(ids), code))
+            table[code] = self._count_set_common(axis, point_of(code, (base,) * len(ids)))
         return cast(IntArray, table[codes])
 
     def _count_sparsely(self, axis: int, ids: Sequence[IntArray]) -> IntArray:

@@ -3,7 +3,7 @@
 Meshes, layouts, lowering to explicit steps, places in memory, eviction, and the plan as a document.
 """
 
-from tapestry_plan.steps.layout import Layout, list_layouts, parse_layout, sort_layouts, unravel
+from tapestry_plan.steps.layout import Layout, list_layouts, parse_layout, sort_layouts
 from tapestry_plan.steps.lowering import ChosenLayouts, lower
 from tapestry_plan.steps.mesh import Device, Link, Mesh, align
 from tapestry_plan.steps.shard_plan import (

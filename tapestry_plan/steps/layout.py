@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import permutations
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from tapestry_plan.ir import Axis, parts_of
 from tapestry_plan.steps.mesh import Mesh, parse_parts
+from tapestry_sets.digits import number_of, point_of
 from tapestry_sets.regions import Box
 
 
@@ -47,25 +48,7 @@ class Layout:
         """Row-major number of the device's part among the parts along some axes."""
         cell = self.cells[device]
         assert cell is not None, "an idle device has no part"
-        number = 0
-        for axis in axes:
-            number = number * self.parts[axis] + cell[axis]
-        return number
-
-
-def unravel(parts: Sequence[int], number: int) -> tuple[int, ...]:
-    """The `number`-th cell of a grid in row-major order.
-
-    Examples
-    --------
-    >>> unravel((2, 3), 4)
-    (1, 1)
-    """
-    out: list[int] = []
-    for n in reversed(parts):
-        number, rest = divmod(number, n)
-        out.append(rest)
-    return tuple(reversed(out))
+        return cast(int, number_of([cell[axis] for axis in axes], [self.parts[axis] for axis in axes]))
 
 
 @lru_cache(maxsize=4096)
@@ -124,7 +107,7 @@ def _lay(
     used = prod(parts) * copies
     cells: list[tuple[int, ...] | None] = [None] * devices
     for device in range(used):
-        at = dict(zip(axes, unravel([parts[axis] for axis in axes], device // copies), strict=True))
+        at = dict(zip(axes, point_of(device // copies, [parts[axis] for axis in axes]), strict=True))
         cells[device] = tuple(at.get(axis, 0) for axis in range(len(parts)))
     return Layout(extents, parts, tuple(cells))
 

@@ -8,6 +8,7 @@ from math import isfinite, prod
 from operator import index
 
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES, MAX_DEVICES
+from tapestry_sets.digits import point_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +106,7 @@ class Mesh:
 
     def coordinates(self, device: int) -> tuple[int, ...]:
         """Position of a device in the mesh."""
-        out: list[int] = []
-        for n in reversed(self.shape):
-            device, r = divmod(device, n)
-            out.append(r)
-        return tuple(reversed(out))
+        return point_of(device, self.shape)
 
 
 def _check_positive(what: str, name: str, value: float) -> None:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tapestry_sets.digits import number_of, point_of
 from tapestry_sets.draw import canvas, tuning
 
 Codes = npt.NDArray[np.int64]
@@ -50,7 +51,7 @@ class _Read:
             first, last = np.searchsorted(self._all, (lo, hi))
             return self._all[first:last] - lo
         home = self.cells.home
-        read = [z - lo for z in range(lo, hi) if self.cells.index_of(_unraveled(z, home)) is not None]
+        read = [z - lo for z in range(lo, hi) if self.cells.index_of(point_of(z, home)) is not None]
         return np.asarray(read, np.int64)
 
     def ends(self) -> tuple[int, int] | None:
@@ -74,25 +75,9 @@ class _Read:
         return None
 
 
-def _unraveled(z: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the point of a row-major number, which may exceed 64 bits."""
-    point = []
-    for n in reversed(shape):
-        z, x = divmod(z, n)
-        point.append(x)
-    return tuple(reversed(point))
-
-
 def _bit_counts(codes: Codes) -> Codes:
     """Return how many bits are set in each code."""
     return sum((codes >> i & 1 for i in range(len(canvas.MARKS))), np.zeros(len(codes), np.int64))
-
-
-def _ravelled(point: Sequence[int], shape: Sequence[int]) -> int:
-    z = 0
-    for x, n in zip(point, shape, strict=True):
-        z = z * n + x
-    return z
 
 
 class _Named(NamedTuple):
@@ -144,13 +129,13 @@ class _Home:
         if self.size <= tuning.MAX_CELLS:
             readers = _bit_counts(self.codes(0, self.size))
             most = int(readers.argmax()) if len(readers) else 0
-            cell = _unraveled(most, self.shape) if len(readers) and readers[most] > 1 else None
+            cell = point_of(most, self.shape) if len(readers) and readers[most] > 1 else None
         else:
             both = combinations([read.cells for read in self.read.values()], 2)
             cell = next((cell for one, two in both if (cell := one.a_common_cell(two)) is not None), None)
         if cell is None:
             return None
-        z = _ravelled(cell, self.shape)
+        z = number_of(cell, self.shape)
         found = {i: read.cells.index_of(cell) for i, read in self.read.items() if len(read.numbers(z, z + 1))}
         return _Shared(cell, found)
 
@@ -211,13 +196,13 @@ def _windows(home: _Home, shared: _Shared | None) -> list[_Window]:
     if ends is not None and ends[1] - ends[0] < tuning.MAX_LINE:
         lo, hi = ends[0], ends[1] + 1
         return [_Window(lo, hi, ALL, (not home.is_addresses and lo > 0, not home.is_addresses and hi < home.size))]
-    about = [(_ravelled(shared.cell, home.shape), "around a shared cell")] if shared else []
+    about = [(number_of(shared.cell, home.shape), "around a shared cell")] if shared else []
     for read in home.read.values():
         found = read.ends()
         if found is not None:
             about.append((found[0], "where a view begins"))
         elif not about:
-            about.append((_ravelled(read.cells.a_common_cell(read.cells), home.shape), "around a cell that is read"))
+            about.append((number_of(read.cells.a_common_cell(read.cells), home.shape), "around a cell that is read"))
     least, most = (0, home.size) if ends is None else (ends[0], ends[1] + 1)
     windows: list[_Window] = []
     for z, why in about:
@@ -321,7 +306,7 @@ def _box_page(home: _Home, shared: _Shared | None) -> _Page:
         [
             home.codes(z, z + extents[-1])
             for point in product(*(range(a, a + n) for a, n in zip(start[:-1], extents[:-1], strict=True)))
-            for z in [_ravelled((*point, start[-1]), shape)]
+            for z in [number_of((*point, start[-1]), shape)]
         ]
     )
     words = ", ".join(f"{a}:{a + n}" for a, n in zip(start, extents, strict=True))
@@ -331,7 +316,7 @@ def _box_page(home: _Home, shared: _Shared | None) -> _Page:
 def _first_cell(home: _Home) -> tuple[int, ...]:
     read = next(iter(home.read.values()))
     ends = read.ends()
-    cell: tuple[int, ...] = read.cells.a_common_cell(read.cells) if ends is None else _unraveled(ends[0], home.shape)
+    cell: tuple[int, ...] = read.cells.a_common_cell(read.cells) if ends is None else point_of(ends[0], home.shape)
     return cell
 
 

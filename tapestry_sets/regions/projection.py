@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_sets.digits import Grid, Progression, as_interval, combine, count_distinct, interval, reach
+from tapestry_sets.digits import Grid, Progression, as_interval, combine, count_distinct, interval, number_of, reach
 from tapestry_sets.integers import Int64Array
 from tapestry_sets.limits import TooManyPieces, as_int
 from tapestry_sets.regions.affine import (
@@ -418,9 +418,7 @@ class IndexProjection:
         inner = np.indices(self.shape, np.int64).reshape(len(self.shape), prod(self.shape)).T
         cells = (starts[:, None, :] + inner).reshape(-1, len(self.shape))
         held = (cells >= frame.start).all(axis=1) & (cells < frame.stop).all(axis=1)
-        numbers = np.zeros(len(cells), np.int64)
-        for x, low, n in zip(cells.T, hull.start, hull.shape, strict=True):
-            numbers = numbers * n + (x - low)
+        numbers = np.zeros(len(cells), np.int64) + number_of((cells - hull.start).T, hull.shape)
         _, first = np.unique(numbers[held], return_index=True)
         return cells[held][first]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
-from tapestry_sets.digits import Ints
+from tapestry_sets.digits import Ints, number_of, point_of, points_of
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Intersection, Nest, Sett, Stripe, conjunction
 from tapestry_sets.limits import TooManyPieces, check_pieces
 from tapestry_sets.regions import rowmajor
@@ -72,7 +72,7 @@ class Reshaped(Points):
             more = rowmajor.tidy(_conjunctions(part, f"Reshaped: part {at}"), size)
             shared = conjunction.first_of_any(rowmajor.meet(terms, more, size), 0, size)
             if shared is not None:
-                point = rowmajor.point_of(shared, box)
+                point = point_of(shared, box)
                 raise ValueError(f"Reshaped: part {at} shares number {shared}, the point {point}, with those before it")
             terms += more
         self._fill(box, terms)
@@ -157,7 +157,7 @@ class Reshaped(Points):
 
     def _holds(self, point: Ints) -> bool:
         inside = all(0 <= x < n for x, n in zip(point, self.shape, strict=True))
-        return inside and rowmajor.contains(self.terms, rowmajor.number_of(point, self.shape))
+        return inside and rowmajor.contains(self.terms, number_of(point, self.shape))
 
     def _numbered(self) -> Reshaped:
         return self
@@ -167,7 +167,7 @@ class Reshaped(Points):
 
     def points(self) -> Int64Array:
         """Return the points in row-major order, as an int64 array of shape (size, rank)."""
-        return rowmajor.points_of(rowmajor.elements(self.terms, self._room), self.shape)
+        return points_of(rowmajor.elements(self.terms, self._room), self.shape)
 
     def bounds(self) -> tuple[Ints, Ints] | None:
         """Return the smallest box that holds all points, as (lo, hi) with hi exclusive; None without points."""

@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from tapestry_sets.digits import Ints
+from tapestry_sets.digits import Ints, point_of
 from tapestry_sets.integers import (
     EMPTY,
     Int64Array,
@@ -34,40 +34,6 @@ NumberTerms = tuple[NestConjunction, ...]
 """Conjunctions that share no number of the box."""
 
 NEEDS_NONE = "size, `in`, isdisjoint, count_common and first_common need none"
-
-
-# ------------------------------------------------------------------ points and their numbers
-
-
-def number_of(point: Ints, shape: Ints) -> int:
-    """Return the row-major number of a point of the box of `shape` from zero."""
-    z = 0
-    for x, n in zip(point, shape, strict=True):
-        z = z * n + x
-    return z
-
-
-def point_of(z: int, shape: Ints) -> Ints:
-    """Return the point of a row-major number.
-
-    Examples
-    --------
-    >>> point_of(7, (2, 5)), number_of((1, 2), (2, 5))
-    ((1, 2), 7)
-    """
-    point = []
-    for n in reversed(shape):
-        z, x = divmod(z, n)
-        point.append(x)
-    return tuple(reversed(point))
-
-
-def points_of(z: Int64Array, shape: Ints) -> Int64Array:
-    """Return the points of an array of row-major numbers, one in each row."""
-    out = np.empty((len(z), len(shape)), np.int64)
-    for axis in reversed(range(len(shape))):
-        z, out[:, axis] = np.divmod(z, shape[axis])
-    return out
 
 
 def flat(axes: Sequence[Nest], shape: Ints) -> Nest:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tapestry_sets.alias.ladder.climb import ask_one
 from tapestry_sets.alias.ladder.flat import flatten_pieces, set_around
 from tapestry_sets.alias.ladder.preimage import Turn, turned
 from tapestry_sets.alias.tuning import FEW_SETTS, MAX_CORNER_RANK, MOST_BOXES, SAMPLE
-from tapestry_sets.digits import Digits, Progression, Strided, reach
+from tapestry_sets.digits import Digits, Progression, Strided, number_of, point_of, reach
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, contains_each
 from tapestry_sets.limits import OPEN, Open, TooManyPieces
 from tapestry_sets.regions import Box
@@ -208,18 +208,11 @@ class KnownCells:
 
     def cell_of(self, number: int) -> tuple[int, ...]:
         """Return the cell of a row-major number."""
-        cell = []
-        for n in self.home[:0:-1]:
-            number, x = divmod(number, n)
-            cell.append(x)
-        return (number, *reversed(cell)) if self.home else ()
+        return point_of(number, self.home)
 
     def number_of(self, cell: tuple[int, ...]) -> int:
         """Return the row-major number of a cell."""
-        number = 0
-        for n, x in zip(self.home, cell, strict=True):
-            number = number * n + x
-        return number
+        return cast(int, number_of(cell, self.home))
 
 
 def join_digits(digits: Sequence[int], strides: Strided) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from typing import cast
 
 import numpy as np
 
+from tapestry_sets.digits import number_of, point_of, points_of
 from tapestry_sets.integers import Int64Array
 from tapestry_sets.regions import AffineMap, as_ints
 
@@ -79,14 +80,7 @@ class Relinearize:
 
     def apply(self, point: Sequence[int]) -> tuple[int, ...]:
         """Return the renumbered point, in exact integers."""
-        flat = 0
-        for n, x in zip(self.from_shape, point, strict=True):
-            flat = flat * n + x
-        out = []
-        for n in self.to_shape[:0:-1]:
-            flat, x = divmod(flat, n)
-            out.append(x)
-        return (*((flat,) if self.to_shape else ()), *reversed(out))
+        return point_of(number_of(point, self.from_shape), self.to_shape)
 
 
 Step = AffineMap | Relinearize
@@ -286,12 +280,5 @@ def _apply_affine_array(step: AffineMap, x: Int64Array) -> Int64Array:
 def _relinearize_array(step: Relinearize, x: Int64Array) -> Int64Array:
     if prod(step.from_shape) > INT64_MAX:
         raise OverflowError(f"IndexMap.apply_array: {step.from_shape} has more elements than int64 can number")
-    flat = np.zeros(len(x), np.int64)
-    for axis, n in enumerate(step.from_shape):
-        flat = flat * n + x[:, axis]
-    out = np.empty((len(x), step.out_rank), np.int64)
-    for axis in range(step.out_rank - 1, 0, -1):
-        flat, out[:, axis] = np.divmod(flat, max(step.to_shape[axis], 1))
-    if step.out_rank:
-        out[:, 0] = flat
-    return out
+    flat = np.zeros(len(x), np.int64) + number_of(x.T, step.from_shape)
+    return points_of(flat, [max(n, 1) for n in step.to_shape])

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.digits import Progression
+from tapestry_sets.digits import Progression, number_of, points_of
 from tapestry_sets.integers import DisjointSetts, Int64Array, count_common, first_common
 from tapestry_sets.limits import helped
 from tapestry_sets.regions import AffineMap, Region
@@ -217,7 +218,7 @@ def sampled(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int], 
         k = np.array([k * STRIDE % size for k in range(many)], np.int64)
     else:
         k = np.arange(size)
-    return _read(pieces, _unraveled(k, shape), home)
+    return _read(pieces, points_of(k, shape), home)
 
 
 def _read(pieces: Sequence[Piece], points: Int64Array, home: Sequence[int]) -> Int64Array:
@@ -231,14 +232,7 @@ def _numbers(cells: Int64Array, home: Sequence[int]) -> Int64Array:
         return cells[:, 0]
     if prod(home) > INT64_MAX:
         raise OverflowError(f"an allocation of shape {home} has more cells than int64 can number")
-    numbers = np.zeros(len(cells), np.int64)
-    for n, x in zip(home, cells.T, strict=True):
-        numbers = numbers * n + x
-    return numbers
-
-
-def _unraveled(numbers: Int64Array, shape: Sequence[int]) -> Int64Array:
-    return IndexMap((Relinearize((prod(shape),), tuple(shape)),)).apply_array(numbers[:, None])
+    return cast(Int64Array, np.zeros(len(cells), np.int64) + number_of(cells.T, home))
 
 
 def are_read(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int], numbers: Int64Array) -> Bools | None:
@@ -255,7 +249,7 @@ def are_read(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int],
         raise OverflowError(f"an allocation of shape {home} has more cells than int64 can number")
     found = np.zeros(len(numbers), np.bool_)
     for piece in pieces:
-        points = _inverted(piece.map, _unraveled(numbers, home))
+        points = _inverted(piece.map, points_of(numbers, home))
         inside = ((points >= 0) & (points < np.array(shape, np.int64))).all(axis=1)
         found |= np.isin(numbers, _numbers(read_points(piece, points[inside]), home))
     return found

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Axis, Mesh
 from tapestry_plan.ir.signature import parts_of
-from tapestry_plan.steps.layout import list_layouts, parse_layout, unravel
+from tapestry_plan.steps.layout import list_layouts, parse_layout
+from tapestry_sets.digits import point_of
 
 AXES = (Axis("m", 6, alias="batch"), Axis("n", 5))
 
@@ -53,7 +54,7 @@ def test_parts_are_as_even_as_possible(n: int, k: int) -> None:
 
 @given(st.lists(st.integers(1, 4), max_size=3))
 def test_row_major_counts_like_nested_loops(parts: list[int]) -> None:
-    assert [unravel(parts, k) for k in range(prod(parts))] == list(product(*map(range, parts)))
+    assert [point_of(k, parts) for k in range(prod(parts))] == list(product(*map(range, parts)))
 
 
 def test_numbers_take_devices_row_major_and_leave_replicas_last() -> None:
