@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.draw.tuning import DOTS, MAX_CELLS, PAGE, SHOWN_LENGTH
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import check_positive
 
 COLORS = ("#ffffff", "#0072b2", "#d55e00", "#007a5a", "#aa3377", "#7a5c00", "#4b4bb5", "#555555")
 """Fill of a cell: nothing, first set, second set, and so on, then again from the first. White text is legible on
@@ -52,14 +52,6 @@ class Picture:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": self.text, "image/svg+xml": self.svg}
-
-
-def as_positive(value: object, what: str) -> int:
-    """Return an integer argument that is at least 1."""
-    n = as_int(value, f"draw: {what}")
-    if n < 1:
-        raise ValueError(f"draw: {what} must be at least 1, not {n}")
-    return n
 
 
 def check_cells(n: int, what: str, mend: str, most: int = MAX_CELLS) -> None:
@@ -407,7 +399,7 @@ def legend_drawing(lines: Sequence[LegendLine], marks: bool) -> Drawing:
 
 def cell_size(cell: int | None, columns: int, page: int = PAGE, least: int = 3) -> int:
     """Return the side of a square: as asked for, or what fits the page."""
-    return max(least, min(14, page // max(1, columns))) if cell is None else as_positive(cell, "cell")
+    return max(least, min(14, page // max(1, columns))) if cell is None else check_positive(cell, "draw: cell")
 
 
 def check_many(things: Sequence[Any], what: str) -> None:

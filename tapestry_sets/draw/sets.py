@@ -16,7 +16,7 @@ from tapestry_sets.draw import canvas
 from tapestry_sets.draw.levels import levels_svg
 from tapestry_sets.draw.tuning import SHOWN_AT_LEAST, SHOWN_CELLS, SHOWN_LENGTH
 from tapestry_sets.draw.views import views_picture
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, check_positive, check_range
 
 
 class IntegerSet(Protocol):
@@ -103,10 +103,7 @@ def _check_kind(sets: Sequence[Any]) -> bool:
 
 
 def _window(s: IntegerSet, start: object, stop: object) -> tuple[int, int]:
-    first = as_int(start, "draw: start")
-    last = first + s.period if stop is None else as_int(stop, "draw: stop")
-    if last < first:
-        raise ValueError(f"draw: stop must be >= start, not start={first}, stop={last}")
+    first, last = check_range(start, as_int(start, "draw: start") + s.period if stop is None else stop, "draw")
     canvas.check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part")
     return first, last
 
@@ -171,7 +168,7 @@ def text(*sets: Any, start: int = 0, stop: int | None = None, axes: bool = False
     cells = raster(*sets, start=start, stop=stop)
     if not axes:
         return canvas.text_of(cells)
-    grids = canvas.box_grids(cells, _origin(sets, start), canvas.as_positive(wrap, "wrap"))
+    grids = canvas.box_grids(cells, _origin(sets, start), check_positive(wrap, "draw: wrap"))
     return "\n\n".join(map(canvas.grid_text, grids))
 
 
@@ -223,7 +220,7 @@ def svg(
     4
     """
     cells, called = raster(*sets, start=start, stop=stop), canvas.names_of(sets, names)
-    grids = canvas.box_grids(cells, _origin(sets, start), canvas.as_positive(wrap, "wrap"))
+    grids = canvas.box_grids(cells, _origin(sets, start), check_positive(wrap, "draw: wrap"))
     return _sets_svg(cells, grids, called, title, cell)
 
 
@@ -276,7 +273,7 @@ def show(
             raise ValueError(f"draw: start={start}, stop={stop} are for sets of integers; slice the views instead")
         return views_picture(things, names, title=title, wrap=wrap)
     cells, called = raster(*things, start=start, stop=stop), canvas.names_of(things, names)
-    grids = canvas.box_grids(cells, _origin(things, start), canvas.as_positive(wrap, "wrap"))
+    grids = canvas.box_grids(cells, _origin(things, start), check_positive(wrap, "draw: wrap"))
     lines = [title] if title else []
     lines += ["\n\n".join(map(canvas.grid_text, grids)), *canvas.legend_text(canvas.count_lines(cells, called))]
     return canvas.Picture("\n".join(lines), _sets_svg(cells, grids, called, title))

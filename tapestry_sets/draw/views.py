@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tapestry_sets.digits import number_of, point_of
 from tapestry_sets.draw import canvas, tuning
+from tapestry_sets.limits import check_positive
 
 Codes = npt.NDArray[np.int64]
 
@@ -476,7 +477,7 @@ def views_picture(
     """Return where views lie in memory, as a picture; see `show_views`."""
     if mode not in MODES:
         raise ValueError(f"draw: mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}")
-    width, called, homes = canvas.as_positive(wrap, "wrap"), _called(views, names), _homes(views)
+    width, called, homes = check_positive(wrap, "draw: wrap"), _called(views, names), _homes(views)
     every = [_Named(view, name, i in arrays) for i, (view, name) in enumerate(zip(views, called, strict=True))]
     lines = [title] if title else []
     drawings: list[canvas.Drawing] = []

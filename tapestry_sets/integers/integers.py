@@ -29,7 +29,7 @@ from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.stripe import Int64Array, Stripe
 from tapestry_sets.integers.tuning import CLOSE, ONE_BY_ONE
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import Question, TooHard, as_int
+from tapestry_sets.limits import Question, TooHard, as_int, check_positive, check_range
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Filled, Intersection, Sampled
@@ -54,10 +54,7 @@ def check_bounds(start: int | None, stop: int | None, verb: str) -> tuple[int, i
     """Return a range of which both ends must be given."""
     if start is None or stop is None:
         raise ValueError(f"{verb}: give both start and stop or neither, not start={start}, stop={stop}")
-    lo, hi = as_int(start, f"{verb}: start"), as_int(stop, f"{verb}: stop")
-    if hi < lo:
-        raise ValueError(f"{verb}: stop must be >= start, not start={lo}, stop={hi}; an empty range has start == stop")
-    return lo, hi
+    return check_range(start, stop, verb)
 
 
 def check_start(start: int, stop: int | None, verb: str) -> tuple[int, int | None]:
@@ -65,14 +62,6 @@ def check_start(start: int, stop: int | None, verb: str) -> tuple[int, int | Non
     if stop is None:
         return as_int(start, f"{verb}: start"), None
     return check_bounds(start, stop, verb)
-
-
-def check_positive(value: object, what: str) -> int:
-    """Return an integer that must be at least 1."""
-    n = as_int(value, what)
-    if n < 1:
-        raise ValueError(f"{what} must be at least 1, not {n}")
-    return n
 
 
 @dataclass(frozen=True, slots=True)

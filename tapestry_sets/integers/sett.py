@@ -13,12 +13,12 @@ import numpy as np
 
 from tapestry_sets.integers import explicit, pairs, ranks, unions
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.integers.integers import Integers, Operand, check_bounds, check_positive, check_window
+from tapestry_sets.integers.integers import Integers, Operand, check_bounds, check_window
 from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
 from tapestry_sets.integers.stripe import Int64Array, Stripe
 from tapestry_sets.integers.tuning import MERGED_MEMBERS
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, check_positive
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Intersection

@@ -14,21 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.draw import mimebundle, summary
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, check_range
 
 Level = tuple[int, int, int]
 """A stripe as plain integers: (on, period, phase)."""
 
 Int64Array = npt.NDArray[np.int64]
-
-
-def _range(start: object, stop: object, verb: str) -> tuple[int, int]:
-    first, end = as_int(start, f"{verb}: start"), as_int(stop, f"{verb}: stop")
-    if end < first:
-        raise ValueError(
-            f"{verb}: stop must be >= start, not start={first}, stop={end}; an empty range has start == stop"
-        )
-    return first, end
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
@@ -132,7 +123,7 @@ class Stripe:
         >>> Stripe(2, 1).count(1, 10**12)
         666666666666
         """
-        start, stop = _range(start, stop, "Stripe.count")
+        start, stop = check_range(start, stop, "Stripe.count")
         return stripe_count(self.level, start, stop)
 
     def find(self, start: int) -> int | None:
@@ -182,7 +173,7 @@ class Stripe:
         >>> Stripe(1, 3, 1).elements(0, 10).tolist()
         [1, 5, 9]
         """
-        start, stop = _range(start, stop, "Stripe.elements")
+        start, stop = check_range(start, stop, "Stripe.elements")
         first = self.find(start)
         if first is None or first >= stop:
             return np.empty(0, np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import index
 
 import numpy as np
@@ -39,3 +40,31 @@ def as_int(value: object, what: str) -> int:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{what} must be an integer, not {value!r} of type {type(value).__name__}") from None
+
+
+def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:
+    """Return a sequence of integers as a tuple, or say which of them, or what else, is none."""
+    try:
+        found = tuple(values)
+    except TypeError:
+        raise TypeError(f"{what} must be a sequence of integers, one for each axis, not {values!r}") from None
+    for v in found:
+        if type(v) is not int:
+            return tuple(as_int(v, f"{what}[{axis}]") for axis, v in enumerate(found))
+    return found  # type: ignore[return-value]  # every one has been looked at
+
+
+def check_positive(value: object, what: str) -> int:
+    """Return an integer that must be at least 1."""
+    n = as_int(value, what)
+    if n < 1:
+        raise ValueError(f"{what} must be at least 1, not {n}")
+    return n
+
+
+def check_range(start: object, stop: object, verb: str) -> tuple[int, int]:
+    """Return the ends of a range, start <= stop: one that is reversed is more often a slip than an empty set."""
+    lo, hi = as_int(start, f"{verb}: start"), as_int(stop, f"{verb}: stop")
+    if hi < lo:
+        raise ValueError(f"{verb}: stop must be >= start, not start={lo}, stop={hi}; an empty range has start == stop")
+    return lo, hi

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
 
-from tapestry_sets.limits.arguments import as_int
+from tapestry_sets.limits.arguments import check_positive
 
 T = TypeVar("T")
 
@@ -79,21 +79,14 @@ def limits(*, max_pieces: int | None = None, budget: int | None = None) -> Itera
     """
     old = _CURRENT.get()
     new = Limits(
-        old.max_pieces if max_pieces is None else _positive(max_pieces, "limits: max_pieces"),
-        old.budget if budget is None else _positive(budget, "limits: budget"),
+        old.max_pieces if max_pieces is None else check_positive(max_pieces, "limits: max_pieces"),
+        old.budget if budget is None else check_positive(budget, "limits: budget"),
     )
     token = _CURRENT.set(new)
     try:
         yield new
     finally:
         _CURRENT.reset(token)
-
-
-def _positive(value: object, what: str) -> int:
-    n = as_int(value, what)
-    if n < 1:
-        raise ValueError(f"{what} must be at least 1, not {n}")
-    return n
 
 
 def check_pieces(n: int, what: str, instead: str = "count_common, first_common and isdisjoint need none") -> None:

@@ -8,7 +8,6 @@ from tapestry_sets.regions.affine import (
     Box,
     ImplicitRegion,
     as_box,
-    as_ints,
     grid_hull,
     grid_of,
     grids_of,
@@ -19,4 +18,3 @@ from tapestry_sets.regions.projection import IndexProjection
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.regions.reshaped import Reshaped, unflatten
-from tapestry_sets.regions.shapes import ints

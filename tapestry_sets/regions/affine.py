@@ -16,21 +16,12 @@ import numpy as np
 from tapestry_sets.digits import COUNT_LIMIT, Grid, as_interval, interval, reach
 from tapestry_sets.draw import mimebundle, summary
 from tapestry_sets.integers import Int64Array, axis_setts
-from tapestry_sets.limits import TooHard, as_int
+from tapestry_sets.limits import TooHard, as_ints
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.solvers import isl
 
 T = TypeVar("T")
-
-
-def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:
-    """Return `values` as Python integers; the error names the position of what is none."""
-    found = tuple(values)
-    for v in found:
-        if type(v) is not int:
-            return tuple(as_int(v, f"{what}[{k}]") for k, v in enumerate(found))
-    return found  # type: ignore[return-value]  # every one has been looked at
 
 
 # ----------------------------------------------------------------------------------------------------- boxes

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, ClassVar
 from tapestry_sets.digits import Ints
 from tapestry_sets.draw import mimebundle, summary
 from tapestry_sets.integers import DisjointSetts, Int64Array, Nest
+from tapestry_sets.limits import as_ints
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.rowmajor import NumberTerms
-from tapestry_sets.regions.shapes import ints, reshaped
+from tapestry_sets.regions.shapes import reshaped
 
 if TYPE_CHECKING:
     from tapestry_sets.regions.region import Region
@@ -116,7 +117,7 @@ class Points(ABC):
         return not self.is_empty
 
     def __contains__(self, point: Sequence[int]) -> bool:
-        at = ints(point, "Region: point")
+        at = as_ints(point, "Region: point")
         if len(at) != self.rank:
             raise ValueError(f"Region: point {at} must have one entry for each axis of shape {self.shape}")
         return self._holds(at)

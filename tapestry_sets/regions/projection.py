@@ -17,13 +17,12 @@ import numpy as np
 
 from tapestry_sets.digits import Grid, Progression, as_interval, combine, count_distinct, interval, number_of, reach
 from tapestry_sets.integers import Int64Array
-from tapestry_sets.limits import TooManyPieces, as_int
+from tapestry_sets.limits import TooManyPieces, as_int, as_ints
 from tapestry_sets.regions.affine import (
     AffineMap,
     Box,
     ImplicitRegion,
     as_box,
-    as_ints,
     grid_hull,
     grid_of,
     grids_of,

@@ -17,7 +17,7 @@ import numpy as np
 from tapestry_sets.digits import Ints
 from tapestry_sets.integers import EMPTY, Int64Array, Nest, Sett, StridedRun, Stripe, explicit, pairs
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import check_pieces
+from tapestry_sets.limits import as_ints, check_pieces
 from tapestry_sets.regions import rowmajor, shapes
 from tapestry_sets.regions.axis import (
     AxisForm,
@@ -367,7 +367,7 @@ class Region(Products):
         16
         """
         box, origin = shapes.checked_box(shape, start)
-        low, high = shapes.ints(lo, "Region.from_bounds: lo"), shapes.ints(hi, "Region.from_bounds: hi")
+        low, high = as_ints(lo, "Region.from_bounds: lo"), as_ints(hi, "Region.from_bounds: hi")
         if len(low) != len(box) or len(high) != len(box):
             raise ValueError(f"Region.from_bounds: lo {low} and hi {high} need one entry for each axis of {box}")
         for axis, (u, v, n, s) in enumerate(zip(low, high, box, origin, strict=True)):

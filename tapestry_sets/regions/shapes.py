@@ -14,22 +14,10 @@ from types import EllipsisType
 import numpy as np
 
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import as_int
+from tapestry_sets.limits import as_int, as_ints
 
 BoxKey = slice | int | EllipsisType | tuple[slice | int | EllipsisType, ...]
 """A basic index of NumPy without newaxis."""
-
-
-def ints(values: Iterable[object], what: str) -> Ints:
-    """Return a sequence of integers as a tuple, or say which of them, or what else, is none."""
-    try:
-        values = tuple(values)
-    except TypeError:
-        raise TypeError(f"{what} must be a sequence of integers, one for each axis, not {values!r}") from None
-    for v in values:
-        if type(v) is not int:
-            return tuple(as_int(v, f"{what}[{axis}]") for axis, v in enumerate(values))
-    return values  # type: ignore[return-value]
 
 
 def checked_box(shape: Iterable[int], start: Iterable[int] | None) -> tuple[Ints, Ints]:
@@ -41,8 +29,8 @@ def checked_box(shape: Iterable[int], start: Iterable[int] | None) -> tuple[Ints
         If an extent is negative or the lengths differ.
     """
     # as tuples of ints, since 2 and 2.0 or True and 1 are the same key to a cache
-    shape = ints(shape, "Region: shape")
-    return _box(shape, None if start is None else ints(start, "Region: start"))
+    shape = as_ints(shape, "Region: shape")
+    return _box(shape, None if start is None else as_ints(start, "Region: start"))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -70,7 +58,7 @@ def reshaped(shape: Sequence[int], old: Ints) -> Ints:
     >>> reshaped((-1, 2), (3, 4))
     (6, 2)
     """
-    new, _ = checked_box(_with_extent(ints(shape, "reshape: shape"), old), None)
+    new, _ = checked_box(_with_extent(as_ints(shape, "reshape: shape"), old), None)
     if prod(new) != prod(old):
         raise ValueError(f"reshape: cannot view shape {old} [{prod(old)} points] as {new} [{prod(new)}]")
     return new
@@ -91,7 +79,7 @@ def _with_extent(shape: Ints, old: Ints) -> Ints:
 
 def per_axis(values: Sequence[int], shape: Ints, what: str) -> Ints:
     """Return one integer for each axis of a shape, or raise ValueError."""
-    out = ints(values, what)
+    out = as_ints(values, what)
     if len(out) != len(shape):
         raise ValueError(f"{what} {out} must have one entry for each axis of shape {shape}")
     return out
@@ -109,7 +97,7 @@ def permutation(perm: Sequence[int] | None, rank: int) -> Ints:
     """
     if perm is None:
         return tuple(reversed(range(rank)))
-    given = ints(perm, "transpose: perm")
+    given = as_ints(perm, "transpose: perm")
     order = tuple(_axis(axis, rank, "transpose") for axis in given)
     if len(order) != rank or len(set(order)) != rank:
         raise ValueError(f"transpose: perm {given} must hold each of 0 to {rank - 1} once")
@@ -128,7 +116,7 @@ def chosen_axes(axes: Sequence[int] | int | None, rank: int, verb: str) -> froze
     """
     if axes is None:
         return frozenset(range(rank))
-    given = ints(axes if isinstance(axes, Iterable) else (axes,), f"{verb}: axes")
+    given = as_ints(axes if isinstance(axes, Iterable) else (axes,), f"{verb}: axes")
     found = frozenset(_axis(axis, rank, verb) for axis in given)
     if len(found) != len(given):
         raise ValueError(f"{verb}: axes {given} name an axis of rank {rank} twice")

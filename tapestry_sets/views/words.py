@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.integers import DisjointSetts, Sett, Stripe
-from tapestry_sets.limits import as_int, check_pieces
-from tapestry_sets.regions import DisjointRegions, Region, ints
+from tapestry_sets.limits import as_int, as_ints, check_pieces
+from tapestry_sets.regions import DisjointRegions, Region
 from tapestry_sets.views.kinds.choosing import Diagonal, Index, Sample, Slice, SlidingWindow
 from tapestry_sets.views.kinds.joining import Concat, Fill, Interleave, Stack
 from tapestry_sets.views.kinds.kind import PadMode, ViewKind, axes_of, axis_of
@@ -243,7 +243,7 @@ class Viewable:
         >>> allocate((4, 6)).rot90().shape
         (6, 4)
         """
-        plane = ints(axes, "rot90: axes")
+        plane = as_ints(axes, "rot90: axes")
         if len(plane) != 2:
             raise ValueError(f"rot90: axes {plane} must be two, the plane in which to turn")
         a, b = axes_of(plane, self.rank, "rot90")
@@ -381,7 +381,7 @@ class Viewable:
         n = self.shape[at]
         cuts: list[int | None]
         if isinstance(sections, (Sequence, np.ndarray)):
-            cuts = [0, *ints(sections, f"{what}: indices"), None]
+            cuts = [0, *as_ints(sections, f"{what}: indices"), None]
         else:
             count = _sections(sections, what)
             each, longer = divmod(n, count)
@@ -485,8 +485,8 @@ def _only(members: Sequence[T], what: str) -> T:
 def extents_of(args: Sequence[int | Sequence[int]], what: str) -> Shape:
     """A shape given as one sequence, one integer, or several integers."""
     if len(args) == 1 and (type(args[0]) is tuple or isinstance(args[0], (Sequence, np.ndarray))):
-        return ints(args[0], what)
-    return ints(args, what)
+        return as_ints(args[0], what)
+    return as_ints(args, what)
 
 
 def _sections(count: object, what: str) -> int:
@@ -504,7 +504,7 @@ def _apply_all(view: V, kinds: Sequence[ViewKind]) -> V:
 
 
 def _axis_tuple(axis: int | Sequence[int], what: str) -> Shape:
-    return ints(axis, what) if isinstance(axis, (Sequence, np.ndarray)) else (as_int(axis, what),)
+    return as_ints(axis, what) if isinstance(axis, (Sequence, np.ndarray)) else (as_int(axis, what),)
 
 
 def _per_axis(value: int | Sequence[int], n: int, what: str) -> Shape:
@@ -512,7 +512,7 @@ def _per_axis(value: int | Sequence[int], n: int, what: str) -> Shape:
         if not n:
             raise ValueError(f"sliding_windows: {what} {value!r} is for no axis; name one axis or more")
         return (as_int(value, f"sliding_windows: {what}"),) * n
-    values = ints(value, f"sliding_windows: {what}")
+    values = as_ints(value, f"sliding_windows: {what}")
     if len(values) != n:
         raise ValueError(f"sliding_windows: {what} {values} has {len(values)} values for {n} axes; give one for each")
     return values
@@ -728,7 +728,7 @@ def repeat(view: V, count: int | Sequence[int], axis: int | None = None) -> V:
     at = axis_of(0 if axis is None else axis, flat.rank, "repeat")
     if not isinstance(count, (Sequence, np.ndarray)) or not np.ndim(count):
         return flat.apply(Repeat(as_int(count, "repeat: count"), at))
-    counts, n = ints(count, "repeat: counts"), flat.shape[at]
+    counts, n = as_ints(count, "repeat: counts"), flat.shape[at]
     if len(counts) == 1:
         return flat.apply(Repeat(counts[0], at))
     if len(counts) != n:

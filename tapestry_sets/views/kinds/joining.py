@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tapestry_sets.digits import Strided
-from tapestry_sets.regions import Region, as_ints
+from tapestry_sets.limits import as_ints
+from tapestry_sets.regions import Region
 from tapestry_sets.views.kinds.kind import (
     Shapes,
     axis_of,

@@ -12,7 +12,8 @@ import numpy as np
 
 from tapestry_sets.digits import number_of, point_of, points_of
 from tapestry_sets.integers import Int64Array
-from tapestry_sets.regions import AffineMap, as_ints
+from tapestry_sets.limits import as_ints
+from tapestry_sets.regions import AffineMap
 
 Shape = tuple[int, ...]
 INT64_MAX = 2**63 - 1
