@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from tapestry_sets.digits import COUNT_LIMIT, Grid, as_interval, interval, reach
 from tapestry_sets.draw import mimebundle, summary
 from tapestry_sets.integers import Int64Array, axis_setts
-from tapestry_sets.limits import TooHard, as_ints
+from tapestry_sets.limits import TooHard, as_ints, compile_constructor
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.solvers import isl
@@ -225,6 +225,8 @@ class AffineMap:
     matrix: tuple[tuple[int, ...], ...]
     offset: tuple[int, ...]
     in_rank: int = -1
+    _of: ClassVar[Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], int], AffineMap]]
+    """Wraps rows and offsets that are known to be plain integers of the right lengths."""
 
     def __post_init__(self) -> None:
         rows = tuple(as_ints(row, f"AffineMap: matrix[{r}]") for r, row in enumerate(self.matrix))
@@ -278,15 +280,6 @@ class AffineMap:
         """Number of output coordinates."""
         return len(self.offset)
 
-    @classmethod
-    def _of(cls, matrix: tuple[tuple[int, ...], ...], offset: tuple[int, ...], in_rank: int) -> AffineMap:
-        """Wrap rows and offsets that are known to be plain integers of the right lengths."""
-        made = object.__new__(cls)
-        object.__setattr__(made, "matrix", matrix)
-        object.__setattr__(made, "offset", offset)
-        object.__setattr__(made, "in_rank", in_rank)
-        return made
-
     @property
     def is_identity(self) -> bool:
         """Whether the map changes no point."""
@@ -319,6 +312,9 @@ class AffineMap:
     def terms(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Return for each coordinate its (axis, coefficient) pairs with coefficient other than 0."""
         return tuple(tuple((j, c) for j, c in enumerate(row) if c) for row in self.matrix)
+
+
+AffineMap._of = compile_constructor(AffineMap, "matrix", "offset", "in_rank")
 
 
 def matrix_rank(vectors: list[list[int]]) -> int:
@@ -384,7 +380,7 @@ def regions_of(grids: Sequence[Grid], box: Box, apart: bool = False) -> Disjoint
     members: list[list[Region]] = []
     for grid in dict.fromkeys(grids):
         axes = [axis_setts(p, a, n) for p, a, n in zip(grid, box.start, box.shape, strict=True)]
-        members.append([Region(box.shape, setts, box.start) for setts in product(*axes)])
+        members.append([Region._of(box.shape, [s.nest for s in setts], box.start) for setts in product(*axes)])
     members = [m for m in members if m]
     if apart or len(members) < 2:
         return DisjointRegions._of(box.shape, [region for m in members for region in m], box.start)

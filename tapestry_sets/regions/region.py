@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
 from tapestry_sets.digits import Ints
 from tapestry_sets.integers import EMPTY, Int64Array, Nest, Sett, StridedRun, Stripe, explicit, pairs
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import as_ints, check_pieces
+from tapestry_sets.limits import as_ints, check_pieces, compile_constructor
 from tapestry_sets.regions import rowmajor, shapes
 from tapestry_sets.regions.axis import (
     AxisForm,
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from tapestry_sets.regions.reshaped import Reshaped
 
 T = TypeVar("T")
-
-_set = object.__setattr__
 
 
 class Products(Points):
@@ -310,25 +308,18 @@ class Region(Products):
             if not isinstance(s, (Sett, Stripe)):
                 raise TypeError(f"Region: axis {axis} takes a Sett or a Stripe, not {s!r}")
         raw = [s.nest if isinstance(s, Sett) else Sett(s).nest for s in given]
-        _set_fields(self, box, raw, origin)
+        for name, value in zip(_FIELDS, _fields(box, raw, origin), strict=True):
+            object.__setattr__(self, name, value)
 
-    @classmethod
-    def _of(cls, shape: Ints, raw: Sequence[Nest], start: Ints) -> Region:
-        region = object.__new__(cls)
-        _set_fields(region, shape, raw, start)
-        return region
+    @staticmethod
+    def _of(shape: Ints, raw: Sequence[Nest], start: Ints) -> Region:
+        return _region_of(*_fields(shape, raw, start))
 
-    @classmethod
-    def _spanning(cls, shape: Ints, spans: tuple[Interval, ...], start: Ints) -> Region:
+    @staticmethod
+    def _spanning(shape: Ints, spans: tuple[Interval, ...], start: Ints) -> Region:
         """Return the box of the intervals, which must not be empty and lie inside shape and start."""
-        region = object.__new__(cls)
-        _set(region, "shape", shape)
-        _set(region, "nests", tuple(map(interval, spans, shape)))
-        _set(region, "start", start)
-        _set(region, "is_empty", False)
-        _set(region, "spans", spans)
-        _set(region, "progressions", tuple([(lo, hi - 1, 1) for lo, hi in spans]))
-        return region
+        progressions = tuple([(lo, hi - 1, 1) for lo, hi in spans])
+        return _region_of(shape, tuple(map(interval, spans, shape)), start, False, spans, progressions)
 
     @classmethod
     def full(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Region:
@@ -345,10 +336,7 @@ class Region(Products):
         >>> Region.empty(()).size, Region.full(()).size
         (0, 1)
         """
-        box, origin = shapes.checked_box(shape, start)
-        region = object.__new__(cls)
-        _clear(region, box, origin)
-        return region
+        return _region_of(*_empty_fields(*shapes.checked_box(shape, start)))
 
     @classmethod
     def from_bounds(
@@ -658,30 +646,25 @@ class Region(Products):
         return tuple(found)
 
 
-def _clear(region: Region, shape: Ints, start: Ints) -> None:
-    _set(region, "shape", shape)
-    _set(region, "nests", (EMPTY,) * len(shape))
-    _set(region, "start", start)
-    _set(region, "is_empty", True)
-    _set(region, "spans", tuple([(s, s) for s in start]))
-    _set(region, "progressions", (None,) * len(shape))
+_FIELDS = ("shape", "nests", "start", "is_empty", "spans", "progressions")
+_region_of = compile_constructor(Region, *_FIELDS)
 
 
-def _set_fields(region: Region, shape: Ints, raw: Sequence[Nest], start: Ints) -> None:
-    """Set the fields of a region from nests, each brought into its normal form in the box."""
+def _empty_fields(shape: Ints, start: Ints) -> tuple[Any, ...]:
+    """Return the fields of a region without points."""
+    return shape, (EMPTY,) * len(shape), start, True, tuple([(s, s) for s in start]), (None,) * len(shape)
+
+
+def _fields(shape: Ints, raw: Sequence[Nest], start: Ints) -> tuple[Any, ...]:
+    """Return the fields of a region from nests, each brought into its normal form in the box."""
     axes: list[AxisForm] = []
     for s, n, lo in zip(raw, shape, start, strict=True):
         one = normal(s, lo, lo + n)
         if one[0] == EMPTY:
-            _clear(region, shape, start)
-            return
+            return _empty_fields(shape, start)
         axes.append(one)
-    _set(region, "shape", shape)
-    _set(region, "nests", tuple([s for s, _, _ in axes]))
-    _set(region, "start", start)
-    _set(region, "is_empty", False)
-    _set(region, "spans", tuple([span for _, span, _ in axes]))
-    _set(region, "progressions", tuple([progression for _, _, progression in axes]))
+    kept, spans, progressions = zip(*axes, strict=True) if axes else ((), (), ())
+    return shape, kept, start, False, spans, progressions
 
 
 def to_tuple(values: Iterable[T], what: str) -> tuple[T, ...]:

@@ -8,14 +8,49 @@ from itertools import combinations
 from typing import Self
 
 from tapestry_sets.digits import Ints
+from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.region import Products, Region, check_apart, merge_members, to_tuple
 from tapestry_sets.regions.shapes import BoxKey, checked_box, length, selected
 
 _set = object.__setattr__
 
 
+class Members(Points):
+    """The verbs that move points along axes, of sets of several regions: member by member."""
+
+    __slots__ = ()
+
+    def _moved(self, change: Callable[[Region], Region]) -> DisjointRegions:
+        like = change(Region.empty(self.shape, self.start))
+        return self.forms.regions._of(like.shape, map(change, self.regions), like.start)
+
+    def shift(self, offset: Sequence[int]) -> DisjointRegions:
+        """Return the union moved by `offset` together with its box."""
+        return self._moved(lambda r: r.shift(offset))
+
+    def transpose(self, perm: Sequence[int] | None = None) -> DisjointRegions:
+        """Return the union with its axes permuted; see `Region.transpose`."""
+        return self._moved(lambda r: r.transpose(perm))
+
+    def flip(self, axes: Sequence[int] | int | None = None) -> DisjointRegions:
+        """Return the union mirrored inside its box; see `Region.flip`."""
+        return self._moved(lambda r: r.flip(axes))
+
+    def broadcast_to(self, shape: Sequence[int]) -> DisjointRegions:
+        """Return the union where its box is broadcast; see `Region.broadcast_to`."""
+        return self._moved(lambda r: r.broadcast_to(shape))
+
+    def reduce_to(self, shape: Sequence[int]) -> DisjointRegions:
+        """Return what broadcasting sends into the union; see `Region.reduce_to`."""
+        like = Region.empty(self.shape, self.start).reduce_to(shape)
+        found = self.forms.regions._of(like.shape, (), like.start)
+        for member in self.regions:  # members that were apart may fall together
+            found = found | member.reduce_to(shape)
+        return found
+
+
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class DisjointRegions(Products):
+class DisjointRegions(Members, Products):
     """A union of regions that share no point, in one box.
 
     Parameters
@@ -157,34 +192,6 @@ class DisjointRegions(Products):
         True
         """
         return DisjointRegions._of(self.shape, merge_members(self.members), self.start)
-
-    def _moved(self, change: Callable[[Region], Region]) -> DisjointRegions:
-        like = change(Region.empty(self.shape, self.start))
-        return DisjointRegions._of(like.shape, map(change, self.members), like.start)
-
-    def shift(self, offset: Sequence[int]) -> DisjointRegions:
-        """Return the union moved by `offset` together with its box."""
-        return self._moved(lambda r: r.shift(offset))
-
-    def transpose(self, perm: Sequence[int] | None = None) -> DisjointRegions:
-        """Return the union with its axes permuted; see `Region.transpose`."""
-        return self._moved(lambda r: r.transpose(perm))
-
-    def flip(self, axes: Sequence[int] | int | None = None) -> DisjointRegions:
-        """Return the union mirrored inside its box; see `Region.flip`."""
-        return self._moved(lambda r: r.flip(axes))
-
-    def broadcast_to(self, shape: Sequence[int]) -> DisjointRegions:
-        """Return the union where its box is broadcast; see `Region.broadcast_to`."""
-        return self._moved(lambda r: r.broadcast_to(shape))
-
-    def reduce_to(self, shape: Sequence[int]) -> DisjointRegions:
-        """Return what broadcasting sends into the union; see `Region.reduce_to`."""
-        like = Region.empty(self.shape, self.start).reduce_to(shape)
-        found = DisjointRegions._of(like.shape, (), like.start)
-        for member in self.members:  # members that were apart may fall together
-            found = found | member.reduce_to(shape)
-        return found
 
     def slice(self, slices: BoxKey) -> DisjointRegions:
         """Return the union as a NumPy view of the box sees it; see `Region.slice`."""

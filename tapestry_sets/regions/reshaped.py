@@ -14,7 +14,7 @@ from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.axis import fill_axis, sample_axis
 from tapestry_sets.regions.points import Points, RegionForms, fill_forms
 from tapestry_sets.regions.region import Region, as_product, check_apart, meet_regions, merge_members, to_tuple
-from tapestry_sets.regions.regions import DisjointRegions
+from tapestry_sets.regions.regions import DisjointRegions, Members
 from tapestry_sets.regions.rowmajor import NumberTerms
 from tapestry_sets.regions.shapes import BoxKey, checked_box, length, selected
 
@@ -22,7 +22,7 @@ _set = object.__setattr__
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Reshaped(Points):
+class Reshaped(Members):
     """Points of a box from zero that are held by their row-major numbers, not listed.
 
     `Region.reshape` makes it. The algebra stays in this form and lists nothing; questions are answered from the
@@ -271,26 +271,6 @@ class Reshaped(Points):
         """Return the set with the points of `region`, which must share none with it; see `DisjointRegions.insert`."""
         check_apart(self, region)
         return self | region
-
-    def shift(self, offset: Sequence[int]) -> DisjointRegions:
-        """Return the regions moved by `offset` together with their box."""
-        return self.explicit().shift(offset)
-
-    def transpose(self, perm: Sequence[int] | None = None) -> DisjointRegions:
-        """Return the regions with their axes permuted; see `Region.transpose`."""
-        return self.explicit().transpose(perm)
-
-    def flip(self, axes: Sequence[int] | int | None = None) -> DisjointRegions:
-        """Return the regions mirrored inside their box; see `Region.flip`."""
-        return self.explicit().flip(axes)
-
-    def broadcast_to(self, shape: Sequence[int]) -> DisjointRegions:
-        """Return the regions where their box is broadcast; see `Region.broadcast_to`."""
-        return self.explicit().broadcast_to(shape)
-
-    def reduce_to(self, shape: Sequence[int]) -> DisjointRegions:
-        """Return what broadcasting sends into the set; see `Region.reduce_to`."""
-        return self.explicit().reduce_to(shape)
 
     def slice(self, slices: BoxKey) -> DisjointRegions:
         """Return the set as a NumPy view of the box sees it; see `Region.slice`.
