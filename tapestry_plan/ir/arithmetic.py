@@ -50,18 +50,20 @@ class Arithmetic:
     def __rmul__(self, other: float) -> Self:
         return self._with("multiply", other, swapped=True)
 
-    def _quotient(self, other: Self | float, swapped: bool = False) -> Self:
+    def _need_fractions(self) -> None:
+        """Raise ValueError unless the dtype is floating: quotients of whole numbers are rounded by `//`."""
         if np.dtype(self.dtype).kind != "f":
             raise ValueError(
                 f"/: {self.name!r} is {self.dtype}; cast it to floating numbers, or divide whole ones by //"
             )
-        return self._with("divide", other, swapped)
 
     def __truediv__(self, other: Self | float) -> Self:
-        return self._quotient(other)
+        self._need_fractions()
+        return self._with("divide", other)
 
     def __rtruediv__(self, other: float) -> Self:
-        return self._quotient(other, swapped=True)
+        self._need_fractions()
+        return self._with("divide", other, swapped=True)
 
     def __floordiv__(self, other: Self | float) -> Self:
         """The quotient rounded down, as Python has it: what is left is `%`."""

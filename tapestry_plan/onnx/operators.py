@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +17,18 @@ from tapestry_plan.ops import Operator
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
 
 
-def _alike(function: Operator[..., Tensor]) -> Callable[[Importing, Node], Result]:
-    """The operator with the attributes of the same names; the others have the same defaults in ONNX."""
+def _alike(function: Operator[..., Tensor], **defaults: Any) -> Callable[[Importing, Node], Result]:
+    """The operator with the attributes of the same names; the others have the same defaults in ONNX, or those given."""
 
     def add(at: Importing, node: Node) -> Result:
-        attrs = {key: value for key, value in node.attrs.items() if key in function.op.attributes}
+        attrs = defaults | {key: value for key, value in node.attrs.items() if key in function.op.attributes}
         return function(*at.inputs(node), name=node.name, **attrs)
 
     return add
+
+
+def _divide(at: Importing, node: Node) -> Result:
+    return ops.add_op(ops.divide.op, *at.inputs(node), name=node.name)  # integers too, which round toward zero
 
 
 def _alias(at: Importing, node: Node) -> Result:
@@ -209,31 +214,29 @@ def _matmul(at: Importing, node: Node) -> Result:
     return product.view(Squeeze(tuple(gone))) if gone else product
 
 
-def _reduce(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
-    def add(at: Importing, node: Node) -> Result:
-        x, axes = at.tensor(node.inputs[0]), at.ints(node, 1, "axes")
-        if not axes and node.attrs.get("noop_with_empty_axes"):
-            return x
-        return function(x, tuple(axes) if axes else None, keepdims=bool(node.attrs.get("keepdims", 1)), name=node.name)
-
-    return add
-
-
-def _reduced_of(before: Callable[[Tensor], Tensor], after: Callable[[Tensor], Tensor]) -> Callable[..., Result]:
-    """The sum of what is made of each cell, and what is made of the sum."""
-
-    def total(x: Tensor, axes: Sequence[int] | None, *, keepdims: bool, name: str) -> Tensor:
-        return after(ops.sum(before(x), axes, keepdims=keepdims, name=name))
-
-    return _reduce(total)
-
-
 def _itself(x: Tensor) -> Tensor:
     return x
 
 
 def _square(x: Tensor) -> Tensor:
     return x * x
+
+
+def _reduce(
+    function: Operator[..., Tensor],
+    before: Callable[[Tensor], Tensor] = _itself,
+    after: Callable[[Tensor], Tensor] = _itself,
+) -> Callable[[Importing, Node], Result]:
+    """A reduction, in the operand's dtype, of what is made of each cell, and what is made of the result."""
+
+    def add(at: Importing, node: Node) -> Result:
+        x, axes = at.tensor(node.inputs[0]), at.ints(node, 1, "axes")
+        if not axes and node.attrs.get("noop_with_empty_axes"):
+            return x
+        how = {"axis": tuple(axes) if axes else None, "keepdims": bool(node.attrs.get("keepdims", 1))}
+        return after(ops.add_op(function.op, before(x), name=node.name, **how))
+
+    return add
 
 
 def _place(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
@@ -276,7 +279,7 @@ def _one_hot(at: Importing, node: Node) -> Result:
 def _cumsum(at: Importing, node: Node) -> Result:
     axis = at.ints(node, 1, "axis") or [0]
     how = {key: bool(node.attrs.get(key)) for key in ("exclusive", "reverse")}
-    return ops.cumulative_sum(at.tensor(node.inputs[0]), axis[0], name=node.name, **how)
+    return ops.add_op(ops.cumulative_sum.op, at.tensor(node.inputs[0]), name=node.name, axis=axis[0], **how)
 
 
 def _top_k(at: Importing, node: Node) -> Result:
@@ -327,7 +330,7 @@ IMPORTERS: dict[str, Import] = {
     "Cosh": Import(_alike(ops.cosh)),
     "CumSum": Import(_cumsum, 2, 2),
     "DepthToSpace": Import(_depth_to_space),
-    "Div": Import(_alike(ops.divide), 2, 2),
+    "Div": Import(_divide, 2, 2),
     "Dropout": Import(_alias, 1, 3),
     "Einsum": Import(_einsum, 1, None),
     "Elu": Import(_alike(ops.elu)),
@@ -338,7 +341,7 @@ IMPORTERS: dict[str, Import] = {
     "Flatten": Import(onnx_views.flatten),
     "Floor": Import(_alike(ops.floor)),
     "Gather": Import(_gather, 2, 2),
-    "GatherElements": Import(_alike(ops.take_along_axis), 2, 2),
+    "GatherElements": Import(_alike(ops.take_along_axis, axis=0), 2, 2),
     "GatherND": Import(_gather_nd, 2, 2),
     "Gelu": Import(_alike(ops.gelu)),
     "Gemm": Import(_gemm, 2, 3),
@@ -380,16 +383,16 @@ IMPORTERS: dict[str, Import] = {
     "Pow": Import(_pow, 2, 2),
     "RMSNormalization": Import(_rms_normalization, 2, 2),
     "Reciprocal": Import(_alike(ops.reciprocal)),
-    "ReduceL1": Import(_reduced_of(ops.abs, _itself), 1, 2),
-    "ReduceL2": Import(_reduced_of(_square, ops.sqrt), 1, 2),
-    "ReduceLogSum": Import(_reduced_of(_itself, ops.log), 1, 2),
+    "ReduceL1": Import(_reduce(ops.sum, ops.abs), 1, 2),
+    "ReduceL2": Import(_reduce(ops.sum, _square, ops.sqrt), 1, 2),
+    "ReduceLogSum": Import(_reduce(ops.sum, after=ops.log), 1, 2),
     "ReduceLogSumExp": Import(_reduce(ops.logsumexp), 1, 2),
     "ReduceMax": Import(_reduce(ops.max), 1, 2),
     "ReduceMean": Import(_reduce(ops.mean), 1, 2),
     "ReduceMin": Import(_reduce(ops.min), 1, 2),
     "ReduceProd": Import(_reduce(ops.prod), 1, 2),
     "ReduceSum": Import(_reduce(ops.sum), 1, 2),
-    "ReduceSumSquare": Import(_reduced_of(_square, _itself), 1, 2),
+    "ReduceSumSquare": Import(_reduce(ops.sum, _square), 1, 2),
     "Relu": Import(_alike(ops.relu)),
     "Reshape": Import(onnx_views.reshape, 2, 2),
     "Resize": Import(onnx_windows.resize, 1, 4),

@@ -39,80 +39,17 @@ from numpy import (
 )
 
 from tapestry_plan.ir import Graph, Tensor
-from tapestry_plan.ops import indexing as _indexing
-from tapestry_plan.ops.cells import choices as _choices
-from tapestry_plan.ops.cells.choices import (
-    bitwise_and,
-    bitwise_invert,
-    bitwise_left_shift,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
-    equal,
-    greater,
-    greater_equal,
-    isinf,
-    isnan,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    not_equal,
-    where,
-)
-from tapestry_plan.ops.cells.elementwise import (
-    abs,
-    acos,
-    acosh,
-    add,
-    asin,
-    asinh,
-    atan,
-    atanh,
-    ceil,
-    clip,
-    cos,
-    cosh,
-    exp,
-    expm1,
-    floor,
-    log,
-    log1p,
-    maximum,
-    minimum,
-    multiply,
-    negative,
-    pow,
-    reciprocal,
-    remainder,
-    round,
-    sign,
-    sin,
-    sinh,
-    sqrt,
-    subtract,
-    tan,
-    tanh,
-)
-from tapestry_plan.ops.products.matrices import matmul
-from tapestry_plan.ops.reductions import reductions as _reductions
-from tapestry_plan.ops.reductions.reductions import Axes, all, any, max, mean, min
-from tapestry_plan.ops.reductions.statistics import argmax, argmin, std, var
-from tapestry_plan.ops.rows import scans as _scans
+from tapestry_plan.ops.cells.choices import *
+from tapestry_plan.ops.cells.elementwise import *
+from tapestry_plan.ops.indexing import *
+from tapestry_plan.ops.products.matrices import *
+from tapestry_plan.ops.reductions.reductions import *
+from tapestry_plan.ops.reductions.statistics import *
+from tapestry_plan.ops.rows.scans import *
 from tapestry_sets.views import broadcast_arrays, repeat, roll, stack, tile
 from tapestry_sets.views import concatenate as concat
 
 # -- cell by cell -----------------------------------------------------------------------------------------------
-
-
-def divide(x1: Tensor | float, x2: Tensor | float, /) -> Tensor:
-    """x1 / x2, cell by cell; of floating numbers."""
-    if not isinstance(x1, Tensor) and not isinstance(x2, Tensor):
-        raise TypeError(f"divide: {x1!r} and {x2!r} are no tensors; give one at least")
-    made: Any = x1 / x2
-    return made  # type: ignore[no-any-return]
 
 
 def positive(x: Tensor, /) -> Tensor:
@@ -162,14 +99,9 @@ def diff(x: Tensor, /, *, axis: int = -1, n: int = 1) -> Tensor:
     return x.moveaxis(-1, axis)
 
 
-def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """x at indices of its own rank along an axis."""
-    return _indexing.take_along_axis(x, indices, axis)
-
-
 def isfinite(x: Tensor, /) -> Tensor:
     """Whether x is neither infinite nor NaN, cell by cell."""
-    return logical_not(_choices.logical_or(isnan(x), isinf(x)))
+    return logical_not(logical_or(isnan(x), isinf(x)))
 
 
 def logaddexp(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -177,7 +109,7 @@ def logaddexp(x1: Tensor, x2: Tensor, /) -> Tensor:
     with x1._all_or_nothing():
         top: Tensor = maximum(x1, x2)
         apart = minimum(x1, x2) - top
-        apart = where(_choices.equal(x1, x2), zeros_like(apart), apart)  # also of two infinities
+        apart = where(equal(x1, x2), zeros_like(apart), apart)  # also of two infinities
         return top + log1p(exp(apart))
 
 
@@ -186,40 +118,7 @@ def floor_divide(x1: Tensor, x2: Tensor | float, /) -> Tensor:
     return x1 // x2
 
 
-# -- reductions -----------------------------------------------------------------------------------------------
-
-
-def _widen(x: Tensor) -> Tensor:
-    """Truth values and short integers in the default integer dtype, as the standard sums them."""
-    kind = np.dtype(x.dtype).kind
-    if kind in "bi" and x.dtype != "int64":
-        return _choices.astype(x, "int64")
-    return _choices.astype(x, "uint64") if kind == "u" and x.dtype != "uint64" else x
-
-
-def sum(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
-    """The sum over axes, by default all; short integers and truth values are widened first."""
-    return _reductions.sum(_widen(x), axis, keepdims=keepdims)
-
-
-def prod(x: Tensor, /, *, axis: Axes = None, keepdims: Any = False) -> Tensor:
-    """The product over axes, by default all."""
-    return _reductions.prod(_widen(x), axis, keepdims=keepdims)
-
-
-def cumulative_sum(x: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """The sums of the values up to each along an axis, which may be left out of a vector."""
-    if axis is None and x.ndim != 1:
-        raise ValueError(f"cumulative_sum: x has shape {x.shape}; name the axis")
-    return _scans.cumulative_sum(_widen(x), axis or 0)
-
-
 # -- matrices -------------------------------------------------------------------------------------------------
-
-
-def matrix_transpose(x: Tensor, /) -> Tensor:
-    """x with its last two axes exchanged."""
-    return x.mT
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -247,9 +146,12 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
 # -- views ----------------------------------------------------------------------------------------------------
 
 
-def astype(x: Tensor, dtype: Any, /) -> Tensor:
-    """x converted to another dtype."""
-    return _choices.astype(x, np.dtype(dtype).name)
+matrix_transpose = Tensor.matrix_transpose
+permute_dims = Tensor.permute_dims
+broadcast_to = Tensor.broadcast_to
+squeeze = Tensor.squeeze
+flip = Tensor.flip
+moveaxis = Tensor.moveaxis
 
 
 def reshape(x: Tensor, /, shape: Sequence[int]) -> Tensor:
@@ -257,41 +159,9 @@ def reshape(x: Tensor, /, shape: Sequence[int]) -> Tensor:
     return x.reshape(tuple(shape))
 
 
-def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
-    """x with its axes in another order."""
-    return x.permute_dims(axes)
-
-
-def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
-    """x repeated to a shape."""
-    return x.broadcast_to(shape)
-
-
 def expand_dims(x: Tensor, /, *, axis: int | Sequence[int] = 0) -> Tensor:
     """x with a new axis of extent 1."""
     return x.expand_dims(axis)
-
-
-def squeeze(x: Tensor, /, axis: int | Sequence[int]) -> Tensor:
-    """x without axes of extent 1."""
-    return x.squeeze(axis)
-
-
-def flip(x: Tensor, /, *, axis: Axes = None) -> Tensor:
-    """x with axes reversed, by default all."""
-    return x.flip(axis)
-
-
-def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
-    """x with axes moved to other places."""
-    return x.moveaxis(source, destination)
-
-
-def take(x: Tensor, indices: Any, /, *, axis: int | None = None) -> Tensor:
-    """x at indices along an axis: a view for known ones, an operator for a tensor of them."""
-    if isinstance(indices, Tensor):
-        return _indexing.take(x, indices, axis or 0)
-    return x.take(indices, axis)
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
@@ -321,7 +191,7 @@ def full_like(x: Tensor, /, fill_value: float) -> Tensor:
 def asarray(obj: Any, /, *, dtype: Any = None, device: Graph | None = None) -> Tensor:
     """A constant of a graph with the values of an array, a list or a number; of a tensor, itself, cast if need be."""
     if isinstance(obj, Tensor):
-        return obj if dtype is None or np.dtype(dtype).name == obj.dtype else astype(obj, dtype)
+        return obj if dtype is None else astype(obj, dtype)
     graph = _graph(device, "asarray")
     return graph.constant(graph._fresh("constant"), np.asarray(obj, dtype))
 
@@ -408,12 +278,12 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
     """The values along an axis in order."""
-    return _scans.top_k(x, x.shape[axis], axis, largest=descending)[0]
+    return top_k(x, x.shape[axis], axis, largest=descending)[0]
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: Any = False, stable: Any = True) -> Tensor:
     """The places of the values along an axis in order; of equal ones the first comes first."""
-    return _scans.top_k(x, x.shape[axis], axis, largest=descending)[1]
+    return top_k(x, x.shape[axis], axis, largest=descending)[1]
 
 
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left") -> Tensor:
@@ -448,141 +318,3 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     """The dtype of operators on tensors, dtypes and numbers, as NumPy promotes them."""
     given = [np.dtype(x.dtype) if isinstance(x, Tensor) else x for x in arrays_and_dtypes]
     return np.result_type(*given)
-
-
-__all__ = [
-    "abs",
-    "acos",
-    "acosh",
-    "add",
-    "all",
-    "any",
-    "arange",
-    "argmax",
-    "argmin",
-    "argsort",
-    "asarray",
-    "asin",
-    "asinh",
-    "astype",
-    "atan",
-    "atanh",
-    "bitwise_and",
-    "bitwise_invert",
-    "bitwise_left_shift",
-    "bitwise_or",
-    "bitwise_right_shift",
-    "bitwise_xor",
-    "bool",
-    "broadcast_arrays",
-    "broadcast_to",
-    "can_cast",
-    "ceil",
-    "clip",
-    "concat",
-    "cos",
-    "cosh",
-    "count_nonzero",
-    "cumulative_sum",
-    "diff",
-    "divide",
-    "e",
-    "empty",
-    "equal",
-    "exp",
-    "expand_dims",
-    "expm1",
-    "eye",
-    "finfo",
-    "flip",
-    "float32",
-    "float64",
-    "floor",
-    "floor_divide",
-    "full",
-    "full_like",
-    "greater",
-    "greater_equal",
-    "hypot",
-    "iinfo",
-    "inf",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "isdtype",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "less",
-    "less_equal",
-    "linspace",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "logaddexp",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "matmul",
-    "matrix_transpose",
-    "max",
-    "maximum",
-    "mean",
-    "meshgrid",
-    "min",
-    "minimum",
-    "moveaxis",
-    "multiply",
-    "nan",
-    "negative",
-    "newaxis",
-    "not_equal",
-    "ones",
-    "ones_like",
-    "permute_dims",
-    "pi",
-    "positive",
-    "pow",
-    "prod",
-    "reciprocal",
-    "remainder",
-    "repeat",
-    "reshape",
-    "result_type",
-    "roll",
-    "round",
-    "searchsorted",
-    "sign",
-    "sin",
-    "sinh",
-    "sort",
-    "sqrt",
-    "square",
-    "squeeze",
-    "stack",
-    "std",
-    "subtract",
-    "sum",
-    "take",
-    "take_along_axis",
-    "tan",
-    "tanh",
-    "tensordot",
-    "tile",
-    "tril",
-    "triu",
-    "trunc",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "unstack",
-    "var",
-    "vecdot",
-    "where",
-    "zeros",
-    "zeros_like",
-]

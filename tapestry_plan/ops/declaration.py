@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter
 from inspect import signature as signature_of
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from types import SimpleNamespace, UnionType
+from typing import Any, ParamSpec, Protocol, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -57,19 +58,17 @@ def operator(
 
     def declare(function: Callable[Arguments, Made]) -> Operator[Arguments, Made]:
         call = signature_of(function)
-        operands = [p for p in call.parameters.values() if _annotation(p).startswith("Tensor")]
+        kinds = {p.name: _kinds(function, p) for p in call.parameters.values()}
+        operands = [p for p in call.parameters.values() if Tensor in kinds[p.name]]
         if not operands and "graph" not in call.parameters:
             raise TypeError(
                 f"operator {function.__name__!r}: no parameter of {call} is annotated as a Tensor, `x: Tensor` or "
                 "`*xs: Tensor`; an operator without operands has a parameter `graph`"
             )
         attributes = [p for p in call.parameters.values() if p not in operands and p.name not in ("name", "graph")]
-        numbers = [p.name for p in operands if _annotation(p) == "Tensor | float"]
+        numbers = [p.name for p in operands if float in kinds[p.name]]
         defaults = {p.name: p.default for p in attributes if p.default not in (None, Parameter.empty)}
-        convert = {
-            p.name: {"float": float, "bool": bool}.get(_annotation(p).removesuffix(" | None"), _plain)
-            for p in attributes
-        }
+        convert = {p.name: next((kind for kind in kinds[p.name] if kind in (float, bool)), _plain) for p in attributes}
         op = Op(
             function.__name__,
             _counted(signature, operands, defaults),
@@ -105,10 +104,30 @@ def operator(
     return declare
 
 
-def _annotation(parameter: Parameter) -> str:
-    """The annotation as it is written, also where it is evaluated."""
+def _kinds(function: Callable[..., Any], parameter: Parameter) -> tuple[Any, ...]:
+    """The types that a parameter may have: those of its annotation's union, or the only one."""
     written = parameter.annotation
-    return written if isinstance(written, str) else getattr(written, "__name__", str(written).rpartition(".")[2])
+    if written is Parameter.empty:
+        return ()
+    alone = SimpleNamespace(__annotations__={parameter.name: written})
+    where = f"operator {function.__name__!r}: parameter {parameter.name!r} is annotated {written!r}"
+    try:
+        hint = get_type_hints(alone, getattr(function, "__globals__", {}))[parameter.name]
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        raise TypeError(
+            f"{where}, which cannot be read: {error}; import what it names at the top of the module"
+        ) from None
+    hint = getattr(hint, "__value__", hint)  # of an alias that `type` declares
+    kinds = get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
+    if Tensor not in kinds and _is_within(Tensor, hint):
+        raise TypeError(f"{where}; an operand is a `Tensor`, with `| None` or `| float`, and several are `*xs: Tensor`")
+    return kinds
+
+
+def _is_within(kind: type, hint: Any) -> bool:
+    """Whether a type is what an annotation is made of."""
+    parts = hint if isinstance(hint, list) else get_args(hint)
+    return hint is kind or any(_is_within(kind, part) for part in parts)
 
 
 def _tensor_beside(op: str, given: Sequence[Any]) -> Tensor:

@@ -320,7 +320,7 @@ def take(
 @operator(
     block=_take_along_axis_block, signature=_take_along_axis_signature, dtype=_indexed, adjoint=adjoints.take_along_axis
 )
-def take_along_axis(x: Tensor, indices: Tensor, axis: int = 0, *, name: str | None = None) -> Tensor:
+def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """For each cell of the indices, the cell of x at that index of an axis and at the same place on the others.
 
     Plans split every axis of the result; each part reads x whole along the indexed axis.

@@ -167,7 +167,7 @@ def where(condition: Tensor, a: Tensor | float, b: Tensor | float, *, name: str 
 
 
 @operator(block=_astype_block, dtype=_astype_dtype, adjoint=adjoints.astype)
-def astype(x: Tensor, dtype: str, *, name: str | None = None) -> Tensor:
+def astype(x: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
     """x with its numbers as another dtype, as `numpy.ndarray.astype` makes them; x itself if it has the dtype.
 
     Floating numbers become integers by rounding toward zero; numbers become true unless they are zero.
@@ -181,4 +181,11 @@ def astype(x: Tensor, dtype: str, *, name: str | None = None) -> Tensor:
     ----------
     ONNX Cast.
     """
-    return x if x.dtype == dtype else add_op(astype.op, x, name=name, dtype=dtype)
+    wanted = named_dtype(dtype)
+    return x if x.dtype == wanted else add_op(astype.op, x, name=name, dtype=wanted)
+
+
+def widened(x: Tensor) -> Tensor:
+    """Truth values and short integers in the default integer dtype, as the array API and NumPy sum them."""
+    short = isinstance(x, Tensor) and np.dtype(x.dtype).kind in "biu"
+    return astype(x, "uint64" if x.dtype.startswith("u") else "int64") if short else x

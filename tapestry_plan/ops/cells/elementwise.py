@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,18 @@ def multiply(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -
 
 @operator(block=_divide_block, dtype=same_dtype, adjoint=adjoints.divide)
 def divide(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
-    """a / b, cell by cell; integers round toward zero."""
+    """a / b, cell by cell, of floating numbers.
+
+    ONNX divides integers too, rounding toward zero: so does the operator ``divide`` of a graph.
+
+    Raises
+    ------
+    ValueError
+        For integers, which `//` divides.
+    """
+    for operand in (a, b):
+        if isinstance(operand, Tensor):
+            operand._need_fractions()
 
 
 @operator(block=_relu_block, adjoint=adjoints.relu, work=lambda shard: Activation("relu"))
@@ -315,6 +326,6 @@ def clip(x: Tensor, min: float | None = None, max: float | None = None, *, name:
     low = None if min == float("-inf") else min
     high = None if max == float("inf") else max
     for bound in (low, high):
-        if bound is not None and not isfinite(bound):
+        if bound is not None and not math.isfinite(bound):
             raise ValueError(f"clip: min={min}, max={max} leave no number; give finite bounds, or None")
     return add_op(clip.op, x, name=name, min=low, max=high)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
-from tapestry_plan.ops.declaration import operator
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops.cells.choices import widened
+from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.expansions import pooled_mean, sum_div
 from tapestry_plan.ops.operands import axis_of, floating, numeric, spatial_names, truth
 
@@ -50,6 +51,12 @@ def _global_pool_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     read = Operand(project(axes, [{axis.name: 1} for axis in axes]))
     empty: list[LinearForm] = [{} for _ in names]
     return Signature(axes, (read,), (Operand(project(axes, [{"n": 1}, {"c": 1}, *empty])),))
+
+
+def _total(op: Op, x: Tensor, axis: Axes, keepdims: bool, name: str | None) -> Tensor:
+    """A sum or a product, of short integers as wide ones."""
+    over = axis if axis is None or isinstance(axis, int) else tuple(axis)
+    return add_op(op, widened(x), name=name, axis=over, keepdims=bool(keepdims))
 
 
 def reduce_block(fold: str, mean: bool = False) -> Any:
@@ -95,7 +102,8 @@ def global_max_pool(x: Tensor, *, name: str | None = None) -> Tensor:
 
 @operator(block=reduce_block("sum"), signature=reduce_signature, reduction="sum", adjoint=adjoints.total)
 def sum(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
-    """The sum over the given axes, or over all."""
+    """The sum over the given axes, or over all; short integers and truth values are widened first."""
+    return _total(sum.op, x, axis, keepdims, name)
 
 
 @operator(
@@ -127,7 +135,8 @@ def min(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | Non
     adjoint=adjoints.product,
 )
 def prod(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
-    """The product over the given axes, or over all."""
+    """The product over the given axes, or over all; short integers and truth values are widened first."""
+    return _total(prod.op, x, axis, keepdims, name)
 
 
 @operator(block=reduce_block("any"), signature=reduce_signature, reduction="max", dtype=truth, adjoint=adjoints.none)

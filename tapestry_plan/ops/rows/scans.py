@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from math import log2
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Operand, Shape, Shard, Signature, Tensor, project
-from tapestry_plan.ops.declaration import operator
+from tapestry_plan.ops.cells.choices import widened
+from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, numeric, per_row
 from tapestry_plan.ops.rows.normalizations import row_signature
 
 
 def _cumulative_sum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    axis = axis_of(attrs["axis"], len(shapes[0]), "cumulative_sum")
+    axis = axis_of(attrs.get("axis"), len(shapes[0]), "cumulative_sum")
     return row_signature(shapes, attrs, axis, axis + 1)
 
 
@@ -65,7 +66,7 @@ def _top_k_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: 
 def _sort_flop(signature: Signature, attrs: Attrs) -> float:
     """n log n comparisons of a row."""
     n = max(signature.inputs[0].projection.shape, default=1)
-    return n * max(1.0, log2(n))
+    return n * max(1.0, math.log2(n))
 
 
 @operator(
@@ -76,14 +77,16 @@ def _sort_flop(signature: Signature, attrs: Attrs) -> float:
     adjoint=adjoints.cumulative_sum,
 )
 def cumulative_sum(
-    x: Tensor, axis: int = -1, *, exclusive: bool = False, reverse: bool = False, name: str | None = None
+    x: Tensor, axis: int | None = None, *, exclusive: bool = False, reverse: bool = False, name: str | None = None
 ) -> Tensor:
     """Running sums along an axis, which no plan splits.
 
     Parameters
     ----------
     x : Tensor of a dtype of numbers
-    axis : int
+        Short integers and truth values are widened first.
+    axis : int, optional
+        May be left out of a vector.
     exclusive : bool
         Leave out the cell itself: the first sum is 0.
     reverse : bool
@@ -91,8 +94,12 @@ def cumulative_sum(
 
     References
     ----------
-    ONNX CumSum.
+    ONNX CumSum; Array API cumulative_sum.
     """
+    if axis is None and x.ndim != 1:
+        raise ValueError(f"cumulative_sum: x has shape {x.shape}; name the axis")
+    how = {"exclusive": bool(exclusive), "reverse": bool(reverse)}
+    return add_op(cumulative_sum.op, widened(x), name=name, axis=axis or 0, **how)
 
 
 @operator(block=_top_k_block, signature=_top_k_signature, flop=_sort_flop, dtype=_top_k_dtype, adjoint=adjoints.top_k)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import pytest
@@ -86,3 +86,32 @@ def test_a_function_without_operands_is_refused_where_it_is_declared() -> None:
         @operator(block=block)
         def halve(x: int, by: float = 2) -> Tensor:  # type: ignore[empty-body]
             """An operand that is not annotated as one."""
+
+
+Sheet = Tensor
+
+
+def test_operands_are_known_by_their_type_and_not_by_its_spelling() -> None:
+    @operator(block=block)
+    def either(x: Sheet, b: Optional[Tensor] = None, *, by: Optional[float] = None) -> Tensor:  # type: ignore[empty-body]  # noqa: UP045
+        """An alias, and a union in another form."""
+
+    g = Graph()
+    x = g.input("x", X.shape)
+    made = either(x, x, by=3)
+    assert either.op.attributes == ("by",) and g.nodes[made.name].attrs == {"by": 3.0}
+    assert g.nodes[made.name].inputs == ("x", "x")
+
+
+def test_annotations_that_cannot_be_read_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"operator 'own': parameter 'x' is annotated 'Nowhere', which .*; import what"):
+
+        @operator(block=block)
+        def own(x: Nowhere) -> Tensor:  # type: ignore[name-defined,empty-body]  # noqa: F821
+            """A name that the module does not have."""
+
+    with pytest.raises(TypeError, match=r"operator 'many': parameter 'xs' is annotated .*; an operand is a `Tensor`"):
+
+        @operator(block=block)
+        def many(xs: Sequence[Tensor]) -> Tensor:  # type: ignore[empty-body]
+            """Tensors inside another type."""
