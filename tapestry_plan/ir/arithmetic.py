@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 import numpy as np
+
+T = TypeVar("T", bound="Arithmetic")
+Name = str | Callable[[Any], str]
+"""The operator's name, or how it follows from the tensor."""
+
+
+def _forth(name: Name) -> Callable[[T, T | float], T]:
+    """Python's operator on a tensor and another one, or a number."""
+
+    def method(self: T, other: T | float) -> T:
+        return self._with(name if isinstance(name, str) else name(self), other)
+
+    return method
+
+
+def _back(name: Name) -> Callable[[T, float], T]:
+    """Python's operator on a number and a tensor."""
+
+    def method(self: T, other: float) -> T:
+        return self._with(name if isinstance(name, str) else name(self), other, swapped=True)
+
+    return method
+
+
+def _quotient(x: Arithmetic) -> str:
+    x._need_fractions()
+    return "divide"
+
+
+def _of_bits(word: str) -> Callable[[Arithmetic], str]:
+    """A word for bits: of truth values the logical one."""
+    return lambda x: f"{'logical' if x.dtype == 'bool' else 'bitwise'}_{word}"
 
 
 class Arithmetic:
@@ -16,39 +50,21 @@ class Arithmetic:
     name: str
 
     @property
+    @abstractmethod
     def dtype(self) -> str:
         """NumPy's name of the dtype."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _call(self, op: str) -> Self:
         """An operator on this tensor alone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _with(self, op: str, other: Self | float, swapped: bool = False) -> Self:
         """An operator on this tensor and another one, or a number, which becomes a constant of this dtype."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _all_or_nothing(self) -> AbstractContextManager[None]:
         """Take back what was added to the graph, if not all of it can be."""
-        raise NotImplementedError
-
-    def __add__(self, other: Self | float) -> Self:
-        return self._with("add", other)
-
-    def __radd__(self, other: float) -> Self:
-        return self._with("add", other, swapped=True)
-
-    def __sub__(self, other: Self | float) -> Self:
-        return self._with("subtract", other)
-
-    def __rsub__(self, other: float) -> Self:
-        return self._with("subtract", other, swapped=True)
-
-    def __mul__(self, other: Self | float) -> Self:
-        return self._with("multiply", other)
-
-    def __rmul__(self, other: float) -> Self:
-        return self._with("multiply", other, swapped=True)
 
     def _need_fractions(self) -> None:
         """Raise ValueError unless the dtype is floating: quotients of whole numbers are rounded by `//`."""
@@ -57,13 +73,22 @@ class Arithmetic:
                 f"/: {self.name!r} is {self.dtype}; cast it to floating numbers, or divide whole ones by //"
             )
 
-    def __truediv__(self, other: Self | float) -> Self:
-        self._need_fractions()
-        return self._with("divide", other)
-
-    def __rtruediv__(self, other: float) -> Self:
-        self._need_fractions()
-        return self._with("divide", other, swapped=True)
+    __add__, __radd__ = _forth("add"), _back("add")
+    __sub__, __rsub__ = _forth("subtract"), _back("subtract")
+    __mul__, __rmul__ = _forth("multiply"), _back("multiply")
+    __truediv__, __rtruediv__ = _forth(_quotient), _back(_quotient)
+    __pow__, __rpow__ = _forth("pow"), _back("pow")
+    __mod__, __rmod__ = _forth("remainder"), _back("remainder")
+    __and__, __rand__ = _forth(_of_bits("and")), _back(_of_bits("and"))
+    __or__, __ror__ = _forth(_of_bits("or")), _back(_of_bits("or"))
+    __xor__, __rxor__ = _forth(_of_bits("xor")), _back(_of_bits("xor"))
+    __lshift__ = _forth("bitwise_left_shift")
+    __rshift__ = _forth("bitwise_right_shift")
+    __matmul__ = _forth("matmul")
+    __lt__ = _forth("less")
+    __le__ = _forth("less_equal")
+    __gt__ = _forth("greater")
+    __ge__ = _forth("greater_equal")
 
     def __floordiv__(self, other: Self | float) -> Self:
         """The quotient rounded down, as Python has it: what is left is `%`."""
@@ -80,63 +105,8 @@ class Arithmetic:
     def __abs__(self) -> Self:
         return self._call("abs")
 
-    def __pow__(self, other: Self | float) -> Self:
-        return self._with("pow", other)
-
-    def __rpow__(self, other: float) -> Self:
-        return self._with("pow", other, swapped=True)
-
-    def __mod__(self, other: Self | float) -> Self:
-        return self._with("remainder", other)
-
-    def __rmod__(self, other: float) -> Self:
-        return self._with("remainder", other, swapped=True)
-
-    def __lt__(self, other: Self | float) -> Self:
-        return self._with("less", other)
-
-    def __le__(self, other: Self | float) -> Self:
-        return self._with("less_equal", other)
-
-    def __gt__(self, other: Self | float) -> Self:
-        return self._with("greater", other)
-
-    def __ge__(self, other: Self | float) -> Self:
-        return self._with("greater_equal", other)
-
-    def _bits(self, name: str, other: Self | float, swapped: bool = False) -> Self:
-        """A word for bits: of truth values the logical one."""
-        return self._with(f"{'logical' if self.dtype == 'bool' else 'bitwise'}_{name}", other, swapped)
-
-    def __and__(self, other: Self | float) -> Self:
-        return self._bits("and", other)
-
-    def __rand__(self, other: float) -> Self:
-        return self._bits("and", other, swapped=True)
-
-    def __or__(self, other: Self | float) -> Self:
-        return self._bits("or", other)
-
-    def __ror__(self, other: float) -> Self:
-        return self._bits("or", other, swapped=True)
-
-    def __xor__(self, other: Self | float) -> Self:
-        return self._bits("xor", other)
-
-    def __rxor__(self, other: float) -> Self:
-        return self._bits("xor", other, swapped=True)
-
     def __invert__(self) -> Self:
         return self._call("logical_not" if self.dtype == "bool" else "bitwise_invert")
-
-    def __lshift__(self, other: Self | float) -> Self:
-        return self._with("bitwise_left_shift", other)
-
-    def __rshift__(self, other: Self | float) -> Self:
-        return self._with("bitwise_right_shift", other)
-
-    def __matmul__(self, other: Self) -> Self:
-        return self._with("matmul", other)
 
     def __bool__(self) -> NoReturn:
         raise TypeError(f"tensor {self.name!r} has no truth value before a run; compare in the graph, with where()")

@@ -8,14 +8,16 @@ selections, each by one small function of the table `IMPORTERS` of `operators`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Graph, Tensor, UnsupportedOp
-from tapestry_plan.onnx.nodes import Array, Node, refusal
+from tapestry_plan.ir import Graph, UnsupportedOp
+from tapestry_plan.onnx.nodes import Array, Importing, Node, refusal
 from tapestry_plan.onnx.operators import IMPORTERS, NOT_ADDED
 
 OLDEST_OPSET = 13
@@ -100,26 +102,33 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
     if not isinstance(source, (str, Path, bytes)):
         raise TypeError(f"load_onnx: {type(source).__name__} given; give a path, the bytes of a model or a ModelProto")
     path = None if isinstance(source, bytes) else Path(source)
-    what = f"the {len(source)} bytes given" if isinstance(source, bytes) else str(source)
-    data = source if isinstance(source, bytes) else Path(source).read_bytes()
-    model = onnx.ModelProto()
+    data = source if path is None else path.read_bytes()
+    model, missing = onnx.ModelProto(), ""
     try:
         model.ParseFromString(data)
+        if not model.HasField("graph") or not model.opset_import:
+            missing = ", a graph but no opset" if model.HasField("graph") else ", no graph"
     except DecodeError:
+        missing = " that are no message of protobuf"
+    if missing:
         raise ValueError(
-            f"load_onnx: {what}: this is no ONNX model, or it is truncated [{len(data)} bytes]; "
-            "check the file, or export it again"
-        ) from None
-    if not model.HasField("graph") or not model.opset_import:
-        missing = "no graph" if not model.HasField("graph") else "a graph but no opset"
-        raise ValueError(
-            f"load_onnx: {what}: this is no ONNX model, or it is truncated [{len(data)} bytes, {missing}]; "
-            "check the file, or export it again"
+            f"load_onnx: {path or f'the {len(data)} bytes given'}: this is no ONNX model, or it is truncated "
+            f"[{len(data)} bytes{missing}]; check the file, or export it again"
         )
     return model, path
 
 
-def _opset(model: Any, what: str) -> int:
+@contextmanager
+def _about(model: object) -> Iterator[None]:
+    """Let errors say what they are about."""
+    try:
+        yield
+    except ValueError as error:
+        error.args = (f"load_onnx: {model}: {error}",)
+        raise
+
+
+def _opset(model: Any) -> int:
     """The version of the standard operators that the model asks for."""
     import onnx
 
@@ -127,39 +136,36 @@ def _opset(model: Any, what: str) -> int:
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     if not versions:
         domains = sorted({entry.domain for entry in model.opset_import})
-        raise ValueError(f"load_onnx: {what}: the model uses the domains {domains} only, not ONNX's own operators")
+        raise ValueError(f"the model uses the domains {domains} only, not ONNX's own operators")
     if not 1 <= versions[0] <= newest:
         raise ValueError(
-            f"load_onnx: {what}: unknown opset {versions[0]} of domain 'ai.onnx'; "
+            f"unknown opset {versions[0]} of domain 'ai.onnx'; "
             f"the newest supported is {newest}: export with that one or install a newer onnx"
         )
     return int(versions[0])
 
 
-def _checked(source: Any) -> tuple[Any, Path | None, int, frozenset[str]]:
-    """The model with all its data, its file, its opset, which is OLDEST_OPSET or later, and its weights' names."""
+def _checked(model: Any, path: Path | None) -> tuple[Any, int]:
+    """The model with all its data, and its opset, which is OLDEST_OPSET or later."""
     import onnx
     from onnx import version_converter
 
-    model, path = read_model(source)
-    what = str(path) if path else "the model"
-    opset = _opset(model, what)
-    weights = frozenset(tensor.name for tensor in model.graph.initializer)
-    _reject_unusual_tensors(model, what)
-    _reject_second_makers(model, what)
+    opset = _opset(model)
+    _reject_unusual_tensors(model)
+    _reject_second_makers(model)
     if any(_is_external(tensor) for tensor in _all_tensors(model)):
-        model = _with_external_data(model, path, what)
+        model = _with_external_data(model, path)
     for tensor in _all_tensors(model):
-        _check_values(tensor, what)
+        _check_values(tensor)
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     if opset >= OLDEST_OPSET:
-        return model, path, opset, weights
+        return model, opset
     try:
-        return version_converter.convert_version(model, TARGET_OPSET), path, TARGET_OPSET, weights
+        return version_converter.convert_version(model, TARGET_OPSET), TARGET_OPSET
     except Exception as error:  # the converter raises whatever its C++ raises
         raise ValueError(
-            f"load_onnx: {what}: opset {opset} cannot be converted to {TARGET_OPSET}: {str(error).strip()}; "
+            f"opset {opset} cannot be converted to {TARGET_OPSET}: {str(error).strip()}; "
             f"export the model with opset {OLDEST_OPSET} or later"
         ) from None
 
@@ -177,32 +183,29 @@ def _is_external(tensor: Any) -> bool:
     return bool(tensor.HasField("data_location") and tensor.data_location == tensor.EXTERNAL)
 
 
-def _reject_unusual_tensors(model: Any, what: str) -> None:
+def _reject_unusual_tensors(model: Any) -> None:
     import onnx
 
     for sparse in model.graph.sparse_initializer:
-        raise ValueError(
-            f"load_onnx: {what}: initializer {sparse.values.name!r} is sparse, which is not supported; store it dense"
-        )
+        raise ValueError(f"initializer {sparse.values.name!r} is sparse, which is not supported; store it dense")
     for tensor in _all_tensors(model):
         if tensor.data_type == onnx.TensorProto.STRING:
-            raise ValueError(f"load_onnx: {what}: tensor {tensor.name!r} holds strings; only numbers are supported")
+            raise ValueError(f"tensor {tensor.name!r} holds strings; only numbers are supported")
 
 
-def _with_external_data(model: Any, path: Path | None, what: str) -> Any:
+def _with_external_data(model: Any, path: Path | None) -> Any:
     """A copy of the model that holds all its data; every place is checked before one is read."""
     import onnx
 
     if path is None:
         raise ValueError(
-            f"load_onnx: {what}: tensors are stored outside the model, but no file was given to look beside; "
-            "give the model's path"
+            "tensors are stored outside the model, but no file was given to look beside; give the model's path"
         )
     folder = path.resolve().parent
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     external = [tensor for tensor in _all_tensors(copy) if _is_external(tensor)]
-    places = [_external_place(tensor, folder, what) for tensor in external]
+    places = [_external_place(tensor, folder) for tensor in external]
     for tensor, place in zip(external, places, strict=True):
         _take_external(tensor, *place)
     return copy
@@ -217,17 +220,17 @@ def _take_external(tensor: Any, file: Path, offset: int, nbytes: int) -> None:
     del tensor.external_data[:]
 
 
-def _external_place(tensor: Any, folder: Path, what: str) -> tuple[Path, int, int]:
+def _external_place(tensor: Any, folder: Path) -> tuple[Path, int, int]:
     """File, offset and bytes of a tensor that is stored beside the model."""
     entry = {item.key: item.value for item in tensor.external_data}
     location = entry.get("location", "")
-    where = f"load_onnx: {what}: tensor {tensor.name!r} is stored in {location!r}"
+    where = f"tensor {tensor.name!r} is stored in {location!r}"
     target = (folder / location).resolve()  # resolves symbolic links and ".."
     if not location or Path(location).is_absolute() or not target.is_relative_to(folder):
         raise ValueError(f"{where}, outside the model's folder {folder}; only files beside the model are read")
     if not target.is_file():
         raise ValueError(f"{where}, which does not exist in {folder}; put the file beside the model")
-    needed = _nbytes(tensor, what)
+    needed = _nbytes(tensor)
     try:
         offset, length = int(entry.get("offset", 0)), int(entry.get("length", needed))
     except ValueError:
@@ -250,11 +253,11 @@ BITS = {"INT2": 2, "UINT2": 2, "INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4}
 """Element types of ONNX that are stored packed, several in one byte."""
 
 
-def _nbytes(tensor: Any, what: str) -> int:
+def _nbytes(tensor: Any) -> int:
     """Bytes that a tensor's dtype and dims ask for."""
     from onnx import TensorProto, helper
 
-    where = f"load_onnx: {what}: tensor {tensor.name!r}"
+    where = f"tensor {tensor.name!r}"
     if any(n < 0 for n in tensor.dims):
         raise ValueError(f"{where} has dims {list(tensor.dims)}; none can be negative: export the model again")
     try:
@@ -273,12 +276,12 @@ def _needs(tensor: Any, nbytes: int) -> str:
     return f"dims {list(tensor.dims)} of {TensorProto.DataType.Name(tensor.data_type)} need {nbytes}"
 
 
-def _check_values(tensor: Any, what: str) -> None:
+def _check_values(tensor: Any) -> None:
     """Compare how many values a tensor holds with its dims."""
     from onnx import TensorProto, helper
 
-    needed = _nbytes(tensor, what)
-    where = f"load_onnx: {what}: tensor {tensor.name!r}"
+    needed = _nbytes(tensor)
+    where = f"tensor {tensor.name!r}"
     if tensor.HasField("raw_data"):
         if len(tensor.raw_data) != needed:
             raise ValueError(
@@ -294,7 +297,7 @@ def _check_values(tensor: Any, what: str) -> None:
             )
 
 
-def _reject_second_makers(model: Any, what: str) -> None:
+def _reject_second_makers(model: Any) -> None:
     """Every tensor is made once: by one node, or as an input, an initializer, or an input with that initializer."""
     made: dict[str, str] = {}
     given = {value.name for value in model.graph.input}
@@ -304,7 +307,7 @@ def _reject_second_makers(model: Any, what: str) -> None:
     for name, maker in entries:
         if name in made:
             raise ValueError(
-                f"load_onnx: {what}: tensor {name!r} is made twice, by {made[name]} and by {maker}; "
+                f"tensor {name!r} is made twice, by {made[name]} and by {maker}; "
                 "names of tensors are unique: rename one"
             )
         made[name] = maker
@@ -313,18 +316,18 @@ def _reject_second_makers(model: Any, what: str) -> None:
 # -- shapes of inputs ------------------------------------------------------------------------------------
 
 
-def _input_shape(value: Any, given: Mapping[str, Sequence[int]], what: str) -> tuple[int, ...]:
+def _input_shape(value: Any, given: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
     """The shape of a model input: as declared, where declared axes are fixed, else as given."""
     tensor = value.type.tensor_type
     wanted = given.get(value.name)
     if not tensor.HasField("shape"):
         if wanted is None:
-            raise ValueError(f"load_onnx: {what}: input {value.name!r} has no shape; {_mend(value.name, ('…',))}")
+            raise ValueError(f"input {value.name!r} has no shape; {_mend(value.name, ('…',))}")
         return tuple(wanted)
     dims = list(tensor.shape.dim)
     if wanted is not None and len(wanted) != len(dims):
         raise ValueError(
-            f"load_onnx: {what}: shapes[{value.name!r}] = {tuple(wanted)} has rank {len(wanted)}, "
+            f"shapes[{value.name!r}] = {tuple(wanted)} has rank {len(wanted)}, "
             f"the input has rank {len(dims)}: {_dims_text(dims)}"
         )
     out = []
@@ -332,19 +335,19 @@ def _input_shape(value: Any, given: Mapping[str, Sequence[int]], what: str) -> t
         fixed = dim.dim_value if _is_fixed(dim) else None
         if fixed == 0:
             raise ValueError(
-                f"load_onnx: {what}: input {value.name!r} of shape {_dims_text(dims)} has extent 0 on axis {axis}; "
+                f"input {value.name!r} of shape {_dims_text(dims)} has extent 0 on axis {axis}; "
                 "extents are at least 1: export the model with a size there, or with an open axis"
             )
         if wanted is None and fixed is None:
             symbol = f" ({dim.dim_param})" if dim.dim_param else ""
             shown = [str(d.dim_value) if _is_fixed(d) else "…" for d in dims]
             raise ValueError(
-                f"load_onnx: {what}: input {value.name!r} of shape {_dims_text(dims)} is dynamic on axis "
+                f"input {value.name!r} of shape {_dims_text(dims)} is dynamic on axis "
                 f"{axis}{symbol}; {_mend(value.name, shown)}"
             )
         if wanted is not None and fixed is not None and wanted[axis] != fixed:
             raise ValueError(
-                f"load_onnx: {what}: shapes[{value.name!r}] = {tuple(wanted)} says {wanted[axis]} on axis {axis}, "
+                f"shapes[{value.name!r}] = {tuple(wanted)} says {wanted[axis]} on axis {axis}, "
                 f"but the model fixes it to {fixed}"
             )
         out.append(int(fixed if wanted is None or fixed is not None else wanted[axis]))  # type: ignore[arg-type]
@@ -365,178 +368,72 @@ def _mend(name: str, shown: Sequence[str]) -> str:
     return f"fix it with shapes={{{name!r}: [{', '.join(shown)}]}} or --shape {name}={','.join(shown)}"
 
 
-def _dtype_of(value: Any, what: str) -> str:
+def _dtype_of(value: Any) -> str:
     """NumPy's name of an input's dtype."""
     from onnx import TensorProto, helper
 
     if value.type.WhichOneof("value") != "tensor_type":
-        raise ValueError(f"load_onnx: {what}: input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor")
+        raise ValueError(f"input {value.name!r} is a {value.type.WhichOneof('value')}, not a tensor")
     code = value.type.tensor_type.elem_type
     dtype = helper.tensor_dtype_to_np_dtype(code) if code else np.dtype(object)
     if dtype.kind not in "fiub":
         label = TensorProto.DataType.Name(code)
-        raise ValueError(
-            f"load_onnx: {what}: input {value.name!r} has elements of type {label}; cast it to numbers of NumPy"
-        )
+        raise ValueError(f"input {value.name!r} has elements of type {label}; cast it to numbers of NumPy")
     return str(dtype.name)
 
 
 # -- the importer ----------------------------------------------------------------------------------------
 
 
-class Importer:
-    """What is known while a model becomes a graph: tensors made so far, and values known in advance."""
-
-    def __init__(self, model: Any, path: Path | None, opset: int, weights: frozenset[str]) -> None:
-        self.graph = Graph(model.graph.name or (path.stem if path else "graph"))
-        self.what = str(path) if path else "the model"
-        self.opset = opset
-        self._path = path
-        self._tensors: dict[str, Tensor] = {}
-        self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
-        self._from_file = {name: name for name in weights} if path else {}
-
-    def is_known(self, name: str) -> bool:
-        """Whether the value of a model tensor is known in advance."""
-        return name in self._values
-
-    def value(self, name: str) -> Array:
-        """The value of a model tensor that is known."""
-        found = self._values.get(name)
-        if found is None:
-            raise ValueError(f"load_onnx: {self.what}: no node makes tensor {name!r}; check the outputs of the nodes")
-        if isinstance(found, np.ndarray):
-            return found
-        from onnx import numpy_helper
-
-        try:
-            array = self._values[name] = np.asarray(numpy_helper.to_array(found))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"load_onnx: {self.what}: tensor {name!r} cannot be read: {error}") from None
-        return array
-
-    def tensor(self, name: str) -> Tensor:
-        """The graph's tensor for a model tensor; a known value becomes a constant when it is first used."""
-        found = self._tensors.get(name)
-        if found is None:
-            array = self.value(name)
-            if array.dtype.kind not in "fiub" or array.dtype.isbuiltin != 1:
-                raise ValueError(
-                    f"load_onnx: {self.what}: tensor {name!r} is {array.dtype}, which is no dtype of NumPy"
-                )
-            origin = self._from_file.get(name)
-            path = f"{self._path}#{origin}" if origin is not None else None
-            found = self._tensors[name] = self.graph.constant(name, array, path)
-        return found
-
-    def inputs(self, node: Node) -> list[Tensor]:
-        """All inputs of a node as tensors."""
-        return [self.tensor(name) for name in node.inputs]
-
-    def constant(self, node: Node, k: int, label: str) -> Array | None:
-        """The value of input k, None when it is not given.
-
-        Raises
-        ------
-        UnsupportedOp
-            When the model computes it.
-        """
-        name = node.input(k)
-        if not name:
-            return None
-        if not self.is_known(name):
-            raise UnsupportedOp(
-                f"load_onnx: {self.what}: {node.where}: its input {k} ({label}) is {name!r}, which the model "
-                "computes; only constants are supported there"
-            )
-        return self.value(name)
-
-    def ints(self, node: Node, k: int, label: str) -> list[int] | None:
-        """The value of input k as a list of ints, or of the attribute of that name, or None."""
-        value = self.constant(node, k, label)
-        if value is not None:
-            return [int(v) for v in value.reshape(-1)]
-        found = node.attrs.get(label)
-        return None if found is None else [int(v) for v in found]
-
-    def bind(self, name: str, result: Tensor | Array) -> None:
-        """Say what a model tensor is: a tensor of the graph, or a value."""
-        if isinstance(result, Tensor):
-            self._tensors[name] = result
-        else:
-            self._values[name] = result
-
-    def alias(self, name: str, of: str) -> None:
-        """Let one model tensor be another."""
-        if self.is_known(of):
-            self._values[name] = self._values[of]
-            if of in self._from_file:
-                self._from_file[name] = self._from_file[of]
-        if of in self._tensors:
-            self._tensors[name] = self._tensors[of]
-
-    def dtype(self, code: int) -> str:
-        """NumPy's name of an element type of ONNX."""
-        from onnx import helper
-
-        return str(helper.tensor_dtype_to_np_dtype(code).name)
-
-    def view(self, node: Node, kind: Any, *names: str) -> Tensor:
-        """A selection over model tensors, called like the node."""
-        return self.graph.select(kind, *(self.tensor(name) for name in names), name=node.name)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a model tensor."""
-        return self._tensors[name].shape if name in self._tensors else self.value(name).shape
-
-    def add(self, node: Node) -> None:
-        """Evaluate a node in advance where its inputs are known, else add it to the graph."""
-        takes = IMPORTERS.get(node.operator, NOT_ADDED.get(node.operator))
-        if takes is not None:
-            takes.check_inputs(node, self.what)
-        reads = [name for name in node.inputs if name]
-        for name in reads:
-            if name not in self._tensors and not self.is_known(name):
-                raise ValueError(f"load_onnx: {self.what}: {node.where} reads {name!r}, which no earlier node makes")
-        if node.operator in NOT_ADDED:
-            NOT_ADDED[node.operator].add(self, node)
-        elif node.op_type not in ("Identity", "Dropout") and all(map(self.is_known, reads)):
-            self._add_known(node)
-        else:
-            self._add_to_graph(node)
-
-    def _add_known(self, node: Node) -> None:
-        """Evaluate a node, or add it to the graph where the reference implementation does not run it."""
-        try:
-            values = _evaluate(node, self)
-        except ValueError:
-            if node.operator not in IMPORTERS:
-                raise
-            self._add_to_graph(node)
-            return
-        for name, array in zip(node.outputs, values, strict=False):
-            self.bind(name, array)
-
-    def _add_to_graph(self, node: Node) -> None:
-        if node.operator not in IMPORTERS:  # which was to be evaluated, but reads what could not be
-            raise refusal(self, node, "its operator is not supported, and its inputs are not known in advance")
-        try:
-            results = IMPORTERS[node.operator].add(self, node)
-        except (ValueError, TypeError, IndexError, KeyError) as error:
-            if isinstance(error, UnsupportedOp):
-                raise
-            if isinstance(error, KeyError):
-                error = ValueError(f"the attribute {error} is missing")
-            raise ValueError(f"load_onnx: {self.what}: {node.where}: {error}") from None
-        if results is None:  # an alias, bound already
-            return
-        results = results if isinstance(results, list) else [results]
-        for name, result in zip(node.outputs, results, strict=False):
-            if name:
-                self.bind(name, result)
+def _add(at: Importing, node: Node) -> None:
+    """Evaluate a node in advance where its inputs are known, else add it to the graph."""
+    takes = IMPORTERS.get(node.operator, NOT_ADDED.get(node.operator))
+    if takes is not None:
+        takes.check_inputs(node)
+    reads = [name for name in node.inputs if name]
+    for name in reads:
+        if not at.has(name):
+            raise ValueError(f"{node.where} reads {name!r}, which no earlier node makes")
+    if node.operator in NOT_ADDED:
+        NOT_ADDED[node.operator].add(at, node)
+    elif node.op_type not in ("Identity", "Dropout") and all(map(at.is_known, reads)):
+        _add_known(at, node)
+    else:
+        _add_to_graph(at, node)
 
 
-def _evaluate(node: Node, at: Importer) -> list[Array]:
+def _add_known(at: Importing, node: Node) -> None:
+    """Evaluate a node, or add it to the graph where the reference implementation does not run it."""
+    try:
+        values = _evaluate(node, at)
+    except ValueError:
+        if node.operator not in IMPORTERS:
+            raise
+        _add_to_graph(at, node)
+        return
+    for name, array in zip(node.outputs, values, strict=False):
+        at.bind(name, array)
+
+
+def _add_to_graph(at: Importing, node: Node) -> None:
+    if node.operator not in IMPORTERS:  # which was to be evaluated, but reads what could not be
+        raise refusal(node, "its operator is not supported, and its inputs are not known in advance")
+    try:
+        results = IMPORTERS[node.operator].add(at, node)
+    except UnsupportedOp:
+        raise
+    except KeyError as error:
+        raise ValueError(f"{node.where}: the attribute {error} is missing") from None
+    except (ValueError, TypeError, IndexError) as error:
+        raise ValueError(f"{node.where}: {error}") from None
+    if results is None:  # an alias, bound already
+        return
+    for name, result in zip(node.outputs, results if isinstance(results, list) else [results], strict=False):
+        if name:
+            at.bind(name, result)
+
+
+def _evaluate(node: Node, at: Importing) -> list[Array]:
     """The results of a node whose inputs are known, by ONNX's reference implementation."""
     from onnx import TensorProto, helper
     from onnx.reference import ReferenceEvaluator
@@ -552,7 +449,7 @@ def _evaluate(node: Node, at: Importer) -> list[Array]:
     try:
         results = ReferenceEvaluator(model).run(None, given)
     except Exception as error:  # whatever the implementation of any operator raises
-        raise ValueError(f"load_onnx: {at.what}: {node.where} cannot be evaluated in advance: {error}") from None
+        raise ValueError(f"{node.where} cannot be evaluated in advance: {error}") from None
     arrays = iter([np.asarray(result) for result in results])
     return [next(arrays) if name else np.empty(0) for name in node.outputs]
 
@@ -599,16 +496,25 @@ def load_onnx(
     ----------
     ONNX IR and operators, opset 13 and later; older models are converted by onnx.version_converter.
     """
-    model, path, opset, weights = _checked(path_or_model)
-    at = Importer(model, path, opset, weights)
+    model, path = read_model(path_or_model)
+    with _about(path or "the model"):
+        return _graph_of(model, path, shapes or {}, outputs)
+
+
+def _graph_of(
+    model: Any, path: Path | None, shapes: Mapping[str, Sequence[int]], outputs: Sequence[str] | None
+) -> Graph:
+    weights = [tensor.name for tensor in model.graph.initializer]
+    model, opset = _checked(model, path)
+    at = Importing(model, path, opset, weights)
     nodes = _nodes(model)
     names = list(outputs) if outputs is not None else [value.name for value in model.graph.output]
-    _check_names(model, nodes, names, at.what)
+    _check_names(model, nodes, names)
     needed = _needed(nodes, names)
     _check_supported(needed, at)
-    _add_inputs(model, needed, names, dict(shapes or {}), at)
+    _add_inputs(model, needed, names, shapes, at)
     for node in needed:
-        at.add(node)
+        _add(at, node)
     for name in names:
         at.graph.output(at.tensor(name), name)
     if not shapes:
@@ -616,21 +522,21 @@ def load_onnx(
     return at.graph
 
 
-def _check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str], what: str) -> None:
+def _check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str]) -> None:
     made = {name for node in nodes for name in node.outputs}
     made.update(value.name for value in model.graph.input)
     made.update(tensor.name for tensor in model.graph.initializer)
     if not outputs:
-        raise ValueError(f"load_onnx: {what}: the model has no outputs; name some with outputs=[…]")
+        raise ValueError("the model has no outputs; name some with outputs=[…]")
     for name in outputs:
         if name not in made:
             raise ValueError(
-                f"load_onnx: {what}: output {name!r} is no tensor of the model; "
+                f"output {name!r} is no tensor of the model; "
                 f"its own outputs are {[value.name for value in model.graph.output]}"
             )
 
 
-def _check_supported(nodes: Sequence[Node], at: Importer) -> None:
+def _check_supported(nodes: Sequence[Node], at: Importing) -> None:
     """Raise for all nodes that are neither in the table nor evaluated in advance."""
     known: set[str] = set()
     missing = []
@@ -643,59 +549,60 @@ def _check_supported(nodes: Sequence[Node], at: Importer) -> None:
         elif node.captured is not None or node.operator not in IMPORTERS:
             missing.append(node)
     if missing:
-        lines = [
-            f"  node {node.name!r}: {node.op_type} of domain {node.domain or 'ai.onnx'!r}"
-            + (f", opset {at.opset}" if not node.domain else "")
-            + (", with a graph inside" if node.captured is not None else "")
-            for node in missing
-        ]
         raise UnsupportedOp(
-            f"load_onnx: {at.what}: {len(missing)} node{'s have' if len(missing) > 1 else ' has'} "
-            "an operator that is not supported:\n"
-            + "\n".join(lines)
-            + f"\nsupported are {', '.join(sorted(IMPORTERS))}"
+            f"{len(missing)} node{'s have' if len(missing) > 1 else ' has'} an operator that is not supported:\n"
+            + "\n".join(_missing_line(node, at.opset) for node in missing)
+            + "\nthose supported are the keys of tapestry_plan.onnx.IMPORTERS, to which others can be added"
         )
 
 
+def _missing_line(node: Node, opset: int) -> str:
+    """What is known of a node whose operator is not supported."""
+    line = f"  node {node.name!r}: {node.op_type} of domain {node.domain or 'ai.onnx'!r}"
+    line += "" if node.domain else f", opset {opset}"
+    line += "" if node.captured is None else ", with a graph inside"
+    near = get_close_matches(node.operator, IMPORTERS)
+    return f"{line}; nearest in name: {', '.join(near)}" if near else line
+
+
 def _add_inputs(
-    model: Any, needed: Sequence[Node], outputs: Sequence[str], shapes: dict[str, Sequence[int]], at: Importer
+    model: Any, needed: Sequence[Node], outputs: Sequence[str], shapes: Mapping[str, Sequence[int]], at: Importing
 ) -> None:
     """Declare the inputs that the outputs depend on; an initializer that is also an input is a constant."""
     values = [value for value in model.graph.input if not at.is_known(value.name)]
     unknown = sorted(shapes.keys() - {value.name for value in values})
     if unknown:
         raise ValueError(
-            f"load_onnx: {at.what}: shapes names {unknown[0]!r}, which is no input; "
-            f"the inputs are {[value.name for value in values]}"
+            f"shapes names {unknown[0]!r}, which is no input; the inputs are {[value.name for value in values]}"
         )
     used = {name for node in needed for name in node.inputs} | set(outputs)
     for value in values:
         if value.name in used:
-            dtype = _dtype_of(value, at.what)
-            shape = _input_shape(value, shapes, at.what)
+            dtype = _dtype_of(value)
+            shape = _input_shape(value, shapes)
             if prod(shape) >= 2**63:
                 raise ValueError(
-                    f"load_onnx: {at.what}: input {value.name!r} of shape {shape} has 2**63 cells or more, "
+                    f"input {value.name!r} of shape {shape} has 2**63 cells or more, "
                     "which cannot be counted: give it smaller extents"
                 )
             try:
                 at.bind(value.name, at.graph.input(value.name, shape, dtype))
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"load_onnx: {at.what}: {error}") from None
+            except TypeError as error:
+                raise ValueError(str(error)) from None
 
 
-def _check_declared_shapes(model: Any, at: Importer) -> None:
+def _check_declared_shapes(model: Any, at: Importing) -> None:
     """Compare the shapes that the model declares for its tensors with those that the graph found."""
     for value in [*model.graph.value_info, *model.graph.output]:
         tensor = value.type.tensor_type
-        found = at._tensors.get(value.name)
+        found = at.tensors.get(value.name)
         if found is None or not tensor.HasField("shape"):
             continue
         dims = list(tensor.shape.dim)
         fits = len(dims) == found.ndim and all(d.dim_value in (0, n) for d, n in zip(dims, found.shape, strict=True))
         if not fits:
             raise ValueError(
-                f"load_onnx: {at.what}: tensor {value.name!r} comes out with shape {found.shape}, "
+                f"tensor {value.name!r} comes out with shape {found.shape}, "
                 f"the model declares {_dims_text(dims)}; the model contradicts itself"
             )
 
@@ -714,10 +621,11 @@ def read_constant(path: str) -> Array:
     if not sep:
         raise ValueError(f"read_constant: {path!r} is not of the form <file>#<initializer>")
     model, _ = read_model(file)
-    for tensor in model.graph.initializer:
-        if tensor.name == name:
-            if _is_external(tensor):
-                _take_external(tensor, *_external_place(tensor, Path(file).resolve().parent, file))
-            _check_values(tensor, file)
-            return np.asarray(numpy_helper.to_array(tensor))
-    raise ValueError(f"read_constant: {file} has no initializer {name!r}")
+    tensor = next((tensor for tensor in model.graph.initializer if tensor.name == name), None)
+    if tensor is None:
+        raise ValueError(f"read_constant: {file} has no initializer {name!r}")
+    with _about(file):
+        if _is_external(tensor):
+            _take_external(tensor, *_external_place(tensor, Path(file).resolve().parent))
+        _check_values(tensor)
+    return np.asarray(numpy_helper.to_array(tensor))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Tensor, UnsupportedOp
@@ -42,42 +44,119 @@ class Node:
         return f"node {self.name!r} ({self.op_type})"
 
 
-class Importing(Protocol):
-    """What the importers of single operators are given: the tensors and values known so far, and the graph."""
+class Importing:
+    """What is known while a model becomes a graph: tensors made so far, and values known in advance."""
 
-    graph: Graph
-    what: str
-    opset: int
+    def __init__(self, model: Any, path: Path | None, opset: int, weights: Sequence[str]) -> None:
+        self.graph = Graph(model.graph.name or (path.stem if path else "graph"))
+        self.opset = opset
+        self._path = path
+        self.tensors: dict[str, Tensor] = {}
+        self._values: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._from_file = {name: name for name in weights} if path else {}
 
-    def value(self, name: str) -> Array: ...
+    def has(self, name: str) -> bool:
+        """Whether a model tensor has been made, or its value is known."""
+        return name in self.tensors or name in self._values
 
-    def is_known(self, name: str) -> bool: ...
+    def is_known(self, name: str) -> bool:
+        """Whether the value of a model tensor is known in advance."""
+        return name in self._values
 
-    def tensor(self, name: str) -> Tensor: ...
+    def value(self, name: str) -> Array:
+        """The value of a model tensor that is known."""
+        found = self._values.get(name)
+        if found is None:
+            raise ValueError(f"no node makes tensor {name!r}; check the outputs of the nodes")
+        if isinstance(found, np.ndarray):
+            return found
+        from onnx import numpy_helper
 
-    def inputs(self, node: Node) -> list[Tensor]: ...
+        try:
+            array = self._values[name] = np.asarray(numpy_helper.to_array(found))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"tensor {name!r} cannot be read: {error}") from None
+        return array
 
-    def constant(self, node: Node, k: int, label: str) -> Array | None: ...
+    def tensor(self, name: str) -> Tensor:
+        """The graph's tensor for a model tensor; a known value becomes a constant when it is first used."""
+        found = self.tensors.get(name)
+        if found is None:
+            array = self.value(name)
+            if array.dtype.kind not in "fiub" or array.dtype.isbuiltin != 1:
+                raise ValueError(f"tensor {name!r} is {array.dtype}, which is no dtype of NumPy")
+            origin = self._from_file.get(name)
+            path = f"{self._path}#{origin}" if origin is not None else None
+            found = self.tensors[name] = self.graph.constant(name, array, path)
+        return found
 
-    def ints(self, node: Node, k: int, label: str) -> list[int] | None: ...
+    def inputs(self, node: Node) -> list[Tensor]:
+        """All inputs of a node as tensors."""
+        return [self.tensor(name) for name in node.inputs]
 
-    def bind(self, name: str, result: Tensor | Array) -> None: ...
+    def constant(self, node: Node, k: int, label: str) -> Array | None:
+        """The value of input k, None when it is not given.
 
-    def alias(self, name: str, of: str) -> None: ...
+        Raises
+        ------
+        UnsupportedOp
+            When the model computes it.
+        """
+        name = node.input(k)
+        if not name:
+            return None
+        if not self.is_known(name):
+            raise UnsupportedOp(
+                f"{node.where}: its input {k} ({label}) is {name!r}, which the model computes; only constants are "
+                "supported there"
+            )
+        return self.value(name)
 
-    def view(self, node: Node, kind: Any, *names: str) -> Tensor: ...
+    def ints(self, node: Node, k: int, label: str) -> list[int] | None:
+        """The value of input k as a list of ints, or of the attribute of that name, or None."""
+        value = self.constant(node, k, label)
+        if value is not None:
+            return [int(v) for v in value.reshape(-1)]
+        found = node.attrs.get(label)
+        return None if found is None else [int(v) for v in found]
 
-    def shape(self, name: str) -> tuple[int, ...]: ...
+    def bind(self, name: str, result: Tensor | Array) -> None:
+        """Say what a model tensor is: a tensor of the graph, or a value."""
+        if isinstance(result, Tensor):
+            self.tensors[name] = result
+        else:
+            self._values[name] = result
 
-    def dtype(self, code: int) -> str: ...
+    def alias(self, name: str, of: str) -> None:
+        """Let one model tensor be another."""
+        if self.is_known(of):
+            self._values[name] = self._values[of]
+            if of in self._from_file:
+                self._from_file[name] = self._from_file[of]
+        if of in self.tensors:
+            self.tensors[name] = self.tensors[of]
+
+    def dtype(self, code: int) -> str:
+        """NumPy's name of an element type of ONNX."""
+        from onnx import helper
+
+        return str(helper.tensor_dtype_to_np_dtype(code).name)
+
+    def view(self, node: Node, kind: Any, *names: str) -> Tensor:
+        """A selection over model tensors, called like the node."""
+        return self.graph.select(kind, *(self.tensor(name) for name in names), name=node.name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a model tensor."""
+        return self.tensors[name].shape if name in self.tensors else self.value(name).shape
 
 
 Result = Tensor | list[Tensor] | None
 
 
-def refusal(at: Importing, node: Node, why: str) -> UnsupportedOp:
+def refusal(node: Node, why: str) -> UnsupportedOp:
     """The error for a node that asks for what its operator here cannot do."""
-    return UnsupportedOp(f"load_onnx: {at.what}: {node.where}: {why}")
+    return UnsupportedOp(f"{node.where}: {why}")
 
 
 @dataclass(frozen=True)
@@ -97,18 +176,15 @@ class Import:
     least: int = 1
     most: int | None = 1
 
-    def check_inputs(self, node: Node, what: str) -> None:
+    def check_inputs(self, node: Node) -> None:
         """Raise ValueError when a node has too few inputs or too many, or leaves out one that is needed."""
         count = len(node.inputs)
         if count < self.least or (self.most is not None and count > self.most):
             takes = f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
-            raise ValueError(
-                f"load_onnx: {what}: {node.where} has {count} inputs; {node.op_type} takes "
-                f"{self.least if self.least == self.most else takes}: export the model again"
-            )
+            takes = str(self.least) if self.least == self.most else takes
+            raise ValueError(f"{node.where} has {count} inputs; {node.op_type} takes {takes}: export the model again")
         required = node.inputs if self.most is None else node.inputs[: self.least]
         if "" in required:
             raise ValueError(
-                f"load_onnx: {what}: {node.where} leaves out its input {required.index('')}, which {node.op_type} "
-                "needs: export the model again"
+                f"{node.where} leaves out its input {required.index('')}, which {node.op_type} needs: export it again"
             )

@@ -35,7 +35,7 @@ def _alias(at: Importing, node: Node) -> Result:
     if node.op_type == "Dropout":
         training = at.constant(node, 2, "training_mode")
         if training is not None and bool(training):
-            raise refusal(at, node, "training mode is not supported; export for inference")
+            raise refusal(node, "training mode is not supported; export for inference")
         if len(node.outputs) > 1 and node.outputs[1]:
             # at inference nothing is dropped
             at.bind(node.outputs[1], np.ones(at.shape(node.inputs[0]), np.bool_))
@@ -86,7 +86,7 @@ def _mod(at: Importing, node: Node) -> Result:
 def _pow(at: Importing, node: Node) -> Result:
     base, exponent = at.inputs(node)
     if exponent.dtype != base.dtype and np.dtype(base.dtype).kind != "f" and np.dtype(exponent.dtype).kind == "f":
-        raise refusal(at, node, f"{base.dtype} to the power of {exponent.dtype} is not supported; cast the base")
+        raise refusal(node, f"{base.dtype} to the power of {exponent.dtype} is not supported; cast the base")
     return ops.pow(base, ops.astype(exponent, base.dtype), name=node.name)
 
 
@@ -120,7 +120,7 @@ def _trilu(at: Importing, node: Node) -> Result:
 
 def _batch_normalization(at: Importing, node: Node) -> Result:
     if node.attrs.get("training_mode"):
-        raise refusal(at, node, "training mode is not supported; export for inference")
+        raise refusal(node, "training mode is not supported; export for inference")
     x, scale, bias, mean, variance = at.inputs(node)
     epsilon = node.attrs.get("epsilon", 1e-5)
     return ops.batch_normalization(x, scale, bias, mean, variance, epsilon=epsilon, name=node.name)
@@ -128,7 +128,7 @@ def _batch_normalization(at: Importing, node: Node) -> Result:
 
 def _layer_normalization(at: Importing, node: Node) -> Result:
     if any(node.outputs[1:]):
-        raise refusal(at, node, "outputs of mean and deviation are not supported")
+        raise refusal(node, "outputs of mean and deviation are not supported")
     attrs = {"axis": node.attrs.get("axis", -1), "epsilon": node.attrs.get("epsilon", 1e-5)}
     return ops.layer_normalization(*at.inputs(node), name=node.name, **attrs)
 
@@ -162,7 +162,7 @@ def _attention(at: Importing, node: Node) -> Result:
     unusual = [key for key in ("softcap", "qk_matmul_output_mode", "softmax_precision") if attrs.get(key)]
     if unusual or any(node.inputs[4:]) or any(node.outputs[1:]):
         what = f"the attribute {unusual[0]}" if unusual else "past keys, and outputs beyond the first,"
-        raise refusal(at, node, f"{what} of attention is not supported")
+        raise refusal(node, f"{what} of attention is not supported")
     q, k, v = (at.tensor(name) for name in node.inputs[:3])
     mask = at.tensor(node.inputs[3]) if node.input(3) else None
     flat = q.ndim == 3
@@ -242,7 +242,7 @@ def _reduce(
 def _place(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
     def add(at: Importing, node: Node) -> Result:
         if node.attrs.get("select_last_index"):
-            raise refusal(at, node, "the last of equal cells is not supported, the first is")
+            raise refusal(node, "the last of equal cells is not supported, the first is")
         attrs = node.attrs
         keepdims = bool(attrs.get("keepdims", 1))
         return function(at.tensor(node.inputs[0]), attrs.get("axis", 0), keepdims=keepdims, name=node.name)
@@ -261,7 +261,7 @@ def _gather(at: Importing, node: Node) -> Result:
 
 def _gather_nd(at: Importing, node: Node) -> Result:
     if node.attrs.get("batch_dims"):
-        raise refusal(at, node, "batch_dims is not supported")
+        raise refusal(node, "batch_dims is not supported")
     return ops.gather_nd(*at.inputs(node), name=node.name)
 
 

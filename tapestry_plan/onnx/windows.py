@@ -50,7 +50,7 @@ def conv_transpose(at: Importing, node: Node) -> Result:
         extents = wanted or [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
         total = [a - b for a, b in zip(full, extents[-rank:], strict=True)]
         if min(total) < 0:
-            raise refusal(at, node, f"an output of {list(extents)} is larger than the {full} cells that are reached")
+            raise refusal(node, f"an output of {list(extents)} is larger than the {full} cells that are reached")
         small, large = tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
         pads = small + large if auto == "SAME_UPPER" else large + small
     return ops.conv_transpose(
@@ -68,7 +68,7 @@ def conv_transpose(at: Importing, node: Node) -> Result:
 
 def max_pool(at: Importing, node: Node) -> Result:
     if len(node.outputs) > 1 and node.outputs[1]:
-        raise refusal(at, node, "the output of indices is not supported")
+        raise refusal(node, "the output of indices is not supported")
     x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
     window = window_of(node, x.shape[2:], kernel)
     return ops.max_pool(x, kernel, ceil_mode=bool(node.attrs.get("ceil_mode")), name=node.name, **window)
@@ -104,11 +104,11 @@ def resize(at: Importing, node: Node) -> Result:
     fixed = {"antialias": 0, "exclude_outside": 0, "keep_aspect_ratio_policy": "stretch"}
     unusual = [key for key, value in fixed.items() if attrs.get(key, value) != value]
     if unusual:
-        raise refusal(at, node, f"{unusual[0]}={attrs[unusual[0]]!r} is not supported")
+        raise refusal(node, f"{unusual[0]}={attrs[unusual[0]]!r} is not supported")
     known = {"mode": ops.MODES, "coordinate_transformation_mode": ops.COORDINATES, "nearest_mode": ops.NEAREST}
     for key, values in known.items():
         if attrs.get(key, values[0]) not in values:
-            raise refusal(at, node, f"{key}={attrs[key]!r} is not supported, only {values}")
+            raise refusal(node, f"{key}={attrs[key]!r} is not supported, only {values}")
     scales, sizes = at.constant(node, 2, "scales"), at.ints(node, 3, "sizes")
     axes = [axis % x.ndim for axis in attrs.get("axes", range(x.ndim))]
     factors, extents = [1.0] * x.ndim, list(x.shape)

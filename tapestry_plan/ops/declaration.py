@@ -37,8 +37,8 @@ def operator(
 
     The function's name is the operator's. Parameters annotated as tensors are its operands, the others its attributes
     with their defaults, but for `name`, the node's, and `graph`. An operand annotated ``Tensor | float`` may be a
-    number where another one is a tensor: it becomes a constant of that one's dtype. The body is a docstring; one that
-    makes more of its arguments returns what ``add_op(function.op, …)`` gives.
+    number where another one is a tensor: it becomes a constant of that one's dtype. The body is a docstring, or
+    checks the arguments; one that makes more of them returns what ``add_op(function.op, …)`` gives.
 
     Parameters
     ----------

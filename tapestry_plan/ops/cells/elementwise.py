@@ -120,7 +120,7 @@ def multiply(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -
 
 
 @operator(block=_divide_block, dtype=same_dtype, adjoint=adjoints.divide)
-def divide(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
+def divide(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:  # type: ignore[return]
     """a / b, cell by cell, of floating numbers.
 
     ONNX divides integers too, rounding toward zero: so does the operator ``divide`` of a graph.
