@@ -7,6 +7,7 @@ selections, each by one small function of the table `IMPORTERS` of `operators`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -35,37 +36,23 @@ RANDOM_OPS = frozenset(
 # -- nodes of a model ------------------------------------------------------------------------------------
 
 
-def _nodes(model: Any) -> list[Node]:
+def _nodes(model: Any) -> Iterator[Node]:
     """The model's nodes; one without a name is called by its type and a number."""
     from onnx import AttributeProto, helper
 
-    counts: dict[str, int] = {}
-    out = []
+    counts: Counter[str] = Counter()
     for proto in model.graph.node:
-        name = proto.name
-        if not name:
-            k = counts.get(proto.op_type, 0)
-            counts[proto.op_type] = k + 1
-            name = f"{proto.op_type}_{k}"
-        inputs = list(proto.input)
+        name = proto.name or f"{proto.op_type}_{counts[proto.op_type]}"
+        counts[proto.op_type] += not proto.name
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        inputs = tuple(proto.input)
         while inputs and not inputs[-1]:
-            inputs.pop()
+            inputs = inputs[:-1]
         plain = [a for a in proto.attribute if a.type not in (AttributeProto.GRAPH, AttributeProto.GRAPHS)]
         attrs = {a.name: helper.get_attribute_value(a) for a in plain}
-        decoded = {key: value.decode() if isinstance(value, bytes) else value for key, value in attrs.items()}
-        out.append(
-            Node(
-                name,
-                proto.op_type,
-                "" if proto.domain == "ai.onnx" else proto.domain,
-                tuple(inputs),
-                tuple(proto.output),
-                decoded,
-                proto,
-                tuple(_captured(proto)) if len(plain) < len(proto.attribute) else None,
-            )
-        )
-    return out
+        attrs = {key: value.decode() if isinstance(value, bytes) else value for key, value in attrs.items()}
+        captured = tuple(_captured(proto)) if len(plain) < len(proto.attribute) else None
+        yield Node(name, proto.op_type, domain, inputs, tuple(proto.output), attrs, proto, captured)
 
 
 def _captured(proto: Any) -> Iterator[str]:
@@ -307,8 +294,7 @@ def _reject_second_makers(model: Any) -> None:
     for name, maker in entries:
         if name in made:
             raise ValueError(
-                f"tensor {name!r} is made twice, by {made[name]} and by {maker}; "
-                "names of tensors are unique: rename one"
+                f"tensor {name!r} is made twice, by {made[name]} and by {maker}; names are unique: rename one"
             )
         made[name] = maker
 
@@ -428,9 +414,12 @@ def _add_to_graph(at: Importing, node: Node) -> None:
         raise ValueError(f"{node.where}: {error}") from None
     if results is None:  # an alias, bound already
         return
-    for name, result in zip(node.outputs, results if isinstance(results, list) else [results], strict=False):
+    results = results if isinstance(results, list) else [results]
+    for k, name in enumerate(node.outputs):
+        if name and k >= len(results):
+            raise refusal(node, f"its output {k}, {name!r}, is not made here")
         if name:
-            at.bind(name, result)
+            at.bind(name, results[k])
 
 
 def _evaluate(node: Node, at: Importing) -> list[Array]:
@@ -507,7 +496,7 @@ def _graph_of(
     weights = [tensor.name for tensor in model.graph.initializer]
     model, opset = _checked(model, path)
     at = Importing(model, path, opset, weights)
-    nodes = _nodes(model)
+    nodes = list(_nodes(model))
     names = list(outputs) if outputs is not None else [value.name for value in model.graph.output]
     _check_names(model, nodes, names)
     needed = _needed(nodes, names)

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from tapestry_plan import ops
-from tapestry_plan.ir import Tensor
+from tapestry_plan.ir import BUILTIN_OPS, Tensor
 from tapestry_plan.onnx import views as onnx_views
 from tapestry_plan.onnx import windows as onnx_windows
 from tapestry_plan.onnx.nodes import Import, Importing, Node, Result, refusal
 from tapestry_plan.ops import Operator
 from tapestry_sets.views import ExpandDims, Repeat, Squeeze
 
+Adder = Callable[[Importing, Node], Result]
 
-def _alike(function: Operator[..., Tensor], **defaults: Any) -> Callable[[Importing, Node], Result]:
-    """The operator with the attributes of the same names; the others have the same defaults in ONNX, or those given."""
+
+def _alike(function: Operator[..., Tensor], names: Mapping[str, str] = MappingProxyType({}), **defaults: Any) -> Adder:
+    """The operator with ONNX's attributes, by the same names or those given; defaults are the same, or those given."""
 
     def add(at: Importing, node: Node) -> Result:
-        attrs = defaults | {key: value for key, value in node.attrs.items() if key in function.op.attributes}
+        given = {names.get(key, key): value for key, value in node.attrs.items()}
+        attrs = defaults | {key: value for key, value in given.items() if key in function.op.attributes}
         return function(*at.inputs(node), name=node.name, **attrs)
 
     return add
+
+
+def _same(count: int, *types: str) -> dict[str, Import]:
+    """Types of ONNX, of so many inputs, whose operators have the same name here but for case and underscores."""
+    named = {name.replace("_", ""): getattr(ops, name) for name in BUILTIN_OPS}
+    return {one: Import(_alike(named[one.lower()]), count, count) for one in types}
+
+
+def _unless(attribute: str, why: str, add: Adder) -> Adder:
+    """What an importer adds, refused where an attribute is set."""
+
+    def checked(at: Importing, node: Node) -> Result:
+        if node.attrs.get(attribute):
+            raise refusal(node, why)
+        return add(at, node)
+
+    return checked
 
 
 def _divide(at: Importing, node: Node) -> Result:
@@ -35,7 +56,7 @@ def _alias(at: Importing, node: Node) -> Result:
     if node.op_type == "Dropout":
         training = at.constant(node, 2, "training_mode")
         if training is not None and bool(training):
-            raise refusal(node, "training mode is not supported; export for inference")
+            raise refusal(node, TRAINING)
         if len(node.outputs) > 1 and node.outputs[1]:
             # at inference nothing is dropped
             at.bind(node.outputs[1], np.ones(at.shape(node.inputs[0]), np.bool_))
@@ -63,7 +84,7 @@ def _cast_like(at: Importing, node: Node) -> Result:
     return ops.astype(x, like.dtype, name=node.name)
 
 
-def _folded(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
+def _folded(function: Callable[..., Tensor]) -> Adder:
     """One operand after the other, from the left."""
 
     def add(at: Importing, node: Node) -> Result:
@@ -77,10 +98,6 @@ def _folded(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Resu
 
 def _mean(at: Importing, node: Node) -> Result:
     return ops.add_n(*at.inputs(node)) / len(node.inputs)
-
-
-def _mod(at: Importing, node: Node) -> Result:
-    return ops.remainder(*at.inputs(node), truncate=bool(node.attrs.get("fmod")), name=node.name)
 
 
 def _pow(at: Importing, node: Node) -> Result:
@@ -116,21 +133,6 @@ def _trilu(at: Importing, node: Node) -> Result:
     kept = np.triu(ones, shift) if node.attrs.get("upper", 1) else np.tril(ones, shift)
     mask = at.graph.constant(f"{node.name}.mask", kept)
     return ops.where(mask, x, at.graph.constant(f"{node.name}.zero", np.zeros((), x.dtype)), name=node.name)
-
-
-def _batch_normalization(at: Importing, node: Node) -> Result:
-    if node.attrs.get("training_mode"):
-        raise refusal(node, "training mode is not supported; export for inference")
-    x, scale, bias, mean, variance = at.inputs(node)
-    epsilon = node.attrs.get("epsilon", 1e-5)
-    return ops.batch_normalization(x, scale, bias, mean, variance, epsilon=epsilon, name=node.name)
-
-
-def _layer_normalization(at: Importing, node: Node) -> Result:
-    if any(node.outputs[1:]):
-        raise refusal(node, "outputs of mean and deviation are not supported")
-    attrs = {"axis": node.attrs.get("axis", -1), "epsilon": node.attrs.get("epsilon", 1e-5)}
-    return ops.layer_normalization(*at.inputs(node), name=node.name, **attrs)
 
 
 def _rms_normalization(at: Importing, node: Node) -> Result:
@@ -189,18 +191,6 @@ def _clip(at: Importing, node: Node) -> Result:
     return ops.clip(at.tensor(node.inputs[0]), *bounds, name=node.name)
 
 
-def _gemm(at: Importing, node: Node) -> Result:
-    attrs = node.attrs
-    return ops.gemm(
-        *at.inputs(node),
-        alpha=attrs.get("alpha", 1.0),
-        beta=attrs.get("beta", 1.0),
-        trans_a=bool(attrs.get("transA")),
-        trans_b=bool(attrs.get("transB")),
-        name=node.name,
-    )
-
-
 def _matmul(at: Importing, node: Node) -> Result:
     a, b = at.inputs(node)
     gone = []
@@ -226,7 +216,7 @@ def _reduce(
     function: Operator[..., Tensor],
     before: Callable[[Tensor], Tensor] = _itself,
     after: Callable[[Tensor], Tensor] = _itself,
-) -> Callable[[Importing, Node], Result]:
+) -> Adder:
     """A reduction, in the operand's dtype, of what is made of each cell, and what is made of the result."""
 
     def add(at: Importing, node: Node) -> Result:
@@ -239,17 +229,6 @@ def _reduce(
     return add
 
 
-def _place(function: Callable[..., Tensor]) -> Callable[[Importing, Node], Result]:
-    def add(at: Importing, node: Node) -> Result:
-        if node.attrs.get("select_last_index"):
-            raise refusal(node, "the last of equal cells is not supported, the first is")
-        attrs = node.attrs
-        keepdims = bool(attrs.get("keepdims", 1))
-        return function(at.tensor(node.inputs[0]), attrs.get("axis", 0), keepdims=keepdims, name=node.name)
-
-    return add
-
-
 # -- indices -------------------------------------------------------------------------------------------
 
 
@@ -257,12 +236,6 @@ def _gather(at: Importing, node: Node) -> Result:
     x, axis = at.tensor(node.inputs[0]), node.attrs.get("axis", 0)
     known = at.is_known(node.inputs[1])
     return ops.take(x, at.value(node.inputs[1]) if known else at.tensor(node.inputs[1]), axis, name=node.name)
-
-
-def _gather_nd(at: Importing, node: Node) -> Result:
-    if node.attrs.get("batch_dims"):
-        raise refusal(node, "batch_dims is not supported")
-    return ops.gather_nd(*at.inputs(node), name=node.name)
 
 
 def _one_hot(at: Importing, node: Node) -> Result:
@@ -296,74 +269,52 @@ def _space_to_depth(at: Importing, node: Node) -> Result:
     return ops.space_to_depth(at.tensor(node.inputs[0]), node.attrs["blocksize"])
 
 
+TRAINING = "training mode is not supported; export for inference"
+LAST = "the last of equal cells is not supported, the first is"
+
 # -- the table -----------------------------------------------------------------------------------------
 
 IMPORTERS: dict[str, Import] = {
-    "Abs": Import(_alike(ops.abs)),
-    "Acos": Import(_alike(ops.acos)),
-    "Acosh": Import(_alike(ops.acosh)),
-    "Add": Import(_alike(ops.add), 2, 2),
+    **_same(1, "Abs", "Ceil", "Exp", "Floor", "IsNaN", "Log", "Reciprocal", "Round", "Sign", "Sqrt"),
+    **_same(1, "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Tanh"),
+    **_same(1, "Celu", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "LogSoftmax", "Mish", "Relu"),
+    **_same(1, "Selu", "Sigmoid", "Softmax", "Softplus", "Softsign", "ThresholdedRelu"),
+    **_same(1, "GlobalAveragePool", "GlobalMaxPool"),
+    **_same(2, "Add", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "Less", "PRelu"),
+    **_same(3, "InstanceNormalization", "ScatterND", "Where"),
     "And": Import(_alike(ops.logical_and), 2, 2),
-    "ArgMax": Import(_place(ops.argmax)),
-    "ArgMin": Import(_place(ops.argmin)),
-    "Asin": Import(_alike(ops.asin)),
-    "Asinh": Import(_alike(ops.asinh)),
-    "Atan": Import(_alike(ops.atan)),
-    "Atanh": Import(_alike(ops.atanh)),
+    "ArgMax": Import(_unless("select_last_index", LAST, _alike(ops.argmax, axis=0, keepdims=True))),
+    "ArgMin": Import(_unless("select_last_index", LAST, _alike(ops.argmin, axis=0, keepdims=True))),
     "Attention": Import(_attention, 3, 7),
     "AveragePool": Import(onnx_windows.average_pool),
-    "BatchNormalization": Import(_batch_normalization, 5, 5),
+    "BatchNormalization": Import(_unless("training_mode", TRAINING, _alike(ops.batch_normalization)), 5, 5),
     "BitShift": Import(_bit_shift, 2, 2),
-    "BitwiseAnd": Import(_alike(ops.bitwise_and), 2, 2),
     "BitwiseNot": Import(_alike(ops.bitwise_invert)),
-    "BitwiseOr": Import(_alike(ops.bitwise_or), 2, 2),
-    "BitwiseXor": Import(_alike(ops.bitwise_xor), 2, 2),
     "Cast": Import(_cast),
     "CastLike": Import(_cast_like, 2, 2),
-    "Ceil": Import(_alike(ops.ceil)),
-    "Celu": Import(_alike(ops.celu)),
     "Clip": Import(_clip, 1, 3),
     "Concat": Import(onnx_views.concat, 1, None),
     "Conv": Import(onnx_windows.conv, 2, 3),
     "ConvTranspose": Import(onnx_windows.conv_transpose, 2, 3),
-    "Cos": Import(_alike(ops.cos)),
-    "Cosh": Import(_alike(ops.cosh)),
     "CumSum": Import(_cumsum, 2, 2),
     "DepthToSpace": Import(_depth_to_space),
     "Div": Import(_divide, 2, 2),
     "Dropout": Import(_alias, 1, 3),
     "Einsum": Import(_einsum, 1, None),
-    "Elu": Import(_alike(ops.elu)),
-    "Equal": Import(_alike(ops.equal), 2, 2),
-    "Erf": Import(_alike(ops.erf)),
-    "Exp": Import(_alike(ops.exp)),
     "Expand": Import(onnx_views.expand, 2, 2),
     "Flatten": Import(onnx_views.flatten),
-    "Floor": Import(_alike(ops.floor)),
     "Gather": Import(_gather, 2, 2),
     "GatherElements": Import(_alike(ops.take_along_axis, axis=0), 2, 2),
-    "GatherND": Import(_gather_nd, 2, 2),
-    "Gelu": Import(_alike(ops.gelu)),
-    "Gemm": Import(_gemm, 2, 3),
-    "GlobalAveragePool": Import(_alike(ops.global_average_pool)),
+    "GatherND": Import(_unless("batch_dims", "batch_dims is not supported", _alike(ops.gather_nd)), 2, 2),
+    "Gemm": Import(_alike(ops.gemm, {"transA": "trans_a", "transB": "trans_b"}), 2, 3),
     "GlobalLpPool": Import(onnx_windows.global_lp_pool),
-    "GlobalMaxPool": Import(_alike(ops.global_max_pool)),
-    "Greater": Import(_alike(ops.greater), 2, 2),
     "GreaterOrEqual": Import(_alike(ops.greater_equal), 2, 2),
     "GroupNormalization": Import(_group_normalization, 3, 3),
-    "HardSigmoid": Import(_alike(ops.hard_sigmoid)),
-    "HardSwish": Import(_alike(ops.hard_swish)),
     "Identity": Import(_alias),
-    "InstanceNormalization": Import(_alike(ops.instance_normalization), 3, 3),
     "IsInf": Import(_isinf),
-    "IsNaN": Import(_alike(ops.isnan)),
     "LRN": Import(_alike(ops.local_response_normalization)),
-    "LayerNormalization": Import(_layer_normalization, 2, 3),
-    "LeakyRelu": Import(_alike(ops.leaky_relu)),
-    "Less": Import(_alike(ops.less), 2, 2),
+    "LayerNormalization": Import(_alike(ops.layer_normalization), 2, 3),
     "LessOrEqual": Import(_alike(ops.less_equal), 2, 2),
-    "Log": Import(_alike(ops.log)),
-    "LogSoftmax": Import(_alike(ops.log_softmax)),
     "LpNormalization": Import(_lp_normalization),
     "LpPool": Import(onnx_windows.lp_pool),
     "MatMul": Import(_matmul, 2, 2),
@@ -371,18 +322,15 @@ IMPORTERS: dict[str, Import] = {
     "MaxPool": Import(onnx_windows.max_pool),
     "Mean": Import(_mean, 1, None),
     "Min": Import(_folded(ops.minimum), 1, None),
-    "Mish": Import(_alike(ops.mish)),
-    "Mod": Import(_mod, 2, 2),
+    "Mod": Import(_alike(ops.remainder, {"fmod": "truncate"}), 2, 2),
     "Mul": Import(_alike(ops.multiply), 2, 2),
     "Neg": Import(_alike(ops.negative)),
     "Not": Import(_alike(ops.logical_not)),
     "OneHot": Import(_one_hot, 3, 3),
     "Or": Import(_alike(ops.logical_or), 2, 2),
-    "PRelu": Import(_alike(ops.prelu), 2, 2),
     "Pad": Import(onnx_views.pad, 2, 4),
     "Pow": Import(_pow, 2, 2),
     "RMSNormalization": Import(_rms_normalization, 2, 2),
-    "Reciprocal": Import(_alike(ops.reciprocal)),
     "ReduceL1": Import(_reduce(ops.sum, ops.abs), 1, 2),
     "ReduceL2": Import(_reduce(ops.sum, _square, ops.sqrt), 1, 2),
     "ReduceLogSum": Import(_reduce(ops.sum, after=ops.log), 1, 2),
@@ -393,36 +341,20 @@ IMPORTERS: dict[str, Import] = {
     "ReduceProd": Import(_reduce(ops.prod), 1, 2),
     "ReduceSum": Import(_reduce(ops.sum), 1, 2),
     "ReduceSumSquare": Import(_reduce(ops.sum, _square), 1, 2),
-    "Relu": Import(_alike(ops.relu)),
     "Reshape": Import(onnx_views.reshape, 2, 2),
     "Resize": Import(onnx_windows.resize, 1, 4),
-    "Round": Import(_alike(ops.round)),
     "ScatterElements": Import(_alike(ops.put_along_axis), 3, 3),
-    "ScatterND": Import(_alike(ops.scatter_nd), 3, 3),
-    "Selu": Import(_alike(ops.selu)),
-    "Sigmoid": Import(_alike(ops.sigmoid)),
-    "Sign": Import(_alike(ops.sign)),
-    "Sin": Import(_alike(ops.sin)),
-    "Sinh": Import(_alike(ops.sinh)),
     "Slice": Import(onnx_views.slice, 3, 5),
-    "Softmax": Import(_alike(ops.softmax)),
-    "Softplus": Import(_alike(ops.softplus)),
-    "Softsign": Import(_alike(ops.softsign)),
     "SpaceToDepth": Import(_space_to_depth),
     "Split": Import(onnx_views.split, 1, 2),
-    "Sqrt": Import(_alike(ops.sqrt)),
     "Squeeze": Import(onnx_views.squeeze, 1, 2),
     "Sub": Import(_alike(ops.subtract), 2, 2),
     "Sum": Import(_alike(ops.add_n), 1, None),
-    "Tan": Import(_alike(ops.tan)),
-    "Tanh": Import(_alike(ops.tanh)),
-    "ThresholdedRelu": Import(_alike(ops.thresholded_relu)),
     "Tile": Import(onnx_views.tile, 2, 2),
     "TopK": Import(_top_k, 2, 2),
     "Transpose": Import(onnx_views.transpose),
     "Trilu": Import(_trilu, 1, 2),
     "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2),
-    "Where": Import(_alike(ops.where), 3, 3),
     "Xor": Import(_alike(ops.logical_xor), 2, 2),
 }
 """What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""

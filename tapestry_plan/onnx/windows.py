@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapestry_plan import ops
+from tapestry_plan.ir import Tensor
 from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
 
 
@@ -66,31 +67,25 @@ def conv_transpose(at: Importing, node: Node) -> Result:
     )
 
 
+def _pooled(function: Callable[..., Tensor], *options: str) -> Callable[[Importing, Node], Result]:
+    """A pool with these of ONNX's attributes beside the window's."""
+
+    def add(at: Importing, node: Node) -> Result:
+        x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
+        how = {key: node.attrs[key] for key in options if key in node.attrs}
+        return function(x, kernel, name=node.name, **how, **window_of(node, x.shape[2:], kernel))
+
+    return add
+
+
+average_pool = _pooled(ops.average_pool, "ceil_mode", "count_include_pad")
+lp_pool = _pooled(ops.lp_pool, "p", "ceil_mode")
+
+
 def max_pool(at: Importing, node: Node) -> Result:
     if len(node.outputs) > 1 and node.outputs[1]:
         raise refusal(node, "the output of indices is not supported")
-    x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
-    window = window_of(node, x.shape[2:], kernel)
-    return ops.max_pool(x, kernel, ceil_mode=bool(node.attrs.get("ceil_mode")), name=node.name, **window)
-
-
-def average_pool(at: Importing, node: Node) -> Result:
-    x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
-    return ops.average_pool(
-        x,
-        kernel,
-        ceil_mode=bool(node.attrs.get("ceil_mode")),
-        count_include_pad=bool(node.attrs.get("count_include_pad")),
-        name=node.name,
-        **window_of(node, x.shape[2:], kernel),
-    )
-
-
-def lp_pool(at: Importing, node: Node) -> Result:
-    x, kernel = at.tensor(node.inputs[0]), tuple(node.attrs["kernel_shape"])
-    window = window_of(node, x.shape[2:], kernel)
-    how = {"p": node.attrs.get("p", 2), "ceil_mode": bool(node.attrs.get("ceil_mode"))}
-    return ops.lp_pool(x, kernel, name=node.name, **how, **window)
+    return _pooled(ops.max_pool, "ceil_mode")(at, node)
 
 
 def global_lp_pool(at: Importing, node: Node) -> Result:
