@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, Operand, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import matmul_softmax_matmul
-from tapestry_plan.ops.operands import align_axes, floating, need_rank
+from tapestry_plan.ops.operands import align_axes, floating, need_rank, touched
 
 
 def _attention_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -20,17 +20,12 @@ def _attention_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     _check_shapes(q, k, v)
     group = q[1] // k[1]
     axes = (Axis("b", q[0]), Axis("h", q[1]), Axis("s", q[2]))
-    head: LinearForm = {"h": 1} if group == 1 else {"h//": 1}
-    splits = {} if group == 1 else {"h": group}
-    inputs = [
-        Operand(project(axes, [{"b": 1}, {"h": 1}, {"s": 1}, {}], (1, 1, 1, q[3]))),
-        Operand(project(axes, [{"b": 1}, head, {}, {}], (1, 1, *k[2:]), splits)),
-        Operand(project(axes, [{"b": 1}, head, {}, {}], (1, 1, *v[2:]), splits)),
-    ]
+    head = "h" if group == 1 else "h//"
+    shared = [touched(axes, ["b", head, "", ""], shape, {"h": group} if group > 1 else None) for shape in (k, v)]
+    inputs = [touched(axes, ["b", "h", "s", ""], q), *shared]
     if len(shapes) > 3:
         inputs.append(_mask(shapes[3], axes, k[2]))
-    out = project(axes, [{"b": 1}, {"h": 1}, {"s": 1}, {}], (1, 1, 1, v[3]))
-    return Signature(axes, tuple(inputs), (Operand(out),))
+    return Signature(axes, tuple(inputs), (touched(axes, ["b", "h", "s", ""], v),))
 
 
 def _check_shapes(q: Shape, k: Shape, v: Shape) -> None:
@@ -49,8 +44,7 @@ def _mask(shape: Shape, axes: Sequence[Axis], keys: int) -> Operand:
     wanted = (*(axis.size for axis in axes), keys)
     if len(shape) > 4 or any(n not in (1, m) for n, m in zip(shape[::-1], wanted[::-1], strict=False)):
         raise ValueError(f"the mask has shape {shape}; it must broadcast to {wanted}: batch, heads, queries, keys")
-    forms = align_axes(shape[:-1], axes)
-    return Operand(project(axes, [*forms, {}][: len(shape)], (*(1 for _ in shape[:-1]), *shape[-1:])))
+    return touched(axes, [*align_axes(shape[:-1], axes), ""][: len(shape)], shape)
 
 
 def _attention_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def prod_sum(inputs: Inputs, attrs: Attrs) -> Tensor:
 def exp_sum(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Softmax := exp(x − max) / Σ exp(x − max)."""
     (x,) = inputs
-    axis = axis_of(attrs["axis"], x.ndim, "softmax")
+    axis = axis_of(attrs["axis"], x.ndim)
     powers = _op("exp", _op("subtract", x, _op("max", x, axis=axis, keepdims=True)))
     return _op("divide", powers, _op("sum", powers, axis=axis, keepdims=True))
 
@@ -65,7 +65,7 @@ def exp_sum(inputs: Inputs, attrs: Attrs) -> Tensor:
 def minus_logsumexp(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Log softmax := x − log Σ exp(x), whose sum is a monoid with a state."""
     (x,) = inputs
-    axis = axis_of(attrs["axis"], x.ndim, "log_softmax")
+    axis = axis_of(attrs["axis"], x.ndim)
     return _op("subtract", x, _op("logsumexp", x, axis=axis, keepdims=True))
 
 
@@ -86,7 +86,7 @@ def pooled_mean(inputs: Inputs, attrs: Attrs) -> Tensor:
 def moments(inputs: Inputs, attrs: Attrs) -> Tensor:
     """Layer normalization := (x − mean) / √(variance + epsilon) · scale + bias."""
     x, scale = inputs[:2]
-    axes = tuple(range(axis_of(attrs["axis"], x.ndim, "layer_normalization"), x.ndim))
+    axes = tuple(range(axis_of(attrs["axis"], x.ndim), x.ndim))
     count = prod(x.shape[axis] for axis in axes)
     apart = _op("subtract", x, _op("sum", x, axis=axes, keepdims=True) / count)
     variance = _op("sum", _op("multiply", apart, apart), axis=axes, keepdims=True) / count

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Scatter, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, Scatter, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import axis_of, named_dtype, need_indices, number_axes
+from tapestry_plan.ops.operands import axis_of, named_dtype, need_indices, number_axes, touched
 
 COMBINED = {"add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
 """How a scatter may combine an update with the cell that is there: the function of the array namespace."""
@@ -49,15 +49,11 @@ def _need_known(attrs: Attrs) -> None:
 
 def _take_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x, indices = shapes
-    axis = axis_of(attrs["axis"], len(x), "take")
+    axis = axis_of(attrs["axis"], len(x))
     axes = number_axes((*x[:axis], *indices, *x[axis + 1 :]))
-    after = axis + len(indices)
-    before: list[LinearForm] = [{a.name: 1} for a in axes[:axis]]
-    rest: list[LinearForm] = [{a.name: 1} for a in axes[after:]]
-    box = [n if k == axis else 1 for k, n in enumerate(x)]
-    read = Operand(project(axes, [*before, {}, *rest], box))
-    where = Operand(project(axes, [{a.name: 1} for a in axes[axis:after]]))
-    return Signature(axes, (read, where), (Operand(project(axes, [{a.name: 1} for a in axes])),))
+    names, after = [a.name for a in axes], axis + len(indices)
+    read = touched(axes, [*names[:axis], "", *names[after:]], x)
+    return Signature(axes, (read, touched(axes, names[axis:after])), (touched(axes),))
 
 
 def _take_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -73,10 +69,10 @@ def _from_front(xp: Any, indices: Any, extent: int, shard: Shard) -> Any:
     return xp.where(indices < 0, indices + extent, indices)
 
 
-def _along(shapes: Sequence[Shape], attrs: Attrs, what: str) -> int:
+def _along(shapes: Sequence[Shape], attrs: Attrs) -> int:
     """The axis that the elements of operand 0 are indexed along; operand 1 has operand 0's rank and fits beside it."""
     x, indices = shapes[:2]
-    axis = axis_of(attrs["axis"], len(x), what)
+    axis = axis_of(attrs["axis"], len(x))
     if len(indices) != len(x) or any(m > n for k, (n, m) in enumerate(zip(x, indices, strict=True)) if k != axis):
         raise ValueError(
             f"operand 1 has shape {indices}, operand 0 {x}; the indices have its rank and, but for axis {axis}, no "
@@ -86,13 +82,10 @@ def _along(shapes: Sequence[Shape], attrs: Attrs, what: str) -> int:
 
 
 def _take_along_axis_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    axis = _along(shapes, attrs, "take_along_axis")
-    x, indices = shapes
-    axes = number_axes(indices)
-    forms: list[LinearForm] = [{} if k == axis else {a.name: 1} for k, a in enumerate(axes)]
-    read = Operand(project(axes, forms, [n if k == axis else 1 for k, n in enumerate(x)]))
-    each = Operand(project(axes, [{a.name: 1} for a in axes]))
-    return Signature(axes, (read, each), (each,))
+    axis = _along(shapes, attrs)
+    axes = number_axes(shapes[1])
+    read = touched(axes, ["" if k == axis else a.name for k, a in enumerate(axes)], shapes[0])
+    return Signature(axes, (read, touched(axes)), (touched(axes),))
 
 
 def _take_along_axis_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -104,15 +97,11 @@ def _take_along_axis_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any
 
 def _gather_nd_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x, indices = shapes
-    depth = _depth(x, indices)
+    depth, outer = _depth(x, indices), len(indices) - 1
     axes = number_axes((*indices[:-1], *x[depth:]))
-    outer = len(indices) - 1
-    whole: list[LinearForm] = [{}] * depth
-    rest: list[LinearForm] = [{a.name: 1} for a in axes[outer:]]
-    read = Operand(project(axes, [*whole, *rest], (*x[:depth], *(1 for _ in rest))))
-    each: list[LinearForm] = [*({a.name: 1} for a in axes[:outer]), {}]
-    where = Operand(project(axes, each, (*(1 for _ in range(outer)), depth)))
-    return Signature(axes, (read, where), (Operand(project(axes, [{a.name: 1} for a in axes])),))
+    names = [a.name for a in axes]
+    read = touched(axes, [*[""] * depth, *names[outer:]], x)
+    return Signature(axes, (read, touched(axes, [*names[:outer], ""], indices)), (touched(axes),))
 
 
 def _depth(x: Shape, indices: Shape) -> int:
@@ -139,17 +128,13 @@ def _cells(xp: Any, x: Any, indices: Any, shard: Shard) -> tuple[Any, ...]:
 def _put_along_axis_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     """Index axes are the axes of operand 0 beside the indexed one, where the indices cover them."""
     _need_known(attrs)
-    axis = _along(shapes, attrs, "put_along_axis")
+    axis = _along(shapes, attrs)
     x, indices, updates = shapes
     if updates != indices:
         raise ValueError(f"operand 2 has shape {updates}, operand 1 {indices}; there is one update for each index")
-    cut = [k != axis and n == m for k, (n, m) in enumerate(zip(x, indices, strict=True))]
-    axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(x) if cut[k])
-    forms: list[LinearForm] = [{f"i{k}": 1} if free else {} for k, free in enumerate(cut)]
-    each, few = (
-        Operand(project(axes, forms, [1 if free else n for n, free in zip(shape, cut, strict=True)]))
-        for shape in (x, indices)
-    )
+    names = [f"i{k}" if k != axis and n == m else "" for k, (n, m) in enumerate(zip(x, indices, strict=True))]
+    axes = tuple(Axis(name, n) for name, n in zip(names, x, strict=True) if name)
+    each, few = touched(axes, names, x), touched(axes, names, indices)
     return Signature(axes, (each, few, few), (each,))
 
 
@@ -207,14 +192,10 @@ def _scatter_nd_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
             f"operand 2 has shape {updates}; {(*indices[:-1], *x[depth:])} is needed: a row of indices {indices} names "
             f"cells {x[depth:]} of operand 0"
         )
-    axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(x) if k >= depth)
-    rest: list[LinearForm] = [{a.name: 1} for a in axes]
-    ones = (1,) * len(rest)
-    whole: list[LinearForm] = [{}] * depth
-    each = Operand(project(axes, [*whole, *rest], (*x[:depth], *ones)))
-    where = Operand(project(axes, [{} for _ in indices], indices))
-    outer: list[LinearForm] = [{} for _ in indices[:-1]]
-    given = Operand(project(axes, [*outer, *rest], (*indices[:-1], *ones)))
+    rest = [f"i{k}" for k in range(depth, len(x))]
+    axes = tuple(map(Axis, rest, x[depth:]))
+    each, where = touched(axes, [*[""] * depth, *rest], x), touched(axes, [""] * len(indices), indices)
+    given = touched(axes, [*[""] * (len(indices) - 1), *rest], updates)
     return Signature(axes, (each, where, given), (each,))
 
 
@@ -243,18 +224,13 @@ def _rows(shard: Shard) -> Scatter:
 
 def _one_hot_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (indices,) = shapes
-    depth, axis = _one_hot_place(indices, attrs)
-    axes = number_axes((*indices[:axis], depth, *indices[axis:]))
-    others = [a for k, a in enumerate(axes) if k != axis]
-    where = Operand(project(axes, [{a.name: 1} for a in others]))
-    return Signature(axes, (where,), (Operand(project(axes, [{a.name: 1} for a in axes])),))
-
-
-def _one_hot_place(indices: Shape, attrs: Attrs) -> tuple[int, int]:
     depth = attrs.get("depth")
     if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
         raise ValueError(f"depth is {depth!r}; give an integer >= 1")
-    return depth, axis_of(attrs["axis"], len(indices) + 1, "one_hot")
+    axis = axis_of(attrs["axis"], len(indices) + 1)
+    axes = number_axes((*indices[:axis], depth, *indices[axis:]))
+    where = touched(axes, [a.name for k, a in enumerate(axes) if k != axis])
+    return Signature(axes, (where,), (touched(axes),))
 
 
 def _one_hot_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -311,7 +287,7 @@ def take(
     if isinstance(indices, Tensor):
         return add_op(take.op, x, indices, name=name, axis=axis)
     known = np.asarray(indices)
-    at = axis_of(axis, x.ndim, "take")
+    at = axis_of(axis, x.ndim, "take: ")
     with x.graph._all_or_nothing():
         taken = x.take(known.reshape(-1), axis=at)
         return taken if known.ndim == 1 else taken.reshape((*x.shape[:at], *known.shape, *x.shape[at + 1 :]))

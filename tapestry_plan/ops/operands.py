@@ -7,7 +7,7 @@ axes only. Cells of a strided window's block that lie between the windows are ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -102,10 +102,10 @@ def ints_of(value: Any, rank: int, what: str, least: int) -> tuple[int, ...]:
     return values
 
 
-def axis_of(axis: Any, rank: int, what: str) -> int:
-    """A position from the front for an axis that may be counted from the end."""
+def axis_of(axis: Any, rank: int, where: str = "") -> int:
+    """A position from the front for an axis that may be counted from the end; `where` begins the error."""
     if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
-        raise ValueError(f"{what}: axis is {axis!r}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}")
+        raise ValueError(f"{where}axis is {axis!r}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}")
     return axis % rank
 
 
@@ -144,11 +144,43 @@ def spatial_names(shape: Shape, what: str) -> tuple[str, ...]:
 # -- signatures and blocks -----------------------------------------------------------------------------
 
 
+def touched(
+    axes: Sequence[Axis],
+    coordinates: Sequence[str | LinearForm] | None = None,
+    shape: Sequence[int] | None = None,
+    splits: Mapping[str, int] | None = None,
+    **fields: Any,
+) -> Operand:
+    """The operand of which each index point touches a cell, or all cells along some axes.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        The index space.
+    coordinates : sequence of str or LinearForm, optional
+        For each axis of the tensor the index axis that it follows, or a linear form; ``""`` where all of it is
+        touched. By default the axes of the index space.
+    shape : sequence of int, optional
+        Extents of what is touched along the axes ``""``, by default 1; the others do not matter.
+    splits, **fields
+        As in `project` and `Operand`.
+
+    Examples
+    --------
+    >>> axes = (Axis("i0", 4), Axis("i1", 6))
+    >>> touched(axes, ["i1", ""], (6, 9)).projection([0, 5])
+    Box(start=(5, 0), shape=(1, 9))
+    """
+    found = [axis.name for axis in axes] if coordinates is None else coordinates
+    forms: list[LinearForm] = [one if isinstance(one, Mapping) else {one: 1} if one else {} for one in found]
+    block = None if shape is None else [1 if form else n for form, n in zip(forms, shape, strict=True)]
+    return Operand(project(axes, forms, block, splits), **fields)
+
+
 def elementwise_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     """Index axes i0, i1, … of the operands' common shape; each point reads one cell of each and writes one."""
     axes = number_axes(common_shape(shapes))
-    inputs = tuple(Operand(project(axes, align_axes(shape, axes))) for shape in shapes)
-    return Signature(axes, inputs, (Operand(project(axes, [{axis.name: 1} for axis in axes])),))
+    return Signature(axes, tuple(touched(axes, align_axes(shape, axes)) for shape in shapes), (touched(axes),))
 
 
 def ufunc(name: str) -> Any:

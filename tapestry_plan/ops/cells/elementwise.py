@@ -150,12 +150,12 @@ def tanh(x: Tensor, *, name: str | None = None) -> Tensor:
     """The hyperbolic tangent, cell by cell."""
 
 
-@operator(block=ufunc("exp"), dtype=floating, adjoint=adjoints.exp)
+@operator(block=ufunc("exp"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: y))
 def exp(x: Tensor, *, name: str | None = None) -> Tensor:
     """The exponential, cell by cell."""
 
 
-@operator(block=ufunc("sqrt"), dtype=floating, adjoint=adjoints.sqrt)
+@operator(block=ufunc("sqrt"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 0.5 / y))
 def sqrt(x: Tensor, *, name: str | None = None) -> Tensor:
     """The square root, cell by cell."""
 
@@ -165,7 +165,7 @@ def negative(x: Tensor, *, name: str | None = None) -> Tensor:
     """-x, cell by cell."""
 
 
-@operator(block=ufunc("absolute"), dtype=numeric, adjoint=adjoints.abs)
+@operator(block=ufunc("absolute"), dtype=numeric, adjoint=adjoints.slope(lambda x, y, op: op("sign", x)))
 def abs(x: Tensor, *, name: str | None = None) -> Tensor:
     """The absolute value, cell by cell."""
 
@@ -175,22 +175,22 @@ def sign(x: Tensor, *, name: str | None = None) -> Tensor:
     """-1, 0 or 1, as x is negative, zero or positive, cell by cell."""
 
 
-@operator(block=ufunc("log"), dtype=floating, adjoint=adjoints.log)
+@operator(block=ufunc("log"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / x))
 def log(x: Tensor, *, name: str | None = None) -> Tensor:
     """The natural logarithm, cell by cell."""
 
 
-@operator(block=ufunc("log1p"), dtype=floating, adjoint=adjoints.log1p)
+@operator(block=ufunc("log1p"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / (x + 1)))
 def log1p(x: Tensor, *, name: str | None = None) -> Tensor:
     """log(1 + x), cell by cell, exact for small x too."""
 
 
-@operator(block=ufunc("expm1"), dtype=floating, adjoint=adjoints.expm1)
+@operator(block=ufunc("expm1"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: y + 1))
 def expm1(x: Tensor, *, name: str | None = None) -> Tensor:
     """exp(x) - 1, cell by cell, exact for small x too."""
 
 
-@operator(block=ufunc("reciprocal"), dtype=floating, adjoint=adjoints.reciprocal)
+@operator(block=ufunc("reciprocal"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: -(y * y)))
 def reciprocal(x: Tensor, *, name: str | None = None) -> Tensor:
     """1 / x, cell by cell."""
 
@@ -210,57 +210,57 @@ def round(x: Tensor, *, name: str | None = None) -> Tensor:
     """The nearest whole number, the even one of two, cell by cell."""
 
 
-@operator(block=ufunc("sin"), dtype=floating, adjoint=adjoints.sin)
+@operator(block=ufunc("sin"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: op("cos", x)))
 def sin(x: Tensor, *, name: str | None = None) -> Tensor:
     """The sine, cell by cell."""
 
 
-@operator(block=ufunc("cos"), dtype=floating, adjoint=adjoints.cos)
+@operator(block=ufunc("cos"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: -op("sin", x)))
 def cos(x: Tensor, *, name: str | None = None) -> Tensor:
     """The cosine, cell by cell."""
 
 
-@operator(block=ufunc("tan"), dtype=floating, adjoint=adjoints.tan)
+@operator(block=ufunc("tan"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: y * y + 1))
 def tan(x: Tensor, *, name: str | None = None) -> Tensor:
     """The tangent, cell by cell."""
 
 
-@operator(block=ufunc("arcsin"), dtype=floating, adjoint=adjoints.asin)
+@operator(block=ufunc("arcsin"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / op("sqrt", 1 - x * x)))
 def asin(x: Tensor, *, name: str | None = None) -> Tensor:
     """The inverse sine, cell by cell."""
 
 
-@operator(block=ufunc("arccos"), dtype=floating, adjoint=adjoints.acos)
+@operator(block=ufunc("arccos"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: -1 / op("sqrt", 1 - x * x)))
 def acos(x: Tensor, *, name: str | None = None) -> Tensor:
     """The inverse cosine, cell by cell."""
 
 
-@operator(block=ufunc("arctan"), dtype=floating, adjoint=adjoints.atan)
+@operator(block=ufunc("arctan"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / (x * x + 1)))
 def atan(x: Tensor, *, name: str | None = None) -> Tensor:
     """The inverse tangent, cell by cell."""
 
 
-@operator(block=ufunc("sinh"), dtype=floating, adjoint=adjoints.sinh)
+@operator(block=ufunc("sinh"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: op("cosh", x)))
 def sinh(x: Tensor, *, name: str | None = None) -> Tensor:
     """The hyperbolic sine, cell by cell."""
 
 
-@operator(block=ufunc("cosh"), dtype=floating, adjoint=adjoints.cosh)
+@operator(block=ufunc("cosh"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: op("sinh", x)))
 def cosh(x: Tensor, *, name: str | None = None) -> Tensor:
     """The hyperbolic cosine, cell by cell."""
 
 
-@operator(block=ufunc("arcsinh"), dtype=floating, adjoint=adjoints.asinh)
+@operator(block=ufunc("arcsinh"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / op("sqrt", x * x + 1)))
 def asinh(x: Tensor, *, name: str | None = None) -> Tensor:
     """The inverse hyperbolic sine, cell by cell."""
 
 
-@operator(block=ufunc("arccosh"), dtype=floating, adjoint=adjoints.acosh)
+@operator(block=ufunc("arccosh"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / op("sqrt", x * x - 1)))
 def acosh(x: Tensor, *, name: str | None = None) -> Tensor:
     """The inverse hyperbolic cosine, cell by cell."""
 
 
-@operator(block=ufunc("arctanh"), dtype=floating, adjoint=adjoints.atanh)
+@operator(block=ufunc("arctanh"), dtype=floating, adjoint=adjoints.slope(lambda x, y, op: 1 / (1 - x * x)))
 def atanh(x: Tensor, *, name: str | None = None) -> Tensor:
     """The inverse hyperbolic tangent, cell by cell."""
 

@@ -9,9 +9,9 @@ from string import ascii_letters
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import numeric, same_dtype
+from tapestry_plan.ops.operands import numeric, same_dtype, touched
 from tapestry_plan.ops.products.matrices import matmul_signature
 
 
@@ -119,11 +119,11 @@ def _einsum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         *(Axis(name, sizes[name]) for name in equation.output),
         *(Axis(name, sizes[name], "reduction") for name in equation.summed),
     )
-    inputs = []
-    for names, shape in zip(equation.operands, shapes, strict=True):
-        forms: list[LinearForm] = [{name: 1} if n == sizes[name] else {} for name, n in zip(names, shape, strict=True)]
-        inputs.append(Operand(project(axes, forms)))
-    return Signature(axes, tuple(inputs), (Operand(project(axes, [{name: 1} for name in equation.output])),))
+    inputs = tuple(
+        touched(axes, [name if n == sizes[name] else "" for name, n in zip(names, shape, strict=True)])
+        for names, shape in zip(equation.operands, shapes, strict=True)
+    )
+    return Signature(axes, inputs, (touched(axes, equation.output),))
 
 
 def _einsum_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -154,7 +154,7 @@ def _products_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     """The index space of a product of matrices, every axis of which the output has."""
     summed = matmul_signature(shapes, attrs)
     axes = tuple(Axis(axis.name, axis.size) for axis in summed.axes)
-    return Signature(axes, summed.inputs, (Operand(project(axes, [{axis.name: 1} for axis in axes])),))
+    return Signature(axes, summed.inputs, (touched(axes),))
 
 
 def _products_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, MatrixProduct, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, MatrixProduct, Operand, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import matmul_add, prod_sum
-from tapestry_plan.ops.operands import align_axes, common_shape, need_rank, need_vector, same_dtype, ufunc
+from tapestry_plan.ops.operands import align_axes, common_shape, need_rank, need_vector, same_dtype, touched, ufunc
 
 
 def _scaled(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -34,11 +34,9 @@ def matmul_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         )
     batch = tuple(Axis(f"b{k}", n) for k, n in enumerate(common_shape((a[:-2], b[:-2]))))
     axes = (*batch, Axis("m", a[-2]), Axis("n", b[-1]), Axis("k", a[-1], "reduction"))
-    left = [*align_axes(a[:-2], batch), {"m": 1}, {"k": 1}]
-    right = [*align_axes(b[:-2], batch), {"k": 1}, {"n": 1}]
-    out: list[LinearForm] = [*({axis.name: 1} for axis in batch), {"m": 1}, {"n": 1}]
-    inputs = (Operand(project(axes, left)), Operand(project(axes, right)))
-    return Signature(axes, inputs, (Operand(project(axes, out)),))
+    left, right = (align_axes(shape[:-2], batch) for shape in shapes)
+    inputs = touched(axes, [*left, "m", "k"]), touched(axes, [*right, "k", "n"])
+    return Signature(axes, inputs, (touched(axes, [axis.name for axis in axes[:-1]]),))
 
 
 def _gemm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -53,22 +51,20 @@ def _gemm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
             "they must be equal"
         )
     axes = (Axis("m", m, alias="batch"), Axis("n", n, alias="out"), Axis("k", k, "reduction", alias="in"))
-    left: list[LinearForm] = [{"m": 1}, {"k": 1}]
-    right: list[LinearForm] = [{"k": 1}, {"n": 1}]
     inputs = [
-        Operand(project(axes, left[::-1] if attrs.get("trans_a") else left)),
-        Operand(project(axes, right[::-1] if attrs.get("trans_b") else right)),
+        touched(axes, ["k", "m"] if attrs.get("trans_a") else ["m", "k"]),
+        touched(axes, ["n", "k"] if attrs.get("trans_b") else ["k", "n"]),
     ]
     if len(shapes) > 2:
         inputs.append(_gemm_bias(shapes[2], axes))
-    return Signature(axes, tuple(inputs), (Operand(project(axes, [{"m": 1}, {"n": 1}])),))
+    return Signature(axes, tuple(inputs), (touched(axes, ["m", "n"]),))
 
 
 def _gemm_bias(shape: Shape, axes: tuple[Axis, ...]) -> Operand:
     m, n = axes[0].size, axes[1].size
     if len(shape) > 2 or any(have not in (1, need) for have, need in zip(shape[::-1], (n, m), strict=False)):
         raise ValueError(f"the bias has shape {shape}; it must broadcast to {(m, n)}")
-    return Operand(project(axes, align_axes(shape, axes[:2])), at_start_of=("k",))
+    return touched(axes, align_axes(shape, axes[:2]), at_start_of=("k",))
 
 
 def _linear_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:

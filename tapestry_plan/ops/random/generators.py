@@ -16,8 +16,9 @@ from typing import Any, cast
 import numpy as np
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, Graph, Op, Operand, RandomCells, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Graph, Op, RandomCells, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import Arguments, Operator, add_op, operator
+from tapestry_plan.ops.operands import number_axes, touched
 from tapestry_plan.ops.random.philox import region_words
 
 MOST_CELLS = 1 << 60
@@ -32,9 +33,8 @@ WORDS = 1 << 32
 def _signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     """Cells numbered by i0, i1, …; of an operand, if there is one, each cell is read for its own."""
     shape = shapes[0] if shapes else tuple(attrs["shape"])
-    axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(shape))
-    whole = project(axes, [{axis.name: 1} for axis in axes])
-    return Signature(axes, (Operand(whole),) * len(shapes), (Operand(whole, extents=shape),))
+    axes = number_axes(shape)
+    return Signature(axes, (touched(axes),) * len(shapes), (touched(axes, extents=shape),))
 
 
 def _given_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, Op, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.cells.choices import widened
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.expansions import pooled_mean, sum_div
-from tapestry_plan.ops.operands import axis_of, floating, numeric, spatial_names, truth
+from tapestry_plan.ops.operands import axis_of, floating, numeric, spatial_names, touched, truth
 
 Axes = int | Sequence[int] | None
 
@@ -22,11 +22,13 @@ def reduce_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (x,) = shapes
     over = _reduced(len(x), attrs)
     axes = tuple(Axis(f"i{k}", n, "reduction" if k in over else "parallel") for k, n in enumerate(x))
-    kept: list[LinearForm] = [{} if k in over else {axis.name: 1} for k, axis in enumerate(axes)]
-    if not attrs.get("keepdims"):
-        kept = [form for k, form in enumerate(kept) if k not in over]
-    read = Operand(project(axes, [{axis.name: 1} for axis in axes]))
-    return Signature(axes, (read,), (Operand(project(axes, kept)),))
+    return _fold(axes, bool(attrs.get("keepdims")))
+
+
+def _fold(axes: tuple[Axis, ...], keepdims: bool) -> Signature:
+    """Every cell is read; the result has no reduction axes, or has them with extent 1."""
+    names = ["" if axis.kind == "reduction" else axis.name for axis in axes]
+    return Signature(axes, (touched(axes),), (touched(axes, names if keepdims else [name for name in names if name]),))
 
 
 def _reduced(rank: int, attrs: Attrs) -> frozenset[int]:
@@ -34,7 +36,7 @@ def _reduced(rank: int, attrs: Attrs) -> frozenset[int]:
     given = attrs.get("axis")
     if given is None:
         return frozenset(range(rank))
-    found = [axis_of(axis, rank, "axis") for axis in ((given,) if isinstance(given, int) else given)]
+    found = [axis_of(axis, rank) for axis in ((given,) if isinstance(given, int) else given)]
     if len(set(found)) != len(found):
         raise ValueError(f"axis is {given!r}, which names an axis twice")
     return frozenset(found)
@@ -42,15 +44,8 @@ def _reduced(rank: int, attrs: Attrs) -> frozenset[int]:
 
 def _global_pool_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (x,) = shapes
-    names = spatial_names(x, "operand 0")
-    axes = (
-        Axis("n", x[0]),
-        Axis("c", x[1]),
-        *(Axis(name, size, "reduction") for name, size in zip(names, x[2:], strict=True)),
-    )
-    read = Operand(project(axes, [{axis.name: 1} for axis in axes]))
-    empty: list[LinearForm] = [{} for _ in names]
-    return Signature(axes, (read,), (Operand(project(axes, [{"n": 1}, {"c": 1}, *empty])),))
+    spatial = zip(spatial_names(x, "operand 0"), x[2:], strict=True)
+    return _fold((Axis("n", x[0]), Axis("c", x[1]), *(Axis(name, size, "reduction") for name, size in spatial)), True)
 
 
 def _total(op: Op, x: Tensor, axis: Axes, keepdims: bool, name: str | None) -> Tensor:
@@ -94,7 +89,6 @@ def global_average_pool(x: Tensor, *, name: str | None = None) -> Tensor:
     signature=_global_pool_signature,
     reduction="max",
     expansions=(adjoints.spatial_max,),
-    adjoint=adjoints.Through(adjoints.spatial_max),
 )
 def global_max_pool(x: Tensor, *, name: str | None = None) -> Tensor:
     """The maximum over all spatial axes, kept with extent 1."""

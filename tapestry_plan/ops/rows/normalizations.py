@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.expansions import exp_sum, factor_offset, minus_logsumexp, moments
-from tapestry_plan.ops.operands import SPATIAL, axis_of, floating, ints_of, need_vector, per_row, spatial_names
+from tapestry_plan.ops.operands import SPATIAL, axis_of, floating, ints_of, need_vector, per_row, spatial_names, touched
 
 
 def _batch_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -19,12 +20,15 @@ def _batch_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         raise ValueError(
             f"operand 0 has shape {x}, rank {len(x)}; it needs a batch and a channel axis, then up to 3 more"
         )
-    for what, shape in zip(("scale", "bias", "mean", "variance"), shapes[1:], strict=True):
-        need_vector(shape, x[1], f"the {what}", "operand 0's channels (axis 1)")
-    axes = tuple(Axis(name, n) for name, n in zip(("n", "c", *SPATIAL.get(len(x) - 2, ())), x, strict=True))
-    whole = Operand(project(axes, [{axis.name: 1} for axis in axes]))
-    channel = Operand(project(axes, [{"c": 1}]))
-    return Signature(axes, (whole, channel, channel, channel, channel), (whole,))
+    _need_channels(shapes, ("scale", "bias", "mean", "variance"))
+    axes = tuple(map(Axis, ("n", "c", *SPATIAL.get(len(x) - 2, ())), x))
+    return Signature(axes, (touched(axes), *[touched(axes, ["c"])] * 4), (touched(axes),))
+
+
+def _need_channels(shapes: Sequence[Shape], words: Sequence[str]) -> None:
+    """Raise ValueError unless the operands after the first have one value for each of its channels."""
+    for what, shape in zip(words, shapes[1:], strict=True):
+        need_vector(shape, shapes[0][1], f"the {what}", "operand 0's channels (axis 1)")
 
 
 def _batch_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -42,11 +46,10 @@ def _local_response_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signatur
     (x,) = shapes
     names = spatial_names(x, "operand 0")
     (size,) = ints_of(attrs.get("size"), 1, "size", 1)
-    axes = tuple(Axis(name, n) for name, n in zip(("n", "c", *names), x, strict=True))
-    spatial: list[LinearForm] = [{name: 1} for name in names]
-    window = [1, size, *(1 for _ in names)]
-    read = Operand(project(axes, [{"n": 1}, {"c": 1, "": -((size - 1) // 2)}, *spatial], window), pad=0.0)
-    return Signature(axes, (read,), (Operand(project(axes, [{"n": 1}, {"c": 1}, *spatial])),))
+    axes = tuple(map(Axis, ("n", "c", *names), x))
+    forms: list[LinearForm] = [{"n": 1}, {"c": 1, "": -((size - 1) // 2)}, *({name: 1} for name in names)]
+    read = Operand(project(axes, forms, [1, size, *(1 for _ in names)]), pad=0.0)
+    return Signature(axes, (read,), (touched(axes),))
 
 
 def _local_response_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -71,19 +74,19 @@ def _local_response_workspace(shard: Shard, itemsize: int) -> int:
     return math.prod(box.shape[1:]) * itemsize if box is not None else 0
 
 
-def row_signature(shapes: Sequence[Shape], attrs: Attrs, first: int, last: int) -> Signature:
+def row_signature(shapes: Sequence[Shape], first: int, last: int) -> Signature:
     """An index point for each row; a row is what the axes first to last of operand 0 span."""
     x = shapes[0]
-    axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(x) if not first <= k < last)
-    forms: list[LinearForm] = [{} if first <= k < last else {f"i{k}": 1} for k in range(len(x))]
-    whole = Operand(project(axes, forms, [n if first <= k < last else 1 for k, n in enumerate(x)]))
-    vector = Operand(project(axes, [{} for _ in x[first:last]], x[first:last]))
+    names = ["" if first <= k < last else f"i{k}" for k in range(len(x))]
+    axes = tuple(Axis(name, n) for name, n in zip(names, x, strict=True) if name)
+    whole, vector = touched(axes, names, x), touched(axes, names[first:last], x[first:last])
     return Signature(axes, (whole, *(vector for _ in shapes[1:])), (whole,))
 
 
-def _softmax_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    axis = axis_of(attrs["axis"], len(shapes[0]), "softmax")
-    return row_signature(shapes, attrs, axis, axis + 1)
+def axis_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """An index point for each row along the attribute `axis`."""
+    axis = axis_of(attrs.get("axis"), len(shapes[0]))
+    return row_signature(shapes, axis, axis + 1)
 
 
 def _softmax_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -101,13 +104,14 @@ def _log_softmax_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], s
     xp.subtract(out, xp.log(xp.sum(xp.exp(out), axis=axis, keepdims=True)), out=out)
 
 
-def _layer_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+def _tail_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    """An index point for each row of the axes from the attribute `axis` on, which the scale and a bias have."""
     x = shapes[0]
-    axis = axis_of(attrs["axis"], len(x), "layer_normalization")
+    axis = axis_of(attrs["axis"], len(x))
     for what, shape in zip(("scale", "bias"), shapes[1:], strict=False):
         if shape != x[axis:]:
             raise ValueError(f"the {what} has shape {shape}; {x[axis:]} is needed, the normalized axes of operand 0")
-    return row_signature(shapes, attrs, axis, len(x))
+    return row_signature(shapes, axis, len(x))
 
 
 def _layer_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -122,14 +126,6 @@ def _layer_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sh
         xp.add(out, inputs[2], out=out)
 
 
-def _rms_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    x, scale = shapes
-    axis = axis_of(attrs["axis"], len(x), "rms_normalization")
-    if scale != x[axis:]:
-        raise ValueError(f"the scale has shape {scale}; {x[axis:]} is needed, the normalized axes of operand 0")
-    return row_signature(shapes, attrs, axis, len(x))
-
-
 def _rms_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
     x, scale = inputs
     (out,) = outputs
@@ -140,24 +136,14 @@ def _rms_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shar
     xp.multiply(out, scale, out=out)
 
 
-def _group_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    """An index point for each batch item and group: it reads and writes all the group's cells."""
+def _grouped_signature(shapes: Sequence[Shape], attrs: Attrs, axis: str = "g") -> Signature:
+    """An index point for each batch item and group, or channel: it reads and writes all cells of that."""
     x = shapes[0]
     names = spatial_names(x, "operand 0")
-    (groups,) = ints_of(attrs.get("groups"), 1, "groups", 1)
+    (groups,) = ints_of(attrs.get("groups"), 1, "groups", 1) if axis == "g" else x[1:2]
     if x[1] % groups:
         raise ValueError(f"groups is {groups}, which does not divide the {x[1]} channels of operand 0 of shape {x}")
-    return _grouped(shapes, "g", groups, names)
-
-
-def _instance_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    return _grouped(shapes, "c", shapes[0][1], spatial_names(shapes[0], "operand 0"))
-
-
-def _grouped(shapes: Sequence[Shape], axis: str, groups: int, names: Sequence[str]) -> Signature:
-    x = shapes[0]
-    for what, shape in zip(("scale", "bias"), shapes[1:], strict=True):
-        need_vector(shape, x[1], f"the {what}", "operand 0's channels (axis 1)")
+    _need_channels(shapes, ("scale", "bias"))
     width = x[1] // groups
     axes = (Axis("n", x[0]), Axis(axis, groups))
     whole = Operand(project(axes, [{"n": 1}, {axis: width}, *({} for _ in names)], (1, width, *x[2:])))
@@ -227,7 +213,7 @@ def local_response_normalization(
 
 @operator(
     block=_softmax_block,
-    signature=_softmax_signature,
+    signature=axis_signature,
     flop=per_row(4),
     dtype=floating,
     expansions=(exp_sum,),
@@ -239,7 +225,7 @@ def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
 
 @operator(
     block=_log_softmax_block,
-    signature=_softmax_signature,
+    signature=axis_signature,
     flop=per_row(4),
     dtype=floating,
     expansions=(minus_logsumexp,),
@@ -249,9 +235,7 @@ def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor
     """x − log Σ exp(x) along an axis, which no plan splits."""
 
 
-@operator(
-    block=_layer_norm_block, signature=_layer_norm_signature, flop=per_row(8), dtype=floating, expansions=(moments,)
-)
+@operator(block=_layer_norm_block, signature=_tail_signature, flop=per_row(8), dtype=floating, expansions=(moments,))
 def layer_normalization(
     x: Tensor,
     scale: Tensor,
@@ -267,7 +251,7 @@ def layer_normalization(
     ----------
     ONNX LayerNormalization.
     """
-    first = axis_of(axis, x.ndim, "layer_normalization")
+    first = axis_of(axis, x.ndim, "layer_normalization: ")
     return add_op(
         layer_normalization.op,
         x,
@@ -281,11 +265,10 @@ def layer_normalization(
 
 @operator(
     block=_rms_norm_block,
-    signature=_rms_norm_signature,
+    signature=_tail_signature,
     flop=per_row(5),
     dtype=floating,
     expansions=(adjoints.root_mean_square,),
-    adjoint=adjoints.Through(adjoints.root_mean_square),
 )
 def rms_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, name: str | None = None
@@ -301,17 +284,16 @@ def rms_normalization(
     ----------
     ONNX RMSNormalization; Zhang and Sennrich, "Root mean square layer normalization", 2019.
     """
-    first = axis_of(axis, x.ndim, "rms_normalization")
+    first = axis_of(axis, x.ndim, "rms_normalization: ")
     return add_op(rms_normalization.op, x, scale, name=name, axis=first - x.ndim, epsilon=float(epsilon))
 
 
 @operator(
     block=_group_norm_block,
-    signature=_group_norm_signature,
+    signature=_grouped_signature,
     flop=per_row(8),
     dtype=floating,
     expansions=(adjoints.by_groups,),
-    adjoint=adjoints.Through(adjoints.by_groups),
 )
 def group_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, groups: int, *, epsilon: float = 1e-5, name: str | None = None
@@ -337,11 +319,10 @@ def group_normalization(
 
 @operator(
     block=_group_norm_block,
-    signature=_instance_norm_signature,
+    signature=partial(_grouped_signature, axis="c"),
     flop=per_row(8),
     dtype=floating,
     expansions=(adjoints.by_groups,),
-    adjoint=adjoints.Through(adjoints.by_groups),
 )
 def instance_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, name: str | None = None

@@ -7,16 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.cells.choices import widened
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import axis_of, numeric, per_row
-from tapestry_plan.ops.rows.normalizations import row_signature
-
-
-def _cumulative_sum_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    axis = axis_of(attrs.get("axis"), len(shapes[0]), "cumulative_sum")
-    return row_signature(shapes, attrs, axis, axis + 1)
+from tapestry_plan.ops.operands import axis_of, numeric, per_row, touched
+from tapestry_plan.ops.rows.normalizations import axis_signature, row_signature
 
 
 def _cumulative_sum_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -34,13 +29,11 @@ def _cumulative_sum_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 
 def _top_k_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (x,) = shapes
-    axis, k = axis_of(attrs["axis"], len(x), "top_k"), attrs.get("k")
+    axis, k = axis_of(attrs["axis"], len(x)), attrs.get("k")
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= x[axis]:
         raise ValueError(f"k is {k!r}; axis {axis} of shape {x} has {x[axis]} cells: give an integer from 1 to that")
-    whole = row_signature(shapes, attrs, axis, axis + 1)
-    read = whole.inputs[0].projection
-    forms = [{} if n == axis else {f"i{n}": 1} for n in range(len(x))]
-    written = Operand(project(whole.axes, forms, [k if n == axis else 1 for n in range(len(read.shape))]))
+    whole = row_signature(shapes, axis, axis + 1)
+    written = touched(whole.axes, ["" if n == axis else f"i{n}" for n in range(len(x))], (k,) * len(x))
     return Signature(whole.axes, whole.inputs, (written, written))
 
 
@@ -71,7 +64,7 @@ def _sort_flop(signature: Signature, attrs: Attrs) -> float:
 
 @operator(
     block=_cumulative_sum_block,
-    signature=_cumulative_sum_signature,
+    signature=axis_signature,
     flop=per_row(1),
     dtype=numeric,
     adjoint=adjoints.cumulative_sum,

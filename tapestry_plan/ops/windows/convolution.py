@@ -7,10 +7,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import by_group, interleaved, phases, strided_view
-from tapestry_plan.ops.operands import SPATIAL, length, need_rank, need_vector, same_dtype, spatial_names, spatial_of
+from tapestry_plan.ops.operands import (
+    SPATIAL,
+    length,
+    need_rank,
+    need_vector,
+    same_dtype,
+    spatial_names,
+    spatial_of,
+    touched,
+)
 from tapestry_plan.ops.tuning import TILE_NBYTES
 from tapestry_plan.ops.windows.windows import Window, offsets_of
 
@@ -31,14 +40,13 @@ def _conv_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     )
     channel, splits = group_channel(w, groups)
     inputs = [
-        Operand(project(axes, [{"n": 1}, channel, *window.forms(names)], splits=splits), pad=0.0),
-        Operand(project(axes, [{"c": 1}, {"ci": 1}, *({name: 1} for name in kernel)])),
+        touched(axes, ["n", channel, *window.forms(names)], splits=splits, pad=0.0),
+        touched(axes, ["c", "ci", *kernel]),
     ]
     if len(shapes) > 2:
         need_vector(shapes[2], w[0], "the bias", "the output's channels")
-        inputs.append(Operand(project(axes, [{"c": 1}]), at_start_of=("ci", *kernel)))
-    out: list[LinearForm] = [{"n": 1}, {"c": 1}, *({name: 1} for name in names)]
-    return Signature(axes, tuple(inputs), (Operand(project(axes, out)),))
+        inputs.append(touched(axes, ["c"], at_start_of=("ci", *kernel)))
+    return Signature(axes, tuple(inputs), (touched(axes, ["n", "c", *names]),))
 
 
 def _conv_groups(x: Shape, w: Shape, groups: Any) -> int:

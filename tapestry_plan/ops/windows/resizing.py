@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Attrs, Backward, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import number_axes
+from tapestry_plan.ops.operands import number_axes, touched
 from tapestry_plan.ops.tuning import LARGEST_DENOMINATOR
 
 Int64 = NDArray[np.int64]
@@ -95,7 +95,7 @@ def _resize_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         forms.append({f"{axis.name}//" if period > 1 else axis.name: step, "": low})
         box.append(high - low + 1)
     read = Operand(project(axes, forms, box, splits), pad=0.0, extents=x)
-    return Signature(axes, (read,), (Operand(project(axes, [{a.name: 1} for a in axes])),))
+    return Signature(axes, (read,), (touched(axes),))
 
 
 def _reach(n: int, m: int, place: tuple[Fraction, Fraction], attrs: Attrs) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
 from tapestry_plan.ops.declaration import operator
-from tapestry_plan.ops.operands import ints_of, need_rank, need_vector, numeric, spatial_names, spatial_of
+from tapestry_plan.ops.operands import ints_of, need_rank, need_vector, numeric, spatial_names, spatial_of, touched
 from tapestry_plan.ops.windows.windows import Window
 
 
@@ -37,13 +37,12 @@ def _conv_transpose_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signatur
     box = [1, 1, *(high - low + 1 for low, high in spans)]
     inputs = [
         Operand(project(axes, [{"n": 1}, channel, *read], box, splits), pad=0.0),
-        Operand(project(axes, [channel, {"c%": 1}, *({} for _ in names)], (1, 1, *w[2:]), splits)),
+        touched(axes, [channel, "c%", *[""] * len(names)], w, splits),
     ]
     if len(shapes) > 2:
         need_vector(shapes[2], groups * width, "the bias", "the output's channels")
-        inputs.append(Operand(project(axes, [{"c": 1}]), at_start_of=("ci",)))
-    out: list[LinearForm] = [{"n": 1}, {"c": 1}, *({name: 1} for name in names)]
-    return Signature(axes, tuple(inputs), (Operand(project(axes, out)),))
+        inputs.append(touched(axes, ["c"], at_start_of=("ci",)))
+    return Signature(axes, tuple(inputs), (touched(axes, ["n", "c", *names]),))
 
 
 def _groups(x: Shape, w: Shape, groups: Any) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise, product
 from typing import Any, cast
 
@@ -12,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.cells import elementwise
 from tapestry_plan.ops.declaration import operator
-from tapestry_plan.ops.operands import floating, ints_of, length, numeric, spatial_names, spatial_of
+from tapestry_plan.ops.operands import floating, ints_of, length, numeric, spatial_names, spatial_of, touched
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def offsets_of(
 # -- pools ---------------------------------------------------------------------------------------------
 
 
-def _pool_signature(shapes: Sequence[Shape], attrs: Attrs, pad: float) -> Signature:
+def _pool_signature(shapes: Sequence[Shape], attrs: Attrs, pad: float = 0.0, has_extents: bool = False) -> Signature:
     (x,) = shapes
     names = spatial_names(x, "operand 0")
     if "kernel" not in attrs:
@@ -125,40 +126,19 @@ def _pool_signature(shapes: Sequence[Shape], attrs: Attrs, pad: float) -> Signat
                 f"pads of {before} and {after} on spatial axis {axis} leave windows of {reach} cells wholly "
                 "in the padding; pad by less than the window"
             )
-    axes = (
-        Axis("n", x[0]),
-        Axis("c", x[1]),
-        *(
-            Axis(name, size)
-            for name, size in zip(names, window.out_shape(x[2:], bool(attrs.get("ceil_mode"))), strict=True)
-        ),
-        *(Axis(f"k{name}", size, "reduction") for name, size in zip(names, kernel, strict=True)),
-    )
-    read = Operand(project(axes, [{"n": 1}, {"c": 1}, *window.forms(names)]), pad=pad)
-    out: list[LinearForm] = [{"n": 1}, {"c": 1}, *({name: 1} for name in names)]
-    return Signature(axes, (read,), (Operand(project(axes, out)),))
+    out = map(Axis, ("n", "c", *names), (*x[:2], *window.out_shape(x[2:], bool(attrs.get("ceil_mode")))))
+    axes = (*out, *(Axis(f"k{name}", size, "reduction") for name, size in zip(names, kernel, strict=True)))
+    read = touched(axes, ["n", "c", *window.forms(names)], pad=pad, extents=x if has_extents else None)
+    return Signature(axes, (read,), (touched(axes, ["n", "c", *names]),))
 
 
-def _max_pool_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    return _pool_signature(shapes, attrs, float("-inf"))
+def _fold_block(fold: str) -> Any:
+    """The block that folds windows by a function of the array namespace."""
 
+    def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+        _fold_windows(getattr(xp, fold), inputs[0], outputs[0], shard)
 
-def _average_pool_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    signature = _pool_signature(shapes, attrs, 0.0)
-    read = replace(signature.inputs[0], extents=shapes[0])
-    return Signature(signature.axes, (read,), signature.outputs)
-
-
-def _max_pool_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    _fold_windows(xp.maximum, inputs[0], outputs[0], shard)
-
-
-def _sum_pool_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
-    return _pool_signature(shapes, attrs, 0.0)
-
-
-def _sum_pool_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    _fold_windows(xp.add, inputs[0], outputs[0], shard)
+    return block
 
 
 def _average_pool_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -203,12 +183,11 @@ def _cells_counted(shard: Shard, axis: int, name: str) -> NDArray[np.intp]:
 
 
 @operator(
-    block=_max_pool_block,
-    signature=_max_pool_signature,
+    block=_fold_block("maximum"),
+    signature=partial(_pool_signature, pad=float("-inf")),
     reduction="max",
     dtype=floating,
     expansions=(adjoints.windows_max,),
-    adjoint=adjoints.Through(adjoints.windows_max),
 )
 def max_pool(
     x: Tensor,
@@ -232,11 +211,10 @@ def max_pool(
 
 @operator(
     block=_average_pool_block,
-    signature=_average_pool_signature,
+    signature=partial(_pool_signature, has_extents=True),
     reduction="sum",
     dtype=floating,
     expansions=(adjoints.windows_mean,),
-    adjoint=adjoints.Through(adjoints.windows_mean),
 )
 def average_pool(
     x: Tensor,
@@ -260,12 +238,11 @@ def average_pool(
 
 
 @operator(
-    block=_sum_pool_block,
-    signature=_sum_pool_signature,
+    block=_fold_block("add"),
+    signature=_pool_signature,
     reduction="sum",
     dtype=numeric,
     expansions=(adjoints.windows_sum,),
-    adjoint=adjoints.Through(adjoints.windows_sum),
 )
 def sum_pool(
     x: Tensor,
