@@ -89,7 +89,7 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
     if not isinstance(source, (str, Path, bytes)):
         raise TypeError(f"load_onnx: {type(source).__name__} given; give a path, the bytes of a model or a ModelProto")
     path = None if isinstance(source, bytes) else Path(source)
-    data = source if path is None else path.read_bytes()
+    data = source if isinstance(source, bytes) else Path(source).read_bytes()
     model, missing = onnx.ModelProto(), ""
     try:
         model.ParseFromString(data)

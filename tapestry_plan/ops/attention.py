@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Attrs, Axis, Operand, Shape, Shard, Signature, Tensor
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import matmul_softmax_matmul
 from tapestry_plan.ops.operands import align_axes, floating, need_rank, touched
@@ -44,7 +44,8 @@ def _mask(shape: Shape, axes: Sequence[Axis], keys: int) -> Operand:
     wanted = (*(axis.size for axis in axes), keys)
     if len(shape) > 4 or any(n not in (1, m) for n, m in zip(shape[::-1], wanted[::-1], strict=False)):
         raise ValueError(f"the mask has shape {shape}; it must broadcast to {wanted}: batch, heads, queries, keys")
-    return touched(axes, [*align_axes(shape[:-1], axes), ""][: len(shape)], shape)
+    coordinates: list[str | LinearForm] = [*align_axes(shape[:-1], axes), ""]
+    return touched(axes, coordinates[: len(shape)], shape)
 
 
 def _attention_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
