@@ -30,7 +30,7 @@ from tapestry_exec.copies import (
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.gpus import Gpu, Shared
 from tapestry_exec.cuda.kernels.structs import Launch
-from tapestry_exec.cuda.lanes import Ground, Lane, Mark, Ring, Uses
+from tapestry_exec.cuda.lanes import Ground, Lane, Ring, Uses
 from tapestry_exec.cuda.paths import merging, way_of
 from tapestry_exec.cuda.payloads import Payload, cells_of, ring_nbytes
 from tapestry_exec.cuda.recording import NotRecordable
@@ -43,6 +43,8 @@ from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
 RegionList = Sequence[Region]
+Used = Sequence["Block | Payload"]
+"""Memory that work uses, with who else does."""
 
 
 @dataclass
@@ -99,14 +101,17 @@ class CupyDevice:
         self.nbytes = nbytes
         cuda = shared.cupy.cuda
 
-        def lane(name: str) -> Lane:
-            return Lane(f"device {number}, {name}", cuda.Stream(non_blocking=True), _event_of(gpu.device, cuda))
+        def new_event(timed: bool) -> Any:
+            with gpu.device:
+                return cuda.Event(disable_timing=not timed)
 
         with gpu.device:
             self._arena = cuda.MemoryPointer(cuda.Memory(max(nbytes, 1)), 0)
             self._ring_memory = cuda.MemoryPointer(cuda.Memory(ring_nbytes(payload_nbytes)), 0)
-            self.incoming, self.compute, self.out = lane("in"), lane("compute"), lane("out")
-        self.lanes = self.incoming, self.compute, self.out
+            self.incoming, self.compute, self.out = self.lanes = tuple(
+                Lane(f"device {number}, {name}", cuda.Stream(non_blocking=True), new_event)
+                for name in ("in", "compute", "out")
+            )
         self._ring = Ring(ring_nbytes(payload_nbytes))
         self._told = getattr(shared.cupy, "mark_block", None)
         self._blocks: dict[int, Block] = {}
@@ -150,22 +155,16 @@ class CupyDevice:
 
     def pack(self, buffer: Buffer, regions: RegionList) -> Payload:
         """The regions' cells, each region row-major, as one payload; as they lie where that is contiguous."""
-        block, lane = self._ready(buffer, self.out), self.out
+        block = self._ready(buffer, self.out)
         transfers = pack_transfers(buffer.shape, buffer.start, tuple(regions))
         size, itemsize = sum(t.size for t in transfers), block.dtype.itemsize
         at = _run_of(transfers, size, "src")
         if at is not None and size * itemsize >= DIRECT_NBYTES:
-            return Payload(
-                block.address + at * itemsize, size * itemsize, block.dtype, self.gpu.number, block.uses, lane=self.out
-            )
-        slot = self._ring.take(size * itemsize)
-        lane.after([*block.uses.writes, *slot.uses.all])
-        address = self._ring_memory.ptr + slot.offset
-        self._launch(lane, kernels.copies(transfers, itemsize, block.address, address))
-        mark = self._done(lane)
-        block.uses.read(mark)
-        slot.uses.wrote(mark)
-        return Payload(address, size * itemsize, block.dtype, self.gpu.number, slot.uses, lane=self.out)
+            return self._payload(block.address + at * itemsize, size * itemsize, block.dtype, block.uses)
+        made = self._room(size * itemsize, block.dtype)
+        work = partial(self._launch, kernels.copies(transfers, itemsize, block.address, made.address))
+        self._do(self.out, [block], [made], work)
+        return made
 
     def spill(self, buffer: Buffer) -> Payload:
         """All cells of a buffer, as one payload; also those that nothing wrote."""
@@ -176,23 +175,24 @@ class CupyDevice:
 
     def unpack(self, payload: Any, buffer: Buffer, regions: RegionList) -> None:
         """Write a payload that `pack` made of the same regions."""
-        lane = self.incoming
-        block = self._target(buffer, regions, lane)
+        block = self._target(buffer, regions, self.incoming)
         transfers = unpack_transfers(buffer.shape, buffer.start, tuple(regions))
         size, itemsize = sum(t.size for t in transfers), block.dtype.itemsize
         if payload.nbytes != size * itemsize:
             raise ValueError(f"unpack: the payload has {payload.nbytes:,} B, the regions have {size * itemsize:,} B")
         at = _run_of(transfers, size, "dst")
-        if payload.gpu == HOST and at is None:
-            payload = self._upload(payload)
-        lane.after([*block.uses.all, *payload.uses.writes])
         if at is not None:
-            self._memcpy(lane, block.address + at * itemsize, payload)
+            work = partial(self._memcpy, block.address + at * itemsize, payload)
         else:
-            self._launch(lane, kernels.copies(transfers, itemsize, payload.address, block.address))
-        mark = self._done(lane)
-        block.uses.wrote(mark)
-        payload.uses.read(mark)
+            payload = self.receive(payload) if payload.gpu == HOST else payload
+            work = partial(self._launch, kernels.copies(transfers, itemsize, payload.address, block.address))
+        self._do(self.incoming, [payload], [block], work)
+
+    def receive(self, payload: Payload) -> Payload:
+        """Bring a payload from another GPU or from pinned memory into this one's ring."""
+        made = self._room(payload.nbytes, payload.dtype)
+        self._do(self.incoming, [payload], [made], partial(self._memcpy, made.address, payload))
+        return made
 
     def copy(self, src: Buffer, dst: Buffer, regions: RegionList) -> None:
         """Copy cells between two buffers of this device."""
@@ -208,11 +208,11 @@ class CupyDevice:
         else:
             transfers = fill_transfers(piece, dst.box, cells)
         if transfers is None:
-            self._by_tables(piece, src, target, cells)
+            source = target if piece.source < 0 else self._ready(src, lane)
+            self._do(lane, [source], [target], partial(self._by_tables, piece, source, target, cells))
         elif piece.fill is not None:
-            lane.after(target.uses.all)
-            self._launch(lane, _fills(transfers, target.dtype, piece.fill, target.address))
-            target.uses.wrote(self._done(lane))
+            fills = _fills(transfers, target.dtype, piece.fill, target.address)
+            self._do(lane, [], [target], partial(self._launch, fills))
         else:
             self._copy(src, target, transfers)
 
@@ -226,16 +226,10 @@ class CupyDevice:
         fan_in: int | None,
     ) -> None:
         """Merge partial results in the order given, and unwrap what comes out."""
-        lane = self.compute
-        read = [self._ready(part, lane) for part in parts]
-        target = self._target(output, regions, lane)
-        lane.after([mark for block in read for mark in block.uses.writes])
-        lane.after(target.uses.all)
-        self._merge(monoid, attrs, read, target, regions, fan_in)
-        mark = self._done(lane)
-        for block in read:
-            block.uses.read(mark)
-        target.uses.wrote(mark)
+        read = [self._ready(part, self.compute) for part in parts]
+        target = self._target(output, regions, self.compute)
+        work = partial(self._merge, monoid, attrs, read, target, regions, fan_in)
+        self._do(self.compute, read, [target], work)
 
     def launch(
         self,
@@ -246,28 +240,19 @@ class CupyDevice:
         workspace: Buffer | None,
     ) -> None:
         """Run an operator's kernel, or its block function, on blocks of this device's buffers."""
-        lane = self.compute
-        read = [None if item is None else self._ready(item[0], lane) for item in inputs]
-        write = [self._ready(item[0], lane) for item in outputs]
-        scratch = None if workspace is None else self._ready(workspace, lane)
-        held = [block for block in read if block is not None]
-        written = write if scratch is None else [*write, scratch]
-        lane.after([mark for block in held for mark in block.uses.writes])
-        lane.after([mark for block in written for mark in block.uses.all])
-        self.shared.current.enter(self.gpu, lane)
-        given = [
-            None if item is None or block is None else self._view(block, item[1])
-            for item, block in zip(inputs, read, strict=True)
-        ]
-        made = [self._view(block, box) for block, (_, box) in zip(write, outputs, strict=True)]
-        room = self.shared.cupy.empty(0, np.uint8) if scratch is None else self._whole(scratch)
-        told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, room)
-        self._run(op, given, made, told)
-        mark = self._done(lane)
-        for block in held:
-            block.uses.read(mark)
-        for block in written:
-            block.uses.wrote(mark)
+        read = [None if item is None else (self._ready(item[0], self.compute), item[1]) for item in inputs]
+        write = [(self._ready(buffer, self.compute), box) for buffer, box in outputs]
+        scratch = [] if workspace is None else [self._ready(workspace, self.compute)]
+
+        def work() -> None:
+            given = [None if item is None else self._view(*item) for item in read]
+            made = [self._view(*item) for item in write]
+            room = self._whole(scratch[0]) if scratch else self.shared.cupy.empty(0, np.uint8)
+            told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, room)
+            self._run(op, given, made, told)
+
+        held = [item[0] for item in read if item is not None]
+        self._do(self.compute, held, [block for block, _ in write] + scratch, work)
 
     # -- its own -----------------------------------------------------------------------------------------
 
@@ -277,64 +262,59 @@ class CupyDevice:
             buffer = block.buffer
             self._told(block.address, buffer.nbytes, f"{buffer.id} ({buffer.tensor})", live)
 
-    def receive(self, payload: Payload) -> Payload:
-        """Bring a payload from another GPU into this one's ring."""
-        lane, slot = self.incoming, self._ring.take(payload.nbytes)
-        lane.after([*slot.uses.all, *payload.uses.writes])
+    def _payload(self, address: int, nbytes: int, dtype: np.dtype[Any], uses: Uses) -> Payload:
+        """Packed cells on this GPU."""
+        return Payload(address, nbytes, dtype, self.gpu.number, uses, lane=self.out)
+
+    def _room(self, nbytes: int, dtype: np.dtype[Any]) -> Payload:
+        """Room for packed cells in the ring."""
+        slot = self._ring.take(nbytes)
+        return self._payload(self._ring_memory.ptr + slot.offset, nbytes, dtype, slot.uses)
+
+    def _do(self, lane: Lane, reads: Used, writes: Used, work: Callable[[], None]) -> None:
+        """Put work into a lane: behind those who use the same memory, on which it leaves its mark."""
+        marks = [mark for used in reads for mark in used.uses.writes]
+        lane.after(marks + [mark for used in writes for mark in used.uses.all])
         self.shared.current.enter(self.gpu, lane)
-        address = self._ring_memory.ptr + slot.offset
-        self.shared.cupy.cuda.runtime.memcpyPeerAsync(
-            address, self.gpu.number, payload.address, payload.gpu, payload.nbytes, lane.stream.ptr
-        )
-        mark = self._done(lane)
-        slot.uses.wrote(mark)
-        payload.uses.read(mark)
-        return Payload(address, payload.nbytes, payload.dtype, self.gpu.number, slot.uses, lane=self.out)
-
-    def _upload(self, payload: Payload) -> Payload:
-        """Bring a payload from pinned memory into the ring."""
-        lane, slot = self.incoming, self._ring.take(payload.nbytes)
-        lane.after([*slot.uses.all, *payload.uses.writes])
-        address = self._ring_memory.ptr + slot.offset
-        self._memcpy(lane, address, payload)
-        mark = lane.mark()
-        slot.uses.wrote(mark)
-        payload.uses.read(mark)
-        return Payload(address, payload.nbytes, payload.dtype, self.gpu.number, slot.uses, lane=self.out)
-
-    def _memcpy(self, lane: Lane, address: int, payload: Payload) -> None:
-        self.shared.current.enter(self.gpu, lane)
-        runtime = self.shared.cupy.cuda.runtime
-        kind = runtime.memcpyHostToDevice if payload.gpu == HOST else runtime.memcpyDeviceToDevice
-        if payload.nbytes:
-            runtime.memcpyAsync(address, payload.address, payload.nbytes, kind, lane.stream.ptr)
-
-    def _launch(self, lane: Lane, launches: Iterable[Launch]) -> None:
-        self.shared.current.enter(self.gpu, lane)
-        for launch in launches:
-            self.gpu.function(launch.entry)(launch.grid, launch.block, launch.args, shared_mem=launch.shared_nbytes)
-
-    def _done(self, lane: Lane) -> Mark:
+        work()
         if self.shared.blocking:
             lane.stream.synchronize()
-        return lane.mark()
+        mark = lane.mark()
+        for used in reads:
+            used.uses.read(mark)
+        for used in writes:
+            used.uses.wrote(mark)
+
+    def _memcpy(self, address: int, payload: Payload) -> None:
+        """Copy a payload as it lies: from pinned memory, from this GPU, or from another one."""
+        runtime, stream, gpu = self.shared.cupy.cuda.runtime, self.incoming.stream.ptr, self.gpu.number
+        if payload.gpu not in (HOST, gpu):
+            runtime.memcpyPeerAsync(address, gpu, payload.address, payload.gpu, payload.nbytes, stream)
+        elif payload.nbytes:
+            kind = runtime.memcpyHostToDevice if payload.gpu == HOST else runtime.memcpyDeviceToDevice
+            runtime.memcpyAsync(address, payload.address, payload.nbytes, kind, stream)
+
+    def _launch(self, launches: Iterable[Launch]) -> None:
+        """Put kernels into the current stream."""
+        for launch in launches:
+            self.gpu.function(launch.entry)(launch.grid, launch.block, launch.args, shared_mem=launch.shared_nbytes)
 
     def _ready(self, buffer: Buffer, lane: Lane) -> Block:
         """A buffer's block, poisoned and filled outside the tensor if nobody used it yet."""
         block = self._blocks[buffer.id]
-        if block.fresh is None:
-            return block
-        shape, block.fresh = block.fresh, None
-        lane.after(block.uses.all)
-        self.shared.current.enter(self.gpu, lane)
+        if block.fresh is not None:
+            shape, block.fresh = block.fresh, None
+            self._do(lane, [], [block], partial(self._poison, block, shape, lane))
+        return block
+
+    def _poison(self, block: Block, shape: Ints, lane: Lane) -> None:
+        buffer = block.buffer
         poison = POISON_FLOAT if block.dtype.kind in "fc" else POISON_OTHER
         if buffer.nbytes:
             self.shared.cupy.cuda.runtime.memsetAsync(block.address, poison, buffer.nbytes, lane.stream.ptr)
         if buffer.fill is not None:
             beside = outside(buffer.shape, buffer.start, shape)
-            self._launch(lane, _fills(beside, block.dtype, buffer.fill, block.address))
-        block.uses.wrote(lane.mark())
-        return block
+            self._launch(_fills(beside, block.dtype, buffer.fill, block.address))
 
     def _target(self, buffer: Buffer, regions: RegionList, lane: Lane) -> Block:
         """The block of a buffer whose cells in `regions` are about to be written."""
@@ -344,24 +324,15 @@ class CupyDevice:
         return self._ready(buffer, lane)
 
     def _copy(self, src: Buffer, target: Block, transfers: Sequence[Transfer]) -> None:
-        lane, source = self.compute, self._ready(src, self.compute)
-        lane.after([*source.uses.writes, *target.uses.all])
-        self._launch(lane, kernels.copies(transfers, target.dtype.itemsize, source.address, target.address))
-        mark = self._done(lane)
-        source.uses.read(mark)
-        target.uses.wrote(mark)
+        source = self._ready(src, self.compute)
+        work = partial(self._launch, kernels.copies(transfers, target.dtype.itemsize, source.address, target.address))
+        self._do(self.compute, [source], [target], work)
 
-    def _by_tables(self, piece: Piece, src: Buffer, target: Block, regions: tuple[Region, ...]) -> None:
+    def _by_tables(self, piece: Piece, source: Block, target: Block, regions: tuple[Region, ...]) -> None:
         """The general way, for views that are no strided copies: by the numbers of the cells, which are kept."""
-        lane, source = self.compute, target if piece.source < 0 else self._ready(src, self.compute)
-        lane.after([*source.uses.writes, *target.uses.all])
-        self.shared.current.enter(self.gpu, lane)
         cells, values = self._flat(target), self._flat(source)
-        for at, read in self._numbers(piece, src, target.buffer, regions):
+        for at, read in self._numbers(piece, source.buffer, target.buffer, regions):
             cells[at] = piece.fill if read is None else values[read]
-        mark = self._done(lane)
-        source.uses.read(mark)
-        target.uses.wrote(mark)
 
     def _numbers(self, piece: Piece, src: Buffer, dst: Buffer, regions: tuple[Region, ...]) -> list[tuple[Any, Any]]:
         """Numbers of cells in the target's and in the source's block, on the GPU."""
@@ -389,7 +360,6 @@ class CupyDevice:
         regions: RegionList,
         fan_in: int | None,
     ) -> None:
-        self.shared.current.enter(self.gpu, self.compute)
         cupy, blocks = self.shared.cupy, (target, *parts)
         out, *whole = (self._whole(block) for block in blocks)
         function = merging(monoid, [block.dtype for block in blocks], len(parts), fan_in)
@@ -398,7 +368,7 @@ class CupyDevice:
             if function is not None:
                 addresses = (b.address + at * b.dtype.itemsize for b, at in zip(blocks, offsets, strict=True))
                 places = list(zip(addresses, strides, strict=True))
-                self._launch(self.compute, kernels.merges(function, target.dtype.name, dims, places, fan_in))
+                self._launch(kernels.merges(function, target.dtype.name, dims, places, fan_in))
                 continue
             states = [
                 tuple(_strided(cupy, component, dims, at, steps) for component in components_of(array))
@@ -421,7 +391,7 @@ class CupyDevice:
             if way is None:
                 op.block(self.shared.cupy, inputs, outputs, shard)
             else:
-                way(self.shared.cupy, partial(self._launch, self.compute))
+                way(self.shared.cupy, self._launch)
 
     def _run_on_host(self, op: Op, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         read = [None if x is None else self._on_host(x) for x in inputs]
@@ -443,29 +413,25 @@ class CupyDevice:
             made[name] = get(array[name])
         return made
 
-    def _array(self, block: Block, offset: int, dtype: np.dtype[Any], shape: Ints, steps: Ints) -> Any:
-        """An array in the arena from `offset` bytes behind the block's first; steps in bytes."""
-        pointer = self._arena + (block.buffer.offset + offset)
-        return self.shared.cupy.ndarray(shape, dtype, pointer, steps)
+    def _array(self, dtype: Any, block: Block, offset: int, shape: Ints, steps: Ints, field: int = 0) -> Any:
+        """An array in the arena from `offset` and `field` bytes behind the block's first; steps in bytes."""
+        return self.shared.cupy.ndarray(shape, dtype, self._arena + (block.buffer.offset + offset + field), steps)
 
     def _view(self, block: Block, box: Box) -> Any:
         """The cells of a box of a block."""
         size, strides = block.dtype.itemsize, row_major(block.buffer.shape)
         at = sum((a - b) * s for a, b, s in zip(box.start, block.buffer.start, strides, strict=True))
-        return self._cells(block, at * size, box.shape, tuple(s * size for s in strides))
-
-    def _cells(self, block: Block, offset: int, shape: Ints, steps: Ints) -> Any:
-        fields = block.dtype.fields
-        if fields is None:
-            return self._array(block, offset, block.dtype, shape, steps)
-        parts = {name: self._array(block, offset + at, dtype, shape, steps) for name, (dtype, at, *_) in fields.items()}
+        place = block, at * size, box.shape, tuple(s * size for s in strides)
+        if block.dtype.fields is None:
+            return self._array(block.dtype, *place)
+        parts = {name: self._array(field[0], *place, field[1]) for name, field in block.dtype.fields.items()}
         return States(block.dtype, parts)
 
     def _whole(self, block: Block) -> Any:
         return self._view(block, block.buffer.box)
 
     def _flat(self, block: Block) -> Any:
-        return self._array(block, 0, block.dtype, (prod(block.buffer.shape),), (block.dtype.itemsize,))
+        return self._array(block.dtype, block, 0, (prod(block.buffer.shape),), (block.dtype.itemsize,))
 
 
 # ---------------------------------------------------------------------------------------------------- arithmetic
@@ -488,14 +454,6 @@ def _strided(cupy: Any, array: Any, dims: Ints, offset: int, strides: Ints) -> A
     """A view of a contiguous array, or of one of an array of states' components, by offset and strides in cells."""
     step = array.strides[-1] if array.ndim else array.dtype.itemsize
     return cupy.ndarray(dims, array.dtype, array.data + offset * step, tuple(s * step for s in strides))
-
-
-def _event_of(device: Any, cuda: Any) -> Callable[[bool], Any]:
-    def made(timed: bool) -> Any:
-        with device:
-            return cuda.Event(disable_timing=not timed)
-
-    return made
 
 
 def clock_of(lane: Lane) -> tuple[Any, float]:
