@@ -81,14 +81,8 @@ def _product(form: MatrixProduct, inputs: Sequence[Any], out: Any) -> Way | None
         return None
     if bias is not None and not _is_row(bias, columns):
         return None
-    work = kernels.epilogues(
-        out.data.ptr,
-        None if bias is None else bias.data.ptr,
-        prod(out.shape[:-1]),
-        columns,
-        out.dtype.name,
-        form.activation,
-    )
+    at = None if bias is None else bias.data.ptr
+    work = kernels.epilogues(out.data.ptr, at, out.size // columns, columns, out.dtype.name, form.activation)
 
     def run(cupy: Any, launch: Launcher) -> None:
         one, two = (x.swapaxes(-1, -2) if t else x for x, t in zip((a, b), form.transposed, strict=True))
@@ -114,35 +108,18 @@ def _correlation(form: Correlation, inputs: Sequence[Any], out: Any) -> Way | No
         return None
     if not is_direct_faster(form, out.dtype.name, out.shape, w.shape, bias is not None):
         return None
-    step, size = out.strides[1], out.dtype.itemsize
+    spatial = out.shape[2:], w.shape[2:], form.strides, form.dilations
+    steps = _steps(x), _steps(w), _steps(out)
     work = []
     for (begin, end), read, count in _even_groups(form, w.shape[1]):
-        work += kernels.convolutions(
-            _convolving(form, x, w, out, (end - begin) // count, count),
-            out.data.ptr + begin * step,
-            x.data.ptr + read * x.strides[1],
-            w.data.ptr + begin * w.strides[0],
-            None if bias is None else bias.data.ptr + begin * size,
+        width = (end - begin) // count
+        convolving = Convolving(
+            out.dtype.name, out.shape[0], count, w.shape[1], width, *spatial, *steps, form.activation
         )
+        at = out.data.ptr + begin * out.strides[1], x.data.ptr + read * x.strides[1], w.data.ptr + begin * w.strides[0]
+        beside = None if bias is None else bias.data.ptr + begin * out.dtype.itemsize
+        work += kernels.convolutions(convolving, *at, beside)
     return lambda cupy, launch: launch(work)
-
-
-def _convolving(form: Correlation, x: Any, w: Any, out: Any, width: int, groups: int) -> Convolving:
-    return Convolving(
-        out.dtype.name,
-        out.shape[0],
-        groups,
-        w.shape[1],
-        width,
-        tuple(out.shape[2:]),
-        tuple(w.shape[2:]),
-        form.strides,
-        form.dilations,
-        _steps(x),
-        _steps(w),
-        _steps(out),
-        form.activation,
-    )
 
 
 def _steps(array: Any) -> Ints:

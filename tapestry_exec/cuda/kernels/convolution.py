@@ -98,17 +98,11 @@ def _convolution(work: Convolving) -> tuple[str, int, Struct]:
     cell_tiles, channel_tiles = -(-cells // _span(work.dtype, tall)), -(-work.width // tall)
     blocks = cell_tiles * channel_tiles * work.groups * work.samples
     _check_convolution(work, max(cells, depth, blocks, work.width * work.groups))
-    struct = np.zeros((), CONVOLUTION)
-    for name in ("x_strides", "w_strides", "out_strides"):
-        given = getattr(work, name)
-        struct[name] = (*given[:2], *_extend_to_three(given[2:], 0))
-    for name in ("extents", "kernel", "strides", "dilations"):
-        struct[name] = _extend_to_three(getattr(work, name), 1)
-    for name, value in (
-        *(("channels", work.channels), ("width", work.width), ("depth", depth), ("cells", cells)),
-        *(("cell_tiles", cell_tiles), ("channel_tiles", channel_tiles), ("groups", work.groups), ("activation", code)),
-    ):
-        struct[name] = value
+    arrays = work.x_strides, work.w_strides, work.out_strides
+    strides = ((*steps[:2], *_extend_to_three(steps[2:], 0)) for steps in arrays)
+    spatial = (_extend_to_three(each, 1) for each in (work.extents, work.kernel, work.strides, work.dilations))
+    counts = work.channels, work.width, depth, cells, cell_tiles, channel_tiles, work.groups, code
+    struct = np.array((*strides, *spatial, *counts), CONVOLUTION)
     struct.flags.writeable = False
     return f"convolution_{work.dtype}x{tall}", blocks, struct
 

@@ -7,10 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from tapestry_exec.copies import GuardedDigits, normal_digits
-from tapestry_exec.cuda.kernels.structs import MERGE, Launch, Struct, check_addresses, reverse_to_rank, write_index
+from tapestry_exec.cuda.kernels.structs import MERGE, Launch, Struct, check_addresses, walk_parts
 from tapestry_exec.cuda.tuning import KEPT, MOST_BLOCKS, PARTS, THREADS
-from tapestry_sets.digits import Digits, Ints
+from tapestry_sets.digits import Ints
 
 MERGES = "add", "multiply", "minimum", "maximum", "logical_or", "logical_and"
 """Functions that merge two cells, by NumPy's names, in the kernels' order."""
@@ -104,15 +103,9 @@ def _checked_width(dims: Ints, places: Sequence[tuple[int, Ints]], itemsize: int
 @lru_cache(maxsize=KEPT)
 def _fill_merges(dims: Ints, strides: tuple[Ints, ...], width: int) -> tuple[tuple[Struct, Ints], ...]:
     """Structs but for the addresses, and the cells by which each place's is moved on."""
-    box = Digits((0,) * len(strides), tuple(zip(dims, *strides, strict=True)))
     found = []
-    for part, _ in normal_digits(GuardedDigits(box)):
-        counts, *steps = part.columns()
-        work = np.zeros((), MERGE)
-        write_index(work, counts)
-        work["parts"], work["fan_in"] = len(strides) - 1, width
-        for form in range(len(strides)):
-            place = work["out"] if form == 0 else work["from"][form - 1]
-            place["strides"] = reverse_to_rank(steps[form])
-        found.append((work, part.origin))
+    for work, steps, origin in walk_parts(MERGE, dims, strides):
+        work["parts"], work["fan_in"] = len(steps) - 1, width
+        work["out"]["strides"], work["from"]["strides"][: len(steps) - 1] = steps[0], steps[1:]
+        found.append((work, origin))
     return tuple(found)

@@ -7,11 +7,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from tapestry_exec.copies import MOST_CELLS, GuardedDigits, normal_digits
+from tapestry_exec.copies import MOST_CELLS
 from tapestry_exec.cuda.kernels.merge import name_merge
-from tapestry_exec.cuda.kernels.structs import SCATTER, Launch, Struct, check_addresses, reverse_to_rank, write_index
+from tapestry_exec.cuda.kernels.structs import SCATTER, Launch, Struct, check_addresses, walk_parts
 from tapestry_exec.cuda.tuning import KEPT, MOST_BLOCKS, MOST_SHARES, SCATTER_THREADS, THREADS
-from tapestry_sets.digits import Digits, Ints
+from tapestry_sets.digits import Ints
 
 REPLACE = 8
 """The number of the function that puts the second value in the place of the first."""
@@ -97,15 +97,10 @@ def _fill_scatters(turns: int, lanes: Ints, *strides: Ints) -> tuple[tuple[Struc
     if not turns:
         return ()
     found = []
-    box = Digits((0, 0, 0), tuple(zip(lanes, *strides, strict=True)))
-    for part, _ in normal_digits(GuardedDigits(box)):
-        counts, *steps = part.columns()
-        work = np.zeros((), SCATTER)
-        write_index(work, counts)
+    for work, steps, origin in walk_parts(SCATTER, lanes, strides):
         work["turns"], work["bits"] = turns, _share_bits(turns, int(work["total"]))
-        for name, each in zip(("out", "at", "updates"), steps, strict=True):
-            work[name]["strides"] = reverse_to_rank(each)
-        found.append((work, part.origin))
+        work["out"]["strides"], work["at"]["strides"], work["updates"]["strides"] = steps
+        found.append((work, origin))
     return tuple(found)
 
 

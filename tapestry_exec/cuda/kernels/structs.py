@@ -6,7 +6,7 @@ addresses change from launch to launch. `layout_of` is compared with what the co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from math import prod
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_exec.copies import RANK
+from tapestry_exec.copies import RANK, GuardedDigits, normal_digits
 from tapestry_exec.cuda.tuning import GUARDS, PARTS, TRANSFERS
-from tapestry_sets.digits import Ints
+from tapestry_sets.digits import Digits, Ints
 
 Struct = NDArray[np.void]
 """A C struct by value: a structured array of rank 0."""
@@ -27,101 +27,39 @@ SOURCE = files("tapestry_exec.cuda").joinpath("kernels.cu").read_text(encoding="
 OPTIONS = ("-std=c++17", "-fmad=false")
 """Of NVRTC: products and sums round separately, as NumPy's."""
 
-GUARD = np.dtype([("coefficients", np.int64, (RANK,)), ("low", np.int64), ("high", np.int64)], align=True)
-TRANSFER = np.dtype(
-    [
-        ("dst", np.int64),
-        ("src", np.int64),
-        ("dst_strides", np.int64, (RANK,)),
-        ("src_strides", np.int64, (RANK,)),
-        ("extents", np.uint32, (RANK,)),
-        ("magics", np.uint32, (RANK,)),
-        ("shifts", np.uint32, (RANK,)),
-        ("total", np.uint32),
-        ("first_tile", np.uint32),
-        ("rank", np.uint32),
-        ("first_guard", np.uint32),
-        ("guards", np.uint32),
-        ("spare", np.uint32),
-    ],
-    align=True,
+
+def struct_of(*fields: tuple[Any, ...]) -> np.dtype[Any]:
+    """A C struct: of names with spaces between them, the type that these fields have, and their length for arrays.
+
+    Examples
+    --------
+    >>> struct_of(("low high", np.int64), ("steps", np.uint32, 2)).names
+    ('low', 'high', 'steps')
+    """
+    return np.dtype([(name, *type_) for names, *type_ in fields for name in names.split()], align=True)
+
+
+INDEX = "extents magics shifts", np.uint32, (RANK,)
+"""What divides a cell's number into its index: see `write_index`."""
+GUARD = struct_of(("coefficients", np.int64, (RANK,)), ("low high", np.int64))
+TRANSFER = struct_of(
+    ("dst src", np.int64),
+    ("dst_strides src_strides", np.int64, (RANK,)),
+    INDEX,
+    ("total first_tile rank first_guard guards spare", np.uint32),
 )
-BATCH = np.dtype(
-    [
-        ("count", np.uint32),
-        ("tiles", np.uint32),
-        ("transfers", TRANSFER, (TRANSFERS,)),
-        ("guards", GUARD, (GUARDS,)),
-    ],
-    align=True,
+BATCH = struct_of(("count tiles", np.uint32), ("transfers", TRANSFER, (TRANSFERS,)), ("guards", GUARD, (GUARDS,)))
+PART = struct_of(("address", np.uint64), ("strides", np.int64, (RANK,)))
+MERGE = struct_of(("out", PART), INDEX, ("total rank parts fan_in", np.uint32), ("from", PART, (PARTS,)))
+SCATTER = struct_of(
+    ("out at updates", PART), ("at_turn updates_turn", np.int64), INDEX, ("total rank turns bits", np.uint32)
 )
-PART = np.dtype([("address", np.uint64), ("strides", np.int64, (RANK,))], align=True)
-MERGE = np.dtype(
-    [
-        ("out", PART),
-        ("extents", np.uint32, (RANK,)),
-        ("magics", np.uint32, (RANK,)),
-        ("shifts", np.uint32, (RANK,)),
-        ("total", np.uint32),
-        ("rank", np.uint32),
-        ("parts", np.uint32),
-        ("fan_in", np.uint32),
-        ("from", PART, (PARTS,)),
-    ],
-    align=True,
+CONVOLUTION = struct_of(
+    ("x_strides w_strides out_strides", np.int64, (5,)),
+    ("extents kernel strides dilations", np.uint32, (3,)),
+    ("channels width depth cells cell_tiles channel_tiles groups activation", np.uint32),
 )
-SCATTER = np.dtype(
-    [
-        ("out", PART),
-        ("at", PART),
-        ("updates", PART),
-        ("at_turn", np.int64),
-        ("updates_turn", np.int64),
-        ("extents", np.uint32, (RANK,)),
-        ("magics", np.uint32, (RANK,)),
-        ("shifts", np.uint32, (RANK,)),
-        ("total", np.uint32),
-        ("rank", np.uint32),
-        ("turns", np.uint32),
-        ("bits", np.uint32),
-    ],
-    align=True,
-)
-CONVOLUTION = np.dtype(
-    [
-        ("x_strides", np.int64, (5,)),
-        ("w_strides", np.int64, (5,)),
-        ("out_strides", np.int64, (5,)),
-        ("extents", np.uint32, (3,)),
-        ("kernel", np.uint32, (3,)),
-        ("strides", np.uint32, (3,)),
-        ("dilations", np.uint32, (3,)),
-        ("channels", np.uint32),
-        ("width", np.uint32),
-        ("depth", np.uint32),
-        ("cells", np.uint32),
-        ("cell_tiles", np.uint32),
-        ("channel_tiles", np.uint32),
-        ("groups", np.uint32),
-        ("activation", np.uint32),
-    ],
-    align=True,
-)
-WORDS = np.dtype(
-    [
-        ("first", np.int64),
-        ("run", np.int64),
-        ("strides", np.int64, (RANK,)),
-        ("extents", np.uint32, (RANK,)),
-        ("magics", np.uint32, (RANK,)),
-        ("shifts", np.uint32, (RANK,)),
-        ("total", np.uint32),
-        ("rank", np.uint32),
-        ("key0", np.uint32),
-        ("key1", np.uint32),
-    ],
-    align=True,
-)
+WORDS = struct_of(("first run", np.int64), ("strides", np.int64, (RANK,)), INDEX, ("total rank key0 key1", np.uint32))
 STRUCTS = GUARD, TRANSFER, BATCH, PART, MERGE, SCATTER, CONVOLUTION, WORDS
 """What is passed by value, in the order in which the kernel `layout` tells of it."""
 
@@ -171,6 +109,26 @@ def write_index(work: Struct, dims: Ints) -> None:
     work["magics"] = reverse_to_rank([magic for magic, _ in divisors])
     work["shifts"] = reverse_to_rank([shift for _, shift in divisors])
     work["total"], work["rank"] = prod(dims), len(dims)
+
+
+def walk_parts(struct: np.dtype[Any], dims: Ints, strides: Sequence[Ints]) -> Iterator[tuple[Struct, Any, Ints]]:
+    """Parts of a walk over cells of several arrays, each as one kernel takes it.
+
+    Yields
+    ------
+    struct
+        With the part's index in it.
+    list of list of int
+        For each array its strides in cells, as the kernels number axes.
+    tuple of int
+        For each array the cell at which the part begins.
+    """
+    box = Digits((0,) * len(strides), tuple(zip(dims, *strides, strict=True)))
+    for part, _ in normal_digits(GuardedDigits(box)):
+        counts, *steps = part.columns()
+        work = np.zeros((), struct)
+        write_index(work, counts)
+        yield work, [reverse_to_rank(each) for each in steps], part.origin
 
 
 def reverse_to_rank(values: Sequence[int]) -> list[int]:

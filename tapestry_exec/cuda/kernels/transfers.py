@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import prod
-from typing import Any
 
 import numpy as np
 
 from tapestry_exec.copies import ITEM_NBYTES, Transfer, normal_forms, widen
-from tapestry_exec.cuda.kernels.structs import BATCH, Launch, Struct, divisor, reverse_to_rank
+from tapestry_exec.cuda.kernels.structs import BATCH, Launch, Struct, reverse_to_rank, write_index
 from tapestry_exec.cuda.tuning import GUARDS, KEPT, MOST_BLOCKS, THREADS, TILE, TRANSFERS
 
 
@@ -85,21 +83,20 @@ def fills(transfers: Sequence[Transfer], value: bytes | np.generic, dst: int) ->
     raw = value if isinstance(value, bytes) else value.tobytes()
     still = tuple(replace(t, src_offset=0, src_strides=(0,) * len(t.dims)) for t in transfers)
     unit = _unit_nbytes(len(raw))
-    units = sorted({raw[k : k + unit] for k in range(0, len(raw), unit)})
-    if len(units) > 1:
-        return [launch for k in range(0, len(raw), unit) for launch in _fill_part(still, raw, k, unit, dst)]
-    prepared = _prepared(still, len(raw), None, dst % ITEM_NBYTES)
-    return [_fill(one, units[0], dst) for one in prepared]
+    units = [raw[k : k + unit] for k in range(0, len(raw), unit)]
+    if len(set(units)) == 1:
+        return [_fill(one, units[0], dst) for one in _prepared(still, len(raw), None, dst % ITEM_NBYTES)]
+    return [launch for k in range(len(units)) for launch in _fill_part(still, units, k, dst)]
 
 
-def _fill_part(transfers: Sequence[Transfer], raw: bytes, k: int, unit: int, dst: int) -> list[Launch]:
-    """Write bytes k to k + unit of each element, whose other bytes differ."""
-    every = len(raw) // unit
+def _fill_part(transfers: Sequence[Transfer], units: Sequence[bytes], k: int, dst: int) -> list[Launch]:
+    """Write unit k of each element, whose other units differ."""
+    every = len(units)
     part = tuple(
-        replace(t, dst_offset=t.dst_offset * every + k // unit, dst_strides=tuple(s * every for s in t.dst_strides))
+        replace(t, dst_offset=t.dst_offset * every + k, dst_strides=tuple(s * every for s in t.dst_strides))
         for t in transfers
     )
-    return [_fill(one, raw[k : k + unit], dst) for one in _prepared(part, unit, None, dst % ITEM_NBYTES)]
+    return [_fill(one, units[k], dst) for one in _prepared(part, len(units[k]), None, dst % ITEM_NBYTES)]
 
 
 def _fill(one: _Prepared, unit: bytes, dst: int) -> Launch:
@@ -173,34 +170,15 @@ def _batches(transfers: Sequence[Transfer]) -> Iterator[Struct]:
 def _batch(transfers: Sequence[Transfer]) -> Struct:
     batch = np.zeros((), BATCH)
     tile = guard = 0
-    for k, transfer in enumerate(transfers):
-        total = prod(transfer.dims)
-        count = len(transfer.guards)
-        batch["transfers"][k] = _packed(transfer, total, tile, guard)
+    for row, transfer in zip(batch["transfers"], transfers, strict=False):
+        write_index(row, transfer.dims)
+        row["dst"], row["src"] = transfer.dst_offset, transfer.src_offset
+        row["dst_strides"], row["src_strides"] = map(reverse_to_rank, (transfer.dst_strides, transfer.src_strides))
+        row["first_tile"], row["first_guard"], row["guards"] = tile, guard, len(transfer.guards)
         for g in transfer.guards:
             batch["guards"][guard] = reverse_to_rank(g.coefficients), g.low, g.high
             guard += 1
-        tile += -(-total // TILE)
-        assert count <= GUARDS
+        tile += -(-transfer.size // TILE)
     batch["count"], batch["tiles"] = len(transfers), tile
     batch.flags.writeable = False
     return batch
-
-
-def _packed(transfer: Transfer, total: int, tile: int, guard: int) -> tuple[Any, ...]:
-    divisors = [divisor(n) for n in transfer.dims]
-    return (
-        transfer.dst_offset,
-        transfer.src_offset,
-        reverse_to_rank(transfer.dst_strides),
-        reverse_to_rank(transfer.src_strides),
-        reverse_to_rank(transfer.dims),
-        reverse_to_rank([magic for magic, _ in divisors]),
-        reverse_to_rank([shift for _, shift in divisors]),
-        total,
-        tile,
-        len(transfer.dims),
-        guard,
-        len(transfer.guards),
-        0,
-    )
