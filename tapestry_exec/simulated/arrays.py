@@ -7,62 +7,25 @@ machine's checker proves that every other order that the program allows gives th
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from dataclasses import dataclass
+from inspect import BoundArguments, Parameter, Signature
 from math import prod
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from tapestry_exec.run import OrderingFault
+from tapestry_exec.simulated.machine import COPY_KINDS, HostArray, Machine
+from tapestry_exec.simulated.tables import METHODS, RENAMED
 
-HostArray = NDArray[Any]
 KINDS = "biufc"
 """Kinds of the dtypes that device arrays have; the others raise ValueError."""
 
 
-class ArrayMachine(Protocol):
-    """What arrays ask of the machine whose memory they lie in."""
-
-    functions: dict[str, Any]
-
-    def allocate(self, nbytes: int) -> Any: ...
-    def host_view(
-        self, data: Any, dims: tuple[int, ...], dtype: np.dtype[Any], strides: Any, order: str
-    ) -> HostArray: ...
-    def upload(self, host: HostArray, view: HostArray, stream: Any) -> None: ...
-    def download(self, view: HostArray, host: HostArray, stream: Any, blocking: bool) -> None: ...
-    def indices(self, indices: Any) -> Any: ...
-    def shuffled(self, size: int) -> NDArray[np.intp]: ...
-    def wait_for_host(self, why: str, stream: Any = None) -> None: ...
-    def stream(self, given: Any = None) -> Any: ...
-    def is_capturing(self, stream: Any) -> bool: ...
-    def compute(
-        self, name: str, function: Callable[[], Any], reads: Sequence[HostArray], source: Any = None
-    ) -> Any: ...
-    def call(
-        self, name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], out: Any
-    ) -> Any: ...
-    def submit(
-        self,
-        name: str,
-        reads: Sequence[HostArray],
-        writes: Sequence[HostArray],
-        run: Callable[[], Any],
-        stream: Any = None,
-    ) -> None: ...
-
-
-@cache
-def signature_of(text: str) -> tuple[str, inspect.Signature]:
-    """The name and the parameters of a function from a line of a table."""
-    name, parameters = text.split("(", 1)
-    return name, inspect.signature(eval(f"lambda {parameters[:-1]}: None"))
-
-
-def bound(name: str, signature: inspect.Signature, args: Any, kwargs: Any) -> inspect.BoundArguments:
+def bind(name: str, signature: Signature, args: Any, kwargs: Any) -> BoundArguments:
     """Arguments by their parameters' names; TypeError names CuPy's parameters where they do not fit."""
     try:
         return signature.bind(*args, **kwargs)
@@ -76,21 +39,24 @@ def refuse(value: Any) -> None:
         raise TypeError(f"Unsupported type {type(value)}: a NumPy array is no operand of device functions; asarray it")
 
 
+@dataclass(frozen=True, slots=True)
 class Flags:
     """Memory layout of an array; it cannot be made read-only."""
 
-    __slots__ = ("c_contiguous", "f_contiguous", "owndata")
-
-    def __init__(self, view: HostArray, owndata: bool) -> None:
-        self.c_contiguous: bool = view.flags.c_contiguous
-        self.f_contiguous: bool = view.flags.f_contiguous
-        self.owndata = owndata
+    c_contiguous: bool
+    f_contiguous: bool
+    owndata: bool
 
     def __getitem__(self, name: str) -> bool:
-        return cast(bool, getattr(self, name.lower()))
+        return bool(getattr(self, name.lower()))
 
 
-class DeviceArray:
+def _view_property(name: str) -> Any:
+    """What an array has of its view."""
+    return property(lambda self: getattr(self._view, name))
+
+
+class DeviceArray(NDArrayOperatorsMixin):
     """An array in memory of a simulated device, with CuPy's constructor and methods.
 
     Parameters
@@ -110,7 +76,7 @@ class DeviceArray:
         When cells would lie outside of the allocation, or not at multiples of their size.
     """
 
-    machine: ClassVar[ArrayMachine]
+    machine: ClassVar[Machine]
     __array_priority__ = 100
     __hash__ = None  # type: ignore[assignment]
 
@@ -122,69 +88,40 @@ class DeviceArray:
         strides: Sequence[int] | None = None,
         order: str = "C",
     ) -> None:
-        kind = device_dtype(dtype)
-        dims = (int(shape),) if np.ndim(shape) == 0 else tuple(int(n) for n in shape)  # type: ignore[arg-type, union-attr]
+        kind, dims = device_dtype(dtype), tuple(int(n) for n in np.atleast_1d(shape))
         self._owns = memptr is None
         self.data = self.machine.allocate(prod(dims) * kind.itemsize) if memptr is None else memptr
         self._view = self.machine.host_view(self.data, dims, kind, strides, order)
+        check_places(self._view)
 
     # -- what it is --------------------------------------------------------------------------------------
 
-    @classmethod
-    def around(cls, view: HostArray, data: Any) -> DeviceArray:
-        """The array of a view of a device's memory, which `data` keeps."""
-        made = cls.__new__(cls)
-        made._view, made.data, made._owns = view, data, False
+    shape: tuple[int, ...] = _view_property("shape")
+    strides: tuple[int, ...] = _view_property("strides")
+    dtype: np.dtype[Any] = _view_property("dtype")
+    ndim: int = _view_property("ndim")
+    size: int = _view_property("size")
+    itemsize: int = _view_property("itemsize")
+    nbytes: int = _view_property("nbytes")
+
+    def _review(self, view: HostArray) -> DeviceArray:
+        """The array of another view of the same memory."""
+        made = type(self).__new__(type(self))
+        made._view, made._owns = view, False
+        made.data = self.data + (address_of(view) - self.data.ptr) if view.size else self.data
         return made
-
-    def _same_memory(self, view: HostArray) -> DeviceArray:
-        address = int(view.__array_interface__["data"][0])
-        data = self.data if not view.size else self.data + (address - self.data.ptr)
-        return type(self).around(view, data)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._view.shape
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return self._view.strides
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._view.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self._view.ndim
-
-    @property
-    def size(self) -> int:
-        return self._view.size
-
-    @property
-    def itemsize(self) -> int:
-        return self._view.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self._view.nbytes
 
     @property
     def flags(self) -> Flags:
-        return Flags(self._view, self._owns)
-
-    @property
-    def device(self) -> Any:
-        return self.data.device
+        return Flags(self._view.flags.c_contiguous, self._view.flags.f_contiguous, self._owns)
 
     @property
     def T(self) -> DeviceArray:
-        return self._same_memory(self._view.T)
+        return self.transpose()
 
     @property
     def mT(self) -> DeviceArray:
-        return self.swapaxes(-1, -2)
+        return self._review(self._view.mT)
 
     def __repr__(self) -> str:
         return f"<device array of shape {self.shape}, {self.dtype}, on device {self.data.device_id}>"
@@ -222,7 +159,21 @@ class DeviceArray:
         if out is not None and (out.dtype != self.dtype or out.shape != self.shape):
             raise ValueError(f"get: out is {out.dtype} {out.shape}, the array {self.dtype} {self.shape}")
         host: HostArray = np.empty(self.shape, self.dtype, "F" if order == "F" else "C") if out is None else out
-        self.machine.download(self._view, host, stream, blocking)
+        machine, queue = self.machine, self.machine.stream(stream)
+        if not self.size:
+            return host
+        if blocking and queue.capture is not None:
+            machine.wait_for_host("get", queue)
+        source, into = self, host
+        if not (self.flags.c_contiguous and host.flags.c_contiguous):  # through a contiguous copy, as CuPy does
+            source, into = type(self)(self.shape, self.dtype), np.empty(self.shape, self.dtype)
+            machine.submit("copy", [self._view], [source._view], lambda: np.copyto(source._view, self._view), queue)
+        kind = COPY_KINDS["memcpyDeviceToHost"]
+        machine.memcpy(address_of(into), source.data.ptr, self.nbytes, kind, queue, "get")
+        if blocking:
+            machine.wait_for_host("get", queue)
+        if into is not host:
+            host[...] = into
         return host
 
     def set(self, arr: HostArray, stream: Any = None) -> None:
@@ -235,7 +186,10 @@ class DeviceArray:
             raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
         if not (self.flags.c_contiguous or self.flags.f_contiguous):
             raise RuntimeError("Cannot set to non-contiguous array")
-        self.machine.upload(arr, self._view, stream)
+        if self.size:
+            host = np.asarray(arr, order="C" if self.flags.c_contiguous else "F")
+            queue, kind = self.machine.stream(stream), COPY_KINDS["memcpyHostToDevice"]
+            self.machine.memcpy(self.data.ptr, address_of(host), host.nbytes, kind, queue, "set")
 
     def item(self) -> Any:
         if self.size != 1:
@@ -245,39 +199,20 @@ class DeviceArray:
     def tolist(self) -> Any:
         return self.get().tolist()
 
-    def __bool__(self) -> bool:
-        return bool(self.get())
-
-    def __int__(self) -> int:
-        return int(self.get())
-
-    def __float__(self) -> float:
-        return float(self.get())
-
-    def __index__(self) -> int:
-        return self.get().__index__()
-
     # -- cells -------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> DeviceArray:
         places, arrays = self._places(key)
         if not arrays:
-            view = self._view[(*places, ...) if Ellipsis not in [p for p in places if p is Ellipsis] else places]
-            return self._same_memory(view)
-        if any(array.dtype == bool for array in arrays):
-            self.machine.wait_for_host("indexing by truth values")
+            return self._review(self._cells(places))
         view, known = self._view, self._known(places)
-        made: DeviceArray = self.machine.compute("getitem", lambda: view[known()], [view, *(a._view for a in arrays)])
-        return made
+        return cast(DeviceArray, self.compute("getitem", lambda: view[known()], [view, *(a._view for a in arrays)]))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and value.ndim:
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
         places, arrays = self._places(key)
-        given = value._view if isinstance(value, DeviceArray) else value
-        reads = [a._view for a in arrays] + ([given] if isinstance(value, DeviceArray) else [])
-        if any(array.dtype == bool for array in arrays):
-            self.machine.wait_for_host("indexing by truth values")
+        given, read = host_of(value)
         if arrays:
             target, known = self._view, self._known(places)
 
@@ -287,14 +222,18 @@ class DeviceArray:
                 target[at] = given
 
         else:
-            target = self._view[(*places, ...) if not any(p is Ellipsis for p in places) else places]
-            if isinstance(value, DeviceArray) and _same_cells(target, given):
+            target = self._cells(places)
+            if read and _same_cells(target, given):
                 return
 
             def put() -> None:
                 np.copyto(target, given, casting="unsafe")
 
-        self.machine.submit("setitem", reads, [target], put)
+        self.machine.submit("setitem", [*(a._view for a in arrays), *read], [target], put)
+
+    def _cells(self, places: tuple[Any, ...]) -> HostArray:
+        """The view's cells at an index without arrays, as a view."""
+        return cast(HostArray, self._view[places if any(place is Ellipsis for place in places) else (*places, ...)])
 
     def _places(self, key: Any) -> tuple[tuple[Any, ...], list[DeviceArray]]:
         """An index with lists and NumPy arrays brought to the device, and the arrays in it."""
@@ -305,19 +244,21 @@ class DeviceArray:
             elif not (place is None or place is Ellipsis or isinstance(place, slice | DeviceArray)):
                 place = int(place)
             places.append(place)
-        return tuple(places), [place for place in places if isinstance(place, DeviceArray)]
+        arrays = [place for place in places if isinstance(place, DeviceArray)]
+        if any(array.dtype == bool for array in arrays):
+            self.machine.wait_for_host("indexing by truth values")
+        return tuple(places), arrays
 
     def _known(self, places: tuple[Any, ...]) -> Callable[[], tuple[Any, ...]]:
         """An index by the values that its arrays have when it is called."""
-        machine = self.machine
-        held = [place._view if isinstance(place, DeviceArray) else place for place in places]
-        return lambda: tuple(machine.indices(place) for place in held)
+        held = [host_of(place)[0] for place in places]
+        return lambda: tuple(self.machine.indices(place) for place in held)
 
     def fill(self, value: Any) -> None:
         self[...] = value
 
     def view(self, dtype: Any = None, type: Any = None) -> DeviceArray:
-        return self._same_memory(self._view if dtype is None else self._view.view(device_dtype(dtype)))
+        return self._review(self._view if dtype is None else self._view.view(device_dtype(dtype)))
 
     def astype(
         self, dtype: Any, order: str = "K", casting: Any = None, subok: Any = None, copy: bool = True
@@ -325,47 +266,100 @@ class DeviceArray:
         kind = device_dtype(dtype)
         if not copy and kind == self.dtype:
             return self
-        how: Any = casting or "unsafe"
         view = self._view
-        return cast(DeviceArray, self.machine.compute("astype", lambda: view.astype(kind, casting=how), [view]))
+        return cast(DeviceArray, self.compute("astype", lambda: view.astype(kind, casting=casting or "unsafe"), [view]))
 
     def reshape(self, *shape: Any, order: str = "C", copy: Any = None) -> DeviceArray:
         dims = shape[0] if len(shape) == 1 and not np.isscalar(shape[0]) else shape
         view = self._view
-        return self._reviewed("reshape", lambda: view.reshape(dims))
-
-    def ravel(self, order: str = "C") -> DeviceArray:
-        return self._reviewed("ravel", self._view.ravel)
+        return cast(DeviceArray, self.compute("reshape", lambda: view.reshape(dims), [view], source=self))
 
     def flatten(self, order: str = "C") -> DeviceArray:
-        return self._reviewed("flatten", self._view.flatten)
-
-    def copy(self, order: str = "C") -> DeviceArray:
-        return self._reviewed("copy", self._view.copy)
-
-    def _reviewed(self, name: str, function: Callable[[], HostArray]) -> DeviceArray:
-        return cast(DeviceArray, self.machine.compute(name, function, [self._view], source=self))
+        return cast(DeviceArray, self.compute("flatten", self._view.flatten, [self._view]))
 
     def transpose(self, *axes: Any) -> DeviceArray:
-        return self._same_memory(self._view.transpose(*axes))
+        return self._review(self._view.transpose(*axes))
 
-    def swapaxes(self, axis1: int, axis2: int) -> DeviceArray:
-        return self._same_memory(self._view.swapaxes(axis1, axis2))
+    # -- computing ---------------------------------------------------------------------------------------
 
-    def squeeze(self, axis: Any = None) -> DeviceArray:
-        return self._same_memory(self._view.squeeze(axis))
+    @classmethod
+    def call(cls, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any, out: Any = None) -> Any:
+        """Apply NumPy's function to device arrays: a view of one, a new array, or what is written to `out`."""
+        held: list[DeviceArray] = []
+        host_args = [cls._host(arg, held) for arg in args]
+        host_kwargs = {key: cls._host(value, held) for key, value in kwargs.items()}
+        reads = [array._view for array in held]
+        if isinstance(out, tuple):
+            (out,) = out
+        if out is None:
+            return cls.compute(name, lambda: function(*host_args, **host_kwargs), reads, held[0] if held else None)
+        if not isinstance(out, DeviceArray):
+            raise TypeError(f"{name}: out is {type(out).__name__}; it must be a device array")
+        target = out._view
+        cls.machine.submit(name, reads, [target], lambda: function(*host_args, **host_kwargs, out=target))
+        return out
 
-    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> DeviceArray:
-        return self._same_memory(self._view.diagonal(offset, axis1, axis2))
+    @classmethod
+    def _host(cls, value: Any, held: list[DeviceArray]) -> Any:
+        if isinstance(value, DeviceArray):
+            held.append(value)
+            here, there = cls.machine.device, value.data.device_id
+            if there != here and value.size:
+                raise ValueError(
+                    f"The device where the array resides ({there}) is different from the current device ({here}). "
+                    "Peer access is not used here: copy it"
+                )
+            return value._view
+        if isinstance(value, list | tuple):
+            return type(value)(cls._host(one, held) for one in value)
+        refuse(value)
+        return value
+
+    @classmethod
+    def compute(
+        cls, name: str, function: Callable[[], Any], reads: Sequence[HostArray], source: DeviceArray | None = None
+    ) -> Any:
+        """The result of a function as device arrays: views of the source, or new ones that the function writes."""
+        with cls.machine.trying(), np.errstate(all="ignore"):
+            found = function()
+        if not isinstance(found, tuple | list):
+            return cls._made(name, function, np.asarray(found), reads, source)
+        parts = (
+            cls._made(name, lambda k=k: function()[k], np.asarray(one), reads, source)  # type: ignore[misc]
+            for k, one in enumerate(found)
+        )
+        return type(found)(parts)
+
+    @classmethod
+    def _made(
+        cls,
+        name: str,
+        function: Callable[[], Any],
+        found: HostArray,
+        reads: Sequence[HostArray],
+        source: DeviceArray | None,
+    ) -> DeviceArray:
+        if source is not None and found.size and np.may_share_memory(found, source._view):
+            return source._review(found)
+        made = cls(found.shape, found.dtype)
+        target = made._view  # not the array itself: what is captured keeps no memory from going back to its pool
+        is_captured = cls.machine.stream().capture is not None
+        cls.machine.submit(name, reads, [target], lambda: np.copyto(target, function() if is_captured else found))
+        return made
+
+
+def host_of(value: Any) -> tuple[Any, list[HostArray]]:
+    """An operand as NumPy's functions take it, and what of it is read in a device's memory."""
+    return (value._view, [value._view]) if isinstance(value, DeviceArray) else (value, [])
+
+
+def address_of(view: HostArray) -> int:
+    """Where an array's first cell lies."""
+    return cast(int, view.__array_interface__["data"][0])
 
 
 def _same_cells(one: HostArray, two: HostArray) -> bool:
-    return (
-        one.__array_interface__["data"] == two.__array_interface__["data"]
-        and one.shape == two.shape
-        and one.strides == two.strides
-        and one.dtype == two.dtype
-    )
+    return (address_of(one), one.shape, one.strides, one.dtype) == (address_of(two), two.shape, two.strides, two.dtype)
 
 
 def device_dtype(dtype: Any) -> np.dtype[Any]:
@@ -382,94 +376,25 @@ def device_dtype(dtype: Any) -> np.dtype[Any]:
     return kind
 
 
-METHODS = """
-all(axis=None, out=None, keepdims=False)
-any(axis=None, out=None, keepdims=False)
-argmax(axis=None, out=None, dtype=None, keepdims=False)
-argmin(axis=None, out=None, dtype=None, keepdims=False)
-argsort(axis=-1, kind=None)
-clip(min=None, max=None, out=None)
-cumprod(axis=None, dtype=None, out=None)
-cumsum(axis=None, dtype=None, out=None)
-dot(b, out=None)
-max(axis=None, out=None, keepdims=False)
-mean(axis=None, dtype=None, out=None, keepdims=False)
-min(axis=None, out=None, keepdims=False)
-prod(axis=None, dtype=None, out=None, keepdims=None)
-ptp(axis=None, out=None, keepdims=False)
-repeat(repeats, axis=None)
-round(decimals=0, out=None)
-searchsorted(v, side='left', sorter=None)
-std(axis=None, dtype=None, out=None, ddof=0, keepdims=False)
-sum(axis=None, dtype=None, out=None, keepdims=False)
-take(indices, axis=None, out=None)
-trace(offset=0, axis1=0, axis2=1, dtype=None, out=None)
-var(axis=None, dtype=None, out=None, ddof=0, keepdims=False)
-"""
-"""Methods that are functions of the same name, with the parameters of CuPy's methods."""
-RENAMED = {("clip", "min"): "a_min", ("clip", "max"): "a_max"}
-"""Parameters of methods that are called otherwise in the functions."""
-
-OPERATORS = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "true_divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "power",
-    "matmul": "matmul",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "lshift": "left_shift",
-    "rshift": "right_shift",
-}
-COMPARISONS = {
-    "eq": "equal",
-    "ne": "not_equal",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-}
-SIGNS = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "invert"}
+def _by_value(name: str) -> Callable[[DeviceArray], Any]:
+    """What Python asks of one cell, whose value the host waits for."""
+    return lambda self: getattr(self.get(), name)()
 
 
-def _operator(name: str) -> Callable[..., Any]:
-    return lambda self, *others: self.machine.functions[name](self, *others)
-
-
-def _method(text: str) -> tuple[str, Callable[..., Any]]:
-    name, signature = signature_of(text)
-
+def _method(name: str, signature: Signature) -> Callable[..., Any]:
     def method(self: DeviceArray, *args: Any, **kwargs: Any) -> Any:
-        given = bound(name, signature, args, kwargs).arguments
+        given = bind(name, signature, args, kwargs).arguments
         return self.machine.functions[name](self, **{RENAMED.get((name, key), key): v for key, v in given.items()})
 
-    method.__name__ = name
-    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[first, *signature.parameters.values()]
-    )
-    return name, method
+    first = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    method.__signature__ = Signature([first, *signature.parameters.values()])  # type: ignore[attr-defined]
+    return method
 
 
-def _turned(name: str) -> Callable[[DeviceArray, Any], Any]:
-    return lambda self, other: self.machine.functions[name](other, self)
-
-
-def _in_place(name: str) -> Callable[[DeviceArray, Any], Any]:
-    return lambda self, other: self.machine.functions[name](self, other, out=self)
-
-
-for _line in METHODS.strip().splitlines():
-    setattr(DeviceArray, *_method(_line))
-for _short, _name in (*OPERATORS.items(), *COMPARISONS.items(), *SIGNS.items()):
-    setattr(DeviceArray, f"__{_short}__", _operator(_name))
-for _short, _name in OPERATORS.items():
-    setattr(DeviceArray, f"__r{_short}__", _turned(_name))
-    setattr(DeviceArray, f"__i{_short}__", _in_place(_name))
+for _name, _signature in METHODS.items():
+    setattr(DeviceArray, _name, _method(_name, _signature))
+for _name in ("__bool__", "__int__", "__float__", "__index__"):
+    setattr(DeviceArray, _name, _by_value(_name))
 
 
 def check_repeated(name: str, numbers: NDArray[np.intp], values: Any) -> None:
@@ -488,7 +413,7 @@ def check_repeated(name: str, numbers: NDArray[np.intp], values: Any) -> None:
 
 def check_places(view: HostArray) -> None:
     """Raise OrderingFault for cells that do not lie at multiples of their size: a GPU cannot read such."""
-    address = int(view.__array_interface__["data"][0])
+    address = address_of(view)
     size = view.itemsize if view.dtype.kind != "c" else view.itemsize // 2
     if view.size and (address % size or any(s % size for s, n in zip(view.strides, view.shape, strict=True) if n > 1)):
         raise OrderingFault(

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -20,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_exec.run import OrderingFault
-from tapestry_exec.simulated.arrays import DeviceArray, HostArray, check_places, refuse
 from tapestry_exec.simulated.ordering import HOST, Access, Checker, Clock, Memory
 
 Bytes = NDArray[np.uint8]
+HostArray = NDArray[Any]
 ALIGNMENT_NBYTES = 512
 """Of every allocation, as CUDA's."""
 POISON = 0xFF
@@ -101,7 +102,7 @@ class Work:
     device: int
     reads: list[Access]
     writes: list[Access]
-    run: Callable[[], None]
+    run: Callable[[], Any]
     everywhere: bool = False
     is_kernel: bool = False
 
@@ -168,7 +169,7 @@ class Machine:
     ----------
     devices : int
     seed : int
-        Of the order of threads in kernels, and of what events that nobody waited for say when they are asked.
+        Of the order of threads in kernels, and of updates of one cell.
     peers : bool
         Whether devices may be given access to each other's memory.
     unwritten : bool
@@ -189,9 +190,7 @@ class Machine:
         self._in_flight: list[InFlight] = []
         self._freed: list[Memory] = []
         self.graphs = 0
-        self.pool: Any
-        self.array: type[DeviceArray]
-        self.pooled: Any
+        self._is_trying = False
 
     # -- memory ------------------------------------------------------------------------------------------
 
@@ -230,7 +229,6 @@ class Machine:
                 f"an array of shape {dims}, {dtype}, strides {strides} at byte {data.ptr - memory.start} does not stay "
                 f"in the {memory.nbytes} bytes of {memory.name}: {error}"
             ) from None
-        check_places(view)
         return view
 
     # -- streams -----------------------------------------------------------------------------------------
@@ -295,25 +293,11 @@ class Machine:
         stream: Queue | None = None,
     ) -> None:
         """Put an operation on arrays into a stream."""
-
-        def work() -> None:
-            run()
-
         found = self.stream(stream)
         if found.device_id != self.device:
             raise RuntimeError(f"the current device is {self.device}, {found.agent} belongs to another one")
-        cells = self.checker.cells
-        self.put(
-            found,
-            Work(
-                name,
-                self.device,
-                [cells(v) for v in reads if v.size],
-                [cells(v) for v in writes if v.size],
-                work,
-                is_kernel=True,
-            ),
-        )
+        read, written = ([self.checker.cells(view) for view in views if view.size] for views in (reads, writes))
+        self.put(found, Work(name, self.device, read, written, run, is_kernel=True))
 
     def put(self, stream: Queue, work: Work) -> None:
         """Put an operation into a stream: it is done, or captured."""
@@ -385,11 +369,20 @@ class Machine:
             if moved.memory.written is not None:
                 moved.put(moved.memory.written, 1)
 
-    # -- arrays ------------------------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """What is computed meanwhile tells the shapes of results only: what is captured is not done yet."""
+        self._is_trying = True
+        try:
+            yield
+        finally:
+            self._is_trying = False
 
     def indices(self, indices: Any) -> Any:
         """Indices by value; while a graph is captured their values are not there yet."""
-        if isinstance(indices, np.ndarray) and self.stream().capture is not None and self._is_trying:
+        if isinstance(indices, np.ndarray) and self._is_trying and self.stream().capture is not None:
             return np.zeros_like(indices)
         return indices
 
@@ -398,84 +391,6 @@ class Machine:
         turn = list(range(size))
         self.random.shuffle(turn)
         return np.array(turn, np.intp)
-
-    _is_trying = False
-
-    def call(self, name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], out: Any) -> Any:
-        """Apply NumPy's function to device arrays: a view of one, a new array, or what is written to `out`."""
-        reads: list[HostArray] = []
-        held: list[DeviceArray] = []
-        host_args = [self._host(arg, reads, held) for arg in args]
-        host_kwargs = {key: self._host(value, reads, held) for key, value in kwargs.items()}
-        if isinstance(out, tuple):
-            (out,) = out
-        if out is None:
-            source = held[0] if held else None
-            return self.compute(name, lambda: function(*host_args, **host_kwargs), reads, source)
-        if not isinstance(out, DeviceArray):
-            raise TypeError(f"{name}: out is {type(out).__name__}; it must be a device array")
-        target = out._view
-        self.submit(name, reads, [target], lambda: function(*host_args, **host_kwargs, out=target))
-        return out
-
-    def _host(self, value: Any, reads: list[HostArray], held: list[DeviceArray]) -> Any:
-        if isinstance(value, DeviceArray):
-            reads.append(value._view)
-            held.append(value)
-            if value.data.device_id != self.device and value.size:
-                raise ValueError(
-                    f"The device where the array resides ({value.data.device_id}) is different from the current device "
-                    f"({self.device}). Peer access is not used here: copy it"
-                )
-            return value._view
-        if isinstance(value, list | tuple):
-            return type(value)(self._host(one, reads, held) for one in value)
-        refuse(value)
-        return value
-
-    def compute(
-        self,
-        name: str,
-        function: Callable[[], Any],
-        reads: Sequence[HostArray],
-        source: DeviceArray | None = None,
-    ) -> Any:
-        """The result of a function as device arrays: views of the source, or new ones that the function writes."""
-        found = self._tried(function)
-        if isinstance(found, tuple | list):
-            return type(found)(
-                self._made(name, partial(_part, function, k), np.asarray(one), reads, source)
-                for k, one in enumerate(found)
-            )
-        return self._made(name, function, np.asarray(found), reads, source)
-
-    def _made(
-        self,
-        name: str,
-        function: Callable[[], Any],
-        found: HostArray,
-        reads: Sequence[HostArray],
-        source: DeviceArray | None,
-    ) -> DeviceArray:
-        array = self.array
-        if source is not None and found.size and np.may_share_memory(found, source._view):
-            return source._same_memory(found)
-        made = array(found.shape, found.dtype)
-        target = made._view  # not the array itself: what is captured keeps no memory from going back to its pool
-        if self.stream().capture is None:
-            self.submit(name, reads, [target], lambda: np.copyto(target, found))
-        else:
-            self.submit(name, reads, [target], lambda: np.copyto(target, function()))
-        return made
-
-    def _tried(self, function: Callable[[], Any]) -> Any:
-        """The function's result; of values that are not there yet, while a graph is captured."""
-        self._is_trying = True
-        try:
-            with np.errstate(all="ignore"):
-                return function()
-        finally:
-            self._is_trying = False
 
     # -- copies ------------------------------------------------------------------------------------------
 
@@ -496,29 +411,22 @@ class Machine:
         into = _bytes_at(dst, nbytes) if written is None else written.memory.data[written.offset :][:nbytes]
         if read is None:
             given = given.copy()  # staged before the call returns
-        work = Work(
-            name,
-            stream.device_id,
-            [] if read is None else [read],
-            [] if written is None else [written],
-            lambda: None,
-            everywhere=True,
-        )
-        work.run = lambda: self._copy(work, given, into)
-        self.put(stream, work)
+        run = partial(self._copy, name, read, written, given, into)
+        reads, writes = ([] if one is None else [one] for one in (read, written))
+        self.put(stream, Work(name, stream.device_id, reads, writes, run, everywhere=True))
         if written is None:
             self.wait_for_host(name, stream)
 
-    def _copy(self, work: Work, given: Bytes, into: Bytes) -> None:
-        number, agent = self.checker.last_number, self.checker.operations[self.checker.last_number].agent
-        if work.writes and work.writes[0].memory.device is None:
+    def _copy(self, name: str, read: Access | None, written: Access | None, given: Bytes, into: Bytes) -> None:
+        made = self.checker.operations[self.checker.count]
+        if written is not None and written.memory.device is None:
             poison = np.full(len(given), POISON, np.uint8)
-            self._in_flight.append(InFlight(work.name, work.writes[0], agent, number, poison, given.copy()))
+            self._in_flight.append(InFlight(name, written, made.agent, made.number, poison, given.copy()))
             into[...] = poison
         else:
             into[...] = given
-        if work.reads and work.reads[0].memory.device is None:
-            self._in_flight.append(InFlight(work.name, work.reads[0], agent, number, given.copy(), None))
+        if read is not None and read.memory.device is None:
+            self._in_flight.append(InFlight(name, read, made.agent, made.number, given.copy(), None))
 
     def _check_kind(self, kind: int, source: Memory | None, target: Memory | None) -> None:
         """Raise CUDARuntimeError where the memory is not what the kind of a copy says."""
@@ -531,42 +439,6 @@ class Machine:
             raise CUDARuntimeError(
                 f"cudaErrorInvalidValue: a copy of kind {kind} is asked for, but it is from {where[0]} to {where[1]}"
             )
-
-    def upload(self, host: HostArray, view: HostArray, stream: Queue | None) -> None:
-        """Copy an array of the host to a device array's cells."""
-        if not view.size:
-            return
-        contiguous = host if host.flags.c_contiguous == view.flags.c_contiguous else np.asarray(host, order="C")
-        if not contiguous.flags.c_contiguous:
-            contiguous = np.asfortranarray(host)
-        kind = COPY_KINDS["memcpyHostToDevice"]
-        self.memcpy(_address(view), _address(contiguous), host.nbytes, kind, self.stream(stream), "set")
-
-    def download(self, view: HostArray, host: HostArray, stream: Queue | None, blocking: bool) -> None:
-        """Copy a device array's cells to an array of the host."""
-        found = self.stream(stream)
-        if not view.size:
-            return
-        if blocking and found.capture is not None:
-            self.wait_for_host("get", found)
-        if not (view.flags.c_contiguous and host.flags.c_contiguous):  # through a contiguous copy, as CuPy does
-            made = self.array(view.shape, view.dtype)
-            self.submit("copy", [view], [made._view], lambda: np.copyto(made._view, view), found)
-            staged = np.empty(view.shape, view.dtype)
-            self.memcpy(_address(staged), made.data.ptr, view.nbytes, 2, found, "get")
-            host[...] = staged
-            return
-        self.memcpy(_address(host), _address(view), view.nbytes, 2, found, "get")
-        if blocking:
-            self.wait_for_host("get", found)
-
-
-def _part(function: Callable[[], Any], k: int) -> Any:
-    return function()[k]
-
-
-def _address(array: HostArray) -> int:
-    return cast(int, array.__array_interface__["data"][0])
 
 
 def _bytes_at(address: int, nbytes: int) -> Bytes:

@@ -24,20 +24,19 @@ import numpy as np
 
 from tapestry_exec.run import OrderingFault
 from tapestry_exec.simulated.arrays import DeviceArray
-from tapestry_exec.simulated.functions import SAME, Ufunc, as_strided, functions_of
+from tapestry_exec.simulated.functions import Ufunc, as_strided, functions_of
 from tapestry_exec.simulated.kernels import CompileException, RawModule
 from tapestry_exec.simulated.machine import COPY_KINDS, MEMORY_NBYTES, CUDADriverError, CUDARuntimeError, Machine, Queue
 from tapestry_exec.simulated.memory import (
     Device,
     MemoryPointer,
     MemoryPool,
-    PooledMemory,
     SimulatedMemory,
-    UnownedMemory,
     memset,
     pinned,
 )
-from tapestry_exec.simulated.streams import CAPTURE_MODES, Event, Graph, Stream, get_elapsed_time
+from tapestry_exec.simulated.streams import Event, Graph, Stream, get_elapsed_time
+from tapestry_exec.simulated.tables import SAME
 
 __all__ = ["OrderingFault", "cupy"]
 
@@ -50,7 +49,7 @@ def cupy(devices: int = 2, seed: int = 0, *, peers: bool = True, unwritten: bool
     devices : int
         How many there are; 0 for a machine without any.
     seed : int
-        Of what a run on a GPU leaves to chance: the order of a kernel's threads, and what an event says that is asked.
+        Of what a run on a GPU leaves to chance: the order of the threads of a kernel and of its updates of a cell.
     peers : bool
         Whether devices can be given access to each other's memory.
     unwritten : bool
@@ -79,17 +78,17 @@ def cupy(devices: int = 2, seed: int = 0, *, peers: bool = True, unwritten: bool
     machine = Machine(devices, seed, peers, unwritten)
     made: Any = ModuleType("simulated_cupy")
     made.cuda = _cuda(machine)
-    machine.functions = functions_of(machine, machine.array)
+    made.ndarray = arrays = _of(machine, DeviceArray)
+    machine.functions = functions_of(arrays)
     for name, function in machine.functions.items():
         setattr(made, name, function)
     for name in SAME.split():
         setattr(made, name, getattr(np, name))
-    made.ndarray, made.RawModule = machine.array, _of(machine, RawModule)
+    made.RawModule = _of(machine, RawModule)
     made.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
-    made.is_available, made.__version__ = made.cuda.is_available, "14.2.0"
+    made.__version__ = "14.2.0"
     if find_spec("scipy") is not None:
-        made.special = SimpleNamespace(erf=Ufunc(machine, "erf", import_module("scipy.special")))
-    made.get_default_memory_pool = lambda: machine.pool
+        made.special = SimpleNamespace(erf=Ufunc(arrays, "erf", import_module("scipy.special")))
     made.mark_block, made.mark_host, made.mark_moved = machine.mark_block, machine.mark_host, machine.mark_moved
     made.checker = machine.checker
     return made
@@ -103,18 +102,17 @@ def _of(machine: Machine, kind: type) -> Any:
 def _cuda(machine: Machine) -> SimpleNamespace:
     """The namespace of devices, streams and memory."""
     cuda = machine.cuda = SimpleNamespace()
-    for kind in (UnownedMemory, MemoryPool, Device, Stream, Event, Graph):
+    for kind in (MemoryPool, Device, Stream, Event, Graph):
         setattr(cuda, kind.__name__, _of(machine, kind))
     cuda.Memory, cuda.MemoryPointer = _of(machine, SimulatedMemory), MemoryPointer
-    machine.array, machine.pooled = _of(machine, DeviceArray), _of(machine, PooledMemory)
     _start(machine, cuda)
     _memory_functions(machine, cuda)
     cuda.runtime = SimpleNamespace(
-        **_copies(machine), **_devices(machine), **COPY_KINDS, **CAPTURE_MODES, CUDARuntimeError=CUDARuntimeError
+        **_copies(machine), **_devices(machine), **COPY_KINDS, CUDARuntimeError=CUDARuntimeError
     )
     cuda.driver = SimpleNamespace(CUDADriverError=CUDADriverError)
     cuda.compiler = SimpleNamespace(CompileException=CompileException)
-    cuda.get_elapsed_time, cuda.is_available = get_elapsed_time, lambda: machine.device_count > 0
+    cuda.get_elapsed_time = get_elapsed_time
     return cuda
 
 
@@ -136,24 +134,17 @@ def _start(machine: Machine, cuda: Any) -> None:
 
 def _memory_functions(machine: Machine, cuda: Any) -> None:
     """Allocators: a pool by default."""
-    machine.pool = cuda.MemoryPool()
-    machine.allocator = machine.pool.malloc
-
-    def set_allocator(allocator: Any = None) -> None:
-        machine.allocator = allocator or (lambda size: MemoryPointer(cuda.Memory(size), 0))
+    machine.allocator = cuda.MemoryPool().malloc
 
     @contextmanager
     def using_allocator(allocator: Any = None) -> Iterator[None]:
-        before = machine.allocator
-        set_allocator(allocator)
+        before, machine.allocator = machine.allocator, allocator
         try:
             yield
         finally:
             machine.allocator = before
 
-    cuda.set_allocator, cuda.using_allocator = set_allocator, using_allocator
-    cuda.get_allocator = lambda: machine.allocator
-    cuda.alloc = lambda size: machine.allocate(size)
+    cuda.using_allocator = using_allocator
     cuda.alloc_pinned_memory = lambda size: pinned(machine, size)
 
 
@@ -162,11 +153,6 @@ def _copies(machine: Machine) -> dict[str, Any]:
 
     def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
         machine.memcpy(dst, src, size, kind, machine.stream(stream))
-
-    def memcpy(dst: int, src: int, size: int, kind: int) -> None:
-        stream = machine.stream(0)
-        machine.memcpy(dst, src, size, kind, stream, "memcpy")
-        machine.wait_for_host("memcpy", stream)
 
     def memcpyPeerAsync(dst: int, dstDevice: int, src: int, srcDevice: int, size: int, stream: int) -> None:
         for address, device in ((dst, dstDevice), (src, srcDevice)):
@@ -178,7 +164,7 @@ def _copies(machine: Machine) -> dict[str, Any]:
     def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
         memset(machine, ptr, value, size, machine.stream(stream))
 
-    return {function.__name__: function for function in (memcpyAsync, memcpy, memcpyPeerAsync, memsetAsync)}
+    return {function.__name__: function for function in (memcpyAsync, memcpyPeerAsync, memsetAsync)}
 
 
 def _devices(machine: Machine) -> dict[str, Any]:
@@ -190,8 +176,10 @@ def _devices(machine: Machine) -> dict[str, Any]:
         return machine.device_count
 
     def getDeviceProperties(device: int) -> dict[str, Any]:
-        numbers = {"major": 9, "minor": 0, "multiProcessorCount": 2, "warpSize": 32, "maxThreadsPerBlock": 1024}
-        return {"name": b"simulated device", "totalGlobalMem": MEMORY_NBYTES, "sharedMemPerBlock": 49152, **numbers}
+        return {"name": b"simulated device", "totalGlobalMem": MEMORY_NBYTES}
+
+    def memGetInfo() -> tuple[int, int]:
+        return MEMORY_NBYTES, MEMORY_NBYTES
 
     def deviceCanAccessPeer(device: int, peerDevice: int) -> int:
         return int(machine.may_be_peers and device != peerDevice)
@@ -201,20 +189,5 @@ def _devices(machine: Machine) -> dict[str, Any]:
             raise CUDARuntimeError("cudaErrorPeerAccessUnsupported: peer access is not supported between these devices")
         machine.checker.peers.add((machine.device, peerDevice))
 
-    def setDevice(device: int) -> None:
-        machine.device = machine.cuda.Device(device).id
-
-    def deviceSynchronize() -> None:
-        machine.cuda.Device().synchronize()
-
-    given = (
-        *(getDeviceCount, getDeviceProperties, deviceCanAccessPeer, deviceEnablePeerAccess),
-        *(setDevice, deviceSynchronize),
-    )
-    return {
-        **{function.__name__: function for function in given},
-        "getDevice": lambda: machine.device,
-        "memGetInfo": lambda: (MEMORY_NBYTES, MEMORY_NBYTES),
-        "driverGetVersion": lambda: 13000,
-        "runtimeGetVersion": lambda: 13000,
-    }
+    given = getDeviceCount, getDeviceProperties, memGetInfo, deviceCanAccessPeer, deviceEnablePeerAccess
+    return {function.__name__: function for function in given}

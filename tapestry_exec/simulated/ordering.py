@@ -123,9 +123,7 @@ class Access:
 
     def first(self, wanted: NDArray[np.bool_]) -> int:
         """The address of the first byte for which an array of `of`'s shape is true."""
-        places = Access(self.memory, self.offset, self.shape, self.strides, self.mask).of(
-            np.arange(self.memory.nbytes, dtype=np.int64)
-        )
+        places = self.of(np.arange(self.memory.nbytes, dtype=np.int64))
         return self.memory.start + int(places[wanted].min())
 
     def describe(self) -> str:
@@ -141,7 +139,6 @@ class Operation:
     number: int
     name: str
     agent: str
-    accesses: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"operation {self.number} ({self.name}) on {self.agent}"
@@ -184,7 +181,8 @@ class Checker:
     """Pairs of a device and another one whose memory it may reach."""
     blocks: list[Memory] = field(default_factory=list)
     """By address."""
-    _count: int = 0
+    count: int = 0
+    """Of operations that were issued."""
     _buffers: dict[int, HeldBuffer] = field(default_factory=dict)
 
     # -- memory ------------------------------------------------------------------------------------------
@@ -334,33 +332,27 @@ class Checker:
         """
         # All accesses are checked before any is noted: an operation may write what it reads.
         self.join(agent, self.clock(HOST))
-        self._count += 1
-        made = Operation(self._count, name, agent)
-        for access, is_write in [(a, False) for a in reads] + [(a, True) for a in writes]:
-            if 0 in access.shape:
-                continue
+        self.count += 1
+        made = Operation(self.count, name, agent)
+        accesses = [(access, False) for access in reads] + [(access, True) for access in writes]
+        touched = [(access, is_write) for access, is_write in accesses if 0 not in access.shape]
+        for access, is_write in touched:
             self._check_reach(made, device, access)
             self._check_owner(made, access)
             self._check_order(made, access, is_write)
-        for access in reads:
-            if self.check_unwritten and 0 not in access.shape:
+        for access, is_write in touched:
+            if not is_write:
                 self._check_written(made, access)
-        for access, is_write in [(a, False) for a in reads] + [(a, True) for a in writes]:
-            if 0 not in access.shape:
-                access.put(access.memory.last(agent, is_write), made.number)
-                if is_write and access.memory.written is not None and not self._is_poison(access):
-                    access.put(access.memory.written, 1)
+        for access, is_write in touched:
+            access.put(access.memory.last(agent, is_write), made.number)
+            if is_write and access.memory.written is not None and not self._is_poison(access):
+                access.put(access.memory.written, 1)
         self.operations[made.number] = made
         self.clock(agent)[agent] = made.number
 
     def is_done(self, agent: str, number: int, by: str = HOST) -> bool:
         """Whether an agent, by default the host, comes after an operation."""
         return self.clock(by).get(agent, 0) >= number
-
-    @property
-    def last_number(self) -> int:
-        """The number of the last operation that was issued."""
-        return self._count
 
     def _check_reach(self, made: Operation, device: int | None, access: Access) -> None:
         memory = access.memory

@@ -9,9 +9,7 @@ from typing import Any, ClassVar, cast
 
 from tapestry_exec.run import OrderingFault
 from tapestry_exec.simulated.machine import Capture, CUDARuntimeError, Machine, Queue
-from tapestry_exec.simulated.ordering import HOST, Clock, Memory
-
-CAPTURE_MODES = {"streamCaptureModeGlobal": 0, "streamCaptureModeThreadLocal": 1, "streamCaptureModeRelaxed": 2}
+from tapestry_exec.simulated.ordering import HOST, Clock
 
 
 class Stream(Queue):
@@ -20,19 +18,13 @@ class Stream(Queue):
     machine: ClassVar[Machine]
     null: ClassVar[Any]
 
-    def __init__(
-        self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: int | None = None
-    ) -> None:
+    def __init__(self, null: bool = False, non_blocking: bool = False) -> None:
         machine = self.machine
         device, number = -1 if null else machine.device, len(machine.streams) + 1
         super().__init__(device, 0 if null else 0x1000 * number, f"device {device} stream {number}", non_blocking)
-        self.priority = priority or 0
         self._before: list[tuple[int, Queue]] = []
         if not null:
             machine.streams[self.ptr] = self
-
-    def __repr__(self) -> str:
-        return f"<Stream {self.ptr} (device {self.device_id})>"
 
     def __enter__(self) -> Stream:
         device = self._check_device()
@@ -57,15 +49,6 @@ class Stream(Queue):
                 f"({self.machine.device})"
             )
         return device
-
-    @property
-    def done(self) -> bool:
-        """Whether everything in it is done, as far as the host can tell; asked again, it will be."""
-        stream = self.machine.stream(self)
-        if stream.capture is not None:  # what asks is an error, of which only this is told
-            stream.capture.is_valid = False
-            return False
-        return _asked(self.machine, self.machine.clock_of(stream))
 
     def synchronize(self) -> None:
         """The host waits until everything in it is done."""
@@ -103,7 +86,7 @@ class Stream(Queue):
             capture.fail("cudaErrorStreamCaptureMerge: the event belongs to another capture")
         capture.entries.append(("wait", stream, token))
 
-    def begin_capture(self, mode: int | None = None) -> None:
+    def begin_capture(self) -> None:
         """Take down what comes next, in it and in streams that wait for it, instead of doing it."""
         if self.ptr == 0:
             raise RuntimeError("cannot capture on the default (legacy) stream")
@@ -120,22 +103,11 @@ class Stream(Queue):
         for stream in capture.members:
             stream.capture = None
         capture.check()
-        return cast(Graph, self.machine.cuda.Graph._of(capture))
+        return cast(Graph, self.machine.cuda.Graph(capture))
 
     def is_capturing(self) -> bool:
         """Whether it is being captured."""
         return self.machine.is_capturing(self)
-
-
-def _asked(machine: Machine, clock: Clock) -> bool:
-    """Whether what a clock says is done, where the host may or may not know yet: drawn by the seed."""
-    known = machine.checker.clock(HOST)
-    if all(known.get(agent, 0) >= number for agent, number in clock.items()):
-        return True
-    if machine.random.random() < 0.5:
-        return False
-    machine.host_after(clock)
-    return True
 
 
 class Event:
@@ -143,13 +115,12 @@ class Event:
 
     machine: ClassVar[Machine]
 
-    def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+    def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
         self.device = self.machine.device
         self.clock: Clock | None = None
         self.captured: tuple[Capture, object] | None = None
         self.seconds: float | None = None
         self.has_time = not disable_timing
-        self.ptr = id(self)
 
     def record(self, stream: Any = None) -> None:
         """Record it behind what is in a stream, by default the current one."""
@@ -167,14 +138,6 @@ class Event:
         self.captured = None
         self.clock = dict(self.machine.clock_of(found))
         self.seconds = perf_counter()
-
-    @property
-    def done(self) -> bool:
-        """Whether what it was recorded behind is done, as far as the host can tell; asked again, it will be."""
-        if self.captured is not None:  # what asks is an error, of which only this is told
-            self.captured[0].is_valid = False
-            return False
-        return self.clock is None or _asked(self.machine, self.clock)
 
     def synchronize(self) -> None:
         """The host waits for what it was recorded behind."""
@@ -196,24 +159,12 @@ class Graph:
 
     machine: ClassVar[Machine]
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("a graph is made by a stream's end_capture")
-
-    @classmethod
-    def _of(cls, capture: Capture) -> Graph:
-        made = cls.__new__(cls)
-        cls.machine.graphs += 1
-        made._number = cls.machine.graphs
-        made._entries, made._origin = capture.entries, capture.origin
+    def __init__(self, capture: Capture) -> None:
+        self.machine.graphs += 1
+        self._number, self._entries, self._origin = self.machine.graphs, capture.entries, capture.origin
         works = [work for kind, _, work in capture.entries if kind == "work"]
-        made._pooled = {memory: memory.tenure for work in works for memory in work.memories()}
-        made._check_joined(capture)
-        return made
-
-    _number: int
-    _entries: list[tuple[str, Queue, Any]]
-    _origin: Queue
-    _pooled: dict[Memory, int]
+        self._pooled = {memory: memory.tenure for work in works for memory in work.memories()}
+        self._check_joined(capture)
 
     def _check_joined(self, capture: Capture) -> None:
         """Every stream that was drawn in must be waited for before the end."""
@@ -235,9 +186,6 @@ class Graph:
             raise CUDARuntimeError(
                 f"cudaErrorStreamCaptureUnjoined: {self._origin.agent} does not wait for the last work of {missing}"
             )
-
-    def upload(self, stream: Any = None) -> None:
-        """Prepare it for launching."""
 
     def launch(self, stream: Any = None) -> None:
         """Do what was captured, as one operation of a stream."""

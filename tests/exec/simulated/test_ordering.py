@@ -182,7 +182,7 @@ def test_two_streams_may_read_the_same_bytes() -> None:
     _, data = memory_of(checker, 8)
     for stream in ("a", "b", "c"):
         checker.issue("read", stream, 0, [checker.cells(data)], [])
-    assert checker.last_number == 3
+    assert checker.count == 3
 
 
 def test_columns_between_each_other_are_not_the_same_bytes() -> None:

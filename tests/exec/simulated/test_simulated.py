@@ -162,22 +162,6 @@ def test_a_graph_is_faulted_where_its_program_is(program: list[Action]) -> None:
 # -- events, streams and devices ----------------------------------------------------------------------------
 
 
-def test_what_an_event_says_that_nobody_waited_for_is_left_to_chance() -> None:
-    """Whoever builds on `done` is seen with some seed; once it says so, the host may look."""
-    said = set()
-    for seed in range(8):
-        xp = simulated.cupy(1, seed)
-        a, stream = xp.zeros(4), xp.cuda.Stream(non_blocking=True)
-        xp.cuda.Device().synchronize()
-        with stream:
-            a += 1
-        event = stream.record()
-        said.add(event.done)
-        event.synchronize()
-        assert event.done and stream.done
-    assert said == {True, False}
-
-
 def test_the_current_stream_belongs_to_the_current_device() -> None:
     xp = simulated.cupy(2)
     with xp.cuda.Device(1):
@@ -269,7 +253,7 @@ def test_pinned_memory_that_the_host_changes_while_it_is_copied(direction: str) 
     )
     with pytest.raises(OrderingFault, match=message):
         stream.synchronize()
-    assert memory.size() == 16
+    assert len(memory) == 16
 
 
 def test_copies_of_the_wrong_kind() -> None:
@@ -343,16 +327,11 @@ def test_a_pool_hands_memory_out_again_to_the_stream_that_freed_it() -> None:
     one, two = xp.cuda.Stream(non_blocking=True), xp.cuda.Stream(non_blocking=True)
     with one:
         first = pool.malloc(100)
-        at, used = first.ptr, pool.used_bytes()
+        at = first.ptr
         del first
-        assert (pool.malloc(80).ptr, used, pool.n_free_blocks()) == (at, 512, 1)
+        assert pool.malloc(80).ptr == at
     with two:
         assert pool.malloc(80).ptr != at
-    pool.free_all_blocks()
-    assert pool.total_bytes() == 0
-    pool.set_limit(600)
-    with pytest.raises(MemoryError, match="the pool may hold 600 B; 1,024 B more are asked for"):
-        pool.malloc(1000)
 
 
 def test_an_array_freed_on_one_stream_while_another_reads_it() -> None:
@@ -372,7 +351,7 @@ def test_an_array_freed_on_one_stream_while_another_reads_it() -> None:
 
 def test_arrays_that_leave_their_memory_or_do_not_fit_their_cells() -> None:
     xp = simulated.cupy(1)
-    memory = xp.cuda.alloc(64)
+    memory = xp.cuda.MemoryPointer(xp.cuda.Memory(512), 0)
     with pytest.raises(OrderingFault, match=r"shape \(65,\), float64, strides None at byte 0 does not stay in the 512"):
         xp.ndarray((65,), np.float64, memory)
     with pytest.raises(OrderingFault, match="do not lie at multiples of 4"):
@@ -501,14 +480,6 @@ def test_a_call_that_fails_makes_a_capture_invalid(what: str) -> None:
     on.a += 1
     on.stream.end_capture().launch(on.stream)
     assert on.a.get().tolist() == [2, 2, 2, 2]
-
-
-@pytest.mark.parametrize("asks", ["stream", "event"])
-def test_asking_whether_captured_work_is_done_makes_the_capture_invalid(asks: str) -> None:
-    on = Capturing()
-    assert not getattr(on, asks).done
-    with pytest.raises(CUDARuntimeError, match="cudaErrorStreamCaptureInvalidated"):
-        on.stream.end_capture()
 
 
 def test_captures_that_end_otherwise() -> None:
