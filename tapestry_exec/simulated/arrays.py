@@ -233,7 +233,7 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     def _cells(self, places: tuple[Any, ...]) -> HostArray:
         """The view's cells at an index without arrays, as a view."""
-        return cast(HostArray, self._view[places if any(place is Ellipsis for place in places) else (*places, ...)])
+        return self._view[places if any(place is Ellipsis for place in places) else (*places, ...)]
 
     def _places(self, key: Any) -> tuple[tuple[Any, ...], list[DeviceArray]]:
         """An index with lists and NumPy arrays brought to the device, and the arrays in it."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from inspect import BoundArguments, Signature
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -265,7 +265,7 @@ def _writing(arrays: Arrays) -> dict[str, Any]:
         arrays.machine.submit("put_along_axis", [places, *read], [target], put)
 
     def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
-        return cast("np.dtype[Any]", np.result_type(*(host_of(one)[0] for one in arrays_and_dtypes)))
+        return np.result_type(*(host_of(one)[0] for one in arrays_and_dtypes))
 
     def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Any:
         return x.astype(dtype, copy=copy)
