@@ -24,7 +24,7 @@ from tapestry_sets.batch import RegionArray
 from tapestry_sets.digits import Strided, reach
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Item, clip
 from tapestry_sets.limits import OPEN, Tally, TooHard, current_tally
-from tapestry_sets.views import INT64_MAX, Allocation, Bools, View, strided_form_of
+from tapestry_sets.views import INT64_MAX, Allocation, View, reading
 
 PairAxis = tuple[int, int, int, int, int]
 """What is read along an axis: first, one past the last, and the stripe (on, period, phase) in between."""
@@ -37,7 +37,7 @@ class PairRow:
 
     def __init__(self, number: int, view: View, home: Allocation) -> None:
         self.number, self.view, self.home = number, view, home
-        strided = strided_form_of(view)
+        strided = view.strided_form()
         self.axes = None if strided is None else along_axes(strided[1], home.shape)
         self._items: tuple[Item, ...] | None = None
         self._spans: list[NestSpan] | None = None
@@ -85,7 +85,7 @@ def groups(views: Sequence[View]) -> dict[Allocation, list[PairRow]]:
     found: dict[Allocation, list[PairRow]] = {}
     for k, view in enumerate(views):
         if 0 not in view.shape:
-            strided = strided_form_of(view)
+            strided = view.strided_form()
             for home in view.cells if strided is None else strided[:1]:
                 found.setdefault(home, []).append(PairRow(k, view, home))
     return found
@@ -211,7 +211,7 @@ class Nests:
             rest = np.where(inside & (rest < on_), block + rest, block + period_)
         return cast(Int64Array, np.where(rest < length, start + rest, EXACT))
 
-    def apart(self, i: Int64Array, j: Int64Array) -> Bools:
+    def apart(self, i: Int64Array, j: Int64Array) -> reading.Bools:
         """Return which pairs of rows of one item each have levels that miss each other modulo the gcd of periods."""
         alone = (self._many[i] == 1) & (self._many[j] == 1)
         found = np.zeros(len(i), bool)
@@ -245,7 +245,7 @@ class _Group:
         columns = [row.axes for row in self.rows if row.axes is not None]
         return RegionArray.of_stripes(self.home.shape, columns)
 
-    def meeting(self) -> Bools:
+    def meeting(self) -> reading.Bools:
         """Return which pairs share a cell."""
         n = len(self.rows)
         matrix = np.zeros((n, n), np.bool_)
@@ -302,7 +302,7 @@ class _Group:
         i, j = np.nonzero(np.triu(met))
         return i, j
 
-    def _distinct(self, rows: Sequence[PairRow], aligned: Bools) -> Bools:
+    def _distinct(self, rows: Sequence[PairRow], aligned: reading.Bools) -> reading.Bools:
         """Return which pairs of different rows share a cell; those both along the axes are not looked at."""
         met = np.eye(len(rows), dtype=np.bool_)
         few = np.array([bool(row.items) for row in rows])
@@ -320,7 +320,7 @@ class _Group:
         return met | met.T
 
 
-def _pairs_with_many(rows: Sequence[PairRow], few: Bools) -> list[tuple[int, int]]:
+def _pairs_with_many(rows: Sequence[PairRow], few: reading.Bools) -> list[tuple[int, int]]:
     """Return the pairs whose bounds meet and of which one row is not few nests."""
     ends = [row.bounds for row in rows]
     return [
@@ -331,7 +331,7 @@ def _pairs_with_many(rows: Sequence[PairRow], few: Bools) -> list[tuple[int, int
     ]
 
 
-def _close_pairs(nests: Nests, aligned: Bools) -> Iterator[tuple[Int64Array, Int64Array]]:
+def _close_pairs(nests: Nests, aligned: reading.Bools) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield pairs i < j of rows whose bounds meet and that are not both along the axes, some at a time."""
     n = len(aligned)
     rows = max(1, PAIRS_AT_ONCE // max(1, n))
@@ -389,7 +389,7 @@ def _counted(n: int) -> Iterator[Tally | None]:
         kept.closed += max(0, n * (n + 1) // 2 - (kept.total - before))
 
 
-def meeting(views: Sequence[View]) -> Bools:
+def meeting(views: Sequence[View]) -> reading.Bools:
     """Return which pairs of views share a cell, as a symmetric matrix."""
     matrix = np.zeros((len(views), len(views)), np.bool_)
     with _counted(len(views)) as kept:

@@ -18,7 +18,7 @@ from tapestry_sets.digits import Digits, Ints, Strided
 from tapestry_sets.limits import OPEN, Open, TooHard
 from tapestry_sets.regions import Box
 from tapestry_sets.solvers import equation, isl
-from tapestry_sets.views import InternalOverlap, Order, Piece, Relinearize, cell_read, piece_domain, strided_patch
+from tapestry_sets.views import InternalOverlap, Order, Piece, Relinearize, piece_domain, reading, strided_patch
 
 
 class Reading(Protocol):
@@ -211,7 +211,7 @@ def _is_ordered_by_isl(cells: Cells) -> bool:
         f"shape {cells.home}, and isl does not decide it either; ask about a part of the view"
     )
     origin = (0,) * len(cells.shape)
-    first = next((cell for piece in cells.pieces if (cell := cell_read(piece, origin)) is not None), None)
+    first = next((cell for piece in cells.pieces if (cell := reading.cell_read(piece, origin)) is not None), None)
     if first is None:
         return False
     if not isl.available():

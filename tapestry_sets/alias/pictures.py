@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.ladder.climb import ask_one
 from tapestry_sets.alias.memory.arrays import read_view
 from tapestry_sets.alias.overlap import overlaps
+from tapestry_sets.alias.tables import align, as_html, yes_or_no
 from tapestry_sets.draw import ADDRESSES, SHOWN_LENGTH, Picture, names_of, numbered, shortened, views_picture
 from tapestry_sets.integers import Sett
 from tapestry_sets.limits import OPEN, TooHard, TooManyPieces
@@ -140,32 +140,20 @@ class OriginsTable:
     @property
     def text(self) -> str:
         """The table in aligned columns; what several lines of a view have in common is said once."""
-        cells = [self.columns, *self._cells()]
-        lines = [[cell.split("\n") for cell in row] for row in cells]
-        widths = [max(len(line) for row in lines for line in row[k]) for k in range(len(self.columns))]
-        written = []
-        for row in lines:
-            for at in range(max(map(len, row))):
-                each = (cell[at] if at < len(cell) else "" for cell in row)
-                written.append("  ".join(f"{w:<{n}}" for w, n in zip(each, widths, strict=True)).rstrip())
-        return "\n".join([written[0], "  ".join("-" * n for n in widths), *written[1:]])
+        return "\n".join(align(self._cells(), ruler=True))
 
     @property
     def html(self) -> str:
         """The table as an element of HTML."""
-        style = "text-align:left;vertical-align:top;font-family:monospace;white-space:pre"
-        head = "".join(f'<th style="text-align:left">{escape(column)}</th>' for column in self.columns)
-        body = [
-            "<tr>" + "".join(f'<td style="{style}">{escape(cell)}</td>' for cell in row) + "</tr>"
-            for row in self._cells()
-        ]
-        return "\n".join(["<table>", f"<thead><tr>{head}</tr></thead>", "<tbody>", *body, "</tbody>", "</table>"])
+        return as_html(self._cells(), "text-align:left;vertical-align:top;font-family:monospace;white-space:pre")
 
-    def _cells(self) -> Iterator[tuple[str, ...]]:
-        """Yield the rows; those after a view's first are empty where they would say the same."""
+    def _cells(self) -> list[tuple[str, ...]]:
+        """The rows, the head first; those after a view's first are empty where they would say the same."""
+        found = [self.columns]
         for rows in self.views:
             for at, row in enumerate(rows):
-                yield tuple("" if at and column not in PER_ALLOCATION else cell for column, cell in row.items())
+                found.append(tuple("" if at and name not in PER_ALLOCATION else cell for name, cell in row.items()))
+        return found
 
     def __repr__(self) -> str:
         return self.text
@@ -268,8 +256,8 @@ def _rows_of(
         "chain": "\n".join(_chain(view)) or "-",
     }
     found = {
-        "self-overlap": _yes(view.has_internal_overlap),
-        "contiguous": _yes(view.is_contiguous),
+        "self-overlap": yes_or_no(view.has_internal_overlap),
+        "contiguous": yes_or_no(view.is_contiguous),
         "aliases": ", ".join(aliases) or "-",
     }
     for allocation, cells in view.cells.items():
@@ -290,11 +278,6 @@ def _chain(view: View) -> list[str]:
     if len(steps) > MAX_STEPS:
         steps = [*steps[:MAX_STEPS], f"{len(steps) - MAX_STEPS} more steps"]
     return steps[::-1]
-
-
-def _yes(question: Callable[[], bool]) -> str:
-    answer = ask_one((TooHard,), question)
-    return "?" if answer is OPEN else "yes" if answer else "no"
 
 
 def _reads(allocation: Allocation, cells: Cells, name: str) -> dict[str, str]:

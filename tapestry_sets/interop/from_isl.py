@@ -16,7 +16,7 @@ from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import TooHard, check_pieces
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region, as_box
 from tapestry_sets.solvers import isl
-from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, Step, cell_read
+from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, Step, reading
 
 OPERATIONS = 2 * 10**6
 """How many of its basic operations isl may take: a second or two."""
@@ -252,9 +252,9 @@ def _checked_pieces(pieces: tuple[Piece, ...], domain: Any, relation: Any) -> tu
     held = domain.subtract(domain)
     for region in regions:
         held = held.union(isl.to_isl(region))
-    ends = [isl.a_point(end) for end in (domain.lexmin(), domain.lexmax())]
-    read = [isl.a_point(relation.intersect_domain(isl.point_set(at)).range()) for at in ends if at is not None]
-    mine = [next((c for p in pieces if (c := cell_read(p, at)) is not None), None) for at in ends if at is not None]
+    ends = [at for end in (domain.lexmin(), domain.lexmax()) if (at := isl.a_point(end)) is not None]
+    read = [isl.a_point(relation.intersect_domain(isl.point_set(at)).range()) for at in ends]
+    mine = [next((c for p in pieces if (c := reading.cell_read(p, at)) is not None), None) for at in ends]
     if not held.is_equal(domain) or read != mine:
         raise AssertionError(f"from_isl: {pieces} is not {relation}; this is a bug of tapestry_sets")
     return pieces

@@ -14,7 +14,7 @@ from tapestry_sets.views.documents import (
 )
 from tapestry_sets.views.kinds.choosing import AsStrided, Diagonal, Index, Sample, Slice, SlidingWindow, Take
 from tapestry_sets.views.kinds.joining import Assembled, Concat, Fill, Interleave, Stack
-from tapestry_sets.views.kinds.kind import Shapes, ViewKind
+from tapestry_sets.views.kinds.kind import ViewKind
 from tapestry_sets.views.kinds.shaping import (
     Broadcast,
     ExpandDims,
@@ -28,38 +28,14 @@ from tapestry_sets.views.kinds.shaping import (
     Tile,
 )
 from tapestry_sets.views.normal.patches import read_patches, strided_patch
-from tapestry_sets.views.pieces.images import (
-    flatten_affine,
-    flatten_grid,
-    image_to_isl,
-    is_injective,
-    piece_domain,
-    piece_image,
-    push,
-    stays_injective,
-)
+from tapestry_sets.views.pieces import images, reading
+from tapestry_sets.views.pieces.images import piece_domain, piece_image
 from tapestry_sets.views.pieces.maps import INT64_MAX, IndexMap, Relinearize, Shape, Step
 from tapestry_sets.views.pieces.partition import first_gap, first_shared
 from tapestry_sets.views.pieces.piece import Guard, Piece, bounding_boxes, compose_pieces, identity_piece
-from tapestry_sets.views.pieces.reading import (
-    Bools,
-    ReadAxis,
-    are_read,
-    cell_read,
-    count_cells,
-    first_within,
-    has_one_inverse,
-    in_coordinates,
-    indices_within,
-    invert,
-    is_skew,
-    listed,
-    reads_at,
-    sampled,
-)
 from tapestry_sets.views.queries import InternalOverlap, MemoryQueries, Order, fill_memory
 from tapestry_sets.views.variables import allocate
-from tapestry_sets.views.view import Allocation, Derived, View, keep_strided_form, sort_views, strided_form_of, view_of
+from tapestry_sets.views.view import Allocation, Derived, View, check_color, keep_strided_form, sort_views, view_of
 from tapestry_sets.views.walks import sources_first, walk
 from tapestry_sets.views.words import (
     Viewable,

@@ -48,8 +48,8 @@ class Questions(Viewable):
         """The cells that the view reads, for each allocation that it reads at all."""
 
     @abstractmethod
-    def _strided_form(self) -> tuple[Allocation, Strided] | None:
-        """The allocation and the strided form, where a view keeps that form from kind to kind or folds to it."""
+    def strided_form(self) -> tuple[Allocation, Strided] | None:
+        """Return the allocation and the strided form, where a view keeps it from kind to kind or folds to it."""
 
     @abstractmethod
     def _normal_form(self) -> Flat:
@@ -192,7 +192,7 @@ class Questions(Viewable):
         """
         if 0 in self.shape:
             return None
-        strided = self._strided_form()
+        strided = self.strided_form()
         if strided is None:
             return queries.memory.twice(self)
         home, form = strided
@@ -249,7 +249,7 @@ class Questions(Viewable):
         if order is None or 0 in self.shape:
             read = list(self.cells.values())
             return not read or (len(read) == 1 and read[0].is_run())
-        strided = self._strided_form()
+        strided = self.strided_form()
         if strided is not None:
             return queries.memory.is_ordered_by_strides(strided[1], order)
         read = list((self if order == "C" else self.transpose()).cells.values())

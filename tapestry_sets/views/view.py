@@ -143,7 +143,7 @@ class View(Questions):
         return self._find_nest()
 
     def _find_nest(self) -> tuple[Allocation, Nest] | None:
-        strided = self._strided_form() or self._one_run()
+        strided = self.strided_form() or self._one_run()
         if strided is None:
             return None
         home, form = strided
@@ -339,7 +339,7 @@ class Derived(View):
     def _twin(self) -> View:
         return view_of(self.shape, self.kind, self.sources)
 
-    def _strided_form(self) -> tuple[Allocation, Strided] | None:
+    def strided_form(self) -> tuple[Allocation, Strided] | None:
         found = self._known.strided
         return _find_strided(self) if found is UNASKED else found
 
@@ -422,7 +422,7 @@ class Allocation(View):
     def _compose(self, work: Budget) -> Composed:
         return (self,), (identity_piece(self.rank),)
 
-    def _strided_form(self) -> tuple[Allocation, Strided]:
+    def strided_form(self) -> tuple[Allocation, Strided]:
         return self, contiguous(self.shape)
 
     def _normal_form(self) -> Flat:
@@ -435,10 +435,11 @@ _allocation_of: Callable[[Shape, str, int, Hashable, object], Allocation] = comp
 
 
 def check_color(color: Hashable, what: str) -> Hashable:
+    """Return a color, or raise TypeError if it has no hash."""
     try:
         hash(color)
     except TypeError:
-        raise TypeError(f"{what}: color {color!r} is a {type(color).__name__}; give something hashable") from None
+        raise TypeError(f"{what}: color {color!r} is a {type(color).__name__}, which has no hash") from None
     return color
 
 
@@ -509,11 +510,6 @@ def _rebuild(view: View, anew: Callable[[Allocation], Allocation]) -> View:
 # ------------------------------------------------------------------------------------------------- strided forms
 
 
-def strided_form_of(view: View) -> tuple[Allocation, Strided] | None:
-    """Return the allocation and the strided form, where a view keeps that form from kind to kind or folds to it."""
-    return view._strided_form()
-
-
 def keep_strided_form(view: Derived, home: Allocation, form: Strided) -> None:
     """Let a view know its strided form, where who makes it has it at hand."""
     _learn(view).strided = home, form
@@ -529,7 +525,7 @@ def _find_strided(view: View) -> tuple[Allocation, Strided] | None:
             break
         chain.append(view)
         view = view.sources[0]
-    found = view._strided_form()
+    found = view.strided_form()
     for v in reversed(chain):
         _learn(v).strided = found = _extend_strided(v, found)
     return found
@@ -544,7 +540,7 @@ def _extend_strided(
     if len(view.sources) > 1:
         return _fold(view)
     (source,) = view.sources
-    below = source._strided_form() if below is None else below
+    below = source.strided_form() if below is None else below
     if below is None:
         return None
     step = getattr(view.kind, "strided", None)
@@ -554,7 +550,7 @@ def _extend_strided(
 
 def _fold(view: Derived) -> tuple[Allocation, Strided] | None:
     """The strided form that pieces of one strided allocation fold to, such as slices put together again."""
-    below = [source._strided_form() for source in view.sources if 0 not in source.shape]
+    below = [source.strided_form() for source in view.sources if 0 not in source.shape]
     if any(form is None or below[0] is None or form[0] != below[0][0] for form in below):
         return None
     pieces = view.kind.pieces(tuple([source.shape for source in view.sources]))
@@ -607,7 +603,7 @@ def _normalize(view: Derived) -> Flat:
     """The normal form of a view whose sources have theirs."""
     if 0 in view.shape:
         return Flat(0, (), 0)
-    strided = view._strided_form()
+    strided = view.strided_form()
     if strided is not None:
         home, (offset, axes) = strided
         return Flat(view.size, (strided_patch(offset, tuple([one for axis in axes for one in axis]), home),), 0)
@@ -667,7 +663,7 @@ def _find_opaque(view: View) -> list[View]:
 
 def _read_ends(view: View) -> tuple[tuple[Hashable, int], tuple[Hashable, int]]:
     """What the first and the last index of a view read."""
-    strided = view._strided_form()
+    strided = view.strided_form()
     if strided is None:
         return _read_at(view, (0,) * view.rank), _read_at(view, tuple([n - 1 for n in view.shape]))
     home, (first, axes) = strided

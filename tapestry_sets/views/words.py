@@ -34,21 +34,10 @@ import numpy.typing as npt
 from tapestry_sets.integers import DisjointSetts, Sett, Stripe
 from tapestry_sets.limits import as_int, as_ints, check_pieces
 from tapestry_sets.regions import DisjointRegions, Region
+from tapestry_sets.views.kinds import shaping
 from tapestry_sets.views.kinds.choosing import Diagonal, Index, Sample, Slice, SlidingWindow
 from tapestry_sets.views.kinds.joining import Concat, Fill, Interleave, Stack
 from tapestry_sets.views.kinds.kind import PadMode, ViewKind, axes_of, axis_of
-from tapestry_sets.views.kinds.shaping import (
-    Broadcast,
-    ExpandDims,
-    Flip,
-    Pad,
-    PermuteDims,
-    Repeat,
-    Reshape,
-    Roll,
-    Squeeze,
-    Tile,
-)
 from tapestry_sets.views.pieces.maps import Shape
 from tapestry_sets.views.subscript import Key, parse_index, take_kinds
 
@@ -162,7 +151,7 @@ class Viewable:
         """
         if not shape:
             raise TypeError("reshape: takes a shape, as one sequence or as integers; write reshape(()) for rank 0")
-        return self.apply(Reshape(extents_of(shape, "reshape: shape")))
+        return self.apply(shaping.Reshape(extents_of(shape, "reshape: shape")))
 
     def ravel(self) -> Self:
         """Return the cells in row-major order."""
@@ -174,7 +163,7 @@ class Viewable:
 
     def permute_dims(self, axes: int | Sequence[int]) -> Self:
         """Return the view whose axis k is this one's axis axes[k]."""
-        return self.apply(PermuteDims(_axis_tuple(axes, "permute_dims: axes")))
+        return self.apply(shaping.PermuteDims(_axis_tuple(axes, "permute_dims: axes")))
 
     def transpose(self, *axes: int | Sequence[int]) -> Self:
         """Return the view with axes in the given order, by default reversed."""
@@ -224,7 +213,7 @@ class Viewable:
 
     def flip(self, axis: int | Sequence[int] | None = None) -> Self:
         """Return the view with the given axes, by default all, reversed."""
-        return self.apply(Flip(tuple(range(self.rank)) if axis is None else _axis_tuple(axis, "flip: axis")))
+        return self.apply(shaping.Flip(tuple(range(self.rank)) if axis is None else _axis_tuple(axis, "flip: axis")))
 
     def flipud(self) -> Self:
         """Return the view with the first axis reversed."""
@@ -256,15 +245,15 @@ class Viewable:
 
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Self:
         """Return the view without the given axes, by default all, of extent 1."""
-        return self.apply(Squeeze(None if axis is None else _axis_tuple(axis, "squeeze: axis")))
+        return self.apply(shaping.Squeeze(None if axis is None else _axis_tuple(axis, "squeeze: axis")))
 
     def expand_dims(self, axis: int | Sequence[int]) -> Self:
         """Return the view with new axes of extent 1 at the given positions of the result."""
-        return self.apply(ExpandDims(_axis_tuple(axis, "expand_dims: axis")))
+        return self.apply(shaping.ExpandDims(_axis_tuple(axis, "expand_dims: axis")))
 
     def broadcast_to(self, shape: Sequence[int]) -> Self:
         """Return the view repeated to a shape."""
-        return self.apply(Broadcast(extents_of((shape,), "broadcast_to: shape")))
+        return self.apply(shaping.Broadcast(extents_of((shape,), "broadcast_to: shape")))
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Self:
         """Return the cells with x[axis2] - x[axis1] = offset as the last axis."""
@@ -632,12 +621,12 @@ def pad(
             )
         if not isinstance(padding, Viewable) and not callable(padding):
             raise TypeError(f"pad: padding is a {type(padding).__name__}; give a view of one cell, or a function")
-        return _padded(view, Pad(pairs), padding)
+        return _padded(view, shaping.Pad(pairs), padding)
     same = len({x for pair in values for x in pair}) < 2
-    return view.apply(Pad(pairs, mode, (values[0][0] if values else 0) if same else values))
+    return view.apply(shaping.Pad(pairs, mode, (values[0][0] if values else 0) if same else values))
 
 
-def _padded(view: V, kind: Pad, padding: V | Callable[[Shape], V]) -> V:
+def _padded(view: V, kind: shaping.Pad, padding: V | Callable[[Shape], V]) -> V:
     """The view between blocks of padding, axis after axis."""
     kind.out_shape((view.shape,))
     for axis, (before, after) in enumerate(kind.widths):
@@ -727,15 +716,16 @@ def repeat(view: V, count: int | Sequence[int], axis: int | None = None) -> V:
     flat = _one_view(view, "repeat").ravel() if axis is None else _one_view(view, "repeat")
     at = axis_of(0 if axis is None else axis, flat.rank, "repeat")
     if not isinstance(count, (Sequence, np.ndarray)) or not np.ndim(count):
-        return flat.apply(Repeat(as_int(count, "repeat: count"), at))
+        return flat.apply(shaping.Repeat(as_int(count, "repeat: count"), at))
     counts, n = as_ints(count, "repeat: counts"), flat.shape[at]
     if len(counts) == 1:
-        return flat.apply(Repeat(counts[0], at))
+        return flat.apply(shaping.Repeat(counts[0], at))
     if len(counts) != n:
         raise ValueError(f"repeat: {len(counts)} counts for axis {at} of shape {flat.shape}; give 1 or {n}")
     lead = ((None, None, None),) * at
     parts = [
-        flat.apply(Slice((*lead, (start, stop, None)))).apply(Repeat(times, at)) for start, stop, times in _runs(counts)
+        flat.apply(Slice((*lead, (start, stop, None)))).apply(shaping.Repeat(times, at))
+        for start, stop, times in _runs(counts)
     ]
     return parts[0].apply(Concat(at), *parts[1:]) if parts else flat.apply(Slice((*lead, (0, 0, None))))
 
@@ -752,7 +742,7 @@ def _runs(values: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 
 def tile(view: V, reps: int | Sequence[int]) -> V:
     """Return the whole view repeated `reps[k]` times along axis k."""
-    return _one_view(view, "tile").apply(Tile(_axis_tuple(reps, "tile: reps")))
+    return _one_view(view, "tile").apply(shaping.Tile(_axis_tuple(reps, "tile: reps")))
 
 
 @_at_once
@@ -761,14 +751,14 @@ def roll(view: V, shift: int | Sequence[int], axis: int | Sequence[int] | None =
     _one_view(view, "roll")
     shifts = _axis_tuple(shift, "roll: shift")
     if axis is None:
-        return view.ravel().apply(Roll(sum(shifts), 0)).reshape(view.shape)
+        return view.ravel().apply(shaping.Roll(sum(shifts), 0)).reshape(view.shape)
     axes = tuple(axis_of(a, view.rank, "roll") for a in _axis_tuple(axis, "roll: axis"))
     if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
         raise ValueError(f"roll: {len(shifts)} shifts {shifts} for {len(axes)} axes {axes}; give as many, or one")
     pairs = zip(
         axes * (len(shifts) if len(axes) == 1 else 1), shifts * (len(axes) if len(shifts) == 1 else 1), strict=True
     )
-    return _apply_all(view, [Roll(k, a) for a, k in pairs])
+    return _apply_all(view, [shaping.Roll(k, a) for a, k in pairs])
 
 
 @_at_once

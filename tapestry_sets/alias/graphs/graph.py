@@ -10,19 +10,31 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from tapestry_sets.alias.graphs import nodes as alias_nodes
-from tapestry_sets.alias.graphs.nodes import Node, checked_color, kind_text, view_node
+from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.graphs.tensors import AliasTensor, TensorRef
 from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one
 from tapestry_sets.alias.overlap import overlap_matrix, overlaps
+from tapestry_sets.alias.tables import align, as_html, yes_or_no
 from tapestry_sets.limits import OPEN, as_int
 from tapestry_sets.regions import DisjointRegions
-from tapestry_sets.views import Allocation, Shape, Slice, View, ViewKind, allocate, pad, sources_first, view_of, walk
+from tapestry_sets.views import (
+    Allocation,
+    Shape,
+    Slice,
+    View,
+    ViewKind,
+    allocate,
+    check_color,
+    pad,
+    sources_first,
+    view_of,
+    walk,
+)
 
 MOST_ROWS = 200
 """A notebook shows the table of a graph of at most so many tensors."""
@@ -97,7 +109,7 @@ class AliasGraph:
         ----------
         poprithms, memory/alias: Graph::allocate.
         """
-        made = allocate(shape, None, dtype, itemsize, checked_color(color, "allocate"))
+        made = allocate(shape, None, dtype, itemsize, check_color(color, "allocate"))
         return self._append(Node(made.shape, made.itemsize, None, (), color, self._free_name(name)))
 
     def __len__(self) -> int:
@@ -136,21 +148,22 @@ class AliasGraph:
         if not 0 < len(self) <= MOST_ROWS:
             return {"text/plain": repr(self)}
         rows = self._rows()
-        return {"text/plain": f"{self!r}\n{_text_table(rows)}", "text/html": _html_table(rows)}
+        return {"text/plain": "\n".join([repr(self), *align(rows)]), "text/html": as_html(rows)}
 
     def copy(self) -> AliasGraph:
         """Return a graph of the same nodes, with the same names, and memory of its own."""
-        made = AliasGraph()
-        made._add_all(self._nodes)
-        return made
+        return AliasGraph._of(self._nodes)
 
     __copy__ = copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return AliasGraph, (), self._nodes
+        return AliasGraph._of, (self._nodes,)
 
-    def __setstate__(self, nodes: list[Node]) -> None:
-        self._add_all(nodes)
+    @classmethod
+    def _of(cls, nodes: Sequence[Node]) -> AliasGraph:
+        made = cls()
+        made._add_all(nodes)
+        return made
 
     def grow(
         self,
@@ -277,7 +290,7 @@ class AliasGraph:
         node = self._nodes[i]
         if color is None:
             color = node.color if node.kind is None else 0
-        self._replace(i, replace(node, kind=None, inputs=(), color=checked_color(color, "to_allocation")))
+        self._replace(i, replace(node, kind=None, inputs=(), color=check_color(color, "to_allocation")))
         return AliasTensor(self, i)
 
     def to_view(self, tensor: TensorRef, kind: ViewKind, *inputs: TensorRef) -> AliasTensor:
@@ -353,7 +366,7 @@ class AliasGraph:
         if self._nodes[i].kind is not None:
             under = [j for j in self._under(i) if self._nodes[j].kind is None]
             raise ValueError(f"recolor: tensor {i} is a view; colors belong to allocations, here to {under}")
-        self._replace(i, replace(self._nodes[i], color=checked_color(color, "recolor")))
+        self._replace(i, replace(self._nodes[i], color=check_color(color, "recolor")))
         return AliasTensor(self, i)
 
     def rename(self, tensor: TensorRef, name: str) -> AliasTensor:
@@ -399,7 +412,7 @@ class AliasGraph:
             node = self._nodes[j]
             fresh = replace(node, inputs=tuple(made[k] for k in node.inputs), name="")
             if node.kind is None and color is not None:
-                fresh = replace(fresh, color=checked_color(color, "clone"))
+                fresh = replace(fresh, color=check_color(color, "clone"))
             made[j] = self._append(fresh).id
         return AliasTensor(self, made[i])
 
@@ -473,28 +486,21 @@ class AliasGraph:
         ----------
         poprithms, memory/alias: Graph::verboseString, appendSettwiseOrigins, appendBitwiseOrigins.
         """
-        text = _text_table(self._rows())
+        text = "\n".join(align(self._rows()))
         return f"{text}\n\n{self._origins_text(bitwise)}" if origins or bitwise else text
 
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _rows(self) -> Sequence[tuple[str, ...]]:
         """The table's rows, the head first."""
         found = ask_one(REFUSALS, self.all_aliases)
         aliases = {} if found is OPEN else {t.id: _ranges([u.id for u in x]) for t, x in found.items()}
-        rows: list[tuple[str, ...]] = [
-            ("id", "name", "kind", "ins", "shape", "outs", "color", "self-overlap", "aliased to")
-        ]
+        rows = [("id", "name", "kind", "ins", "shape", "outs", "color", "self-overlap", "aliased to")]
         for i, node in enumerate(self._nodes):
             kind = "allocation" if node.kind is None else kind_text(node.kind)
             color = repr(node.color) if node.kind is None else ""
             ins, outs = ", ".join(map(str, node.inputs)), _ranges(sorted(self._outs[i]))
-            rows.append(
-                (str(i), node.name, kind, ins, str(node.shape), outs, color, self._twice(i), aliases.get(i, "?"))
-            )
+            twice, among = yes_or_no(self._view(i).has_internal_overlap), aliases.get(i, "?")
+            rows.append((str(i), node.name, kind, ins, str(node.shape), outs, color, twice, among))
         return rows
-
-    def _twice(self, i: int) -> str:
-        twice = ask_one(REFUSALS, self._view(i).has_internal_overlap)
-        return "?" if twice is OPEN else "yes" if twice else "no"
 
     def _origins_text(self, bitwise: bool) -> str:
         width = max(len(str(len(self) - 1)), 2) + 2
@@ -529,9 +535,7 @@ class AliasGraph:
             For text that is no JSON, another format or version, and a graph that does not hold together; the message
             names the place.
         """
-        made = cls()
-        made._add_all(alias_nodes.from_json(text))
-        return made
+        return cls._of(alias_nodes.from_json(text))
 
     # -- nodes --------------------------------------------------------------------------------------------
 
@@ -713,17 +717,3 @@ def _regions_rows(origins: dict[AliasTensor, DisjointRegions], bitwise: bool) ->
             setts = [f"({', '.join(map(repr, region.setts))})" for region in regions.members]
             rows.append(f"{head}: {', '.join(setts)}")
     return rows
-
-
-def _text_table(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    return "\n".join(lines)
-
-
-def _html_table(rows: Sequence[tuple[str, ...]]) -> str:
-    def line(row: tuple[str, ...], tag: str) -> str:
-        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
-
-    body = "".join(line(row, "td") for row in rows[1:])
-    return f"<table><thead>{line(rows[0], 'th')}</thead><tbody>{body}</tbody></table>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from math import isfinite
 from typing import Any, NoReturn
 
@@ -64,15 +65,6 @@ def view_node(nodes: Sequence[Node], kind: ViewKind, inputs: tuple[int, ...]) ->
     return Node(shape, sizes[0], kind, inputs, None, "")
 
 
-def checked_color(color: Hashable, what: str) -> Hashable:
-    """Return a color, or raise TypeError if it has no hash."""
-    try:
-        hash(color)
-    except TypeError:
-        raise TypeError(f"{what}: color {color!r} is a {type(color).__name__}, which has no hash") from None
-    return color
-
-
 def kind_text(kind: ViewKind) -> str:
     """Return a kind as its class and the values of its fields, cut if long.
 
@@ -82,8 +74,8 @@ def kind_text(kind: ViewKind) -> str:
     >>> kind_text(Concat(1))
     'Concat(1)'
     """
-    values: list[str] = [repr(getattr(kind, f.name)) for f in fields(kind)] if is_dataclass(kind) else []
-    text = f"{type(kind).__name__}({', '.join(values)})"
+    values: list[object] = [getattr(kind, f.name) for f in fields(kind)] if is_dataclass(kind) else []
+    text = f"{type(kind).__name__}({', '.join(map(repr, values))})"
     return text if len(text) <= MOST_MARKS else f"{text[: MOST_MARKS - 1]}…"
 
 
@@ -143,11 +135,8 @@ def from_json(text: str | bytes) -> list[Node]:
     if found["format"] != FORMAT:
         _wrong("format", found["format"], repr(FORMAT))
     if type(found["version"]) is not int or found["version"] != VERSION:
-        _wrong(
-            "version",
-            found["version"],
-            f"{VERSION}, the one that this package reads (AliasGraph.to_json writes a graph anew)",
-        )
+        mend = f"{VERSION}, the one that this package reads (AliasGraph.to_json writes a graph anew)"
+        _wrong("version", found["version"], mend)
     if type(found["nodes"]) is not list:
         _wrong("nodes", found["nodes"], "a list")
     nodes = [_read_node(value, f"nodes[{i}]", len(found["nodes"])) for i, value in enumerate(found["nodes"])]
@@ -233,33 +222,14 @@ def _check_names(nodes: Sequence[Node]) -> None:
 
 
 def _readers_last(nodes: Sequence[Node]) -> list[int]:
-    """The nodes in an order in which each stands behind its inputs."""
-    waits = [len(set(node.inputs)) for node in nodes]
-    outs: list[list[int]] = [[] for _ in nodes]
-    for i, node in enumerate(nodes):
-        for j in set(node.inputs):
-            outs[j].append(i)
-    order = [i for i, n in enumerate(waits) if not n]
-    for i in order:
-        for j in outs[i]:
-            waits[j] -= 1
-            if not waits[j]:
-                order.append(j)
-    if len(order) < len(nodes):
-        _refuse_cycle(nodes, waits)
-    return order
-
-
-def _refuse_cycle(nodes: Sequence[Node], waits: Sequence[int]) -> NoReturn:
-    """Name a cycle among the nodes that wait: from any of them, through inputs that wait, one comes round."""
-    at = next(i for i, n in enumerate(waits) if n)
-    seen: dict[int, None] = {}
-    while at not in seen:
-        seen[at] = None
-        at = next(j for j in nodes[at].inputs if waits[j])
-    cycle = [*list(seen)[list(seen).index(at) :], at]
-    shown = " reads ".join(map(str, cycle[:10])) + (" …" if len(cycle) > 10 else "")
-    raise ValueError(f"nodes[{at}].inputs[{nodes[at].inputs.index(cycle[1])}]: {shown}: that is a cycle")
+    """The nodes in an order in which each stands behind its inputs; a ValueError names a cycle."""
+    try:
+        return list(TopologicalSorter({i: node.inputs for i, node in enumerate(nodes)}).static_order())
+    except CycleError as error:
+        cycle = error.args[1][::-1]
+        shown = " reads ".join(map(str, cycle[:10])) + (" …" if len(cycle) > 10 else "")
+        where = f"nodes[{cycle[0]}].inputs[{nodes[cycle[0]].inputs.index(cycle[1])}]"
+        raise ValueError(f"{where}: {shown}: that is a cycle") from None
 
 
 def _complete(nodes: list[Node], i: int) -> None:
@@ -272,7 +242,6 @@ def _complete(nodes: list[Node], i: int) -> None:
     except (ValueError, IndexError) as error:
         raise ValueError(f"nodes[{i}].inputs: {error}") from None
     if made.shape != node.shape:
-        raise ValueError(
-            f"nodes[{i}].shape: is {list(node.shape)}, but the kind makes {list(made.shape)} of its inputs"
-        )
+        given, right = list(node.shape), list(made.shape)
+        raise ValueError(f"nodes[{i}].shape: is {given}, but the kind makes {right} of its inputs")
     nodes[i] = replace(made, name=node.name)

@@ -17,16 +17,7 @@ from tapestry_sets.integers import DisjointSetts, Nest, explicit_setts, merge_ne
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import TooHard
 from tapestry_sets.regions import AffineMap, Box
-from tapestry_sets.views import (
-    IndexMap,
-    Piece,
-    Relinearize,
-    bounding_boxes,
-    flatten_affine,
-    flatten_grid,
-    is_injective,
-    push,
-)
+from tapestry_sets.views import IndexMap, Piece, Relinearize, bounding_boxes, images
 
 
 def flatten_pieces(
@@ -144,10 +135,10 @@ def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> t
             stop, home = stop - 1, last.from_shape
     form = steps[stop - 1] if stop > last_guard else None
     if not isinstance(form, AffineMap):
-        grids, apart = push(piece, [grid], stop)
-        return [flatten_grid(grid, home) for grid in grids], apart
-    grids, apart = push(piece, [grid], stop - 1)
+        grids, apart = images.push(piece, [grid], stop)
+        return [images.flatten_grid(grid, home) for grid in grids], apart
+    grids, apart = images.push(piece, [grid], stop - 1)
     # the numbers are one linear form of the coordinates, also where these share axes
-    offset, terms = flatten_affine(form, home)
+    offset, terms = images.flatten_affine(form, home)
     runs = [combine(offset, [(c, grid[k]) for k, c in terms]) for grid in grids]
-    return runs, apart and (len(grids) < 2 or is_injective(form, grids))
+    return runs, apart and (len(grids) < 2 or images.is_injective(form, grids))

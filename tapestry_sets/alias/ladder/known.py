@@ -25,18 +25,7 @@ from tapestry_sets.digits import Digits, Progression, Strided, number_of, point_
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, contains_each
 from tapestry_sets.limits import OPEN, Open, TooManyPieces
 from tapestry_sets.regions import Box
-from tapestry_sets.views import (
-    Bools,
-    Piece,
-    are_read,
-    cell_read,
-    in_coordinates,
-    is_skew,
-    listed,
-    read_patches,
-    sampled,
-    stays_injective,
-)
+from tapestry_sets.views import Piece, images, read_patches, reading
 
 
 @dataclass(frozen=True)
@@ -132,10 +121,10 @@ class KnownCells:
         if prod(self.shape) > limit:
             return None
         with suppress(OverflowError):
-            return listed(self.pieces, self.shape, self.home)
+            return reading.listed(self.pieces, self.shape, self.home)
         return None
 
-    def hold_each(self, numbers: Int64Array) -> Bools | None:
+    def hold_each(self, numbers: Int64Array) -> reading.Bools | None:
         """Return which of some numbers are those of cells; None if that is not known."""
         if isinstance(self.setts, DisjointSetts):
             keep = np.zeros(len(numbers), np.bool_)
@@ -143,14 +132,14 @@ class KnownCells:
                 keep |= contains_each(member.nest, numbers)
             return keep
         with suppress(OverflowError):
-            return are_read(self.pieces, self.shape, self.home, numbers)
+            return reading.are_read(self.pieces, self.shape, self.home, numbers)
         return None
 
     @cached_property
     def sample(self) -> Int64Array | None:
         """The numbers of some cells, from all over the view; None where int64 may not hold them."""
         with suppress(OverflowError):
-            return sampled(self.pieces, self.shape, self.home, SAMPLE)
+            return reading.sampled(self.pieces, self.shape, self.home, SAMPLE)
         return None
 
     @cached_property
@@ -163,12 +152,12 @@ class KnownCells:
         """The cells as one skew piece and its shape, if the view is a diagonal or more."""
         if isinstance(self.setts, DisjointSetts) and self.setts.count(0, self.extent) == self.extent:
             return None  # a product, whatever the pieces
-        if len(self.pieces) == 1 and is_skew(self.pieces[0]):
+        if len(self.pieces) == 1 and reading.is_skew(self.pieces[0]):
             return self.pieces[0], self.shape
         if self.progressions is None or len(self.progressions) != 1:
             return None
-        found = in_coordinates(self.progressions[0], self.home)
-        return found if found is not None and is_skew(found[0]) else None
+        found = reading.in_coordinates(self.progressions[0], self.home)
+        return found if found is not None and reading.is_skew(found[0]) else None
 
     @cached_property
     def turned(self) -> tuple[KnownCells, Turn] | None:
@@ -193,9 +182,8 @@ class KnownCells:
     @property
     def is_injective(self) -> bool:
         """Whether the view surely reads no cell twice."""
-        return (
-            len(self.pieces) == 1 and not self.pieces[0].guards and stays_injective(self.pieces[0], Box.of(self.shape))
-        )
+        one = self.pieces[0] if len(self.pieces) == 1 else None
+        return one is not None and not one.guards and images.stays_injective(one, Box.of(self.shape))
 
     @property
     def corners(self) -> list[int]:
@@ -203,7 +191,7 @@ class KnownCells:
         if len(self.shape) > MAX_CORNER_RANK or 0 in self.shape:
             return []
         corners = product(*({0, n - 1} for n in self.shape))
-        read = (cell_read(piece, at) for at in corners for piece in self.pieces)
+        read = (reading.cell_read(piece, at) for at in corners for piece in self.pieces)
         return [self.number_of(cell) for cell in read if cell is not None]
 
     def cell_of(self, number: int) -> tuple[int, ...]:

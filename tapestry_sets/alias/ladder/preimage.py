@@ -16,7 +16,7 @@ from tapestry_sets.digits import Progression, clip_progression, progression, spl
 from tapestry_sets.integers import Nest, explicit_setts
 from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import AffineMap, Box
-from tapestry_sets.views import IndexMap, Piece, Relinearize, bounding_boxes, flatten_grid
+from tapestry_sets.views import IndexMap, Piece, Relinearize, bounding_boxes, images
 
 
 class Turn(NamedTuple):
@@ -90,7 +90,9 @@ class Turn(NamedTuple):
             spent += len(grids)
             for grid in grids:
                 for box in self._before(grid):
-                    found += [s.nest for s in explicit_setts(flatten_grid(box, self.extents), self.extent).members]
+                    found += [
+                        s.nest for s in explicit_setts(images.flatten_grid(box, self.extents), self.extent).members
+                    ]
                     _check(len(found))
         return found
 

@@ -43,18 +43,7 @@ from tapestry_sets.integers import DisjointSetts, Int64Array, explicit_setts
 from tapestry_sets.limits import OPEN, Open, TooHard, TooManyPieces, current, limits
 from tapestry_sets.regions import Box, unflatten
 from tapestry_sets.solvers import equation, isl
-from tapestry_sets.views import (
-    Piece,
-    ReadAxis,
-    Relinearize,
-    count_cells,
-    first_within,
-    has_one_inverse,
-    image_to_isl,
-    indices_within,
-    invert,
-    reads_at,
-)
+from tapestry_sets.views import Piece, Relinearize, images, reading
 
 
 class CellQuestion(StrEnum):
@@ -163,10 +152,10 @@ def divide_by_strides(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] |
 def invert_pieces(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | Open | None:
     """Go back through each piece's map, where that leaves no choice."""
     for piece in x.pieces:
-        guess = invert(piece.map, cell)
-        if guess is not None and reads_at(piece, guess, cell, x.shape):
+        guess = reading.invert(piece.map, cell)
+        if guess is not None and reading.reads_at(piece, guess, cell, x.shape):
             return guess
-    return None if all(map(has_one_inverse, x.pieces)) else OPEN
+    return None if all(map(reading.has_one_inverse, x.pieces)) else OPEN
 
 
 def solve_boxes(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | Open | None:
@@ -219,7 +208,7 @@ def find_on_diagonal(a: KnownCells, b: KnownCells) -> int | Open | None:
     if within is OPEN:
         return within
     for piece, axes in within:
-        index = first_within(axes)
+        index = reading.first_within(axes)
         if index is not None:
             return a.number_of(piece.map.apply(index))
     return None
@@ -228,10 +217,10 @@ def find_on_diagonal(a: KnownCells, b: KnownCells) -> int | Open | None:
 def count_on_diagonal(a: KnownCells, b: KnownCells) -> int | Open:
     """Count the indices at which the diagonal of one reads within the other's regions."""
     within = _indices_within(a, b)
-    return within if within is OPEN else sum([count_cells(piece, axes) for piece, axes in within])
+    return within if within is OPEN else sum([reading.count_cells(piece, axes) for piece, axes in within])
 
 
-def _indices_within(a: KnownCells, b: KnownCells) -> list[tuple[Piece, list[ReadAxis]]] | Open:
+def _indices_within(a: KnownCells, b: KnownCells) -> list[tuple[Piece, list[reading.ReadAxis]]] | Open:
     """The indices at which the diagonal of one reads within each region of the other, which is none."""
     one, two = (a, b) if a.diagonal is not None else (b, a)
     if one.diagonal is None or two.diagonal is not None:
@@ -241,7 +230,7 @@ def _indices_within(a: KnownCells, b: KnownCells) -> list[tuple[Piece, list[Read
         setts = climb(RUNGS[CellQuestion.EXPLICIT], two, closed=True)
         if setts is OPEN:
             return setts
-        return [(piece, indices_within(piece, shape, region)) for region in unflatten(setts, two.home).members]
+        return [(piece, reading.indices_within(piece, shape, region)) for region in unflatten(setts, two.home).members]
 
 
 def try_samples(a: KnownCells, b: KnownCells) -> int | Open:
@@ -435,7 +424,7 @@ def isl_numbers(x: KnownCells, operations: int = isl.BUILD_OPERATIONS) -> Any:
         return isl.to_isl(x.setts).intersect(isl.box_set((0,), (x.extent,)))
 
     def numbers() -> Any:
-        return image_to_isl(x.pieces, Box.of(x.shape)).apply(isl.relinearize_map(x.home, (x.extent,)))
+        return images.image_to_isl(x.pieces, Box.of(x.shape)).apply(isl.relinearize_map(x.home, (x.extent,)))
 
     return _ask_isl("the cells as isl's set", x, numbers, operations)
 

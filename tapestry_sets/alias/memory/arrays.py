@@ -17,15 +17,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import index
+from itertools import accumulate
+from operator import index, mul
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapestry_sets.digits import strided
 from tapestry_sets.limits import TooHard, compile_constructor
-from tapestry_sets.regions import AffineMap
-from tapestry_sets.views import Allocation, IndexMap, Piece, Shape, Shapes, View, allocate, keep_strided_form, view_of
+from tapestry_sets.views import Allocation, AsStrided, Shape, View, allocate, keep_strided_form, view_of
 
 ADDRESSES = 1 << 64
 """How many bytes an address space has."""
@@ -35,45 +34,17 @@ MEMORY: Allocation = allocate((ADDRESSES,), name="memory")
 
 
 @dataclass(frozen=True, slots=True)
-class AtAddress:
-    """A view of bytes by address, shape and strides; its last axis is the bytes of an element.
+class AtAddress(AsStrided):
+    """A view of bytes by address, as `offset`, shape and strides; its last axis is the bytes of an element.
 
-    Parameters
-    ----------
-    address : int
-        Of the element at index (0, …, 0).
-    shape : tuple of int
-        Elements on each axis.
-    strides : tuple of int
-        Bytes from one element to the next on each axis; negative and zero ones too.
-    itemsize : int
-        Bytes of an element.
-    owner : object, optional
-        The array, kept so that its memory is not given to another as long as the view exists.
+    The view holds the array whose bytes they are, so that its memory is not given to another.
     """
 
-    address: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    itemsize: int
     owner: object = field(default=None, repr=False, compare=False)
 
-    def out_shape(self, shapes: Shapes) -> Shape:
-        """Return the array's shape and the bytes of an element."""
-        return (*self.shape, self.itemsize)
 
-    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
-        """Return the one affine map from indices to addresses."""
-        return (Piece(0, (), IndexMap((AffineMap(((*self.strides, 1),), (self.address,)),))),)
-
-    def strided(self, shapes: Shapes, source: strided.Strided) -> strided.Strided:
-        """Return the address and the strides."""
-        axes = [((n, by),) for n, by in zip(self.shape, self.strides, strict=True)]
-        return self.address, (*axes, ((self.itemsize, 1),))
-
-
-_at_address: Callable[[int, Shape, Shape, int, object], AtAddress] = compile_constructor(
-    AtAddress, "address", "shape", "strides", "itemsize", "owner"
+_at_address: Callable[[Shape, Shape, int, object], AtAddress] = compile_constructor(
+    AtAddress, "shape", "strides", "offset", "owner"
 )
 
 
@@ -126,7 +97,7 @@ def as_view(x: object) -> View:
     >>> a = np.zeros((4, 6), np.float32)
     >>> view = as_view(a[:, ::-2])
     >>> view.shape, view.kind.strides
-    ((4, 3, 4), (24, -8))
+    ((4, 3, 4), (24, -8, 1))
 
     References
     ----------
@@ -156,10 +127,7 @@ def _view(
 ) -> View:
     """Return the view, once it is known to lie in its address space."""
     low = high = address
-    axes: list[strided.Levels] = []
-    for level in zip(shape, strides, strict=True):
-        axes.append((level,))
-        n, by = level
+    for n, by in zip(shape, strides, strict=True):
         if by < 0:
             low += (n - 1) * by
         else:
@@ -169,11 +137,10 @@ def _view(
             f"as_view: shape {shape} with strides {strides} from address {address:#x} reaches from {low} to "
             f"{high + itemsize}, beyond the addresses [0, 2**64); make the view within a buffer"
         )
-    cells = (*shape, itemsize)
-    view = view_of(cells, _at_address(address, shape, strides, itemsize, owner), (home,))
+    cells, steps = (*shape, itemsize), (*strides, 1)
+    view = view_of(cells, _at_address(cells, steps, address, owner), (home,))
     if 0 not in cells:  # what `AtAddress.strided` returns
-        axes.append(((itemsize, 1),))
-        keep_strided_form(view, home, (address, tuple(axes)))
+        keep_strided_form(view, home, (address, tuple([(level,) for level in zip(cells, steps, strict=True)])))
     return view
 
 
@@ -207,10 +174,7 @@ def _no_address(x: object, why: str) -> ValueError:
 
 def _row_by_row(shape: Sequence[int], step: int) -> tuple[int, ...]:
     """Return the strides of elements that lie without gaps in C order."""
-    steps = [step]
-    for n in shape[:0:-1]:
-        steps.append(steps[-1] * n)
-    return tuple(reversed(steps[: len(shape)]))
+    return tuple(accumulate(shape[:0:-1], mul, initial=step))[: len(shape)][::-1]
 
 
 # ------------------------------------------------------------------------------------------- the array interfaces
@@ -456,31 +420,15 @@ def _layout(x: object, tensor: DLTensor, flags: int) -> Layout:
 # ---------------------------------------------------------------------------------------------------- the buffers
 
 
-class Buffer(ctypes.Structure):
-    """Python's ``Py_buffer``."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p),
-        ("obj", ctypes.c_void_p),
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("format", ctypes.c_char_p),
-        ("shape", ctypes.POINTER(ctypes.c_ssize_t)),
-        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
-        ("suboffsets", ctypes.POINTER(ctypes.c_ssize_t)),
-        ("internal", ctypes.c_void_p),
-    )
-
-
+WORDS = 16
+"""More than a `Py_buffer` has, the first of which is the address."""
 FULL_READ_ONLY = 0x11C
 """CPython's PyBUF_FULL_RO: any layout, with format."""
 
 _get_buffer = ctypes.pythonapi.PyObject_GetBuffer
-_get_buffer.restype, _get_buffer.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.POINTER(Buffer), ctypes.c_int)
+_get_buffer.restype, _get_buffer.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
 _release_buffer = ctypes.pythonapi.PyBuffer_Release
-_release_buffer.restype, _release_buffer.argtypes = None, (ctypes.POINTER(Buffer),)
+_release_buffer.restype, _release_buffer.argtypes = None, (ctypes.c_void_p,)
 _has_buffer = ctypes.pythonapi.PyObject_CheckBuffer
 _has_buffer.restype, _has_buffer.argtypes = ctypes.c_int, (ctypes.py_object,)
 
@@ -489,27 +437,20 @@ def _buffer(x: object) -> Layout | None:
     """Return what the buffer protocol tells, None without it; closed and released buffers raise ValueError."""
     if not _has_buffer(x):
         return None
-    held = Buffer()
     try:
-        _get_buffer(x, ctypes.byref(held), FULL_READ_ONLY)
+        held = memoryview(x)  # type: ignore[arg-type]
     except Exception as error:
         why = "what is closed or released has no memory"
         raise told(error, f"as_view: {type(x).__name__} gives no buffer; {why}") from error
-    try:
-        return _held(x, held)
-    finally:
-        _release_buffer(ctypes.byref(held))
-
-
-def _held(x: object, held: Buffer) -> Layout:
-    if b"O" in b"".join((held.format or b"B").split(b":")[::2]):  # between colons are the names of fields
-        raise _holds_objects(x)
-    rank = held.ndim
-    if held.suboffsets and any(by >= 0 for by in held.suboffsets[:rank]):
-        raise _no_address(x, "its rows lie behind pointers")
-    shape = tuple(held.shape[:rank]) if rank else ()
-    strides = tuple(held.strides[:rank]) if rank and held.strides else _row_by_row(shape, held.itemsize)
-    return Layout(MEMORY, held.buf or 0, shape, strides, held.itemsize)
+    words = (ctypes.c_void_p * WORDS)()
+    with held:
+        _get_buffer(held, words, FULL_READ_ONLY)
+        _release_buffer(words)
+        if "O" in "".join(held.format.split(":")[::2]):  # between colons are the names of fields
+            raise _holds_objects(x)
+        if any(by >= 0 for by in held.suboffsets or ()):
+            raise _no_address(x, "its rows lie behind pointers")
+        return Layout(MEMORY, words[0] or 0, held.shape or (), held.strides or (), held.itemsize)
 
 
 PROTOCOLS: tuple[Callable[[object], Layout | None], ...] = (

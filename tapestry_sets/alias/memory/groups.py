@@ -13,6 +13,7 @@ from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one, retell
 from tapestry_sets.alias.memory.arrays import as_view, told
 from tapestry_sets.alias.memory.parts import Cover, Forest, Part, Space, parts_of
 from tapestry_sets.alias.overlap import Overlap, overlap
+from tapestry_sets.alias.tables import align
 from tapestry_sets.alias.tuning import EXACT
 from tapestry_sets.integers import DisjointSetts, Nest
 from tapestry_sets.limits import OPEN, TooHard
@@ -370,7 +371,7 @@ class SharedMemory:
     >>> found = shared_memory({"a": buffer[:40], "b": buffer[32:64], "c": buffer[64:], "d": np.zeros(5)})
     >>> found
     <SharedMemory: 1 group of 2 arrays among 4; at least two of them read 8 bytes>
-    >>> found.group_of("b").pairs, found.alone
+    >>> found[0].pairs, found.alone
     ((('a', 'b'),), ('c', 'd'))
     """
 
@@ -412,18 +413,6 @@ class SharedMemory:
         """The arrays that share no byte with another, those without elements among them."""
         together = {key for group in self.groups for key in group.keys}
         return tuple(key for key in self.keys if key not in together)
-
-    def group_of(self, key: Hashable) -> SharedGroup | None:
-        """Return the group of an array, None if it shares no byte.
-
-        Raises
-        ------
-        KeyError
-            If there was no such array.
-        """
-        if key not in self.keys:
-            raise KeyError(f"{key!r} is none of the arrays that were asked about: {_some(self.keys)}")
-        return next((group for group in self.groups if key in group), None)
 
 
 def shared_memory(arrays: Mapping[Any, object] | Iterable[object]) -> SharedMemory:
@@ -543,18 +532,13 @@ def _group_lines(group: SharedGroup) -> list[str]:
     total = _or_unknown(lambda: _many(group.nbytes, "byte"))
     shared = _or_unknown(lambda: _many(group.nbytes_shared, "byte"))
     begin = f" from {group.start:#x} on" if len(group.allocations) == 1 else ""
-    rows = [_row(group, k) for k in range(min(len(group), ROWS))]
-    widths = [max(len(row[k]) for row in rows) for k in range(4)]
+    rows = align([_row(group, k) for k in range(min(len(group), ROWS))])
     more = [f"  and {len(group) - ROWS:,} more"] if len(group) > ROWS else []
     return [
         f"{len(group):,} arrays read {total} of {names}{begin}; at least two of them read {shared}",
-        *(f"  {_padded(row, widths)}" for row in rows),
+        *(f"  {row}" for row in rows),
         *more,
     ]
-
-
-def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _row(group: SharedGroup, k: int) -> tuple[str, str, str, str]:

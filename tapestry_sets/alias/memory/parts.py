@@ -8,32 +8,20 @@ is left is asked pair by pair, in columns where the parts are single stripes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import prod
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.cell_sets import ends_of, nests_common
 from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one, retell
 from tapestry_sets.alias.memory.sieve import Columns, Sieve
-from tapestry_sets.alias.tuning import (
-    COUNT_LIMIT,
-    EXACT,
-    FEW_BYTES,
-    FEW_JOINED,
-    FEW_PARTS,
-    FIRST_PAIRS,
-    MANY_SETTS,
-    MAX_JOINED,
-    MAX_PERIODS,
-    MAX_TURNS,
-    MOST_PAIRS_AT_ONCE,
-)
 from tapestry_sets.batch import answer_axis
 from tapestry_sets.digits import Progression, as_interval, progression, reach, split_progression
 from tapestry_sets.integers import DisjointSetts, Nest, clip, count, elements, explicit_setts, from_items, repeat, runs
@@ -41,8 +29,6 @@ from tapestry_sets.limits import OPEN, TooHard, TooManyPieces, check_pieces, cur
 from tapestry_sets.views import Allocation, View
 
 T = TypeVar("T")
-
-"""One axis of int64, or of Python integers where int64 does not hold them."""
 
 
 # ------------------------------------------------------------------------------------------------------ the parts
@@ -77,7 +63,7 @@ class Part(NamedTuple):
             return elements(tail, 0, self.length) + (self.start - origin)
         if isinstance(self.cells.setts, DisjointSetts):
             return self.cells.setts.elements(0, extent) - origin
-        z = self.cells.list_numbers(COUNT_LIMIT)
+        z = self.cells.list_numbers(tuning.COUNT_LIMIT)
         return None if z is None else z - origin
 
     def nest(self, size: int) -> Nest:
@@ -92,7 +78,7 @@ def parts_of(member: int, view: View) -> Iterator[tuple[Allocation, Part]]:
         yield from ((nested[0], part) for part in _parts_of_nest(member, nested[1], prod(nested[0].shape)))
         return
     for home, cells in view.cells.items():
-        if isinstance(cells.setts, DisjointSetts) and len(cells.setts.members) <= MANY_SETTS:
+        if isinstance(cells.setts, DisjointSetts) and len(cells.setts.members) <= tuning.MANY_SETTS:
             for s in cells.setts.members:
                 yield from ((home, part) for part in _parts_of_nest(member, s.nest, cells.extent))
         else:
@@ -162,7 +148,7 @@ class Space:
         self.origin = min(part.start for part in parts)
         self.size = home.size
         span = max(part.start + part.length for part in parts) - self.origin
-        self.dtype: Any = np.int64 if span < EXACT else object
+        self.dtype: Any = np.int64 if span < tuning.EXACT else object
         self.member = np.array([part.member for part in parts], np.int64)
         self.low = self._column([part.start - self.origin for part in parts])
         self.high = self.low + self._column([part.length for part in parts])
@@ -209,7 +195,7 @@ class Space:
         for _, period, _ in self.levels:
             values, counts = np.unique(period[at], return_counts=True)
             seen.update(dict(zip(map(int, values), map(int, counts), strict=True)))
-        return [P for P, _ in seen.most_common(MAX_PERIODS + 1) if P][:MAX_PERIODS]
+        return [P for P, _ in seen.most_common(tuning.MAX_PERIODS + 1) if P][: tuning.MAX_PERIODS]
 
     # -- apart for sure -------------------------------------------------------------------------------
 
@@ -218,7 +204,7 @@ class Space:
         todo = [(at, 0)]
         while todo:
             at, turn = todo.pop()
-            if len(at) <= FEW_PARTS or turn == MAX_TURNS:
+            if len(at) <= tuning.FEW_PARTS or turn == tuning.MAX_TURNS:
                 yield at
                 continue
             labels = self._told_apart(at)
@@ -296,11 +282,11 @@ class Space:
     def join(self, forest: Forest) -> None:
         """Join all members that share a byte, directly or through others."""
         for at in self.tangles(self._joined_alike(forest)):
-            if len(at) > FEW_PARTS:
+            if len(at) > tuning.FEW_PARTS:
                 self._join_solid(at, forest)
                 self._join_tangled(at, forest)
             else:
-                self._join_few(at.tolist(), forest)
+                self._join_met(combinations(at.tolist(), 2), forest)
 
     def _joined_alike(self, forest: Forest) -> Columns:
         """Join members with equal parts, and return one part of each kind."""
@@ -312,12 +298,17 @@ class Space:
                 forest.join(part.member, self.parts[j].member)
         return np.fromiter(first.values(), np.int64, len(first))
 
-    def _join_few(self, at: list[int], forest: Forest) -> None:
-        for m, i in enumerate(at):
-            for j in at[:m]:
-                a, b = self.parts[i].member, self.parts[j].member
-                if forest.root(a) != forest.root(b) and self.meet(i, j):
-                    forest.join(a, b)
+    def _join_met(self, pairs: Iterable[tuple[int, int]], forest: Forest) -> None:
+        """Join the members of those pairs of parts that share a byte, unless they are joined."""
+        for i, j in pairs:
+            a, b = self.parts[i].member, self.parts[j].member
+            if forest.root(a) != forest.root(b) and self.meet(i, j):
+                forest.join(a, b)
+
+    def _join_each(self, i: Columns, j: Columns, forest: Forest) -> None:
+        """Join the members of pairs of parts."""
+        for a, b in zip(self.member[i].tolist(), self.member[j].tolist(), strict=True):
+            forest.join(a, b)
 
     def _join_solid(self, at: Columns, forest: Forest) -> None:
         """Join solid parts that touch, and others whose first or last byte lies in one of them."""
@@ -326,22 +317,15 @@ class Space:
             return
         order = solid[np.argsort(self.low[solid], kind="stable")]
         reached = np.maximum.accumulate(self.high[order])
-        begin = np.flatnonzero(np.concatenate([[True], self.low[order[1:]] >= reached[:-1]]))
-        end = np.concatenate([begin[1:], [len(order)]])
-        for i, j in zip(begin.tolist(), end.tolist(), strict=True):
-            self._join_all(order[i:j], forest)
-        low, high, member = self.low[order[begin]], reached[end - 1], self.member[order[begin]]
+        touch = self.low[order[1:]] < reached[:-1]
+        self._join_each(order[:-1][touch], order[1:][touch], forest)
+        begin = np.flatnonzero(np.concatenate([[True], ~touch]))
+        low, high = self.low[order[begin]], reached[np.append(begin[1:], len(order)) - 1]
         others = np.array([k for k in at[~self.solid[at]].tolist() if self.parts[k].cells is None], np.int64)
         for edge in (self.low[others], self.high[others] - 1):
             place = np.searchsorted(low, edge, side="right") - 1
             inside = (place >= 0) & (edge < high[np.maximum(place, 0)])
-            for a, b in zip(self.member[others[inside]].tolist(), member[place[inside]].tolist(), strict=True):
-                forest.join(a, b)
-
-    def _join_all(self, at: Columns, forest: Forest) -> None:
-        members = self.member[at].tolist()
-        for member in members[1:]:
-            forest.join(members[0], member)
+            self._join_each(others[inside], order[begin[place[inside]]], forest)
 
     def _join_tangled(self, at: Columns, forest: Forest) -> None:
         root = np.zeros(len(self.parts), np.int64)
@@ -357,12 +341,8 @@ class Space:
     def _join_pairs(self, i: Columns, j: Columns, forest: Forest) -> None:
         shallow = self.shallow[i] & self.shallow[j]
         meet = self.meet_each(i[shallow], j[shallow])
-        for a, b in zip(self.member[i[shallow][meet]].tolist(), self.member[j[shallow][meet]].tolist(), strict=True):
-            forest.join(a, b)
-        for k, m in zip(i[~shallow].tolist(), j[~shallow].tolist(), strict=True):
-            a, b = self.parts[k].member, self.parts[m].member
-            if forest.root(a) != forest.root(b) and self.meet(k, m):
-                forest.join(a, b)
+        self._join_each(i[shallow][meet], j[shallow][meet], forest)
+        self._join_met(zip(i[~shallow].tolist(), j[~shallow].tolist(), strict=True), forest)
 
     def _is_one(self, at: Columns, forest: Forest, root: Columns) -> bool:
         """Note the roots of some parts, and return whether they all have one."""
@@ -456,14 +436,14 @@ def _pairs_within(ids: Columns, ends: Columns) -> Iterator[tuple[Columns, Column
     place = np.arange(len(ids))
     many = np.maximum(ends - place - 1, 0)
     before = np.concatenate([[0], np.cumsum(many)])
-    at, room = 0, FIRST_PAIRS
+    at, room = 0, tuning.FIRST_PAIRS
     while at < len(ids):
         stop = max(at + 1, int(np.searchsorted(before, before[at] + room, side="right")) - 1)
         k = np.repeat(place[at:stop], many[at:stop])
         m = k + 1 + np.arange(len(k)) - np.repeat(before[at:stop] - before[at], many[at:stop])
         if len(k):
             yield ids[k], ids[m]
-        at, room = stop, min(2 * room, MOST_PAIRS_AT_ONCE)
+        at, room = stop, min(2 * room, tuning.MOST_PAIRS_AT_ONCE)
 
 
 # ----------------------------------------------------------------------------------------------- bytes of several
@@ -493,9 +473,7 @@ class Cover:
 
     def _boxes(self) -> Columns | None:
         """Return the parts as boxes of digits, (boxes, digits, 2); None where they are no boxes."""
-        nested = all(P % Q == 0 for P, Q in pairwise(self.radices))
-        listed = any(part.cells is not None for part in self.parts)
-        if not nested or listed:
+        if any(P % Q for P, Q in pairwise(self.radices)) or any(part.cells is not None for part in self.parts):
             return None
         found: list[list[tuple[int, int]]] = []
         for part in self.parts:
@@ -503,7 +481,7 @@ class Cover:
             if boxes is None:
                 return None
             found += boxes
-        dtype: Any = np.int64 if self.stop - self.start < EXACT else object
+        dtype: Any = np.int64 if self.stop - self.start < tuning.EXACT else object
         return np.array(found, dtype).reshape(len(found), len(self.radices) + 1, 2)
 
     def _boxes_of(self, part: Part) -> list[list[tuple[int, int]]] | None:
@@ -542,12 +520,12 @@ class Cover:
 
     def _in_turn(self, joined: Callable[[], T], sieved: Callable[[], T]) -> T:
         """Answer by joining sets or by the sieve: first by what is quick, and by the other if the first refuses."""
-        short = self.stop - self.start <= FEW_BYTES
-        few = len({part[1:4] for part in self.parts}) <= FEW_JOINED
+        short = self.stop - self.start <= tuning.FEW_BYTES
+        few = len({part[1:4] for part in self.parts}) <= tuning.FEW_JOINED
         if few and not short:
             found = ask_one(REFUSALS, joined)
             return sieved() if found is OPEN else found
-        if not few and len(self.parts) > MAX_JOINED:
+        if not few and len(self.parts) > tuning.MAX_JOINED:
             return sieved()
         found = ask_one((TooHard,), sieved)
         return joined() if found is OPEN else found
@@ -560,11 +538,15 @@ class Cover:
         return self._sieved_parts
 
     def _list(self, part: Part) -> Columns:
-        z = part.listed(self.start, self.extent) if part.cells is None or part.cells.size <= COUNT_LIMIT else None
+        z = (
+            part.listed(self.start, self.extent)
+            if part.cells is None or part.cells.size <= tuning.COUNT_LIMIT
+            else None
+        )
         if z is None:
             raise TooHard(
                 f"the bytes that several arrays read: {part.size} bytes of one are no few setts, and more than "
-                f"{COUNT_LIMIT} are not listed; ask for the overlap of two of them"
+                f"{tuning.COUNT_LIMIT} are not listed; ask for the overlap of two of them"
             )
         return z
 
@@ -575,7 +557,7 @@ class Cover:
 
     def _joined_size(self, least: int) -> int:
         span = self.stop - self.start
-        with limits(max_pieces=min(MAX_JOINED, current().max_pieces)):
+        with limits(max_pieces=min(tuning.MAX_JOINED, current().max_pieces)):
             return self._joined(least, self.start, span).count(0, span)
 
     def _joined(self, least: int, origin: int, extent: int) -> DisjointSetts:
@@ -590,12 +572,8 @@ class Cover:
         return layers[-1]
 
     def _setts_of(self, member: int, origin: int, extent: int) -> DisjointSetts:
-        nests: list[Nest] = []
-        for part in self.parts:
-            if part.member == member:
-                for start, length, tail in _explicit(part, self.extent):
-                    nests.append(repeat(length, extent, start - origin, tail))
-        return DisjointSetts._of(nests)
+        mine = (item for part in self.parts if part.member == member for item in _explicit(part, self.extent))
+        return DisjointSetts._of([repeat(length, extent, start - origin, tail) for start, length, tail in mine])
 
 
 def _explicit(part: Part, extent: int) -> list[tuple[int, int, Nest]]:
@@ -603,7 +581,7 @@ def _explicit(part: Part, extent: int) -> list[tuple[int, int, Nest]]:
     if part.cells is None:
         return [(part.start, part.length, part.tail)]
     items = (clip(s.nest, 0, extent) for s in part.cells.explicit().members)
-    return [(item.start, item.length, item.tail) for item in items if item is not None]
+    return [item for item in items if item is not None]
 
 
 def _digits(p: Progression, radices: Sequence[int]) -> list[list[tuple[int, int]]] | None:

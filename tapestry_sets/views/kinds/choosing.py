@@ -230,7 +230,8 @@ class AsStrided:
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         flat = AffineMap((self.strides,), (self.offset,), len(self.shape))
-        return (one_piece([flat, Relinearize((prod(shapes[0]),), shapes[0])], len(self.shape)),)
+        unravel = [Relinearize((prod(shapes[0]),), shapes[0])] if len(shapes[0]) != 1 else []
+        return (one_piece([flat, *unravel], len(self.shape)),)
 
     def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
         axes = renumber(source[1], (prod(shapes[0]),))

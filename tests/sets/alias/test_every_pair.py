@@ -31,7 +31,6 @@ from tapestry_sets.alias.tuning import EXACT
 from tapestry_sets.digits.strided import Strided
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.kinds.choosing import AsStrided
-from tapestry_sets.views.view import strided_form_of
 from tests.oracles import memory_for, read_view
 from tests.strategies import chains, shapes, subscripts, view_pairs, views
 
@@ -175,7 +174,7 @@ def test_what_is_along_the_axes_is_read_off_the_strides(shape: tuple[int, ...], 
         view, read = view.permute_dims(order), read.transpose(order)
     else:
         view, read = data.draw(chains(A, values, 3, 500))
-    form = strided_form_of(view)
+    form = view.strided_form()
     if form is None or not view.size:
         return
     axes = along_axes(form[1], shape)

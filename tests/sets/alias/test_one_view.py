@@ -122,7 +122,7 @@ def test_arrays_of_rank_five_with_long_strides_are_decided(
     if overlaps is None:
         sums = np.ravel(sum(np.ix_(*(by * np.arange(n) for n, by in zip(counts, strides, strict=True)))))
         overlaps = len(np.unique(sums)) < len(sums)
-    view = allocate((10**18,)).apply(AtAddress(0, counts, strides, 1))
+    view = allocate((10**18,)).apply(AtAddress((*counts, 1), (*strides, 1)))
     found = view.internal_overlap()
     assert (found is not None) == overlaps == view.has_internal_overlap()
     if found is not None:

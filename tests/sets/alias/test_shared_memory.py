@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import allocate, concatenate, interleave, overlap, shared_memory
-from tapestry_sets.alias.memory import parts as parts_module
+from tapestry_sets.alias import tuning
 from tapestry_sets.alias.memory import sieve as sieve_module
 from tapestry_sets.alias.memory.groups import SharedGroup, SharedMemory
 from tapestry_sets.alias.memory.parts import Cover, Forest, Part, Space
@@ -93,8 +93,8 @@ def test_arrays_are_grouped_by_the_bytes_that_they_share(arrays: list[np.ndarray
 def test_what_sorting_tells_apart_is_apart(arrays: list[np.ndarray]) -> None:
     """As above, but even two arrays are sorted and asked in columns."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts_module, "FEW_PARTS", 1)
-        patch.setattr(parts_module, "FIRST_PAIRS", 2)
+        patch.setattr(tuning, "FEW_PARTS", 1)
+        patch.setattr(tuning, "FIRST_PAIRS", 2)
         check(shared_memory(arrays), [addresses(x) for x in arrays])
 
 
@@ -124,7 +124,7 @@ def test_nests_of_any_phase(found: list[Part], few: int) -> None:
     sets = {part.member: set(elements(part.nest(EXTENT), 0, EXTENT).tolist()) for part in found}
     listed = [sets.get(member, set()) for member in range(10)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts_module, "FEW_PARTS", few)
+        patch.setattr(tuning, "FEW_PARTS", few)
         forest = Forest(10)
         if found:
             space = Space(allocate((EXTENT,)), found, range(10))
@@ -205,7 +205,6 @@ def test_tied_weights_fused_weights_and_flat_buffers() -> None:
     assert split.pairs == (("qkv", "q"), ("qkv", "k"), ("qkv", "v"))
     assert (split.nbytes, split.nbytes_shared, found.nbytes_shared) == (fused.nbytes, fused.nbytes, 768 + 1600)
     assert found.alone == ("layer0", "layer1", "layer2", "bias")
-    assert found.group_of("k") is split and found.group_of("bias") is None
     assert split.overlap("qkv", "k") and split.overlap("qkv", "k").nbytes == 256 and not split.overlap("q", "k")
     assert "k" in split and len(split) == 4 and split["k"].shape == (8, 8, 4)
 
@@ -365,8 +364,8 @@ def test_strides_that_have_no_common_multiple_below_the_buffers_size() -> None:
 
 
 def test_too_many_setts_to_join_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts_module, "FEW_BYTES", 0)
-    monkeypatch.setattr(parts_module, "MAX_JOINED", 3)
+    monkeypatch.setattr(tuning, "FEW_BYTES", 0)
+    monkeypatch.setattr(tuning, "MAX_JOINED", 3)
     x = np.zeros(3000, np.uint8)
     arrays = [x[k :: 7 + 4 * k] for k in range(9)]
     sets = [addresses(y) for y in arrays]
@@ -377,7 +376,7 @@ def test_too_many_setts_to_join_are_listed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_thousands_of_strides_are_counted_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sieve_module, "BLOCK", 777)  # several blocks
-    monkeypatch.setattr(parts_module, "FEW_BYTES", 0)
+    monkeypatch.setattr(tuning, "FEW_BYTES", 0)
     rng = np.random.default_rng(5)
     x = np.zeros(5000, np.uint8)
     periods = rng.integers(2, 4000, 2000).tolist()
@@ -521,8 +520,6 @@ def test_a_wrong_member_is_named() -> None:
 def test_a_wrong_key_is_named() -> None:
     x = np.zeros(3)
     found = shared_memory({"a": x, "b": x, "c": np.zeros(2)})
-    with pytest.raises(KeyError, match="'d' is none of the arrays that were asked about: 'a', 'b', 'c'"):
-        found.group_of("d")
     with pytest.raises(KeyError, match="'c' is no member of this group; its members are 'a', 'b'"):
         found[0].overlap("a", "c")
     with pytest.raises(IndexError):

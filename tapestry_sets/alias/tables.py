@@ -1,0 +1,42 @@
+"""Tables of text, in aligned columns and as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from itertools import zip_longest
+
+from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one
+from tapestry_sets.limits import OPEN
+
+
+def align(rows: Sequence[Sequence[str]], ruler: bool = False) -> list[str]:
+    """Return rows, the head first, as lines in aligned columns; a cell may have several lines.
+
+    Examples
+    --------
+    >>> align([("id", "kind"), ("0", "allocation"), ("12", "Flip\\nSlice")], ruler=True)
+    ['id  kind', '--  ----------', '0   allocation', '12  Flip', '    Slice']
+    """
+    cells = [[cell.split("\n") for cell in row] for row in rows]
+    widths = [max(len(line) for cell in column for line in cell) for column in zip(*cells, strict=True)]
+    each = (line for row in cells for line in zip_longest(*row, fillvalue=""))
+    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in each]
+    return [lines[0], "  ".join("-" * n for n in widths), *lines[1:]] if ruler else lines
+
+
+def as_html(rows: Sequence[Sequence[str]], style: str = "") -> str:
+    """Return rows, the head first, as an element of HTML; a style is for each cell."""
+
+    def line(row: Sequence[str], tag: str) -> str:
+        opened = f'<{tag} style="{style}">' if style else f"<{tag}>"
+        return f"<tr>{''.join(f'{opened}{escape(cell)}</{tag}>' for cell in row)}</tr>"
+
+    body = "\n".join(line(row, "td") for row in rows[1:])
+    return f"<table>\n<thead>{line(rows[0], 'th')}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def yes_or_no(question: Callable[[], bool]) -> str:
+    """Return what a table says of a question, which may be too hard."""
+    answer = ask_one(REFUSALS, question)
+    return "?" if answer is OPEN else "yes" if answer else "no"
