@@ -188,7 +188,8 @@ def _struct(name: str) -> Any:
         del hints["return"]
         return msgspec.defstruct(name, list(hints.items()), forbid_unknown_fields=True)
     cls = MAKERS[name]
-    hints = get_type_hints(cls, localns=_Structs())
+    own = type(name, (), {"__annotations__": {f.name: f.type for f in fields(cls)}, "__module__": cls.__module__})
+    hints = get_type_hints(own, localns=_Structs())  # of its fields, not of what else the class has
     optional = {f.name for f in fields(cls) if f.default is None}
     key, tag = TAGS.get(cls, (None, None))
     each = [(field, hint, None) if field in optional else (field, hint) for field, hint in hints.items()]
