@@ -16,7 +16,7 @@ from math import gcd, lcm, prod
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
-from tapestry_sets.limits import OPEN, Open, helped
+from tapestry_sets.limits import OPEN, Open, TooHard, helped
 
 NestLevels = Sequence[tuple[int, int, int]]
 T = TypeVar("T")
@@ -108,6 +108,15 @@ def bounded(question: Callable[[], T], refusal: Exception, operations: int = MAX
     if answer is OPEN:
         raise refusal
     return answer
+
+
+def decide(
+    what: str, question: Callable[[], T], operations: int, mend: str, refusal: Callable[[str], Exception] = TooHard
+) -> T:
+    """Return what `question` answers; where isl is missing or needs too long, raise a refusal that says what to do."""
+    if not available():
+        raise refusal(f"{what}, and isl, which might decide it, is not installed: pip install islpy")
+    return bounded(question, refusal(f"{what}, and isl needs more than {operations} operations; {mend}"), operations)
 
 
 def within(question: Callable[[], T], operations: int) -> T | Open:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tapestry_sets.digits import Strided
-from tapestry_sets.limits import OPEN, Open, TooHard, TooManyPieces, counted, current
+from tapestry_sets.limits import OPEN, Open, TooManyPieces, counted, current
 from tapestry_sets.regions import DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import queries
@@ -288,16 +288,14 @@ def _spell_out(view: Questions, most: int) -> Flat | Open:
 
 def _same_by_isl(one: Questions, two: Questions) -> bool:
     """Whether two views of one shape read the same at each index, as isl finds it."""
-    if not isl.available():
-        raise TooHard(f"{SAME}, and isl, which might decide it, is not installed: pip install islpy")
     operations = min(isl.MAX_OPERATIONS * (len(one.pieces) + len(two.pieces)), isl.BUILD_OPERATIONS)
-    refusal = TooHard(f"{SAME}, and isl needs more than {operations} operations; ask about parts of the views")
 
     def same() -> bool:
         mine, theirs = _relations(one), _relations(two)
         return mine.keys() == theirs.keys() and all(mine[home].is_equal(theirs[home]) for home in mine)
 
-    return isl.bounded(same, refusal, operations)
+    what = "View.same_view: the views are of no few patches"
+    return isl.decide(what, same, operations, "ask about parts of the views")
 
 
 def _relations(view: Questions) -> dict[Hashable, Any]:
@@ -309,9 +307,6 @@ def _relations(view: Questions) -> dict[Hashable, Any]:
             value, more = Constant(piece.fill), isl.to_isl(piece).intersect_domain(box)
             found[value] = found[value].union(more) if value in found else more
     return {home: m for home, m in found.items() if not m.is_empty()}
-
-
-SAME = "View.same_view: the views are of no few patches"
 
 
 def _by_allocation(
@@ -337,10 +332,6 @@ def _by_allocation(
 
 def _preimage_by_isl(view: Questions, cells: Mapping[Allocation, DisjointRegions]) -> ImplicitRegion:
     what = f"View.preimage: the indices of a view of shape {view.shape} that read the cells are no few products"
-    if not isl.available():
-        raise TooManyPieces(f"{what}, and isl, which can hold them, is not installed; overlaps() needs no such set")
-    refusal = TooManyPieces(f"{what}, and isl does not make the set either; overlaps() and its witness need none")
-    operations = isl.BUILD_OPERATIONS * len(view.pieces)
 
     def made() -> str:
         maps = isl.to_isl(view)
@@ -350,7 +341,8 @@ def _preimage_by_isl(view: Questions, cells: Mapping[Allocation, DisjointRegions
                 found = found.union(isl.to_isl(regions).apply(maps[a].reverse()))
         return str(found)
 
-    return ImplicitRegion((0,) * view.rank, view.shape, isl.bounded(made, refusal, operations))
+    operations, mend = isl.BUILD_OPERATIONS * len(view.pieces), "overlaps() and its witness need no such set"
+    return ImplicitRegion((0,) * view.rank, view.shape, isl.decide(what, made, operations, mend, TooManyPieces))
 
 
 def say_no_view(what: str, x: object) -> str:

@@ -435,10 +435,7 @@ def _ask_isl(what: str, x: KnownCells, question: Callable[[], Any], operations: 
         f"{what}: the cells that {x.name} reads of an allocation of shape {x.home} are no few setts and too "
         "many to list"
     )
-    if not isl.available():
-        raise TooHard(f"{why}, and isl, which might decide it, is not installed: pip install islpy")
-    refusal = TooHard(f"{why}, and isl needs more than {operations} operations; ask about a part of the view")
-    return isl.bounded(question, refusal, operations * len(x.pieces))
+    return isl.decide(why, question, operations * len(x.pieces), "ask about a part of the view")
 
 
 def by_isl(name: str, what: str, question: Callable[..., Any]) -> Rung:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 
 from tapestry_sets.digits import number_of, point_of, points_of
 from tapestry_sets.integers import Int64Array
-from tapestry_sets.limits import as_ints
+from tapestry_sets.limits import as_ints, compile_constructor
 from tapestry_sets.regions import AffineMap
 
 Shape = tuple[int, ...]
@@ -47,27 +47,18 @@ class Relinearize:
 
     from_shape: tuple[int, ...]
     to_shape: tuple[int, ...]
+    _of: ClassVar[Callable[[Shape, Shape], Relinearize]]
+    """Wraps shapes that are known to be plain integers >= 0 and of equal size."""
 
     def __post_init__(self) -> None:
-        old, new = (
-            as_ints(self.from_shape, "Relinearize: from_shape"),
-            as_ints(self.to_shape, "Relinearize: to_shape"),
-        )
-        for what, shape in (("from_shape", old), ("to_shape", new)):
-            if shape and min(shape) < 0:
-                raise ValueError(f"Relinearize: {what} {shape} has a negative extent; extents are >= 0")
+        for side in ("from_shape", "to_shape"):
+            shape = as_ints(getattr(self, side), f"Relinearize: {side}")
+            if min(shape, default=0) < 0:
+                raise ValueError(f"Relinearize: {side} {shape} has a negative extent; extents are >= 0")
+            object.__setattr__(self, side, shape)
+        old, new = self.from_shape, self.to_shape
         if prod(old) != prod(new):
             raise ValueError(f"Relinearize: {old} has {prod(old)} elements and {new} has {prod(new)}; they must agree")
-        object.__setattr__(self, "from_shape", old)
-        object.__setattr__(self, "to_shape", new)
-
-    @classmethod
-    def _of(cls, from_shape: tuple[int, ...], to_shape: tuple[int, ...]) -> Relinearize:
-        """Wrap shapes that are known to be plain integers >= 0 and of equal size."""
-        made = object.__new__(cls)
-        object.__setattr__(made, "from_shape", from_shape)
-        object.__setattr__(made, "to_shape", to_shape)
-        return made
 
     @property
     def in_rank(self) -> int:
@@ -83,6 +74,8 @@ class Relinearize:
         """Return the renumbered point, in exact integers."""
         return point_of(number_of(point, self.from_shape), self.to_shape)
 
+
+Relinearize._of = compile_constructor(Relinearize, "from_shape", "to_shape")
 
 Step = AffineMap | Relinearize
 
@@ -112,6 +105,8 @@ class IndexMap:
 
     steps: tuple[Step, ...] = ()
     in_rank: int = -1
+    _of: ClassVar[Callable[[tuple[Step, ...], int], IndexMap]]
+    """Wraps steps whose ranks are known to match."""
 
     def __post_init__(self) -> None:
         steps = tuple(self.steps)
@@ -125,14 +120,6 @@ class IndexMap:
             at = step.out_rank
         object.__setattr__(self, "steps", steps)
         object.__setattr__(self, "in_rank", rank)
-
-    @classmethod
-    def _of(cls, steps: tuple[Step, ...], in_rank: int) -> IndexMap:
-        """Wrap steps whose ranks are known to match."""
-        made = object.__new__(cls)
-        object.__setattr__(made, "steps", steps)
-        object.__setattr__(made, "in_rank", in_rank)
-        return made
 
     @property
     def out_rank(self) -> int:
@@ -224,6 +211,9 @@ class IndexMap:
         poprithms, memory/chain: Chain::mirror.
         """
         return IndexMap._of(tuple([_inverse(step) for step in reversed(self.steps)]), self.out_rank)
+
+
+IndexMap._of = compile_constructor(IndexMap, "steps", "in_rank")
 
 
 def merge_steps(first: Step, second: Step) -> Step | None:

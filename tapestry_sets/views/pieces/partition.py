@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tapestry_sets.limits import TooHard, TooManyPieces
+from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import Box, DisjointRegions, Region, grid_hull, grids_of
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.pieces.images import piece_domain, push
@@ -217,13 +217,9 @@ def _with(point: Shape, axis: int, value: int) -> Shape:
 
 
 def _isl_fault(pieces: Sequence[Piece], shape: Shape, shapes: Sequence[Shape], what: str) -> str | None:
-    why = f"{what}: whether the pieces partition the view of shape {shape} and read inside their sources"
-    if not isl.available():
-        raise TooHard(f"{why} needs isl, and the package islpy is not installed: pip install islpy")
-    refusal = TooHard(f"{why} takes isl more than {isl.MAX_OPERATIONS} operations for each pair; use simpler pieces")
-    return isl.bounded(
-        lambda: _fault_by_isl(pieces, shape, shapes), refusal, isl.MAX_OPERATIONS * max(len(pieces), 1) ** 2
-    )
+    why = f"{what}: whether the pieces partition the view of shape {shape} and read inside their sources takes long"
+    operations = isl.MAX_OPERATIONS * max(len(pieces), 1) ** 2
+    return isl.decide(why, lambda: _fault_by_isl(pieces, shape, shapes), operations, "use simpler pieces")
 
 
 def _fault_by_isl(pieces: Sequence[Piece], shape: Shape, shapes: Sequence[Shape]) -> str | None:
