@@ -19,24 +19,7 @@ from math import prod as _prod
 from typing import Any
 
 import numpy as np
-from numpy import (
-    bool,
-    e,
-    float32,
-    float64,
-    inf,
-    int8,
-    int16,
-    int32,
-    int64,
-    nan,
-    newaxis,
-    pi,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
+from numpy import bool, e, float32, float64, inf, int8, int16, int32, int64, nan, pi, uint8, uint16, uint32, uint64
 
 from tapestry_plan.ir import Graph, Tensor
 from tapestry_plan.ops.cells.choices import *
@@ -48,6 +31,8 @@ from tapestry_plan.ops.reductions.statistics import *
 from tapestry_plan.ops.rows.scans import *
 from tapestry_sets.views import broadcast_arrays, repeat, roll, stack, tile
 from tapestry_sets.views import concatenate as concat
+
+newaxis = None
 
 # -- cell by cell -----------------------------------------------------------------------------------------------
 

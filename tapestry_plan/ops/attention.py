@@ -12,6 +12,7 @@ from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Sig
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import matmul_softmax_matmul
 from tapestry_plan.ops.operands import align_axes, floating, need_rank, touched
+from tapestry_plan.ops.rows.normalizations import write_softmax
 
 
 def _attention_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -73,9 +74,7 @@ def _attention_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sha
             if shard.attrs.get("causal"):
                 rows = xp.arange(*shard.range("s"))[:, None]
                 xp.copyto(scores, out.dtype.type(-np.inf), where=xp.arange(k.shape[2])[None, :] > rows)
-            xp.subtract(scores, xp.max(scores, axis=1, keepdims=True), out=scores)
-            xp.exp(scores, out=scores)
-            xp.divide(scores, xp.sum(scores, axis=1, keepdims=True), out=scores)
+            write_softmax(xp, scores, scores, axis=1)
             xp.matmul(scores, v[b, shared], out=out[b, h])
 
 

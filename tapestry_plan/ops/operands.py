@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, project
+from tapestry_plan.ir import Attrs, Axis, Block, LinearForm, Operand, Shape, Shard, Signature, project
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 """Names of the spatial axes, by how many there are."""
@@ -30,30 +30,22 @@ def same_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (dtypes[0],)
 
 
-def numeric(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    """All operands have the same dtype of numbers, and so has the result."""
-    return _of_kinds(dtypes, "iuf", "numbers")
+def of_kinds(kinds: str, but: str, result: str = "") -> Callable[[Sequence[str], Attrs], tuple[str, ...]]:
+    """The rule of an operator on one dtype of some kinds, as NumPy has them, that makes the same one or the result."""
+
+    def rule(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
+        if np.dtype(dtypes[0]).kind not in kinds:
+            raise ValueError(f"operand 0 is {dtypes[0]}, but {but}; cast it")
+        same = same_dtype(dtypes, attrs)
+        return (result,) if result else same
+
+    return rule
 
 
-def floating(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    """All operands have the same floating dtype."""
-    return _of_kinds(dtypes, "f", "floating numbers")
-
-
-def integral(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    """All operands have the same dtype of integers, or are truth values."""
-    return _of_kinds(dtypes, "iub", "integers or truth values")
-
-
-def truth(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    """All operands are truth values, and so is the result."""
-    return _of_kinds(dtypes, "b", "truth values")
-
-
-def _of_kinds(dtypes: Sequence[str], kinds: str, what: str) -> tuple[str, ...]:
-    if np.dtype(dtypes[0]).kind not in kinds:
-        raise ValueError(f"operand 0 is {dtypes[0]}, but the operator works on {what}; cast it")
-    return same_dtype(dtypes, {})
+numeric = of_kinds("iuf", "the operator works on numbers")
+floating = of_kinds("f", "the operator works on floating numbers")
+integral = of_kinds("iub", "the operator works on integers or truth values")
+truth = of_kinds("b", "the operator works on truth values")
 
 
 def to_truth(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -188,6 +180,15 @@ def ufunc(name: str) -> Any:
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         getattr(xp, name)(*inputs, out=outputs[0])
+
+    return block
+
+
+def writes(formula: Callable[..., None]) -> Block:
+    """The block of a formula ``(xp, out, *inputs, **attributes)`` that writes the only output."""
+
+    def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+        formula(xp, outputs[0], *inputs, **shard.attrs)
 
     return block
 

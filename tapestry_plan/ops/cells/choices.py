@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Shard, Tensor
+from tapestry_plan.ir import Attrs, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import integral, named_dtype, same_dtype, to_truth, truth, ufunc
+from tapestry_plan.ops.operands import integral, named_dtype, of_kinds, to_truth, truth, ufunc, writes
 
 
 def _chosen(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -24,16 +24,8 @@ def _chosen(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (dtypes[1],)
 
 
-def _floating_truth(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    if np.dtype(dtypes[0]).kind != "f":
-        raise ValueError(f"operand 0 is {dtypes[0]}, but only floating numbers may be infinite or none; cast it")
-    return ("bool",)
-
-
-def _shifted(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    if np.dtype(dtypes[0]).kind not in "iu":
-        raise ValueError(f"operand 0 is {dtypes[0]}, but bits of integers are shifted; cast it")
-    return same_dtype(dtypes, attrs)
+_floating_truth = of_kinds("f", "only floating numbers may be infinite or none", "bool")
+_shifted = of_kinds("iu", "bits of integers are shifted")
 
 
 def _astype_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -44,15 +36,13 @@ def _astype_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (named_dtype(attrs["dtype"]),)
 
 
-def _where_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    condition, a, b = inputs
-    (out,) = outputs
+def _where(xp: Any, out: Any, condition: Any, a: Any, b: Any) -> None:
     xp.copyto(out, b)
     xp.copyto(out, a, where=condition)
 
 
-def _astype_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    outputs[0][...] = inputs[0]
+def _astype(xp: Any, out: Any, x: Any, dtype: str) -> None:
+    out[...] = x
 
 
 @operator(block=ufunc("equal"), dtype=to_truth, adjoint=adjoints.none)
@@ -145,7 +135,7 @@ def bitwise_right_shift(a: Tensor | float, b: Tensor | float, *, name: str | Non
     """The bits of a moved down by b places, cell by cell; signs are kept."""
 
 
-@operator(block=_where_block, dtype=_chosen, adjoint=adjoints.where)
+@operator(block=writes(_where), dtype=_chosen, adjoint=adjoints.where)
 def where(condition: Tensor, a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:
     """The cell of a where the condition is true, that of b elsewhere; all three broadcast against each other.
 
@@ -166,7 +156,7 @@ def where(condition: Tensor, a: Tensor | float, b: Tensor | float, *, name: str 
     """
 
 
-@operator(block=_astype_block, dtype=_astype_dtype, adjoint=adjoints.astype)
+@operator(block=writes(_astype), dtype=_astype_dtype, adjoint=adjoints.astype)
 def astype(x: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
     """x with its numbers as another dtype, as `numpy.ndarray.astype` makes them; x itself if it has the dtype.
 

@@ -9,9 +9,18 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Activation, Addition, Attrs, Shape, Shard, Signature, Tensor
+from tapestry_plan.ir import Activation, Addition, Attrs, Shape, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import common_shape, elementwise_signature, floating, numeric, same_dtype, ufunc
+from tapestry_plan.ops.operands import (
+    common_shape,
+    elementwise_signature,
+    floating,
+    numeric,
+    of_kinds,
+    same_dtype,
+    ufunc,
+    writes,
+)
 
 
 def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -23,44 +32,37 @@ def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (dtypes[0],)
 
 
-def _divide_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    a, b = inputs
-    if outputs[0].dtype.kind not in "iu":
-        xp.divide(a, b, out=outputs[0])
+def _divide(xp: Any, out: Any, a: Any, b: Any) -> None:
+    if out.dtype.kind not in "iu":
+        xp.divide(a, b, out=out)
         return
     # Integers round toward zero, as in ONNX and C; NumPy's floor_divide rounds down.
-    xp.floor_divide(a, b, out=outputs[0])
-    outputs[0][...] += (xp.remainder(a, b) != 0) & ((a < 0) != (b < 0))
+    xp.floor_divide(a, b, out=out)
+    out[...] += (xp.remainder(a, b) != 0) & ((a < 0) != (b < 0))
 
 
-def _relu_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    xp.maximum(inputs[0], 0, out=outputs[0])
+def _relu(xp: Any, out: Any, x: Any) -> None:
+    xp.maximum(x, 0, out=out)
 
 
-def _sigmoid_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
+def _sigmoid(xp: Any, out: Any, x: Any) -> None:
     # 1/(1 + e⁻ˣ) = (1 + tanh(x/2))/2, which overflows nowhere
-    (out,) = outputs
-    xp.multiply(inputs[0], 0.5, out=out)
+    xp.multiply(x, 0.5, out=out)
     xp.tanh(out, out=out)
     xp.multiply(out, 0.5, out=out)
     xp.add(out, 0.5, out=out)
 
 
-def _clip_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    low, high = shard.attrs.get("min"), shard.attrs.get("max")
-    (x,), (out,) = inputs, outputs
-    if low is None and high is None:
+def _clip(xp: Any, out: Any, x: Any, min: float | None = None, max: float | None = None) -> None:
+    if min is None and max is None:
         out[...] = x
-        return
-    if low is not None:
-        x = xp.maximum(x, out.dtype.type(low), out=out)
-    if high is not None:
-        xp.minimum(x, out.dtype.type(high), out=out)
+    if min is not None:
+        x = xp.maximum(x, out.dtype.type(min), out=out)
+    if max is not None:
+        xp.minimum(x, out.dtype.type(max), out=out)
 
 
-def _leaky_relu_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    (x,), (out,) = inputs, outputs
-    alpha = shard.attrs["alpha"]
+def _leaky_relu(xp: Any, out: Any, x: Any, alpha: float) -> None:
     xp.multiply(x, alpha, out=out)
     if 0 <= alpha <= 1:
         xp.maximum(x, out, out=out)
@@ -68,26 +70,15 @@ def _leaky_relu_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sh
         out[...] = xp.where(x < 0, out, x)
 
 
-def _add_n_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    (out,) = outputs
-    if len(inputs) == 1:
-        out[...] = inputs[0]
-        return
-    xp.add(inputs[0], inputs[1], out=out)
-    for more in inputs[2:]:
-        xp.add(out, more, out=out)
+def _add_n(xp: Any, out: Any, first: Any, *others: Any) -> None:
+    if not others:
+        out[...] = first
+    for other in others:
+        first = xp.add(first, other, out=out)
 
 
-def _signed(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    """Numbers that have a sign."""
-    if np.dtype(dtypes[0]).kind not in "if":
-        raise ValueError(f"operand 0 is {dtypes[0]}, which has no negative numbers; cast it")
-    return (dtypes[0],)
-
-
-def _remainder_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    remainder = xp.fmod if shard.attrs.get("truncate") else xp.remainder
-    remainder(*inputs, out=outputs[0])
+def _remainder(xp: Any, out: Any, a: Any, b: Any, truncate: bool) -> None:
+    (xp.fmod if truncate else xp.remainder)(a, b, out=out)
 
 
 def _prelu_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -97,8 +88,7 @@ def _prelu_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return elementwise_signature(shapes, attrs)
 
 
-def _prelu_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    (x, slope), (out,) = inputs, outputs
+def _prelu(xp: Any, out: Any, x: Any, slope: Any) -> None:
     xp.minimum(x, 0, out=out)
     xp.multiply(out, slope, out=out)
     xp.copyto(out, x, where=x > 0)
@@ -119,7 +109,7 @@ def multiply(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -
     """a · b, cell by cell."""
 
 
-@operator(block=_divide_block, dtype=same_dtype, adjoint=adjoints.divide)
+@operator(block=writes(_divide), dtype=same_dtype, adjoint=adjoints.divide)
 def divide(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> Tensor:  # type: ignore[return]
     """a / b, cell by cell, of floating numbers.
 
@@ -135,12 +125,12 @@ def divide(a: Tensor | float, b: Tensor | float, *, name: str | None = None) -> 
             operand._need_fractions()
 
 
-@operator(block=_relu_block, adjoint=adjoints.relu, work=lambda shard: Activation("relu"))
+@operator(block=writes(_relu), adjoint=adjoints.relu, work=lambda shard: Activation("relu"))
 def relu(x: Tensor, *, name: str | None = None) -> Tensor:
     """max(x, 0), cell by cell."""
 
 
-@operator(block=_sigmoid_block, dtype=floating, adjoint=adjoints.sigmoid, work=lambda shard: Activation("sigmoid"))
+@operator(block=writes(_sigmoid), dtype=floating, adjoint=adjoints.sigmoid, work=lambda shard: Activation("sigmoid"))
 def sigmoid(x: Tensor, *, name: str | None = None) -> Tensor:
     """1 / (1 + exp(-x)), cell by cell."""
 
@@ -160,7 +150,7 @@ def sqrt(x: Tensor, *, name: str | None = None) -> Tensor:
     """The square root, cell by cell."""
 
 
-@operator(block=ufunc("negative"), dtype=_signed, adjoint=adjoints.negative)
+@operator(block=ufunc("negative"), dtype=of_kinds("if", "it has no negative numbers"), adjoint=adjoints.negative)
 def negative(x: Tensor, *, name: str | None = None) -> Tensor:
     """-x, cell by cell."""
 
@@ -280,12 +270,12 @@ def minimum(a: Tensor | float, b: Tensor | float, *, name: str | None = None) ->
     """The smaller of a and b, cell by cell; NaN where either is."""
 
 
-@operator(block=_prelu_block, signature=_prelu_signature, flop=2.0, dtype=floating, adjoint=adjoints.prelu)
+@operator(block=writes(_prelu), signature=_prelu_signature, flop=2.0, dtype=floating, adjoint=adjoints.prelu)
 def prelu(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     """a where it is positive, a · b elsewhere; the slope b broadcasts to a's shape."""
 
 
-@operator(block=_remainder_block, dtype=numeric, adjoint=adjoints.remainder)
+@operator(block=writes(_remainder), dtype=numeric, adjoint=adjoints.remainder)
 def remainder(a: Tensor | float, b: Tensor | float, *, truncate: bool = False, name: str | None = None) -> Tensor:
     """What is left of a after division by b, cell by cell.
 
@@ -302,7 +292,7 @@ def remainder(a: Tensor | float, b: Tensor | float, *, truncate: bool = False, n
     """
 
 
-@operator(block=_add_n_block, dtype=same_dtype, adjoint=adjoints.add)
+@operator(block=writes(_add_n), dtype=same_dtype, adjoint=adjoints.add)
 def add_n(*tensors: Tensor, name: str | None = None) -> Tensor:
     """The sum of one or more tensors, broadcast against each other, cell by cell."""
     if not tensors:
@@ -310,12 +300,12 @@ def add_n(*tensors: Tensor, name: str | None = None) -> Tensor:
     return add_op(add_n.op, *tensors, name=name)
 
 
-@operator(block=_leaky_relu_block, dtype=floating, adjoint=adjoints.leaky_relu)
+@operator(block=writes(_leaky_relu), dtype=floating, adjoint=adjoints.leaky_relu)
 def leaky_relu(x: Tensor, alpha: float = 0.01, *, name: str | None = None) -> Tensor:
     """x where it is positive, alpha·x elsewhere."""
 
 
-@operator(block=_clip_block, dtype=_bounded, adjoint=adjoints.clip)
+@operator(block=writes(_clip), dtype=_bounded, adjoint=adjoints.clip)
 def clip(x: Tensor, min: float | None = None, max: float | None = None, *, name: str | None = None) -> Tensor:
     """x limited to [min, max]; a bound that is None or infinite does not limit.
 

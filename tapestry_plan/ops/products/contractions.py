@@ -11,7 +11,7 @@ from typing import Any
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import numeric, same_dtype, touched
+from tapestry_plan.ops.operands import numeric, same_dtype, touched, writes
 from tapestry_plan.ops.products.matrices import matmul_signature
 
 
@@ -157,9 +157,8 @@ def _products_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return Signature(axes, summed.inputs, (touched(axes),))
 
 
-def _products_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    a, b = inputs
-    xp.multiply(a[..., :, None, :], xp.swapaxes(b, -1, -2)[..., None, :, :], out=outputs[0])
+def _products(xp: Any, out: Any, a: Any, b: Any) -> None:
+    xp.multiply(a[..., :, None, :], xp.swapaxes(b, -1, -2)[..., None, :, :], out=out)
 
 
 @operator(
@@ -241,6 +240,6 @@ def _diagonals(x: Tensor, names: Sequence[str]) -> tuple[Tensor, list[str]]:
     return x, left
 
 
-@operator(block=_products_block, signature=_products_signature, dtype=same_dtype, adjoint=adjoints.products)
+@operator(block=writes(_products), signature=_products_signature, dtype=same_dtype, adjoint=adjoints.products)
 def matrix_products(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     """Products of the cells of (…, m, k) and (…, k, n), not summed: (…, m, n, k); their sum over k is `matmul`."""

@@ -18,7 +18,7 @@ import numpy as np
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Graph, Op, RandomCells, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import Arguments, Operator, add_op, operator
-from tapestry_plan.ops.operands import number_axes, touched
+from tapestry_plan.ops.operands import number_axes, of_kinds, touched
 from tapestry_plan.ops.random.philox import region_words
 
 MOST_CELLS = 1 << 60
@@ -40,12 +40,6 @@ def _signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
 def _given_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     """The dtype that was asked for; draws of truth values have no other."""
     return (attrs.get("dtype", "bool"),)
-
-
-def _floating(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    if np.dtype(dtypes[0]).kind != "f":
-        raise ValueError(f"operand 0 is {dtypes[0]}, but what is kept is scaled by 1 / (1 - rate); cast it")
-    return (dtypes[0],)
 
 
 Finish = Callable[[Any, Any, Sequence[Any], Sequence[Any], Attrs], None]
@@ -265,7 +259,10 @@ def integers(
     return _make(integers.op, graph, shape, dtype, "iu", seed, stream, name, low=low, high=high)
 
 
-@operator(block=DROPOUT, signature=_signature, flop=42.0, dtype=_floating, adjoint=adjoints.dropout, work=DROPOUT.form)
+_scaled = of_kinds("f", "what is kept is scaled by 1 / (1 - rate)")
+
+
+@operator(block=DROPOUT, signature=_signature, flop=42.0, dtype=_scaled, adjoint=adjoints.dropout, work=DROPOUT.form)
 def dropout(x: Tensor, rate: float, *, seed: int, stream: int | None = None, name: str | None = None) -> Tensor:
     """x with each cell set to zero with probability `rate`, the others divided by 1 − rate.
 

@@ -8,11 +8,7 @@ from typing import Any
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import (
-    ARGMAX,
-    ARGMIN,
-    LOGSUMEXP,
-    STD,
-    VARIANCE,
+    MONOIDS,
     Attrs,
     Backward,
     Monoid,
@@ -125,7 +121,7 @@ def reduce_with(
     return add_op(op, x, name=name, axis=axis, keepdims=bool(keepdims))
 
 
-@operator(**_by(VARIANCE), adjoint=adjoints.variance)
+@operator(**_by(MONOIDS["variance"]), adjoint=adjoints.variance)
 def var(
     x: Tensor, axis: Axes = None, *, correction: float = 0, keepdims: bool = False, name: str | None = None
 ) -> Tensor:
@@ -137,14 +133,14 @@ def var(
     """
 
 
-@operator(**_by(STD), adjoint=adjoints.deviation)
+@operator(**_by(MONOIDS["std"]), adjoint=adjoints.deviation)
 def std(
     x: Tensor, axis: Axes = None, *, correction: float = 0, keepdims: bool = False, name: str | None = None
 ) -> Tensor:
     """The square root of the variance; see `var`."""
 
 
-@operator(**_by(LOGSUMEXP), adjoint=adjoints.logsumexp)
+@operator(**_by(MONOIDS["logsumexp"]), adjoint=adjoints.logsumexp)
 def logsumexp(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """log Σ exp(x), where no exponential overflows.
 
@@ -154,7 +150,7 @@ def logsumexp(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str
     """
 
 
-@operator(**_by(ARGMAX), adjoint=adjoints.none)
+@operator(**_by(MONOIDS["argmax"]), adjoint=adjoints.none)
 def argmax(x: Tensor, axis: int | None = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The index of the largest value along an axis, by default of the flattened tensor; of equal ones the first.
 
@@ -166,6 +162,6 @@ def argmax(x: Tensor, axis: int | None = None, *, keepdims: bool = False, name: 
     """
 
 
-@operator(**_by(ARGMIN), adjoint=adjoints.none)
+@operator(**_by(MONOIDS["argmin"]), adjoint=adjoints.none)
 def argmin(x: Tensor, axis: int | None = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The index of the smallest value along an axis; see `argmax`."""

@@ -11,17 +11,14 @@ from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.expansions import exp_sum, factor_offset, minus_logsumexp, moments
-from tapestry_plan.ops.operands import SPATIAL, axis_of, floating, ints_of, need_vector, per_row, spatial_names, touched
+from tapestry_plan.ops.operands import axis_of, floating, ints_of, need_vector, per_row, spatial_names, touched, writes
 
 
 def _batch_norm_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x = shapes[0]
-    if not 2 <= len(x) <= 5:
-        raise ValueError(
-            f"operand 0 has shape {x}, rank {len(x)}; it needs a batch and a channel axis, then up to 3 more"
-        )
+    names = () if len(x) == 2 else spatial_names(x, "operand 0")
     _need_channels(shapes, ("scale", "bias", "mean", "variance"))
-    axes = tuple(map(Axis, ("n", "c", *SPATIAL.get(len(x) - 2, ())), x))
+    axes = tuple(map(Axis, ("n", "c", *names), x))
     return Signature(axes, (touched(axes), *[touched(axes, ["c"])] * 4), (touched(axes),))
 
 
@@ -31,10 +28,8 @@ def _need_channels(shapes: Sequence[Shape], words: Sequence[str]) -> None:
         need_vector(shape, shapes[0][1], f"the {what}", "operand 0's channels (axis 1)")
 
 
-def _batch_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    x, scale, bias, mean, variance = inputs
-    (out,) = outputs
-    factor = scale / xp.sqrt(variance + out.dtype.type(shard.attrs["epsilon"]))
+def _batch_norm(xp: Any, out: Any, x: Any, scale: Any, bias: Any, mean: Any, variance: Any, epsilon: float) -> None:
+    factor = scale / xp.sqrt(variance + out.dtype.type(epsilon))
     offset = bias - mean * factor
     column = (-1, *(1,) * (x.ndim - 2))
     for n in range(x.shape[0]):
@@ -89,17 +84,13 @@ def axis_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return row_signature(shapes, axis, axis + 1)
 
 
-def _softmax_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    (x,), (out,) = inputs, outputs
-    axis = shard.attrs["axis"]
+def write_softmax(xp: Any, out: Any, x: Any, axis: int) -> None:
     xp.subtract(x, xp.max(x, axis=axis, keepdims=True), out=out)
     xp.exp(out, out=out)
     xp.divide(out, xp.sum(out, axis=axis, keepdims=True), out=out)
 
 
-def _log_softmax_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    (x,), (out,) = inputs, outputs
-    axis = shard.attrs["axis"]
+def _log_softmax(xp: Any, out: Any, x: Any, axis: int) -> None:
     xp.subtract(x, xp.max(x, axis=axis, keepdims=True), out=out)
     xp.subtract(out, xp.log(xp.sum(xp.exp(out), axis=axis, keepdims=True)), out=out)
 
@@ -114,25 +105,21 @@ def _tail_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return row_signature(shapes, axis, len(x))
 
 
-def _layer_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    x, scale = inputs[:2]
-    (out,) = outputs
+def _layer_norm(xp: Any, out: Any, x: Any, scale: Any, bias: Any = None, *, axis: int, epsilon: float) -> None:
     over = tuple(range(x.ndim - scale.ndim, x.ndim))
     xp.subtract(x, xp.mean(x, axis=over, keepdims=True), out=out)
     variance = xp.mean(out * out, axis=over, keepdims=True)
-    xp.divide(out, xp.sqrt(variance + out.dtype.type(shard.attrs["epsilon"])), out=out)
+    xp.divide(out, xp.sqrt(variance + out.dtype.type(epsilon)), out=out)
     xp.multiply(out, scale, out=out)
-    if len(inputs) > 2:
-        xp.add(out, inputs[2], out=out)
+    if bias is not None:
+        xp.add(out, bias, out=out)
 
 
-def _rms_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    x, scale = inputs
-    (out,) = outputs
+def _rms_norm(xp: Any, out: Any, x: Any, scale: Any, axis: int, epsilon: float) -> None:
     over = tuple(range(x.ndim - scale.ndim, x.ndim))
     xp.multiply(x, x, out=out)
     mean = xp.mean(out, axis=over, keepdims=True)
-    xp.divide(x, xp.sqrt(mean + out.dtype.type(shard.attrs["epsilon"])), out=out)
+    xp.divide(x, xp.sqrt(mean + out.dtype.type(epsilon)), out=out)
     xp.multiply(out, scale, out=out)
 
 
@@ -166,7 +153,7 @@ def _group_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sh
 
 
 @operator(
-    block=_batch_norm_block, signature=_batch_norm_signature, flop=2.0, dtype=floating, expansions=(factor_offset,)
+    block=writes(_batch_norm), signature=_batch_norm_signature, flop=2.0, dtype=floating, expansions=(factor_offset,)
 )
 def batch_normalization(
     x: Tensor,
@@ -212,7 +199,7 @@ def local_response_normalization(
 
 
 @operator(
-    block=_softmax_block,
+    block=writes(write_softmax),
     signature=axis_signature,
     flop=per_row(4),
     dtype=floating,
@@ -224,7 +211,7 @@ def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
 
 
 @operator(
-    block=_log_softmax_block,
+    block=writes(_log_softmax),
     signature=axis_signature,
     flop=per_row(4),
     dtype=floating,
@@ -235,7 +222,7 @@ def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor
     """x − log Σ exp(x) along an axis, which no plan splits."""
 
 
-@operator(block=_layer_norm_block, signature=_tail_signature, flop=per_row(8), dtype=floating, expansions=(moments,))
+@operator(block=writes(_layer_norm), signature=_tail_signature, flop=per_row(8), dtype=floating, expansions=(moments,))
 def layer_normalization(
     x: Tensor,
     scale: Tensor,
@@ -264,7 +251,7 @@ def layer_normalization(
 
 
 @operator(
-    block=_rms_norm_block,
+    block=writes(_rms_norm),
     signature=_tail_signature,
     flop=per_row(5),
     dtype=floating,

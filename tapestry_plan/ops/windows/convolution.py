@@ -10,16 +10,7 @@ from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import by_group, interleaved, phases, strided_view
-from tapestry_plan.ops.operands import (
-    SPATIAL,
-    length,
-    need_rank,
-    need_vector,
-    same_dtype,
-    spatial_names,
-    spatial_of,
-    touched,
-)
+from tapestry_plan.ops.operands import length, need_rank, need_vector, same_dtype, spatial_names, spatial_of, touched
 from tapestry_plan.ops.tuning import TILE_NBYTES
 from tapestry_plan.ops.windows.windows import Window, offsets_of
 
@@ -74,7 +65,7 @@ def _conv_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: S
     bias = inputs[2] if len(inputs) > 2 else None
     (out,) = outputs
     window = Window.of(w.shape[2:], shard.attrs)
-    names = SPATIAL[w.ndim - 2]
+    names = spatial_of(shard)
     unfolded = not _is_direct(shard, window)
     for n in range(x.shape[0]):
         for channels, read in groups_of(shard, w.shape[1]):
@@ -88,8 +79,7 @@ def _conv_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: S
 
 def _is_direct(shard: Shard, window: Window) -> bool:
     """Whether the block of a shard is the output's block itself: one kernel cell, no stride."""
-    names = SPATIAL[len(window.kernel)]
-    return all(s == 1 for s in window.strides) and all(length(shard, f"k{name}") == 1 for name in names)
+    return all(s == 1 for s in window.strides) and all(length(shard, f"k{name}") == 1 for name in spatial_of(shard))
 
 
 def groups_of(shard: Shard, depth: int) -> Iterator[tuple[slice, slice]]:
