@@ -10,6 +10,7 @@ from tapestry_plan.ir.forms import Activation, Addition, Correlation, Form, Matr
 from tapestry_plan.ir.graph import (
     BUILTIN_OPS,
     DERIVED,
+    Adjoint,
     Backward,
     Block,
     Expansion,

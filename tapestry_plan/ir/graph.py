@@ -14,20 +14,10 @@ from typing import Any, Literal, Protocol, cast
 import msgspec
 import numpy as np
 
+from tapestry_plan.ir import document as documents
 from tapestry_plan.ir import pictures
 from tapestry_plan.ir.arithmetic import Arithmetic
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
-from tapestry_plan.ir.document import (
-    GRAPH_FORMAT,
-    GraphDocument,
-    SelectionEntry,
-    read_document,
-    read_node,
-    read_selection,
-    read_tensor,
-    write_item,
-    write_tensor,
-)
 from tapestry_plan.ir.forms import Form
 from tapestry_plan.ir.monoids import MONOIDS, Monoid
 from tapestry_plan.ir.pictures import MOST_NODES, Parts
@@ -84,6 +74,10 @@ class Block(Protocol):
 
 Expansion = Callable[[Sequence["Tensor"], Attrs], Any]
 """Builds a graph equal to an operator: from its inputs, present ones only, and its attributes to its outputs."""
+
+
+Adjoint = Callable[["Backward"], Sequence["Tensor | None"]]
+"""The gradient that each input of an operator receives, or None."""
 
 
 def _first_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -178,7 +172,7 @@ class Op:
     workspace: Callable[[Shard, int], int] = _no_workspace
     attributes: tuple[str, ...] = ()
     expansions: tuple[Expansion, ...] = ()
-    adjoint: Callable[[Backward], Sequence[Tensor | None]] | None = None
+    adjoint: Adjoint | None = None
     host_only: bool = False
     work: Callable[[Shard], Form | None] | None = None
     defaults: tuple[tuple[str, Any], ...] = ()
@@ -250,9 +244,8 @@ class Graph:
         """Add a tensor with known values, kept by reference; `path` says where a later run can find it."""
         data = np.ascontiguousarray(array).reshape(np.shape(array))  # which makes rank 0 rank 1
         data = data if data.dtype.isnative else data.astype(data.dtype.newbyteorder("="))
-        self._new_tensor(
-            Stored(name, data.shape, check_dtype(data.dtype.name, f"constant {name!r}"), "constant", data, path)
-        )
+        dtype = check_dtype(data.dtype.name, f"constant {name!r}")
+        self._new_tensor(Stored(name, data.shape, dtype, "constant", data, path))
         return Tensor(self, name)
 
     def op(self, op: str | Op, *inputs: Tensor | None, name: str | None = None, **attrs: Any) -> Any:
@@ -342,16 +335,9 @@ class Graph:
             raise ValueError(f"{label}: the inputs have dtypes {sorted(dtypes)}; cast them to one dtype")
         shape, pieces = tuple(kind.out_shape(shapes)), tuple(kind.pieces(shapes))
         check_pieces(pieces, shape, shapes, label)
-        selection = Selection(
-            self._fresh(name or label),
-            label,
-            tuple(tensor.name for tensor in inputs),
-            shape,
-            dtypes.pop(),
-            pieces,
-        )
-        self.selections[selection.name] = selection
-        return Tensor(self, selection.name)
+        made, names = self._fresh(name or label), tuple(tensor.name for tensor in inputs)
+        self.selections[made] = Selection(made, label, names, shape, dtypes.pop(), pieces)
+        return Tensor(self, made)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -413,10 +399,9 @@ class Graph:
 
     def source(self, name: str) -> Source:
         """How a tensor is read from stored ones: the composition of the selections in front of it."""
-        found = self._sources.get(name)
-        if found is None:
-            found = self._sources[name] = self._resolve(name)
-        return found
+        if name not in self._sources:
+            self._sources[name] = self._resolve(name)
+        return self._sources[name]
 
     def signature(self, node: str) -> Signature:
         """The signature of an operator node."""
@@ -519,14 +504,11 @@ class Graph:
 
     def to_dict(self) -> dict[str, Any]:
         """The graph as plain data; constants by name, dtype, shape, SHA-256 and path, small ones by value."""
-        document = GraphDocument(
-            GRAPH_FORMAT,
-            self.name,
-            [write_tensor(tensor) for tensor in self.stored.values()],
-            [write_item(item) for item in self._ordered()],
-            self.outputs,
-        )
-        return cast("dict[str, Any]", msgspec.to_builtins(document))
+        tensors = [documents.write_tensor(tensor) for tensor in self.stored.values()]
+        order = [documents.write_item(item) for item in self._ordered()]
+        written = documents.GraphDocument(documents.GRAPH_FORMAT, self.name, tensors, order, self.outputs)
+        plain: dict[str, Any] = msgspec.to_builtins(written)
+        return plain
 
     def to_json(self) -> str:
         """The graph as a JSON document (see `to_dict`)."""
@@ -542,24 +524,23 @@ class Graph:
             For text that is no JSON, another format or version, or a graph that does not hold together.
         """
         try:
-            document = msgspec.json.decode(text)
+            data = msgspec.json.decode(text)
         except msgspec.DecodeError as error:
             raise ValueError(f"Graph.from_json: this is no JSON document: {error}") from None
-        return cls.from_dict(document, ops)
+        return cls.from_dict(data, ops)
 
     @classmethod
     def from_dict(cls, document: Any, ops: Mapping[str, Op] | None = None) -> Graph:
         """A graph from the plain data of `to_dict`; `ops` declares operators beyond the built-in ones."""
-        read = read_document(document)
+        read = documents.read_document(document)
         graph = cls(read.name, ops)
-        for tensor in read.tensors:
-            graph.stored[tensor.name] = read_tensor(tensor)
+        graph.stored.update((entry.name, documents.read_tensor(entry)) for entry in read.tensors)
         for entry in read.order:
-            if isinstance(entry, SelectionEntry):
-                graph.selections[entry.select] = read_selection(entry)
+            if isinstance(entry, documents.SelectionEntry):
+                graph.selections[entry.select] = documents.read_selection(entry)
             else:
                 op = graph.ops[entry.op] = graph._declare(entry.op)
-                graph.nodes[entry.node] = read_node(entry, op.complete)
+                graph.nodes[entry.node] = documents.read_node(entry, op.complete)
         graph.outputs.update(read.outputs)
         graph.validate()
         return graph
@@ -719,16 +700,16 @@ class Tensor(Arithmetic, Viewable):
     @property
     def shape(self) -> Shape:
         """Extents."""
-        return self.graph.selections[self.name].shape if self._viewed else self.graph.stored[self.name].shape
+        return self._entry.shape
 
     @property
     def dtype(self) -> str:
         """NumPy's name of the dtype."""
-        return self.graph.selections[self.name].dtype if self._viewed else self.graph.stored[self.name].dtype
+        return self._entry.dtype
 
     @property
-    def _viewed(self) -> bool:
-        return self.name in self.graph.selections
+    def _entry(self) -> Selection | Stored:
+        return self.graph.selections.get(self.name) or self.graph.stored[self.name]
 
     def _call(self, op: str) -> Tensor:
         return self.graph.op(op, self)  # type: ignore[no-any-return]

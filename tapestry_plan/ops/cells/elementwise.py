@@ -11,16 +11,7 @@ import numpy as np
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Activation, Addition, Attrs, Shape, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import (
-    common_shape,
-    elementwise_signature,
-    floating,
-    numeric,
-    of_kinds,
-    same_dtype,
-    ufunc,
-    writes,
-)
+from tapestry_plan.ops.operands import elementwise_signature, floating, numeric, of_kinds, same_dtype, ufunc, writes
 
 
 def _bounded(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -83,9 +74,10 @@ def _remainder(xp: Any, out: Any, a: Any, b: Any, truncate: bool) -> None:
 
 def _prelu_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x, slope = shapes
-    if common_shape(shapes) != x:
+    made = elementwise_signature(shapes, attrs)
+    if made.index_shape != x:
         raise ValueError(f"the slope has shape {slope}; it must broadcast to operand 0's shape {x}")
-    return elementwise_signature(shapes, attrs)
+    return made
 
 
 def _prelu(xp: Any, out: Any, x: Any, slope: Any) -> None:

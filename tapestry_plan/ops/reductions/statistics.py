@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import (
     MONOIDS,
+    Adjoint,
     Attrs,
-    Backward,
     Monoid,
     Op,
     Shape,
@@ -28,7 +28,7 @@ def reduction(
     monoid: Monoid,
     name: str,
     attributes: tuple[str, ...] = (),
-    adjoint: Callable[[Backward], Sequence[Tensor | None]] | None = None,
+    adjoint: Adjoint | None = None,
 ) -> Op:
     """Return the operator that reduces axes of its operand by a monoid.
 
