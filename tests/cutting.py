@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnxruntime
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from onnx import helper
 

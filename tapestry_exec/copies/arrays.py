@@ -7,13 +7,13 @@ strided assignments: no index arrays, except where a view renumbers cells across
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from types import EllipsisType
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_exec.copies.strided import (
@@ -103,8 +103,7 @@ class _Views(NamedTuple):
     dst_strides: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class StridedCopies:
+class StridedCopies(Struct, frozen=True):
     """Transfers as NumPy carries them out."""
 
     views: tuple[_Views, ...]

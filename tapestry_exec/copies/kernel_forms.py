@@ -7,9 +7,10 @@ and less than 2³¹ cells. Pure arithmetic on integers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import prod
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tapestry_exec.copies.strided import Transfer
 from tapestry_exec.copies.tuning import ITEM_NBYTES, MOST_CELLS, RANK

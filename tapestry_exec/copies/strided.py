@@ -8,10 +8,12 @@ coordinates are listed. What is found is kept, as plans are run many times.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from math import prod
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_exec.copies.tuning import KEPT
 from tapestry_sets.digits import Digits, Ints, join_digits
@@ -24,8 +26,7 @@ Linear = tuple[Ints, int]
 """Coefficients of the view's coordinates and a constant: an element's offset, in elements."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(Struct, frozen=True):
     """Which cells of a strided copy are copied: those with ``low <= Σ coefficients·index < high``.
 
     Parameters
@@ -40,8 +41,7 @@ class Guard:
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """One strided copy: ``dst[dst_offset + Σ i·dst_strides] = src[src_offset + Σ i·src_strides]`` for i in `dims`.
 
     Parameters

@@ -6,8 +6,10 @@ Not yet run on a GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.lanes import Lane
@@ -23,8 +25,7 @@ class KernelError(ValueError):
     """A raw kernel does not compile."""
 
 
-@dataclass(frozen=True)
-class RawKernel:
+class RawKernel(Struct, frozen=True):
     """A raw kernel that computes an operator's shards in the place of its block function.
 
     Parameters
@@ -59,7 +60,7 @@ class RawKernel:
             )
         if isinstance(self.options, str) or not all(isinstance(option, str) for option in self.options):
             raise TypeError(f"RawKernel: options is {self.options!r}; give a sequence of texts, as ('-std=c++17',)")
-        object.__setattr__(self, "options", tuple(self.options))
+        force_setattr(self, "options", tuple(self.options))
 
     def asked(self, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> Asked | None:
         """What `launch` wants for a shard.
@@ -162,8 +163,7 @@ class Current:
         self._at = None
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """What the devices of a backend share.
 
     Parameters

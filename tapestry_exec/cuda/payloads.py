@@ -5,10 +5,10 @@ Not yet run on a GPU.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_exec.copies import Array
 from tapestry_exec.cuda.lanes import Lane, Ring, Uses
@@ -17,8 +17,7 @@ from tapestry_exec.cuda.tuning import RING_NBYTES
 from tapestry_plan.steps import HOST, align
 
 
-@dataclass
-class Payload:
+class Payload(Struct):
     """Packed cells on their way: where they lie, and who uses the memory.
 
     Parameters

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack_transfers, strided_copies
 from tapestry_exec.cuda.lanes import Lane
@@ -112,8 +112,7 @@ class Recording:
         return self._fetched
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     """What became of a plan's recording: none before its second run, and never one after a run of it that failed."""
 
     recording: Recording | None = None

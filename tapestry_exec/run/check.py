@@ -7,7 +7,6 @@ or hold which partial result, which are read. This knows nothing of how the plan
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from math import prod
 from types import NoneType, UnionType
@@ -15,6 +14,7 @@ from typing import Any, NoReturn, Union, assert_never, get_args, get_origin, get
 
 import msgspec
 import numpy as np
+from msgspec import Struct, field
 
 from tapestry_exec.copies import domain_of
 from tapestry_plan.ir import Graph, OpNode, Shard, Signature, Source, check_partition
@@ -42,8 +42,7 @@ class InvalidPlan(ValueError):
     """A plan's steps do not hold together: a step reads, writes or copies what it must not."""
 
 
-@dataclass(slots=True)
-class Held:
+class Held(Struct):
     """What a live buffer holds so far, and what was asked of it."""
 
     buffer: Buffer
@@ -84,7 +83,7 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
 
     Examples
     --------
-    >>> from dataclasses import replace
+    >>> from msgspec.structs import replace
     >>> from tapestry_plan import Graph, Mesh, plan
     >>> g = Graph()
     >>> _ = g.output(g.input("x", (4,)) + g.input("y", (4,)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from os import PathLike
 from os.path import isfile
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, block_of, contiguous, read_view
 from tapestry_exec.run.backends import load_from_wing

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from os import PathLike
 from time import perf_counter
 from typing import Any, assert_never
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, pack, read_view, unpack
 from tapestry_exec.run.backends import BACKENDS, Backend, DeviceMemory, Recorded
@@ -20,6 +21,7 @@ from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.trace import Phase, TraceEvent, check_target, on_devices, write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
 from tapestry_plan.steps import HOST, Alloc, Buffer, Compute, Copy, Fetch, Free, Reduce, ShardPlan, Spill, Step
+from tapestry_sets.limits import hide_fields
 from tapestry_sets.regions import Box, Region
 
 Progress = Callable[[int, int, str], None]
@@ -40,8 +42,7 @@ class ResultMismatch(RuntimeError):
     """A sharded run and the unsharded run differ by more than rounding."""
 
 
-@dataclass(frozen=True)
-class RunResult:
+class RunResult(Struct, frozen=True):
     """What a run gave, and what it took; every number was counted, none is taken from the plan.
 
     Of a plan that was recorded as a graph of the driver, and launched as a whole, the counts are those of the run that
@@ -68,16 +69,18 @@ class RunResult:
         By device: bytes to host memory for want of room, and back; zeros where everything fits.
     """
 
-    outputs: dict[str, Array] = field(repr=False)
-    nbytes_by_link: dict[tuple[int, int], int] = field(repr=False)
+    outputs: dict[str, Array]
+    nbytes_by_link: dict[tuple[int, int], int]
     nbytes_received: tuple[int, ...]
     nbytes_placed: tuple[int, ...]
     peak_nbytes: tuple[int, ...]
     flop: tuple[float, ...]
     seconds: float
-    timeline: list[TraceEvent] = field(repr=False)
+    timeline: list[TraceEvent]
     difference: dict[str, float] | None = None
     nbytes_spilled: tuple[int, ...] = ()
+
+    __repr__ = hide_fields("outputs", "nbytes_by_link", "timeline")
 
     @property
     def nbytes_moved(self) -> int:

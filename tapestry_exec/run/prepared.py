@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 from weakref import ref
 
 import numpy as np
+from msgspec import Struct, field
 
 from tapestry_exec.run.backends import Backend, load_backend
 from tapestry_exec.run.check import check_plan
@@ -67,8 +67,7 @@ class PlanMap(Generic[Kept]):
         self._kept.pop(key, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Struct, frozen=True):
     """What a plan alone decides, whatever runs it, and the backends that were asked for by name to run it."""
 
     shards: dict[int, Shard]

@@ -7,11 +7,11 @@ input was broadcast. None stands for an input that the values do not depend on s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_plan.ir import Attrs, Backward, Expansion, Tensor
 from tapestry_sets.views import pad
@@ -19,8 +19,7 @@ from tapestry_sets.views import pad
 Grads = Sequence[Tensor | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Through:
+class Through(Struct, frozen=True):
     """The adjoint of an operator that is said in others: theirs, after one another.
 
     Parameters

@@ -6,8 +6,10 @@ Graphs are taken by their verbs, so that this module imports them not and they c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tapestry_plan.draw.layers import Direction, LayerNode, layered
 from tapestry_plan.draw.plots import Plot
@@ -51,8 +53,7 @@ def draw_graph(
     return Picture("\n".join(lines), canvas.document(canvas.below(drawn, 14), title))
 
 
-@dataclass
-class _Sharded:
+class _Sharded(Struct):
     """The plots of an operator: of its index space, and of its inputs and outputs in order."""
 
     node: Any

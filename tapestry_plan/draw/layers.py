@@ -12,9 +12,10 @@ K. Sugiyama, S. Tagawa, M. Toda: Methods for visual understanding of hierarchica
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
+
+from msgspec import Struct
 
 from tapestry_sets.draw import canvas
 
@@ -30,8 +31,7 @@ SWEEPS = 4
 """How often the layers are ordered, there and back, and then placed."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerNode:
+class LayerNode(Struct, frozen=True):
     """A drawing, what it is known by, and the nodes that it follows, all of which come before it."""
 
     key: str
@@ -47,8 +47,7 @@ class LayerNode:
         return self.drawing.width if is_down else self.drawing.height
 
 
-@dataclass(slots=True)
-class _Slot:
+class _Slot(Struct):
     """A node in its layer, or where an edge passes a layer: its breadth across the layer, and its center there."""
 
     key: str

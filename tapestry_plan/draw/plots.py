@@ -7,13 +7,13 @@ the other axes is drawn once. A larger one is drawn in outline, to scale. The co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, product
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Shape, cells_of
@@ -51,8 +51,7 @@ Places = Mapping[int, NDArray[np.intp]]
 """For each axis that a plane does not show, the alike coordinates for which it stands."""
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(Struct, frozen=True, dict=True):
     """One space and what each part has of it.
 
     Parameters

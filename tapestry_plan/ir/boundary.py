@@ -7,9 +7,11 @@ tensors only, and the bytes stay exact, since a view's cells are cells of the te
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from tapestry_plan.ir.signature import Operand, Shape, Signature
 from tapestry_sets.regions import AffineMap, Box, IndexProjection
@@ -151,4 +153,4 @@ def _place(operand: Operand, widths: Widths) -> Operand:
 
 def _move(projection: IndexProjection, by: Sequence[int]) -> IndexProjection:
     offset = tuple(b + d for b, d in zip(projection.map.offset, by, strict=True))
-    return replace(projection, map=AffineMap(projection.map.matrix, offset, projection.map.in_rank))
+    return dataclasses.replace(projection, map=AffineMap(projection.map.matrix, offset, projection.map.in_rank))

@@ -7,15 +7,15 @@ words: a backend that knows them may do it in one pass, and leaves to the block 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 ACTIVATIONS = "none", "relu", "sigmoid", "tanh", "gelu"
 """Functions of one cell that a form may end in; ``gelu`` is the exact one, ``relu`` keeps NaNs."""
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixProduct:
+class MatrixProduct(Struct, frozen=True):
     """Output 0 is ``activation(a @ b + bias)``.
 
     Parameters
@@ -37,8 +37,7 @@ class MatrixProduct:
     activation: str = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Correlation:
+class Correlation(Struct, frozen=True):
     """Output 0 is ``activation(w ⋆ x + bias)`` of blocks that hold the halo: samples, channels, one to three axes.
 
     Parameters
@@ -67,20 +66,17 @@ class Correlation:
     activation: str = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Activation:
+class Activation(Struct, frozen=True):
     """Output 0 is a function of input 0, cell by cell: one of `ACTIVATIONS`, by name."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Addition:
+class Addition(Struct, frozen=True):
     """Output 0 is the sum of inputs 0 and 1, which broadcast to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RandomCells:
+class RandomCells(Struct, frozen=True):
     """Output 0 is made of Philox's words of the cells in a box of a tensor.
 
     Parameters
@@ -106,8 +102,7 @@ class RandomCells:
     ends: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Scatter:
+class Scatter(Struct, frozen=True):
     """Output 0 is input 0 with updates put into its cells, those of one cell one after the other.
 
     Parameters

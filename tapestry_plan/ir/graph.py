@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import accumulate, pairwise
 from types import ModuleType
@@ -13,6 +12,8 @@ from typing import Any, Literal, Protocol, cast
 
 import msgspec
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_plan.ir import document as documents
 from tapestry_plan.ir import pictures
@@ -25,6 +26,7 @@ from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Shape, Signature
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, check_dtype, check_shape
 from tapestry_sets.draw import Picture
+from tapestry_sets.limits import hide_fields
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Concat, Viewable, ViewKind, compose_pieces, identity_piece
 
@@ -33,8 +35,7 @@ class UnsupportedOp(ValueError):
     """A model asks for operators that have no declaration."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(Struct, frozen=True):
     """What a block function is told of its part of the work.
 
     Parameters
@@ -88,8 +89,7 @@ def _no_workspace(shard: Shard, itemsize: int) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Backward:
+class Backward(Struct, frozen=True):
     """What an operator's adjoint is given.
 
     Parameters
@@ -124,8 +124,7 @@ class Backward:
         return cast(Tensor, self.inputs[0].graph.op(name, *inputs, **attrs))
 
 
-@dataclass(frozen=True)
-class Op:
+class Op(Struct, frozen=True):
     """The one declaration of an operator.
 
     Parameters
@@ -690,12 +689,13 @@ class Graph:
         return f"{wanted}_{k}"
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor(Arithmetic, Viewable):
+class Tensor(Arithmetic, Viewable, Struct, frozen=True):
     """A tensor of a graph, stored or viewed; arithmetic adds operators, indexing adds selections."""
 
-    graph: Graph = field(repr=False)
+    graph: Graph
     name: str
+
+    __repr__ = hide_fields("graph")
 
     @property
     def shape(self) -> Shape:

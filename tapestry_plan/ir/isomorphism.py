@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tapestry_plan.ir.graph import Graph
 from tapestry_plan.ir.tensors import OpNode, Selection, Stored, sha256_of
@@ -63,8 +63,7 @@ def same_graph(one: Graph, other: Graph) -> bool:
     return _match(a, b, a.passes(numbers), b.passes(numbers), numbers)
 
 
-@dataclass(slots=True)
-class _Wiring:
+class _Wiring(Struct):
     """What each vertex is, what it reads in order, and by what and as which operand it is read."""
 
     marks: dict[Vertex, Hashable] = field(default_factory=dict)

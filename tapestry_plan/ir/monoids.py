@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 State = tuple[Any, ...]
 """The components of a state: arrays of one shape."""
@@ -31,8 +31,7 @@ def _itself(xp: Any, x: Any, index: Any) -> State:
     return (x,)
 
 
-@dataclass(frozen=True)
-class Monoid:
+class Monoid(Struct, frozen=True):
     """An associative way to merge partial results.
 
     Parameters

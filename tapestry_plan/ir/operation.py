@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
+
+from msgspec import Struct
 
 from tapestry_plan.ir.cover import check_cover, check_partition
 from tapestry_plan.ir.graph import Graph
@@ -14,8 +15,7 @@ from tapestry_plan.ir.tensors import OpNode
 from tapestry_sets.regions import Box, DisjointRegions
 
 
-@dataclass(frozen=True, slots=True)
-class ShardRegions:
+class ShardRegions(Struct, frozen=True):
     """One part of an operator's work.
 
     Parameters
@@ -31,8 +31,7 @@ class ShardRegions:
     outputs: tuple[DisjointRegions, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """An operator node and what follows from its signature.
 
     Examples

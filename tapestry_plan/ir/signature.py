@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import prod
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region
 
@@ -24,8 +26,7 @@ LinearForm = Mapping[str, int]
 ``"c//"`` and ``"c%"`` name the quotient and the remainder of a split axis ``c``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """One axis of an index space.
 
     Parameters
@@ -46,8 +47,7 @@ class Axis:
     alias: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """How an operator reads or writes one tensor.
 
     Parameters
@@ -218,8 +218,7 @@ def project(
     )
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(Struct, frozen=True, dict=True):
     """What an operator touches: its index space and the projections of its operands.
 
     Which shards are possible, what each reads and writes, and what neighbors share follow from this alone.

@@ -10,9 +10,11 @@ from operator import index
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir.signature import Shape
+from tapestry_sets.limits import hide_fields
 from tapestry_sets.views import Piece, identity_piece
 
 Attrs = Mapping[str, Any]
@@ -36,8 +38,7 @@ class Stored:
         return np.dtype(self.dtype).itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class OpNode:
+class OpNode(Struct, frozen=True):
     """An operator applied to tensors."""
 
     name: str
@@ -47,8 +48,7 @@ class OpNode:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """A view between operators, in the normal form: it has neither placement nor memory."""
 
     name: str
@@ -56,11 +56,12 @@ class Selection:
     inputs: tuple[str, ...]
     shape: Shape
     dtype: str
-    pieces: tuple[Piece, ...] = field(repr=False)
+    pieces: tuple[Piece, ...]
+
+    __repr__ = hide_fields("pieces")
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True, dict=True):
     """A tensor read through a chain of selections: pieces over the stored tensors."""
 
     shape: Shape

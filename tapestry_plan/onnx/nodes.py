@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Graph, Tensor, UnsupportedOp
@@ -159,8 +160,7 @@ def refusal(node: Node, why: str) -> UnsupportedOp:
     return UnsupportedOp(f"{node.where}: {why}")
 
 
-@dataclass(frozen=True)
-class Import:
+class Import(Struct, frozen=True):
     """How one operator of ONNX is imported.
 
     Parameters

@@ -12,10 +12,10 @@ and their labels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from tapestry_plan.ir import Graph, finite, from_finite
 from tapestry_plan.rewrite.draft import Draft, NotApplicable
@@ -35,8 +35,7 @@ def _selections(graph: Graph) -> Iterable[str]:
     return graph.selections
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A rewrite that applies at places of graphs.
 
     Parameters
@@ -165,8 +164,7 @@ def find(graph: Graph, rule: Rule, **arguments: Any) -> list[str]:
 # -- derivations -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """One step of a derivation: a rule, by name, at a place, with arguments."""
 
     rule: str
@@ -174,8 +172,7 @@ class Applied:
     arguments: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Derivation:
+class Derivation(Struct, frozen=True):
     """A sequence of rewrites that can be written down and applied again.
 
     Examples

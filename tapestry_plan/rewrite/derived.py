@@ -8,9 +8,11 @@ by the node's attributes, so graphs with derived operators are written and read 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_plan.ir import (
     AROUND,
@@ -35,8 +37,7 @@ PART_ATTRIBUTES = ("part.start", "part.shape", "part.of", "part.dtypes", "part.a
 MERGE_ATTRIBUTES = ("merge.dtype", "merge.result")
 
 
-@dataclass(frozen=True)
-class Derived(Op):
+class Derived(Op, frozen=True):
     """An operator made of others.
 
     Parameters
@@ -112,8 +113,7 @@ def _first(projection: IndexProjection, box: Box) -> tuple[int, ...]:
     return (*box.start, *more)
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """What becomes of an index axis: all of its points from `start` on, so many, belong to one index point."""
 
     start: int
@@ -201,8 +201,7 @@ def window(signature: Signature, operand: int, box: Box, shape: Shape) -> Box | 
     return Box.from_bounds(start, tuple(stop))
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(Struct, frozen=True):
     """The operator application that a part is part of, and the part's index box."""
 
     op: Op

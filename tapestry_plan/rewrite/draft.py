@@ -6,10 +6,13 @@ be taken back.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph, Op, OpNode, Selection, Source, Stored, Tensor
 from tapestry_plan.rewrite.selections import Change
@@ -23,8 +26,7 @@ class NotApplicable(ValueError):
     """The conditions of a rule fail at a place; the message says which and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """A box of a selection that reads one tensor, cell after cell.
 
     Parameters
@@ -253,7 +255,7 @@ class Draft(Graph):
         else:
             node = self.nodes[self._makers[tensor]]
             outs = tuple(name if out == tensor else out for out in node.outputs)
-            self._put(self.stored, name, replace(self.stored[tensor], name=name))
+            self._put(self.stored, name, dataclasses.replace(self.stored[tensor], name=name))
             self._drop(self.stored, tensor)
             self._put(self.nodes, node.name, replace(node, outputs=outs))
             self._drop(self._makers, tensor)

@@ -7,11 +7,12 @@ one's projections are followed through what the second one reads of its result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_plan.ir import (
     DERIVED,
@@ -45,8 +46,7 @@ ALIGNED_NBYTES = 64
 """Scratch memory of each of two blocks in one begins at a multiple of so many bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fusion:
+class Fusion(Struct, frozen=True):
     """Two operators, the second of which reads the first one's result, as one.
 
     Parameters

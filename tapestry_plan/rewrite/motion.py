@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from math import prod
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_plan.ir import Graph, Selection, Shape, domain_of
 from tapestry_sets.alias import overlap
-from tapestry_sets.limits import TooManyPieces, limits
+from tapestry_sets.limits import TooManyPieces, hide_fields, limits
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import (
     Allocation,
@@ -47,8 +47,7 @@ FEW_REGIONS = 32
 # ------------------------------------------------------------------------------------------------ what is read
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
+class Selected(Struct, frozen=True):
     """The kind of a selection of a graph: its pieces, which were checked when it was added, and its label."""
 
     label: str
@@ -107,8 +106,7 @@ def selected_view(graph: Graph, name: str) -> View:
     return made[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Reads:
+class Reads(Struct, frozen=True):
     """What a selection reads: for each of its cells a cell of one stored tensor, or a constant. Made by `reads`.
 
     Parameters
@@ -122,7 +120,9 @@ class Reads:
 
     name: str
     dtype: str
-    view: View = field(repr=False)
+    view: View
+
+    __repr__ = hide_fields("view")
 
     @property
     def shape(self) -> Shape:
@@ -232,8 +232,7 @@ def _find_cell(piece: Piece, at: Shape) -> Shape | None:
 # ---------------------------------------------------------------------------------------------- what has to travel
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """Cells of one tensor on their way from the device that holds them to the consumer, each cell once.
 
     Parameters
@@ -255,9 +254,11 @@ class Message:
     holder: DeviceName
     consumer: DeviceName
     pack: View
-    home: Allocation = field(repr=False)
-    arrived: Allocation = field(repr=False)
+    home: Allocation
+    arrived: Allocation
     size: int
+
+    __repr__ = hide_fields("home", "arrived")
 
     @property
     def nbytes(self) -> int:
@@ -265,8 +266,7 @@ class Message:
         return self.size * self.home.itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class Motion:
+class Motion(Struct, frozen=True):
     """A selection in two parts: what the holders of its tensors send, and what the consumer makes of it.
 
     Each different remote cell travels once. Fewer bytes cannot do: no device but its holders knows the value of a

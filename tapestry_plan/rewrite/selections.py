@@ -7,15 +7,16 @@ changed. The graph given stays as it is.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph, Tensor
 from tapestry_plan.rewrite.motion import DeviceName, Placement, motion, selected_view, selection_named, shorten
 from tapestry_sets.views import Allocation, Derived, View, sort_views
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """What a rewrite did to one selection: the labels of its cascade before and after, nearest to memory first."""
 
     selection: str
@@ -23,8 +24,7 @@ class Change:
     after: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(Struct, frozen=True):
     """A graph that computes what another one does, and how it came about.
 
     Parameters

@@ -8,12 +8,12 @@ thousands of pairs of layouts are array arithmetic, at a cost that does not depe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import reduce
 from itertools import combinations, product
 from typing import Any, cast
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from tapestry_plan.search.elimination import IntArray
@@ -27,8 +27,7 @@ TICKS_PER_SECOND = 10**12
 """Modeled time is counted in whole picoseconds, so that sums and comparisons are exact."""
 
 
-@dataclass
-class RegionTable:
+class RegionTable(Struct):
     """Sizes of intersections of a tensor's regions, by number.
 
     Parameters
@@ -173,8 +172,7 @@ def _count(sets: Sequence[Sett], extent: int) -> int:
     return sum(_count([member, *rest], extent) for member in common.members)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """What the layouts of a producer leave on the devices, by class of layouts.
 
     Parameters

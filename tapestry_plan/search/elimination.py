@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.search.tuning import MAX_ENTRIES, MAX_TABLE_ENTRIES, MIN_SPLIT_ENTRIES
@@ -23,8 +23,7 @@ IntArray = NDArray[np.int64]
 _WORST = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True)
-class Factor:
+class Factor(Struct, frozen=True):
     """A table of costs over some variables.
 
     Parameters
@@ -40,8 +39,7 @@ class Factor:
     nbytes: IntArray
 
 
-@dataclass(frozen=True, slots=True)
-class Minimum:
+class Minimum(Struct, frozen=True):
     """An assignment, its cost, and a proven lower bound on every assignment's cost.
 
     `exact` says whether no table was split: the cost and the bound are then equal. `entries` are those of all tables

@@ -17,10 +17,11 @@ A softmax that may become five operators (choice 0, whose values are 0 for itsel
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search.elimination import Factor, IntArray, minimize
@@ -40,8 +41,7 @@ Case = tuple[Given, tuple[int, ...]]
 """Consumers of one tensor, by position, that it has where choices have some values."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenExpansions:
+class ChosenExpansions(Struct, frozen=True):
     """Values of the choices, a proven lower bound over all of them, and whether the values are the best ones."""
 
     values: tuple[int, ...]

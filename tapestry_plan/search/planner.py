@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import index
 from typing import Any, Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from tapestry_plan.ir import BUILTIN_OPS, Axis, Graph, OpNode
 from tapestry_plan.search.cost import TICKS_PER_SECOND, unite

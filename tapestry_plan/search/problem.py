@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from tapestry_plan.ir import Axis, Graph, OpNode, Source, Stored, cells_of
 from tapestry_plan.search.cost import (
@@ -31,8 +31,7 @@ from tapestry_sets.views import piece_image
 T = TypeVar("T")
 
 
-@dataclass
-class Known:
+class Known(Struct):
     """What problems of one mesh with mostly the same operators have in common: it is worked out once.
 
     Everything is kept by what it depends on. Arrays are known by their identity, and kept with what was made of them.
@@ -60,8 +59,7 @@ class Known:
         return found
 
 
-@dataclass
-class Variable:
+class Variable(Struct):
     """Something that has a layout: an operator, a source tensor that starts somewhere, or an output."""
 
     name: str
@@ -70,8 +68,7 @@ class Variable:
     layouts: tuple[Layout, ...]
 
 
-@dataclass
-class Use:
+class Use(Struct):
     """How a consumer reads one stored tensor: region numbers by (layout, device)."""
 
     variable: int
@@ -80,16 +77,14 @@ class Use:
     """What is chosen where it reads so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """What one consumer receives of one tensor: bytes by device, and modeled picoseconds."""
 
     nbytes: IntArray
     ticks: int
 
 
-@dataclass
-class TensorCost:
+class TensorCost(Struct):
     """What is moved for one stored tensor, whatever the layouts."""
 
     tensor: Stored
@@ -110,8 +105,7 @@ class TensorCost:
         return sizes
 
 
-@dataclass
-class Tables:
+class Tables(Struct):
     """Cost tables whose sum is the cost of a plan, or nearly."""
 
     shared: list[Factor]

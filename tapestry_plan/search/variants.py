@@ -17,9 +17,11 @@ as there are views to read through: `Present.readings`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_plan.ir import Expansion, Graph, OpNode, Signature, Tensor
 from tapestry_plan.rewrite import Draft, expand
@@ -36,8 +38,7 @@ Unlike names, paths stay the same when other expansions are left out.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """One expansion of an operator.
 
     Parameters
@@ -55,8 +56,7 @@ class Option:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """Between an operator (value 0) and its expansions (from 1 on); open only where other choices are as `given`.
 
     `left_out` names expansions that are no options, as too many combinations of views would be read.
@@ -68,16 +68,14 @@ class Choice:
     left_out: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """What an operator, or an output, reads, where choices are as `given`: names of tensors."""
 
     given: Given
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
+class Present(Struct, frozen=True):
     """An operator of some variants: those in which choices are as `given`; and what it reads in them."""
 
     node: OpNode

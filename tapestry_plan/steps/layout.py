@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import permutations
 from math import prod
 from typing import Any, cast
+
+from msgspec import Struct
 
 from tapestry_plan.ir import Axis, parts_of
 from tapestry_plan.steps.mesh import Mesh, parse_parts
@@ -15,8 +16,7 @@ from tapestry_sets.digits import number_of, point_of
 from tapestry_sets.regions import Box
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True, dict=True):
     """A cut of an index space and the part that each device has.
 
     Parameters

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
+from msgspec import Struct, field
 
 from tapestry_plan.ir import Graph, Operand, OpNode, Shard, Source, Stored, cells_of, whole_of
 from tapestry_plan.steps.layout import Layout
@@ -19,8 +19,7 @@ from tapestry_sets.views import Piece, piece_image
 WORKSPACE = "(workspace)"
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenLayouts:
+class ChosenLayouts(Struct, frozen=True):
     """What the search decided: layouts of operators, of sources that have one, and of outputs."""
 
     graph: Graph
@@ -34,8 +33,7 @@ class ChosenLayouts:
     """How many partial results are merged at a time; None for one after the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lowered:
+class Lowered(Struct, frozen=True):
     """The steps, and what was counted while they were written."""
 
     buffers: tuple[Buffer, ...]
@@ -48,8 +46,7 @@ class Lowered:
     peak_nbytes: tuple[int, ...]
 
 
-@dataclass
-class Arena:
+class Arena(Struct):
     """First-fit allocation in one device's memory, and its high-water mark."""
 
     taken: list[tuple[int, int]] = field(default_factory=list)
@@ -71,16 +68,14 @@ class Arena:
         self.taken.remove((offset, offset + align(nbytes)))
 
 
-@dataclass(frozen=True, slots=True)
-class Resident:
+class Resident(Struct, frozen=True):
     """Complete cells of a tensor on a device."""
 
     buffer: Buffer
     cells: DisjointRegions
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """A device that made cells of a tensor, complete (part -1) or as a partial result."""
 
     device: int

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import isfinite, prod
 from operator import index
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES, MAX_DEVICES
 from tapestry_sets.digits import point_of
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """What one device can do; by default a processor of a few cores.
 
     Parameters
@@ -29,8 +30,7 @@ class Device:
         _check_positive("Device", "memory_nbytes_per_second", self.memory_nbytes_per_second)
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """What a device can receive: seconds before the first byte, and bytes in a second."""
 
     latency_seconds: float = 1e-6
@@ -42,8 +42,7 @@ class Link:
         _check_positive("Link", "nbytes_per_second", self.nbytes_per_second)
 
 
-@dataclass(frozen=True, slots=True)
-class Mesh:
+class Mesh(Struct, frozen=True):
     """A grid of equal devices, numbered in row-major order.
 
     Parameters
@@ -88,8 +87,8 @@ class Mesh:
         names = tuple(self.names) or tuple("xyzuvwabcdefghij"[: len(shape)])
         if len(names) != len(shape) or len(set(names)) != len(names):
             raise ValueError(f"Mesh: names {names} do not name the {len(shape)} axes of {shape} one by one")
-        object.__setattr__(self, "shape", shape)
-        object.__setattr__(self, "names", names)
+        force_setattr(self, "shape", shape)
+        force_setattr(self, "names", names)
 
     @property
     def size(self) -> int:

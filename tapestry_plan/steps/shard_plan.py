@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from tapestry_plan.ir import Graph, Op, UnsupportedOp, finite, from_finite
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps.mesh import Device, Link, Mesh
+from tapestry_sets.limits import hide_fields
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece, piece_from_dict, piece_to_dict, region_from_dict, region_to_dict
 
@@ -294,27 +296,26 @@ class InfeasiblePlan(ValueError):
         self.fastest = fastest
 
 
-@dataclass(frozen=True)
-class ShardPlan:
+class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     """What runs where: placements, steps, and what they are predicted to cost.
 
     What is predicted was counted twice before a plan is given out: by region algebra on the layouts, and while
     the steps were written.
     """
 
-    graph: Graph = field(repr=False)
+    graph: Graph
     mesh: Mesh
-    placement: dict[str, dict[int, tuple[Box, ...]]] = field(repr=False)
+    placement: dict[str, dict[int, tuple[Box, ...]]]
     """For each operator, the index boxes of each device that takes part."""
     sharding: dict[str, dict[str, int]]
     """For each operator, its split index axes and their numbers of parts."""
-    buffers: tuple[Buffer, ...] = field(repr=False)
-    steps: tuple[Step, ...] = field(repr=False)
-    stages: tuple[Stage, ...] = field(repr=False)
-    outputs: tuple[Output, ...] = field(repr=False)
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+    stages: tuple[Stage, ...]
+    outputs: tuple[Output, ...]
     nbytes_received: tuple[int, ...]
     """Bytes that each device gets from other devices."""
-    nbytes_by_link: dict[tuple[int, int], int] = field(repr=False)
+    nbytes_by_link: dict[tuple[int, int], int]
     """Bytes from device to device."""
     nbytes_placed: tuple[int, ...]
     """Bytes of inputs and weights that start on each device."""
@@ -326,16 +327,20 @@ class ShardPlan:
     """Modeled time: the sum over stages of the slowest device's compute plus transfers."""
     bound: float
     """No plan of the searched space takes fewer seconds; the space has every expansion that was considered."""
-    alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict, repr=False)
+    alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict)
     """For each operator, its shardings from the best to the worst, all other operators kept."""
     nbytes_spilled: tuple[int, ...] = ()
     """Bytes that each device sends to host memory for want of room, and gets back; zeros if not given."""
-    expansions: tuple[Expansions, ...] = field(default=(), repr=False)
+    expansions: tuple[Expansions, ...] = ()
     """The operators whose expansions were compared with them, each with what was chosen."""
+
+    __repr__ = hide_fields(
+        "graph", "placement", "buffers", "steps", "stages", "outputs", "nbytes_by_link", "alternatives", "expansions"
+    )
 
     def __post_init__(self) -> None:
         if not self.nbytes_spilled and isinstance(self.mesh, Mesh):
-            object.__setattr__(self, "nbytes_spilled", (0,) * self.mesh.size)
+            force_setattr(self, "nbytes_spilled", (0,) * self.mesh.size)
 
     @property
     def nbytes_moved(self) -> int:

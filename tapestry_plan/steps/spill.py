@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from operator import index
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tapestry_plan.steps.eviction import Eviction, evict
 from tapestry_plan.steps.mesh import align

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tapestry_plan.steps.mesh import align
 from tapestry_plan.steps.shard_plan import HOST, Buffer, Compute, Copy, Reduce, ShardPlan, Step
 
 
-@dataclass(frozen=True, slots=True)
-class StepUse:
+class StepUse(Struct, frozen=True):
     """The buffers of one device that a step needs at once, and those that it writes."""
 
     at: int
@@ -19,8 +19,7 @@ class StepUse:
     written: frozenset[int]
 
 
-@dataclass(slots=True)
-class Timeline:
+class Timeline(Struct):
     """The life of one device: what is used step by step, and what is placed from the host."""
 
     device: int

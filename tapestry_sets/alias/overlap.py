@@ -7,11 +7,11 @@ has refused, and there alone: see `cells`. `tally` tells how questions were deci
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
 from tapestry_sets.alias.ladder.cell_sets import nests_common
@@ -20,7 +20,7 @@ from tapestry_sets.alias.ladder.climb import ask_one
 from tapestry_sets.alias.memory.arrays import as_view, read_view
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.draw import views as draw_views
-from tapestry_sets.limits import OPEN, TooHard, counted
+from tapestry_sets.limits import OPEN, TooHard, counted, hide_fields
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import Allocation, InternalOverlap, MemoryQueries, Order, View, fill_memory
 
@@ -131,8 +131,7 @@ def overlap(a: object, b: object) -> Overlap:
     return Overlap(x, y, tuple(pair for pair in _pairs(x, y) if pair[1].meets(pair[2])))
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
+class Overlap(Struct, frozen=True):
     """What two views share; true if they share anything. Made by `overlap`.
 
     Parameters
@@ -144,7 +143,9 @@ class Overlap:
 
     a: View
     b: View
-    shared: tuple[tuple[Allocation, Cells, Cells], ...] = field(repr=False)
+    shared: tuple[tuple[Allocation, Cells, Cells], ...]
+
+    __repr__ = hide_fields("shared")
 
     def __bool__(self) -> bool:
         return bool(self.shared)

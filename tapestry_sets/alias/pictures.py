@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.ladder.climb import ask_one
@@ -119,8 +120,7 @@ def _view_name(view: View) -> str:
 # ------------------------------------------------------------------------------------------------- a table of origins
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class OriginsTable:
+class OriginsTable(Struct, frozen=True):
     """What views read, as a table: ``print`` writes it, a notebook shows it.
 
     Parameters

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tapestry_sets.draw.tuning import DOTS, MAX_CELLS, PAGE, SHOWN_LENGTH
 from tapestry_sets.limits import check_positive
@@ -32,8 +32,7 @@ Raster = npt.NDArray[np.int64]
 """Cells by (plane, row, column); bit i of a cell is set if set number i holds it."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Picture:
+class Picture(Struct, frozen=True):
     """A picture in two forms: a notebook shows the drawing, ``print`` the text.
 
     Parameters
@@ -72,8 +71,7 @@ class CanvasCut(NamedTuple):
     below: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CellGrid:
+class CellGrid(Struct, frozen=True):
     """One plane of a picture: cells by (row, column), -1 where there is none, and what labels them.
 
     `at` says the place of a cell; `plus` is before the labels of columns that count from some place. Rows have either

@@ -11,13 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import combinations, product
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_sets.digits import number_of, point_of
 from tapestry_sets.draw import canvas, tuning
@@ -96,8 +97,7 @@ class _Shared(NamedTuple):
     indices: dict[int, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Home:
+class _Home(Struct, frozen=True):
     """An allocation and what each view, by its position, reads of it; the `nth` of those that are named alike."""
 
     allocation: Any

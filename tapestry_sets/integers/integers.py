@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_sets.draw import mimebundle, summary
 from tapestry_sets.integers import explicit, ranks, unions
@@ -64,8 +64,7 @@ def check_start(start: int, stop: int | None, verb: str) -> tuple[int, int | Non
     return check_bounds(start, stop, verb)
 
 
-@dataclass(frozen=True, slots=True)
-class Forms:
+class Forms(Struct, frozen=True):
     """The classes of sets of integers."""
 
     sett: type[Sett]

@@ -14,6 +14,7 @@ from itertools import product
 from math import gcd, lcm, prod
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_sets.integers import conjunction, explicit, ranks, unions
 from tapestry_sets.integers import nest as nests
@@ -614,8 +615,7 @@ def _too_hard(what: str, factors: Sequence[Integers], lo: int, hi: int) -> TooHa
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Listing:
+class _Listing(Struct, frozen=True):
     """The answer to a question about lazy sets, from sets that are listed: setts, or else elements."""
 
     factors: tuple[Integers, ...]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import gcd
 from typing import NoReturn, TypeVar
+
+from msgspec import Struct, field
 
 from tapestry_sets.limits import as_int
 from tapestry_sets.regions import AffineMap, IndexProjection
@@ -134,8 +135,7 @@ def _whole(term: str) -> str:
 # ---------------------------------------------------------------------------------------------------- linear forms
 
 
-@dataclass(frozen=True, slots=True)
-class _AffineForm:
+class _AffineForm(Struct, frozen=True):
     """A linear form over terms."""
 
     terms: dict[AffineTerm, int] = field(default_factory=dict)

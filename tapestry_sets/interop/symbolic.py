@@ -13,12 +13,14 @@ The cells that a view reads are then a set of isl with parameters; `symbolic_cou
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import product
 from math import prod
 from types import EllipsisType
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tapestry_sets.interop.symbolic_expressions import (
     Expr,
@@ -35,7 +37,7 @@ from tapestry_sets.interop.symbolic_expressions import (
     write_expr,
     write_parameters,
 )
-from tapestry_sets.limits import check_pieces
+from tapestry_sets.limits import check_pieces, hide_fields
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Allocation, View, allocate
 
@@ -48,8 +50,7 @@ Coefficients = tuple[tuple[int, Any], ...]
 # --------------------------------------------------------------------------------------------------------- rows
 
 
-@dataclass(frozen=True, slots=True)
-class SymbolicRow:
+class SymbolicRow(Struct, frozen=True):
     """Σ coefficient·digit + constant: a coordinate, or a sum that must be 0, or 0 modulo `modulus`."""
 
     terms: Coefficients
@@ -70,13 +71,14 @@ class SymbolicRow:
         return SymbolicRow((*rest, *more), expand(self.constant + c * start), self.modulus)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SymbolicMemory:
+class SymbolicMemory(Struct, frozen=True, eq=False):
     """What a symbolic allocation stands for, and the allocations made of it for values of the symbols."""
 
     shape: tuple[Expr, ...]
     name: str
-    made: dict[tuple[tuple[str, int], ...], Allocation] = field(default_factory=dict, repr=False)
+    made: dict[tuple[tuple[str, int], ...], Allocation] = field(default_factory=dict)
+
+    __repr__ = hide_fields("made")
 
     def at(self, values: Mapping[Any, int]) -> Allocation:
         """The allocation for given values of the symbols."""
@@ -86,8 +88,7 @@ class SymbolicMemory:
         return self.made[key]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SymbolicView:
+class SymbolicView(Struct, frozen=True, eq=False):
     """A view whose shape, starts and stops may hold sympy symbols; make one with `symbolic_allocate`.
 
     It has the words of `View` that keep its cells affine: subscripts, reshape, permute_dims, T, flip, squeeze,
@@ -110,12 +111,14 @@ class SymbolicView:
     """
 
     shape: tuple[Expr, ...]
-    base: SymbolicMemory = field(repr=False)
-    _extents: tuple[Expr, ...] = field(repr=False)
-    _axes: tuple[tuple[int, ...] | None, ...] = field(repr=False)  # None: cells are known, but not by index
-    _coordinates: tuple[SymbolicRow, ...] = field(repr=False)
-    _conditions: tuple[SymbolicRow, ...] = field(repr=False)
-    _words: tuple[tuple[str, Any], ...] = field(repr=False)
+    base: SymbolicMemory
+    _extents: tuple[Expr, ...]
+    _axes: tuple[tuple[int, ...] | None, ...]  # None: cells are known, but not by index
+    _coordinates: tuple[SymbolicRow, ...]
+    _conditions: tuple[SymbolicRow, ...]
+    _words: tuple[tuple[str, Any], ...]
+
+    __repr__ = hide_fields("base", "_extents", "_axes", "_coordinates", "_conditions", "_words")
 
     @property
     def rank(self) -> int:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from tapestry_sets.limits.arguments import check_positive
 
@@ -26,8 +27,7 @@ class TooHard(ValueError):
     """No closed form answers within the budget, nor does isl; the message estimates the work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What questions and explicit answers may cost.
 
     Attributes

@@ -1,9 +1,11 @@
-"""Constructors without checks, for values that are known to be right."""
+"""What classes of values need beyond msgspec: constructors without checks, and reprs that leave long fields out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 
@@ -42,3 +44,23 @@ def compile_constructor(cls: type[T], *names: str, **constants: object) -> Calla
     lines += [f"    set_{name}(made, constant_{name})" for name in constants]
     exec("\n".join([*lines, "    return made"]), values)
     return values["make"]  # type: ignore[return-value]
+
+
+def hide_fields(*hidden: str) -> Callable[[Struct], str]:
+    """Return the `__repr__` of a Struct that shows all of its fields but these, which are long or follow from others.
+
+    Examples
+    --------
+    >>> class Page(Struct):
+    ...     number: int
+    ...     text: str
+    ...     __repr__ = hide_fields("text")
+    >>> Page(3, "Call me Ishmael.")
+    Page(number=3)
+    """
+
+    def show(value: Struct) -> str:
+        shown = (name for name in value.__struct_fields__ if name not in hidden)
+        return f"{type(value).__name__}({', '.join(f'{name}={getattr(value, name)!r}' for name in shown)})"
+
+    return show

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tapestry_sets.digits import (
     Grid,
@@ -33,8 +33,7 @@ def along_box(offset: int, terms: tuple[tuple[int, int], ...], width: int, box: 
     return progression(offset, levels)
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinateCut:
+class CoordinateCut(Struct, frozen=True):
     """How a split axis becomes two columns: which of quotient and remainder are used."""
 
     axis: int

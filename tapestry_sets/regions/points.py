@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct
 
 from tapestry_sets.digits import Ints
 from tapestry_sets.draw import mimebundle, summary
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from tapestry_sets.regions.reshaped import Reshaped
 
 
-@dataclass(frozen=True, slots=True)
-class RegionForms:
+class RegionForms(Struct, frozen=True):
     """The classes of sets of points."""
 
     regions: type[DisjointRegions]

@@ -1,21 +1,22 @@
 """View kinds, pieces and regions as plain data, which JSON can hold, and back.
 
-    kind    {"kind": "Flip", "axes": [0]}          a dataclass is its fields, a view kind its name and its fields
+    kind    {"kind": "Flip", "axes": [0]}          a struct is its fields, a view kind its name and its fields
     region  {"start": …, "shape": …, "setts": …}   each sett a list of stripes [on, off, phase]
 
-Writing goes through the fields of the dataclasses. Reading has msgspec check the document against the types of the same
-fields, so that a new kind is read and written without a line here. msgspec refuses unknown fields of its own structs
-only, not of dataclasses: so each dataclass gets a struct of the same fields when the first document of it is read.
+Writing goes through the fields of the classes. Reading has msgspec check the document against the types of the same
+fields, so that a new kind is read and written without a line here. A document may hold less than the classes do (maps
+are named, regions are lists of stripes, infinities are words), and unknown fields are refused: so each class gets a
+struct for its documents when the first of them is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from functools import cache
 from math import isfinite
-from typing import Any, Literal, cast, get_type_hints
+from typing import Any, Literal, cast, get_args, get_type_hints
 
+import msgspec
 import numpy as np
 
 from tapestry_sets.integers import Sett, Stripe
@@ -129,7 +130,7 @@ TAGS: dict[type, tuple[str, str]] = {
     Relinearize: ("step", "relinearize"),
     **{kind: ("kind", name) for name, kind in KINDS.items()},
 }
-"""The key and the value that tell dataclasses apart which may stand at one place of a document."""
+"""The key and the value that tell classes apart which may stand at one place of a document."""
 
 
 def _plain(value: Any) -> Any:
@@ -142,10 +143,10 @@ def _plain(value: Any) -> Any:
         return _plain(value.item())
     if isinstance(value, float) and not isfinite(value):
         return repr(value)  # JSON has no infinities
-    if not is_dataclass(value):
+    names = getattr(type(value), "__match_args__", None)
+    if names is None:
         return value
-    pairs = ((f, getattr(value, f.name)) for f in fields(value))
-    data = {f.name: _plain(item) for f, item in pairs if not (item is None is f.default)}
+    data = {name: _plain(item) for name in names if (item := getattr(value, name)) is not None}
     tag = TAGS.get(type(value))
     return data if tag is None else {tag[0]: tag[1], **data}
 
@@ -165,9 +166,7 @@ MAKERS["Region"] = _region
 
 
 def _read(data: Any, name: str) -> Any:
-    """What a document of a dataclass, by name, holds."""
-    import msgspec  # a quarter of the time that importing this package takes; most programs read no documents
-
+    """What a document of a class, by name, holds."""
     try:
         return _made(msgspec.convert(data, _struct(name)), "$")
     except (msgspec.ValidationError, _Wrong) as error:
@@ -180,19 +179,17 @@ class _Wrong(ValueError):
 
 @cache
 def _struct(name: str) -> Any:
-    """The struct with the fields of a dataclass, in whose type hints the structs of other ones stand in their place."""
-    import msgspec
-
+    """The struct with the fields of a class, in whose type hints the structs of other ones stand in their place."""
     if name == "Region":
         hints: dict[str, Any] = get_type_hints(_region)
         del hints["return"]
         return msgspec.defstruct(name, list(hints.items()), forbid_unknown_fields=True)
     cls = MAKERS[name]
-    own = type(name, (), {"__annotations__": {f.name: f.type for f in fields(cls)}, "__module__": cls.__module__})
-    hints = get_type_hints(own, localns=_Structs())  # of its fields, not of what else the class has
-    optional = {f.name for f in fields(cls) if f.default is None}
+    own = {name: hint for name, hint in vars(cls)["__annotations__"].items() if name in cls.__match_args__}
+    fields = type(name, (), {"__annotations__": own, "__module__": cls.__module__})
+    hints = get_type_hints(fields, localns=_Structs())  # of its fields, not of what else the class has
     key, tag = TAGS.get(cls, (None, None))
-    each = [(field, hint, None) if field in optional else (field, hint) for field, hint in hints.items()]
+    each = [(field, hint, None) if type(None) in get_args(hint) else (field, hint) for field, hint in hints.items()]
     return msgspec.defstruct(name, each, tag_field=key, tag=tag, forbid_unknown_fields=True)
 
 

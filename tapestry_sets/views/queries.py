@@ -9,8 +9,9 @@ The package's root imports both, so that no view meets the hook unfilled.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from msgspec import Struct
 
 from tapestry_sets.digits import Ints, Strided
 from tapestry_sets.integers import DisjointSetts
@@ -39,8 +40,7 @@ class InternalOverlap(NamedTuple):
     cell: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryQueries:
+class MemoryQueries(Struct, frozen=True):
     """What `alias` answers for views; each field is the function of that name there."""
 
     read_cells: Callable[..., Cells]

@@ -9,6 +9,7 @@ views are made before its clock starts; ours finds its copies, makes its views a
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import json
 import os
@@ -18,7 +19,7 @@ import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from statistics import median
@@ -27,6 +28,7 @@ from typing import Any
 
 import numpy as np
 from bench_demo import HERE, ROOT, cpu_model, len_cpus
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 sys.path.insert(0, str(ROOT))
@@ -213,7 +215,9 @@ def pack_rows(nbytes: int, rounds: int) -> list[Share]:
     found = []
     for shares in zip(*passes, strict=True):
         names = ("pack", "unpack", "control", "peer_gigabytes")
-        found.append(replace(shares[0], **{name: median(getattr(one, name) for one in shares) for name in names}))
+        found.append(
+            dataclasses.replace(shares[0], **{name: median(getattr(one, name) for one in shares) for name in names})
+        )
         one = found[-1]
         print(
             f"{one.case.name:20} {nbytes_shown(one.case.run * ITEM.itemsize):>7}  pack {one.pack:5.2f}  "

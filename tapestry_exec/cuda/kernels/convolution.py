@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_exec.copies import MOST_CELLS
 from tapestry_exec.cuda.kernels.epilogue import check_floats
-from tapestry_exec.cuda.kernels.structs import CONVOLUTION, Launch, Struct, check_addresses
+from tapestry_exec.cuda.kernels.structs import CONVOLUTION, CStruct, Launch, check_addresses
 from tapestry_exec.cuda.tuning import CELLS, FEW_CHANNELS, HEIGHT, KEPT, TALL, THREADS
 from tapestry_sets.digits import Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Convolving:
+class Convolving(Struct, frozen=True):
     """A direct convolution of blocks: x holds the halo, so that every cell that is read lies in it.
 
     Output cell o of channel c is ``activation(Σ w[c, i, k] · x[channel of i, o·strides + k·dilations] + bias[c])``.
@@ -91,7 +90,7 @@ def convolutions(work: Convolving, out: int, x: int, w: int, bias: int | None = 
 
 
 @lru_cache(maxsize=KEPT)
-def _convolution(work: Convolving) -> tuple[str, int, Struct]:
+def _convolution(work: Convolving) -> tuple[str, int, CStruct]:
     code = check_floats("convolutions", work.dtype, work.activation)[1]
     tall = _tall(work.dtype, work.width)
     cells, depth = prod(work.extents), work.channels * prod(work.kernel)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tapestry_exec.cuda.kernels.structs import MERGE, Launch, Struct, check_addresses, walk_parts
+from tapestry_exec.cuda.kernels.structs import MERGE, CStruct, Launch, check_addresses, walk_parts
 from tapestry_exec.cuda.tuning import KEPT, MOST_BLOCKS, PARTS, THREADS
 from tapestry_sets.digits import Ints
 
@@ -101,7 +101,7 @@ def _checked_width(dims: Ints, places: Sequence[tuple[int, Ints]], itemsize: int
 
 
 @lru_cache(maxsize=KEPT)
-def _fill_merges(dims: Ints, strides: tuple[Ints, ...], width: int) -> tuple[tuple[Struct, Ints], ...]:
+def _fill_merges(dims: Ints, strides: tuple[Ints, ...], width: int) -> tuple[tuple[CStruct, Ints], ...]:
     """Structs but for the addresses, and the cells by which each place's is moved on."""
     found = []
     for work, steps, origin in walk_parts(MERGE, dims, strides):

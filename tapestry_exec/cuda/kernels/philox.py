@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_exec.copies import MOST_CELLS, RANK
-from tapestry_exec.cuda.kernels.structs import WORDS, Launch, Struct, check_addresses, reverse_to_rank, write_index
+from tapestry_exec.cuda.kernels.structs import WORDS, CStruct, Launch, check_addresses, reverse_to_rank, write_index
 from tapestry_exec.cuda.tuning import KEPT, LANES, MOST_BLOCKS, THREADS
 from tapestry_sets.digits import Ints
 
@@ -85,8 +86,7 @@ def random_uniforms(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Runs of words of a tensor that lie one after the other in a block.
 
     Parameters
@@ -150,7 +150,7 @@ class Rows:
 @lru_cache(maxsize=KEPT)
 def _fill_words(
     key: tuple[int, int], start: Ints, shape: Ints, extents: Ints, each: int
-) -> tuple[tuple[Struct, int, tuple[int, int, int]], ...]:
+) -> tuple[tuple[CStruct, int, tuple[int, int, int]], ...]:
     """Structs, the word of the block where each begins, and grids."""
     if 0 in shape:
         return ()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_exec.copies import MOST_CELLS
 from tapestry_exec.cuda.kernels.merge import name_merge
-from tapestry_exec.cuda.kernels.structs import SCATTER, Launch, Struct, check_addresses, walk_parts
+from tapestry_exec.cuda.kernels.structs import SCATTER, CStruct, Launch, check_addresses, walk_parts
 from tapestry_exec.cuda.tuning import KEPT, MOST_BLOCKS, MOST_SHARES, SCATTER_THREADS, THREADS
 from tapestry_sets.digits import Ints
 
@@ -17,8 +17,7 @@ REPLACE = 8
 """The number of the function that puts the second value in the place of the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Strided:
+class Strided(Struct, frozen=True):
     """Cells of an array on a device: the address at index 0, and strides in cells: of the turns, and of the lanes.
 
     Parameters
@@ -92,7 +91,7 @@ def scatters(
 
 
 @lru_cache(maxsize=KEPT)
-def _fill_scatters(turns: int, lanes: Ints, *strides: Ints) -> tuple[tuple[Struct, Ints], ...]:
+def _fill_scatters(turns: int, lanes: Ints, *strides: Ints) -> tuple[tuple[CStruct, Ints], ...]:
     """Structs but for addresses and turns, and the cells by which each place's address is moved on."""
     if not turns:
         return ()

@@ -7,19 +7,19 @@ addresses change from launch to launch. `layout_of` is compared with what the co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_exec.copies import RANK, GuardedDigits, normal_digits
 from tapestry_exec.cuda.tuning import GUARDS, PARTS, TRANSFERS
 from tapestry_sets.digits import Digits, Ints
 
-Struct = NDArray[np.void]
+CStruct = NDArray[np.void]
 """A C struct by value: a structured array of rank 0."""
 
 SOURCE = files("tapestry_exec.cuda").joinpath("kernels.cu").read_text(encoding="utf-8")
@@ -64,8 +64,7 @@ STRUCTS = GUARD, TRANSFER, BATCH, PART, MERGE, SCATTER, CONVOLUTION, WORDS
 """What is passed by value, in the order in which the kernel `layout` tells of it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Launch:
+class Launch(Struct, frozen=True, eq=False):
     """One launch of a kernel.
 
     Parameters
@@ -102,7 +101,7 @@ def layout_of(structs: Sequence[np.dtype[Any]] = STRUCTS) -> list[int]:
     return found
 
 
-def write_index(work: Struct, dims: Ints) -> None:
+def write_index(work: CStruct, dims: Ints) -> None:
     """Write an index's extents, and the magic numbers that divide by them."""
     divisors = [divisor(n) for n in dims]
     work["extents"] = reverse_to_rank(dims)
@@ -111,7 +110,7 @@ def write_index(work: Struct, dims: Ints) -> None:
     work["total"], work["rank"] = prod(dims), len(dims)
 
 
-def walk_parts(struct: np.dtype[Any], dims: Ints, strides: Sequence[Ints]) -> Iterator[tuple[Struct, Any, Ints]]:
+def walk_parts(struct: np.dtype[Any], dims: Ints, strides: Sequence[Ints]) -> Iterator[tuple[CStruct, Any, Ints]]:
     """Parts of a walk over cells of several arrays, each as one kernel takes it.
 
     Yields

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_exec.copies import ITEM_NBYTES, Transfer, normal_forms, widen
-from tapestry_exec.cuda.kernels.structs import BATCH, Launch, Struct, reverse_to_rank, write_index
+from tapestry_exec.cuda.kernels.structs import BATCH, CStruct, Launch, reverse_to_rank, write_index
 from tapestry_exec.cuda.tuning import GUARDS, KEPT, MOST_BLOCKS, THREADS, TILE, TRANSFERS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Prepared:
+class _Prepared(Struct, frozen=True, eq=False):
     """Strided copies of one item size, as many as one launch takes."""
 
     item_nbytes: int
-    batch: Struct
+    batch: CStruct
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -150,7 +150,7 @@ def _in_units(transfer: Transfer, every: int, has_source: bool) -> Transfer:
     )
 
 
-def _batches(transfers: Sequence[Transfer]) -> Iterator[Struct]:
+def _batches(transfers: Sequence[Transfer]) -> Iterator[CStruct]:
     """Structs for the kernels, each with as many copies as it holds."""
     taken: list[Transfer] = []
     guards = 0
@@ -167,7 +167,7 @@ def _batches(transfers: Sequence[Transfer]) -> Iterator[Struct]:
         yield _batch(taken)
 
 
-def _batch(transfers: Sequence[Transfer]) -> Struct:
+def _batch(transfers: Sequence[Transfer]) -> CStruct:
     batch = np.zeros((), BATCH)
     tile = guard = 0
     for row, transfer in zip(batch["transfers"], transfers, strict=False):

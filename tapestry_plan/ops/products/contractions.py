@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from string import ascii_letters
 from typing import Any
+
+from msgspec import Struct
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor
@@ -15,8 +16,7 @@ from tapestry_plan.ops.operands import numeric, same_dtype, touched, writes
 from tapestry_plan.ops.products.matrices import matmul_signature
 
 
-@dataclass(frozen=True, slots=True)
-class Equation:
+class Equation(Struct, frozen=True):
     """An equation of einsum, its ellipses spelled out as axes e0, e1, … that broadcast from the right.
 
     Parameters

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Graph, Op, RandomCells, Shape, Shard, Signature, Tensor
@@ -46,8 +46,7 @@ Finish = Callable[[Any, Any, Sequence[Any], Sequence[Any], Attrs], None]
 """``(xp, words, inputs, outputs, attrs)``: writes the output from the words of its cells, shaped (*block, each)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """The block of a generator: words of its cells by their numbers, and what is made of them.
 
     Parameters

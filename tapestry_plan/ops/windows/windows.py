@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
 from typing import Any, cast
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.autodiff import adjoints
@@ -19,8 +19,7 @@ from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.operands import floating, ints_of, length, numeric, spatial_names, spatial_of, touched
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """How a window moves over the spatial axes.
 
     Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from math import isfinite
 from typing import Any, NoReturn
@@ -74,7 +74,7 @@ def kind_text(kind: ViewKind) -> str:
     >>> kind_text(Concat(1))
     'Concat(1)'
     """
-    values: list[object] = [getattr(kind, f.name) for f in fields(kind)] if is_dataclass(kind) else []
+    values: list[object] = [getattr(kind, name) for name in getattr(type(kind), "__match_args__", ())]
     text = f"{type(kind).__name__}({', '.join(map(repr, values))})"
     return text if len(text) <= MOST_MARKS else f"{text[: MOST_MARKS - 1]}…"
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
 
 from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.overlap import Overlap, Witness, overlap, overlaps
+from tapestry_sets.limits import hide_fields
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import InternalOverlap, Order, View, Viewable, ViewKind
 
@@ -22,7 +25,7 @@ TensorRef: TypeAlias = "AliasTensor | int | str"
 """A tensor of a graph, its number or its name."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class AliasTensor(Viewable):
     """A tensor of an alias graph: NumPy's words add views of it to the graph. Made by `AliasGraph`.
 
@@ -262,8 +265,7 @@ class AliasTensor(Viewable):
         return self.graph.aliases(self)
 
 
-@dataclass(frozen=True, slots=True)
-class AliasOverlap:
+class AliasOverlap(Struct, frozen=True):
     """What two tensors of a graph shared when it was asked; true if they shared anything.
 
     Parameters
@@ -278,7 +280,9 @@ class AliasOverlap:
     a: AliasTensor
     b: AliasTensor
     allocations: tuple[AliasTensor, ...]
-    found: Overlap = field(repr=False)
+    found: Overlap
+
+    __repr__ = hide_fields("found")
 
     def __bool__(self) -> bool:
         return bool(self.found)

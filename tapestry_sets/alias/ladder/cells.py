@@ -36,7 +36,7 @@ from tapestry_sets.regions import DisjointRegions, unflatten
 from tapestry_sets.views import Piece
 
 
-class Cells(KnownCells):
+class Cells(KnownCells, frozen=True):
     """The cells of an allocation that a view reads; see `KnownCells` for the parameters.
 
     Each question is asked of the rungs of its ladder, in turn. It raises TooHard, or TooManyPieces where the answer is

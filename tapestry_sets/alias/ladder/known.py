@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Self, cast
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_sets.alias.ladder.cell_sets import NestSpan, ends_of, spans_of, sums_of
 from tapestry_sets.alias.ladder.climb import ask_one
@@ -28,8 +28,7 @@ from tapestry_sets.regions import Box
 from tapestry_sets.views import Piece, images, read_patches, reading
 
 
-@dataclass(frozen=True)
-class KnownCells:
+class KnownCells(Struct, frozen=True, dict=True):
     """The cells of an allocation that a view reads, as far as they are known.
 
     Parameters

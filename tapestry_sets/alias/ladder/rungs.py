@@ -23,7 +23,6 @@ it is to be asked, with the refusals that its closed form may raise. Nothing els
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from enum import StrEnum
 from functools import reduce
 from itertools import product
@@ -31,6 +30,7 @@ from math import prod
 from typing import Any, cast
 
 import numpy as np
+from msgspec.structs import replace
 
 from tapestry_sets.alias.ladder import cell_sets
 from tapestry_sets.alias.ladder.climb import REFUSALS, Rung, climb

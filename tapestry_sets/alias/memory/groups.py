@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from tapestry_sets.alias.ladder.cell_sets import holds
 from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one, retell
@@ -16,7 +16,7 @@ from tapestry_sets.alias.overlap import Overlap, overlap
 from tapestry_sets.alias.tables import align
 from tapestry_sets.alias.tuning import EXACT
 from tapestry_sets.integers import DisjointSetts, Nest
-from tapestry_sets.limits import OPEN, TooHard
+from tapestry_sets.limits import OPEN, TooHard, hide_fields
 from tapestry_sets.regions import DisjointRegions, unflatten
 from tapestry_sets.views import Allocation, View
 
@@ -27,8 +27,7 @@ ROWS = 20
 # ------------------------------------------------------------------------------------------------------ the groups
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SharedGroup:
+class SharedGroup(Struct, frozen=True, eq=False):
     """Arrays that share memory, directly or through others. Made by `shared_memory`; answers are computed when asked.
 
     Parameters
@@ -49,9 +48,11 @@ class SharedGroup:
     """
 
     keys: tuple[Hashable, ...]
-    views: tuple[View, ...] = field(repr=False)
-    _parts: Mapping[Allocation, list[Part]] = field(repr=False)
-    _cache: dict[str, Any] = field(repr=False, default_factory=dict)
+    views: tuple[View, ...]
+    _parts: Mapping[Allocation, list[Part]]
+    _cache: dict[str, Any] = field(default_factory=dict)
+
+    __repr__ = hide_fields("views", "_parts", "_cache")
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -243,8 +244,7 @@ def _kin_of(members: Sequence[Member]) -> Kin:
     return Kin(classes, sorted(keep), inside)
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A member of a group, with what it reads of each memory."""
 
     key: Hashable
@@ -354,8 +354,7 @@ def _stripe(member: Member, origin: int) -> tuple[int, int, int]:
 # --------------------------------------------------------------------------------------------- who shares with whom
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SharedMemory:
+class SharedMemory(Struct, frozen=True, eq=False):
     """Which of many arrays share memory. Made by `shared_memory`; true if any two share a byte.
 
     Parameters

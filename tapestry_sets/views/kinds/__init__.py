@@ -4,7 +4,6 @@ A kind is one small frozen class with two methods, `out_shape` and `pieces`; not
 kind's nature, so that a new one is written in one place: in one of the modules here, or outside the package.
 """
 
-from dataclasses import is_dataclass
 from typing import Any
 
 from tapestry_sets.views.kinds import choosing, joining, shaping
@@ -13,6 +12,6 @@ KINDS: dict[str, type[Any]] = {
     name: value
     for module in (choosing, joining, shaping)
     for name, value in vars(module).items()
-    if isinstance(value, type) and is_dataclass(value) and hasattr(value, "out_shape") and hasattr(value, "pieces")
+    if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "out_shape")
 }
 """The kinds of this library, by name."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from msgspec import Struct
+
 from tapestry_sets.digits import Levels, Strided, cut_axis, renumber
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds.kind import (
@@ -26,8 +28,7 @@ from tapestry_sets.views.pieces.maps import Relinearize, Shape
 from tapestry_sets.views.pieces.piece import Piece
 
 
-@dataclass(frozen=True, slots=True)
-class Slice(OneMap):
+class Slice(OneMap, Struct, frozen=True):
     """Basic slicing: for each leading axis (start, stop, step) as in Python's slices, None included.
 
     Examples
@@ -73,8 +74,7 @@ class Slice(OneMap):
         return offset, tuple(out)
 
 
-@dataclass(frozen=True, slots=True)
-class Index(OneMap):
+class Index(OneMap, Struct, frozen=True):
     """One position on each of some axes, which go: ``x[..., i, ...]`` as (axis, i) pairs.
 
     References
@@ -103,8 +103,7 @@ class Index(OneMap):
         return [(places.get(axis, 0), *terms) for axis, (_, *terms) in enumerate(kept_rows(len(shape), places))]
 
 
-@dataclass(frozen=True, slots=True)
-class Diagonal(OneMap):
+class Diagonal(OneMap, Struct, frozen=True):
     """Cells with x[axis2] - x[axis1] = offset, as the last axis of the view.
 
     References
@@ -133,8 +132,7 @@ class Diagonal(OneMap):
         return rows
 
 
-@dataclass(frozen=True, slots=True)
-class SlidingWindow(OneMap):
+class SlidingWindow(OneMap, Struct, frozen=True):
     """Sliding windows over some axes: each axis becomes the window's position, its offsets come last.
 
     Parameters
@@ -242,8 +240,7 @@ class AsStrided:
         return source[0] + self.offset * by, tuple(own)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """The source's cells in a region, in ascending order along each axis: a slice by nested stripes.
 
     Parameters
@@ -297,8 +294,7 @@ class Sample:
         return offset, tuple(out)
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
+class Take(Struct, frozen=True):
     """The source's places at a list of indices along an axis, in the list's order; negative ones count from the end.
 
     Lists that go on in equal steps, or as they began, are few pieces; others are one for each run of equal steps.

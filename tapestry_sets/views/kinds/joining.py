@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from tapestry_sets.digits import Strided
 from tapestry_sets.limits import as_ints
@@ -24,8 +25,7 @@ from tapestry_sets.views.pieces.partition import check_regions, check_view
 from tapestry_sets.views.pieces.piece import Piece
 
 
-@dataclass(frozen=True, slots=True)
-class Concat:
+class Concat(Struct, frozen=True):
     """Sources one after the other along an axis.
 
     References
@@ -63,8 +63,7 @@ def _join_extents(shapes: Shapes, axis: int, what: str) -> tuple[int, Shape]:
     return at, put_extents(shapes[0], at, sum([shape[at] for shape in shapes]))
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(Struct, frozen=True):
     """Sources of one shape along a new axis.
 
     References
@@ -94,8 +93,7 @@ class Stack:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Interleave:
+class Interleave(Struct, frozen=True):
     """Cells of k sources in turn along an axis: cell i of source s becomes cell i·k + s.
 
     The sources' extents on the axis must be what is left by ``y[s::k]``: equal, or one more for the first few.
@@ -135,8 +133,7 @@ class Interleave:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Fill:
+class Fill(Struct, frozen=True):
     """Sources assembled by regions: source k's cells take the places of regions[k], in ascending order on each axis.
 
     Parameters
@@ -176,7 +173,7 @@ class Fill:
                     f"{regions[0].shape}; they must be in one box"
                 )
         check_regions(regions, "fill_into")
-        object.__setattr__(self, "regions", regions)
+        force_setattr(self, "regions", regions)
 
     def out_shape(self, shapes: Shapes) -> Shape:
         if len(shapes) != len(self.regions):
@@ -201,8 +198,7 @@ class Fill:
         return source  # one region that is the whole box
 
 
-@dataclass(frozen=True, slots=True)
-class Assembled:
+class Assembled(Struct, frozen=True):
     """A view that is no named kind, given by its shape and pieces.
 
     Parameters
@@ -243,9 +239,9 @@ class Assembled:
             if not isinstance(part, Piece):
                 raise TypeError(f"assembled: parts[{k}] must be a Piece, not {type(part).__name__}")
         check_view(parts, shape, sources, "assembled")
-        object.__setattr__(self, "shape", shape)
-        object.__setattr__(self, "parts", parts)
-        object.__setattr__(self, "sources", sources)
+        force_setattr(self, "shape", shape)
+        force_setattr(self, "parts", parts)
+        force_setattr(self, "sources", sources)
 
     def out_shape(self, shapes: Shapes) -> Shape:
         if shapes != self.sources:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Sequence
 from itertools import count
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_sets.digits import Levels, Strided, at_index, cut_axis
 from tapestry_sets.limits import as_int
@@ -43,18 +43,16 @@ AxisRow = tuple[int, *tuple[tuple[int, int], ...]]
 """(start, (axis of the view, step), …): a source's axis is read at start + Σ step·index."""
 
 
-class OneMap(ABC):
+class OneMap(Struct, frozen=True):
     """A kind that reads its one source through one affine map, with a row for each of the source's axes."""
 
-    __slots__ = ()
-
-    @abstractmethod
     def out_shape(self, shapes: Shapes) -> Shape:
         """Return the view's shape."""
+        raise NotImplementedError
 
-    @abstractmethod
     def rows(self, shape: Shape) -> list[AxisRow]:
         """Return where each axis of a source of this shape is read."""
+        raise NotImplementedError
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         """Return the one piece, which reads through the map."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from math import prod
+
+from msgspec import Struct
 
 from tapestry_sets.digits import Levels, Strided, renumber
 from tapestry_sets.regions import AffineMap, Region
@@ -27,8 +28,7 @@ from tapestry_sets.views.pieces.maps import IndexMap, Relinearize, Shape, Step
 from tapestry_sets.views.pieces.piece import Guard, Piece, identity_piece
 
 
-@dataclass(frozen=True, slots=True)
-class ExpandDims(OneMap):
+class ExpandDims(OneMap, Struct, frozen=True):
     """New axes of extent 1 at the given positions of the result.
 
     References
@@ -51,8 +51,7 @@ class ExpandDims(OneMap):
         return [(0, (axis, 1)) for axis in range(rank) if axis not in new]
 
 
-@dataclass(frozen=True, slots=True)
-class Squeeze(OneMap):
+class Squeeze(OneMap, Struct, frozen=True):
     """Drop axes of extent 1: the given ones, or all.
 
     References
@@ -82,8 +81,7 @@ class Squeeze(OneMap):
         return kept_rows(len(shape), self._gone(shape))
 
 
-@dataclass(frozen=True, slots=True)
-class PermuteDims(OneMap):
+class PermuteDims(OneMap, Struct, frozen=True):
     """Axis k of the view is axis axes[k] of the source.
 
     References
@@ -111,8 +109,7 @@ class PermuteDims(OneMap):
         return source[0], tuple([source[1][a] for a in self.axes])  # `out_shape` has checked them
 
 
-@dataclass(frozen=True, slots=True)
-class Flip(OneMap):
+class Flip(OneMap, Struct, frozen=True):
     """Reverse the given axes.
 
     References
@@ -132,8 +129,7 @@ class Flip(OneMap):
         return [(n - 1, (axis, -1)) if axis in axes else (0, (axis, 1)) for axis, n in enumerate(shape)]
 
 
-@dataclass(frozen=True, slots=True)
-class Reshape:
+class Reshape(Struct, frozen=True):
     """The same cells in row-major order under another shape; one extent may be -1. Never a copy.
 
     References
@@ -169,8 +165,7 @@ class Reshape:
         return None if axes is None else (source[0], axes)
 
 
-@dataclass(frozen=True, slots=True)
-class Broadcast(OneMap):
+class Broadcast(OneMap, Struct, frozen=True):
     """Axes of extent 1, and new leading axes, repeated to a shape.
 
     References
@@ -197,8 +192,7 @@ class Broadcast(OneMap):
         return [(0,) if n == 1 and self.shape[axis] != 1 else (0, (axis, 1)) for axis, n in both]
 
 
-@dataclass(frozen=True, slots=True)
-class Pad:
+class Pad(Struct, frozen=True):
     """Cells around the source: constants, or cells of the source itself.
 
     Parameters
@@ -284,8 +278,7 @@ class Pad:
         return segments
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(Struct, frozen=True):
     """Each cell along an axis `count` times in a row.
 
     References
@@ -316,8 +309,7 @@ class Repeat:
         return source[0], tuple(axes)
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """The whole source `reps[k]` times along axis k; missing leading reps are 1.
 
     References
@@ -353,8 +345,7 @@ class Tile:
         return source[0], tuple([a[:1] if n == 1 else a for a, n in zip(axes, shape, strict=True)])
 
 
-@dataclass(frozen=True, slots=True)
-class Roll:
+class Roll(Struct, frozen=True):
     """Cells moved by `shift` along an axis, around its end.
 
     References

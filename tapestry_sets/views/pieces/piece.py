@@ -8,10 +8,11 @@ composition, simplification, JSON) looks at pieces only and never at kinds.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from operator import sub
 from typing import Protocol, TypeVar, overload
+
+from msgspec import Struct, field
 
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import Budget, check_pieces, compile_constructor
@@ -19,16 +20,14 @@ from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjecti
 from tapestry_sets.views.pieces.maps import IndexMap, Step, is_identity, merge_steps
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(Struct, frozen=True):
     """A condition on the coordinates after the first `prefix` steps of a piece's chain: they lie in `region`."""
 
     prefix: int
     region: Region
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """Where all guards hold, the view reads source number `source` at ``map(point)``.
 
     Parameters

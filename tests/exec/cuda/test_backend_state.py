@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tapestry_exec import BackendUnavailable, CupyBackend, NoDevicePath, RawKernel, StepFailed, run
 from tapestry_exec.cuda import recording

@@ -8,11 +8,11 @@ compute here as NumPy's do; how far CuPy's are off from these is seen on a GPU o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_exec.cuda.device import States

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from math import prod
 from typing import ClassVar
 from weakref import WeakSet
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tapestry_exec.copies.kernel_forms import normal_forms, widen
 from tapestry_exec.copies.strided import Guard, Transfer

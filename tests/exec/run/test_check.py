@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import gc
 import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tapestry_exec import InvalidPlan, ResultMismatch, TransferMismatch, check_plan, run
 from tapestry_exec.run.prepared import _FOUND, PreparedPlan
@@ -420,7 +421,7 @@ def test_lists_of_the_stages_have_an_entry_for_each_device() -> None:
 )
 def test_wrong_tensors_of_the_graph_are_named(changes: dict[str, Any], message: str) -> None:
     p = hand_written()
-    p.graph.stored["x"] = replace(p.graph.stored["x"], **changes)
+    p.graph.stored["x"] = dataclasses.replace(p.graph.stored["x"], **changes)
     with pytest.raises(InvalidPlan, match=rf"plan\.graph\.stored\['x'\]\.{message}"):
         check_plan(p)
 

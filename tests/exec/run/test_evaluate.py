@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -170,7 +170,7 @@ def test_a_constant_from_an_array_file(tmp_path: Path) -> None:
     assert w is not None
     np.save(tmp_path / "w.npy", w)
     digest = hashlib.sha256(w.tobytes()).hexdigest()
-    g.stored["w"] = replace(g.stored["w"], data=None, path=str(tmp_path / "w.npy"), sha256=digest)
+    g.stored["w"] = dataclasses.replace(g.stored["w"], data=None, path=str(tmp_path / "w.npy"), sha256=digest)
     np.testing.assert_array_equal(bind(g, inputs)["w"], w)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tapestry_exec import CupyBackend, evaluate, run
 from tapestry_plan import Graph, Mesh, Op, plan

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 from onnx import TensorProto, helper
 
 from tapestry_exec import CupyBackend, NumpyBackend, StepFailed, run

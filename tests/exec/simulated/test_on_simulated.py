@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from tapestry_exec import RawKernel, SimulatedBackend, StepFailed, run
 from tapestry_exec.cli.commands import main, random_inputs

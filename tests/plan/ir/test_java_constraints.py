@@ -10,13 +10,13 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tapestry_exec import InvalidPlan, check_plan, run
 from tapestry_plan import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tapestry_exec import InvalidPlan, evaluate, run
 from tapestry_plan import MONOIDS, Graph, Mesh, Monoid, NoMonoid, Op, ShardPlan, Tensor, ops, plan

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from math import erf
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tapestry_exec import evaluate
 from tapestry_plan import ops

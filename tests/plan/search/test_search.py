@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import pairwise, permutations, product
 from math import prod
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tapestry_plan import Axis, Device, Graph, InfeasiblePlan, Link, Mesh, Op, Operand, Signature, plan, project
 from tapestry_plan.ir import BUILTIN_OPS

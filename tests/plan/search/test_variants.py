@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tapestry_plan import Graph, Tensor, concat, same_graph
 from tapestry_plan.ir import BUILTIN_OPS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tapestry_plan import HOST, Graph, InfeasiblePlan, Link, Mesh, ShardPlan, least_memory, plan
 from tapestry_plan.ops import add, matmul, relu

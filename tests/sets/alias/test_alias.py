@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tapestry_sets import Allocation, Sett, Stripe, Tally, View, allocate, concatenate, pad, stack, tally
 from tapestry_sets.alias.ladder import cell_sets as cell_sets_module
