@@ -677,13 +677,6 @@ def to_tuple(values: Iterable[T], what: str) -> tuple[T, ...]:
 # ------------------------------------------------------------------ two regions
 
 
-def check_apart(union: Points, region: Points) -> None:
-    union._same_box(region, "insert")
-    shared = union.first_common(region)
-    if shared is not None:
-        raise ValueError(f"insert: {region!r} shares the point {shared} with the union; write union | region")
-
-
 def as_product(x: object, what: str) -> Region:
     """Return the one region that a set is, or say that it is no product."""
     if isinstance(x, Region):

@@ -9,7 +9,7 @@ from typing import Self
 
 from tapestry_sets.digits import Ints
 from tapestry_sets.regions.points import Points
-from tapestry_sets.regions.region import Products, Region, check_apart, merge_members, to_tuple
+from tapestry_sets.regions.region import Products, Region, merge_members, to_tuple
 from tapestry_sets.regions.shapes import BoxKey, checked_box, length, selected
 
 _set = object.__setattr__
@@ -115,28 +115,8 @@ class DisjointRegions(Members, Products):
     @classmethod
     def full(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Self:
         """Return the union of all points of the box."""
-        return cls._whole(Region.full(shape, start))
-
-    @classmethod
-    def empty(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Self:
-        """Return the union without points in the box."""
-        return cls._whole(Region.empty(shape, start))
-
-    @classmethod
-    def from_bounds(
-        cls, shape: Sequence[int], lo: Sequence[int], hi: Sequence[int], start: Sequence[int] | None = None
-    ) -> Self:
-        """Return the box ``lo <= point < hi`` as a union; see `Region.from_bounds`."""
-        return cls._whole(Region.from_bounds(shape, lo, hi, start))
-
-    @classmethod
-    def from_slices(cls, shape: Sequence[int], slices: BoxKey, start: Sequence[int] | None = None) -> Self:
-        """Return the points that a basic index selects as a union; see `Region.from_slices`."""
-        return cls._whole(Region.from_slices(shape, slices, start))
-
-    @classmethod
-    def _whole(cls, region: Region) -> Self:
-        return cls._of(region.shape, (region,), region.start)
+        whole = Region.full(shape, start)
+        return cls._of(whole.shape, (whole,), whole.start)
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -159,25 +139,6 @@ class DisjointRegions(Members, Products):
     def __repr__(self) -> str:
         tail = f", start={self.start}" if any(self.start) else ""
         return f"DisjointRegions({self.shape}, {list(self.members)}{tail})"
-
-    def insert(self, region: Region | DisjointRegions) -> DisjointRegions:
-        """Return the union with one more region, which must share no point with it.
-
-        Unlike ``|``, which joins what it can, this keeps the members as they are.
-
-        Raises
-        ------
-        ValueError
-            If `region` is in another box or shares a point with the union; the message names the point.
-
-        Examples
-        --------
-        >>> row = Region.from_bounds((4, 4), (0, 0), (1, 4))
-        >>> len(DisjointRegions((4, 4)).insert(row).insert(row.flip(0)))
-        2
-        """
-        check_apart(self, region)
-        return DisjointRegions._of(self.shape, (*self.members, *region.regions), self.start)
 
     def merge(self) -> DisjointRegions:
         """Return the same points with members joined that differ along one axis only, until none can be.

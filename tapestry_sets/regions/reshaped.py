@@ -13,7 +13,7 @@ from tapestry_sets.limits import TooManyPieces, check_pieces
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.axis import fill_axis, sample_axis
 from tapestry_sets.regions.points import Points, RegionForms, fill_forms
-from tapestry_sets.regions.region import Region, as_product, check_apart, meet_regions, merge_members, to_tuple
+from tapestry_sets.regions.region import Region, as_product, meet_regions, merge_members, to_tuple
 from tapestry_sets.regions.regions import DisjointRegions, Members
 from tapestry_sets.regions.rowmajor import NumberTerms
 from tapestry_sets.regions.shapes import BoxKey, checked_box, length, selected
@@ -262,15 +262,6 @@ class Reshaped(Members):
             return Reshaped._of(where.shape, ())
         there, size = rowmajor.flat(where.nests, where.shape), prod(where.shape)
         return Reshaped._of(where.shape, rowmajor.changed(self.terms, lambda s: fill_axis(there, s, 0, size), size))
-
-    def merge(self) -> DisjointRegions:
-        """Return the members, no two of which are one along an axis; the same as `explicit`."""
-        return self.explicit()
-
-    def insert(self, region: Points) -> Reshaped:
-        """Return the set with the points of `region`, which must share none with it; see `DisjointRegions.insert`."""
-        check_apart(self, region)
-        return self | region
 
     def slice(self, slices: BoxKey) -> DisjointRegions:
         """Return the set as a NumPy view of the box sees it; see `Region.slice`.

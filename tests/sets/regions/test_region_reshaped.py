@@ -90,7 +90,7 @@ def test_a_reshaped_set_answers_as_its_cells_do(known: list[Known]) -> None:
 def test_the_members_of_a_reshaped_set_are_its_cells(known: list[Known]) -> None:
     ((x, cells),) = known
     assert listed_points(x.explicit()) == set(points(cells))
-    assert x.members == x.explicit().members == x.merge().members
+    assert x.members == x.explicit().members
     assert x.same_points(x.explicit())
     assert x.explicit().same_points(x)
 
@@ -509,9 +509,6 @@ def test_other_boxes_and_other_things_are_refused() -> None:
         x.fill_into(Region.full((2, 3)))
     with pytest.raises(ValueError, match="fill_into: the box must start at zero"):
         x.fill_into(Region.full((4, 3), (1, 0)))
-    with pytest.raises(ValueError, match=r"insert: Region.* shares the point \(0, 0\)"):
-        x.insert(Region.full((4, 3)))
-    assert (x - x).insert(Region.full((4, 3))).is_full
 
 
 def test_successive_reshapes_are_one() -> None:

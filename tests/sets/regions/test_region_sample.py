@@ -154,7 +154,7 @@ def test_a_place_that_is_no_product_is_refused() -> None:
         corners.fill(Region.full((2, 2)))
     with pytest.raises(ValueError, match="fill_into: scaffold must be a product"):
         Region.full((2, 2)).fill_into(corners)
-    one = DisjointRegions.from_bounds((4, 4), (1, 1), (3, 4))
+    one = DisjointRegions((4, 4), [Region.from_bounds((4, 4), (1, 1), (3, 4))])
     assert one.fill(Region.full((2, 3))).same_points(one)
     assert Region.full((4, 4)).sample(one).is_full
 

@@ -64,19 +64,19 @@ def test_distant_progressions_meet_where_the_remainder_theorem_says(data: st.Dat
 
 
 @given(regions_in_one_box(3))
-def test_a_union_grows_by_insertion_of_what_is_apart(three: Three) -> None:
-    union, points = DisjointRegions.empty(three[0].shape, three[0].start), set()
+def test_a_union_is_made_of_what_is_apart(three: Three) -> None:
+    members: tuple[Region, ...] = ()
+    points = set()
     for region in three:
         theirs = listed_points(region)
         if points & theirs:
-            with pytest.raises(ValueError, match=r"insert: .* shares the point") as caught:
-                union.insert(region)
-            assert str(min(points & theirs)) in str(caught.value)
-            union = union.insert(region - union)
+            with pytest.raises(ValueError, match=r"members .* share the point"):
+                DisjointRegions(region.shape, (*members, region), region.start)
+            members += (region - DisjointRegions(region.shape, members, region.start)).members
         else:
-            union = union.insert(region)
+            members += (region,)
         points |= theirs
-        assert listed_points(union) == points
+        assert listed_points(DisjointRegions(region.shape, members, region.start)) == points
 
 
 @given(regions_in_one_box(4))
@@ -157,41 +157,20 @@ def test_a_union_of_one_has_the_verbs_of_its_region(data: st.DataObject, one: tu
 
 def test_unions_are_made_as_regions_are() -> None:
     box, start = (4, 6), (1, -2)
-    key = (slice(None, None, 2), slice(5, 1, -1))
     assert DisjointRegions.full(box, start).members == (Region.full(box, start),)
-    assert DisjointRegions.empty(box, start) == DisjointRegions(box, (), start)
-    assert DisjointRegions.from_slices(box, key, start).members == (Region.from_slices(box, key, start),)
-    assert DisjointRegions.from_bounds(box, (1, -2), (3, 1), start).members == (
-        Region.from_bounds(box, (1, -2), (3, 1), start),
-    )
-    assert DisjointRegions.full((3, 0)).members == DisjointRegions.empty((3, 0)).members == ()
+    assert DisjointRegions.full((3, 0)).members == ()
     assert DisjointRegions.full(()).is_full
-    assert DisjointRegions.empty(()).is_empty
+    assert DisjointRegions(()).is_empty
 
 
-def test_inserted_members_are_kept_apart_until_merged() -> None:
+def test_members_are_kept_apart_until_merged() -> None:
     rows = [Region.from_bounds((3, 4), (i, 0), (i + 1, 4)) for i in range(3)]
-    union = DisjointRegions((3, 4))
-    for row in rows:
-        union = union.insert(row)
+    union = DisjointRegions((3, 4), rows)
     assert union.members == tuple(rows)
     assert union.merge().members == (Region.full((3, 4)),)
-    assert union.insert(DisjointRegions((3, 4))) == union
 
 
 # ---------------------------------------------------------------------------------------- what is refused
-
-
-def test_insertions_that_overlap_or_are_elsewhere_are_refused() -> None:
-    union = DisjointRegions.from_bounds((4, 4), (0, 0), (2, 2))
-    with pytest.raises(ValueError, match=r"shares the point \(1, 1\) with the union; write union \| region"):
-        union.insert(Region.from_bounds((4, 4), (1, 1), (3, 3)))
-    with pytest.raises(ValueError, match=r"insert: both regions must be in one box, not shape \(4, 4\).*\(4, 5\)"):
-        union.insert(Region.full((4, 5)))
-    with pytest.raises(ValueError, match=r"from \(0, 0\) and shape \(4, 4\) from \(1, 0\)"):
-        union.insert(Region.full((4, 4), (1, 0)))
-    with pytest.raises(TypeError, match="insert: takes a Region, DisjointRegions or Reshaped, not Sett"):
-        union.insert(Sett())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
