@@ -13,13 +13,16 @@ NumPy's mem_overlap.c, which tries the digits one after another.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from math import gcd, lcm, prod
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from tapestry_sets.digits import make_steps_positive
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard, current
 from tapestry_sets.solvers import isl
+
+T = TypeVar("T")
 
 WeightedTerms = Sequence[tuple[int, int]]
 """(count, step) for each digit; counts >= 1, steps of either sign or 0."""
@@ -58,7 +61,7 @@ def solve(total: int, terms: WeightedTerms, by_isl: bool = True) -> tuple[int, .
     plain, rest = _positive(total, terms)
     merged = _merge(plain)
     steps, counts = [m.step for m in merged], [m.values for m in merged]
-    found = _PartSearch(steps, counts, SEARCHED).find(rest)
+    found = _PartSearch(steps, counts, SEARCHED).answer(rest)
     if found is OPEN:
         found = _by_isl(rest, steps, counts, by_isl)
     return None if found is None else _spread(found, merged, terms)
@@ -102,7 +105,7 @@ def _spread(digits: Sequence[int], merged: Sequence[_Merged], terms: WeightedTer
     return tuple([count - 1 - x if step < 0 else x for x, (count, step) in zip(out, terms, strict=True)])
 
 
-class _Remainders:
+class _Remainders(ABC, Generic[T]):
     """Digits 0 <= x < count with positive steps, the longest first, and where ranges of them are cut in two.
 
     What the long steps leave over is all that the short ones have to make up, and both sides bound it::
@@ -111,10 +114,10 @@ class _Remainders:
         total 4215   4215 - rest | rest          rest = 4215 modulo 600, 0 <= rest <= 57: 15 is the only one
 
     Each remainder costs one step of the budget. Once that is overdrawn no more remainders are given, so that every
-    search on the way ends at once.
+    search on the way ends at once. Each part is asked about once for each remainder: what it answers is kept.
     """
 
-    __slots__ = ("_cuts", "_gcds", "_inverses", "_reaches", "budget", "counts", "steps")
+    __slots__ = ("_cuts", "_gcds", "_inverses", "_known", "_reaches", "budget", "counts", "steps")
 
     def __init__(self, steps: Sequence[int], counts: Sequence[int], most: int) -> None:
         self.steps, self.counts, self.budget = steps, counts, Budget(most)
@@ -125,6 +128,16 @@ class _Remainders:
         self._gcds: dict[tuple[int, int], int] = {}
         self._cuts: dict[tuple[int, int], tuple[int, int, int, int, int]] = {}
         self._inverses: dict[int, tuple[int, int, int]] = {}
+        self._known: dict[tuple[int, int, int], T] = {}
+
+    def answer(self, total: int) -> T | Open:
+        """Return what all digits with this total are asked for; `OPEN` if the budget does not last."""
+        found = self._between(0, len(self.steps), total)
+        return OPEN if self.budget.is_overdrawn else found
+
+    @abstractmethod
+    def _between(self, i: int, j: int, total: int) -> T:
+        """Return the same of digits i … j - 1."""
 
     def reach(self, i: int, j: int) -> int:
         """Return the largest sum of digits i … j - 1."""
@@ -177,19 +190,10 @@ class _Remainders:
         return first, modulus, min(self.counts[i], total // a + 1)
 
 
-class _PartSearch(_Remainders):
+class _PartSearch(_Remainders[tuple[int, ...] | None]):
     """The search for one solution; what has none is remembered."""
 
-    __slots__ = ("_failed",)
-
-    def __init__(self, steps: Sequence[int], counts: Sequence[int], most: int) -> None:
-        super().__init__(steps, counts, most)
-        self._failed: set[tuple[int, int, int]] = set()
-
-    def find(self, total: int) -> tuple[int, ...] | Open | None:
-        """Return all digits of a solution, or None; `OPEN` if the budget does not last."""
-        found = self._between(0, len(self.steps), total)
-        return OPEN if self.budget.is_overdrawn else found
+    __slots__ = ()
 
     def _between(self, i: int, j: int, total: int) -> tuple[int, ...] | None:
         if total < 0 or total > self.reach(i, j):
@@ -203,14 +207,14 @@ class _PartSearch(_Remainders):
             x, _, end = self.two(i, total)
             return (x, (total - self.steps[i] * x) // self.steps[i + 1]) if x < end else None
         key = i, j, total
-        if key in self._failed or total % self.gcd(i, j):
+        if key in self._known or total % self.gcd(i, j):
             return None
         for at, rest in self.remainders(i, j, total):
             short = self._between(at, j, rest)
             long = None if short is None else self._between(i, at, total - rest)
             if long is not None and short is not None:
                 return long + short
-        self._failed.add(key)
+        self._known[key] = None
         return None
 
 
@@ -248,7 +252,7 @@ def count(total: int, terms: WeightedTerms) -> int:
     plain.reverse()
     budget = current().budget // COUNT_SHARE
     search = _PartCount([step for step, _, _ in plain], [n for _, n, _ in plain], budget)
-    solutions = search.solutions(rest)
+    solutions = search.answer(rest)
     if solutions is OPEN:
         raise TooHard(
             f"solutions of digits (count, step) {tuple(terms)} with total {total}: more than {budget} remainders are "
@@ -257,19 +261,10 @@ def count(total: int, terms: WeightedTerms) -> int:
     return prod([n for n, step in terms if not step]) * solutions
 
 
-class _PartCount(_Remainders):
-    """The number of solutions; each part is counted once for each remainder."""
+class _PartCount(_Remainders[int]):
+    """The number of solutions."""
 
-    __slots__ = ("_known",)
-
-    def __init__(self, steps: Sequence[int], counts: Sequence[int], most: int) -> None:
-        super().__init__(steps, counts, most)
-        self._known: dict[tuple[int, int, int], int] = {}
-
-    def solutions(self, total: int) -> int | Open:
-        """Return how many digits have this total; `OPEN` if the budget does not last."""
-        found = self._between(0, len(self.steps), total)
-        return OPEN if self.budget.is_overdrawn else found
+    __slots__ = ()
 
     def _between(self, i: int, j: int, total: int) -> int:
         if total < 0 or total > self.reach(i, j):

@@ -10,9 +10,11 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import reduce
 from importlib import import_module
 from itertools import combinations
 from math import gcd, lcm, prod
+from operator import and_, or_
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
@@ -49,33 +51,19 @@ def available() -> bool:
     return True
 
 
-def _nest_constraint(levels: NestLevels, var: str, prefix: str) -> tuple[list[str], list[str]]:
-    """Return (names of existential variables, constraints) that put `var` in the nest."""
-    names: list[str] = []
-    constraints: list[str] = []
-    inner = var
-    for depth, (on, period, phase) in enumerate(levels):
-        k = f"{prefix}{depth}"
-        names.append(k)
-        inner = f"{inner} - {phase} - {period}{k}"
-        constraints.append(f"0 <= {inner} < {on}")
-    return names, constraints
-
-
 def _formula(levels: NestLevels, var: str, prefix: str) -> str:
-    names, constraints = _nest_constraint(levels, var, prefix)
-    if not names:
-        return "true"
-    return f"(exists {', '.join(names)} : {' and '.join(constraints)})"
+    """Return the condition that `var` is in a nest, with a number of its own for each level."""
+    names = [f"{prefix}{depth}" for depth in range(len(levels))]
+    constraints = []
+    for k, (on, period, phase) in zip(names, levels, strict=True):
+        var = f"{var} - {phase} - {period}{k}"
+        constraints.append(f"0 <= {var} < {on}")
+    return f"(exists {', '.join(names)} : {' and '.join(constraints)})" if names else "true"
 
 
 def nest_set(levels: NestLevels) -> Any:
     """Return a nest as an ``islpy.Set`` of one dimension."""
-    return _islpy().Set(f"{{ [z] : {_formula(levels, 'z', 'k')} }}")
-
-
-def _window_set(lo: int, hi: int) -> Any:
-    return _islpy().Set(f"{{ [z] : {lo} <= z < {hi} }}")
+    return read_set(f"{{ [z] : {_formula(levels, 'z', 'k')} }}")
 
 
 NEST_OPERATIONS = 15_000
@@ -88,9 +76,7 @@ def nests_first_common(
     """Return the smallest common element in [lo, hi) of nests, or None; OPEN if isl needs more than `operations`."""
 
     def first() -> int | None:
-        common = _window_set(lo, hi)
-        for levels in nests:
-            common = common & nest_set(levels)
+        common = reduce(and_, map(nest_set, nests), box_set((lo,), (hi,), name="z"))
         return None if common.is_empty() else _integer(common.dim_min_val(0))
 
     return within(first, operations)
@@ -150,9 +136,6 @@ def within(question: Callable[[], T], operations: int) -> T | Open:
         context.reset_operations()
 
 
-STOPPED = "maximal number of operations exceeded"
-
-
 def _is_stopped(probe: Any) -> bool:
     """Whether isl has used up its operations: what it was doing may fail for another reason, reading text for one."""
     try:
@@ -166,7 +149,7 @@ def _integer(value: Any) -> int:
     """The integer of an islpy.Val; there is none if isl stopped at the limit of its operations."""
     text = value.to_str()
     if text is None:
-        raise _islpy().Error(STOPPED)
+        raise _islpy().Error("maximal number of operations exceeded")
     return int(text)
 
 
@@ -216,36 +199,21 @@ def to_isl(x: Any) -> Any:
 
 
 def _union_set(x: Any) -> Any:
-    parts = [to_isl(member) for member in x.members]
-    if not parts:
-        return _box_set(x.shape, x.start, [], True) if hasattr(x, "shape") else nest_set([(0, 1, 0)])
-    total = parts[0]
-    for part in parts[1:]:
-        total = total | part
-    return total
+    if not x.members:
+        return box_set(x.start, x.start, ["false"], "z") if hasattr(x, "shape") else nest_set([(0, 1, 0)])
+    return reduce(or_, map(to_isl, x.members))
 
 
 def _reshaped_set(x: Any) -> Any:
     size = prod(x.shape)
-    total = box_set((0,), (0,))
-    for term in x.terms:
-        part = box_set((0,), (size,))
-        for levels in term:
-            part = part & nest_set(levels)
-        total = total | part
-    return total.apply(relinearize_map((size,), x.shape))
-
-
-def _intersection_set(x: Any) -> Any:
-    first, *rest = map(to_isl, x.operands)
-    for part in rest:
-        first = first & part
-    return first
+    parts = [reduce(and_, map(nest_set, term), box_set((0,), (size,))) for term in x.terms]
+    return reduce(or_, parts, box_set((0,), (0,))).apply(relinearize_map((size,), x.shape))
 
 
 def _region_set(x: Any) -> Any:
     formulas = [_formula(sett.nest, f"z{axis}", f"k{axis}_") for axis, sett in enumerate(x.setts)]
-    return _box_set(x.shape, x.start, formulas, x.is_empty)
+    stop = [lo + n for lo, n in zip(x.start, x.shape, strict=True)]
+    return box_set(x.start, stop, ["false"] if x.is_empty else formulas, "z")
 
 
 def _columns_map(m: Any, names: Sequence[str], width: tuple[int, ...], rank: int) -> Any:
@@ -315,7 +283,7 @@ _TRANSLATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], Any]], ...] = (
     (("to_isl",), lambda x: x.to_isl()),
     (("terms", "shape"), _reshaped_set),
     (("members",), _union_set),
-    (("operands",), _intersection_set),
+    (("operands",), lambda x: reduce(and_, map(to_isl, x.operands))),
     (("setts", "start"), _region_set),
     (("nest",), lambda x: nest_set(x.nest)),
     (("level",), lambda x: nest_set([x.level])),
@@ -328,13 +296,6 @@ _TRANSLATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], Any]], ...] = (
     (("start", "stop"), lambda x: box_set(x.start, x.stop)),
 )
 """What each class is known by, and its translation: this module cannot import the classes."""
-
-
-def _box_set(shape: Sequence[int], start: Sequence[int], formulas: list[str], empty: bool) -> Any:
-    names = ", ".join(f"z{axis}" for axis in range(len(shape)))
-    bounds = [f"{lo} <= z{axis} < {lo + n}" for axis, (lo, n) in enumerate(zip(start, shape, strict=True))]
-    parts = [*bounds, *formulas, *(["false"] if empty else [])]
-    return _islpy().Set(f"{{ [{names}] : {' and '.join(parts) or 'true'} }}")
 
 
 # ------------------------------------------------------------------------- chains of maps, as sets and relations
@@ -447,11 +408,11 @@ def _only_space(x: Any) -> Any:
     return parts[0]
 
 
-def box_set(start: tuple[int, ...], stop: tuple[int, ...]) -> Any:
-    """Return the box [start, stop) as an islpy.Set."""
-    names = [f"x{k}" for k in range(len(start))]
+def box_set(start: Sequence[int], stop: Sequence[int], formulas: Sequence[str] = (), name: str = "x") -> Any:
+    """Return the points x0, x1, … of the box [start, stop) for which formulas hold, as an islpy.Set."""
+    names = [f"{name}{k}" for k in range(len(start))]
     bounds = [f"{a} <= {x} < {b}" for x, a, b in zip(names, start, stop, strict=True)]
-    return read_set(f"{{ [{', '.join(names)}] : {' and '.join(bounds) or 'true'} }}")
+    return read_set(f"{{ [{', '.join(names)}] : {' and '.join([*bounds, *formulas]) or 'true'} }}")
 
 
 def point_set(point: tuple[int, ...]) -> Any:
@@ -487,20 +448,11 @@ def affine_map(
 
 def relinearize_map(from_shape: tuple[int, ...], to_shape: tuple[int, ...]) -> Any:
     """Return the row-major renumbering from one shape to another as an islpy.Map."""
-    flat = []
-    weight = 1
-    for k in range(len(from_shape) - 1, -1, -1):
-        flat.append((f"x{k}", weight))
-        weight *= from_shape[k]
-    flatten = affine_map(len(from_shape), (tuple(flat),), (0,), (1,))
-    rows = []
-    weight = 1
-    for k in range(len(to_shape) - 1, -1, -1):
-        quotient = f"floor(x0/{weight})" if weight > 1 else "x0"
-        rows.append((((f"({quotient}) mod {to_shape[k]}" if k else quotient), 1),))
-        weight *= to_shape[k]
-    split = affine_map(1, tuple(reversed(rows)), (0,) * len(rows), (1,) * len(rows))
-    return flatten.apply_range(split)
+    flat = tuple((f"x{k}", prod(from_shape[k + 1 :])) for k in range(len(from_shape)))
+    quotients = [f"floor(x0/{max(1, prod(to_shape[k + 1 :]))})" for k in range(len(to_shape))]
+    rows = tuple(((f"({x}) mod {n}" if k else x, 1),) for k, (x, n) in enumerate(zip(quotients, to_shape, strict=True)))
+    split = affine_map(1, rows, (0,) * len(rows), (1,) * len(rows))
+    return affine_map(len(from_shape), (flat,), (0,), (1,)).apply_range(split)
 
 
 def bounds_of(points: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -653,7 +605,7 @@ def moved(points: Any, by: int) -> Any:
 
 def in_window(points: Any, lo: int, hi: int) -> Any:
     """Return the elements in [lo, hi) of an islpy.Set of one dimension."""
-    return points.intersect(_window_set(lo, hi))
+    return points.intersect(box_set((lo,), (hi,)))
 
 
 def first_from(points: Any, lo: int) -> int | None:
