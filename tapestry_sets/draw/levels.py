@@ -63,10 +63,25 @@ def _level_window(stripes: Sequence[Any], start: object, stop: object) -> tuple[
     return first, last
 
 
-def _elements(stripes: Sequence[Any], blocks: Sequence[Sequence[_LevelBlock]], start: int, stop: int) -> list[int]:
-    if not stripes:
-        return list(range(start, stop))
-    return [z for block in blocks[-1] for z in range(block.lo, block.hi)]
+class _Shown(NamedTuple):
+    """What is drawn: the integers [first, last), words before each row, the blocks of each level, and the elements."""
+
+    first: int
+    last: int
+    heads: list[str]
+    blocks: list[list[_LevelBlock]]
+    cells: npt.NDArray[np.int64]  # 1 for each integer that is an element, else 0
+
+
+def _shown(levels: Any, start: object, stop: object) -> _Shown:
+    stripes = _stripes(levels)
+    first, last = _level_window(stripes, start, stop)
+    blocks = _level_blocks(stripes, first, last)
+    heads = [f"{k}: on {s.on}, off {s.off}, phase {s.phase}" for k, s in enumerate(stripes, 1)]
+    cells = np.full(last - first, not stripes, np.int64)
+    for lo, hi, _, _ in blocks[-1] if blocks else ():
+        cells[lo - first : hi - first] = 1
+    return _Shown(first, last, [*heads, "elements"], blocks, cells)
 
 
 def levels_text(levels: Any, start: int = 0, stop: int | None = None) -> str:
@@ -107,21 +122,12 @@ def levels_text(levels: Any, start: int = 0, stop: int | None = None) -> str:
     ----------
     Tapestry's document on nested striding, "The sett".
     """
-    stripes = _stripes(levels)
-    first, last = _level_window(stripes, start, stop)
-    blocks = _level_blocks(stripes, first, last)
-    heads = [f"{k}: {_parameters(s)}" for k, s in enumerate(stripes, 1)] + ["elements"]
+    first, last, heads, blocks, cells = _shown(levels, start, stop)
     margin = max(map(len, heads)) + 2
+    rows = [_blocks_text(row, first, last) for row in blocks] + ["".join(".1"[cell] for cell in cells)]
     lines = [" " * margin + canvas.ruler(range(first, last))]
-    for head, row in zip(heads, blocks, strict=False):
-        lines.append(f"{head:<{margin}}{_blocks_text(row, first, last)}")
-    held = set(_elements(stripes, blocks, first, last))
-    lines.append(f"{'elements':<{margin}}{''.join('1' if z in held else '.' for z in range(first, last))}")
+    lines += [f"{head:<{margin}}{row}" for head, row in zip(heads, rows, strict=True)]
     return "\n".join(line.rstrip(" ") for line in lines)
-
-
-def _parameters(stripe: Any) -> str:
-    return f"on {stripe.on}, off {stripe.off}, phase {stripe.phase}"
 
 
 def _blocks_text(blocks: Sequence[_LevelBlock], start: int, stop: int) -> str:
@@ -171,21 +177,18 @@ def levels_svg(levels: Any, start: int = 0, stop: int | None = None, cell: int |
     ----------
     Tapestry's document on nested striding, "The sett".
     """
-    stripes = _stripes(levels)
-    first, last = _level_window(stripes, start, stop)
-    blocks = _level_blocks(stripes, first, last)
-    heads = [f"{k}: {_parameters(s)}" for k, s in enumerate(stripes, 1)] + ["elements"]
+    first, last, heads, blocks, cells = _shown(levels, start, stop)
     margin = max(map(len, heads)) * canvas.CHARACTER + 16
     side = canvas.cell_size(cell, last - first, PAGE - margin, 1)
     parts: list[str] = []
     for k, row in enumerate(blocks):
         parts += _bars(row, k, margin - first * side, side)
-    y = BARS_TOP + len(stripes) * BAR_ROW
+    y = BARS_TOP + len(blocks) * BAR_ROW
     parts += [
-        canvas.written(0, BARS_TOP + k * BAR_ROW + (12.5 if k < len(stripes) else 10.5), head)
+        canvas.written(0, BARS_TOP + k * BAR_ROW + (12.5 if k < len(blocks) else 10.5), head)
         for k, head in enumerate(heads)
     ]
-    grid = canvas.line_grid(_marked(_elements(stripes, blocks, first, last), first, last), first, max(1, last - first))
+    grid = canvas.line_grid(cells, first, max(1, last - first))
     parts += [f'<g transform="translate({margin},{y})">', *canvas.cells_drawn(grid, side, 14, False), "</g>"]
     labels = range(first, last)
     parts += [
@@ -198,12 +201,6 @@ def levels_svg(levels: Any, start: int = 0, stop: int | None = None, cell: int |
 
 BARS_TOP, BAR_ROW, BAR = 16, 28, 18
 """Pixels: above the first row of bars, from one row to the next, and the height of a bar."""
-
-
-def _marked(elements: Sequence[int], start: int, stop: int) -> npt.NDArray[np.int64]:
-    cells = np.zeros(stop - start, np.int64)
-    cells[[z - start for z in elements]] = 1
-    return cells
 
 
 def _bars(blocks: Sequence[_LevelBlock], level: int, zero: int, side: int) -> list[str]:

@@ -7,43 +7,16 @@ of theirs and their reprs can use it. Several sets in one picture show their ove
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from math import prod
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tapestry_sets.draw import canvas
 from tapestry_sets.draw.levels import levels_svg
 from tapestry_sets.draw.tuning import SHOWN_AT_LEAST, SHOWN_CELLS, SHOWN_LENGTH
 from tapestry_sets.draw.views import views_picture
 from tapestry_sets.limits import as_int, check_positive, check_range
-
-
-class IntegerSet(Protocol):
-    """What `draw` needs of a set of integers."""
-
-    @property
-    def period(self) -> int:
-        """The period of the set."""
-
-    def elements(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Return the elements in [start, stop)."""
-
-
-class PointSet(Protocol):
-    """What `draw` needs of a set of points in a box."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The extents of the box."""
-
-    @property
-    def start(self) -> tuple[int, ...]:
-        """The first point of the box."""
-
-    def points(self) -> npt.NDArray[np.int64]:
-        """Return the points, one in each row."""
-
 
 # ------------------------------------------------------------------------------------------------------- rasters
 
@@ -102,21 +75,18 @@ def _check_kind(sets: Sequence[Any]) -> bool:
     return hasattr(sets[0], "points")
 
 
-def _window(s: IntegerSet, start: object, stop: object) -> tuple[int, int]:
+def _window(s: Any, start: object, stop: object) -> tuple[int, int]:
     first, last = check_range(start, as_int(start, "draw: start") + s.period if stop is None else stop, "draw")
     canvas.check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part")
     return first, last
 
 
-def _region_raster(regions: Sequence[PointSet]) -> canvas.Raster:
+def _region_raster(regions: Sequence[Any]) -> canvas.Raster:
     shape, start = tuple(regions[0].shape), tuple(regions[0].start)
     if len(shape) > 3:
         raise ValueError(f"draw: shape {shape} has rank {len(shape)}; slice it to rank 3 or less, or flatten it")
     box = (1,) * (3 - len(shape)) + shape
-    size = 1
-    for n in box:
-        size *= n
-    canvas.check_cells(size, f"points of shape {shape}", "slice it to draw a part")
+    canvas.check_cells(prod(shape), f"points of shape {shape}", "slice it to draw a part")
     cells = np.zeros(box, np.int64)
     for i, r in enumerate(regions):
         if (tuple(r.shape), tuple(r.start)) != (shape, start):
@@ -315,11 +285,8 @@ def _number(n: int) -> str:
     return str(n) if n.bit_length() < 100 else f"over 2**{n.bit_length() - 1}"
 
 
-def _is_small(x: PointSet) -> bool:
-    size = 1
-    for n in x.shape:
-        size *= n
-    return len(x.shape) <= 3 and all(0 < n <= SHOWN_LENGTH for n in x.shape) and size <= SHOWN_CELLS
+def _is_small(x: Any) -> bool:
+    return len(x.shape) <= 3 and all(0 < n <= SHOWN_LENGTH for n in x.shape) and prod(x.shape) <= SHOWN_CELLS
 
 
 def _first_shown(x: Any) -> int:
