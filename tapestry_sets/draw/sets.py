@@ -252,6 +252,18 @@ def show(
 # ------------------------------------------------------------------------------------------------------ for reprs
 
 
+class Drawn:
+    """A set that ``str`` shows as text and a notebook as a drawing."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return summary(self)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return mimebundle(self)
+
+
 def summary(x: Any) -> str:
     """Return a picture of a set where one can be drawn, else its repr: what ``str`` shows.
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 from msgspec import Struct
 
-from tapestry_sets.draw import mimebundle, summary
+from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import explicit, ranks, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import Nest
@@ -74,7 +74,7 @@ class Forms(Struct, frozen=True):
     sampled: type[Sampled]
 
 
-class Integers(ABC):
+class Integers(Drawn, ABC):
     """A set of integers: what setts, their unions and the lazy sets have in common.
 
     Each is one of `Sett`, `DisjointSetts`, `Intersection`, `Filled` and `Sampled`; where a method takes another set,
@@ -140,12 +140,6 @@ class Integers(ABC):
     def _factors(self) -> tuple[Integers, ...]:
         """Sets, none of them an intersection nor a union of one sett, whose common elements these are."""
         return (self,)
-
-    def __str__(self) -> str:
-        return summary(self)
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return mimebundle(self)
 
     def count(self, start: int | None = None, stop: int | None = None) -> int:
         """Return how many elements lie in [start, stop), or in one period if neither is given.

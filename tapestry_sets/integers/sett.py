@@ -417,20 +417,7 @@ class DisjointSetts(Explicit):
     def _merged(cls, found: Iterable[Nest]) -> DisjointSetts:
         """Wrap canonical nests that are known to be disjoint, merging pairs until none merge, if they are few."""
         left = unions.reduced(found)
-        if len(left) > MERGED_MEMBERS:
-            return cls._of(left)
-        kept: list[Nest] = []
-        while left:
-            t = left.pop(0)
-            for i, s in enumerate(kept):
-                one = ranks.join(s, t)
-                if one is not None:
-                    del kept[i]
-                    left.insert(0, one)
-                    break
-            else:
-                kept.append(t)
-        return cls._of(kept)
+        return cls._of(left if len(left) > MERGED_MEMBERS else unions.fold(left, ranks.join))
 
     @property
     def _factors(self) -> tuple[Integers, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.draw import mimebundle, summary
+from tapestry_sets.draw import Drawn
 from tapestry_sets.limits import as_int, check_range
 
 Level = tuple[int, int, int]
@@ -23,7 +23,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
-class Stripe:
+class Stripe(Drawn):
     """The periodic set {z : (z - phase) mod (on + off) < on}.
 
     ``Stripe(2, 1)`` is ``11.11.11.``: blocks of `on` elements, `off` apart, one block starting at `phase`.
@@ -98,12 +98,6 @@ class Stripe:
     def __repr__(self) -> str:
         tail = f", phase={self.phase}" if self.phase else ""
         return f"Stripe({self.on}, {self.off}{tail})"
-
-    def __str__(self) -> str:
-        return summary(self)
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return mimebundle(self)
 
     def __contains__(self, z: int) -> bool:
         return (as_int(z, "Stripe: element") - self.phase) % (self.on + self.off) < self.on

@@ -6,11 +6,11 @@ operation gives up when it has tried more blocks than are worth the pieces allow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import gcd
 
 from tapestry_sets.integers import explicit
-from tapestry_sets.integers.nest import EMPTY, Nest, complement, count
+from tapestry_sets.integers.nest import EMPTY, Nest, complement, count, period
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.integers.tuning import BLOCKS_A_PIECE, FEWEST_BLOCKS, MOST_MEMBERS, PAIR, SPREAD
 from tapestry_sets.limits import Budget, TooManyPieces, check_pieces, current
@@ -19,19 +19,33 @@ Within = tuple[int, int]
 """A window: the integers start <= z < stop."""
 
 
-def _budget() -> Budget:
-    """Return the blocks that an operation may try."""
-    return Budget(max(FEWEST_BLOCKS, BLOCKS_A_PIECE * current().max_pieces))
+class _Blocks:
+    """The blocks that an operation may try, all pairs of members together."""
 
+    __slots__ = ("budget", "met", "what", "within")
 
-def _spend(budget: Budget, blocks: int, what: str) -> None:
-    """Take blocks, or raise `TooManyPieces`."""
-    if not budget.spend(blocks):
-        most = current().max_pieces
-        raise TooManyPieces(
-            f"{what}: lists too many blocks for {most} pieces; count_common, first_common and isdisjoint "
-            f"need none, and limits(max_pieces={4 * most}) allows more"
-        )
+    def __init__(self, what: str, within: Within | None, met: Callable[[Nest], list[Nest]]) -> None:
+        self.what = what
+        self.within = within
+        self.met = met
+        self.budget = Budget(max(FEWEST_BLOCKS, BLOCKS_A_PIECE * current().max_pieces))
+
+    def are_apart(self, x: Nest, y: Nest) -> bool:
+        """Return whether x and y are seen to be apart; else take what x and all that it is met with cost."""
+        if is_apart := surely_disjoint(x, 0, y, 0):
+            blocks = 1
+        else:
+            blocks = sum([_blocks(x, t) for t in self.met(y)])
+            if self.within is not None:
+                blocks = min(blocks, (self.within[1] - self.within[0]) // max(period(x), period(y)))
+            blocks += PAIR
+        if not self.budget.spend(blocks):
+            most = current().max_pieces
+            raise TooManyPieces(
+                f"{self.what}: lists too many blocks for {most} pieces; count_common, first_common and isdisjoint "
+                f"need none, and limits(max_pieces={4 * most}) allows more"
+            )
+        return is_apart
 
 
 def _blocks(s: Nest, t: Nest) -> int:
@@ -58,24 +72,13 @@ def meet(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -
     """
     if len(xs) == 1 == len(ys):
         return explicit.meet(xs[0], ys[0]) if within is None else explicit.meet_within(xs[0], ys[0], *within)
-    budget = _budget()
+    blocks = _Blocks("intersection", within, lambda y: [y])
     out: list[Nest] = []
     for x in xs:
         for y in ys:
-            if surely_disjoint(x, 0, y, 0):
-                _spend(budget, 1, "intersection")
-                continue
-            if within is None:
-                _spend(budget, PAIR + _blocks(x, y), "intersection")
-                out += explicit.meet(x, y)
-            else:
-                _spend(
-                    budget,
-                    PAIR + min(_blocks(x, y), (within[1] - within[0]) // max(_period(x), _period(y))),
-                    "intersection",
-                )
-                out += explicit.meet_within(x, y, *within)
-            check_pieces(len(out), "intersection")
+            if not blocks.are_apart(x, y):
+                out += explicit.meet(x, y) if within is None else explicit.meet_within(x, y, *within)
+                check_pieces(len(out), "intersection")
     return explicit.merge_nests(out)
 
 
@@ -96,22 +99,15 @@ def subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = Non
         left = list(xs)
     else:
         left = [t for x in xs for t in explicit.meet_within(x, (), *within)]
-    budget = _budget()
+    blocks = _Blocks("difference", within, complement)
     for y in ys:
         kept: list[Nest] = []
         for x in left:
-            if surely_disjoint(x, 0, y, 0):
-                _spend(budget, 1, "difference")
+            if blocks.are_apart(x, y):
                 kept.append(x)
-                continue
-            blocks = sum([_blocks(x, c) for c in complement(y)])
-            if within is None:
-                _spend(budget, PAIR + blocks, "difference")
-                kept += explicit.subtract(x, y)
             else:
-                _spend(budget, PAIR + min(blocks, (within[1] - within[0]) // max(_period(x), _period(y))), "difference")
-                kept += explicit.subtract_within(x, y, *within)
-            check_pieces(len(kept), "difference")
+                kept += explicit.subtract(x, y) if within is None else explicit.subtract_within(x, y, *within)
+                check_pieces(len(kept), "difference")
         left = kept
     return explicit.merge_nests(left)
 
@@ -136,10 +132,6 @@ def union(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) 
         return one
     two = explicit.merge_nests([*ys, *subtract(xs, ys, within)])
     return min(one, two, key=len)
-
-
-def _period(s: Nest) -> int:
-    return s[0][1] if s else 1
 
 
 # ------------------------------------------------------------------ no two members make one
@@ -184,10 +176,10 @@ def settled(met: list[Nest]) -> list[Nest]:
     """
     if len(met) < 2:
         return met
-    period, blocks = met[0][0][1], set()
+    common, blocks = met[0][0][1], set()
     for s in met:
         on, P, _ = s[0]
-        if period != P:
+        if common != P:
             return reduced(met)
         blocks.add((on, s[1:]))
     return met if len(blocks) == len(met) else reduced(met)
@@ -206,11 +198,16 @@ def reduced(every: Iterable[Nest]) -> list[Nest]:
         return [()]
     if len(left) > MOST_MEMBERS:
         return left
+    return fold(left, joined)
+
+
+def fold(left: list[Nest], join: Callable[[Nest, Nest], Nest | None]) -> list[Nest]:
+    """Return nests no two of which `join` makes one."""
     kept: list[Nest] = []
     while left:
         t = left.pop(0)
         for i, s in enumerate(kept):
-            one = joined(s, t)
+            one = join(s, t)
             if one is not None:
                 del kept[i]
                 left.insert(0, one)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from tapestry_sets.digits import COUNT_LIMIT, Grid, as_interval, interval, reach
-from tapestry_sets.draw import mimebundle, summary
+from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import Int64Array, axis_setts
 from tapestry_sets.limits import TooHard, as_ints, compile_constructor
 from tapestry_sets.regions.region import Region
@@ -408,7 +408,7 @@ def _solid_region(grid: Grid, box: Box) -> DisjointRegions | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ImplicitRegion:
+class ImplicitRegion(Drawn):
     """An exact set of points that is no small union of products, given by its constraints.
 
     It answers the same questions as `DisjointRegions`; isl decides each one when it is asked.
@@ -438,12 +438,6 @@ class ImplicitRegion:
     text: str
     known_size: int | None = field(default=None, compare=False, repr=False)
     known_points: Int64Array | None = field(default=None, compare=False, repr=False)
-
-    def __str__(self) -> str:
-        return summary(self)
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return mimebundle(self)
 
     @property
     def rank(self) -> int:

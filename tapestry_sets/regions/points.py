@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from msgspec import Struct
 
 from tapestry_sets.digits import Ints
-from tapestry_sets.draw import mimebundle, summary
+from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import DisjointSetts, Int64Array, Nest
 from tapestry_sets.limits import as_ints
 from tapestry_sets.regions import rowmajor
@@ -41,7 +41,7 @@ def fill_forms(forms: RegionForms) -> None:
     Points.forms = forms
 
 
-class Points(ABC):
+class Points(Drawn, ABC):
     """The verbs of all sets of points in one box.
 
     Attributes
@@ -96,12 +96,6 @@ class Points(ABC):
     def _terms(self) -> NumberTerms:
         """The row-major numbers as terms."""
         return self._numbered().terms
-
-    def __str__(self) -> str:
-        return summary(self)
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return mimebundle(self)
 
     @property
     def rank(self) -> int:
