@@ -6,8 +6,9 @@ or hold which partial result, which are read. This knows nothing of how the plan
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
+from itertools import chain, combinations
 from math import prod
 from types import NoneType, UnionType
 from typing import Any, NoReturn, Union, assert_never, get_args, get_origin, get_type_hints
@@ -35,7 +36,7 @@ from tapestry_plan.steps import (
     align,
 )
 from tapestry_sets.regions import Box, DisjointRegions, IndexProjection, Region
-from tapestry_sets.views import piece_image
+from tapestry_sets.views import Piece, piece_image
 
 
 class InvalidPlan(ValueError):
@@ -117,8 +118,7 @@ class _Follow:
         self.placed: dict[tuple[str, int], list[DisjointRegions]] = {}
         self.places: list[dict[int, tuple[int, int]]] = [{} for _ in range(plan.mesh.size)]
         self.parts: dict[str, dict[int, Box]] = {}
-        self.sources: dict[str, Source] = {}
-        self.makers: dict[str, OpNode] = {}
+        self.makers = {out: node for node in plan.graph.nodes.values() for out in node.outputs}
         self.at = -1
         self.shards: dict[int, Shard] = {}
         self.images: dict[tuple[IndexProjection, Box, tuple[int, ...]], DisjointRegions] = {}
@@ -126,9 +126,18 @@ class _Follow:
     def follow(self) -> None:
         for buffer in self.plan.buffers:
             self._check_buffer(buffer)
+        follow: dict[type[Step], Callable[[Any], None]] = {
+            Alloc: self._alloc,
+            Free: self._free,
+            Copy: self._copy,
+            Compute: self._compute,
+            Reduce: self._reduce,
+            Spill: self._spill,
+            Fetch: self._fetch,
+        }
         for at, step in enumerate(self.plan.steps):
             self.at = at
-            self._step(step)
+            follow[type(step)](step)
         self.at = -1
         self._check_outputs()
         self._check_kept()
@@ -138,90 +147,78 @@ class _Follow:
         for held in (*self.live.values(), *self.freed):
             self._check_use(held)
 
-    def _fail(self, message: str) -> NoReturn:
-        if self.at < 0:
-            raise InvalidPlan(f"plan: {message}")
-        raise InvalidPlan(f"step {self.at} ({describe(self.plan, self.plan.steps[self.at])}): {message}")
+    def _fail(self, message: str, *about: Any) -> NoReturn:
+        where = "plan" if self.at < 0 else f"step {self.at} ({describe(self.plan, self.plan.steps[self.at])})"
+        raise InvalidPlan(f"{where}: {message.format(*map(_word, about))}")
+
+    def _need(self, holds: object, message: str, *about: Any) -> None:
+        """Fail where something does not hold; the message is put together only then."""
+        if not holds:
+            self._fail(message, *about)
 
     # -- buffers -----------------------------------------------------------------------------------------
 
     def _check_buffer(self, b: Buffer) -> None:
-        where = f"buffer {b.id} of {b.tensor!r}"
-        if b.id in self.buffers:
-            self._fail(f"{where}: there are two buffers of this number")
-        if not 0 <= b.device < self.plan.mesh.size:
-            self._fail(f"{where}: device {b.device} is none of the mesh's {self.plan.mesh.size}")
+        def need(holds: object, message: str, *about: Any) -> None:
+            self._need(holds, "buffer {} of {!r}: " + message, b.id, b.tensor, *about)
+
+        need(b.id not in self.buffers, "there are two buffers of this number")
+        need(0 <= b.device < self.plan.mesh.size, "device {} is none of the mesh's {}", b.device, self.plan.mesh.size)
         try:
             dtype = np.dtype(b.dtype)
         except (TypeError, ValueError, SyntaxError):
-            self._fail(f"{where}: {b.dtype!r} is no dtype of NumPy")
+            self._fail("buffer {} of {!r}: {!r} is no dtype of NumPy", b.id, b.tensor, b.dtype)
         is_state = b.part >= 0 and dtype.fields is not None
-        if dtype.kind not in "biufc" and not is_state:
-            self._fail(f"{where}: {b.dtype!r} is no dtype of numbers or booleans")
-        itemsize = dtype.itemsize
-        alignment = ALIGNMENT_NBYTES if is_state else itemsize
-        if len(b.start) != len(b.shape) or any(n < 0 for n in b.shape):
-            self._fail(f"{where}: start {b.start} and shape {b.shape} make no box")
-        if b.nbytes != prod(b.shape) * itemsize:
-            self._fail(f"{where}: {b.nbytes} bytes for shape {b.shape} of {b.dtype}, {prod(b.shape) * itemsize} needed")
-        if b.offset < 0 or b.offset % alignment:
-            self._fail(f"{where}: offset {b.offset} must be >= 0 and a multiple of {alignment}")
+        need(is_state or dtype.kind in "biufc", "{!r} is no dtype of numbers or booleans", b.dtype)
+        is_box = len(b.start) == len(b.shape) and all(n >= 0 for n in b.shape)
+        need(is_box, "start {} and shape {} make no box", b.start, b.shape)
+        nbytes = prod(b.shape) * dtype.itemsize
+        need(b.nbytes == nbytes, "{} bytes for shape {} of {}, {} needed", b.nbytes, b.shape, b.dtype, nbytes)
+        unit = ALIGNMENT_NBYTES if is_state else dtype.itemsize
+        need(b.offset >= 0 and not b.offset % unit, "offset {} must be >= 0 and a multiple of {}", b.offset, unit)
         if b.fill is not None and dtype.kind in "biu":
             low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-            if not low <= b.fill <= high or b.fill != int(b.fill):
-                self._fail(f"{where}: fill {b.fill} is no value of {b.dtype}")
+            need(low <= b.fill <= high and b.fill == int(b.fill), "fill {} is no value of {}", b.fill, b.dtype)
         if b.tensor in self.graph.stored or b.tensor in self.graph.selections:
-            tensor = self._source(b.tensor)
-            if len(tensor.shape) != len(b.shape):
-                self._fail(f"{where}: shape {b.shape} has another rank than the tensor's {tensor.shape}")
-            wanted = tensor.dtype if b.part < 0 else self._written(b.tensor)
-            if wanted != b.dtype:
-                self._fail(f"{where}: dtype {b.dtype} where the tensor has {wanted}")
-        most = self.plan.peak_nbytes[b.device]
-        if b.offset + align(b.nbytes) > most:
-            self._fail(f"{where}: it ends at byte {b.offset + align(b.nbytes)}, device {b.device} holds {most} at most")
+            shape = self._source(b.tensor).shape
+            need(len(shape) == len(b.shape), "shape {} has another rank than the tensor's {}", b.shape, shape)
+            wanted = self._source(b.tensor).dtype if b.part < 0 else self._written(b.tensor)
+            need(wanted == b.dtype, "dtype {} where the tensor has {}", b.dtype, wanted)
+        end, most = b.offset + align(b.nbytes), self.plan.peak_nbytes[b.device]
+        need(end <= most, "it ends at byte {}, device {} holds {} at most", end, b.device, most)
         self.buffers[b.id] = b
 
-    def _maker(self, tensor: str) -> OpNode | None:
-        if not self.makers:
-            self.makers = {out: node for node in self.graph.nodes.values() for out in node.outputs}
-        return self.makers.get(tensor)
+    def _maker(self, tensor: str, where: str = "") -> OpNode:
+        self._need(tensor in self.makers, "{!r} is no operator's result; only results have parts" + where, tensor)
+        return self.makers[tensor]
 
     def _written(self, tensor: str) -> str:
         """The dtype of a tensor's partial results."""
         maker = self._maker(tensor)
-        if maker is None:
-            self._fail(f"{tensor!r} is no operator's result; only results have parts")
         return self.graph.written_dtypes(maker.name)[maker.outputs.index(tensor)]
 
     def _source(self, name: str) -> Source:
-        found = self.sources.get(name)
-        if found is None:
-            if name not in self.graph.stored and name not in self.graph.selections:
-                self._fail(f"the graph has no tensor {name!r}")
-            found = self.sources[name] = self.graph.source(name)
-        return found
+        known = name in self.graph.stored or name in self.graph.selections
+        self._need(known, "the graph has no tensor {!r}", name)
+        return self.graph.source(name)
 
     def _held(self, number: int, device: int | None = None) -> Held:
-        held = self.live.get(number)
-        if held is None:
-            known = "is not allocated here" if number in self.buffers else "does not exist"
-            self._fail(f"buffer {number} {known}")
-        if device is not None and held.buffer.device != device:
-            self._fail(f"buffer {number} lies on device {held.buffer.device}, not on device {device}")
+        self._need(number in self.buffers, "buffer {} does not exist", number)
+        self._need(number in self.live, "buffer {} is not allocated here", number)
+        held = self.live[number]
+        there = held.buffer.device
+        self._need(device in (None, there), "buffer {} lies on device {}, not on device {}", number, there, device)
         return held
 
     def _alloc(self, step: Alloc) -> None:
-        b = self.buffers.get(step.buffer)
-        if b is None:
-            self._fail(f"buffer {step.buffer} does not exist")
-        if b.id in self.live:
-            self._fail("the buffer is allocated already")
-        span = (b.offset, b.offset + align(b.nbytes))
+        self._need(step.buffer in self.buffers, "buffer {} does not exist", step.buffer)
+        self._need(step.buffer not in self.live, "the buffer is allocated already")
+        b = self.buffers[step.buffer]
+        first, end = b.offset, b.offset + align(b.nbytes)
         for other, (low, high) in self.places[b.device].items():
-            if span[0] < high and low < span[1]:
-                self._fail(f"bytes [{span[0]}, {span[1]}) overlap buffer {other} at [{low}, {high})")
-        self.places[b.device][b.id] = span
+            if first < high and low < end:
+                self._fail("bytes [{}, {}) overlap buffer {} at [{}, {})", first, end, other, low, high)
+        self.places[b.device][b.id] = first, end
         self.live[b.id] = Held(b)
 
     def _free(self, step: Free) -> None:
@@ -238,30 +235,26 @@ class _Follow:
         for at, copied in held.copied:
             if not _covered(copied, held.read):
                 self.at = at
-                self._fail(f"copies cells of {_text(copied)} that no later step reads in buffer {held.buffer.id}")
+                self._fail("copies cells of {} that no later step reads in buffer {}", copied, held.buffer.id)
 
     # -- spilling ----------------------------------------------------------------------------------------
 
     def _spill(self, step: Spill) -> None:
         held = self._held(step.buffer)
-        if step.buffer in self.host:
-            self._fail("what was spilled of the buffer is kept already")
-        if not held.cells:
-            self._fail("the buffer holds nothing")
+        self._need(step.buffer not in self.host, "what was spilled of the buffer is kept already")
+        self._need(held.cells, "the buffer holds nothing")
         held.spilled = True
         self.host[step.buffer] = Held(held.buffer, list(held.cells), held.copied, held.read, True), self.at
 
     def _fetch(self, step: Fetch) -> None:
         target = self._held(step.buffer)
-        if step.spilled not in self.host:
-            self._fail(f"nothing of buffer {step.spilled} is kept in host memory")
+        self._need(step.spilled in self.host, "nothing of buffer {} is kept in host memory", step.spilled)
         kept, _ = self.host[step.spilled]
         for name in ("device", "tensor", "start", "shape", "dtype", "part", "fill"):
             ours, theirs = getattr(target.buffer, name), getattr(kept.buffer, name)
-            if ours != theirs:
-                self._fail(f"the {name} of buffer {step.buffer} is {ours!r}, that of what was spilled {theirs!r}")
-        if target.cells:
-            self._fail(f"buffer {step.buffer} holds cells already")
+            told = "the {} of buffer {} is {!r}, that of what was spilled {!r}"
+            self._need(ours == theirs, told, name, step.buffer, ours, theirs)
+        self._need(not target.cells, "buffer {} holds cells already", step.buffer)
         target.cells, target.copied, target.read, target.spilled = list(kept.cells), kept.copied, kept.read, True
         target.fetched = self.at, len(target.read), len(target.cells)
         if step.keep:
@@ -273,7 +266,7 @@ class _Follow:
         """What was brought back from the host was read or added to."""
         if held.fetched is not None and held.fetched[1:] == (len(held.read), len(held.cells)):
             self.at = held.fetched[0]
-            self._fail(f"no later step reads or writes buffer {held.buffer.id}")
+            self._fail("no later step reads or writes buffer {}", held.buffer.id)
 
     def _check_kept(self) -> None:
         """What is in host memory at the end is there for the outputs."""
@@ -281,122 +274,98 @@ class _Follow:
         for number, (_, at) in self.host.items():
             if number not in wanted:
                 self.at = at
-                self._fail(f"no later step fetches what is kept of buffer {number} in host memory")
+                self._fail("no later step fetches what is kept of buffer {} in host memory", number)
 
     # -- reading and writing -----------------------------------------------------------------------------
 
     def _inside(self, held: Held, cells: Region | DisjointRegions) -> None:
-        bounds = cells.bounds()
-        if bounds is None:
-            return
-        b = held.buffer
-        if not all(s <= low and high <= s + n for s, n, low, high in zip(b.start, b.shape, *bounds, strict=True)):
-            self._fail(f"{_text(cells)} lies outside buffer {b.id} over {_span(b.box)}")
+        bounds, b = cells.bounds(), held.buffer
+        if bounds is not None and not all(
+            s <= low and high <= s + n for s, n, low, high in zip(b.start, b.shape, *bounds, strict=True)
+        ):
+            self._fail("{} lies outside buffer {} over {}", cells, b.id, b.box)
 
     def _read(self, held: Held, cells: DisjointRegions) -> None:
         self._inside(held, cells)
         if not _covered(cells, held.cells):
-            self._fail(
-                f"reads {_text(cells)} of {held.buffer.tensor!r} in buffer {held.buffer.id} on device "
-                f"{held.buffer.device}, which holds only {', '.join(map(_text, held.cells)) or 'nothing'}"
-            )
+            b, there = held.buffer, ", ".join(map(_word, held.cells)) or "nothing"
+            told = "reads {} of {!r} in buffer {} on device {}, which holds only {}"
+            self._fail(told, cells, b.tensor, b.id, b.device, there)
         held.read.append(cells)
 
     def _write(self, held: Held, cells: DisjointRegions, copied: bool = False) -> None:
         self._inside(held, cells)
-        for have in held.cells:
-            if not have.isdisjoint(cells):
-                self._fail(f"writes cells of {_text(cells)} that buffer {held.buffer.id} holds already")
+        apart = all(have.isdisjoint(cells) for have in held.cells)
+        self._need(apart, "writes cells of {} that buffer {} holds already", cells, held.buffer.id)
         held.cells.append(cells)
         if copied:
             held.copied.append((self.at, cells))
 
     # -- steps -------------------------------------------------------------------------------------------
 
-    def _step(self, step: Step) -> None:
-        match step:
-            case Alloc():
-                self._alloc(step)
-            case Free():
-                self._free(step)
-            case Copy():
-                self._copy(step)
-            case Compute():
-                self._compute(step)
-            case Reduce():
-                self._reduce(step)
-            case Spill():
-                self._spill(step)
-            case Fetch():
-                self._fetch(step)
-            case _:
-                assert_never(step)
-
     def _regions(self, regions: Sequence[Region], shape: tuple[int, ...]) -> DisjointRegions:
-        for region in regions:
-            if region.shape != shape or any(region.start):
-                self._fail(f"a region lies in a box of shape {region.shape} from {region.start}, the tensor is {shape}")
+        for r in regions:
+            told = "a region lies in a box of shape {} from {}, the tensor is {}"
+            self._need(r.shape == shape and not any(r.start), told, r.shape, r.start, shape)
         try:
             return DisjointRegions(shape, regions)
         except ValueError as error:
-            self._fail(str(error))
+            self._fail("{}", error)
 
     def _copy(self, step: Copy) -> None:
         target = self._held(step.dst)
-        cells = self._regions(step.regions, self._source(target.buffer.tensor).shape)
-        if step.again and (step.src != HOST or step.piece is not None):
-            self._fail("only what comes from the host can be placed again")
+        b = target.buffer
+        cells = self._regions(step.regions, self._source(b.tensor).shape)
+        placed = step.src == HOST and step.piece is None
+        self._need(placed or not step.again, "only what comes from the host can be placed again")
         if step.piece is not None:
-            self._read_through(step, target, cells)
-            return
-        if step.tensor not in self.graph.stored or target.buffer.tensor != step.tensor:
-            self._fail(f"copies {step.tensor!r} into buffer {step.dst} of {target.buffer.tensor!r}")
-        if step.src == HOST:
-            if self.graph.stored[step.tensor].kind == "result" or target.buffer.part != -1:
-                self._fail(f"{step.tensor!r} is an operator's result; only inputs and constants come from the host")
-            self._place(step, target, cells)
-            return
+            return self._read_through(step, step.piece, target, cells)
+        fits = step.tensor in self.graph.stored and b.tensor == step.tensor
+        self._need(fits, "copies {!r} into buffer {} of {!r}", step.tensor, step.dst, b.tensor)
+        if placed:
+            return self._place(step, target, cells)
         source = self._held(step.src)
-        if source is target or source.buffer.tensor != step.tensor:
-            self._fail(f"buffer {step.src} holds {source.buffer.tensor!r}; another buffer of {step.tensor!r} is needed")
-        if source.buffer.part != target.buffer.part:
-            self._fail(f"copies part {source.buffer.part} into a buffer of part {target.buffer.part}")
+        told = "buffer {} holds {!r}; another buffer of {!r} is needed"
+        fits = source is not target and source.buffer.tensor == step.tensor
+        self._need(fits, told, step.src, source.buffer.tensor, step.tensor)
+        self._need(source.buffer.part == b.part, "copies part {} into a buffer of part {}", source.buffer.part, b.part)
         self._read(source, cells)
         self._write(target, cells, copied=True)
 
     def _place(self, step: Copy, target: Held, cells: DisjointRegions) -> None:
-        before = self.placed.setdefault((step.tensor, target.buffer.device), [])
+        b = target.buffer
+        told = "{!r} is an operator's result; only inputs and constants come from the host"
+        self._need(self.graph.stored[step.tensor].kind != "result" and b.part == -1, told, step.tensor)
+        before = self.placed.setdefault((step.tensor, b.device), [])
         if not step.again:
             before.append(cells)
-        elif not _covered(cells, before):
-            self._fail(f"places {_text(cells)} again, which device {target.buffer.device} did not have before")
+        there = not step.again or _covered(cells, before)
+        self._need(there, "places {} again, which device {} did not have before", cells, b.device)
         self._write(target, cells)
 
-    def _read_through(self, step: Copy, target: Held, cells: DisjointRegions) -> None:
-        piece, view = step.piece, self._source(target.buffer.tensor)
-        assert piece is not None, "the caller has seen one"
-        if piece not in view.pieces:
-            self._fail(f"the piece is none of the {len(view.pieces)} pieces of {target.buffer.tensor!r}")
+    def _read_through(self, step: Copy, piece: Piece, target: Held, cells: DisjointRegions) -> None:
+        view = self._source(target.buffer.tensor)
+        told = "the piece is none of the {} pieces of {!r}"
+        self._need(piece in view.pieces, told, len(view.pieces), target.buffer.tensor)
         if piece.source >= 0:
             source = self._held(step.src, target.buffer.device)
-            stored = view.stored[piece.source]
-            if not source.buffer.tensor == step.tensor == stored or source.buffer.part != -1:
-                self._fail(f"buffer {step.src} holds {source.buffer.tensor!r}, the piece reads {stored!r}")
+            stored, b = view.stored[piece.source], source.buffer
+            fits = b.tensor == step.tensor == stored and b.part == -1
+            self._need(fits, "buffer {} holds {!r}, the piece reads {!r}", step.src, b.tensor, stored)
             self._read(source, piece_image(piece, cells, within=self.graph.stored[stored].shape))
         self._write(target, cells & domain_of(piece, view.shape), copied=True)
 
     def _compute(self, step: Compute) -> None:
-        node = self.graph.nodes.get(step.node)
-        if node is None:
-            self._fail(f"the graph has no operator {step.node!r}")
-        signature = self.graph.signature(step.node)
-        if len(step.start) != len(step.shape) or any(n < 0 for n in step.shape):
-            self._fail(f"start {step.start} and shape {step.shape} make no index box")
+        self._need(step.node in self.graph.nodes, "the graph has no operator {!r}", step.node)
+        node, signature = self.graph.nodes[step.node], self.graph.signature(step.node)
+        is_box = len(step.start) == len(step.shape) and all(n >= 0 for n in step.shape)
+        self._need(is_box, "start {} and shape {} make no index box", step.start, step.shape)
         index = step.index
-        if len(step.inputs) != len(node.inputs) or len(step.outputs) != len(node.outputs):
-            self._fail(f"{len(step.inputs)} inputs and {len(step.outputs)} outputs are no operands of {node.op!r}")
-        if index.rank != len(signature.axes) or index.is_empty or not signature.index.contains(index):
-            self._fail(f"index box {_span(index)} is empty or outside the index space {signature.index_shape}")
+        given = len(step.inputs), len(step.outputs)
+        fits = given == (len(node.inputs), len(node.outputs))
+        self._need(fits, "{} inputs and {} outputs are no operands of {!r}", *given, node.op)
+        fits = index.rank == len(signature.axes) and not index.is_empty and signature.index.contains(index)
+        self._need(fits, "index box {} is empty or outside the index space {}", index, signature.index_shape)
         shard = self.shards[self.at] = shard_of(self.graph, step, index)
         for k, number in enumerate(step.inputs):
             self._operand(step, shard, k, node.inputs[k], number)
@@ -406,82 +375,75 @@ class _Follow:
 
     def _operand(self, step: Compute, shard: Shard, k: int, name: str, number: int | None) -> None:
         box = shard.input_boxes[k]
+        read = "read" if box else "not read"
+        told = "input {} ({!r}) is {} by this part, buffer: {}"
+        self._need((box is None) == (number is None), told, k, name, read, number)
         if box is None or number is None:
-            if box is not None or number is not None:
-                self._fail(f"input {k} ({name!r}) is {'read' if box else 'not read'} by this part, buffer: {number}")
             return
-        held = self._held(number, step.device)
-        view = self._source(name)
+        b, view = self._held(number, step.device).buffer, self._source(name)
         wanted = view.stored[0] if view.direct else name
-        if held.buffer.tensor != wanted or held.buffer.part != -1:
-            self._fail(
-                f"input {k} is {wanted!r}, complete; buffer {number} holds {held.buffer.tensor!r}, "
-                f"part {held.buffer.part}"
-            )
-        if not held.buffer.box.contains(box):
-            self._fail(f"input {k} ({name!r}) needs {_span(box)}; buffer {number} is over {_span(held.buffer.box)}")
+        told = "input {} is {!r}, complete; buffer {} holds {!r}, part {}"
+        self._need((b.tensor, b.part) == (wanted, -1), told, k, wanted, number, b.tensor, b.part)
+        told, over = "input {} ({!r}) needs {}; buffer {} is over {}", b.box
+        self._need(over.contains(box), told, k, name, box, number, over)
         declared = shard.signature.inputs[k]
-        if not Box.of(view.shape).contains(box) and held.buffer.fill != declared.pad:
-            self._fail(f"input {k} ({name!r}) is padded with {declared.pad}, buffer {number} with {held.buffer.fill}")
+        told = "input {} ({!r}) is padded with {}, buffer {} with {}"
+        fits = Box.of(view.shape).contains(box) or b.fill == declared.pad
+        self._need(fits, told, k, name, declared.pad, number, b.fill)
         for projection in declared.projections:
-            self._read(held, self._image(projection, shard.index, view.shape))
+            self._read(self.live[number], self._image(projection, shard.index, view.shape))
 
     def _image(self, projection: IndexProjection, index: Box, shape: tuple[int, ...]) -> DisjointRegions:
         """The exact cells of a tensor that an index box projects to; many shards ask for the same."""
         key = projection, index, shape
-        found = self.images.get(key)
-        if found is None:
+        if key not in self.images:
             image = projection.image(index, within=shape)
             if not isinstance(image, DisjointRegions):
-                self._fail(f"the projection of {_span(index)} is no union of products")
-            found = self.images[key] = image
-        return found
+                self._fail("the projection of {} is no union of products", index)
+            self.images[key] = image
+        return self.images[key]
 
     def _result(self, step: Compute, shard: Shard, k: int, name: str) -> None:
         held = self._held(step.outputs[k], step.device)
         b, signature, index = held.buffer, shard.signature, shard.index
+        axes = signature.reductions
         has_states = self.graph.ops[self.graph.nodes[step.node].op].has_states
-        partial = has_states or any(index.shape[a] != signature.index_shape[a] for a in signature.reductions)
-        if b.tensor != name or (b.part >= 0) != partial:
-            made = "a partial result" if partial else "complete values"
-            self._fail(f"output {k} is {made} of {name!r}; buffer {b.id} is for {b.tensor!r}, part {b.part}")
+        partial = has_states or any(index.shape[a] != signature.index_shape[a] for a in axes)
+        made = "a partial result" if partial else "complete values"
+        told = "output {} is {} of {!r}; buffer {} is for {!r}, part {}"
+        self._need(b.tensor == name and (b.part >= 0) == partial, told, k, made, name, b.id, b.tensor, b.part)
         if partial:
-            axes = signature.reductions
             slab = Box(tuple(step.start[a] for a in axes), tuple(step.shape[a] for a in axes))
             before = self.parts.setdefault(name, {}).setdefault(b.part, slab)
-            if before != slab:
-                self._fail(f"part {b.part} of {name!r} is over {_span(before)} of the reduction, here {_span(slab)}")
-        box = shard.output_boxes[k]
-        if not b.box.contains(box):
-            self._fail(f"output {k} ({name!r}) fills {_span(box)}; buffer {b.id} is over {_span(b.box)}")
+            told = "part {} of {!r} is over {} of the reduction, here {}"
+            self._need(before == slab, told, b.part, name, before, slab)
+        box, over = shard.output_boxes[k], b.box
+        self._need(over.contains(box), "output {} ({!r}) fills {}; buffer {} is over {}", k, name, box, b.id, over)
         self._write(held, self._image(signature.outputs[k].projection, index, self.graph.stored[name].shape))
 
     def _workspace(self, step: Compute, shard: Shard) -> None:
         node = self.graph.nodes[step.node]
         wanted = self.graph.ops[node.op].workspace(shard, self.graph.stored[node.outputs[0]].itemsize)
         have = 0 if step.workspace is None else self._held(step.workspace, step.device).buffer.nbytes
-        if have < wanted:
-            self._fail(f"the operator wants {wanted} bytes of workspace, the plan gives {have}")
+        self._need(have >= wanted, "the operator wants {} bytes of workspace, the plan gives {}", wanted, have)
 
     def _reduce(self, step: Reduce) -> None:
         target = self._held(step.output)
         b = target.buffer
-        if b.tensor not in self.graph.stored or b.part != -1:
-            self._fail(f"buffer {b.id} takes no complete values of a stored tensor")
-        maker = self._maker(b.tensor)
-        if maker is None:
-            self._fail(f"{b.tensor!r} is no operator's result; only results have parts to merge")
+        fits = b.tensor in self.graph.stored and b.part == -1
+        self._need(fits, "buffer {} takes no complete values of a stored tensor", b.id)
+        maker = self._maker(b.tensor, " to merge")
         monoid = self.graph.ops[maker.op].monoid
-        if monoid is None or step.monoid != monoid.name:
-            self._fail(f"merges by {step.monoid!r}, the operator {maker.name!r} by {monoid and monoid.name!r}")
-        if step.fan_in is not None and step.fan_in < 2:
-            self._fail(f"merges {step.fan_in} at a time; 2 or more are needed")
+        name = monoid and monoid.name
+        self._need(step.monoid == name, "merges by {!r}, the operator {!r} by {!r}", step.monoid, maker.name, name)
+        fits = step.fan_in is None or step.fan_in >= 2
+        self._need(fits, "merges {} at a time; 2 or more are needed", step.fan_in)
         cells = self._regions(step.regions, self.graph.stored[b.tensor].shape)
         parts = []
         for number in step.inputs:
             held = self._held(number, b.device)
-            if held.buffer.tensor != b.tensor:
-                self._fail(f"buffer {number} holds {held.buffer.tensor!r}, not parts of {b.tensor!r}")
+            fits = held.buffer.tensor == b.tensor
+            self._need(fits, "buffer {} holds {!r}, not parts of {!r}", number, held.buffer.tensor, b.tensor)
             parts.append(held.buffer.part)
             self._read(held, cells)
         self._whole_reduction(b.tensor, parts, self.graph.signature(maker.name))
@@ -489,68 +451,60 @@ class _Follow:
 
     def _whole_reduction(self, name: str, parts: Sequence[int], signature: Signature) -> None:
         known = self.parts.get(name, {})
-        if list(parts) != sorted(set(parts)) or not set(parts) <= known.keys():
-            self._fail(f"merges parts {list(parts)} of {name!r}; each of {sorted(known)} once, ascending, is needed")
+        told = "merges parts {} of {!r}; each of {} once, ascending, is needed"
+        fits = list(parts) == sorted(set(parts)) and set(parts) <= known.keys()
+        self._need(fits, told, list(parts), name, sorted(known))
         whole = prod(signature.index_shape[a] for a in signature.reductions)
         slabs = [known[part] for part in parts]
-        apart = all(one.intersect(two) is None for k, one in enumerate(slabs) for two in slabs[:k])
-        if not apart or sum(slab.size for slab in slabs) != whole:
-            self._fail(f"merges parts {list(parts)} of {name!r}, which are not the whole reduction of {whole} points")
+        apart = all(one.intersect(two) is None for one, two in combinations(slabs, 2))
+        told = "merges parts {} of {!r}, which are not the whole reduction of {} points"
+        self._need(apart and sum(slab.size for slab in slabs) == whole, told, list(parts), name, whole)
 
     # -- outputs -----------------------------------------------------------------------------------------
 
     def _check_shards(self) -> None:
         """The index boxes that are computed partition each operator's index space, and are where the plan says."""
         computed: dict[str, dict[int, list[Box]]] = {name: {} for name in self.graph.nodes}
-        for at, shard in self.shards.items():
-            step = self.plan.steps[at]
-            assert isinstance(step, Compute), "only computations have shards"
-            computed[step.node].setdefault(step.device, []).append(shard.index)
+        for step in self.plan.steps:
+            if isinstance(step, Compute):
+                computed[step.node].setdefault(step.device, []).append(step.index)
         for name, places in computed.items():
-            boxes = list(dict.fromkeys(box for found in places.values() for box in found))  # replicas count once
+            boxes = list(dict.fromkeys(chain(*places.values())))  # replicas count once
             try:
                 check_partition(boxes, self.graph.signature(name).index, f"the index boxes computed of {name!r}")
             except ValueError as error:
-                self._fail(str(error))
-            if {device: tuple(found) for device, found in places.items()} != self.plan.placement.get(name):
-                self._fail(
-                    f"computes {places} of {name!r}, by device, but plan.placement is {self.plan.placement.get(name)}"
-                )
+                self._fail("{}", error)
+            said = self.plan.placement.get(name)
+            same = {device: tuple(found) for device, found in places.items()} == said
+            self._need(same, "computes {} of {!r}, by device, but plan.placement is {}", places, name, said)
 
     def _check_outputs(self) -> None:
-        if {(out.name, out.tensor) for out in self.plan.outputs} != set(self.graph.outputs.items()):
-            names = [out.name for out in self.plan.outputs]
-            self._fail(f"outputs {names} are not the graph's {list(self.graph.outputs)}")
+        names = [out.name for out in self.plan.outputs]
+        same = {(out.name, out.tensor) for out in self.plan.outputs} == set(self.graph.outputs.items())
+        self._need(same, "outputs {} are not the graph's {}", names, list(self.graph.outputs))
         for out in self.plan.outputs:
             view = self._source(out.tensor)
-            if (out.shape, out.dtype) != (view.shape, view.dtype):
-                self._fail(f"output {out.name!r} is {out.dtype}{out.shape}, its tensor {view.dtype}{view.shape}")
+            told = "output {!r} is {}{}, its tensor {}{}"
+            same = (out.shape, out.dtype) == (view.shape, view.dtype)
+            self._need(same, told, out.name, out.dtype, out.shape, view.dtype, view.shape)
             found: dict[str, list[Region]] = {name: [] for name in view.stored}
             for number, region in out.blocks:
                 found[self._take(out, number, region, found)].append(region)
             for number, region in out.replicas:
                 self._take(out, number, region, found)
-            for number, region in out.replicas:
-                held = self._kept_or_held(number)
-                if held.buffer.tensor not in found or held.buffer.part != -1:
-                    self._fail(f"output {out.name!r}: buffer {number} holds {held.buffer.tensor!r}")
-                self._read(held, self._regions((region,), self.graph.stored[held.buffer.tensor].shape))
             for name, regions in found.items():
                 shape = self.graph.stored[name].shape
-                if self._regions(regions, shape).size != prod(shape):
-                    self._fail(f"output {out.name!r}: the blocks do not cover {name!r} of shape {shape}")
-
-    def _kept_or_held(self, number: int) -> Held:
-        return self.host[number][0] if number in self.host else self._held(number)
+                whole = self._regions(regions, shape).size == prod(shape)
+                self._need(whole, "output {!r}: the blocks do not cover {!r} of shape {}", out.name, name, shape)
 
     def _take(self, out: Output, number: int, region: Region, stored: Collection[str]) -> str:
         """Read a region of an output, or a replica of it, where it lies; give the name of the stored tensor."""
-        held = self._kept_or_held(number)
-        tensor = held.buffer.tensor
-        if tensor not in stored or held.buffer.part != -1:
-            self._fail(f"output {out.name!r}: buffer {number} holds {tensor!r}, part {held.buffer.part}")
-        self._read(held, self._regions((region,), self.graph.stored[tensor].shape))
-        return tensor
+        held = self.host[number][0] if number in self.host else self._held(number)
+        b = held.buffer
+        fits = b.tensor in stored and b.part == -1
+        self._need(fits, "output {!r}: buffer {} holds {!r}, part {}", out.name, number, b.tensor, b.part)
+        self._read(held, self._regions((region,), self.graph.stored[b.tensor].shape))
+        return b.tensor
 
 
 # -- types and lengths -----------------------------------------------------------------------------------
@@ -567,27 +521,22 @@ def misfit(value: Any, wanted: Any, where: str) -> str | None:
     origin, args = get_origin(wanted), get_args(wanted)
     if origin in (Union, UnionType):
         return _misfit_all(value, args, where)
+    if origin in (tuple, dict) and not isinstance(value, origin):
+        return f"{where} is {_shown(value)}; it must be a {origin.__name__}"
     if origin is tuple:
-        if not isinstance(value, tuple):
-            return f"{where} is {_shown(value)}; it must be a tuple"
         kinds = args[:1] * len(value) if args[1:] == (Ellipsis,) else args
         if len(kinds) != len(value):
             return f"{where} has {len(value)} items; it must have {len(kinds)}"
-        return _first(
-            misfit(item, kind, f"{where}[{k}]") for k, (item, kind) in enumerate(zip(value, kinds, strict=True))
-        )
+        return _first(misfit(*item, f"{where}[{k}]") for k, item in enumerate(zip(value, kinds, strict=True)))
     if origin is dict:
-        if not isinstance(value, dict):
-            return f"{where} is {_shown(value)}; it must be a dict"
         return _first(
             misfit(key, args[0], f"a key of {where}") or misfit(item, args[1], f"{where}[{key!r}]")
             for key, item in value.items()
         )
-    if wanted in NUMBERS:
-        fits = isinstance(value, NUMBERS[wanted]) and not isinstance(value, bool)
-        return None if fits else f"{where} is {_shown(value)}; it must be {NAMES[wanted]}"
-    if not isinstance(value, wanted):
+    if not isinstance(value, NUMBERS.get(wanted, wanted)) or (wanted in NUMBERS and isinstance(value, bool)):
         return f"{where} is {_shown(value)}; it must be {NAMES.get(wanted, wanted.__name__)}"
+    if wanted in NUMBERS:
+        return None
     return _first(misfit(getattr(value, name), kind, f"{where}.{name}") for name, kind in _fields(wanted).items())
 
 
@@ -611,7 +560,7 @@ def _fields(kind: type) -> dict[str, Any]:
 
 
 def _first(wrong: Iterable[str | None]) -> str | None:
-    return next((one for one in wrong if one is not None), None)
+    return next(filter(None, wrong), None)
 
 
 def _shown(value: Any) -> str:
@@ -621,17 +570,15 @@ def _shown(value: Any) -> str:
 
 def _wrong_length(plan: ShardPlan) -> str | None:
     """Which list that has one entry for each device has another number of entries."""
-    size = plan.mesh.size
-    lists: list[tuple[str, Sequence[Any]]] = [
-        (f"plan.{name}", getattr(plan, name))
-        for name in ("nbytes_received", "nbytes_placed", "nbytes_spilled", "peak_nbytes", "flop")
-    ]
-    for k, stage in enumerate(plan.stages):
-        lists += [(f"plan.stages[{k}].{name}", getattr(stage, name)) for name in ("nbytes_received", "flop")]
-    for name, entries in lists:
-        if len(entries) != size:
-            return f"{name} has {len(entries)} entries; the mesh has {size} devices"
-    return None
+    size, stages = plan.mesh.size, enumerate(plan.stages)
+    names = ("nbytes_received", "nbytes_placed", "nbytes_spilled", "peak_nbytes", "flop")
+    lists = [(f"plan.{name}", getattr(plan, name)) for name in names]
+    lists += [(f"plan.stages[{k}].{name}", getattr(one, name)) for k, one in stages for name in (names[0], names[-1])]
+    return _first(
+        f"{name} has {len(entries)} entries; the mesh has {size} devices"
+        for name, entries in lists
+        if len(entries) != size
+    )
 
 
 def _wrong_tensor(graph: Graph) -> str | None:
@@ -682,25 +629,23 @@ def describe(plan: ShardPlan, step: Step) -> str:
 
 def _covered(cells: DisjointRegions, by: Sequence[DisjointRegions]) -> bool:
     """Whether the union of regions, which may overlap, holds all the cells."""
+    if any(have is cells or cells <= have for have in by):
+        return True
     for have in by:
-        if have is cells or cells <= have:
-            return True
-    rest = cells
-    for have in by:
-        rest = rest - have
-        if rest.is_empty:
-            return True
+        cells = cells - have
+        if cells.is_empty:
+            break
     return cells.is_empty
 
 
-def _span(box: Box) -> str:
-    return "×".join(f"[{a}, {b})" for a, b in zip(box.start, box.stop, strict=True)) or "[one cell]"
-
-
-def _text(cells: Region | DisjointRegions) -> str:
-    """A set of cells in words: its bounding box, and its size where it is not all of it."""
-    bounds = cells.bounds()
+def _word(value: Any) -> Any:
+    """A value as messages have it: of a set of cells the bounding box, and its size where it is not all of that."""
+    if isinstance(value, Box):
+        return "×".join(f"[{a}, {b})" for a, b in zip(value.start, value.stop, strict=True)) or "[one cell]"
+    if not isinstance(value, Region | DisjointRegions):
+        return value
+    bounds = value.bounds()
     if bounds is None:
         return "no cells"
     box = Box.from_bounds(*bounds)
-    return _span(box) if box.size == cells.size else f"{cells.size} cells in {_span(box)}"
+    return _word(box) if box.size == value.size else f"{value.size} cells in {_word(box)}"
