@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from os import PathLike
 from os.path import isfile
 from typing import Any
@@ -24,6 +25,8 @@ DIFFERENCE_BOUND = {
     "complex128": 1e-10,
 }
 """Largest max|difference| / max|reference| that rounding is held to explain; 0 for all other dtypes."""
+MOST_NAMES = 12
+"""How many of a graph's inputs or constants an error names."""
 
 
 def evaluate(
@@ -163,25 +166,21 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
     ValueError
         Naming the input or constant that is missing, unknown, or of another shape, dtype or content.
     """
-    for what, arrays in (("inputs", inputs), ("constants", constants)):
-        if not isinstance(arrays, Mapping) and (arrays is not None or what == "inputs"):
-            raise TypeError(f"{what} is {type(arrays).__name__}; it must map names to arrays: {{'name': array, …}}")
-    declared = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == "input"}
-    unknown = sorted(set(inputs) - declared.keys())
-    if unknown:
-        raise ValueError(f"inputs: the graph has no input {unknown[0]!r}; its inputs are {sorted(declared)}")
-    given = dict(constants or {})
-    fixed = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == "constant"}
-    unknown = sorted(set(given) - fixed.keys())
-    if unknown:
-        raise ValueError(f"constants: the graph has no constant {unknown[0]!r}; it has {len(fixed)} others")
-    out = {}
-    for name, tensor in declared.items():
+    given = {"input": inputs, "constant": {} if constants is None else constants}
+    declared: dict[str, dict[str, Stored]] = {}
+    for kind, arrays in given.items():
+        if not isinstance(arrays, Mapping):
+            raise TypeError(f"{kind}s is {type(arrays).__name__}; it must map names to arrays: {{'name': array, …}}")
+        declared[kind] = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == kind}
+        unknown = sorted(set(arrays) - declared[kind].keys())
+        if unknown:
+            known = list(declared[kind])[:MOST_NAMES]
+            raise ValueError(f"{kind}s: the graph has no {kind} {unknown[0]!r}; its {kind}s are {known}")
+    for name, tensor in declared["input"].items():
         if name not in inputs:
             raise ValueError(f"inputs: {name!r} is missing; give an array of {tensor.dtype}, shape {tensor.shape}")
-        out[name] = _fitting(inputs[name], tensor, "input")
-    out.update({name: _constant(tensor, given) for name, tensor in fixed.items()})
-    return out
+    out = {name: _fitting(inputs[name], tensor, "input") for name, tensor in declared["input"].items()}
+    return out | {name: _constant(tensor, given["constant"]) for name, tensor in declared["constant"].items()}
 
 
 def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:
@@ -224,16 +223,12 @@ def _fitting(value: Any, tensor: Stored, what: str) -> Array:
 
 
 def _constant(tensor: Stored, given: Mapping[str, Any]) -> Array:
-    if tensor.name in given:
-        array = _fitting(given[tensor.name], tensor, "constant")
-    elif tensor.data is not None:
-        array = _fitting(tensor.data, tensor, "constant")
-    elif tensor.path:
-        array = _fitting(_from_file(tensor), tensor, "constant")
-    else:
+    value = given.get(tensor.name, tensor.data)
+    if value is None and not tensor.path:
         raise ValueError(
             f"constant {tensor.name!r} is named but not carried by the plan; give constants={{{tensor.name!r}: …}}"
         )
+    array = _fitting(_from_file(tensor) if value is None else value, tensor, "constant")
     # Values that came with the graph are the graph; only values from elsewhere can be others.
     if tensor.sha256 is not None and array is not tensor.data:
         found = hashlib.sha256(array.data).hexdigest()
@@ -293,16 +288,19 @@ def difference(found: Array, reference: Array) -> float:
     >>> difference(np.array([1, 2]), np.array([1, 3]))
     inf
     """
+    apart, largest = most_apart(found, reference)
+    return apart / largest if largest else (0.0 if apart == 0 else inf)
+
+
+def most_apart(found: Array, reference: Array) -> tuple[float, float]:
+    """max|difference| and max|reference| of two results, over what is finite; (inf, 1) for what cannot be near."""
     if found.shape != reference.shape or found.dtype != reference.dtype:
-        return float("inf")
+        return inf, 1.0
     if found.dtype.kind not in "fc":
-        return 0.0 if np.array_equal(found, reference) else float("inf")
+        return 0.0 if np.array_equal(found, reference) else inf, 1.0
     finite = np.isfinite(reference)
     if not np.array_equal(found[~finite], reference[~finite], equal_nan=True) or not np.isfinite(found[finite]).all():
-        return float("inf")
-    if not finite.any():
-        return 0.0
+        return inf, 1.0
     wide = np.result_type(found.dtype, np.float64)
-    apart = float(np.abs(found[finite].astype(wide) - reference[finite]).max())
-    largest = float(np.abs(reference[finite]).max())
-    return apart / largest if largest else (0.0 if apart == 0 else float("inf"))
+    apart = np.abs(found[finite].astype(wide) - reference[finite])
+    return float(apart.max(initial=0)), float(np.abs(reference[finite]).max(initial=0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import ref
 
 import numpy as np
@@ -16,24 +16,6 @@ from tapestry_plan.steps import HOST, Copy, Fetch, ShardPlan, Spill, spill
 from tapestry_sets.regions import Region
 
 Kept = TypeVar("Kept")
-
-
-class PlanKey(ref[ShardPlan]):
-    """A plan as the key of a dict: which object it is, as a plan does not hash and comparing two reads them whole."""
-
-    __slots__ = ("_hash",)
-    _hash: int
-
-    def __new__(cls, plan: ShardPlan, forget: Any = None) -> Self:
-        made = super().__new__(cls, plan, forget)
-        made._hash = object.__hash__(plan)
-        return made
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, PlanKey) and self() is other() is not None)
 
 
 class PlanMap(Generic[Kept]):
@@ -52,19 +34,18 @@ class PlanMap(Generic[Kept]):
     """
 
     def __init__(self) -> None:
-        self._kept: dict[PlanKey, Kept] = {}
+        self._kept: dict[int, tuple[ref[ShardPlan], Kept]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def get(self, plan: ShardPlan) -> Kept | None:
-        return self._kept.get(PlanKey(plan))
+        alive, value = self._kept.get(id(plan), (None, None))
+        return value if alive is not None and alive() is plan else None
 
     def set(self, plan: ShardPlan, value: Kept) -> None:
-        self._kept[PlanKey(plan, self._forget)] = value
-
-    def _forget(self, key: PlanKey) -> None:
-        self._kept.pop(key, None)
+        at = id(plan)  # plans do not hash, and comparing two reads them whole
+        self._kept[at] = ref(plan, lambda _: self._kept.pop(at, None)), value
 
 
 class Findings(Struct, frozen=True):
@@ -124,11 +105,8 @@ class PreparedPlan:
             found = Findings(check_plan(plan), _arenas_nbytes(plan), _payloads_nbytes(plan))
             _FOUND.set(plan, found)
         self.plan, self._found = plan, found
-        self.shards, self.arenas_nbytes, self.payloads_nbytes = (
-            found.shards,
-            found.arenas_nbytes,
-            found.payloads_nbytes,
-        )
+        self.shards = found.shards
+        self.arenas_nbytes, self.payloads_nbytes = found.arenas_nbytes, found.payloads_nbytes
         if isinstance(backend, str):
             self.backend = found.backends.get(backend) or found.backends.setdefault(backend, load_backend(backend))
         else:
@@ -141,9 +119,9 @@ class PreparedPlan:
         fitted = self._found.fitted.get(memory_nbytes)
         if fitted is None:
             fitted = spill(self.plan, memory_nbytes)
-            if fitted is self.plan:
-                return self
-            self._found.fitted[memory_nbytes] = fitted
+        if fitted is self.plan:
+            return self
+        self._found.fitted[memory_nbytes] = fitted
         return PreparedPlan(fitted, self.backend)
 
 
