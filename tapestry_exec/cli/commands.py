@@ -7,6 +7,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial, reduce, wraps
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -39,6 +41,7 @@ from tapestry_plan.search import plan
 from tapestry_plan.steps import InfeasiblePlan, Mesh, ShardPlan, spill
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
 
+PATH = click.Path(path_type=Path)
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 MOST_DRAWN = 32
 """The picture of an overlap shows up to so many views."""
@@ -86,45 +89,16 @@ def main() -> None:
 # ------------------------------------------------------------------------------------------------- options
 
 
-class _Mesh(click.ParamType[Mesh]):
-    name = "mesh"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Mesh:
-        if isinstance(value, Mesh):
-            return value
-        try:
-            return Mesh.parse(value)
-        except (ValueError, TypeError, OverflowError) as error:
-            self.fail(str(error), param, ctx)
+def _parse_mesh(ctx: click.Context, param: click.Parameter, value: str | None) -> Mesh | None:
+    try:
+        return None if value is None else Mesh.parse(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
-mesh_option = click.option(
-    "--mesh", type=_Mesh(), default="4", show_default=True, metavar="N[xM…]", help="Devices, as 4 or 2x2."
-)
+mesh_option = partial(click.option, "--mesh", metavar="N[xM…]", callback=_parse_mesh)
 seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random numbers.")
-shape_option = click.option(
-    "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Shape of an input that leaves it open."
-)
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors.")
-memory_option = click.option(
-    "--memory", metavar="16GB", help="Most memory for each device; what does not fit waits in host memory while idle."
-)
-expand_option = click.option(
-    "--expand",
-    "wanted",
-    multiple=True,
-    metavar="NAME",
-    help="Compare operators with expansions of this name, as exp_sum, and with no others.",
-)
-backend_option = click.option(
-    "--backend",
-    type=click.Choice(sorted(BACKENDS)),
-    default="numpy",
-    show_default=True,
-    help="Where devices are: arenas of this process, GPUs through CuPy, or GPUs that are simulated, slowly, under a "
-    "checker of streams.",
-)
-no_expand_option = click.option("--no-expand", is_flag=True, help="Plan every operator as it is, without expansions.")
 
 
 def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -330,7 +304,7 @@ def print_totals(p: ShardPlan) -> None:
 
 
 @main.command()
-@mesh_option
+@mesh_option(default="4", show_default=True, help="Devices, as 4 or 2x2.")
 @seed_option
 @quiet_option
 def demo(mesh: Mesh, seed: int, quiet: bool) -> None:
@@ -375,41 +349,79 @@ def reference_outputs(model: Any, graph: Graph, inputs: Mapping[str, Array]) -> 
     return f"ONNX Runtime {onnxruntime.__version__}", dict(zip(wanted, values, strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """A model and how it is to be planned: what `planning` makes of the options that are read by it."""
+
+    model: Path
+    shapes: dict[str, tuple[int, ...]]
+    memory_nbytes: int | None
+    expand: bool | list[str]
+    seed: int
+    quiet: bool
+
+    def load(self) -> Graph:
+        """The model's graph."""
+        return load_onnx(_file(self.model), shapes=self.shapes)
+
+    def plan(self, graph: Graph, mesh: Mesh) -> ShardPlan:
+        """A plan in the memory that there is; where none fits as it is, the fastest one, with what is idle spilled."""
+        with timed(f"planning {self.model.name} for {mesh.size} devices", self.quiet):
+            try:
+                return plan(graph, mesh, memory_nbytes=self.memory_nbytes, seed=self.seed, expand=self.expand)
+            except InfeasiblePlan as error:
+                if self.memory_nbytes is None or error.fastest is None:
+                    raise
+                return spill(error.fastest, self.memory_nbytes)
+
+
+PLANNING = (
+    click.argument("model", type=PATH),
+    click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Shape of an input left open."),
+    click.option(
+        "--memory",
+        metavar="16GB",
+        help="Most memory for each device; what does not fit waits in host memory while idle.",
+    ),
+    click.option(
+        "--expand",
+        "wanted",
+        multiple=True,
+        metavar="NAME",
+        help="Compare operators with expansions of this name, as exp_sum, and with no others.",
+    ),
+    click.option("--no-expand", is_flag=True, help="Plan every operator as it is, without expansions."),
+    seed_option,
+    quiet_option,
+)
+
+
+def planning(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command have the model and the options of `PLANNING`, which it gets as one `Planning`."""
+
+    @wraps(command)
+    def planned(
+        model: Path, shapes: Sequence[str], memory: str | None, wanted: Sequence[str], no_expand: bool, **rest: Any
+    ) -> None:
+        expand, (seed, quiet) = parse_expand(wanted, no_expand), (rest.pop("seed"), rest.pop("quiet"))
+        command(Planning(model, parse_shapes(shapes), parse_nbytes(memory), expand, seed, quiet), **rest)
+
+    return reduce(lambda made, option: option(made), reversed(PLANNING), planned)
+
+
 @main.command("plan")
-@click.argument("model", type=click.Path(path_type=Path))
-@mesh_option
-@shape_option
-@memory_option
-@expand_option
-@no_expand_option
-@seed_option
-@quiet_option
+@planning
+@mesh_option(default="4", show_default=True, help="Devices, as 4 or 2x2.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as its JSON document.")
 @click.option("--explain", metavar="OPERATOR", help="Say why an operator is sharded as it is.")
-def plan_command(
-    model: Path,
-    mesh: Mesh,
-    shapes: Sequence[str],
-    memory: str | None,
-    wanted: Sequence[str],
-    no_expand: bool,
-    seed: int,
-    quiet: bool,
-    as_json: bool,
-    explain: str | None,
-) -> None:
+def plan_command(asked: Planning, mesh: Mesh, as_json: bool, explain: str | None) -> None:
     """Plan an ONNX model for a mesh and print what moves."""
-    nbytes, expand = parse_nbytes(memory), parse_expand(wanted, no_expand)
-    graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
-    with timed(f"planning {model.name} for {mesh.size} devices", quiet):
-        p = plan_within(graph, mesh, nbytes, seed, expand)
+    p = asked.plan(asked.load(), mesh)
     if as_json:
-        click.echo(p.to_json())
-        return
+        return click.echo(p.to_json())
     if explain is not None:
-        click.echo(p.explain(explain))
-        return
-    print_operators(p, f"{model.name} on {mesh.size} devices")
+        return click.echo(p.explain(explain))
+    print_operators(p, f"{asked.model.name} on {mesh.size} devices")
     print_devices(p, None)
     print_totals(p)
     click.echo(f"bytes moved: {p.nbytes_moved:,}")
@@ -417,86 +429,47 @@ def plan_command(
         click.echo(f"bytes spilled to host memory and back: {sum(p.nbytes_spilled):,}")
 
 
-def plan_within(graph: Graph, mesh: Mesh, nbytes: int | None, seed: int, expand: bool | Sequence[str]) -> ShardPlan:
-    """A plan in so much memory; where none is found that fits as it is, the fastest one, with what is idle spilled."""
-    try:
-        return plan(graph, mesh, memory_nbytes=nbytes, seed=seed, expand=expand)
-    except InfeasiblePlan as error:
-        if nbytes is None or error.fastest is None:
-            raise
-        return spill(error.fastest, nbytes)
-
-
 @main.command("run")
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("--mesh", type=_Mesh(), metavar="N[xM…]", help="Devices, as 4 or 2x2; 4 by default.")
-@click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="Run this plan, made by `plan --json`.")
+@planning
+@mesh_option(help="Devices, as 4 or 2x2; 4 by default.")
+@click.option("--plan", "plan_file", type=PATH, help="Run this plan, made by `plan --json`.")
 @click.option("--input", "files", multiple=True, metavar="NAME=FILE.npy", help="An input; random otherwise.")
-@backend_option
+@click.option(
+    "--backend",
+    type=click.Choice(sorted(BACKENDS)),
+    default="numpy",
+    show_default=True,
+    help="Where devices are: arenas of this process, GPUs through CuPy, or GPUs that are simulated, slowly, under a "
+    "checker of streams.",
+)
 @click.option("--verify", is_flag=True, help="Compare with the unsharded run.")
-@click.option("--trace", type=click.Path(path_type=Path), help="Write a Chrome trace here.")
-@click.option("--save", type=click.Path(path_type=Path), metavar="FILE.npz", help="Write the outputs here.")
-@shape_option
-@memory_option
-@expand_option
-@no_expand_option
-@seed_option
-@quiet_option
+@click.option("--trace", type=PATH, help="Write a Chrome trace here.")
+@click.option("--save", type=PATH, metavar="FILE.npz", help="Write the outputs here.")
 def run_command(
-    model: Path,
-    mesh: Mesh | None,
-    plan_file: Path | None,
-    files: Sequence[str],
-    backend: str,
-    verify: bool,
-    trace: Path | None,
-    save: Path | None,
-    shapes: Sequence[str],
-    memory: str | None,
-    wanted: Sequence[str],
-    no_expand: bool,
-    seed: int,
-    quiet: bool,
+    asked: Planning, mesh: Mesh | None, plan_file: Path | None, files: Sequence[str], save: Path | None, **how: Any
 ) -> None:
     """Plan an ONNX model, or take a plan from a file, and run it."""
     if mesh is not None and plan_file is not None:
         raise click.UsageError("--mesh and --plan cannot both be given: the plan names its mesh")
-    if plan_file is not None and (wanted or no_expand):
+    if plan_file is not None and asked.expand is not True:
         raise click.UsageError("--expand and --no-expand are for making a plan: --plan gives one that is made")
     if save is not None:
         save = _npz_target(save)
-    if trace is not None:
-        check_target(trace, "--trace")
-    nbytes, expand = parse_nbytes(memory), parse_expand(wanted, no_expand)
-    p = ShardPlan.from_json(_file(plan_file).read_bytes()) if plan_file is not None else None
-    graph = load_onnx(_file(model), shapes=parse_shapes(shapes))
-    if p is not None:
-        graph, apart = _as_planned(p, graph)
-        if apart is not None:
-            raise click.UsageError(f"{plan_file} was made for another model than {model}: {apart}; make the plan again")
-        if nbytes is not None:
-            p = PreparedPlan(p).within(nbytes).plan
+    if how["trace"] is not None:
+        check_target(how["trace"], "--trace")
+    if plan_file is not None:
+        p, graph = _planned_before(asked, plan_file)
     else:
-        mesh = mesh or Mesh.parse("4")
-        with timed(f"planning {model.name} for {mesh.size} devices", quiet):
-            p = plan_within(graph, mesh, nbytes, seed, expand)
+        graph = asked.load()
+        p = asked.plan(graph, mesh or Mesh.parse("4"))
     named = {name for name, tensor in p.graph.stored.items() if tensor.kind == "constant"}
     constants = {name: graph.stored[name].data for name in named if name in graph.stored}
-    inputs = read_inputs(p.graph, files, seed)
-    with progress_bar("running", quiet) as progress:
-        r = run(
-            p,
-            inputs,
-            backend=backend,
-            verify=verify,
-            progress=progress,
-            trace=trace,
-            memory_nbytes=nbytes,
-            constants=constants,
-        )
+    inputs = read_inputs(p.graph, files, asked.seed)
+    with progress_bar("running", asked.quiet) as progress:
+        r = run(p, inputs, progress=progress, memory_nbytes=asked.memory_nbytes, constants=constants, **how)
     print_devices(p, r)
     for name, value in r.outputs.items():
-        found = f", difference from the unsharded run {r.difference[name]:.3g}" if r.difference is not None else ""
+        found = f", difference from the unsharded run {r.difference[name]:.3g}" if r.difference else ""
         click.echo(f"output {name}: {value.dtype}{list(value.shape)}{found}")
     click.echo(f"bytes moved: {p.nbytes_moved:,} predicted, {r.nbytes_moved:,} counted, equal; {r.seconds:.3f} s")
     if any(p.nbytes_spilled):
@@ -514,13 +487,22 @@ def _npz_target(path: Path) -> Path:
     return target
 
 
-def _as_planned(p: ShardPlan, graph: Graph) -> tuple[Graph, str | None]:
-    """A model's graph, its operators expanded as those of a plan were; and what shows that the plan is not of it."""
+def _planned_before(asked: Planning, file: Path) -> tuple[ShardPlan, Graph]:
+    """The plan in a file, in the memory that there is, and the model's graph, if the plan was made for that."""
+    p = ShardPlan.from_json(_file(file).read_bytes())
+    graph = asked.load()
     try:
         graph = p.derivation.replay(graph)
+        apart = first_difference(p.graph, graph)
     except ValueError as error:
-        return graph, f"its operators cannot be expanded as the plan's were: {error}"
-    return graph, first_difference(p.graph, graph)
+        apart = f"its operators cannot be expanded as the plan's were: {error}"
+    if apart is not None:
+        raise click.UsageError(f"{file} was made for another model than {asked.model}: {apart}; make the plan again")
+    return PreparedPlan(p).within(asked.memory_nbytes).plan if asked.memory_nbytes is not None else p, graph
+
+
+ENTRIES = {"operator": "node", "selection": "select"}
+"""What is in the order of a graph's document, with the field that has its name."""
 
 
 def first_difference(planned: Graph, loaded: Graph) -> str | None:
@@ -536,14 +518,17 @@ def first_difference(planned: Graph, loaded: Graph) -> str | None:
     >>> first_difference(g, g), first_difference(g, h)
     (None, "tensor 'x' has shape [2, 3] in the plan, [2, 4] in the model")
     """
-    ours, theirs = planned.to_dict(), loaded.to_dict()
-    found = [_entries_apart("tensor", *({one["name"]: one for one in d["tensors"]} for d in (ours, theirs)))]
-    for kind, key in (("operator", "node"), ("selection", "select")):
-        found.append(_entries_apart(kind, *({e[key]: e for e in d["order"] if key in e} for d in (ours, theirs))))
-    found.append(
-        _entries_apart("output", *({k: {"tensor": v} for k, v in d["outputs"].items()} for d in (ours, theirs)))
-    )
-    return next((one for one in found if one is not None), None)
+    ours, theirs = _entries(planned), _entries(loaded)
+    apart = (_entries_apart(kind, ours[kind], theirs[kind]) for kind in ours)
+    return next(filter(None, apart), None)
+
+
+def _entries(graph: Graph) -> dict[str, dict[str, dict[str, Any]]]:
+    """The entries of a graph's document, for each kind by name."""
+    document = graph.to_dict()
+    named = {kind: {one[key]: one for one in document["order"] if key in one} for kind, key in ENTRIES.items()}
+    outputs = {label: {"tensor": name} for label, name in document["outputs"].items()}
+    return {"tensor": {one["name"]: one for one in document["tensors"]}, **named, "output": outputs}
 
 
 def _entries_apart(
@@ -576,7 +561,7 @@ def _file(path: Path) -> Path:
 @click.argument("views")
 @click.option("--table", is_flag=True, help="Print what each view reads of each allocation, as a table.")
 @click.option("--json", "as_json", is_flag=True, help="Print the pairs as JSON.")
-@click.option("--svg", "svg_file", type=click.Path(path_type=Path), help="Write the picture to this file, as SVG.")
+@click.option("--svg", "svg_file", type=PATH, help="Write the picture to this file, as SVG.")
 def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | None) -> None:
     """Say which views share cells, and where.
 
