@@ -8,17 +8,17 @@ pieces of the view; no kind is named, so that one from outside the package is cu
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from itertools import accumulate, pairwise
 from math import prod
 from typing import TypeVar
 
-import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.ir import Graph, Selection, Shape, domain_of
+from tapestry_plan.ir import Graph, Selection, Shape
 from tapestry_sets.alias import overlap
-from tapestry_sets.limits import TooManyPieces, hide_fields, limits
+from tapestry_sets.limits import OPEN, TooManyPieces, attempt, hide_fields, limits
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import (
     Allocation,
@@ -31,6 +31,7 @@ from tapestry_sets.views import (
     fill_into,
     pad,
     sort_views,
+    sources_first,
 )
 
 DeviceName = Hashable
@@ -85,130 +86,20 @@ def selected_view(graph: Graph, name: str) -> View:
     """
     graph.tensor(name)
     made: dict[str, View] = {}
-    stack = [name]
-    while stack:
-        at = stack[-1]
+    for at in list_cascade(graph, name):
         selection = graph.selections.get(at)
-        missing = [] if selection is None else [n for n in selection.inputs if n not in made]
-        if missing:
-            stack += missing
-            continue
-        stack.pop()
-        if at in made:  # it was wanted twice
-            continue
         if selection is None:
             stored = graph.stored[at]
             made[at] = allocate(stored.shape, name=at, dtype=stored.dtype)
         else:
-            below = [made[n] for n in selection.inputs]
             kind = Selected(selection.label, selection.shape, selection.pieces)
-            made[at] = Derived(selection.shape, kind, tuple(below))
+            made[at] = Derived(selection.shape, kind, tuple(made[n] for n in selection.inputs))
     return made[name]
 
 
-class Reads(Struct, frozen=True):
-    """What a selection reads: for each of its cells a cell of one stored tensor, or a constant. Made by `reads`.
-
-    Parameters
-    ----------
-    name : str
-        Of the selection.
-    dtype : str
-    view : View
-        Over one allocation for each stored tensor.
-    """
-
-    name: str
-    dtype: str
-    view: View
-
-    __repr__ = hide_fields("view")
-
-    @property
-    def shape(self) -> Shape:
-        """Of the selection's view."""
-        return self.view.shape
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """The stored tensors of which at least one cell is read."""
-        return tuple(a.name for a in self.view.allocations if a in self.view.cells)
-
-    def cell(self, at: Sequence[int]) -> tuple[str, Shape] | float:
-        """Return the tensor and the cell that a cell of the view is, or the value of a constant.
-
-        Raises
-        ------
-        IndexError
-            If `at` is no cell of the view.
-
-        Examples
-        --------
-        >>> from tapestry_sets import pad
-        >>> g = Graph()
-        >>> r = reads(g, pad(g.input("x", (4, 4)).T, 1).name)
-        >>> r.cell((1, 3)), r.cell((0, 3))
-        (('x', (2, 0)), 0)
-        """
-        point = tuple(at)
-        if len(point) != len(self.shape) or not all(0 <= x < n for x, n in zip(point, self.shape, strict=True)):
-            raise IndexError(f"{self.name}: {point} is no cell of a view of shape {self.shape}")
-        found = [(p, cell) for p in self.view.pieces if (cell := _find_cell(p, point)) is not None]
-        assert len(found) == 1, "selections are checked when they are added"
-        piece, cell = found[0]
-        return (self.view.allocations[piece.source].name, cell) if piece.fill is None else piece.fill
-
-    @property
-    def regions(self) -> dict[str, DisjointRegions]:
-        """For each tensor the cells that are read, however often.
-
-        Raises
-        ------
-        TooManyPieces
-            If they need more regions than can be written out.
-        """
-        return {a.name: cells.regions() for a, cells in self.view.cells.items()}
-
-    @property
-    def distinct(self) -> dict[str, int]:
-        """For each tensor how many different cells are read.
-
-        Examples
-        --------
-        >>> g = Graph()
-        >>> r = reads(g, g.input("x", (10**9, 6))[:, ::2].sliding_windows(3).name)
-        >>> r.distinct, r.counts
-        ({'x': 3000000000}, {'x': 8999999982})
-        """
-        return {a.name: cells.size for a, cells in self.view.cells.items()}
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """For each tensor how many cells of the view read it; constants fill the rest."""
-        counted = dict.fromkeys(self.tensors, 0)
-        for piece in self.view.pieces if 0 not in self.shape else ():
-            if piece.source >= 0:
-                count = domain_of(piece, self.shape).size
-                if count:
-                    counted[self.view.allocations[piece.source].name] += count
-        return counted
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the different cells that are read."""
-        return sum(self.distinct.values()) * np.dtype(self.dtype).itemsize
-
-
-def reads(graph: Graph, name: str) -> Reads:
-    """Return what a selection reads of the stored tensors below it.
-
-    Raises
-    ------
-    ValueError
-        If the graph has no selection of that name.
-    """
-    selection = selection_named(graph, name, "reads")
-    return Reads(name, selection.dtype, selected_view(graph, name))
+def list_cascade(graph: Graph, name: str) -> list[str]:
+    """The tensors below one and itself, each once, nearest to memory first."""
+    return sources_first(name, lambda n: graph.selections[n].inputs if n in graph.selections else (), key=str)
 
 
 def selection_named(graph: Graph, name: str, what: str) -> Selection:
@@ -217,16 +108,6 @@ def selection_named(graph: Graph, name: str, what: str) -> Selection:
     if found is None:
         raise ValueError(f"{what}: {name!r} is a stored tensor, no selection; give one of {list(graph.selections)}")
     return found
-
-
-def _find_cell(piece: Piece, at: Shape) -> Shape | None:
-    """The source's cell that a cell of the view reads through a piece; None where a guard does not hold."""
-    for prefix in range(len(piece.map.steps) + 1):
-        if any(guard.prefix == prefix and at not in guard.region for guard in piece.guards):
-            return None
-        if prefix < len(piece.map.steps):
-            at = piece.map.steps[prefix].apply(at)
-    return at
 
 
 # ---------------------------------------------------------------------------------------------- what has to travel
@@ -301,11 +182,10 @@ class Motion(Struct, frozen=True):
     @property
     def nbytes_by_link(self) -> dict[tuple[DeviceName, DeviceName], int]:
         """Bytes for each (holder, consumer)."""
-        total: dict[tuple[DeviceName, DeviceName], int] = {}
+        total: Counter[tuple[DeviceName, DeviceName]] = Counter()
         for message in self.messages:
-            link = message.holder, message.consumer
-            total[link] = total.get(link, 0) + message.nbytes
-        return total
+            total[message.holder, message.consumer] += message.nbytes
+        return dict(total)
 
     def composed(self) -> View:
         """Return the view of unpacked packed cells, over the tensors: cell by cell the selection."""
@@ -351,7 +231,8 @@ def motion(graph: Graph, name: str, placement: Placement, consumer: DeviceName) 
         raise TypeError(f"motion: placement is a {type(placement).__name__}; give a mapping from tensors to devices")
     view = selected_view(graph, name)
     simple = view.simplify()
-    unpacked: dict[int, View] = {id(a): a for a in sort_views(simple) if isinstance(a, Allocation)}
+    below = [a for a in sort_views(simple) if isinstance(a, Allocation)]
+    unpacked: dict[int, View] = {id(a): a for a in below}
     messages: list[Message] = []
     for home, cells in view.cells.items():
         holder = _holder(home, placement)
@@ -368,11 +249,7 @@ def motion(graph: Graph, name: str, placement: Placement, consumer: DeviceName) 
             messages += sent
     if view.cells:  # of what is not read nothing need be there
         base = messages[0].arrived if messages else next(iter(view.cells))
-        unpacked |= {
-            id(a): _zeros(base, a.shape)
-            for a in sort_views(simple)
-            if isinstance(a, Allocation) and a not in view.cells
-        }
+        unpacked |= {id(a): _zeros(base, a.shape) for a in below if a not in view.cells}
     unpack = _replay(simple, unpacked)
     unpack = unpack.simplify() if len(sort_views(unpack)) <= len(sort_views(simple)) + 4 * FEW_REGIONS else unpack
     arrived = {message.arrived for message in messages}
@@ -467,15 +344,13 @@ def _share(cells: object, home: Allocation, device: DeviceName) -> Region | Disj
 def _fewest(home: Allocation, view: View) -> DisjointRegions:
     """The cells of a tensor that a view reads, as regions of its box or, where those are fewer, of its numbers'."""
     cells = view.cells[home]
-    many = f"more than {MOST_REGIONS}"
-    with suppress(TooManyPieces):
-        found = DisjointRegions((home.size,), [Region((home.size,), [sett]) for sett in cells.explicit().members])
-        many = str(len(found))
-        if len(found) <= MOST_REGIONS:
-            with suppress(TooManyPieces), limits(max_pieces=4 * len(found) + 4):
-                regions = cells.regions()
-                found = regions if len(regions) <= len(found) else found
-            return found
+    row = (home.size,)
+    listed = attempt(lambda: DisjointRegions(row, [Region(row, [sett]) for sett in cells.explicit().members]))
+    if listed is not OPEN and len(listed) <= MOST_REGIONS:
+        with limits(max_pieces=4 * len(listed) + 4):
+            regions = attempt(cells.regions)
+        return listed if regions is OPEN or len(regions) > len(listed) else regions
+    many = f"more than {MOST_REGIONS}" if listed is OPEN else len(listed)
     raise TooManyPieces(
         f"motion: the cells of tensor {home.name!r} of shape {home.shape} that are needed are {many} regions, and a "
         f"message may have {MOST_REGIONS}; move a selection below this one that shows each of its cells once, and do "
@@ -520,12 +395,8 @@ def _split(arrived: Allocation, cells: DisjointRegions) -> list[View]:
     """The parts of a message, one for each region."""
     if len(cells) == 1:
         return [arrived]
-    found: list[View] = []
-    at = 0
-    for region in cells.members:
-        found.append(arrived[at : at + region.size].reshape(region.counts))
-        at += region.size
-    return found
+    ends = accumulate((region.size for region in cells.members), initial=0)
+    return [arrived[a:b].reshape(r.counts) for (a, b), r in zip(pairwise(ends), cells.members, strict=True)]
 
 
 # -------------------------------------------------------------------------------------------- chains of kinds

@@ -12,7 +12,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph, Tensor
-from tapestry_plan.rewrite.motion import DeviceName, Placement, motion, selected_view, selection_named, shorten
+from tapestry_plan.rewrite.motion import (
+    DeviceName,
+    Placement,
+    list_cascade,
+    motion,
+    selected_view,
+    selection_named,
+    shorten,
+)
 from tapestry_sets.views import Allocation, Derived, View, sort_views
 
 
@@ -105,22 +113,8 @@ def move_selection(graph: Graph, name: str, placement: Placement, consumer: Devi
     return Rewrite("move_selection", made, (Change(name, _labels(graph, name), _labels(made, name)),))
 
 
-def _cascade(graph: Graph, name: str) -> list[str]:
-    """The selections below a tensor and itself, each once, nearest to memory first."""
-    found: dict[str, None] = {}
-    stack = [(name, False)]
-    while stack:
-        at, ready = stack.pop()
-        if ready:
-            found[at] = None
-        elif at in graph.selections and at not in found:
-            stack.append((at, True))
-            stack += [(below, False) for below in graph.selections[at].inputs]
-    return list(found)
-
-
 def _labels(graph: Graph, name: str) -> tuple[str, ...]:
-    return tuple(graph.selections[n].label for n in _cascade(graph, name))
+    return tuple(graph.selections[n].label for n in list_cascade(graph, name) if n in graph.selections)
 
 
 def _ends(graph: Graph) -> list[str]:
@@ -152,7 +146,7 @@ def _replace(graph: Graph, name: str, view: View) -> Graph:
 def _drop_unread(made: Graph, graph: Graph, name: str) -> None:
     """Take away the selections that only the old cascade of `name` read."""
     before, readers = _readers(graph), _readers(made)
-    for below in reversed(_cascade(graph, name)):
+    for below in reversed(list_cascade(graph, name)):
         if below in made.selections and before[below] and not readers[below]:
             readers.subtract(made.selections.pop(below).inputs)
 
