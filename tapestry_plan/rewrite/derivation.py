@@ -18,8 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from tapestry_plan.ir import Graph, finite, from_finite
-from tapestry_plan.rewrite.draft import Draft, NotApplicable
-from tapestry_plan.rewrite.selections import Rewrite
+from tapestry_plan.rewrite.draft import Draft, NotApplicable, Rewrite
 
 DERIVATION_FORMAT = "tapestry-derivation/1"
 

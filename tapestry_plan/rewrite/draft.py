@@ -7,7 +7,7 @@ be taken back.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,15 +15,39 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import Graph, Op, OpNode, Selection, Source, Stored, Tensor
-from tapestry_plan.rewrite.selections import Change
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions
-from tapestry_sets.views import Concat, ViewKind, piece_domain
+from tapestry_sets.views import Concat, ViewKind, piece_domain, sources_first, walk
 
 _ABSENT: Any = object()
 
 
 class NotApplicable(ValueError):
     """The conditions of a rule fail at a place; the message says which and why."""
+
+
+class Change(Struct, frozen=True):
+    """What a rewrite did to one selection: the labels of its cascade before and after, nearest to memory first."""
+
+    selection: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+class Rewrite(Struct, frozen=True):
+    """A graph that computes what another one does, and how it came about.
+
+    Parameters
+    ----------
+    rule : str
+        The name of the rewrite.
+    graph : Graph
+        The one given, if nothing changed.
+    changes : tuple of Change
+    """
+
+    rule: str
+    graph: Graph
+    changes: tuple[Change, ...]
 
 
 class Tile(Struct, frozen=True):
@@ -62,21 +86,11 @@ class Draft(Graph):
         self._scope = ""
         self._cut: dict[tuple[str, Box], str] = {}
         self._makers = {out: node.name for node in self.nodes.values() for out in node.outputs}
-        self._labels: dict[str, dict[str, None]] = {}
-        for label, name in self.outputs.items():
-            self._labels.setdefault(name, {})[label] = None
         self._readers: dict[str, dict[tuple[str, bool], None]] = {}
         items: list[OpNode | Selection] = [*self.nodes.values(), *self.selections.values()]
         for item in items:
-            self._enlist(item)
-
-    def _enlist(self, item: OpNode | Selection) -> None:
-        for name in item.inputs:
-            self._readers.setdefault(name, {})[item.name, isinstance(item, OpNode)] = None
-
-    def _delist(self, item: OpNode | Selection) -> None:
-        for name in item.inputs:
-            self._readers.get(name, {}).pop((item.name, isinstance(item, OpNode)), None)
+            self._add(item)
+        self._log.clear()
 
     # -- asking --
 
@@ -105,7 +119,7 @@ class Draft(Graph):
 
     def is_output(self, tensor: str) -> bool:
         """Whether a tensor is a result of the graph."""
-        return bool(self._labels.get(tensor))
+        return tensor in self.outputs.values()
 
     def source(self, name: str) -> Source:
         """As `Graph.source`."""
@@ -234,24 +248,13 @@ class Draft(Graph):
             )
         if new.name == old:
             return
-        for item in self.readers(old):
-            self._redirect(item, old, new.name)
-        for label in list(self._labels.get(old, {})):
-            self._put(self.outputs, label, new.name)
-            self._drop(self._labels[old], label)
-            self._put(self._labels.setdefault(new.name, {}), label, None)
-        self._forget(new.name)
+        self._redirect(old, new.name)
 
     def rename(self, tensor: str, name: str) -> None:
         """Give a tensor that is no input or constant another name, which must be free."""
         assert name not in self.stored and name not in self.selections, "the name is free"
-        readers = self.readers(tensor)
         if tensor in self.selections:
-            selection = replace(self.selections[tensor], name=name)
-            self._unread(self.selections[tensor])
-            self._drop(self.selections, tensor)
-            self._put(self.selections, name, selection)
-            self._add(selection)
+            self._swap(self.selections[tensor], name=name)
         else:
             node = self.nodes[self._makers[tensor]]
             outs = tuple(name if out == tensor else out for out in node.outputs)
@@ -260,34 +263,39 @@ class Draft(Graph):
             self._put(self.nodes, node.name, replace(node, outputs=outs))
             self._drop(self._makers, tensor)
             self._put(self._makers, name, node.name)
-        for item in readers:
-            self._redirect(item, tensor, name)
-        for label in list(self._labels.get(tensor, {})):
-            self._put(self.outputs, label, name)
-            self._drop(self._labels[tensor], label)
-            self._put(self._labels.setdefault(name, {}), label, None)
+        self._redirect(tensor, name)
         self._drop(self._sources, tensor)
-        self._forget(name)
 
-    def _redirect(self, item: OpNode | Selection, old: str, new: str) -> None:
-        """Let a node or selection read another tensor in place of one."""
-        inputs = tuple(new if name == old else name for name in item.inputs)
+    def _redirect(self, old: str, new: str) -> None:
+        """Let all that reads a tensor read another one, and let outputs be that."""
+        for item in self.readers(old):
+            self._swap(item, inputs=tuple(new if name == old else name for name in item.inputs))
+        for label in [label for label, name in self.outputs.items() if name == old]:
+            self._put(self.outputs, label, new)
+        self.forget(new)
+
+    def _swap(self, item: OpNode | Selection, **fields: Any) -> None:
+        """Put an item with other fields in place of one."""
+        where: dict[str, Any] = self.nodes if isinstance(item, OpNode) else self.selections
+        made = replace(item, **fields)
         self._unread(item)
-        made = replace(item, inputs=inputs)
-        self._put(self.nodes if isinstance(item, OpNode) else self.selections, item.name, made)
+        if made.name != item.name:
+            self._drop(where, item.name)
+        self._put(where, made.name, made)
         self._add(made)
 
     def _unread(self, item: OpNode | Selection) -> None:
         for name in item.inputs:
             self._drop(self._readers.get(name, {}), (item.name, isinstance(item, OpNode)))
 
-    def _forget(self, tensor: str) -> None:
+    def forget(self, tensor: str) -> None:
         """Forget how selections over a tensor are read from memory."""
-        stack = [tensor]
-        while stack:
-            name = stack.pop()
+
+        def views(name: str) -> list[str]:
+            return [item.name for item in self.readers(name) if isinstance(item, Selection)]
+
+        for name in walk(tensor, views, key=str):
             self._drop(self._sources, name)
-            stack += [item.name for item in self.readers(name) if isinstance(item, Selection)]
 
     def remove(self, node: str) -> None:
         """Take away a node whose outputs nothing reads, its outputs, and the selections that only it read."""
@@ -309,10 +317,16 @@ class Draft(Graph):
             name = stack.pop()
             selection = self.selections.get(name)
             if selection is not None and not self.readers(name) and not self.is_output(name):
-                self._unread(selection)
-                self._drop(self.selections, name)
-                self._drop(self._sources, name)
+                self.take(name)
                 stack += selection.inputs
+
+    def take(self, name: str) -> Selection:
+        """Take a selection away, though something may read it."""
+        selection = self.selections[name]
+        self._unread(selection)
+        self._drop(self.selections, name)
+        self._drop(self._sources, name)
+        return selection
 
     def become(self, node: str, outputs: Sequence[Tensor]) -> None:
         """Let tensors stand for the outputs of a node, under their names if this edit added them; remove the node."""
@@ -329,36 +343,12 @@ class Draft(Graph):
         """Give a node another name, which must be free."""
         assert name not in self.nodes, "the name is free"
         item = self.nodes[node]
-        self._unread(item)
-        self._drop(self.nodes, node)
-        self._put(self.nodes, name, replace(item, name=name))
+        self._swap(item, name=name)
         if node in self._signatures:
             self._put(self._signatures, name, self._signatures[node])
             self._drop(self._signatures, node)
         for out in item.outputs:
             self._put(self._makers, out, name)
-        self._add(self.nodes[name])
-
-    def adopt(self, graph: Graph) -> None:
-        """Take over the nodes, selections and outputs of a graph that was made of this one."""
-        for where, found in ((self.nodes, graph.nodes), (self.selections, graph.selections)):
-            self._adopt_items(where, found)
-        for label, name in graph.outputs.items():
-            if self.outputs[label] != name:
-                self._drop(self._labels[self.outputs[label]], label)
-                self._put(self._labels.setdefault(name, {}), label, None)
-                self._put(self.outputs, label, name)
-
-    def _adopt_items(self, where: dict[str, Any], found: Mapping[str, Any]) -> None:
-        for name in [name for name in where if found.get(name) is not where[name]]:
-            self._unread(where[name])
-            self._drop(where, name)
-            self._forget(name)
-        for name, item in found.items():
-            if name not in where:
-                self._put(where, name, item)
-                self._add(item)
-                self._forget(name)
 
     def _added_tensors(self) -> set[str]:
         """The tensors that this edit added."""
@@ -417,32 +407,19 @@ class Draft(Graph):
         made = Graph(self.name, self.ops)
         made.stored, made.outputs = self.stored, self.outputs
         made._sources, made._signatures = self._sources, self._signatures
-        for item in self._in_order():
+
+        def below(item: OpNode | Selection | None) -> list[OpNode | Selection | None]:
+            if item is None:  # below the top are all, in the order in which they were added
+                return [*reversed(self.selections.values()), *reversed(self.nodes.values())]
+            found = (self.selections.get(name) or self.maker(name) for name in reversed(item.inputs))
+            return [one for one in found if one is not None]
+
+        for item in sources_first(None, below):
             if isinstance(item, OpNode):
                 made.nodes[item.name] = item
-            else:
+            elif item is not None:
                 made.selections[item.name] = item
         return made
-
-    def _in_order(self) -> Iterator[OpNode | Selection]:
-        """All nodes and selections in the order in which they were added, but each after what it reads."""
-        done: set[int] = set()
-        roots: list[OpNode | Selection] = [*self.nodes.values(), *self.selections.values()]
-        for root in roots:
-            stack: list[tuple[OpNode | Selection, bool]] = [(root, False)]
-            while stack:
-                item, ready = stack.pop()
-                if id(item) in done:
-                    continue
-                if ready:
-                    done.add(id(item))
-                    yield item
-                    continue
-                stack.append((item, True))
-                for name in reversed(item.inputs):
-                    below = self.selections.get(name) or self.maker(name)
-                    if below is not None and id(below) not in done:
-                        stack.append((below, False))
 
 
 def _inside(tile: Tile, box: Box) -> tuple[int, ...]:

@@ -14,8 +14,8 @@ from tapestry_plan.rewrite.derivation import rule
 from tapestry_plan.rewrite.derived import Derived, Whole, merge_of, part_of, state_of
 from tapestry_plan.rewrite.draft import Draft, NotApplicable
 from tapestry_plan.rewrite.fusion import Fusion, fuse_ops
-from tapestry_plan.rewrite.selections import move_selection as moved_selection
-from tapestry_plan.rewrite.selections import simplify_selection as simplified_selection
+from tapestry_plan.rewrite.motion import selection_named
+from tapestry_plan.rewrite.selections import move_in, simplify_in
 from tapestry_sets.regions import Box
 
 # -- shards ----------------------------------------------------------------------------------------------
@@ -475,13 +475,12 @@ def _is_read(draft: Draft, node: OpNode) -> bool:
 @rule(requires="a selection that has a shorter cascade", keeps="every cell", selections=True)
 def simplify(draft: Draft, at: str) -> None:
     """As `simplify_selection`."""
-    found = simplified_selection(draft, at)
-    if not found.changes:
+    selection_named(draft, at, "simplify_selection")
+    if not simplify_in(draft, at):
         raise NotApplicable("its cascade is the shortest already")
-    draft.adopt(found.graph)
 
 
 @rule(requires="a selection over stored tensors with places", keeps="every cell", selections=True)
 def move(draft: Draft, at: str, placement: Mapping[str, int], consumer: int) -> None:
     """As `move_selection`: what holders pack, then what the consumer makes of it."""
-    draft.adopt(moved_selection(draft, at, dict(placement), consumer).graph)
+    move_in(draft, at, dict(placement), consumer)

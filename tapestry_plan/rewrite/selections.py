@@ -6,12 +6,8 @@ changed. The graph given stays as it is.
 
 from __future__ import annotations
 
-from collections import Counter
-
-from msgspec import Struct
-from msgspec.structs import replace
-
 from tapestry_plan.ir import Graph, Tensor
+from tapestry_plan.rewrite.draft import Change, Draft, Rewrite
 from tapestry_plan.rewrite.motion import (
     DeviceName,
     Placement,
@@ -22,31 +18,6 @@ from tapestry_plan.rewrite.motion import (
     shorten,
 )
 from tapestry_sets.views import Allocation, Derived, View, sort_views
-
-
-class Change(Struct, frozen=True):
-    """What a rewrite did to one selection: the labels of its cascade before and after, nearest to memory first."""
-
-    selection: str
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-
-
-class Rewrite(Struct, frozen=True):
-    """A graph that computes what another one does, and how it came about.
-
-    Parameters
-    ----------
-    rule : str
-        The name of the rewrite.
-    graph : Graph
-        The one given, if nothing changed.
-    changes : tuple of Change
-    """
-
-    rule: str
-    graph: Graph
-    changes: tuple[Change, ...]
 
 
 def simplify_selection(graph: Graph, name: str) -> Rewrite:
@@ -78,27 +49,29 @@ def simplify_selection(graph: Graph, name: str) -> Rewrite:
       output   slice = slice
     """
     selection_named(graph, name, "simplify_selection")
-    made = graph
-    while name in made.selections:  # a cascade built anew may itself have a shorter one
-        view = selected_view(made, name)
-        simple = shorten(view)
-        if simple is view:
-            break
-        made = _replace(made, name, simple)
-    if made is graph:
-        return Rewrite("simplify_selection", graph, ())
-    return Rewrite("simplify_selection", made, (Change(name, _labels(graph, name), _labels(made, name)),))
+    draft = Draft(graph)
+    changes = simplify_in(draft, name)
+    return Rewrite("simplify_selection", draft.done() if changes else graph, changes)
 
 
 def simplify_selections(graph: Graph) -> Rewrite:
     """Return a graph in which `simplify_selection` has been done to each selection at the end of a cascade."""
-    changes: list[Change] = []
-    made = graph
-    for name in _ends(graph):
-        if name in made.selections:
-            found = simplify_selection(made, name)
-            made, changes = found.graph, [*changes, *found.changes]
-    return Rewrite("simplify_selections", made, tuple(changes))
+    draft = Draft(graph)
+    changes = tuple(change for name in _ends(graph) if name in draft.selections for change in simplify_in(draft, name))
+    return Rewrite("simplify_selections", draft.done() if changes else graph, changes)
+
+
+def simplify_in(draft: Draft, name: str) -> tuple[Change, ...]:
+    """Make a selection of a draft the shortest cascade; give what that changed, nothing where it was."""
+    before, changed = _labels(draft, name), False
+    while name in draft.selections:  # a cascade built anew may itself have a shorter one
+        view = selected_view(draft, name)
+        simple = shorten(view)
+        if simple is view:
+            break
+        _rebuild(draft, name, simple)
+        changed = True
+    return (Change(name, before, _labels(draft, name)),) if changed else ()
 
 
 def move_selection(graph: Graph, name: str, placement: Placement, consumer: DeviceName) -> Rewrite:
@@ -109,8 +82,14 @@ def move_selection(graph: Graph, name: str, placement: Placement, consumer: Devi
     ValueError, TooManyPieces
         As `motion` does.
     """
-    made = _replace(graph, name, motion(graph, name, placement, consumer).composed())
-    return Rewrite("move_selection", made, (Change(name, _labels(graph, name), _labels(made, name)),))
+    draft = Draft(graph)
+    move_in(draft, name, placement, consumer)
+    return Rewrite("move_selection", draft.done(), (Change(name, _labels(graph, name), _labels(draft, name)),))
+
+
+def move_in(draft: Draft, name: str, placement: Placement, consumer: DeviceName) -> None:
+    """Make a selection of a draft what its holders pack and what the consumer makes of that."""
+    _rebuild(draft, name, motion(draft, name, placement, consumer).composed())
 
 
 def _labels(graph: Graph, name: str) -> tuple[str, ...]:
@@ -124,46 +103,20 @@ def _ends(graph: Graph) -> list[str]:
     return [name for name in graph.selections if name in read or name not in inner]
 
 
-def _replace(graph: Graph, name: str, view: View) -> Graph:
-    """The graph with another cascade, a view of memory under the names of stored tensors, in place of a selection."""
-    made = Graph(graph.name, graph.ops)
-    made.stored, made.nodes, made.outputs = dict(graph.stored), dict(graph.nodes), dict(graph.outputs)
-    made.selections = {n: s for n, s in graph.selections.items() if n != name}
+def _rebuild(draft: Draft, name: str, view: View) -> None:
+    """Put another cascade, a view of memory under the names of stored tensors, in place of a selection."""
+    if isinstance(view, Allocation):
+        draft.replace(name, draft.tensor(view.name))
+        draft.sweep([name])
+        return
+    old = draft.take(name)
     tensors: dict[int, Tensor] = {}
     for v in sort_views(view):
-        if isinstance(v, Allocation):
-            tensors[id(v)] = made.tensor(v.name)
-        else:
-            assert isinstance(v, Derived), "something stands for each allocation"
+        if isinstance(v, Derived):
             below = [tensors[id(source)] for source in v.sources]
-            tensors[id(v)] = made.select(v.kind, *below, name=name if v is view else f"{name}.{len(tensors)}")
-    if isinstance(view, Allocation):
-        _redirect(made, name, view.name)
-    _drop_unread(made, graph, name)
-    return made
-
-
-def _drop_unread(made: Graph, graph: Graph, name: str) -> None:
-    """Take away the selections that only the old cascade of `name` read."""
-    before, readers = _readers(graph), _readers(made)
-    for below in reversed(list_cascade(graph, name)):
-        if below in made.selections and before[below] and not readers[below]:
-            readers.subtract(made.selections.pop(below).inputs)
-
-
-def _readers(graph: Graph) -> Counter[str]:
-    """How often each tensor is read, by operators, selections and as an output."""
-    nodes = (name for node in graph.nodes.values() for name in node.inputs)
-    selections = (name for selection in graph.selections.values() for name in selection.inputs)
-    return Counter([*graph.outputs.values(), *nodes, *selections])
-
-
-def _redirect(graph: Graph, old: str, new: str) -> None:
-    """Let whatever reads one tensor read another."""
-
-    def names(inputs: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(new if name == old else name for name in inputs)
-
-    graph.nodes = {n: replace(node, inputs=names(node.inputs)) for n, node in graph.nodes.items()}
-    graph.selections = {n: replace(s, inputs=names(s.inputs)) for n, s in graph.selections.items()}
-    graph.outputs = {label: new if name == old else name for label, name in graph.outputs.items()}
+            tensors[id(v)] = draft.select(v.kind, *below, name=name if v is view else f"{name}.{len(tensors)}")
+        else:
+            assert isinstance(v, Allocation), "something stands for each allocation"
+            tensors[id(v)] = draft.tensor(v.name)
+    draft.forget(name)
+    draft.sweep(old.inputs)
