@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial, reduce, wraps
 from pathlib import Path
 from time import perf_counter
@@ -15,6 +14,7 @@ from typing import Any
 
 import click
 import numpy as np
+from msgspec import Struct
 
 from tapestry_exec.cli.expression import parse_views
 from tapestry_exec.copies import Array
@@ -349,8 +349,7 @@ def reference_outputs(model: Any, graph: Graph, inputs: Mapping[str, Array]) -> 
     return f"ONNX Runtime {onnxruntime.__version__}", dict(zip(wanted, values, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
+class Planning(Struct, frozen=True):
     """A model and how it is to be planned: what `planning` makes of the options that are read by it."""
 
     model: Path
