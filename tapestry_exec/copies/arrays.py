@@ -7,7 +7,8 @@ strided assignments: no index arrays, except where a view renumbers cells across
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain
 from math import prod
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -18,10 +19,9 @@ from numpy.typing import NDArray
 
 from tapestry_exec.copies.strided import (
     Transfer,
-    between,
-    domain_of,
     fill_transfers,
     linear_offset,
+    members_of,
     pack_transfers,
     row_major,
     through,
@@ -30,7 +30,7 @@ from tapestry_exec.copies.strided import (
 from tapestry_exec.copies.tuning import KEPT, MAX_ITEM_NBYTES, MAX_POINTS, WORTH_ANOTHER_COPY
 from tapestry_plan.steps import ALIGNMENT_NBYTES
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.limits import OPEN, attempt
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
@@ -80,12 +80,6 @@ def unpack(payload: Array, array: Array, start: Ints, regions: Sequence[Region])
     if payload.size != copies.size:
         raise ValueError(f"unpack: the payload has {payload.size} cells, the regions have {copies.size}")
     copies.carry(payload, array)
-
-
-def copy_region(source: Array, source_start: Ints, target: Array, target_start: Ints, region: Region) -> None:
-    """Copy a region's cells between two contiguous arrays over boxes of the same coordinates."""
-    where = source.shape, source_start, target.shape, target_start, (region,)
-    strided_copies(between, source.itemsize, *where).carry(source, target)
 
 
 class _Views(NamedTuple):
@@ -287,12 +281,9 @@ def index_pairs(
     """
     strides = np.array(row_major(target_box.shape), np.int64)
     for region in regions:
-        try:
-            cells, guarded = (region & domain_of(piece, region.shape)).members, False
-        except TooManyPieces:
-            cells, guarded = (region,), True
-        for points in (points for member in cells for points in _point_chunks(member)):
-            if guarded:
+        cells = attempt(partial(members_of, piece, region))
+        for points in chain.from_iterable(map(_point_chunks, (region,) if cells is OPEN else cells)):
+            if cells is OPEN:
                 points = points[_guards_hold(piece, points)]
             at = (points - np.array(target_box.start, np.int64)) @ strides
             if piece.source < 0:
@@ -307,14 +298,9 @@ def _guards_hold(piece: Piece, points: NDArray[np.int64]) -> NDArray[np.bool_]:
     for guard in piece.guards:
         prefix = type(piece.map)(piece.map.steps[: guard.prefix], piece.map.in_rank)
         at = prefix.apply_array(points)
-        for axis, sett in enumerate(guard.region.setts):
-            low = guard.region.start[axis]
-            high = low + guard.region.shape[axis]
-            inside = (at[:, axis] >= low) & (at[:, axis] < high)
-            members = sett.elements(low, high)
-            place = np.searchsorted(members, at[:, axis])
-            found = members[np.minimum(place, max(len(members) - 1, 0))] == at[:, axis] if len(members) else False
-            hold &= inside & found
+        where = guard.region
+        for column, sett, low, n in zip(at.T, where.setts, where.start, where.shape, strict=True):
+            hold &= np.isin(column, sett.elements(low, low + n))
     return hold
 
 

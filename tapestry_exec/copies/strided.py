@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tapestry_exec.copies.tuning import KEPT
 from tapestry_sets.digits import Digits, Ints, join_digits
 from tapestry_sets.integers import StridedRun
-from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.limits import OPEN, attempt
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, Region
 from tapestry_sets.views import Piece, piece_domain
 
@@ -333,16 +333,19 @@ def fill_transfers(piece: Piece, dst_box: Box, regions: tuple[Region, ...]) -> t
     )
 
 
+def members_of(piece: Piece, region: Region) -> Sequence[Region]:
+    """A region's cells for which a piece holds."""
+    return (region & domain_of(piece, region.shape)).members
+
+
 def _grids_written(piece: Piece, regions: Sequence[Region]) -> list[tuple[StridedRun, ...]] | None:
     """The regions' cells for which a piece holds; None where they are too many grids."""
-    try:
-        return [runs for region in regions for runs in _grids_of(piece, region)]
-    except TooManyPieces:
-        return None
+    found = attempt(lambda: [runs for region in regions for runs in _grids_of(piece, region)])
+    return None if found is OPEN else found
 
 
 def _grids_of(piece: Piece, region: Region) -> Iterator[tuple[StridedRun, ...]]:
-    for member in (region & domain_of(piece, region.shape)).members:
+    for member in members_of(piece, region):
         yield from product(*member.grids())
 
 
@@ -360,32 +363,17 @@ def linear_offset(piece: Piece, box: Box) -> Linear | None:
     It is after affine steps, and after a renumbering at the end whose cells lie in the source's block in the
     order of their numbers. Otherwise None.
     """
-    rank = piece.map.in_rank
-    rows: list[Ints] = [tuple(int(i == j) for j in range(rank)) for i in range(rank)]
-    offsets = [0] * rank
-    steps = piece.map.steps
+    place, steps, shape, at = AffineMap.identity(piece.map.in_rank), piece.map.steps, box.shape, box.shape
     for k, step in enumerate(steps):
         if isinstance(step, AffineMap):
-            rows, offsets = _through(step, rows, offsets, rank)
-            continue
-        if k + 1 < len(steps) or not _in_number_order(box, step.to_shape):
+            place = place.then(step)
+        elif k + 1 < len(steps) or not _in_number_order(box, step.to_shape):
             return None
-        number = _combined(row_major(step.from_shape), rows, offsets, rank)
-        base = sum(a * s for a, s in zip(box.start, row_major(step.to_shape), strict=True))
-        return number[0], number[1] - base
-    strides = row_major(box.shape)
-    total = _combined(strides, rows, offsets, rank)
-    return total[0], total[1] - sum(a * s for a, s in zip(box.start, strides, strict=True))
-
-
-def _through(step: AffineMap, rows: list[Ints], offsets: list[int], rank: int) -> tuple[list[Ints], list[int]]:
-    combined = [_combined(row, rows, offsets, rank) for row in step.matrix]
-    return [row for row, _ in combined], [c + b for (_, c), b in zip(combined, step.offset, strict=True)]
-
-
-def _combined(weights: Sequence[int], rows: Sequence[Ints], offsets: Sequence[int], rank: int) -> Linear:
-    row = tuple(sum(w * r[j] for w, r in zip(weights, rows, strict=True)) for j in range(rank))
-    return row, sum(w * b for w, b in zip(weights, offsets, strict=True))
+        else:
+            shape, at = step.from_shape, step.to_shape
+    first = sum(a * s for a, s in zip(box.start, row_major(at), strict=True))
+    number = place.then(AffineMap((row_major(shape),), (-first,)))
+    return number.matrix[0], number.offset[0]
 
 
 def _in_number_order(box: Box, shape: Sequence[int]) -> bool:

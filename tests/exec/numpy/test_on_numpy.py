@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tapestry_exec import NumpyBackend
 from tapestry_exec.copies import arrays
-from tapestry_exec.copies.arrays import copy_region, pack, read_piece, read_view, unpack
+from tapestry_exec.copies.arrays import pack, read_piece, read_view, strided_copies, unpack
+from tapestry_exec.copies.strided import between
 from tapestry_exec.numpy.backend import NumpyDevice
 from tapestry_plan import MONOIDS
 from tapestry_plan.steps import Buffer
@@ -96,11 +97,12 @@ def test_unpack_writes_the_cells_and_no_other(case: tuple[Region, list[Point]], 
 
 
 @given(nested_regions(), st.data())
-def test_copy_region_between_different_boxes(case: tuple[Region, list[Point]], data: st.DataObject) -> None:
+def test_copies_between_different_boxes(case: tuple[Region, list[Point]], data: st.DataObject) -> None:
     region, points = case
     one, two = around(data.draw, region), around(data.draw, region)
     source, target = over(one), np.zeros(two.shape, np.int64)
-    copy_region(source, one.start, target, two.start, region)
+    where = one.shape, one.start, two.shape, two.start, (region,)
+    strided_copies(between, source.itemsize, *where).carry(source, target)
     assert at(target, two, points) == at(source, one, points)
     assert np.count_nonzero(target) == len(points)
 
@@ -165,7 +167,7 @@ def test_read_view_point_by_point_agrees(case: tuple[View, np.ndarray]) -> None:
         raise TooManyPieces("as if")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays, "domain_of", shattered)
+        patch.setattr(arrays, "members_of", shattered)
         patch.setattr(arrays, "MAX_POINTS", 7)
         for found_by_strides in ("linear_offset", "through", "fill_transfers"):
             patch.setattr(arrays, found_by_strides, lambda *_: None)
