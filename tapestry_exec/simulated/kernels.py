@@ -11,13 +11,13 @@ import hashlib
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tapestry_exec.cuda import Launch
 from tapestry_exec.run import OrderingFault
 from tapestry_exec.simulated import shim
 from tapestry_exec.simulated.arrays import DeviceArray
@@ -39,18 +39,7 @@ Place = tuple[Memory, int, int]
 
 
 class CompileException(Exception):
-    """A source that does not compile."""
-
-    def __init__(self, msg: str, source: str, name: str, options: Sequence[str], backend: str = "nvrtc") -> None:
-        super().__init__(msg)
-        self._msg, self.source, self.name, self.options, self.backend = msg, source, name, options, backend
-
-    def __str__(self) -> str:
-        return self.get_message()
-
-    def get_message(self) -> str:
-        """What the compiler said."""
-        return self._msg
+    """A source that does not compile, with what the compiler said."""
 
 
 class TracedBlock(ctypes.Structure):
@@ -76,21 +65,10 @@ class TracedStray(ctypes.Structure):
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class KernelLaunch:
-    """A launch as the shim takes it."""
-
-    entry: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    args: tuple[Any, ...]
-    shared_nbytes: int
-
-
 class KernelWork(Work):
     """A launch of a raw kernel; what it touches is seen while it runs."""
 
-    def __init__(self, machine: Machine, module: shim.Module, launch: KernelLaunch, seed: int) -> None:
+    def __init__(self, machine: Machine, module: shim.Module, launch: Launch, seed: int) -> None:
         super().__init__(f"kernel {launch.entry}", machine.device, [], [], lambda: None, is_kernel=True)
         self._machine, self._module, self._launch, self._seed = machine, module, launch, seed
 
@@ -178,19 +156,8 @@ class RawModule:
 
     machine: ClassVar[Machine]
 
-    def __init__(
-        self,
-        code: str | None = None,
-        *,
-        path: str | None = None,
-        options: tuple[str, ...] = (),
-        backend: str = "nvrtc",
-        translate_cucomplex: bool = False,
-        enable_cooperative_groups: bool = False,
-        name_expressions: Any = None,
-        jitify: bool | None = None,
-    ) -> None:
-        if code is None or path is not None:
+    def __init__(self, code: str | None = None, *, options: tuple[str, ...] = ()) -> None:
+        if code is None:
             raise TypeError("RawModule: give code; a path to a binary is not simulated")
         self.code, self.options = code, tuple(options)
         self._module: shim.Module | None = None
@@ -205,7 +172,7 @@ class RawModule:
                     self.code, options=(*TRACING, "-include", str(_header_of(text)), *defines)
                 )
             except shim.CompileError as error:
-                raise CompileException(error.log, self.code, "kernels.cu", self.options) from error
+                raise CompileException(error.log) from error
 
     def get_function(self, name: str) -> SimulatedKernel:
         """A kernel by its name; CUDADriverError when there is none, or not ``extern "C"``."""
@@ -232,16 +199,13 @@ class SimulatedKernel:
     def __init__(self, machine: Machine, module: shim.Module, name: str) -> None:
         self._machine, self._module, self.name = machine, module, name
 
-    def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], args: Sequence[Any], **kwargs: Any) -> None:
-        """Launch it on the current stream; `shared_mem` is the only keyword."""
-        shared = kwargs.pop("shared_mem", 0)
-        if kwargs:
-            raise TypeError(f"unexpected keywords {list(kwargs)}; the stream is the current one")
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: Sequence[Any], *, shared_mem: int = 0
+    ) -> None:
+        """Launch it on the current stream."""
         machine = self._machine
-        stream = machine.stream()
-        if stream.device_id != machine.device:
-            raise RuntimeError(f"the current device is {machine.device}, {stream.agent} belongs to another one")
-        launch = KernelLaunch(self.name, _three(grid), _three(block), tuple(map(_argument, args)), shared)
+        stream = machine.stream_here()
+        launch = Launch(self.name, _three(grid), _three(block), tuple(map(_argument, args)), shared_mem)
         machine.put(stream, KernelWork(machine, self._module, launch, machine.random.getrandbits(32)))
 
 
@@ -252,8 +216,10 @@ def _three(extents: Sequence[int]) -> tuple[int, int, int]:
 
 def _argument(value: Any) -> Any:
     """An argument as the kernel gets it: arrays as the address of their first cell."""
-    if isinstance(value, DeviceArray | MemoryPointer):
-        return np.uint64(value.data.ptr if isinstance(value, DeviceArray) else value.ptr)
+    if isinstance(value, DeviceArray):
+        value = value.data
+    if isinstance(value, MemoryPointer):
+        return np.uint64(value.ptr)
     if isinstance(value, np.ndarray) and value.size != 1:
         raise TypeError(f"You are trying to pass a numpy.ndarray of shape {value.shape} as a kernel parameter")
-    return np.array(value) if isinstance(value, np.ndarray) else value
+    return value.copy() if isinstance(value, np.ndarray) else value

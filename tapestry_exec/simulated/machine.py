@@ -244,6 +244,13 @@ class Machine:
             raise CUDARuntimeError(f"cudaErrorInvalidResourceHandle: there is no stream {given!r}")
         return self.nulls[self.device] if found.device_id < 0 else found
 
+    def stream_here(self, given: Any = None) -> Queue:
+        """As `stream`; RuntimeError where it belongs to another device than the current one."""
+        found = self.stream(given)
+        if found.device_id != self.device:
+            raise RuntimeError(f"the current device is {self.device}, {found.agent} belongs to another one")
+        return found
+
     def clock_of(self, stream: Queue) -> Clock:
         """What the stream's next operation comes after: the default stream and blocking ones wait for each other."""
         null = self.nulls[stream.device_id]
@@ -293,9 +300,7 @@ class Machine:
         stream: Queue | None = None,
     ) -> None:
         """Put an operation on arrays into a stream."""
-        found = self.stream(stream)
-        if found.device_id != self.device:
-            raise RuntimeError(f"the current device is {self.device}, {found.agent} belongs to another one")
+        found = self.stream_here(stream)
         read, written = ([self.checker.cells(view) for view in views if view.size] for views in (reads, writes))
         self.put(found, Work(name, self.device, read, written, run, is_kernel=True))
 

@@ -53,15 +53,12 @@ class Compiled:
     cubin : bytes
     ptx : str
         The portable assembly that it is made of.
-    log : str
-        What the compiler said.
     usage : mapping of str to Usage
         By entry.
     """
 
     cubin: bytes
     ptx: str
-    log: str
     usage: Mapping[str, Usage]
 
 
@@ -112,7 +109,7 @@ def compile_cubin(source: str, arch: str, options: Sequence[str] = (), name: str
             error = lib.nvrtcGetErrorString(code).decode()
             pattern = rf"^{re.escape(name)}\((\d+)\): error: ?(.*)"
             raise CompileError.from_log(f"{name} for {arch}", log, pattern, f"{error}: ")
-        return Compiled(_bytes(lib, program, "CUBIN"), _words(lib, program, "PTX"), log, usage_of(log))
+        return Compiled(_bytes(lib, program, "CUBIN"), _words(lib, program, "PTX"), usage_of(log))
     finally:
         lib.nvrtcDestroyProgram(ctypes.byref(program))
 

@@ -18,10 +18,13 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from math import prod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+
+from tapestry_exec.cuda import Launch
 
 HEADER = files("tapestry_exec.simulated").joinpath("shim.h")
 OPTIONS = (
@@ -40,21 +43,6 @@ _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+((?:__align__\s*\(\s*\d+\s*\)\s*)?)([A-Za-z_][\w:\s<>]*?)\s*\b(\w+)\s*\[\s*\]\s*;"
 )
 _KERNEL = re.compile(r"__global__\b")
-
-
-class Launches(Protocol):
-    """A launch, as `Module.launch` reads it."""
-
-    @property
-    def entry(self) -> str: ...
-    @property
-    def grid(self) -> tuple[int, int, int]: ...
-    @property
-    def block(self) -> tuple[int, int, int]: ...
-    @property
-    def args(self) -> tuple[Any, ...]: ...
-    @property
-    def shared_nbytes(self) -> int: ...
 
 
 class CompileError(ValueError):
@@ -113,7 +101,7 @@ class Module:
             self._sizes[entry] = tuple(found[:count])
         return self._sizes[entry]
 
-    def launch(self, launch: Launches, seed: int = 0) -> None:
+    def launch(self, launch: Launch, seed: int = 0) -> None:
         """Run a kernel to its end.
 
         Parameters
@@ -151,16 +139,12 @@ class Module:
 
 def _bytes_of(arg: Any, entry: str, k: int) -> bytes:
     """The bytes that a launch passes for an argument, as CuPy does."""
-    if isinstance(arg, np.ndarray):
-        if arg.size != 1:
-            raise TypeError(
-                f"kernel {entry}: argument {k} is an array of shape {arg.shape}; pass its address, "
-                "np.uint64(array.ctypes.data), or an array of one element by value"
-            )
-        return arg.tobytes()
-    if isinstance(arg, np.generic):
-        return arg.tobytes()
-    if isinstance(arg, (bool, int, float)):
+    if isinstance(arg, np.ndarray) and arg.size != 1:
+        raise TypeError(
+            f"kernel {entry}: argument {k} is an array of shape {arg.shape}; pass its address, "
+            "np.uint64(array.ctypes.data), or an array of one element by value"
+        )
+    if isinstance(arg, np.ndarray | np.generic | bool | int | float):
         return np.asarray(arg).tobytes()
     raise TypeError(
         f"kernel {entry}: argument {k} is {type(arg).__name__}; pass a NumPy scalar or an array of one element"
@@ -178,15 +162,13 @@ def _check_arguments(entry: str, wanted: Sequence[int], given: Sequence[int]) ->
             )
 
 
-def _check_extents(launch: Launches) -> None:
+def _check_extents(launch: Launch) -> None:
     for what, extents in (("grid", launch.grid), ("block", launch.block)):
         if len(extents) != 3 or any(n < 1 for n in extents):
             raise ValueError(f"kernel {launch.entry}: {what} {extents} must have three extents of at least 1")
-    x, y, z = launch.block
-    if x * y * z > MOST_THREADS:
-        raise ValueError(
-            f"kernel {launch.entry}: block {launch.block} has {x * y * z} threads, more than {MOST_THREADS}"
-        )
+    threads = prod(launch.block)
+    if threads > MOST_THREADS:
+        raise ValueError(f"kernel {launch.entry}: block {launch.block} has {threads} threads, more than {MOST_THREADS}")
     if launch.shared_nbytes > MOST_SHARED_NBYTES:
         raise ValueError(
             f"kernel {launch.entry}: {launch.shared_nbytes} bytes of shared memory are more than {MOST_SHARED_NBYTES}"
