@@ -47,18 +47,23 @@ PARTICIPLES = words("counted helped listed missing numbered placed replacing sam
 
 
 def type_names(path: Path) -> set[str]:
-    """The classes and type aliases that a module defines, without the underscore of private ones."""
+    """The classes, type aliases and type variables that a module defines, without the underscore of private ones."""
     found = set()
     for node in ast.parse(path.read_text()).body:
         match node:
             case ast.ClassDef(name=name):
                 found.add(name.lstrip("_"))
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not isinstance(value, ast.Call):
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if names_a_type(value):
                 bare = name.lstrip("_")
                 found |= {bare} if bare[:1].isupper() and not bare.isupper() else set()
             case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
                 found.add(name.lstrip("_"))
     return found
+
+
+def names_a_type(value: ast.expr) -> bool:
+    """Whether what is assigned may be a type: no call, but for that of ``TypeVar``."""
+    return not isinstance(value, ast.Call) or (isinstance(value.func, ast.Name) and value.func.id == "TypeVar")
 
 
 def modules_by_type(package: str) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from itertools import permutations
 from threading import Lock, get_ident
@@ -21,12 +21,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapestry_exec.copies import Array, aligned_bytes, pack_transfers, strided_copies
+from tapestry_exec.copies import Array, aligned_bytes
 from tapestry_exec.cuda.device import CupyDevice, HostDevice, RegionList, clock_of
 from tapestry_exec.cuda.gpus import Gpu, RawKernel, Shared
 from tapestry_exec.cuda.lanes import Lane, Span
 from tapestry_exec.cuda.payloads import Payload, Pinned, cells_of, ring_nbytes
-from tapestry_exec.cuda.recording import Recording, Recordings
+from tapestry_exec.cuda.recording import Recording, Recordings, copy_placed
 from tapestry_exec.run import BackendUnavailable, OrderingFault, Phase
 from tapestry_plan.ir import Op
 from tapestry_plan.steps import HOST, Fetch, ShardPlan, Spill
@@ -140,7 +140,8 @@ class CupyBackend:
                 )
         return list(self._asked)
 
-    def alone(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def alone(self) -> Iterator[None]:
         """Have the backend for one run: another thread waits until it is over.
 
         Raises
@@ -153,10 +154,6 @@ class CupyBackend:
                 "a run of this CupyBackend is under way, and runs another plan on it, perhaps from its progress "
                 "function; give the other one a CupyBackend of its own"
             )
-        return self._held()
-
-    @contextmanager
-    def _held(self) -> Iterator[None]:
         with self._lock:
             self._runner = get_ident()
             try:
@@ -220,7 +217,7 @@ class CupyBackend:
         self._prepare(sorted(set(gpus) - {HOST}))
         before = [*self._kept, *[None] * len(gpus)]
         needs = list(zip(gpus, nbytes, largest, strict=True))
-        kept = [one if self._is_fit(one, *need) else None for one, need in zip(before, needs, strict=False)]
+        kept = [one if one is not None and one.fits(*need) else None for one, need in zip(before, needs, strict=False)]
         del before
         self._kept, self._devices = [], []  # what is not used again is free from here on
         self._check_memory(gpus, nbytes, largest, kept)
@@ -244,16 +241,13 @@ class CupyBackend:
 
     def place(self, array: Array, regions: RegionList, tensor: str) -> Payload:
         """Pack cells of a host array, which are a tensor's, into pinned memory."""
-        recording = self._recordings.now
-        if recording is not None:
-            made = self._pinned.of(recording, sum(region.size for region in regions), array.dtype)
-            recording.place(tensor, array, regions, cells_of(made))
+        made = self._pinned_room(sum(region.size for region in regions), array.dtype)
+        if self._recordings.now is not None:
+            self._recordings.now.place(tensor, array, regions, cells_of(made))
             return made
-        cells = self._pinned.take(sum(region.size for region in regions), array.dtype)
-        self._touch(cells, True)
-        copies = strided_copies(pack_transfers, array.itemsize, array.shape, (0,) * array.ndim, tuple(regions))
-        copies.carry(np.asarray(array, order="C"), cells_of(cells))
-        return cells
+        self._touch(made, True)
+        copy_placed(array, regions, cells_of(made))
+        return made
 
     def move(self, payload: Any, src: int, dst: int) -> Any:
         """Bring a payload to where device `dst` can unpack it."""
@@ -311,11 +305,10 @@ class CupyBackend:
 
     def _leave(self) -> None:
         for device in self._devices:
-            if isinstance(device, CupyDevice):
-                device.leave()
+            device.leave()
 
     def _lanes(self) -> list[Lane]:
-        return [lane for device in self._devices if isinstance(device, CupyDevice) for lane in device.lanes]
+        return [lane for device in self._devices for lane in device.lanes]
 
     def _begin(self, is_recorded: bool) -> None:
         """Take the array library's current device, streams and allocator over, until the devices are closed."""
@@ -348,20 +341,14 @@ class CupyBackend:
         if self._shared is None:
             self._shared = Shared(self.cupy, self.kernels, self.blocking)
 
-    def _is_fit(self, before: CupyDevice | HostDevice | None, gpu: int, nbytes: int, payload_nbytes: int) -> bool:
-        """Whether a device of an earlier run can be used again."""
-        if isinstance(before, HostDevice):
-            return gpu == HOST and before.memory.nbytes >= nbytes
-        return before is not None and before.fits(gpu, nbytes, payload_nbytes)
-
     def _opened(
         self, before: CupyDevice | HostDevice | None, k: int, gpu: int, nbytes: int, payload_nbytes: int
     ) -> CupyDevice | HostDevice:
         assert self._shared is not None, "made when GPUs were prepared"
-        if gpu == HOST:
-            return HostDevice(before.memory if isinstance(before, HostDevice) else aligned_bytes(nbytes))
-        if isinstance(before, CupyDevice):
+        if before is not None:
             return before.again()
+        if gpu == HOST:
+            return HostDevice(aligned_bytes(nbytes))
         return CupyDevice(self._shared, self._gpus[gpu], k, nbytes, payload_nbytes)
 
     def _check_memory(self, gpus: Sequence[int], nbytes: Sequence[int], largest: Sequence[int], kept: Any) -> None:
@@ -397,13 +384,7 @@ class CupyBackend:
             return payload
         lane, shared = payload.lane, self._shared
         assert lane is not None and shared is not None, "a payload on a GPU was packed by a device"
-        size = payload.nbytes // payload.dtype.itemsize
-        recording = self._recordings.now
-        pinned = (
-            self._pinned.take(size, payload.dtype)
-            if recording is None
-            else self._pinned.of(recording, size, payload.dtype)
-        )
+        pinned = self._pinned_room(payload.nbytes // payload.dtype.itemsize, payload.dtype)
         lane.after(payload.uses.writes)
         shared.current.enter(self._gpus[payload.gpu], lane)
         runtime = self.cupy.cuda.runtime
@@ -412,9 +393,14 @@ class CupyBackend:
         )
         mark = lane.mark()
         payload.uses.read(mark)
-        if recording is None:
+        if self._recordings.now is None:
             mark.event.synchronize()
         return pinned
+
+    def _pinned_room(self, size: int, dtype: np.dtype[Any]) -> Payload:
+        """Room in pinned memory: of the recording that is made, if there is one."""
+        recording = self._recordings.now
+        return self._pinned.take(size, dtype) if recording is None else recording.take(size, dtype)
 
 
 def _let_reach(cupy: Any, device: Any, one: int, two: int) -> None:

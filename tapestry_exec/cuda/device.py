@@ -79,6 +79,19 @@ class States:
 class HostDevice(NumpyDevice):
     """A device of the mesh that is an arena of this process beside GPUs."""
 
+    lanes: tuple[Lane, ...] = ()
+
+    def fits(self, gpu: int, nbytes: int, payload_nbytes: int) -> bool:
+        """Whether it can be used again for an arena of this size there."""
+        return gpu == HOST and nbytes <= self.memory.nbytes
+
+    def again(self) -> HostDevice:
+        """Begin anew on the same memory."""
+        return HostDevice(self.memory)
+
+    def leave(self) -> None:
+        """Give up all buffers that are left: nobody is told."""
+
     def unpack(self, payload: Any, buffer: Buffer, regions: RegionList) -> None:
         super().unpack(cells_of(payload) if isinstance(payload, Payload) else payload, buffer, regions)
 

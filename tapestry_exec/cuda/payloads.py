@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from tapestry_exec.copies import Array
 from tapestry_exec.cuda.lanes import Lane, Ring, Uses
-from tapestry_exec.cuda.recording import Recording
 from tapestry_exec.cuda.tuning import RING_NBYTES
 from tapestry_plan.steps import HOST, align
 
@@ -69,11 +68,6 @@ class Pinned:
             mark.event.synchronize()
         cells = self._bytes[slot.offset : slot.offset + nbytes].view(dtype)
         return Payload(self._memory.ptr + slot.offset, nbytes, dtype, HOST, slot.uses, cells)
-
-    def of(self, recording: Recording, size: int, dtype: np.dtype[Any]) -> Payload:
-        """Room that belongs to a recording."""
-        address, cells = recording.pinned(size, dtype)
-        return Payload(address, cells.nbytes, dtype, HOST, Uses(), cells)
 
 
 def ring_nbytes(payload_nbytes: int) -> int:

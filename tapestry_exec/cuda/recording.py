@@ -16,9 +16,10 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_exec.copies import Array, pack_transfers, strided_copies
-from tapestry_exec.cuda.lanes import Lane
+from tapestry_exec.cuda.lanes import Lane, Uses
+from tapestry_exec.cuda.payloads import Payload
 from tapestry_exec.run import PlanMap
-from tapestry_plan.steps import ShardPlan
+from tapestry_plan.steps import HOST, ShardPlan
 from tapestry_sets.regions import Region
 
 
@@ -75,18 +76,17 @@ class Recording:
         for lane in self._lanes[1:]:
             lane.after([start])
 
-    def pinned(self, size: int, dtype: np.dtype[Any]) -> tuple[int, Array]:
-        """Address and cells of pinned memory that belongs to the graph."""
+    def take(self, size: int, dtype: np.dtype[Any]) -> Payload:
+        """Room for so many cells in pinned memory that belongs to the graph."""
         nbytes = size * dtype.itemsize
         memory = self._cuda.alloc_pinned_memory(max(nbytes, 1))
         self._kept.append(memory)
-        return memory.ptr, np.frombuffer(memory, np.uint8, nbytes).view(dtype)
+        return Payload(memory.ptr, nbytes, dtype, HOST, Uses(), np.frombuffer(memory, np.uint8, nbytes).view(dtype))
 
     def place(self, tensor: str, array: Array, regions: Sequence[Region], cells: Array) -> None:
         """Note what a run writes into `cells`, of an input or a constant, before it launches the graph."""
-        placed = Placed(tensor, tuple(regions), cells)
-        self._placed.append(placed)
-        _write(placed, array)
+        self._placed.append(Placed(tensor, tuple(regions), cells))
+        copy_placed(array, regions, cells)
 
     def fetch(self, cells: Array) -> None:
         """Note cells that the graph writes for the host."""
@@ -106,7 +106,7 @@ class Recording:
         """Run the graph, for other inputs if they are given; what was fetched, in order, until the next launch."""
         if host is not None:
             for placed in self._placed:
-                _write(placed, host[placed.tensor])
+                copy_placed(host[placed.tensor], placed.regions, placed.cells)
         self._graph.launch(self.origin.stream)
         self.origin.stream.synchronize()
         return self._fetched
@@ -171,6 +171,7 @@ class Recordings:
         return True
 
 
-def _write(placed: Placed, array: Array) -> None:
-    copies = strided_copies(pack_transfers, array.itemsize, array.shape, (0,) * array.ndim, placed.regions)
-    copies.carry(np.asarray(array, order="C"), placed.cells)
+def copy_placed(array: Array, regions: Sequence[Region], cells: Array) -> None:
+    """Write cells of a host array one behind the other."""
+    copies = strided_copies(pack_transfers, array.itemsize, array.shape, (0,) * array.ndim, tuple(regions))
+    copies.carry(np.asarray(array, order="C"), cells)

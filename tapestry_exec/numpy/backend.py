@@ -5,8 +5,7 @@ How regions and views are copied between its arrays is told in `copies`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,9 +26,9 @@ from tapestry_exec.copies import (
     strided_view,
     unpack,
 )
-from tapestry_exec.run import Phase
+from tapestry_exec.run import Backend
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
-from tapestry_plan.steps import Buffer, ShardPlan, align
+from tapestry_plan.steps import Buffer, align
 from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
@@ -38,7 +37,7 @@ POISON_FLOAT = 0xFF  # all bits set is a NaN in every IEEE format
 POISON_OTHER = 0xA5
 
 
-class NumpyBackend:
+class NumpyBackend(Backend["NumpyDevice"]):
     """Devices of a mesh as arenas in this process.
 
     Arenas that are closed are kept for the next run on the same object: memory that was touched before is
@@ -49,33 +48,6 @@ class NumpyBackend:
 
     def __init__(self) -> None:
         self._closed: list[list[NDArray[np.uint8]]] = []
-
-    def alone(self) -> AbstractContextManager[None]:
-        """Keep others away while a run is on: nobody needs to."""
-        return nullcontext()
-
-    def check(self, ops: Mapping[str, Op], runs: Iterable[tuple[Op, int]]) -> None:
-        """Refuse, before the first step, operators that do not run here; all do."""
-
-    def recorded(self, plan: ShardPlan) -> None:
-        """A run that is kept to be run again at once: none."""
-
-    def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
-        """Whether a run that failed was being recorded: none is."""
-        return False
-
-    def remember(self, plan: ShardPlan, result: Any) -> None:
-        """Keep a run to run it again at once: nothing is kept."""
-
-    spans: None = None
-    """No work is put into lanes: it is done when the host goes on."""
-
-    def start_clocks(self) -> None:
-        """Times are the host's."""
-
-    def times(self, begin: float) -> list[Phase]:
-        """Times are the host's."""
-        return []
 
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int] = ()) -> list[NumpyDevice]:
         """One device for each arena size, in bytes; payloads need no room beside them."""
@@ -106,12 +78,6 @@ class NumpyBackend:
     def fetch(self, payload: Array) -> Array:
         """A packed payload as a host array."""
         return payload
-
-    def synchronize(self) -> None:
-        """Wait until everything launched is done; here everything is."""
-
-    def arrive(self) -> None:
-        """Have what was fetched; here it is there."""
 
 
 class NumpyDevice:

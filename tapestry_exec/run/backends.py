@@ -7,7 +7,7 @@ table names modules, so that a backend and the libraries behind it are loaded wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, cast
 
@@ -78,37 +78,62 @@ class DeviceMemory(Protocol):
     ) -> None: ...
 
 
-Device = TypeVar("Device", bound=DeviceMemory)
+D = TypeVar("D", bound=DeviceMemory)
 
 
-class Backend(Protocol[Device]):
+class Backend(Protocol[D]):
     """Where plans run: opens devices, carries packed payloads between them, and takes the devices back.
 
     What `fetch` gives belongs to the caller for as long as it likes: buffers that are spilled are kept so, and come
     back through `place` and `unpack`, each as one region that is a whole buffer of any dtype that a plan has.
+
+    The other methods are those of a backend that has done all work when a call returns, which a class may take over:
+    nothing is recorded, nothing is waited for, and times are the host's.
     """
 
     name: str
 
-    def alone(self) -> AbstractContextManager[None]: ...
-    def check(self, ops: Mapping[str, Op], runs: Iterable[tuple[Op, int]]) -> None: ...
-    def recorded(self, plan: ShardPlan) -> Recorded | None: ...
-    def remember(self, plan: ShardPlan, result: Any) -> None: ...
-    def forget(self, plan: ShardPlan, error: BaseException | None) -> bool: ...
-    def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int]) -> Sequence[Device]: ...
-    def close(self, devices: Sequence[Device]) -> None: ...
+    def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int]) -> Sequence[D]: ...
+    def close(self, devices: Sequence[D]) -> None: ...
     def place(self, array: Array, regions: Sequence[Region], tensor: str) -> Any: ...
     def move(self, payload: Any, src: int, dst: int) -> Any: ...
     def fetch(self, payload: Any) -> Array: ...
-    def synchronize(self) -> None: ...
-    def arrive(self) -> None: ...
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep others away while a run is on, where they would be in its way."""
+        return nullcontext()
+
+    def check(self, ops: Mapping[str, Op], runs: Iterable[tuple[Op, int]]) -> None:
+        """Refuse, before the first step, operators that do not run here."""
+
+    def recorded(self, plan: ShardPlan) -> Recorded | None:
+        """Return a run that is kept to be run again at once."""
+        return None
+
+    def remember(self, plan: ShardPlan, result: Any) -> None:
+        """Keep a run to run it again at once."""
+
+    def forget(self, plan: ShardPlan, error: BaseException | None) -> bool:
+        """Return whether a run that failed was being recorded."""
+        return False
+
+    def synchronize(self) -> None:
+        """Wait until everything launched is done."""
+
+    def arrive(self) -> None:
+        """Have what was fetched."""
 
     @property
     def spans(self) -> Sequence[Any] | None:
         """What was put into the queues of devices that work ahead of the host, else None: its times are right."""
+        return None
 
-    def start_clocks(self) -> None: ...
-    def times(self, begin: float) -> Sequence[Phase]: ...
+    def start_clocks(self) -> None:
+        """Let devices that work ahead of the host note when they do."""
+
+    def times(self, begin: float) -> Sequence[Phase]:
+        """Return when what is in `spans` ran, in seconds since a time of the host's."""
+        return []
 
 
 def load_backend(name: str) -> Backend[Any]:

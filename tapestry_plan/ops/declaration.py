@@ -16,15 +16,15 @@ from tapestry_plan.ops.operands import elementwise_signature
 
 Arguments = ParamSpec("Arguments")
 Made = TypeVar("Made")
-Result = TypeVar("Result", covariant=True)
+R = TypeVar("R", covariant=True)
 
 
-class Operator(Protocol[Arguments, Result]):
+class Operator(Protocol[Arguments, R]):
     """A function that adds an operator to a graph; `op` is the operator's declaration."""
 
     op: Op
 
-    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result: ...
+    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> R: ...
 
 
 def operator(
