@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from os import PathLike
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, block_of, contiguous, read_view
 from tapestry_exec.run.backends import load_from_wing
-from tapestry_plan.ir import Graph, Shard, Stored, components_of
+from tapestry_plan.ir import Graph, Shard, Stored, components_of, sha256_of
 from tapestry_sets.regions import Box
 
 DIFFERENCE_BOUND = {
@@ -231,7 +230,7 @@ def _constant(tensor: Stored, given: Mapping[str, Any]) -> Array:
     array = _fitting(_from_file(tensor) if value is None else value, tensor, "constant")
     # Values that came with the graph are the graph; only values from elsewhere can be others.
     if tensor.sha256 is not None and array is not tensor.data:
-        found = hashlib.sha256(array.data).hexdigest()
+        found = sha256_of(array)
         if found != tensor.sha256:
             raise ValueError(
                 f"constant {tensor.name!r} has other values than the plan was made for: its SHA-256 is "

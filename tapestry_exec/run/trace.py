@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from tapestry_plan.steps import align
 
@@ -117,7 +118,7 @@ def write_trace(timeline: Sequence[TraceEvent], path: str | os.PathLike[str]) ->
     shown = [*_names(spans), *spans, *arrows, *_counters(timeline)]
     shown.sort(key=lambda entry: entry.get("ts", -1.0))
     with replacing(check_target(path, "trace")) as file:
-        file.write(json.dumps({"traceEvents": shown, "displayTimeUnit": "ms"}).encode())
+        file.write(msgspec.json.encode({"traceEvents": shown, "displayTimeUnit": "ms"}))
 
 
 def _spans(event: TraceEvent) -> Iterator[dict[str, Any]]:

@@ -49,4 +49,4 @@ from tapestry_plan.ir.signature import (
     project,
     whole_of,
 )
-from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored
+from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, sha256_of

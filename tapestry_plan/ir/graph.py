@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from difflib import get_close_matches
 from itertools import accumulate, pairwise
 from types import ModuleType
 from typing import Any, Literal, Protocol, cast
@@ -391,6 +390,8 @@ class Graph:
         return Tensor(self, name)
 
     def _no_tensor(self, name: str) -> ValueError:
+        from difflib import get_close_matches  # loaded with the first wrong name, not with the package
+
         names = [*self.stored, *self.selections]
         near = get_close_matches(name, names)
         has = f"nearest in name are {near}" if near else f"it has {names[:12]}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,6 +77,8 @@ class Source(Struct, frozen=True, dict=True):
 
 def sha256_of(array: Any) -> str:
     """SHA-256 of an array's cells in row-major order."""
+    import hashlib  # OpenSSL, loaded with the first constant, not with the package
+
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 

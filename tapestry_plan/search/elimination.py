@@ -8,7 +8,6 @@ is then a lower bound, and the assignment can be improved by moves of one variab
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from math import prod
@@ -218,6 +217,8 @@ def improve(
     time_limit_seconds : float
         Seconds.
     """
+    import random  # loaded with the first such search, not with the package
+
     best = list(choice)
     order = list(range(len(best)))
     random.Random(seed).shuffle(order)

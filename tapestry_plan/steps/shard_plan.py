@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, cast
@@ -596,4 +595,6 @@ def _read(kind: Any, entry: dict[str, Any]) -> Any:
 
 
 def _digest(body: dict[str, Any]) -> str:
+    import hashlib  # OpenSSL, loaded with the first document, not with the package
+
     return hashlib.sha256(msgspec.json.encode(body, order="sorted")).hexdigest()

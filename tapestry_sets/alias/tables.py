@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from html import escape
 from itertools import zip_longest
 
 from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one
@@ -27,6 +26,7 @@ def align(rows: Sequence[Sequence[str]], ruler: bool = False) -> list[str]:
 
 def as_html(rows: Sequence[Sequence[str]], style: str = "") -> str:
     """Return rows, the head first, as an element of HTML; a style is for each cell."""
+    from html import escape  # loaded with the first table, not with the package
 
     def line(row: Sequence[str], tag: str) -> str:
         opened = f'<{tag} style="{style}">' if style else f"<{tag}>"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -199,6 +198,8 @@ CHARACTER, SMALL, LINE = 6, 10, 16
 
 def _clean(words: str) -> str:
     """Return words as XML text; characters that XML does not know become question marks."""
+    from html import escape  # loaded with the first picture, not with the package
+
     return escape(re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", words))
 
 

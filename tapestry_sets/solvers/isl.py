@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from functools import reduce
 from importlib import import_module
 from itertools import combinations
@@ -531,6 +530,7 @@ class Conjunction(NamedTuple):
 
 def _row(x: Any, kinds: Sequence[Any], divs: int) -> Row:
     """The row of an islpy.Aff or Constraint."""
+    from fractions import Fraction  # loaded with isl's first form, not with the package
 
     def values(kind: Any, n: int) -> list[Fraction]:
         return [Fraction(x.get_coefficient_val(kind, k).to_str()) for k in range(n)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from math import prod
 from typing import ClassVar, cast
 
@@ -232,6 +231,8 @@ def is_identity(step: Step) -> bool:
 def _inverse(step: Step) -> Step:
     if isinstance(step, Relinearize):
         return Relinearize._of(step.to_shape, step.from_shape)
+    from fractions import Fraction  # only inverses need it, and it takes as long to load as this whole folder
+
     rank = step.out_rank
     why = f"IndexMap.inverse: {step} has no inverse in integers"
     if step.in_rank != rank:
