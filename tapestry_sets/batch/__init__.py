@@ -4,5 +4,5 @@ Columns of integers, and every pair of them answered at once, on any array libra
 """
 
 from tapestry_sets.batch.batches import BoxArray, StripeArray
-from tapestry_sets.batch.columns import answer_axis
+from tapestry_sets.batch.kernels import answer_axis
 from tapestry_sets.batch.region_arrays import RegionArray

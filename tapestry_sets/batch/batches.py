@@ -4,7 +4,7 @@ A batch holds one array for each number of its items, so that one pass over the 
 Batches broadcast as NumPy arrays do: ``a[:, None]`` against ``b`` is every pair. Columns may be arrays of NumPy
 or of any library that follows the Array API standard, CuPy among them; answers are arrays of the same library.
 
-Every answer is exact: int64 where all of it fits, else a NumPy array of Python integers; see `columns`. Pairs are
+Every answer is exact: int64 where all of it fits, else a NumPy array of Python integers; see `kernels`. Pairs are
 answered block by block, so that beside the answers little memory is needed.
 """
 
@@ -17,25 +17,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from tapestry_sets.batch.columns import (
-    BLOCK,
-    PRODUCT,
-    STRIPE_COUNT,
-    STRIPES_COUNT,
-    STRIPES_FIRST,
-    STRIPES_MEET,
-    Array,
-    Form,
-    Namespace,
-    as_column,
-    broadcast_shape,
-    is_array,
-    namespace,
-    narrow,
-    solve,
-    to_host,
-    together,
-)
+from tapestry_sets.batch import kernels
+from tapestry_sets.batch.kernels import Array, Form, Namespace
 from tapestry_sets.integers import Level, Stripe
 from tapestry_sets.regions import Box
 
@@ -60,20 +43,20 @@ class FirstCommon(NamedTuple):
 
 def _first_row(bad: Array) -> str:
     """Return how an error names the first row of which something holds."""
-    at = np.argwhere(to_host(bad))[0].tolist()
+    at = np.argwhere(kernels.to_host(bad))[0].tolist()
     return f"row {at[0]}" if len(at) == 1 else f"row {tuple(at)}" if at else "the only row"
 
 
 def refuse(bad: Array, what: str, values: Array, need: str) -> None:
     """Raise ValueError if something holds of a row, naming the row and its value."""
-    if bool(namespace(bad).any(bad)):
-        value = to_host(values)[to_host(bad)].tolist()[0]
+    if bool(kernels.namespace(bad).any(bad)):
+        value = kernels.to_host(values)[kernels.to_host(bad)].tolist()[0]
         raise ValueError(f"{what} is {value} in {_first_row(bad)}; {need}")
 
 
 def as_key(key: object) -> Any:
     """Return an index of a batch as one of its columns with an axis more."""
-    if is_array(key) or isinstance(key, list):
+    if kernels.is_array(key) or isinstance(key, list):
         return key
     return (*key, slice(None)) if isinstance(key, tuple) else (key, slice(None))
 
@@ -134,13 +117,13 @@ class Batch(ABC):
         self._listed("overlap_matrix"), columns._listed("overlap_matrix")
         if other is not None or not len(self):
             return self[:, None].overlaps(columns)
-        n, rows = len(self), max(1, 2 * BLOCK // len(self))
+        n, rows = len(self), max(1, 2 * kernels.BLOCK // len(self))
         out: Array = None
         for at in range(0, n, rows):
             end = min(at + rows, n)
             found = self[at:end, None].overlaps(self[at:])
             if out is None:
-                xp = namespace(found)
+                xp = kernels.namespace(found)
                 out = xp.empty((n, n), dtype=found.dtype)
             out[at:end, at:] = found
             out[at:, at:end] = found.T
@@ -171,12 +154,12 @@ class Batch(ABC):
         """
         columns = self if other is None else other
         self._listed("overlapping_pairs"), columns._listed("overlapping_pairs")
-        n, rows = len(self), max(1, 8 * BLOCK // max(1, len(columns)))
+        n, rows = len(self), max(1, 8 * kernels.BLOCK // max(1, len(columns)))
         parts = []
         for at in range(0, max(1, n), rows):
             left = at if other is None else 0
             found = self[at : min(at + rows, n), None].overlaps(columns[left:])
-            xp = namespace(found)
+            xp = kernels.namespace(found)
             i, j = xp.nonzero(found)
             i, j = i + at, j + left
             keep = i < j if other is None else i == i
@@ -236,8 +219,10 @@ class StripeArray(Batch):
 
     def __init__(self, on: object, period: object, phase: object = 0) -> None:
         named = {"on": on, "period": period, "phase": phase}
-        xp, columns = together(*(as_column(values, f"StripeArray: {name}") for name, values in named.items()))
-        shape = broadcast_shape("StripeArray: on, period, phase", *(x.shape for x in columns))
+        xp, columns = kernels.together(
+            *(kernels.as_column(values, f"StripeArray: {name}") for name, values in named.items())
+        )
+        shape = kernels.broadcast_shape("StripeArray: on, period, phase", *(x.shape for x in columns))
         a, P, p = (xp.broadcast_to(x, shape) for x in columns)
         refuse(P <= 0, "StripeArray: period", P, "periods must be >= 1")
         refuse(a < 0, "StripeArray: on", a, "give how many elements a block has, >= 0")
@@ -291,7 +276,7 @@ class StripeArray(Batch):
         >>> StripeArray(1, [6, 6, 7]).overlaps(StripeArray(1, 4, [3, 2, 3])).tolist()
         [False, True, True]
         """
-        return solve("overlaps", STRIPES_MEET, self._with(other, "overlaps"))[0]
+        return kernels.solve("overlaps", kernels.STRIPES_MEET, self._with(other, "overlaps"))[0]
 
     def first_common(self, other: StripeArray, start: object) -> FirstCommon:
         """Return the smallest common elements >= start.
@@ -308,8 +293,8 @@ class StripeArray(Batch):
         >>> found.tolist(), value.tolist()
         ([True, True], [0, 18446743979220271189])
         """
-        columns = (*self._with(other, "first_common"), as_column(start, "first_common: start"))
-        return FirstCommon(*solve("first_common", STRIPES_FIRST, columns))
+        columns = (*self._with(other, "first_common"), kernels.as_column(start, "first_common: start"))
+        return FirstCommon(*kernels.solve("first_common", kernels.STRIPES_FIRST, columns))
 
     def count_common(self, other: StripeArray, start: object, stop: object) -> Array:
         """Return how many common elements lie in [start, stop).
@@ -331,7 +316,7 @@ class StripeArray(Batch):
         [249997509500, 249978719600]
         """
         columns = (*self._with(other, "count_common"), *_range_columns(start, stop, "count_common"))
-        return solve("count_common", STRIPES_COUNT, columns)[0]
+        return kernels.solve("count_common", kernels.STRIPES_COUNT, columns)[0]
 
     def count(self, start: object, stop: object) -> Array:
         """Return how many elements lie in [start, stop).
@@ -347,13 +332,13 @@ class StripeArray(Batch):
         [6, 6]
         """
         columns = (*self._columns, *_range_columns(start, stop, "count"))
-        return solve("count", STRIPE_COUNT, columns)[0]
+        return kernels.solve("count", kernels.STRIPE_COUNT, columns)[0]
 
 
 def _range_columns(start: object, stop: object, verb: str) -> tuple[Array, Array]:
-    lo, hi = as_column(start, f"{verb}: start"), as_column(stop, f"{verb}: stop")
-    shape = broadcast_shape(f"{verb}: start, stop", lo.shape, hi.shape)
-    xp, (u, v) = together(lo, hi)
+    lo, hi = kernels.as_column(start, f"{verb}: start"), kernels.as_column(stop, f"{verb}: stop")
+    shape = kernels.broadcast_shape(f"{verb}: start, stop", lo.shape, hi.shape)
+    xp, (u, v) = kernels.together(lo, hi)
     bad = xp.broadcast_to(u > v, shape)
     refuse(bad, f"{verb}: start", xp.broadcast_to(u, shape), "start must not be after stop")
     return u, v
@@ -361,8 +346,8 @@ def _range_columns(start: object, stop: object, verb: str) -> tuple[Array, Array
 
 def axes_columns(columns: dict[str, object], what: str) -> tuple[Namespace, tuple[Array, ...], tuple[int, ...]]:
     """Return columns with a last axis for the axes of points, broadcast to one shape."""
-    xp, made = together(*(as_column(values, f"{what}: {name}") for name, values in columns.items()))
-    shape = broadcast_shape(f"{what}: {', '.join(columns)}", *(x.shape for x in made))
+    xp, made = kernels.together(*(kernels.as_column(values, f"{what}: {name}") for name, values in columns.items()))
+    shape = kernels.broadcast_shape(f"{what}: {', '.join(columns)}", *(x.shape for x in made))
     if not shape:
         raise ValueError(f"{what}: {', '.join(columns)} need a last axis, one entry for each axis of the points")
     return xp, tuple(xp.broadcast_to(x, shape) for x in made), shape
@@ -372,7 +357,7 @@ def total_of(what: str, factors: Sequence[Array], shape: tuple[int, ...], xp: Na
     """Return the product of counts, 1 where there are none."""
     if not factors:
         return xp.ones(shape, dtype=xp.int64)
-    return solve(what, PRODUCT, factors)[0]
+    return kernels.solve(what, kernels.PRODUCT, factors)[0]
 
 
 def stack_points(found: Array, values: Sequence[Array], xp: Namespace) -> FirstCommon:
@@ -381,8 +366,8 @@ def stack_points(found: Array, values: Sequence[Array], xp: Namespace) -> FirstC
     if not values:
         return FirstCommon(found, xp.zeros((*shape, 0), dtype=xp.int64))
     if any(x.dtype == object for x in values):
-        point = np.stack([np.broadcast_to(to_host(x).astype(object), shape) for x in values], axis=-1)
-        return FirstCommon(found, narrow(np.where(to_host(found)[..., None], point, 0), xp))
+        point = np.stack([np.broadcast_to(kernels.to_host(x).astype(object), shape) for x in values], axis=-1)
+        return FirstCommon(found, kernels.narrow(np.where(kernels.to_host(found)[..., None], point, 0), xp))
     point = xp.stack([xp.broadcast_to(x, shape) for x in values], axis=-1)
     return FirstCommon(found, xp.where(found[..., None], point, xp.zeros_like(point)))
 
@@ -460,25 +445,25 @@ class BoxArray(Batch):
     @property
     def stop(self) -> Array:
         """One past the last point of each box on each axis."""
-        return solve("BoxArray.stop", SUM, (self.start, self.shape))[0]
+        return kernels.solve("BoxArray.stop", SUM, (self.start, self.shape))[0]
 
     @property
     def size(self) -> Array:
         """How many points each box has."""
         factors = [self.shape[..., axis] for axis in range(self.rank)]
-        return total_of("BoxArray.size", factors, self.batch_shape, namespace(self.shape))
+        return total_of("BoxArray.size", factors, self.batch_shape, kernels.namespace(self.shape))
 
     def __getitem__(self, key: Any) -> Any:
         start, shape = self.start[as_key(key)], self.shape[as_key(key)]
         if len(start.shape) == 1:
-            return Box(tuple(to_host(start).tolist()), tuple(to_host(shape).tolist()))
+            return Box(tuple(kernels.to_host(start).tolist()), tuple(kernels.to_host(shape).tolist()))
         out = object.__new__(BoxArray)
         put_fields(out, start=start, shape=shape)
         return out
 
     def bounds(self) -> Box | None:
         """Return the smallest box that holds all points, None without points."""
-        low, extent, high = to_host(self.start), to_host(self.shape), to_host(self.stop)
+        low, extent, high = kernels.to_host(self.start), kernels.to_host(self.shape), kernels.to_host(self.stop)
         filled = (extent > 0).all(axis=-1)
         if not filled.any():
             return None
@@ -497,7 +482,7 @@ class BoxArray(Batch):
         if self.rank != other.rank:
             raise ValueError(f"intersection: boxes of rank {self.rank} and boxes of rank {other.rank}")
         columns = (self.start, self.stop, other.start, other.stop)
-        return BoxArray(*solve("intersection", COMMON_BOX, columns))
+        return BoxArray(*kernels.solve("intersection", COMMON_BOX, columns))
 
     def overlaps(self, other: BoxArray) -> Array:
         """Return which boxes share a point.
@@ -508,7 +493,7 @@ class BoxArray(Batch):
             If the ranks differ.
         """
         common = self.intersection(other)
-        return namespace(common.shape).all(common.shape > 0, axis=-1)
+        return kernels.namespace(common.shape).all(common.shape > 0, axis=-1)
 
     def count_common(self, other: BoxArray) -> Array:
         """Return how many points pairs of boxes share.
@@ -529,7 +514,7 @@ class BoxArray(Batch):
             If the ranks differ.
         """
         common = self.intersection(other)
-        xp = namespace(common.start)
+        xp = kernels.namespace(common.start)
         found = xp.all(common.shape > 0, axis=-1)
         return FirstCommon(found, xp.where(found[..., None], common.start, xp.zeros_like(common.start)))
 

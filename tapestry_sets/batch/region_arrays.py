@@ -8,24 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_sets.batch import batches
-from tapestry_sets.batch.columns import (
-    BLOCK,
-    INT64,
-    STRIPE_ENDS,
-    Array,
-    Namespace,
-    PairColumns,
-    answer_axis,
-    as_column,
-    broadcast_shape,
-    is_array,
-    namespace,
-    narrow,
-    solve,
-    to_host,
-    together,
-)
+from tapestry_sets.batch import batches, kernels
+from tapestry_sets.batch.kernels import Array, Namespace, PairColumns
 from tapestry_sets.integers import Nest, Sett, Stripe
 from tapestry_sets.regions import Box, Region
 
@@ -155,7 +139,9 @@ class RegionArray(batches.Batch):
         [2, 2]
         """
         n, rank = len(axes), len(shape)
-        columns = as_column(axes, "RegionArray.of_stripes: axes") if n and rank else np.zeros((n, rank, 5), np.int64)
+        columns = (
+            kernels.as_column(axes, "RegionArray.of_stripes: axes") if n and rank else np.zeros((n, rank, 5), np.int64)
+        )
         out = object.__new__(cls)
         box = Box((0,) * rank, tuple(shape))
         _tighten(out, box, tuple(columns[..., k] for k in range(5)), np.zeros(n, bool))
@@ -179,7 +165,7 @@ class RegionArray(batches.Batch):
 
     def __getitem__(self, key: Any) -> Any:
         is_empty = self.is_empty[key]
-        at = key if not is_array(key) else to_host(key)
+        at = key if not kernels.is_array(key) else kernels.to_host(key)
         if not is_empty.shape:
             return self._region(at)
         columns = [getattr(self, name)[batches.as_key(key)] for name in COLUMNS]
@@ -205,10 +191,10 @@ class RegionArray(batches.Batch):
         >>> RegionArray((9, 9), [[1, 1], [4, 0]], [[3, 3], [8, 2]], 3).bounds()
         Box(start=(1, 0), shape=(7, 2))
         """
-        filled = ~to_host(self.is_empty)
+        filled = ~kernels.to_host(self.is_empty)
         if not filled.any():
             return None
-        low, high = to_host(self.low)[filled], to_host(self.high)[filled]
+        low, high = kernels.to_host(self.low)[filled], kernels.to_host(self.high)[filled]
         return Box.from_bounds(low.min(axis=0).tolist(), high.max(axis=0).tolist())
 
     def overlaps(self, other: RegionArray) -> Array:
@@ -223,7 +209,7 @@ class RegionArray(batches.Batch):
         """
         meet = self._filled(other, "overlaps")
         for pair in self._pairs(other):
-            meet = meet & answer_axis("overlaps", pair)[0]
+            meet = meet & kernels.answer_axis("overlaps", pair)[0]
         for at, r, s in self._one_by_one(other, meet):
             meet[at] = not r.isdisjoint(s)
         return meet
@@ -268,7 +254,9 @@ class RegionArray(batches.Batch):
             shape = (len(filled[at]), len(filled))
             total = batches.total_of("count_matrix", factors, shape, np)
             parts.append(np.where(np.logical_and.outer(filled[at], filled), total, 0))
-        return narrow(np.concatenate([x.astype(object) if any(y.dtype == object for y in parts) else x for x in parts]))
+        return kernels.narrow(
+            np.concatenate([x.astype(object) if any(y.dtype == object for y in parts) else x for x in parts])
+        )
 
     def _is_plain(self, verb: str) -> bool:
         """Whether the columns hold int64 of NumPy, some rows of them, and all there is to know of the regions."""
@@ -290,7 +278,7 @@ class RegionArray(batches.Batch):
             table: Array = None
             for at in _row_blocks(m):
                 pair = (*(x[at, None] for x in unique.T), *(x[None, at.start :] for x in unique.T))
-                found = answer_axis(query, pair)[0]
+                found = kernels.answer_axis(query, pair)[0]
                 if table is None or (found.dtype == object and table.dtype != object):
                     table = np.zeros((m, m), found.dtype) if table is None else table.astype(object)
                 table[at, at.start :] = found
@@ -310,10 +298,10 @@ class RegionArray(batches.Batch):
         """
         found, values = self._filled(other, "first_common"), []
         for pair in self._pairs(other):
-            meet, z = answer_axis("first_common", pair)
+            meet, z = kernels.answer_axis("first_common", pair)
             found = found & meet
             values.append(z)
-        first = batches.stack_points(found, values, namespace(found))
+        first = batches.stack_points(found, values, kernels.namespace(found))
         return _with_points(first, [(at, r.first_common(s)) for at, r, s in self._one_by_one(other, found)])
 
     def count_common(self, other: RegionArray) -> Array:
@@ -339,11 +327,11 @@ class RegionArray(batches.Batch):
     def _counts(self, other: RegionArray) -> Array:
         """Return how many points pairs share by their columns alone, which are hulls where a region is deep."""
         filled = self._filled(other, "count_common")
-        xp = namespace(filled)
-        factors = [answer_axis("count_common", pair)[0] for pair in self._pairs(other)]
+        xp = kernels.namespace(filled)
+        factors = [kernels.answer_axis("count_common", pair)[0] for pair in self._pairs(other)]
         total = batches.total_of("count_common", factors, tuple(filled.shape), xp)
         if total.dtype == object:
-            return narrow(np.where(to_host(filled), total, 0), xp)
+            return kernels.narrow(np.where(kernels.to_host(filled), total, 0), xp)
         return xp.where(filled, total, xp.zeros_like(total))
 
     def _filled(self, other: RegionArray, verb: str) -> Array:
@@ -352,7 +340,7 @@ class RegionArray(batches.Batch):
             raise TypeError(f"{verb}: takes a RegionArray, not {type(other).__name__}; RegionArray.of makes one")
         if self.box != other.box:
             raise ValueError(f"{verb}: both batches must be in one box, not {self.box} and {other.box}")
-        broadcast_shape(verb, self.batch_shape, other.batch_shape)
+        kernels.broadcast_shape(verb, self.batch_shape, other.batch_shape)
         return ~(self.is_empty | other.is_empty)
 
     def _pairs(self, other: RegionArray) -> Iterator[PairColumns]:
@@ -365,7 +353,7 @@ class RegionArray(batches.Batch):
         """Yield the pairs that may meet of which a region is deeper than its columns, and where they are."""
         if not (self.deep.any() or other.deep.any()):
             return
-        for at in zip(*np.nonzero((self.deep | other.deep) & to_host(maybe)), strict=True):
+        for at in zip(*np.nonzero((self.deep | other.deep) & kernels.to_host(maybe)), strict=True):
             r, s = (x._region(_own_index(at, x.batch_shape)) for x in (self, other))
             yield tuple(map(int, at)), r, s
 
@@ -375,7 +363,7 @@ COLUMNS = ("low", "high", "on", "period", "phase")
 
 def _row_blocks(n: int) -> Iterator[slice]:
     """Yield the rows of a matrix of n columns, some at a time."""
-    rows = max(1, 2 * BLOCK // max(1, n))
+    rows = max(1, 2 * kernels.BLOCK // max(1, n))
     for at in range(0, n, rows):
         yield slice(at, min(at + rows, n))
 
@@ -386,8 +374,8 @@ def _own_index(at: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _with_counts(total: Array, single: list[tuple[tuple[int, ...], int]]) -> Array:
-    if single and total.dtype != object and any(n > INT64[1] for _, n in single):
-        total = to_host(total).astype(object)
+    if single and total.dtype != object and any(n > kernels.INT64[1] for _, n in single):
+        total = kernels.to_host(total).astype(object)
     for at, n in single:
         total[at] = n
     return total
@@ -397,8 +385,10 @@ def _with_points(
     first: batches.FirstCommon, single: list[tuple[tuple[int, ...], tuple[int, ...] | None]]
 ) -> batches.FirstCommon:
     found, value = first
-    if value.dtype != object and any(not INT64[0] <= z <= INT64[1] for _, point in single for z in point or ()):
-        value = to_host(value).astype(object)
+    if value.dtype != object and any(
+        not kernels.INT64[0] <= z <= kernels.INT64[1] for _, point in single for z in point or ()
+    ):
+        value = kernels.to_host(value).astype(object)
     for at, point in single:
         found[at] = point is not None
         for axis in range(value.shape[-1]):
@@ -418,9 +408,11 @@ def _region_array(
 
 def _tighten(out: RegionArray, box: Box, columns: tuple[Array, ...], is_empty: Array) -> None:
     """Set the columns of a batch, its ends brought to elements and whole periods to single points."""
-    low, high = solve("RegionArray", STRIPE_ENDS, columns)
-    xp, (low, high, on, period, phase) = together(low, high, *columns[2:])
-    is_empty = to_host(is_empty) if xp is np else is_empty  # as are all columns once one number needs Python integers
+    low, high = kernels.solve("RegionArray", kernels.STRIPE_ENDS, columns)
+    xp, (low, high, on, period, phase) = kernels.together(low, high, *columns[2:])
+    is_empty = (
+        kernels.to_host(is_empty) if xp is np else is_empty
+    )  # as are all columns once one number needs Python integers
     empty, one, none = is_empty[..., None], xp.ones_like(low), xp.zeros_like(low)
     solid = empty | (on == period)
     low, high = xp.where(empty, none, low), xp.where(empty, none, high)
@@ -442,7 +434,7 @@ def _from_regions(items: tuple[Region, ...], xp: Namespace) -> RegionArray:
             low, high = region.bounds() or ((), ())
             levels = [level or (u, v, 1, 1, 0) for level, u, v in zip(levels, low, high, strict=True)]
         rows.append(levels)
-    columns = as_column(rows, "RegionArray.of: regions") if rank else np.zeros((n, 0, 5), np.int64)
+    columns = kernels.as_column(rows, "RegionArray.of: regions") if rank else np.zeros((n, 0, 5), np.int64)
     columns = xp.asarray(columns) if columns.dtype != object else columns
     is_empty = np.array([region.is_empty for region in items], bool)
     out = object.__new__(RegionArray)

@@ -15,7 +15,7 @@ from oracles import in_nesting, listed_points
 from strategies import regions_in_one_box, shapes, stripes
 
 from tapestry_sets import Box, Region, Sett, Stripe
-from tapestry_sets.batch import columns
+from tapestry_sets.batch import kernels
 from tapestry_sets.batch.batches import BoxArray, StripeArray
 from tapestry_sets.batch.region_arrays import RegionArray
 from tapestry_sets.integers.stripe import stripes_count_common, stripes_disjoint, stripes_first_common
@@ -345,7 +345,7 @@ def test_answers_do_not_depend_on_the_numbers_or_the_blocks(
     expected = answers()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in limits.items():
-            patch.setattr(columns, name, value)
+            patch.setattr(kernels, name, value)
         assert answers() == expected
 
 
@@ -427,7 +427,7 @@ def test_arrays_that_name_no_library_are_of_the_one_that_their_type_is_from() ->
         dtype, shape = np.dtype(np.int64), (1,)
 
     Plain.__module__ = "numpy.somewhere"
-    assert columns.namespace(Plain()) is np
+    assert kernels.namespace(Plain()) is np
 
 
 # --------------------------------------------------------------------------------------------------- small, wrong
@@ -551,7 +551,7 @@ def test_columns_of_two_libraries_are_refused() -> None:
             return pytest
 
     with pytest.raises(TypeError, match="columns must be arrays of one library, not array_api_strict and pytest"):
-        columns.namespace(xp.asarray([1]), Other())
+        kernels.namespace(xp.asarray([1]), Other())
 
 
 def test_sizes_that_multiply_beyond_the_machines_integers() -> None:
