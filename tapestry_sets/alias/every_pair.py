@@ -23,7 +23,7 @@ from tapestry_sets.alias.tuning import EXACT, LEAPS_AT_ONCE, MOST_LEVELS, MOST_M
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.digits import Strided, reach
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Item, clip
-from tapestry_sets.limits import OPEN, Tally, TooHard, current_tally
+from tapestry_sets.limits import OPEN, TALLY, Tally, TooHard
 from tapestry_sets.views import INT64_MAX, Allocation, View, reading
 
 PairAxis = tuple[int, int, int, int, int]
@@ -382,7 +382,7 @@ def _count(one: PairRow, two: PairRow) -> int:
 @contextmanager
 def _counted(n: int) -> Iterator[Tally | None]:
     """Count a question for each pair of n views; those that were helped with are counted where they are asked."""
-    kept = current_tally()
+    kept = TALLY.get()
     before = 0 if kept is None else kept.total
     yield kept
     if kept is not None:

@@ -365,18 +365,6 @@ class Integers(Drawn, ABC):
     def __and__(self, other: Operand) -> Intersection:
         return self.forms.intersection((*self._factors, *as_set(other)._factors))
 
-    def __or__(self, other: Operand) -> DisjointSetts:
-        return self.union(other)
-
-    def __sub__(self, other: Operand) -> DisjointSetts:
-        return self.difference(other)
-
-    def __xor__(self, other: Operand) -> DisjointSetts:
-        return self.symmetric_difference(other)
-
-    def __invert__(self) -> DisjointSetts:
-        return self.complement()
-
     def __rand__(self, other: Operand) -> Intersection:
         return as_set(other) & self
 
@@ -452,6 +440,8 @@ class Integers(Drawn, ABC):
         """
         check_window(within, "complement")
         return self.forms.setts._merged(unions.subtract([()], self._listed(within), within))
+
+    __or__, __sub__, __xor__, __invert__ = union, difference, symmetric_difference, complement
 
     # ---------------------------------------------------------------------------- sets seen by their numbers
 
@@ -563,8 +553,3 @@ def to_list(values: Int64Array) -> list[int]:
             "ask within a shorter range"
         )
     return cast("list[int]", values.tolist())
-
-
-def fill_forms(forms: Forms) -> None:
-    """Tell `Integers` the classes that its verbs return; `lazy` does so once they are all defined."""
-    Integers.forms = forms

@@ -26,7 +26,6 @@ from tapestry_sets.integers.integers import (
     check_bounds,
     check_start,
     check_window,
-    fill_forms,
     to_array,
 )
 from tapestry_sets.integers.nest import Nest
@@ -355,7 +354,7 @@ class Sampled(Integers):
         return Sampled(self.inner.scale(f), self.at.scale(f))
 
 
-fill_forms(Forms(Sett, DisjointSetts, Intersection, Filled, Sampled))
+Integers.forms = Forms(Sett, DisjointSetts, Intersection, Filled, Sampled)
 
 
 # ------------------------------------------------------------------------------------- several sets, as callers ask

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -51,10 +52,7 @@ class StridedRun(NamedTuple):
     @property
     def size(self) -> int:
         """How many elements the run has."""
-        size = 1
-        for count, _ in self.levels:
-            size *= count
-        return size
+        return prod([count for count, _ in self.levels])
 
 
 class Item(NamedTuple):

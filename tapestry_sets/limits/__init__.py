@@ -18,4 +18,4 @@ from tapestry_sets.limits.budget import (
     limits,
 )
 from tapestry_sets.limits.constructors import compile_constructor, hide_fields
-from tapestry_sets.limits.tallies import TALLY, Tally, counted, current_tally, helped, tally
+from tapestry_sets.limits.tallies import TALLY, Tally, counted, helped, tally

@@ -61,11 +61,6 @@ TALLY: ContextVar[Tally | None] = ContextVar("tally", default=None)
 """The tally that is kept, if one is."""
 
 
-def current_tally() -> Tally | None:
-    """Return the tally that is kept, if one is."""
-    return TALLY.get()
-
-
 @contextmanager
 def tally() -> Iterator[Tally]:
     """Count how the alias questions asked inside a ``with`` block are decided.

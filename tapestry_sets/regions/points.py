@@ -36,11 +36,6 @@ class RegionForms(Struct, frozen=True):
     reshaped: type[Reshaped]
 
 
-def fill_forms(forms: RegionForms) -> None:
-    """Tell `Points` the classes that its verbs return; `reshaped` does so once they are all defined."""
-    Points.forms = forms
-
-
 class Points(Drawn, ABC):
     """The verbs of all sets of points in one box.
 

@@ -12,7 +12,7 @@ from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Intersec
 from tapestry_sets.limits import TooManyPieces, check_pieces
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.axis import fill_axis, sample_axis
-from tapestry_sets.regions.points import Points, RegionForms, fill_forms
+from tapestry_sets.regions.points import Points, RegionForms
 from tapestry_sets.regions.region import Region, as_product, meet_regions, merge_members, to_tuple
 from tapestry_sets.regions.regions import DisjointRegions, Members
 from tapestry_sets.regions.rowmajor import NumberTerms
@@ -280,7 +280,7 @@ class Reshaped(Members):
         return part._seen((first, *ranges[1:]))
 
 
-fill_forms(RegionForms(DisjointRegions, Reshaped))
+Points.forms = RegionForms(DisjointRegions, Reshaped)
 
 
 # ------------------------------------------------------------------ row-major order
