@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from msgspec import Struct
 
-from tapestry_plan.ir import Attrs, Backward, Expansion, Tensor
-from tapestry_sets.views import pad
+from tapestry_plan.ir import Backward, Expansion, Tensor
 
 Grads = Sequence[Tensor | None]
 
@@ -348,138 +347,6 @@ def softmax(b: Backward) -> Grads:
 def log_softmax(b: Backward) -> Grads:
     total = b.op("sum", b.grad, axis=(b.attrs["axis"],), keepdims=True)
     return (b.grad - b.op("exp", b.out) * total,)
-
-
-# -- windows, as views and sums of products -----------------------------------------------------------------
-
-
-def windows_einsum(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
-    """A convolution as the sum of products of windows and weights."""
-    x, w, *bias = inputs
-    n, spatial, groups = x.shape[0], x.ndim - 2, attrs["groups"]
-    windows = _windows(x, w.shape[2:], attrs, 0.0)
-    out = windows.shape[2 : 2 + spatial]
-    o, k = "xyz"[:spatial], "uvw"[:spatial]
-    made: Tensor = x.graph.op(
-        "einsum",
-        windows.reshape(n, groups, w.shape[1], *out, *w.shape[2:]),
-        w.reshape(groups, w.shape[0] // groups, *w.shape[1:]),
-        equation=f"ngi{o}{k},gci{k}->ngc{o}",
-    )
-    made = made.reshape(n, w.shape[0], *out)
-    return made + bias[0].reshape(-1, *(1,) * spatial) if bias else made
-
-
-def conv_transpose(b: Backward) -> Grads:
-    """Its input receives the convolution that it is the adjoint of; its weight products with that one's windows."""
-    x, w = b.inputs[:2]
-    attrs = {key: b.attrs[key] for key in ("strides", "pads", "dilations", "groups") if key in b.attrs}
-    spatial, groups = x.ndim - 2, attrs["groups"]
-    every = (slice(None), slice(None), *(slice(n) for n in x.shape[2:]))
-    dx = b.op("conv", b.grad, w, **attrs)[every]
-    windows = _windows(b.grad, w.shape[2:], attrs, 0.0)[every]
-    o, k = "xyz"[:spatial], "uvw"[:spatial]
-    dw = b.op(
-        "einsum",
-        windows.reshape(x.shape[0], groups, w.shape[1], *x.shape[2:], *w.shape[2:]),
-        x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]),
-        equation=f"ngc{o}{k},ngi{o}->gic{k}",
-    )
-    bias = [b.op("sum", b.grad, axis=(0, *range(2, x.ndim)), keepdims=False)] if len(b.inputs) > 2 else []
-    return dx, dw.reshape(w.shape), *bias
-
-
-def windows_max(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
-    """The maxima of windows."""
-    return _pooled("max", inputs[0], attrs, float("-inf"))
-
-
-def windows_sum(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
-    """The sums of windows."""
-    return _pooled("sum", inputs[0], attrs, 0.0)
-
-
-def spatial_max(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
-    """The largest of all spatial cells."""
-    (x,) = inputs
-    return cast(Tensor, x.graph.op("max", x, axis=tuple(range(2, x.ndim)), keepdims=True))
-
-
-def root_mean_square(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
-    """x / √(mean x² + epsilon), times the scale."""
-    x, scale = inputs
-    over = tuple(range(x.ndim - scale.ndim, x.ndim))
-    mean: Tensor = x.graph.op("mean", x * x, axis=over, keepdims=True)
-    root: Tensor = x.graph.op("sqrt", mean + attrs["epsilon"])
-    return x / root * scale
-
-
-def local_response(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
-    """x / (bias + alpha/size · Σ x² over neighboring channels)^beta."""
-    (x,) = inputs
-    size = attrs["size"]
-    before = (size - 1) // 2
-    around = [(0, 0), (before, size - 1 - before), *((0, 0),) * (x.ndim - 2)]
-    windows = pad(x * x, around).sliding_windows(size, axis=1)
-    total: Tensor = x.graph.op("sum", windows, axis=(x.ndim,), keepdims=False)
-    scale = total * (attrs["alpha"] / size) + attrs["bias"]
-    return cast(Tensor, x / scale ** attrs["beta"])
-
-
-def by_groups(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
-    """Each group of channels, or each channel, centered and scaled to variance 1; then times scale, plus bias."""
-    x, scale, bias = inputs
-    groups = attrs.get("groups", x.shape[1])
-    rows = x.reshape(x.shape[0], groups, -1)
-    apart: Tensor = rows - x.graph.op("mean", rows, axis=(2,), keepdims=True)
-    variance: Tensor = x.graph.op("mean", apart * apart, axis=(2,), keepdims=True)
-    made: Tensor = apart / x.graph.op("sqrt", variance + attrs["epsilon"])
-    column = (-1, *(1,) * (x.ndim - 2))
-    return made.reshape(x.shape) * scale.reshape(column) + bias.reshape(column)
-
-
-def windows_mean(inputs: Sequence[Tensor], attrs: Attrs) -> Tensor:
-    """The sums of windows over how many of their cells count."""
-    (x,) = inputs
-    total = _pooled("sum", x, attrs, 0.0)
-    counts = np.ones(total.shape[2:])
-    kernel = _each(attrs["kernel"], x.ndim - 2)
-    for axis, (n, size) in enumerate(zip(x.shape[2:], kernel, strict=True)):
-        begin, end, step, dilation = _moves(attrs, axis, x.ndim - 2)
-        low, high = (-begin, n + end) if attrs.get("count_include_pad") else (0, n)
-        cells = (np.arange(total.shape[2 + axis]) * step - begin)[:, None] + np.arange(size) * dilation
-        along = ((cells >= low) & (cells < high)).sum(axis=1)
-        counts = counts * along.reshape([-1 if a == axis else 1 for a in range(x.ndim - 2)])
-    return total / x.graph.constant(x.graph._fresh("counts"), counts.astype(x.dtype))
-
-
-def _pooled(op: str, x: Tensor, attrs: Attrs, fill: float) -> Tensor:
-    if attrs.get("ceil_mode"):
-        raise ValueError("ceil_mode has windows that reach beyond the padding; pad more instead")
-    spatial = x.ndim - 2
-    windows = _windows(x, _each(attrs["kernel"], spatial), attrs, fill)
-    return cast(Tensor, x.graph.op(op, windows, axis=tuple(range(x.ndim, x.ndim + spatial)), keepdims=False))
-
-
-def _windows(x: Tensor, kernel: Sequence[int], attrs: Attrs, fill: float) -> Tensor:
-    """All windows, as a view: (n, c, *out, *kernel)."""
-    spatial = x.ndim - 2
-    moves = [_moves(attrs, axis, spatial) for axis in range(spatial)]
-    padded = pad(x, [(0, 0), (0, 0), *((begin, end) for begin, end, _, _ in moves)], value=fill)
-    axes = tuple(range(2, x.ndim))
-    return padded.sliding_windows(tuple(kernel), [m[2] for m in moves], [m[3] for m in moves], axes)
-
-
-def _moves(attrs: Attrs, axis: int, rank: int) -> tuple[int, int, int, int]:
-    """Padding before and after, step and dilation along a spatial axis."""
-    pads = attrs.get("pads", 0)
-    both = tuple(pads) if not isinstance(pads, int) and len(pads) == 2 * rank else _each(pads, rank) * 2
-    step, dilation = (_each(attrs.get(key, 1), rank)[axis] for key in ("strides", "dilations"))
-    return both[axis], both[rank + axis], step, dilation
-
-
-def _each(value: Any, rank: int) -> tuple[int, ...]:
-    return (value,) * rank if isinstance(value, int) else tuple(value)
 
 
 # -- what they have in common -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ ValueError where it says nothing. Declarations name it in their field `expansion
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import gcd, prod, sqrt
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from tapestry_plan.ir import Attrs, Tensor, concat
 from tapestry_plan.ops.operands import axis_of
-from tapestry_plan.ops.windows.windows import Window
+from tapestry_plan.ops.windows.window import Window
 from tapestry_sets.views import interleave, pad
 
 Inputs = Sequence[Tensor]
@@ -239,3 +240,90 @@ def _every(x: Tensor, axis: int, first: int, step: int, count: int) -> Tensor:
     if (first, step, count) == (0, 1, x.shape[axis]):
         return x
     return x[(*(slice(None),) * axis, slice(first, first + step * (count - 1) + 1, step))]
+
+
+# -- windows, as views and sums of products --------------------------------------------------------------
+
+
+def windows_einsum(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """A convolution as the sum of products of windows and weights."""
+    x, w, *bias = inputs
+    n, spatial, groups = x.shape[0], x.ndim - 2, attrs["groups"]
+    windows = windows_of(x, Window.of(w.shape[2:], attrs))
+    out = windows.shape[2 : 2 + spatial]
+    o, k = "xyz"[:spatial], "uvw"[:spatial]
+    cut = windows.reshape(n, groups, w.shape[1], *out, *w.shape[2:])
+    weights = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+    made = _op("einsum", cut, weights, equation=f"ngi{o}{k},gci{k}->ngc{o}").reshape(n, w.shape[0], *out)
+    return made + bias[0].reshape(-1, *(1,) * spatial) if bias else made
+
+
+def windows_max(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """The maxima of windows."""
+    return _pooled("max", inputs, attrs, float("-inf"))
+
+
+def windows_sum(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """The sums of windows."""
+    return _pooled("sum", inputs, attrs, 0.0)
+
+
+def windows_mean(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """The sums of windows over how many of their cells count."""
+    (x,) = inputs
+    total = _pooled("sum", inputs, attrs, 0.0)
+    window, padded = Window.of_pool(x.ndim - 2, attrs), bool(attrs.get("count_include_pad"))
+    counts = [window.counts(axis, range(m), x.shape[2 + axis], padded) for axis, m in enumerate(total.shape[2:])]
+    whole = reduce(np.multiply.outer, counts, np.ones(()))
+    return total / x.graph.constant(x.graph._fresh("counts"), whole.astype(x.dtype))
+
+
+def _pooled(op: str, inputs: Inputs, attrs: Attrs, fill: float) -> Tensor:
+    (x,) = inputs
+    if attrs.get("ceil_mode"):
+        raise ValueError("ceil_mode has windows that reach beyond the padding; pad more instead")
+    windows = windows_of(x, Window.of_pool(x.ndim - 2, attrs), fill)
+    return _op(op, windows, axis=tuple(range(x.ndim, windows.ndim)), keepdims=False)
+
+
+def windows_of(x: Tensor, window: Window, fill: float = 0.0) -> Tensor:
+    """All windows, as a view: (n, c, *out, *kernel)."""
+    padded = pad(x, [(0, 0), (0, 0), *zip(window.begins, window.ends, strict=True)], value=fill)
+    return padded.sliding_windows(window.kernel, window.strides, window.dilations, tuple(range(2, x.ndim)))
+
+
+def spatial_max(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """The largest of all spatial cells."""
+    (x,) = inputs
+    return _op("max", x, axis=tuple(range(2, x.ndim)), keepdims=True)
+
+
+# -- more rows -------------------------------------------------------------------------------------------
+
+
+def root_mean_square(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """x / √(mean x² + epsilon), times the scale."""
+    x, scale = inputs
+    mean = _op("mean", x * x, axis=tuple(range(x.ndim - scale.ndim, x.ndim)), keepdims=True)
+    return x / _op("sqrt", mean + attrs["epsilon"]) * scale
+
+
+def local_response(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """x / (bias + alpha/size · Σ x² over neighboring channels)^beta."""
+    (x,) = inputs
+    size = attrs["size"]
+    before = (size - 1) // 2
+    around = [(0, 0), (before, size - 1 - before), *((0, 0),) * (x.ndim - 2)]
+    total = _op("sum", pad(x * x, around).sliding_windows(size, axis=1), axis=(x.ndim,), keepdims=False)
+    return x / (total * (attrs["alpha"] / size) + attrs["bias"]) ** float(attrs["beta"])
+
+
+def by_groups(inputs: Inputs, attrs: Attrs) -> Tensor:
+    """Each group of channels, or each channel, centered and scaled to variance 1; then times scale, plus bias."""
+    x, scale, bias = inputs
+    rows = x.reshape(x.shape[0], attrs.get("groups", x.shape[1]), -1)
+    apart = rows - _op("mean", rows, axis=(2,), keepdims=True)
+    variance = _op("mean", apart * apart, axis=(2,), keepdims=True)
+    made = (apart / _op("sqrt", variance + attrs["epsilon"])).reshape(x.shape)
+    column = (-1, *(1,) * (x.ndim - 2))
+    return made * scale.reshape(column) + bias.reshape(column)

@@ -11,7 +11,7 @@ from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, Op, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.cells.choices import widened
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.expansions import pooled_mean, sum_div
+from tapestry_plan.ops.expansions import pooled_mean, spatial_max, sum_div
 from tapestry_plan.ops.operands import axis_of, floating, numeric, spatial_names, touched, truth
 
 Axes = int | Sequence[int] | None
@@ -88,7 +88,7 @@ def global_average_pool(x: Tensor, *, name: str | None = None) -> Tensor:
     block=reduce_block("max"),
     signature=_global_pool_signature,
     reduction="max",
-    expansions=(adjoints.spatial_max,),
+    expansions=(spatial_max,),
 )
 def global_max_pool(x: Tensor, *, name: str | None = None) -> Tensor:
     """The maximum over all spatial axes, kept with extent 1."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops import expansions
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.expansions import exp_sum, factor_offset, minus_logsumexp, moments
 from tapestry_plan.ops.operands import axis_of, floating, ints_of, need_vector, per_row, spatial_names, touched, writes
 
 
@@ -153,7 +153,11 @@ def _group_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sh
 
 
 @operator(
-    block=writes(_batch_norm), signature=_batch_norm_signature, flop=2.0, dtype=floating, expansions=(factor_offset,)
+    block=writes(_batch_norm),
+    signature=_batch_norm_signature,
+    flop=2.0,
+    dtype=floating,
+    expansions=(expansions.factor_offset,),
 )
 def batch_normalization(
     x: Tensor,
@@ -179,7 +183,7 @@ def batch_normalization(
     flop=lambda signature, attrs: 2.0 * attrs["size"] + 4.0,
     dtype=floating,
     workspace=_local_response_workspace,
-    adjoint=adjoints.Through(adjoints.local_response),
+    adjoint=adjoints.Through(expansions.local_response),
 )
 def local_response_normalization(
     x: Tensor,
@@ -203,7 +207,7 @@ def local_response_normalization(
     signature=axis_signature,
     flop=per_row(4),
     dtype=floating,
-    expansions=(exp_sum,),
+    expansions=(expansions.exp_sum,),
     adjoint=adjoints.softmax,
 )
 def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
@@ -215,14 +219,20 @@ def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     signature=axis_signature,
     flop=per_row(4),
     dtype=floating,
-    expansions=(minus_logsumexp,),
+    expansions=(expansions.minus_logsumexp,),
     adjoint=adjoints.log_softmax,
 )
 def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """x − log Σ exp(x) along an axis, which no plan splits."""
 
 
-@operator(block=writes(_layer_norm), signature=_tail_signature, flop=per_row(8), dtype=floating, expansions=(moments,))
+@operator(
+    block=writes(_layer_norm),
+    signature=_tail_signature,
+    flop=per_row(8),
+    dtype=floating,
+    expansions=(expansions.moments,),
+)
 def layer_normalization(
     x: Tensor,
     scale: Tensor,
@@ -255,7 +265,7 @@ def layer_normalization(
     signature=_tail_signature,
     flop=per_row(5),
     dtype=floating,
-    expansions=(adjoints.root_mean_square,),
+    expansions=(expansions.root_mean_square,),
 )
 def rms_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, name: str | None = None
@@ -280,7 +290,7 @@ def rms_normalization(
     signature=_grouped_signature,
     flop=per_row(8),
     dtype=floating,
-    expansions=(adjoints.by_groups,),
+    expansions=(expansions.by_groups,),
 )
 def group_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, groups: int, *, epsilon: float = 1e-5, name: str | None = None
@@ -309,7 +319,7 @@ def group_normalization(
     signature=partial(_grouped_signature, axis="c"),
     flop=per_row(8),
     dtype=floating,
-    expansions=(adjoints.by_groups,),
+    expansions=(expansions.by_groups,),
 )
 def instance_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, name: str | None = None

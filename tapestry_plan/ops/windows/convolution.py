@@ -8,11 +8,11 @@ from typing import Any
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Shape, Shard, Signature, Tensor
+from tapestry_plan.ops import expansions
 from tapestry_plan.ops.declaration import operator
-from tapestry_plan.ops.expansions import by_group, interleaved, phases, strided_view
 from tapestry_plan.ops.operands import length, need_rank, need_vector, same_dtype, spatial_names, spatial_of, touched
 from tapestry_plan.ops.tuning import TILE_NBYTES
-from tapestry_plan.ops.windows.windows import Window, offsets_of
+from tapestry_plan.ops.windows.window import Window, offsets_of
 
 
 def _conv_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -133,7 +133,7 @@ def _conv_unfolded(
     for top in range(0, out.shape[1], height):
         rows = min(height, out.shape[1] - top)
         columns = scratch[: depth * kernel * rows * row].reshape(depth, kernel, rows, *out.shape[2:])
-        for k, (_, cells) in enumerate(offsets):
+        for k, cells in enumerate(offsets):
             first = cells[0].start + top * stride
             columns[:, k] = x[(slice(None), slice(first, first + (rows - 1) * stride + 1, stride), *cells[1:])]
         target = flat[:, top * row : (top + rows) * row]
@@ -186,13 +186,13 @@ def _correlation(shard: Shard) -> Correlation:
     dtype=same_dtype,
     workspace=_conv_workspace,
     expansions=(
-        by_group,
-        interleaved,
-        phases,
-        strided_view,
-        adjoints.windows_einsum,
+        expansions.by_group,
+        expansions.interleaved,
+        expansions.phases,
+        expansions.strided_view,
+        expansions.windows_einsum,
     ),
-    adjoint=adjoints.Through(adjoints.windows_einsum),
+    adjoint=adjoints.Through(expansions.windows_einsum),
     work=_correlation,
 )
 def conv(

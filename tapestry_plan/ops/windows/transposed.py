@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, Backward, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
 from tapestry_plan.ops.declaration import operator
+from tapestry_plan.ops.expansions import windows_of
 from tapestry_plan.ops.operands import ints_of, need_rank, need_vector, numeric, spatial_names, spatial_of, touched
-from tapestry_plan.ops.windows.windows import Window
+from tapestry_plan.ops.windows.window import Window
 
 
 def _conv_transpose_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
@@ -147,13 +147,29 @@ def _conv_transpose_flop(signature: Signature, attrs: Attrs) -> float:
     return flop
 
 
+def _adjoint(b: Backward) -> Sequence[Tensor | None]:
+    """Its input receives the convolution that it is the adjoint of; its weight products with that one's windows."""
+    x, w = b.inputs[:2]
+    attrs = {key: b.attrs[key] for key in ("strides", "pads", "dilations", "groups")}
+    spatial, groups = x.ndim - 2, attrs["groups"]
+    every = (slice(None), slice(None), *(slice(n) for n in x.shape[2:]))
+    dx = b.op("conv", b.grad, w, **attrs)[every]
+    windows = windows_of(b.grad, Window.of(w.shape[2:], attrs))[every]
+    o, k = "xyz"[:spatial], "uvw"[:spatial]
+    cut = windows.reshape(x.shape[0], groups, w.shape[1], *x.shape[2:], *w.shape[2:])
+    cells = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+    dw = b.op("einsum", cut, cells, equation=f"ngc{o}{k},ngi{o}->gic{k}")
+    bias = [b.op("sum", b.grad, axis=(0, *range(2, x.ndim)), keepdims=False)] if len(b.inputs) > 2 else []
+    return dx, dw.reshape(w.shape), *bias
+
+
 @operator(
     block=_conv_transpose_block,
     signature=_conv_transpose_signature,
     flop=_conv_transpose_flop,
     reduction="sum",
     dtype=numeric,
-    adjoint=adjoints.conv_transpose,
+    adjoint=_adjoint,
 )
 def conv_transpose(
     x: Tensor,

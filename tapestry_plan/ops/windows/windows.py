@@ -1,124 +1,27 @@
-"""Windows that move over spatial axes, and the pools that fold them."""
+"""Pools: windows that move over spatial axes, folded."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise, product
-from typing import Any, cast
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from msgspec import Struct
-from numpy.typing import NDArray
 
-from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Shape, Shard, Signature, Tensor
+from tapestry_plan.ir import Attrs, Axis, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.cells import elementwise
 from tapestry_plan.ops.declaration import operator
-from tapestry_plan.ops.operands import floating, ints_of, length, numeric, spatial_names, spatial_of, touched
-
-
-class Window(Struct, frozen=True):
-    """How a window moves over the spatial axes.
-
-    Parameters
-    ----------
-    kernel, strides, dilations : tuple of int
-        One value for each spatial axis.
-    begins, ends : tuple of int
-        Padding cells before and after the tensor.
-    """
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
-
-    @classmethod
-    def of(cls, kernel: Sequence[int], attrs: Attrs) -> Window:
-        """From the attributes `strides`, `pads` and `dilations`, ints or one value for each axis.
-
-        `pads` may also hold all begins and then all ends.
-
-        Raises
-        ------
-        ValueError
-            For values of the wrong count or sign.
-        """
-        rank = len(kernel)
-        pads = attrs.get("pads", 0)
-        two_sided = not isinstance(pads, int) and len(pads) == 2 * rank
-        both = ints_of(pads, 2 * rank if two_sided else rank, "pads", 0)
-        return cls(
-            tuple(kernel),
-            ints_of(attrs.get("strides", 1), rank, "strides", 1),
-            ints_of(attrs.get("dilations", 1), rank, "dilations", 1),
-            both[:rank],
-            both[-rank:],
-        )
-
-    @property
-    def reach(self) -> tuple[int, ...]:
-        """Cells from the window's first to its last, both counted."""
-        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
-
-    def out_shape(self, extents: Shape, ceil_mode: bool = False) -> Shape:
-        """How many windows fit along each axis.
-
-        With `ceil_mode` a last window may reach beyond the padding, but must begin before it.
-        """
-        out = []
-        for axis, n in enumerate(extents):
-            room = n + self.begins[axis] + self.ends[axis] - self.reach[axis]
-            if room < 0:
-                raise ValueError(
-                    f"a window of {self.kernel} reaching over {self.reach} cells does not fit extents {extents} "
-                    f"padded by {self.begins} and {self.ends}, spatial axis {axis}; "
-                    "pad more or take a smaller window"
-                )
-            stride = self.strides[axis]
-            count = room // stride + 1
-            if ceil_mode and room % stride and count * stride < n + self.begins[axis]:
-                count += 1
-            out.append(count)
-        return tuple(out)
-
-    def forms(self, names: Sequence[str]) -> list[LinearForm]:
-        """The coordinates read along the spatial axes, with a reduction axis k<name> for the offset."""
-        return [
-            {name: s, f"k{name}": d, "": -p}
-            for name, s, d, p in zip(names, self.strides, self.dilations, self.begins, strict=True)
-        ]
-
-
-def offsets_of(
-    shard: Shard, window: Window, names: Sequence[str]
-) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """For each kernel offset of a shard: its number on each axis, and the cells that it reads."""
-    outs = [length(shard, name) for name in names]
-    kernel = [range(length(shard, f"k{name}")) for name in names]
-    for at in product(*kernel):
-        yield (
-            at,
-            tuple(
-                slice(k * d, k * d + (n - 1) * s + 1, s)
-                for k, d, s, n in zip(at, window.dilations, window.strides, outs, strict=True)
-            ),
-        )
-
-
-# -- pools ---------------------------------------------------------------------------------------------
+from tapestry_plan.ops.expansions import windows_max, windows_mean, windows_sum
+from tapestry_plan.ops.operands import floating, numeric, spatial_names, spatial_of, touched
+from tapestry_plan.ops.windows.window import Window, offsets_of
 
 
 def _pool_signature(shapes: Sequence[Shape], attrs: Attrs, pad: float = 0.0, has_extents: bool = False) -> Signature:
     (x,) = shapes
     names = spatial_names(x, "operand 0")
-    if "kernel" not in attrs:
-        raise ValueError(f"the attribute kernel is missing; give {len(names)} extents")
-    kernel = ints_of(attrs["kernel"], len(names), "kernel", 1)
-    window = Window.of(kernel, attrs)
+    window = Window.of_pool(len(names), attrs)
     for axis, (before, after, reach) in enumerate(zip(window.begins, window.ends, window.reach, strict=True)):
         if max(before, after) >= reach:
             raise ValueError(
@@ -126,7 +29,7 @@ def _pool_signature(shapes: Sequence[Shape], attrs: Attrs, pad: float = 0.0, has
                 "in the padding; pad by less than the window"
             )
     out = map(Axis, ("n", "c", *names), (*x[:2], *window.out_shape(x[2:], bool(attrs.get("ceil_mode")))))
-    axes = (*out, *(Axis(f"k{name}", size, "reduction") for name, size in zip(names, kernel, strict=True)))
+    axes = (*out, *(Axis(f"k{name}", size, "reduction") for name, size in zip(names, window.kernel, strict=True)))
     read = touched(axes, ["n", "c", *window.forms(names)], pad=pad, extents=x if has_extents else None)
     return Signature(axes, (read,), (touched(axes, ["n", "c", *names]),))
 
@@ -141,10 +44,13 @@ def _fold_block(fold: str) -> Any:
 
 
 def _average_pool_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    (out,) = outputs
+    (out,), extents = outputs, shard.signature.inputs[0].extents
+    assert extents is not None, "the signature of average_pool says where its tensor ends"
     _fold_windows(xp.add, inputs[0], out, shard)
-    names = spatial_of(shard)
-    counts = [_cells_counted(shard, axis, name) for axis, name in enumerate(names)]
+    names, padded = spatial_of(shard), bool(shard.attrs.get("count_include_pad"))
+    window = Window.of_pool(len(names), shard.attrs)
+    spans = [range(*shard.range(name)) for name in names]
+    counts = [window.counts(axis, span, extents[2 + axis], padded) for axis, span in enumerate(spans)]
     if all((c == c[0]).all() for c in counts):
         xp.divide(out, out.dtype.type(math.prod(int(c[0]) for c in counts)), out=out)
         return
@@ -158,27 +64,12 @@ def _average_pool_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], 
 def _fold_windows(fold: Any, x: Any, out: Any, shard: Shard) -> None:
     """Fold each window, one kernel offset after the other, a batch item at a time."""
     names = spatial_of(shard)
-    window = Window.of(ints_of(shard.attrs["kernel"], len(names), "kernel", 1), shard.attrs)
-    offsets = [(slice(None), *cells) for _, cells in offsets_of(shard, window, names)]
+    window = Window.of_pool(len(names), shard.attrs)
+    first, *others = ((slice(None), *cells) for cells in offsets_of(shard, window, names))
     for n in range(out.shape[0]):
-        out[n] = x[n][offsets[0]]
-        for cells in offsets[1:]:
+        out[n] = x[n][first]
+        for cells in others:
             fold(out[n], x[n][cells], out=out[n])
-
-
-def _cells_counted(shard: Shard, axis: int, name: str) -> NDArray[np.intp]:
-    """How many cells of each window of a shard count toward its average, along one spatial axis."""
-    rank = len(spatial_of(shard))
-    window = Window.of(ints_of(shard.attrs["kernel"], rank, "kernel", 1), shard.attrs)
-    kernel = window.kernel[axis]
-    positions = np.arange(*shard.range(name)) * window.strides[axis] - window.begins[axis]
-    extents = shard.signature.inputs[0].extents
-    assert extents is not None, "the signature of average_pool says where its tensor ends"
-    low, high = 0, extents[2 + axis]
-    if shard.attrs.get("count_include_pad"):
-        low, high = -window.begins[axis], high + window.ends[axis]
-    cells = positions[:, None] + np.arange(kernel) * window.dilations[axis]
-    return cast("NDArray[np.intp]", np.count_nonzero((cells >= low) & (cells < high), axis=1))
 
 
 @operator(
@@ -186,7 +77,7 @@ def _cells_counted(shard: Shard, axis: int, name: str) -> NDArray[np.intp]:
     signature=partial(_pool_signature, pad=float("-inf")),
     reduction="max",
     dtype=floating,
-    expansions=(adjoints.windows_max,),
+    expansions=(windows_max,),
 )
 def max_pool(
     x: Tensor,
@@ -213,7 +104,7 @@ def max_pool(
     signature=partial(_pool_signature, has_extents=True),
     reduction="sum",
     dtype=floating,
-    expansions=(adjoints.windows_mean,),
+    expansions=(windows_mean,),
 )
 def average_pool(
     x: Tensor,
@@ -241,7 +132,7 @@ def average_pool(
     signature=_pool_signature,
     reduction="sum",
     dtype=numeric,
-    expansions=(adjoints.windows_sum,),
+    expansions=(windows_sum,),
 )
 def sum_pool(
     x: Tensor,
