@@ -67,8 +67,7 @@ def _drop_unread(graph: Graph, kept: set[str], wanted: Sequence[Tensor]) -> None
     """Take back what adjoints added for inputs that nobody asked about."""
     read = {tensor.name for tensor in wanted}
     for item in reversed(list(graph._ordered())):
-        outputs = (item.name,) if isinstance(item, Selection) else item.outputs
-        if item.name in kept or read.intersection(outputs):
+        if item.name in kept or read.intersection(item.outputs):
             read.update(item.inputs)
             continue
         graph._remove(item)
@@ -112,21 +111,16 @@ class _Reverse:
         self.graph, self.wrt = graph, wrt
         self.ends = {t.name for t in wrt} if ends else set()
         self.received: dict[str, list[Tensor]] = {}
-        self.totals: dict[str, Tensor] = {}
+        self.totals: dict[str, Tensor | None] = {}
 
     def run(self, y: Tensor, seed: Tensor | None) -> tuple[Tensor, ...]:
         order = list(self.graph._ordered())
         depends = self._dependent(order, {t.name for t in self.wrt})
-        needed = self._needed(order, y.name)
-        start = seed if seed is not None else self._constant(y, 1.0)
-        self.received[y.name] = [start]
+        self.received[y.name] = [seed if seed is not None else self._constant(y, 1.0)]
         for item in reversed(order):
-            outputs = (item.name,) if isinstance(item, Selection) else item.outputs
-            if self.ends.intersection(outputs):
-                continue
-            if any(name in depends for name in outputs) and any(name in self.received for name in outputs):
-                assert any(name in needed for name in outputs), "only what y reads receives anything"
-                self._pass(item, outputs, depends)
+            made = set(item.outputs)
+            if made & depends and made & self.received.keys() and not made & self.ends:
+                self._pass(item, depends)
         totals = [self._total(t.name) for t in self.wrt]
         return tuple(self._constant(t, 0.0) if g is None else g for t, g in zip(self.wrt, totals, strict=True))
 
@@ -135,15 +129,7 @@ class _Reverse:
         found = set(wrt)
         for item in order:
             if found.intersection(item.inputs):
-                found.update((item.name,) if isinstance(item, Selection) else item.outputs)
-        return found
-
-    def _needed(self, order: Sequence[OpNode | Selection], y: str) -> set[str]:
-        """Tensors that y depends on, y included."""
-        found = {y}
-        for item in reversed(order):
-            if found.intersection((item.name,) if isinstance(item, Selection) else item.outputs):
-                found.update(item.inputs)
+                found.update(item.outputs)
         return found
 
     def _constant(self, like: Tensor, value: float) -> Tensor:
@@ -153,18 +139,15 @@ class _Reverse:
 
     def _total(self, name: str) -> Tensor | None:
         """The sum of all that a tensor has received."""
-        parts = self.received.get(name)
-        if not parts:
-            return None
         if name not in self.totals:
-            self.totals[name] = parts[0] if len(parts) == 1 else self.graph.op("add_n", *parts)
+            self.totals[name] = _sum(self.received.get(name, ()))
         return self.totals[name]
 
     def _give(self, name: str, grad: Tensor | None) -> None:
         if grad is not None:
             self.received.setdefault(name, []).append(_sum_to(grad, self.graph.tensor(name).shape))
 
-    def _pass(self, item: OpNode | Selection, outputs: Sequence[str], depends: set[str]) -> None:
+    def _pass(self, item: OpNode | Selection, depends: set[str]) -> None:
         """Hand the gradients of an item's outputs on to its inputs."""
         if isinstance(item, Selection):
             grad = self._total(item.name)
@@ -173,7 +156,7 @@ class _Reverse:
                 if name in depends:
                     self._give(name, _scatter(grad, item, k, self.graph.tensor(name).shape))
             return
-        grads = tuple(self._total(name) for name in outputs)
+        grads = tuple(self._total(name) for name in item.outputs)
         inputs = tuple(self.graph.tensor(name) for name in item.inputs)
         given = self._adjoint(item, inputs, grads)
         if len(given) != len(inputs):
@@ -217,13 +200,15 @@ class _Reverse:
             if grad is not None:
                 for tensor, found in zip(wanted, _Reverse(self.graph, wanted, ends=True).run(out, grad), strict=True):
                     totals[tensor.name].append(found)
-        counts = {name: [t.name for t in inputs].count(name) for name in totals}
-        result: list[Tensor | None] = []
-        for tensor in inputs:  # an input that comes twice receives what all its places do, once
-            parts = totals[tensor.name] if counts[tensor.name] else []
-            counts[tensor.name] = 0
-            result.append(None if not parts else parts[0] if len(parts) == 1 else self.graph.op("add_n", *parts))
-        return result
+        names = [tensor.name for tensor in inputs]  # one that comes twice receives what all its places do, once
+        return [_sum(totals[name]) if names.index(name) == k else None for k, name in enumerate(names)]
+
+
+def _sum(parts: Sequence[Tensor]) -> Tensor | None:
+    """The sum of gradients; None of no gradients."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return cast(Tensor, parts[0].graph.op("add_n", *parts))
 
 
 def _sum_to(grad: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -248,10 +233,7 @@ def _scatter(grad: Tensor, view: Selection, source: int, shape: tuple[int, ...])
     #                           c d
     # Terms whose places do not meet fill one tensor, as a view; only tensors that do meet need arithmetic.
     terms = scatter_terms(view.pieces, view.shape, shape, source)
-    parts = [_place(grad, group, shape) for group in _in_groups(terms)]
-    if not parts:
-        return None
-    return cast(Tensor, parts[0] if len(parts) == 1 else grad.graph.op("add_n", *parts))
+    return _sum([_place(grad, group, shape) for group in _in_groups(terms)])
 
 
 def _in_groups(terms: Sequence[Term]) -> list[list[Term]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from math import isfinite
 from typing import Annotated, Any
@@ -80,7 +81,7 @@ def read_document(data: Any) -> GraphDocument:
     try:
         document = msgspec.convert(data, GraphDocument)
     except msgspec.ValidationError as error:
-        raise ValueError(f"graph document: a field is missing or of the wrong type: {error}") from None
+        raise ValueError(f"graph document: {error}; write it anew with Graph.to_json") from None
     _check_names_differ([entry.name for entry in document.tensors], "tensors")
     _check_names_differ([entry.node for entry in document.order if isinstance(entry, OperatorEntry)], "nodes")
     _check_names_differ([entry.select for entry in document.order if isinstance(entry, SelectionEntry)], "selections")
@@ -88,11 +89,9 @@ def read_document(data: Any) -> GraphDocument:
 
 
 def _check_names_differ(names: list[str], what: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise ValueError(f"graph document: two {what} are called {name!r}; give each a name of its own")
-        seen.add(name)
 
 
 def write_tensor(tensor: Stored) -> TensorEntry:
@@ -134,8 +133,7 @@ def read_selection(entry: SelectionEntry) -> Selection:
     try:
         pieces = tuple([piece_from_dict(piece) for piece in entry.pieces])
     except ValueError as error:
-        what = f"graph document: selection {entry.select!r}"
-        raise ValueError(f"{what}: a field is missing or of the wrong type: {error}") from None
+        raise ValueError(f"graph document: selection {entry.select!r}: {error}") from None
     return Selection(entry.select, entry.label, tuple(entry.inputs), tuple(entry.shape), entry.dtype, pieces)
 
 

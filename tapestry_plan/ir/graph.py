@@ -447,11 +447,10 @@ class Graph:
                     raise ValueError(f"{where} reads {name!r}, which no earlier node makes")
             if isinstance(item, Selection):
                 self._check_selection(item)
-                known.add(item.name)
-                continue
-            if item.op not in self.ops:
+            elif item.op not in self.ops:
                 raise UnsupportedOp(f"{where}: operator {item.op!r} has no declaration")
-            self._check_node(item, where)
+            else:
+                self._check_node(item, where)
             known.update(item.outputs)
         for label, name in self.outputs.items():
             if name not in known:
@@ -638,24 +637,23 @@ class Graph:
 
     def _ordered(self) -> Iterator[OpNode | Selection]:
         """Nodes and selections, every one after what it reads."""
-        makers = {out: node for node in self.nodes.values() for out in node.outputs}
-        done: set[str] = set()
         roots: list[OpNode | Selection] = [*self.nodes.values(), *self.selections.values()]
+        makers = {out: item for item in roots for out in item.outputs}
+        done: set[int] = set()
         for root in roots:
             stack: list[tuple[OpNode | Selection, bool]] = [(root, False)]
             while stack:
                 item, ready = stack.pop()
-                key = f"{type(item).__name__} {item.name}"
-                if key in done:
+                if id(item) in done:
                     continue
                 if ready:
-                    done.add(key)
+                    done.add(id(item))
                     yield item
                     continue
                 stack.append((item, True))
                 for name in item.inputs:
-                    below = self.selections.get(name) or makers.get(name)
-                    if below is not None and f"{type(below).__name__} {below.name}" not in done:
+                    below = makers.get(name)
+                    if below is not None and id(below) not in done:
                         if (below, True) in stack:
                             raise ValueError(f"node {item.name!r} is part of a cycle through {name!r}")
                         stack.append((below, False))

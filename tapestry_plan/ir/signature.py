@@ -294,32 +294,6 @@ class Signature(Struct, frozen=True, dict=True):
         )
         return cls(made, tuple(map(read, inputs)), tuple(map(read, outputs)))
 
-    @classmethod
-    def from_matrices(
-        cls, axes: Sequence[Axis], inputs: Sequence[Sequence[Any]], outputs: Sequence[Sequence[Any]]
-    ) -> Signature:
-        """A signature from matrices.
-
-        Parameters
-        ----------
-        axes : sequence of Axis
-        inputs, outputs : sequence of (matrix, offset) or (matrix, offset, shape)
-            One for each operand: P(i) = box(start: matrix·i + offset, shape), of ones by default.
-
-        Examples
-        --------
-        >>> axes = (Axis("h", 4), Axis("kh", 3, "reduction"))
-        >>> rows = Signature.from_matrices(axes, [([[2, 1]], [0])], [([[1, 0]], [0])])
-        >>> rows.validate([(9,)], [(4,)], "rows")
-        """
-
-        def read(matrix: Sequence[Sequence[int]], offset: Sequence[int], shape: Sequence[int] | None = None) -> Operand:
-            rows = tuple(tuple(row) for row in matrix)
-            extents = (1,) * len(rows) if shape is None else tuple(shape)
-            return Operand(IndexProjection(AffineMap(rows, tuple(offset), len(axes)), extents))
-
-        return cls(tuple(axes), tuple(read(*one) for one in inputs), tuple(read(*one) for one in outputs))
-
     @cached_property
     def index_shape(self) -> tuple[int, ...]:
         """Extents of the index space."""
@@ -388,25 +362,6 @@ class Signature(Struct, frozen=True, dict=True):
     def input_shared(self, operand: int, one: Box, other: Box, shape: tuple[int, ...] | Box) -> DisjointRegions:
         """The exact cells of an input that two index boxes both read."""
         return self.input_region(operand, one, shape) & self.input_region(operand, other, shape)
-
-    def input_added(self, operand: int, box: Box, axis: str, shape: tuple[int, ...] | Box) -> DisjointRegions:
-        """The marginal step: cells of an input that one more index point along an axis reads in addition to a box.
-
-        Examples
-        --------
-        >>> axes = (Axis("h", 4), Axis("kh", 3, "reduction"))
-        >>> rows = Signature(axes, (Operand(project(axes, [{"h": 2, "kh": 1}])),), ())
-        >>> rows.input_added(0, Box.of((2, 3)), "h", (9,)).bounds()
-        ((5,), (7,))
-        """
-        k = self.axis(axis)
-        start = tuple(a + n if j == k else a for j, (a, n) in enumerate(zip(box.start, box.shape, strict=True)))
-        slab = Box(start, tuple(1 if j == k else n for j, n in enumerate(box.shape)))
-        return self.input_region(operand, slab, shape) - self.input_region(operand, box, shape)
-
-    def output_region(self, operand: int, box: Box, shape: tuple[int, ...] | Box) -> DisjointRegions:
-        """The exact cells of an output that an index box writes."""
-        return self.output_regions(operand, [box], shape)[0]
 
     def output_regions(self, operand: int, boxes: Sequence[Box], shape: tuple[int, ...] | Box) -> list[DisjointRegions]:
         """The exact cells of an output that each of many index boxes writes."""

@@ -59,6 +59,11 @@ class Selection(Struct, frozen=True):
 
     __repr__ = hide_fields("pieces")
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What is made, as of an operator: the view."""
+        return (self.name,)
+
 
 class Source(Struct, frozen=True, dict=True):
     """A tensor read through a chain of selections: pieces over the stored tensors."""

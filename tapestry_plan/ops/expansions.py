@@ -315,7 +315,7 @@ def local_response(inputs: Inputs, attrs: Attrs) -> Tensor:
     before = (size - 1) // 2
     around = [(0, 0), (before, size - 1 - before), *((0, 0),) * (x.ndim - 2)]
     total = _op("sum", pad(x * x, around).sliding_windows(size, axis=1), axis=(x.ndim,), keepdims=False)
-    return x / (total * (attrs["alpha"] / size) + attrs["bias"]) ** float(attrs["beta"])
+    return cast(Tensor, x / (total * (attrs["alpha"] / size) + attrs["bias"]) ** attrs["beta"])
 
 
 def by_groups(inputs: Inputs, attrs: Attrs) -> Tensor:
