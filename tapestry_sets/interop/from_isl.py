@@ -343,14 +343,14 @@ def _chain(function: Any, box: Box) -> IndexMap:
     for own in floors:
         at: list[int] = []
         for d in own:
-            steps += _floor_steps(_over(d, at, rank, box.rank), d, box)
-            box = _box_with_floor(_over(d, at, rank, box.rank), d, box)
+            more, box = _append_floor(_over(d, at, rank, box.rank), d, box)
+            steps += more
             at.append(box.rank - 1)
         places.append(at)
     for k, row in enumerate(rows):  # c·x/n, an integer on the domain, is a floor as well
         if row.divisor > 1:
-            steps += _floor_steps(_over(row, places[k], rank, box.rank), row, box)
-            box = _box_with_floor(_over(row, places[k], rank, box.rank), row, box)
+            more, box = _append_floor(_over(row, places[k], rank, box.rank), row, box)
+            steps += more
             rows = (*rows[:k], isl.Row((0,) * rank, (1,), 0, 1), *rows[k + 1 :])
             places[k] = [box.rank - 1]
     matrix = tuple(_over(row, at, rank, box.rank) for row, at in zip(rows, places, strict=True))
@@ -372,20 +372,15 @@ def _range(coefficients: Sequence[int], constant: int, box: Box) -> tuple[int, i
     return constant + sum(e[0] for e in ends), constant + sum(e[1] for e in ends)
 
 
-def _box_with_floor(coefficients: tuple[int, ...], d: isl.Row, box: Box) -> Box:
-    low, high = (v // d.divisor for v in _range(coefficients, d.constant, box))
-    return Box((*box.start, low), (*box.shape, high - low + 1))
-
-
-def _floor_steps(coefficients: tuple[int, ...], d: isl.Row, box: Box) -> list[Step]:
-    """The steps that append floor((coefficients·x + constant) / divisor) to the coordinates of a point in a box."""
+def _append_floor(coefficients: tuple[int, ...], d: isl.Row, box: Box) -> tuple[list[Step], Box]:
+    """Steps that append floor((coefficients·x + constant) / divisor) to a point of a box, and the box of these."""
     q, n = d.divisor, box.rank
-    after = _box_with_floor(coefficients, d, box)
-    low, many = after.start[-1], after.shape[-1]
-    unit = AffineMap.identity(n).matrix
+    low, high = (v // q for v in _range(coefficients, d.constant, box))
+    many = high - low + 1
     to_zero = tuple(-a for a in box.start)
-    return [
-        AffineMap((*unit, coefficients), (*to_zero, d.constant - low * q), n),
+    steps: list[Step] = [
+        AffineMap((*AffineMap.identity(n).matrix, coefficients), (*to_zero, d.constant - low * q), n),
         Relinearize((*box.shape, many * q), (*box.shape, many, q)),
         AffineMap.select(n + 2, [(k, 1) for k in range(n + 1)], (*box.start, low)),
     ]
+    return steps, Box((*box.start, low), (*box.shape, many))

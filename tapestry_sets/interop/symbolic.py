@@ -22,27 +22,14 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tapestry_sets.interop.symbolic_expressions import (
-    Expr,
-    NonAffineSize,
-    choose_larger,
-    choose_smaller,
-    divide,
-    find_symbols,
-    is_nonnegative,
-    load_sympy,
-    multiply,
-    read_expr,
-    write_context,
-    write_expr,
-    write_parameters,
-)
+from tapestry_sets.interop import symbolic_expressions as sizes
+from tapestry_sets.interop.symbolic_expressions import Expr, NonAffineSize, load_sympy
 from tapestry_sets.limits import check_pieces, hide_fields
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Allocation, View, allocate
 
 CacheKey = Any
-"""An integer, a slice, Ellipsis or None; integers may be expressions."""
+"""An integer, a slice, Ellipsis or None; integers may be sizes."""
 Coefficients = tuple[tuple[int, Any], ...]
 """(digit, coefficient) pairs."""
 
@@ -128,7 +115,7 @@ class SymbolicView(Struct, frozen=True, eq=False):
     @property
     def size(self) -> Expr:
         """Number of cells of the view, repeated ones included."""
-        return multiply(self.shape)
+        return sizes.multiply(self.shape)
 
     def at(self, values: Mapping[Any, int]) -> View:
         """Return the view for given values of the symbols; views of one allocation share it for equal values.
@@ -150,7 +137,7 @@ class SymbolicView(Struct, frozen=True, eq=False):
     __iter__ = None  # its extent is not known; without this, Python would count up to the first refused index
 
     def __getitem__(self, key: CacheKey | tuple[CacheKey, ...]) -> SymbolicView:
-        """Return the view under integers, slices, Ellipsis and None; starts and stops may be expressions."""
+        """Return the view under integers, slices, Ellipsis and None; starts and stops may be sizes."""
         keys = _expand_ellipsis(key if isinstance(key, tuple) else (key,), self.rank)
         view, axis = self, 0
         for k in keys:
@@ -159,7 +146,7 @@ class SymbolicView(Struct, frozen=True, eq=False):
             elif isinstance(k, slice):
                 view = view._slice(axis, k)
             else:
-                view = view._index(axis, read_expr(k, f"index of axis {axis}"))
+                view = view._index(axis, sizes.read_expr(k, f"index of axis {axis}"))
                 continue
             axis += 1
         return view._say(self, "__getitem__", key)
@@ -175,11 +162,11 @@ class SymbolicView(Struct, frozen=True, eq=False):
             If the axes of the new shape do not split those of the old one.
         """
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        new = [read_expr(n, "reshape: extent") for n in given]
+        new = [sizes.read_expr(n, "reshape: extent") for n in given]
         if -1 in new:
-            rest = divide(self.size, multiply(n for n in new if n != -1))
+            rest = sizes.divide(self.size, sizes.multiply(n for n in new if n != -1))
             new = [rest if n == -1 else n for n in new]
-        if None in new or new.count(-1) or multiply(new) != self.size:
+        if None in new or new.count(-1) or sizes.multiply(new) != self.size:
             raise ValueError(f"reshape: cannot view {self.shape} [{self.size} cells] as {tuple(given)} for every size")
         return _reshape(self, tuple(new))._say(self, "reshape", tuple(new))
 
@@ -221,13 +208,13 @@ class SymbolicView(Struct, frozen=True, eq=False):
 
     def broadcast_to(self, shape: Sequence[Any]) -> SymbolicView:
         """Return the view with axes of extent 1, and new leading ones, repeated to a shape."""
-        new = tuple(read_expr(n, "broadcast_to: extent") for n in shape)
+        new = tuple(sizes.read_expr(n, "broadcast_to: extent") for n in shape)
         extra = len(new) - self.rank
         view = self
         for _ in range(extra):
             view = view._insert(0)
         for a, (n, m) in enumerate(zip(view.shape, new, strict=False)):
-            if extra < 0 or n not in (1, m) or not is_nonnegative(m):
+            if extra < 0 or n not in (1, m) or not sizes.is_nonnegative(m):
                 raise ValueError(f"broadcast_to: shape {self.shape} cannot become {new}; extents must stay or be 1")
             if n != m:
                 view = view._with_axis(a, (len(view._extents),), m, (m,))
@@ -284,8 +271,8 @@ class SymbolicView(Struct, frozen=True, eq=False):
 
     def _index(self, axis: int, i: Expr) -> SymbolicView:
         n = self.shape[axis]
-        place = i if is_nonnegative(i) else load_sympy().expand(i + n)
-        if not (is_nonnegative(place) and is_nonnegative(load_sympy().expand(n - 1 - place))):
+        place = i if sizes.is_nonnegative(i) else load_sympy().expand(i + n)
+        if not (sizes.is_nonnegative(place) and sizes.is_nonnegative(load_sympy().expand(n - 1 - place))):
             raise IndexError(f"index {i} is out of bounds for axis {axis} with size {n} for some sizes")
         view = self._slice(axis, slice(place, place + 1))
         kept = [a for a in range(self.rank) if a != axis]  # the digit stays, with its one value
@@ -344,11 +331,12 @@ def symbolic_allocate(shape: Any, name: str = "") -> SymbolicView:
     isl's parameters; Tapestry's document on nested striding, where sizes are N.
     """
     extents = tuple(
-        read_expr(n, "symbolic_allocate: extent") for n in (shape if isinstance(shape, (tuple, list)) else (shape,))
+        sizes.read_expr(n, "symbolic_allocate: extent")
+        for n in (shape if isinstance(shape, (tuple, list)) else (shape,))
     )
     for axis, n in enumerate(extents):
-        write_expr(n)
-        if not is_nonnegative(n):
+        sizes.write_expr(n)
+        if not sizes.is_nonnegative(n):
             raise ValueError(f"symbolic_allocate: extent {n} of axis {axis} may be negative; declare positive=True")
     axes = tuple((k,) for k in range(len(extents)))
     return SymbolicView(extents, SymbolicMemory(extents, name), extents, axes, _home(extents), (), ())
@@ -378,7 +366,9 @@ def _put_values(x: Any, values: Mapping[Any, int]) -> Any:
         return x
     e = load_sympy().sympify(x).subs(values)
     if not e.is_Integer:
-        raise ValueError(f"at: {x} is {e}; give integers for {', '.join(map(str, find_symbols([e]))) or 'its symbols'}")
+        raise ValueError(
+            f"at: {x} is {e}; give integers for {', '.join(map(str, sizes.find_symbols([e]))) or 'its symbols'}"
+        )
     return int(e)
 
 
@@ -408,17 +398,17 @@ def _slice_of(key: slice, n: Expr, axis: int) -> tuple[Expr, int, Expr]:
     def place(value: object, default: Expr) -> Expr:
         if value is None:
             return default
-        v = read_expr(value, f"slice of axis {axis}")
-        if not is_nonnegative(v):
-            if not is_nonnegative(sympy.expand(-v - 1)):
+        v = sizes.read_expr(value, f"slice of axis {axis}")
+        if not sizes.is_nonnegative(v):
+            if not sizes.is_nonnegative(sympy.expand(-v - 1)):
                 raise ValueError(f"slice of axis {axis}: {v} may be negative or not, which mean different places")
             v = sympy.expand(v + n)
-        return choose_smaller(choose_larger(v, low), high)
+        return sizes.choose_smaller(sizes.choose_larger(v, low), high)
 
     start, stop = place(key.start, low if step > 0 else high), place(key.stop, high if step > 0 else low)
     span = sympy.expand((stop - start) if step > 0 else (start - stop))
     many = sympy.floor((span + abs(step) - 1) / sympy.Integer(abs(step))) if abs(step) > 1 else span
-    return start, step, choose_larger(many, sympy.Integer(0))
+    return start, step, sizes.choose_larger(many, sympy.Integer(0))
 
 
 def _slice_digits(
@@ -427,8 +417,8 @@ def _slice_digits(
     """A slice of an axis of several digits, where that is affine."""
     start, step, count = what
     extents = [view._extents[d] for d in digits]
-    inner = multiply(extents[1:])
-    terms = tuple((d, multiply(extents[k + 1 :])) for k, d in enumerate(digits))
+    inner = sizes.multiply(extents[1:])
+    terms = tuple((d, sizes.multiply(extents[k + 1 :])) for k, d in enumerate(digits))
     new = len(view._extents)
     if step == 1 and count == view.shape[axis]:
         return view
@@ -436,13 +426,13 @@ def _slice_digits(
         tie = SymbolicRow((*terms, (new, load_sympy().Integer(-step))), -start)
         tied = view._with_axis(axis, (new,), count, (count,))
         return replace(tied, _conditions=(*view._conditions, tie))
-    first, many = divide(start, inner), divide(count, inner)
+    first, many = sizes.divide(start, inner), sizes.divide(count, inner)
     if step == 1 and first is not None and many is not None:
         return view._put(digits[0], (many,), (1,), first)._with_axis(axis, (new, *digits[1:]), count)
     if key.stop is None and 0 <= (place := _constant_start(key.start)) < step:
-        turns = divide(extents[-1], load_sympy().Integer(step))
+        turns = sizes.divide(extents[-1], load_sympy().Integer(step))
         if turns is not None:
-            many = multiply((*extents[:-1], turns))
+            many = sizes.multiply((*extents[:-1], turns))
             return view._put(digits[-1], (turns,), (step,), place)._with_axis(axis, (*digits[:-1], new), many)
         # a residue class of the row-major number, whatever the symbols are; the index in it is lost
         sealed = view._with_axis(axis, None, count)
@@ -471,7 +461,7 @@ def _merge_digits(view: SymbolicView, digits: Sequence[int]) -> tuple[SymbolicVi
             continue
         while out and _counts_on(view, out[-1], d):
             outer = out.pop()
-            both = multiply((view._extents[outer], view._extents[d]))
+            both = sizes.multiply((view._extents[outer], view._extents[d]))
             new = len(view._extents)
             view = view._put(outer, (), (), 0)._put(d, (both,), (1,), 0)
             d = new
@@ -516,12 +506,12 @@ def _group_equal_sizes(
     view: SymbolicView, digits: tuple[int, ...], extents: tuple[Expr, ...]
 ) -> Iterator[tuple[tuple[int, ...], tuple[Expr, ...]]]:
     """Digits and extents in groups of equal size, from the innermost outwards, each as small as may be."""
-    symbols = find_symbols([*view._extents, *extents])
+    symbols = sizes.find_symbols([*view._extents, *extents])
     large = {s: 10**6 + 7 * k for k, s in enumerate(symbols)}
     i, j = len(digits), len(extents)
     a, b = i, j
     while a or b:
-        left, right = multiply(view._extents[d] for d in digits[a:i]), multiply(extents[b:j])
+        left, right = sizes.multiply(view._extents[d] for d in digits[a:i]), sizes.multiply(extents[b:j])
         if left == right and (a < i or b < j):
             yield digits[a:i], extents[b:j]
             i, j = a, b
@@ -547,14 +537,14 @@ def _split(
                 raise NonAffineSize(f"reshape of {view.shape}: no digits are left for extent {n}")
             d = left.pop()
             own = view._extents[d]
-            more = divide(rest, own)
+            more = sizes.divide(rest, own)
             if more is not None:
                 axis.append(d)
                 rest = more
                 continue
             inner = load_sympy().gcd(own, rest)
-            outer, more = divide(own, inner), divide(rest, inner)
-            if inner == 1 or outer is None or more is None or not is_nonnegative(inner):
+            outer, more = sizes.divide(own, inner), sizes.divide(rest, inner)
+            if inner == 1 or outer is None or more is None or not sizes.is_nonnegative(inner):
                 raise NonAffineSize(f"reshape of {view.shape}: an axis of extent {n} ends within one of {own}")
             view = view._put(d, (outer, inner), (inner, 1), 0)
             left.append(len(view._extents) - 2)
@@ -577,8 +567,8 @@ def _tie(
             "give axes that split one by one"
         )
     new = range(len(view._extents), len(view._extents) + len(extents))
-    terms = [(d, multiply(old[k + 1 :])) for k, d in enumerate(digits)]
-    terms += [(d, -multiply(extents[k + 1 :])) for k, d in enumerate(new)]
+    terms = [(d, sizes.multiply(old[k + 1 :])) for k, d in enumerate(digits)]
+    terms += [(d, -sizes.multiply(extents[k + 1 :])) for k, d in enumerate(new)]
     tied = replace(
         view,
         _extents=(*view._extents, *extents),
@@ -594,7 +584,7 @@ def read_symbolic_cells(view: SymbolicView) -> Any:
     """The cells that a view reads in its allocation's coordinates, as an islpy.Set with the symbols as parameters."""
     idle = [view._extents[d] for axis in view._axes for d in axis or () if not _is_used(view, d)]
     symbols = symbols_of_views(view)
-    context = [write_context(symbols), *(f"{write_expr(n)} >= 1" for n in idle if not n.is_positive)]
+    context = [sizes.write_context(symbols), *(f"{sizes.write_expr(n)} >= 1" for n in idle if not n.is_positive)]
     view = _join_symbolic_weights(view)
     few = [d for d in _symbolic_digits(view) if view._extents[d].is_Integer]
     values = [range(int(view._extents[d])) for d in few]
@@ -605,13 +595,13 @@ def read_symbolic_cells(view: SymbolicView) -> Any:
         parts.append(_formula(part, context))
     place = ", ".join(f"x{k}" for k in range(len(view._coordinates)))
     formula = " or ".join(f"({part})" for part in parts) or "false"
-    return isl.read_set(f"{write_parameters(symbols)} -> {{ [{place}] : {formula} }}")
+    return isl.read_set(f"{sizes.write_parameters(symbols)} -> {{ [{place}] : {formula} }}")
 
 
 def _formula(view: SymbolicView, context: Sequence[str]) -> str:
     """What puts x0, x1, … among the cells of a view."""
     used = sorted({d for row in view._rows() for d, c in row.terms if c != 0})
-    parts = [*context, *(f"0 <= t{d} < {write_expr(view._extents[d])}" for d in used)]
+    parts = [*context, *(f"0 <= t{d} < {sizes.write_expr(view._extents[d])}" for d in used)]
     parts += [f"x{k} = {_sum(row)}" for k, row in enumerate(view._coordinates)]
     parts += [f"{_sum(row)} = 0" if not row.modulus else _residue(row) for row in view._conditions]
     bound = f"exists {', '.join(f't{d}' for d in used)} : " if used else ""
@@ -633,7 +623,7 @@ def _parts_of(row: SymbolicRow) -> list[Expr]:
 
 
 def _sum(row: SymbolicRow) -> str:
-    return " + ".join([f"({write_expr(row.constant)})", *(f"{_weight(c)}*t{d}" for d, c in row.terms if c != 0)])
+    return " + ".join([f"({sizes.write_expr(row.constant)})", *(f"{_weight(c)}*t{d}" for d, c in row.terms if c != 0)])
 
 
 def _weight(c: Expr) -> str:
@@ -644,7 +634,7 @@ def _weight(c: Expr) -> str:
 
 def _residue(row: SymbolicRow) -> str:
     """The row is 0 modulo its modulus, for each residue of the symbols in its coefficients."""
-    symbols = find_symbols(_parts_of(row))
+    symbols = sizes.find_symbols(_parts_of(row))
     q = row.modulus
     check_pieces(q ** len(symbols), f"residues modulo {q} of {symbols}", "take smaller steps")
     cases = []
@@ -652,7 +642,7 @@ def _residue(row: SymbolicRow) -> str:
         values = dict(zip(symbols, residues, strict=True))
         terms = [f"{int(load_sympy().sympify(c).subs(values)) % q}*t{d}" for d, c in row.terms]
         total = " + ".join([str(int(load_sympy().sympify(row.constant).subs(values)) % q), *terms])
-        where = [f"{write_expr(s)} mod {q} = {r}" for s, r in values.items()]
+        where = [f"{sizes.write_expr(s)} mod {q} = {r}" for s, r in values.items()]
         cases.append(" and ".join([*where, f"({total}) mod {q} = 0"]))
     return " or ".join(f"({case})" for case in cases)
 
@@ -662,7 +652,7 @@ def _join_symbolic_weights(view: SymbolicView) -> SymbolicView:
     for d in {d for row in view._rows() for d, _ in row.terms}:
         weights = [row.coefficient(d) for row in view._coordinates]
         own = not any(row.coefficient(d) for row in view._conditions)
-        if own and any(w != 0 for w in weights) and all(is_nonnegative(load_sympy().expand(-w)) for w in weights):
+        if own and any(w != 0 for w in weights) and all(sizes.is_nonnegative(load_sympy().expand(-w)) for w in weights):
             n = view._extents[d]
             view = view._put(d, (n,), (-1,), n - 1)  # counts down: the same cells counted up
     while True:
@@ -677,4 +667,4 @@ def _join_symbolic_weights(view: SymbolicView) -> SymbolicView:
 
 def symbols_of_views(*views: SymbolicView) -> list[Expr]:
     every = [e for v in views for row in v._rows() for e in _parts_of(row)]
-    return find_symbols([*every, *(n for v in views for n in (*v._extents, *v.base.shape))])
+    return sizes.find_symbols([*every, *(n for v in views for n in (*v._extents, *v.base.shape))])

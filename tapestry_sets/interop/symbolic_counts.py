@@ -16,18 +16,9 @@ from itertools import product
 from math import lcm, prod
 from typing import Any
 
+from tapestry_sets.interop import symbolic_expressions as sizes
 from tapestry_sets.interop.symbolic import SymbolicView, read_symbolic_cells, symbols_of_views
-from tapestry_sets.interop.symbolic_expressions import (
-    Expr,
-    NonAffineSize,
-    choose_larger,
-    choose_smaller,
-    load_sympy,
-    multiply,
-    write_context,
-    write_expr,
-    write_parameters,
-)
+from tapestry_sets.interop.symbolic_expressions import Expr, load_sympy
 from tapestry_sets.limits import TooHard
 from tapestry_sets.solvers import isl
 
@@ -151,26 +142,36 @@ def _ask_isl(question: Callable[[], Any], what: str) -> Any:
 
 def _align_symbols(points: Any, symbols: Sequence[Expr]) -> Any:
     """The set with all the symbols as its parameters, in their order."""
-    return points.align_params(isl.read_set(f"{write_parameters(symbols)} -> {{ [] }}").get_space())
+    return points.align_params(isl.read_set(f"{sizes.write_parameters(symbols)} -> {{ [] }}").get_space())
 
 
 def _write_condition(points: Any, symbols: Sequence[Expr]) -> Any:
     """The parameters for which a set is not empty."""
     sympy = load_sympy()
-    given = isl.read_set(f"{write_parameters(symbols)} -> {{ : {write_context(symbols)} }}")
+    given = isl.read_set(f"{sizes.write_parameters(symbols)} -> {{ : {sizes.write_context(symbols)} }}")
     found = _align_symbols(points.params().coalesce().gist(given), symbols).compute_divs()
     parts = [isl.conjunction_of(part) for part in found.get_basic_sets()]
-    moduli = [lcm(*(isl.floor_moves(part.divs, k)[0] for part in parts)) for k in range(len(symbols))]
+    moduli = _moduli(parts, symbols)
     if prod(moduli) > MAX_TOP_CLASSES:
         return sympy.Or(*(_with_remainders(part, symbols) for part in parts))
+    cases = _by_classes(symbols, moduli, lambda at: sympy.Or(*(_in_classes(part, symbols, at) for part in parts)))
+    return cases[0][0] if len(cases) == 1 else sympy.Or(*(sympy.And(here, where) for here, where in cases))
+
+
+def _moduli(parts: Sequence[isl.Conjunction], symbols: Sequence[Expr]) -> list[int]:
+    """For each symbol the modulus on whose residues the floors of conjunctions depend."""
+    return [lcm(*(isl.floor_moves(part.divs, k)[0] for part in parts)) for k in range(len(symbols))]
+
+
+def _by_classes(
+    symbols: Sequence[Expr], moduli: Sequence[int], answer: Callable[[Classes], Any]
+) -> list[tuple[Any, Any]]:
+    """The different answers for the classes of the symbols modulo some integers, and the condition for each."""
     cases: dict[Any, list[Any]] = {}
     for residues in product(*map(range, moduli)):
         classes = tuple(zip(moduli, residues, strict=True))
-        here = sympy.Or(*(_in_classes(part, symbols, classes) for part in parts))
-        cases.setdefault(here, []).append(_residues(symbols, classes))
-    if len(cases) == 1:
-        return next(iter(cases))
-    return sympy.Or(*(sympy.And(here, sympy.Or(*where)) for here, where in cases.items()))
+        cases.setdefault(answer(classes), []).append(_residues(symbols, classes))
+    return [(found, load_sympy().Or(*where)) for found, where in cases.items()]
 
 
 def _in_classes(part: isl.Conjunction, symbols: Sequence[Expr], classes: Classes) -> Any:
@@ -239,19 +240,17 @@ def _count(points: Any, symbols: Sequence[Expr]) -> Any:
     if points.is_empty():
         return load_sympy().Integer(0)
     parts = [isl.conjunction_of(part) for part in isl.disjoint_parts(points)]
-    moduli = [lcm(*(isl.floor_moves(part.divs, k)[0] for part in parts)) for k in range(len(symbols))]
+    moduli = _moduli(parts, symbols)
     if prod(moduli) > MAX_TOP_CLASSES:
         moduli = [1] * len(symbols)  # each factor is then split into its own
-    cases: dict[Any, list[Any]] = {}
-    for residues in product(*map(range, moduli)):
-        classes = tuple(zip(moduli, residues, strict=True))
-        where = " and ".join(
-            f"{write_expr(s)} mod {k} = {r}" for s, (k, r) in zip(symbols, classes, strict=True) if k > 1
-        )
-        here = isl.read_set(f"{write_parameters(symbols)} -> {{ : {where or 'true'} }}")
-        total = _count_points(points.intersect_params(here), symbols, classes)
-        cases.setdefault(total, []).append(_residues(symbols, classes))
-    return _piecewise([(total, load_sympy().Or(*where)) for total, where in cases.items()])
+
+    def total(classes: Classes) -> Any:
+        each = [(sizes.write_expr(s), k, r) for s, (k, r) in zip(symbols, classes, strict=True) if k > 1]
+        where = " and ".join(f"{name} mod {k} = {r}" for name, k, r in each) or "true"
+        here = isl.read_set(f"{sizes.write_parameters(symbols)} -> {{ : {where} }}")
+        return _count_points(points.intersect_params(here), symbols, classes)
+
+    return _piecewise(_by_classes(symbols, moduli, total))
 
 
 def _residues(symbols: Sequence[Expr], classes: Classes) -> Any:
@@ -273,7 +272,7 @@ def _count_points(points: Any, symbols: Sequence[Expr], classes: Classes, apart:
         return load_sympy().Integer(0)
     axes = [isl.along(points, axis) for axis in range(int(points.n_dim()))]
     if isl.set_product(axes).is_equal(points):
-        return multiply(_count_line(axis, symbols, classes) for axis in axes)
+        return sizes.multiply(_count_line(axis, symbols, classes) for axis in axes)
     parts = [part.to_set() for part in isl.disjoint_parts(points)]
     if len(parts) == 1:
         parts, apart = _more_parts(points, len(symbols), apart)
@@ -380,11 +379,11 @@ def _length(rows: Sequence[tuple[int, ...]], steps: Sequence[Expr], least: Seque
         gap = (*gap[:-1], gap[-1] + 1)
     low, high = (
         reduce(choose, [_in_symbols(x, steps) for x in bounds])
-        for choose, bounds in ((_larger_of, lows), (_smaller_of, highs))
+        for choose, bounds in ((sizes.choose_larger, lows), (sizes.choose_smaller, highs))
     )
     length = sympy.expand(high - low + 1)
     if gap is None or not _holds(gap, least):
-        length = _larger_of(length, sympy.Integer(0))
+        length = sizes.choose_larger(length, sympy.Integer(0))
     return sympy.Piecewise((length, sympy.And(*conditions)), (0, True)) if conditions else length
 
 
@@ -430,19 +429,3 @@ def _beats(one: Linear | Expr, two: Linear | Expr, least: Sequence[int | None], 
     if not (isinstance(one, tuple) and isinstance(two, tuple)):
         return False
     return _holds(tuple(sign * (b - a) for a, b in zip(one, two, strict=True)), least)
-
-
-def _larger_of(a: Expr, b: Expr) -> Expr:
-    return _try(choose_larger, a, b, load_sympy().Max)
-
-
-def _smaller_of(a: Expr, b: Expr) -> Expr:
-    return _try(choose_smaller, a, b, load_sympy().Min)
-
-
-def _try(prove: Callable[[Expr, Expr], Expr], a: Expr, b: Expr, otherwise: Callable[[Expr, Expr], Expr]) -> Expr:
-    """What can be proved to be larger or smaller, else the undecided expression."""
-    try:
-        return prove(a, b)
-    except NonAffineSize:
-        return otherwise(a, b)

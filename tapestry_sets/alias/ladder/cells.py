@@ -128,13 +128,7 @@ class Cells(KnownCells, frozen=True):
         return lo, max(lo, hi)
 
 
-def read_cells(
-    pieces: Iterable[Piece],
-    source: int,
-    shape: Sequence[int],
-    home: Sequence[int],
-    extent: int,
-) -> Cells:
+def read_cells(pieces: Iterable[Piece], source: int, shape: Sequence[int], home: Sequence[int], extent: int) -> Cells:
     """Return the cells of source number `source`, an allocation of shape `home`, that a view reads.
 
     Parameters

@@ -172,10 +172,7 @@ class SlidingWindow(OneMap, Struct, frozen=True):
     def out_shape(self, shapes: Shapes) -> Shape:
         shape = only_shape(shapes, "sliding_windows")
         plan = self._plan(shape)
-        return (
-            *(plan[a][3] if a in plan else n for a, n in enumerate(shape)),
-            *(p[0] for p in plan.values()),
-        )
+        return (*(plan[a][3] if a in plan else n for a, n in enumerate(shape)), *(p[0] for p in plan.values()))
 
     def rows(self, shape: Shape) -> list[AxisRow]:
         rows = kept_rows(len(shape), ())

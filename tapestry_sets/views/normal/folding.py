@@ -286,10 +286,7 @@ def _list_turns(
 
 
 def _count_turns(
-    turn: list[tuple[int, int]],
-    counts: dict[tuple[int, int], int],
-    alone: dict[tuple[int, int], Patch],
-    deal: _Deal,
+    turn: list[tuple[int, int]], counts: dict[tuple[int, int], int], alone: dict[tuple[int, int], Patch], deal: _Deal
 ) -> int:
     """How many turns patches that start there take together; 0 if they do not take turns."""
     many = []

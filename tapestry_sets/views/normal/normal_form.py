@@ -129,8 +129,7 @@ def agree(one: Flat, two: Flat, limit: int = MAX_PATCHES) -> bool | None:
     comparison = _Comparison(limit, Budget(max(current().budget // BRANCHES_A_COMPARISON, 1)))
     known: bool | None = True
     for patch, other in _pair_sharing(
-        [patch for patch in one.patches if patch not in theirs],
-        [patch for patch in two.patches if patch not in mine],
+        [patch for patch in one.patches if patch not in theirs], [patch for patch in two.patches if patch not in mine]
     ):
         same = comparison.patches(patch, other)
         if same is False:
