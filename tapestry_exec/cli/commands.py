@@ -40,6 +40,7 @@ from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
 from tapestry_plan.search import plan
 from tapestry_plan.steps import InfeasiblePlan, Mesh, ShardPlan, spill
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
+from tapestry_sets.views import Allocation
 
 PATH = click.Path(path_type=Path)
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -591,13 +592,13 @@ def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | Non
         click.echo(f"\n{show_views(*given, names=names, indices=False).text}")
 
 
-def _pair_dict(a: str, b: str, o: Overlap) -> dict[str, Any]:
+def _pair_dict(a: str, b: str, o: Overlap[Allocation]) -> dict[str, Any]:
     witness = o.witness
     where = None if witness is None else {"allocation": o.allocations[0].name, **witness._asdict()}
     return {"a": a, "b": b, "cells": o.size, "witness": where}
 
 
-def describe_overlap(o: Overlap) -> str:
+def describe_overlap(o: Overlap[Allocation]) -> str:
     """An overlap in words: the witness and the size.
 
     Examples

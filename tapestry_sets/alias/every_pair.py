@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -33,39 +34,31 @@ PairAxis = tuple[int, int, int, int, int]
 class PairRow:
     """What one view reads of an allocation: as stripes along its axes, as few nests, or as it comes."""
 
-    __slots__ = ("_items", "_spans", "axes", "home", "number", "view")
-
     def __init__(self, number: int, view: View, home: Allocation) -> None:
         self.number, self.view, self.home = number, view, home
         strided = view.strided_form()
         self.axes = None if strided is None else along_axes(strided[1], home.shape)
-        self._items: tuple[Item, ...] | None = None
-        self._spans: list[NestSpan] | None = None
 
     @property
     def cells(self) -> Cells:
         """The cells that are read."""
         return self.view.cells[self.home]
 
-    @property
+    @cached_property
     def setts(self) -> Integers | None:
         """The row-major numbers of the cells, where they are held."""
         nest = self.view.as_nest()
         return self.cells.setts if nest is None else DisjointSetts._of((nest[1],))
 
-    @property
+    @cached_property
     def spans(self) -> list[NestSpan] | None:
         """The numbers as nests and where these begin and end; None if they are no setts."""
-        if self._spans is None and isinstance(self.setts, DisjointSetts):
-            self._spans = spans_of(self.setts, 0, self.home.size)
-        return self._spans
+        return spans_of(self.setts, 0, self.home.size) if isinstance(self.setts, DisjointSetts) else None
 
-    @property
+    @cached_property
     def items(self) -> tuple[Item, ...]:
         """The numbers as few nests that start at an element each; none if they are not few."""
-        if self._items is None:
-            self._items = _few_items(self.setts, self.home.size)
-        return self._items
+        return _few_items(self.setts, self.home.size)
 
     @property
     def bounds(self) -> tuple[int, int]:

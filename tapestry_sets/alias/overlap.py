@@ -7,7 +7,7 @@ has refused, and there alone: see `cells`. `tally` tells how questions were deci
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twic
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.limits import OPEN, TooHard, counted, hide_fields
 from tapestry_sets.regions import DisjointRegions
-from tapestry_sets.views import Allocation, InternalOverlap, MemoryQueries, Order, View, fill_memory
+from tapestry_sets.views import Allocation, InternalOverlap, MemoryQueries, Order, View, Viewable, fill_memory
 
 
 class Witness(NamedTuple):
@@ -106,7 +106,7 @@ def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:
 
 
 @counted
-def overlap(a: object, b: object) -> Overlap:
+def overlap(a: object, b: object) -> Overlap[Allocation]:
     """Return what two views share: size, bytes, regions and witnesses, each computed when asked for.
 
     Parameters
@@ -131,19 +131,30 @@ def overlap(a: object, b: object) -> Overlap:
     return Overlap(x, y, tuple(pair for pair in _pairs(x, y) if pair[1].meets(pair[2])))
 
 
-class Overlap(Struct, frozen=True):
+class Memory(Protocol):
+    """What cells lie in: an allocation, or the tensor of an alias graph that is one."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a cell."""
+
+
+M = TypeVar("M", bound=Memory)
+
+
+class Overlap(Struct, Generic[M], frozen=True):
     """What two views share; true if they share anything. Made by `overlap`.
 
     Parameters
     ----------
-    a, b : View
-    shared : tuple of (Allocation, Cells, Cells)
+    a, b : View or AliasTensor
+    shared : tuple of (Allocation or AliasTensor, Cells, Cells)
         The allocations with common cells, and what each view reads of them.
     """
 
-    a: View
-    b: View
-    shared: tuple[tuple[Allocation, Cells, Cells], ...]
+    a: Viewable
+    b: Viewable
+    shared: tuple[tuple[M, Cells, Cells], ...]
 
     __repr__ = hide_fields("shared")
 
@@ -151,10 +162,10 @@ class Overlap(Struct, frozen=True):
         return bool(self.shared)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return draw_views.views_mimebundle(self.a, self.b, title=repr(self))
+        return draw_views.views_mimebundle(as_view(self.a), as_view(self.b), title=repr(self))
 
     @property
-    def allocations(self) -> tuple[Allocation, ...]:
+    def allocations(self) -> tuple[M, ...]:
         """The allocations with shared cells."""
         return tuple(allocation for allocation, _, _ in self.shared)
 
@@ -177,7 +188,7 @@ class Overlap(Struct, frozen=True):
         return sum(x.count_common(y) * allocation.itemsize for allocation, x, y in self.shared)
 
     @property
-    def regions(self) -> dict[Allocation, DisjointRegions]:
+    def regions(self) -> dict[M, DisjointRegions]:
         """The shared cells of each allocation, in its coordinates.
 
         Raises
@@ -193,7 +204,7 @@ class Overlap(Struct, frozen=True):
         return _witness(*self.shared[0][1:]) if self.shared else None
 
     @property
-    def witnesses(self) -> dict[Allocation, Witness]:
+    def witnesses(self) -> dict[M, Witness]:
         """A shared cell of each allocation that has some."""
         return {allocation: _witness(x, y) for allocation, x, y in self.shared}
 

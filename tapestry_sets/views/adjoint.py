@@ -8,6 +8,7 @@ read by strides, summed over the digits that stay at one source cell, and put in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -125,13 +126,9 @@ def _apart(digits: list[Digit]) -> tuple[list[Digit], list[Digit]]:
 
 def _values(digits: Sequence[Digit]) -> Iterator[tuple[int, int]]:
     """The offsets of index and cell for each choice of the digits' values."""
-    if not digits:
-        yield 0, 0
-        return
-    (count, by, step), *rest = digits
-    for j in range(count):
-        for more, farther in _values(rest):
-            yield j * by + more, j * step + farther
+    for js in product(*(range(count) for count, _, _ in digits)):
+        each = list(zip(js, digits, strict=True))
+        yield sum([j * by for j, (_, by, _) in each]), sum([j * step for j, (_, _, step) in each])
 
 
 def _term(at: int, cell: int, moving: Sequence[Digit], still: Sequence[Digit], size: int) -> Term:

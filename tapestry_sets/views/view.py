@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from tapestry_sets.digits import Strided, contiguous, renumber
 from tapestry_sets.draw import views as draw_views
@@ -94,7 +94,7 @@ class View(Questions):
             return hash(whole)  # it may equal the allocation
         return hash((self.shape, ends))
 
-    def __copy__(self) -> View:
+    def __copy__(self) -> Self:
         return self
 
     def __repr__(self) -> str:
@@ -143,16 +143,12 @@ class View(Questions):
         return self._find_nest()
 
     def _find_nest(self) -> tuple[Allocation, Nest] | None:
-        strided = self.strided_form() or self._one_run()
+        strided = self.strided_form() or _find_run(self)
         if strided is None:
             return None
         home, form = strided
         nest = EMPTY if 0 in home.shape else nest_of(form, prod(home.shape))
         return None if nest is None else (home, nest)
-
-    def _one_run(self) -> tuple[Allocation, Strided] | None:
-        """The strided form of the flattened view, where its patches are known and are one."""
-        return None
 
     @property
     def cells(self) -> Mapping[Allocation, Cells]:
@@ -164,15 +160,13 @@ class View(Questions):
         if chain:  # of one allocation; what is known of the cells needs no pieces
             home, ranked = _first(self), _find_ranked(self)
             strides = None if ranked is None or ranked.sets else ranked.form
-            cells = queries.memory.filled_cells(chain, PiecesOf(self._twin(), 0), self.shape, home.shape, strides)
+            # what is kept holds a view alike, not this one, by which it is kept
+            alike = view_of(self.shape, self.kind, self.sources) if isinstance(self, Derived) else self
+            cells = queries.memory.filled_cells(chain, PiecesOf(alike, 0), self.shape, home.shape, strides)
             return {home: cells} if strides is not None or not cells.is_empty else {}
         allocations, pieces = self._compose(Budget(current().budget))
         each = (queries.memory.read_cells(pieces, k, self.shape, a.shape, a.size) for k, a in enumerate(allocations))
         return {a: c for a, c in zip(allocations, each, strict=True) if not c.is_empty}
-
-    def _twin(self) -> View:
-        """The same view, which may be kept by what this one keeps."""
-        return self
 
     def simplify(self) -> View:
         """Return the same view as a short chain of kinds over its allocations.
@@ -296,9 +290,6 @@ class Derived(View):
             raise ValueError(f"Derived: shape {shape!r} for a {type(kind).__name__} of its sources, which has {given}")
         return view_of(shape, kind, sources)
 
-    def __copy__(self) -> Derived:
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         views = sort_views(self)
         at = {id(view): k for k, view in enumerate(views)}
@@ -320,14 +311,6 @@ class Derived(View):
             _learn(self).nest = found = self._find_nest()
         return found
 
-    def _one_run(self) -> tuple[Allocation, Strided] | None:
-        flat = self._known.normal
-        if flat is None or len(flat.patches) != 1:
-            return None
-        ((_, cell, digits, home),) = flat.patches
-        levels = tuple([(count, step) for count, _, step in digits])
-        return (home, (cell, (levels,))) if isinstance(home, Allocation) else None
-
     @property
     def cells(self) -> Mapping[Allocation, Cells]:
         """The cells that the view reads, for each allocation that it reads at all."""
@@ -335,9 +318,6 @@ class Derived(View):
         if found is None:
             _learn(self).cells = found = self._find_cells()
         return found
-
-    def _twin(self) -> View:
-        return view_of(self.shape, self.kind, self.sources)
 
     def strided_form(self) -> tuple[Allocation, Strided] | None:
         found = self._known.strided
@@ -401,9 +381,6 @@ class Allocation(View):
     def __repr__(self) -> str:
         color = f", color={self.color!r}" if self.color != 0 else ""
         return f"Allocation({self.shape}, name={self.name!r}, itemsize={self.itemsize}{color})"
-
-    def __copy__(self) -> Allocation:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Allocation, (self.shape, self.name, self.itemsize, self.color)
@@ -562,6 +539,16 @@ def _fold(view: Derived) -> tuple[Allocation, Strided] | None:
         return None
     axes = renumber((tuple([(count, step) for count, _, step in one.digits]),), view.shape)
     return None if axes is None else (one.home, (one.cell, axes))
+
+
+def _find_run(view: View) -> tuple[Allocation, Strided] | None:
+    """The strided form of the flattened view, where its patches are known and are one."""
+    flat = view._known.normal if isinstance(view, Derived) else None
+    if flat is None or len(flat.patches) != 1:
+        return None
+    ((_, cell, digits, home),) = flat.patches
+    levels = tuple([(count, step) for count, _, step in digits])
+    return (home, (cell, (levels,))) if isinstance(home, Allocation) else None
 
 
 def _find_chain(view: View) -> tuple[DisjointSetts, ...]:

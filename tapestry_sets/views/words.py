@@ -38,7 +38,7 @@ from tapestry_sets.views.kinds import shaping
 from tapestry_sets.views.kinds.choosing import Diagonal, Index, Sample, Slice, SlidingWindow
 from tapestry_sets.views.kinds.joining import Concat, Fill, Interleave, Stack
 from tapestry_sets.views.kinds.kind import PadMode, ViewKind, axes_of, axis_of
-from tapestry_sets.views.pieces.maps import Shape
+from tapestry_sets.views.pieces.maps import Shape, put_extents
 from tapestry_sets.views.subscript import Key, parse_index, take_kinds
 
 V = TypeVar("V", bound="Viewable")
@@ -630,15 +630,11 @@ def _padded(view: V, kind: shaping.Pad, padding: V | Callable[[Shape], V]) -> V:
     """The view between blocks of padding, axis after axis."""
     kind.out_shape((view.shape,))
     for axis, (before, after) in enumerate(kind.widths):
-        blocks = [_block(padding, _put(view.shape, axis, width)) for width in (before, after) if width]
+        blocks = [_block(padding, put_extents(view.shape, axis, width)) for width in (before, after) if width]
         if blocks:
             lead = int(before > 0)
             view = concatenate([*blocks[:lead], view, *blocks[lead:]], axis)
     return view
-
-
-def _put(shape: Shape, axis: int, extent: int) -> Shape:
-    return (*shape[:axis], extent, *shape[axis + 1 :])
 
 
 def _block(padding: V | Callable[[Shape], V], shape: Shape) -> V:

@@ -10,11 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from msgspec import Struct
-
 from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
-from tapestry_sets.alias.overlap import Overlap, Witness, overlap, overlaps
-from tapestry_sets.limits import hide_fields
+from tapestry_sets.alias.overlap import Overlap, overlap, overlaps
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import InternalOverlap, Order, View, Viewable, ViewKind
 
@@ -175,7 +172,7 @@ class AliasTensor(Viewable):
         """Return whether both tensors read a common cell."""
         return overlaps(self.view, self._of(other, "overlaps"))
 
-    def overlap(self, other: AliasTensor) -> AliasOverlap:
+    def overlap(self, other: AliasTensor) -> Overlap[AliasTensor]:
         """Return what both tensors share: size, bytes, regions and a witness.
 
         Examples
@@ -190,7 +187,7 @@ class AliasTensor(Viewable):
         1
         """
         found = overlap(self.view, self._of(other, "overlap"))
-        return AliasOverlap(self, other, tuple(self._home(a) for a in found.allocations), found)
+        return Overlap(self, other, tuple((self._home(a), x, y) for a, x, y in found.shared))
 
     def contains(self, other: AliasTensor) -> bool:
         """Return whether this tensor reads every cell that `other` reads."""
@@ -263,56 +260,3 @@ class AliasTensor(Viewable):
     def aliases(self) -> tuple[AliasTensor, ...]:
         """Return all tensors of the graph that share a cell with this one; see `AliasGraph.aliases`."""
         return self.graph.aliases(self)
-
-
-class AliasOverlap(Struct, frozen=True):
-    """What two tensors of a graph shared when it was asked; true if they shared anything.
-
-    Parameters
-    ----------
-    a, b : AliasTensor
-    allocations : tuple of AliasTensor
-        Those with shared cells.
-    found : Overlap
-        Of the plain views.
-    """
-
-    a: AliasTensor
-    b: AliasTensor
-    allocations: tuple[AliasTensor, ...]
-    found: Overlap
-
-    __repr__ = hide_fields("found")
-
-    def __bool__(self) -> bool:
-        return bool(self.found)
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return self.found._repr_mimebundle_(include, exclude)
-
-    @property
-    def size(self) -> int:
-        """How many different cells both read."""
-        return self.found.size
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes both read."""
-        return self.found.nbytes
-
-    @property
-    def regions(self) -> dict[AliasTensor, DisjointRegions]:
-        """The shared cells of each allocation, in its coordinates."""
-        regions = self.found.regions
-        return {t: regions[a] for t, a in zip(self.allocations, self.found.allocations, strict=True)}
-
-    @property
-    def witness(self) -> Witness | None:
-        """Some shared cell: its index in `a`, in `b`, and in the first of `allocations`; None if there is none."""
-        return self.found.witness
-
-    @property
-    def witnesses(self) -> dict[AliasTensor, Witness]:
-        """A shared cell of each allocation that has some."""
-        found = self.found.witnesses
-        return {t: found[a] for t, a in zip(self.allocations, self.found.allocations, strict=True)}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from tapestry_sets.alias.ladder.cell_sets import holds
 from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one, retell
@@ -27,7 +28,7 @@ ROWS = 20
 # ------------------------------------------------------------------------------------------------------ the groups
 
 
-class SharedGroup(Struct, frozen=True, eq=False):
+class SharedGroup(Struct, frozen=True, eq=False, dict=True):
     """Arrays that share memory, directly or through others. Made by `shared_memory`; answers are computed when asked.
 
     Parameters
@@ -50,9 +51,8 @@ class SharedGroup(Struct, frozen=True, eq=False):
     keys: tuple[Hashable, ...]
     views: tuple[View, ...]
     _parts: Mapping[Allocation, list[Part]]
-    _cache: dict[str, Any] = field(default_factory=dict)
 
-    __repr__ = hide_fields("views", "_parts", "_cache")
+    __repr__ = hide_fields("views", "_parts")
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -81,12 +81,12 @@ class SharedGroup(Struct, frozen=True, eq=False):
         """One more than the highest address that a member reads."""
         return self._cover().stop
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """How many bytes members read, each byte once."""
         return self._read_by(1)
 
-    @property
+    @cached_property
     def nbytes_shared(self) -> int:
         """How many bytes at least two members read, each byte once.
 
@@ -98,14 +98,9 @@ class SharedGroup(Struct, frozen=True, eq=False):
         return self._read_by(2)
 
     def _read_by(self, least: int) -> int:
-        key = f"nbytes {least}"
-        if key not in self._cache:
-            hard = len(self) == 2 and any(cover.boxes is None for cover in self._covers())
-            self._cache[key] = self._two_read(least) if hard else self._counted(least)
-        return int(self._cache[key])
-
-    def _counted(self, least: int) -> int:
-        return sum(cover.size(least) * cover.home.itemsize for cover in self._covers())
+        if len(self) == 2 and any(cover.boxes is None for cover in self._covers):
+            return self._two_read(least)
+        return sum(cover.size(least) * cover.home.itemsize for cover in self._covers)
 
     def _two_read(self, least: int) -> int:
         shared = overlap(*self.views).nbytes
@@ -120,7 +115,7 @@ class SharedGroup(Struct, frozen=True, eq=False):
         TooManyPieces
             If they need more regions than can be written out.
         """
-        found = {c.home: unflatten(c.setts(2, 0, c.extent), c.home.shape) for c in self._covers()}
+        found = {c.home: unflatten(c.setts(2, 0, c.extent), c.home.shape) for c in self._covers}
         return {home: regions for home, regions in found.items() if not regions.is_empty}
 
     @property
@@ -144,17 +139,15 @@ class SharedGroup(Struct, frozen=True, eq=False):
         cover = self._cover()
         return cover.setts(2, cover.start, cover.stop - cover.start)
 
+    @cached_property
     def _covers(self) -> list[Cover]:
-        if "covers" not in self._cache:
-            self._cache["covers"] = [Cover(home, some) for home, some in self._parts.items()]
-        return self._cache["covers"]  # type: ignore[no-any-return]
+        return [Cover(home, some) for home, some in self._parts.items()]
 
     def _cover(self) -> Cover:
-        covers = self._covers()
-        if len(covers) != 1:
+        if len(self._covers) != 1:
             names = ", ".join(a.name or f"{a.shape}" for a in self.allocations)
             raise ValueError(f"SharedGroup: its members read several allocations ({names}); ask for regions")
-        return covers[0]
+        return self._covers[0]
 
     # -- members --------------------------------------------------------------------------------------
 
@@ -176,31 +169,29 @@ class SharedGroup(Struct, frozen=True, eq=False):
         firsts, seconds = ([self.keys[i] for i in side] for side in pairs.T.tolist())
         return tuple(zip(firsts, seconds, strict=True))
 
-    def overlap(self, key: Hashable, other: Hashable) -> Overlap:
+    def overlap(self, key: Hashable, other: Hashable) -> Overlap[Allocation]:
         """Return what two members share."""
         return overlap(self[key], self[other])
 
     @property
     def identical(self) -> tuple[tuple[Hashable, ...], ...]:
         """The members that read the same bytes, in whatever order and shape: classes of two or more."""
-        classes = self._kin().classes
-        return tuple(tuple(self.keys[i] for i in some) for some in classes if len(some) > 1)
+        return tuple(tuple(self.keys[i] for i in some) for some in self._kin.classes if len(some) > 1)
 
     @property
     def keep(self) -> tuple[Hashable, ...]:
         """The members that lie in no other, the first of those that are identical: together they hold all bytes."""
-        return tuple(self.keys[i] for i in self._kin().keep)
+        return tuple(self.keys[i] for i in self._kin.keep)
 
     @property
     def inside(self) -> dict[Hashable, Hashable]:
         """For each member that is not in `keep`, one in `keep` that reads all its bytes."""
-        inside = self._kin().inside
+        inside = self._kin.inside
         return {self.keys[i]: self.keys[inside[i]] for i in sorted(inside)}
 
+    @cached_property
     def _kin(self) -> Kin:
-        if "kin" not in self._cache:
-            self._cache["kin"] = _kin_of(_members(self))
-        return self._cache["kin"]  # type: ignore[no-any-return]
+        return _kin_of(_members(self))
 
 
 def _nbytes(view: View) -> int:
@@ -552,7 +543,7 @@ def _row(group: SharedGroup, k: int) -> tuple[str, str, str, str]:
 
 
 def _relation(group: SharedGroup, k: int) -> str:
-    classes, _, inside = group._kin()
+    classes, _, inside = group._kin
     same = next(some for some in classes if k in some)
     if len(same) > 1:
         other = next(i for i in same if i != k)

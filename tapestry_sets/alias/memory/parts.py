@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations, pairwise
 from math import prod
 from typing import Any, NamedTuple, TypeVar, cast
@@ -150,15 +150,12 @@ class Space:
         span = max(part.start + part.length for part in parts) - self.origin
         self.dtype: Any = np.int64 if span < tuning.EXACT else object
         self.member = np.array([part.member for part in parts], np.int64)
-        self.low = self._column([part.start - self.origin for part in parts])
-        self.high = self.low + self._column([part.length for part in parts])
+        self.low = np.array([part.start - self.origin for part in parts], self.dtype)
+        self.high = self.low + np.array([part.length for part in parts], self.dtype)
         self.solid = np.array([part.is_solid for part in parts], np.bool_)
         self.levels = self._level_columns()
         self.shallow = np.array([len(part.tail) < 2 and part.cells is None for part in parts], np.bool_)
         self.stripes = self._stripe_columns()
-
-    def _column(self, values: Sequence[int]) -> Columns:
-        return np.array(values, self.dtype)
 
     def _level_columns(self) -> list[tuple[Columns, Columns, Columns]]:
         """Return on, period and phase of each level of the tails; a period of 0 where there is no such level."""
@@ -469,7 +466,6 @@ class Cover:
         periods = {P for part in parts for _, P, _ in part.tail}
         self.radices = tuple(sorted(periods, reverse=True))
         self.boxes = self._boxes()
-        self._sieved_parts: Sieve | None = None
 
     def _boxes(self) -> Columns | None:
         """Return the parts as boxes of digits, (boxes, digits, 2); None where they are no boxes."""
@@ -501,7 +497,7 @@ class Cover:
         if self.boxes is not None:
             spans = _covered(self.boxes, least)
             return sum(prod(v - u for u, v in lead) * int((high - low).sum()) for lead, low, high in spans)
-        return self._in_turn(lambda: self._joined_size(least), lambda: self._sieve().sizes()[least - 1])
+        return self._in_turn(lambda: self._joined_size(least), lambda: self._sieve.sizes()[least - 1])
 
     def setts(self, least: int, origin: int, extent: int) -> DisjointSetts:
         """Return the bytes that one or two members at least read, from an origin on, with an extent as period."""
@@ -530,12 +526,10 @@ class Cover:
         found = ask_one((TooHard,), sieved)
         return joined() if found is OPEN else found
 
+    @cached_property
     def _sieve(self) -> Sieve:
-        if self._sieved_parts is None:
-            bounded = [(part.start - self.start, part.length, part.tail) for part in self.parts if part.cells is None]
-            lists = [self._list(part) for part in self.parts if part.cells is not None]
-            self._sieved_parts = Sieve(bounded, lists)
-        return self._sieved_parts
+        bounded = [(part.start - self.start, part.length, part.tail) for part in self.parts if part.cells is None]
+        return Sieve(bounded, [self._list(part) for part in self.parts if part.cells is not None])
 
     def _list(self, part: Part) -> Columns:
         z = (
@@ -551,7 +545,7 @@ class Cover:
         return z
 
     def _sieved(self, least: int, origin: int, extent: int) -> DisjointSetts:
-        items = self._sieve().items(least)
+        items = self._sieve.items(least)
         moved = (item._replace(start=item.start + self.start - origin) for item in items)
         return DisjointSetts._of(from_items(moved, 0, extent))
 

@@ -9,22 +9,10 @@ from msgspec import Struct
 
 from tapestry_sets.digits import Levels, Strided, cut_axis, renumber
 from tapestry_sets.regions import AffineMap, Region
-from tapestry_sets.views.kinds.kind import (
-    AxisRow,
-    OneMap,
-    Shapes,
-    Triple,
-    axes_of,
-    axis_of,
-    check_from_zero,
-    count_range,
-    kept_rows,
-    one_piece,
-    only_shape,
-    put_extents,
-)
+from tapestry_sets.views.kinds import kind
+from tapestry_sets.views.kinds.kind import AxisRow, OneMap, Shapes, Triple
 from tapestry_sets.views.pieces import numbering
-from tapestry_sets.views.pieces.maps import Relinearize, Shape
+from tapestry_sets.views.pieces.maps import Relinearize, Shape, put_extents
 from tapestry_sets.views.pieces.piece import Piece
 
 
@@ -44,10 +32,10 @@ class Slice(OneMap, Struct, frozen=True):
     slices: tuple[Triple, ...]
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "slice")
+        shape = kind.only_shape(shapes, "slice")
         if len(self.slices) > len(shape):
             raise IndexError(f"slice: {len(self.slices)} slices for shape {shape}; give at most {len(shape)}")
-        counts = [count_range(*slice(*s).indices(n)) for s, n in zip(self.slices, shape, strict=False)]
+        counts = [kind.count_range(*slice(*s).indices(n)) for s, n in zip(self.slices, shape, strict=False)]
         return (*counts, *shape[len(counts) :])
 
     def rows(self, shape: Shape) -> list[AxisRow]:
@@ -85,7 +73,7 @@ class Index(OneMap, Struct, frozen=True):
     at: tuple[tuple[int, int], ...]
 
     def _places(self, shape: Shape) -> dict[int, int]:
-        axes = axes_of((a for a, _ in self.at), len(shape), "index")
+        axes = kind.axes_of((a for a, _ in self.at), len(shape), "index")
         places = {}
         for axis, (_, i) in zip(axes, self.at, strict=True):
             if not -shape[axis] <= i < shape[axis]:
@@ -94,13 +82,13 @@ class Index(OneMap, Struct, frozen=True):
         return places
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "index")
+        shape = kind.only_shape(shapes, "index")
         places = self._places(shape)
         return tuple(n for axis, n in enumerate(shape) if axis not in places)
 
     def rows(self, shape: Shape) -> list[AxisRow]:
         places = self._places(shape)
-        return [(places.get(axis, 0), *terms) for axis, (_, *terms) in enumerate(kept_rows(len(shape), places))]
+        return [(places.get(axis, 0), *terms) for axis, (_, *terms) in enumerate(kind.kept_rows(len(shape), places))]
 
 
 class Diagonal(OneMap, Struct, frozen=True):
@@ -116,18 +104,18 @@ class Diagonal(OneMap, Struct, frozen=True):
     axis2: int = 1
 
     def _plan(self, shape: Shape) -> tuple[int, int, int]:
-        a, b = axes_of((self.axis1, self.axis2), len(shape), "diagonal")
+        a, b = kind.axes_of((self.axis1, self.axis2), len(shape), "diagonal")
         n = min(shape[a] - max(0, -self.offset), shape[b] - max(0, self.offset))
         return a, b, max(0, n)
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "diagonal")
+        shape = kind.only_shape(shapes, "diagonal")
         a, b, n = self._plan(shape)
         return (*(m for axis, m in enumerate(shape) if axis not in (a, b)), n)
 
     def rows(self, shape: Shape) -> list[AxisRow]:
         a, b, _ = self._plan(shape)
-        rows, last = kept_rows(len(shape), (a, b)), len(shape) - 2
+        rows, last = kind.kept_rows(len(shape), (a, b)), len(shape) - 2
         rows[a], rows[b] = (max(0, -self.offset), (last, 1)), (max(0, self.offset), (last, 1))
         return rows
 
@@ -153,7 +141,7 @@ class SlidingWindow(OneMap, Struct, frozen=True):
 
     def _plan(self, shape: Shape) -> dict[int, tuple[int, int, int, int]]:
         """For each windowed axis: size, step, dilation, number of windows."""
-        axes = axes_of(self.axes, len(shape), "sliding_windows")
+        axes = kind.axes_of(self.axes, len(shape), "sliding_windows")
         if not len(self.size) == len(self.step) == len(self.dilation) == len(axes):
             raise ValueError(f"sliding_windows: {self} must give one size, step and dilation for each axis")
         plan = {}
@@ -170,12 +158,12 @@ class SlidingWindow(OneMap, Struct, frozen=True):
         return plan
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "sliding_windows")
+        shape = kind.only_shape(shapes, "sliding_windows")
         plan = self._plan(shape)
         return (*(plan[a][3] if a in plan else n for a, n in enumerate(shape)), *(p[0] for p in plan.values()))
 
     def rows(self, shape: Shape) -> list[AxisRow]:
-        rows = kept_rows(len(shape), ())
+        rows = kind.kept_rows(len(shape), ())
         for k, (axis, (_, step, dilation, _)) in enumerate(self._plan(shape).items(), len(shape)):
             rows[axis] = (0, (axis, step), (k, dilation))
         return rows
@@ -209,7 +197,7 @@ class AsStrided:
     offset: int = 0
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        source = only_shape(shapes, "as_strided")
+        source = kind.only_shape(shapes, "as_strided")
         if len(self.shape) != len(self.strides):
             raise ValueError(f"as_strided: strides {self.strides} for shape {self.shape}; give one for each axis")
         if min(self.shape, default=0) < 0:
@@ -226,7 +214,7 @@ class AsStrided:
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         flat = AffineMap((self.strides,), (self.offset,), len(self.shape))
         unravel = [Relinearize((prod(shapes[0]),), shapes[0])] if len(shapes[0]) != 1 else []
-        return (one_piece([flat, *unravel], len(self.shape)),)
+        return (kind.one_piece([flat, *unravel]),)
 
     def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
         axes = renumber(source[1], (prod(shapes[0]),))
@@ -260,10 +248,10 @@ class Sample(Struct, frozen=True):
     region: Region
 
     def __post_init__(self) -> None:
-        check_from_zero(self.region, "sample: region")
+        kind.check_from_zero(self.region, "sample: region")
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "sample")
+        shape = kind.only_shape(shapes, "sample")
         if self.region.shape != shape:
             raise ValueError(
                 f"sample: the region is in a box of shape {self.region.shape}, not of the source's shape {shape}; "
@@ -311,7 +299,7 @@ class Take(Struct, frozen=True):
 
     def _plan(self, shape: Shape) -> tuple[int, list[int]]:
         """The axis, and the indices counted from its start."""
-        axis = axis_of(self.axis, len(shape), "take")
+        axis = kind.axis_of(self.axis, len(shape), "take")
         n = shape[axis]
         if self.indices and not -n <= min(self.indices) <= max(self.indices) < n:
             k, i = next((k, i) for k, i in enumerate(self.indices) if not -n <= i < n)
@@ -322,7 +310,7 @@ class Take(Struct, frozen=True):
         return axis, [i + n if i < 0 else i for i in self.indices]
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "take")
+        shape = kind.only_shape(shapes, "take")
         axis, indices = self._plan(shape)
         return put_extents(shape, axis, len(indices))
 

@@ -8,19 +8,10 @@ from msgspec.structs import force_setattr
 from tapestry_sets.digits import Strided
 from tapestry_sets.limits import as_ints
 from tapestry_sets.regions import Region
-from tapestry_sets.views.kinds.kind import (
-    Shapes,
-    axis_of,
-    band,
-    check_from_zero,
-    count_range,
-    drop_axis,
-    move_axis,
-    one_piece,
-    put_extents,
-)
+from tapestry_sets.views.kinds import kind
+from tapestry_sets.views.kinds.kind import Shapes
 from tapestry_sets.views.pieces import numbering
-from tapestry_sets.views.pieces.maps import Relinearize, Shape, Step
+from tapestry_sets.views.pieces.maps import Relinearize, Shape, Step, put_extents
 from tapestry_sets.views.pieces.partition import check_regions, check_view
 from tapestry_sets.views.pieces.piece import Piece
 
@@ -44,8 +35,8 @@ class Concat(Struct, frozen=True):
         for source, shape in enumerate(shapes):
             stop = start + shape[axis]
             if start < stop:
-                guard = band(out, axis, start, stop)
-                pieces.append(one_piece([move_axis(len(out), axis, -start)], len(out), source, (guard,)))
+                guard = kind.band(out, axis, start, stop)
+                pieces.append(kind.one_piece([kind.move_axis(len(out), axis, -start)], source, guard))
             start = stop
         return tuple(pieces)
 
@@ -54,7 +45,7 @@ def _join_extents(shapes: Shapes, axis: int, what: str) -> tuple[int, Shape]:
     """An axis of sources that agree on all others, counted from the first, and the shape of all together."""
     if not shapes:
         raise ValueError(f"{what}: needs at least one source")
-    at = axis_of(axis, len(shapes[0]), what)
+    at = kind.axis_of(axis, len(shapes[0]), what)
     for k, shape in enumerate(shapes):
         if len(shape) != len(shapes[0]) or put_extents(shape, at, 0) != put_extents(shapes[0], at, 0):
             raise ValueError(
@@ -79,7 +70,7 @@ class Stack(Struct, frozen=True):
         for k, shape in enumerate(shapes):
             if shape != shapes[0]:
                 raise ValueError(f"stack: source {k} has shape {shape}, source 0 has {shapes[0]}; they must agree")
-        return axis_of(self.axis, len(shapes[0]) + 1, "stack")
+        return kind.axis_of(self.axis, len(shapes[0]) + 1, "stack")
 
     def out_shape(self, shapes: Shapes) -> Shape:
         axis = self._plan(shapes)
@@ -87,10 +78,8 @@ class Stack(Struct, frozen=True):
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         axis, out = self._plan(shapes), self.out_shape(shapes)
-        step = drop_axis(len(out), axis)
-        return tuple(
-            one_piece([step], len(out), source, (band(out, axis, source, source + 1),)) for source in range(len(shapes))
-        )
+        step = kind.drop_axis(len(out), axis)
+        return tuple(kind.one_piece([step], k, kind.band(out, axis, k, k + 1)) for k in range(len(shapes)))
 
 
 class Interleave(Struct, frozen=True):
@@ -108,7 +97,7 @@ class Interleave(Struct, frozen=True):
     def out_shape(self, shapes: Shapes) -> Shape:
         axis, out = _join_extents(shapes, self.axis, "interleave")
         extents, total = [shape[axis] for shape in shapes], out[axis]
-        wanted = [count_range(s, total, len(shapes)) for s in range(len(shapes))]
+        wanted = [kind.count_range(s, total, len(shapes)) for s in range(len(shapes))]
         if extents != wanted:
             raise ValueError(
                 f"interleave: extents {extents} on axis {axis} do not take turns; {total} cells in {len(shapes)} "
@@ -118,16 +107,16 @@ class Interleave(Struct, frozen=True):
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         rank, k = len(shapes[0]), len(shapes)
-        axis = axis_of(self.axis, rank, "interleave")
+        axis = kind.axis_of(self.axis, rank, "interleave")
         rounds = shapes[0][axis]
         # the last round may be partial: the renumbering is that of the full rounds
         split = put_extents(shapes[0], axis, rounds, k)
         steps: list[Step] = [
             Relinearize(put_extents(shapes[0], axis, rounds * k), split),
-            drop_axis(rank + 1, axis + 1),
+            kind.drop_axis(rank + 1, axis + 1),
         ]
         return tuple(
-            one_piece(steps, rank, source, (band(split, axis + 1, source, source + 1, prefix=1),))
+            kind.one_piece(steps, source, kind.band(split, axis + 1, source, source + 1, prefix=1))
             for source in range(k)
             if shapes[source][axis]
         )
@@ -166,7 +155,7 @@ class Fill(Struct, frozen=True):
         if not regions:
             raise ValueError("fill_into: needs at least one region")
         for k, region in enumerate(regions):
-            check_from_zero(region, f"fill_into: region {k}")
+            kind.check_from_zero(region, f"fill_into: region {k}")
             if region.shape != regions[0].shape:
                 raise ValueError(
                     f"fill_into: region {k} is in a box of shape {region.shape}, region 0 in one of "

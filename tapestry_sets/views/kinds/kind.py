@@ -58,7 +58,7 @@ class OneMap(Struct, frozen=True):
         """Return the one piece, which reads through the map."""
         rank, rows = len(self.out_shape(shapes)), self.rows(shapes[0])
         matrix = tuple([tuple([dict(terms).get(axis, 0) for axis in range(rank)]) for _, *terms in rows])
-        return (one_piece([AffineMap._of(matrix, tuple([row[0] for row in rows]), rank)], rank),)
+        return (one_piece([AffineMap._of(matrix, tuple([row[0] for row in rows]), rank)]),)
 
     def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
         """Return the view's strided form from the source's; None where the map cuts levels that do not align."""
@@ -106,18 +106,13 @@ def only_shape(shapes: Shapes, what: str) -> Shape:
     return shapes[0]
 
 
-def one_piece(steps: Sequence[Step], rank: int, source: int = 0, guards: tuple[Guard, ...] = ()) -> Piece:
-    return Piece(source, guards, IndexMap._of(tuple(steps), rank))
+def one_piece(steps: Sequence[Step], source: int = 0, *guards: Guard) -> Piece:
+    return Piece(source, guards, IndexMap._of(tuple(steps), steps[0].in_rank))
 
 
 def count_range(start: int, stop: int, step: int) -> int:
     """How many integers range(start, stop, step) holds; len() of a range has a limit of 63 bits."""
     return max(0, -((start - stop) // step))
-
-
-def put_extents(shape: Shape, axis: int, *extents: int) -> Shape:
-    """The shape with one axis replaced by others."""
-    return (*shape[:axis], *extents, *shape[axis + 1 :])
 
 
 def band(shape: Shape, axis: int, start: int, stop: int, prefix: int = 0) -> Guard:

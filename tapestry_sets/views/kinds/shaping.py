@@ -9,22 +9,9 @@ from msgspec import Struct
 
 from tapestry_sets.digits import Levels, Strided, renumber
 from tapestry_sets.regions import AffineMap, Region
-from tapestry_sets.views.kinds.kind import (
-    AxisRow,
-    OneMap,
-    PadMode,
-    Shapes,
-    axes_of,
-    axis_of,
-    band,
-    drop_axis,
-    kept_rows,
-    move_axis,
-    one_piece,
-    only_shape,
-    put_extents,
-)
-from tapestry_sets.views.pieces.maps import IndexMap, Relinearize, Shape, Step
+from tapestry_sets.views.kinds import kind
+from tapestry_sets.views.kinds.kind import AxisRow, OneMap, PadMode, Shapes
+from tapestry_sets.views.pieces.maps import IndexMap, Relinearize, Shape, Step, put_extents
 from tapestry_sets.views.pieces.piece import Guard, Piece, identity_piece
 
 
@@ -39,15 +26,15 @@ class ExpandDims(OneMap, Struct, frozen=True):
     axes: tuple[int, ...]
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "expand_dims")
+        shape = kind.only_shape(shapes, "expand_dims")
         rank = len(shape) + len(self.axes)
-        new = axes_of(self.axes, rank, "expand_dims")
+        new = kind.axes_of(self.axes, rank, "expand_dims")
         old = iter(shape)
         return tuple(1 if axis in new else next(old) for axis in range(rank))
 
     def rows(self, shape: Shape) -> list[AxisRow]:
         rank = len(shape) + len(self.axes)
-        new = axes_of(self.axes, rank, "expand_dims")
+        new = kind.axes_of(self.axes, rank, "expand_dims")
         return [(0, (axis, 1)) for axis in range(rank) if axis not in new]
 
 
@@ -64,7 +51,7 @@ class Squeeze(OneMap, Struct, frozen=True):
     def _gone(self, shape: Shape) -> Shape:
         if self.axes is None:
             return tuple(axis for axis, n in enumerate(shape) if n == 1)
-        gone = axes_of(self.axes, len(shape), "squeeze")
+        gone = kind.axes_of(self.axes, len(shape), "squeeze")
         for axis in gone:
             if shape[axis] != 1:
                 raise ValueError(
@@ -73,12 +60,12 @@ class Squeeze(OneMap, Struct, frozen=True):
         return gone
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "squeeze")
+        shape = kind.only_shape(shapes, "squeeze")
         gone = self._gone(shape)
         return tuple(n for axis, n in enumerate(shape) if axis not in gone)
 
     def rows(self, shape: Shape) -> list[AxisRow]:
-        return kept_rows(len(shape), self._gone(shape))
+        return kind.kept_rows(len(shape), self._gone(shape))
 
 
 class PermuteDims(OneMap, Struct, frozen=True):
@@ -92,13 +79,13 @@ class PermuteDims(OneMap, Struct, frozen=True):
     axes: tuple[int, ...]
 
     def _order(self, shape: Shape) -> Shape:
-        axes = axes_of(self.axes, len(shape), "permute_dims")
+        axes = kind.axes_of(self.axes, len(shape), "permute_dims")
         if len(axes) != len(shape):
             raise ValueError(f"permute_dims: axes {self.axes} are {len(axes)} for shape {shape}; name each axis once")
         return axes
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "permute_dims")
+        shape = kind.only_shape(shapes, "permute_dims")
         return tuple(shape[a] for a in self._order(shape))
 
     def rows(self, shape: Shape) -> list[AxisRow]:
@@ -120,12 +107,12 @@ class Flip(OneMap, Struct, frozen=True):
     axes: tuple[int, ...]
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "flip")
-        axes_of(self.axes, len(shape), "flip")
+        shape = kind.only_shape(shapes, "flip")
+        kind.axes_of(self.axes, len(shape), "flip")
         return shape
 
     def rows(self, shape: Shape) -> list[AxisRow]:
-        axes = axes_of(self.axes, len(shape), "flip")
+        axes = kind.axes_of(self.axes, len(shape), "flip")
         return [(n - 1, (axis, -1)) if axis in axes else (0, (axis, 1)) for axis, n in enumerate(shape)]
 
 
@@ -140,7 +127,7 @@ class Reshape(Struct, frozen=True):
     shape: tuple[int, ...]
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        old = only_shape(shapes, "reshape")
+        old = kind.only_shape(shapes, "reshape")
         size = prod(old)
         if prod(self.shape) == size and (not self.shape or min(self.shape) >= 0):
             return self.shape
@@ -157,7 +144,7 @@ class Reshape(Struct, frozen=True):
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         new = self.out_shape(shapes)
-        return (one_piece([Relinearize._of(new, shapes[0])], len(new)),)
+        return (kind.one_piece([Relinearize._of(new, shapes[0])]),)
 
     def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
         shape = self.out_shape(shapes) if -1 in self.shape else self.shape
@@ -176,7 +163,7 @@ class Broadcast(OneMap, Struct, frozen=True):
     shape: tuple[int, ...]
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        old = only_shape(shapes, "broadcast_to")
+        old = kind.only_shape(shapes, "broadcast_to")
         extra = len(self.shape) - len(old)
         if any(n < 0 for n in self.shape):
             raise ValueError(f"broadcast_to: extents of shape {self.shape} must be >= 0")
@@ -214,7 +201,7 @@ class Pad(Struct, frozen=True):
     value: float | tuple[tuple[float, float], ...] = 0
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "pad")
+        shape = kind.only_shape(shapes, "pad")
         if self.mode not in ("constant", "edge", "reflect", "symmetric", "wrap"):
             raise ValueError(
                 f"pad: mode {self.mode!r} must be constant, edge, reflect, symmetric or wrap; others make new values"
@@ -239,7 +226,7 @@ class Pad(Struct, frozen=True):
             region = Region.from_bounds(out, [s[0] for s in choice], [s[1] for s in choice])
             terms = [(axis, s[2]) if s[2] else None for axis, s in enumerate(choice)]
             m = AffineMap.select(len(shape), terms, [s[3] for s in choice])
-            pieces.append(one_piece([m], len(shape), guards=(Guard(0, region),)))
+            pieces.append(kind.one_piece([m], 0, Guard(0, region)))
         return tuple(pieces)
 
     def _constant_pieces(self, shape: Shape, out: Shape) -> tuple[Piece, ...]:
@@ -247,7 +234,7 @@ class Pad(Struct, frozen=True):
         low = [before for before, _ in self.widths]
         high = [before + n for n, (before, _) in zip(shape, self.widths, strict=True)]
         m = AffineMap.select(len(shape), [(a, 1) for a in range(len(shape))], [-b for b in low])
-        pieces = [one_piece([m], len(shape), guards=(Guard(0, Region.from_bounds(out, low, high)),))]
+        pieces = [kind.one_piece([m], 0, Guard(0, Region.from_bounds(out, low, high)))]
         nowhere = IndexMap((AffineMap((), (), len(shape)),))
         values = self.value if isinstance(self.value, tuple) else ((self.value, self.value),) * len(shape)
         for axis, n in enumerate(out):
@@ -290,20 +277,20 @@ class Repeat(Struct, frozen=True):
     axis: int
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "repeat")
-        axis = axis_of(self.axis, len(shape), "repeat")
+        shape = kind.only_shape(shapes, "repeat")
+        axis = kind.axis_of(self.axis, len(shape), "repeat")
         if self.count < 0:
             raise ValueError(f"repeat: count {self.count} must be >= 0")
         return put_extents(shape, axis, shape[axis] * self.count)
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         shape, out = shapes[0], self.out_shape(shapes)
-        axis = axis_of(self.axis, len(shape), "repeat")
+        axis = kind.axis_of(self.axis, len(shape), "repeat")
         split = Relinearize(out, put_extents(shape, axis, shape[axis], self.count))
-        return (one_piece([split, drop_axis(len(shape) + 1, axis + 1)], len(shape)),)
+        return (kind.one_piece([split, kind.drop_axis(len(shape) + 1, axis + 1)]),)
 
     def strided(self, shapes: Shapes, source: Strided) -> Strided:
-        axes, axis = list(source[1]), axis_of(self.axis, len(shapes[0]), "repeat")
+        axes, axis = list(source[1]), kind.axis_of(self.axis, len(shapes[0]), "repeat")
         if self.count > 1:
             axes[axis] = (*axes[axis], (self.count, 0)) if shapes[0][axis] > 1 else ((self.count, 0),)
         return source[0], tuple(axes)
@@ -327,7 +314,7 @@ class Tile(Struct, frozen=True):
         return (1,) * (rank - len(shape)) + shape, (1,) * (rank - len(self.reps)) + self.reps
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape, reps = self._plan(only_shape(shapes, "tile"))
+        shape, reps = self._plan(kind.only_shape(shapes, "tile"))
         return tuple(n * r for n, r in zip(shape, reps, strict=True))
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
@@ -336,7 +323,7 @@ class Tile(Struct, frozen=True):
         new = len(shape) - len(shapes[0])
         kept: list[tuple[int, int] | None] = [(2 * a + 1, 1) for a in range(new, len(shape))]
         steps: list[Step] = [Relinearize(self.out_shape(shapes), split), AffineMap.select(len(split), kept)]
-        return (one_piece(steps, len(shape)),)
+        return (kind.one_piece(steps),)
 
     def strided(self, shapes: Shapes, source: Strided) -> Strided:
         shape, reps = self._plan(shapes[0])
@@ -357,17 +344,17 @@ class Roll(Struct, frozen=True):
     axis: int
 
     def out_shape(self, shapes: Shapes) -> Shape:
-        shape = only_shape(shapes, "roll")
-        axis_of(self.axis, len(shape), "roll")
+        shape = kind.only_shape(shapes, "roll")
+        kind.axis_of(self.axis, len(shape), "roll")
         return shape
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         shape = shapes[0]
-        axis = axis_of(self.axis, len(shape), "roll")
+        axis = kind.axis_of(self.axis, len(shape), "roll")
         n = shape[axis]
         k = self.shift % n if n else 0
         if not k:
             return (identity_piece(len(shape)),)
-        head = one_piece([move_axis(len(shape), axis, n - k)], len(shape), guards=(band(shape, axis, 0, k),))
-        tail = one_piece([move_axis(len(shape), axis, -k)], len(shape), guards=(band(shape, axis, k, n),))
-        return head, tail
+        parts = ((0, k, n - k), (k, n, -k))
+        moved = ((kind.move_axis(len(shape), axis, by), kind.band(shape, axis, a, b)) for a, b, by in parts)
+        return tuple(kind.one_piece([step], 0, guard) for step, guard in moved)

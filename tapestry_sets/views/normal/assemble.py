@@ -24,7 +24,7 @@ from tapestry_sets.regions import Region
 from tapestry_sets.views.kinds.choosing import AsStrided
 from tapestry_sets.views.normal.folding import fold
 from tapestry_sets.views.normal.patches import Constant, Flat, patch_of
-from tapestry_sets.views.pieces.maps import Relinearize
+from tapestry_sets.views.pieces.maps import Relinearize, put_extents
 from tapestry_sets.views.tuning import STRIDED_WORDS
 from tapestry_sets.views.words import Viewable, concatenate, fill_into, pad, roll
 
@@ -109,9 +109,7 @@ class Assembly(Generic[V]):
 
     def _slab(self, parts: Sequence[_BoxPart], axis: int, start: Ints, shape: Ints) -> V:
         low, stop = _span_of(parts, axis)
-        return self._box(
-            parts, (*start[:axis], low, *start[axis + 1 :]), (*shape[:axis], stop - low, *shape[axis + 1 :])
-        )
+        return self._box(parts, put_extents(start, axis, low), put_extents(shape, axis, stop - low))
 
     def _one(self, part: _BoxPart, shape: Ints) -> V:
         """The view of one part by itself, its indices without gaps."""

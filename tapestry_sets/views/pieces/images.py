@@ -27,7 +27,7 @@ from tapestry_sets.regions import (
     regions_of,
 )
 from tapestry_sets.solvers import isl
-from tapestry_sets.views.pieces.maps import Relinearize, Step, map_points
+from tapestry_sets.views.pieces.maps import Relinearize, Step, map_points, put_extents
 from tapestry_sets.views.pieces.piece import Piece, bounding_boxes, find_hull_after
 
 T = TypeVar("T")
@@ -346,9 +346,8 @@ def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box)
         )
     grids = []
     for x in range(box.start[axis], box.stop[axis]):
-        start = (*box.start[:axis], x, *box.start[axis + 1 :])
-        shape = (*box.shape[:axis], 1, *box.shape[axis + 1 :])
-        grids += _pull_affine(projection, inside, Box(start, shape))
+        slab = Box(put_extents(box.start, axis, x), put_extents(box.shape, axis, 1))
+        grids += _pull_affine(projection, inside, slab)
     return grids
 
 

@@ -215,6 +215,11 @@ class IndexMap:
 IndexMap._of = compile_constructor(IndexMap, "steps", "in_rank")
 
 
+def put_extents(shape: Shape, axis: int, *extents: int) -> Shape:
+    """Return the shape, or the point, with one axis replaced by others."""
+    return (*shape[:axis], *extents, *shape[axis + 1 :])
+
+
 def merge_steps(first: Step, second: Step) -> Step | None:
     """One step for two neighbors of a kind, else None."""
     if isinstance(first, AffineMap) and isinstance(second, AffineMap):

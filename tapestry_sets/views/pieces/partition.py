@@ -14,7 +14,7 @@ from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import Box, DisjointRegions, Region, grid_hull, grids_of
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.pieces.images import piece_domain, push
-from tapestry_sets.views.pieces.maps import Relinearize, Shape
+from tapestry_sets.views.pieces.maps import Relinearize, Shape, put_extents
 from tapestry_sets.views.pieces.piece import Guard, Piece
 
 Domain = Region | DisjointRegions
@@ -202,15 +202,11 @@ def _first_beyond(piece: Piece, shape: Shape, home: Shape, hull: Box) -> Shape:
         start, stop = hull.start[axis], hull.stop[axis]
         for a, b in ((start, min(0, stop)), (max(n, start), stop)):
             if a < b:
-                low, high = _with(hull.start, axis, a), _with(hull.stop, axis, b)
+                low, high = put_extents(hull.start, axis, a), put_extents(hull.stop, axis, b)
                 guard = Guard(len(piece.map.steps), Region.from_bounds(hull.shape, low, high, hull.start))
                 domain = piece_domain(Piece(piece.source, (*piece.guards, guard), piece.map), Box.of(shape))
                 cells.append(domain.first_common(Region.full(shape)))
     return min(cell for cell in cells if cell is not None)
-
-
-def _with(point: Shape, axis: int, value: int) -> Shape:
-    return (*point[:axis], value, *point[axis + 1 :])
 
 
 # --------------------------------------------------------------------------------------------------- decided by isl
