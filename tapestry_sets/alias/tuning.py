@@ -5,10 +5,10 @@ The rows of tests/bench/bench_alias.py run through all of them; the values were 
 
 from __future__ import annotations
 
+from tapestry_sets.digits import COUNT_LIMIT as COUNT_LIMIT
+
 # ------------------------------------------------------------------ bounds of work
 
-COUNT_LIMIT = 2_000_000
-"""How many cells may be listed or counted one by one, where nothing better answers, before `TooHard` is raised."""
 MOST_PAIRS = 10_000
 """How many pairs of progressions are compared by equations."""
 SAMPLE = 2_000

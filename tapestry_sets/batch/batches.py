@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from tapestry_sets.batch import kernels
+from tapestry_sets.batch import kernels, tuning
 from tapestry_sets.batch.kernels import Array, Form, Namespace
 from tapestry_sets.integers import Level, Stripe
 from tapestry_sets.regions import Box
@@ -117,7 +117,7 @@ class Batch(ABC):
         self._listed("overlap_matrix"), columns._listed("overlap_matrix")
         if other is not None or not len(self):
             return self[:, None].overlaps(columns)
-        n, rows = len(self), max(1, 2 * kernels.BLOCK // len(self))
+        n, rows = len(self), max(1, 2 * tuning.BLOCK // len(self))
         out: Array = None
         for at in range(0, n, rows):
             end = min(at + rows, n)
@@ -154,7 +154,7 @@ class Batch(ABC):
         """
         columns = self if other is None else other
         self._listed("overlapping_pairs"), columns._listed("overlapping_pairs")
-        n, rows = len(self), max(1, 8 * kernels.BLOCK // max(1, len(columns)))
+        n, rows = len(self), max(1, 8 * tuning.BLOCK // max(1, len(columns)))
         parts = []
         for at in range(0, max(1, n), rows):
             left = at if other is None else 0

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapestry_sets.batch import tuning
 from tapestry_sets.limits import as_int
 
 Array = Any
@@ -30,10 +31,6 @@ Namespace = Any
 Kernel = Callable[..., tuple[Array, ...]]
 """A closed form: a namespace and columns that broadcast, to as many arrays of answers."""
 
-BLOCK = 1 << 15
-"""How many pairs are answered in one pass: what bounds the memory, and keeps a pass in a core's own cache."""
-MAX_TABLE = 1 << 20
-"""How many pairs of different periods are tabulated at most."""
 FLOAT_EXACT = 1 << 53
 INT_EXACT = 1 << 62
 THIRD = 0xAAAAAAAAAAAAAAAB
@@ -199,12 +196,12 @@ def largest(x: Array) -> int:
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Yield the parts of a shape, in order, that have at most `BLOCK` entries."""
+    """Yield the parts of a shape, in order, that have at most `tuning.BLOCK` entries."""
     axis = next((k for k, n in enumerate(shape) if n > 1), None)
-    if axis is None or prod(shape) <= BLOCK:
+    if axis is None or prod(shape) <= tuning.BLOCK:
         yield tuple(slice(0, n) for n in shape)
         return
-    rows = max(1, BLOCK // prod(shape[axis + 1 :]))
+    rows = max(1, tuning.BLOCK // prod(shape[axis + 1 :]))
     for at in range(0, shape[axis], rows):
         part = slice(at, min(at + rows, shape[axis]))
         for inner in _blocks(shape[axis + 1 :]):
@@ -322,7 +319,7 @@ def _by_table(answer: Kernel, xp: Namespace, shape: tuple[int, ...], *pair: Arra
     """Return a kernel that looks up what depends on the two periods alone, if few different ones occur."""
     (P, i), (Q, j) = _unique(xp, pair[3]), _unique(xp, pair[8])
     n, m = P.shape[0], Q.shape[0]
-    if n * m > min(MAX_TABLE, prod(shape) // 2):
+    if n * m > min(tuning.MAX_TABLE, prod(shape) // 2):
         return partial(_by_bezout, answer), pair
     tables = [xp.reshape(x, (-1,)) for x in _bezout(xp, P[:, None], Q[None, :])]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_sets.batch import batches, kernels
+from tapestry_sets.batch import batches, kernels, tuning
 from tapestry_sets.batch.kernels import Array, Namespace, PairColumns
 from tapestry_sets.integers import Nest, Sett, Stripe
 from tapestry_sets.regions import Box, Region
@@ -363,7 +363,7 @@ COLUMNS = ("low", "high", "on", "period", "phase")
 
 def _row_blocks(n: int) -> Iterator[slice]:
     """Yield the rows of a matrix of n columns, some at a time."""
-    rows = max(1, 2 * kernels.BLOCK // max(1, n))
+    rows = max(1, 2 * tuning.BLOCK // max(1, n))
     for at in range(0, n, rows):
         yield slice(at, min(at + rows, n))
 

@@ -205,7 +205,8 @@ def attempt(way: Callable[[], T]) -> T | Open:
     """Return what one way answers within half of the budget that is left, or `OPEN` where it refuses.
 
     Sets that are made of sets ask each other to any depth, and the innermost one refuses by an error as it does
-    when a caller asks it. It becomes `OPEN` here and nowhere else.
+    when a caller asks it. It becomes `OPEN` here, and on the ladder of `alias`. Where an answer has another form than
+    a list of pieces (images, reshaped sets), `TooManyPieces` alone is caught, and that form is returned.
 
     Examples
     --------

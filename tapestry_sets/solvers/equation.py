@@ -31,8 +31,6 @@ SEARCHED = 500
 """How many remainders are tried before isl takes over."""
 COUNT_SHARE = 4
 """A remainder of a count is taken for this many branches of the budget."""
-OPERATIONS = 50_000
-"""How many operations isl may take for an equation."""
 
 
 # ------------------------------------------------------------------------------------------------- some solution
@@ -228,8 +226,8 @@ def _by_isl(total: int, steps: Sequence[int], counts: Sequence[int], asked: bool
         raise TooHard(f"{why}, and isl, which might decide it, is not installed: pip install islpy")
     bounds = " and ".join(f"0 <= {x} < {n}" for x, n in zip(names, counts, strict=True))
     text = f"{{ [{', '.join(names)}] : {shown} = {total} and {bounds} }}"
-    refusal = TooHard(f"{why}, and isl needs more than {OPERATIONS} operations; ask about a part of the view")
-    return isl.bounded(lambda: isl.a_point(isl.read_set(text)), refusal, OPERATIONS)
+    refusal = TooHard(f"{why}, and isl needs more than {isl.MAX_OPERATIONS} operations; ask about a part of the view")
+    return isl.bounded(lambda: isl.a_point(isl.read_set(text)), refusal, isl.MAX_OPERATIONS)
 
 
 # --------------------------------------------------------------------------------------------- how many solutions

@@ -22,6 +22,7 @@ from tapestry_sets.limits import OPEN, Open, TooHard, helped
 NestLevels = Sequence[tuple[int, int, int]]
 T = TypeVar("T")
 
+# Bounds of work: another value changes which questions are refused, never an answer; see `integers.tuning`.
 BUILD_OPERATIONS = 10**7
 """How many of its basic operations isl may take to read and compose sets and maps: a second or two."""
 MAX_OPERATIONS = 50_000
@@ -30,6 +31,8 @@ COUNT_OPERATIONS = 10_000
 """The same where points are counted."""
 LIST_OPERATIONS = 10**6
 """The same where points that have been counted are listed."""
+NEST_OPERATIONS = 15_000
+"""How many of isl's operations one question about nests may take: a second or less; long numbers take longest."""
 
 
 def _islpy() -> ModuleType:
@@ -63,10 +66,6 @@ def _formula(levels: NestLevels, var: str, prefix: str) -> str:
 def nest_set(levels: NestLevels) -> Any:
     """Return a nest as an ``islpy.Set`` of one dimension."""
     return read_set(f"{{ [z] : {_formula(levels, 'z', 'k')} }}")
-
-
-NEST_OPERATIONS = 15_000
-"""How many of isl's operations one question about nests may take: a second or less; long numbers take longest."""
 
 
 def nests_first_common(

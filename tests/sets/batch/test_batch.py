@@ -15,7 +15,7 @@ from oracles import in_nesting, listed_points
 from strategies import regions_in_one_box, shapes, stripes
 
 from tapestry_sets import Box, Region, Sett, Stripe
-from tapestry_sets.batch import kernels
+from tapestry_sets.batch import kernels, tuning
 from tapestry_sets.batch.batches import BoxArray, StripeArray
 from tapestry_sets.batch.region_arrays import RegionArray
 from tapestry_sets.integers.stripe import stripes_count_common, stripes_disjoint, stripes_first_common
@@ -345,7 +345,7 @@ def test_answers_do_not_depend_on_the_numbers_or_the_blocks(
     expected = answers()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in limits.items():
-            patch.setattr(kernels, name, value)
+            patch.setattr(tuning if name == "BLOCK" else kernels, name, value)
         assert answers() == expected
 
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import TooHard, limits
-from tapestry_sets.solvers import equation, isl
+from tapestry_sets.solvers import isl
 from tapestry_sets.solvers.equation import WeightedTerms, count, equal_sums, solve
 
 Digits = tuple[int, ...]
@@ -113,7 +113,7 @@ def test_what_takes_too_long_is_refused_or_given_to_isl() -> None:
     if isl.available():
         assert solve(89643481, terms) is None
         with (
-            patch.object(equation, "OPERATIONS", 10),
+            patch.object(isl, "MAX_OPERATIONS", 10),
             pytest.raises(TooHard, match="more than 10 operations"),
         ):
             solve(89643481, terms)
