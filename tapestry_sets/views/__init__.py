@@ -35,7 +35,7 @@ from tapestry_sets.views.pieces.partition import first_gap, first_shared
 from tapestry_sets.views.pieces.piece import Guard, Piece, bounding_boxes, compose_pieces, identity_piece
 from tapestry_sets.views.queries import InternalOverlap, MemoryQueries, Order, fill_memory
 from tapestry_sets.views.variables import allocate
-from tapestry_sets.views.view import Allocation, Derived, View, check_color, keep_strided_form, sort_views, view_of
+from tapestry_sets.views.view import Allocation, Derived, View, check_color, sort_views, strided_view_of, view_of
 from tapestry_sets.views.walks import sources_first, walk
 from tapestry_sets.views.words import (
     Viewable,

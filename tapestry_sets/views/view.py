@@ -487,9 +487,16 @@ def _rebuild(view: View, anew: Callable[[Allocation], Allocation]) -> View:
 # ------------------------------------------------------------------------------------------------- strided forms
 
 
-def keep_strided_form(view: Derived, home: Allocation, form: Strided) -> None:
-    """Let a view know its strided form, where who makes it has it at hand."""
-    _learn(view).strided = home, form
+def strided_view_of(shape: Shape, kind: ViewKind, home: Allocation, form: Strided) -> Derived:
+    """Return the view of an allocation that its kind is known to give, and whose strided form is at hand."""
+    known = Known()
+    known.strided = home, form
+    return _known_view_of(shape, kind, (home,), known)
+
+
+_known_view_of: Callable[[Shape, ViewKind, tuple[View, ...], Known], Derived] = compile_constructor(
+    Derived, "shape", "kind", "sources", "_known"
+)
 
 
 def _find_strided(view: View) -> tuple[Allocation, Strided] | None:

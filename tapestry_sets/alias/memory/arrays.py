@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapestry_sets.digits import Levels
 from tapestry_sets.limits import TooHard, compile_constructor
-from tapestry_sets.views import Allocation, AsStrided, Shape, View, allocate, keep_strided_form, view_of
+from tapestry_sets.views import Allocation, AsStrided, Shape, View, allocate, strided_view_of, view_of
 
 ADDRESSES = 1 << 64
 """How many bytes an address space has."""
@@ -127,7 +128,10 @@ def _view(
 ) -> View:
     """Return the view, once it is known to lie in its address space."""
     low = high = address
-    for n, by in zip(shape, strides, strict=True):
+    axes: list[Levels] = []
+    for level in zip(shape, strides, strict=True):
+        axes.append((level,))
+        n, by = level
         if by < 0:
             low += (n - 1) * by
         else:
@@ -137,11 +141,11 @@ def _view(
             f"as_view: shape {shape} with strides {strides} from address {address:#x} reaches from {low} to "
             f"{high + itemsize}, beyond the addresses [0, 2**64); make the view within a buffer"
         )
-    cells, steps = (*shape, itemsize), (*strides, 1)
-    view = view_of(cells, _at_address(cells, steps, address, owner), (home,))
-    if 0 not in cells:  # what `AtAddress.strided` returns
-        keep_strided_form(view, home, (address, tuple([(level,) for level in zip(cells, steps, strict=True)])))
-    return view
+    cells = (*shape, itemsize)
+    kind = _at_address(cells, (*strides, 1), address, owner)
+    if 0 in cells:
+        return view_of(cells, kind, (home,))
+    return strided_view_of(cells, kind, home, (address, (*axes, ((itemsize, 1),))))
 
 
 def read_view(x: object, where: str) -> View:

@@ -7,7 +7,7 @@ from math import prod
 
 from msgspec import Struct
 
-from tapestry_sets.digits import Levels, Strided, cut_axis, renumber
+from tapestry_sets.digits import Levels, Strided, at_index, cut_axis, renumber
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds import kind
 from tapestry_sets.views.kinds.kind import AxisRow, OneMap, Shapes, Triple
@@ -89,6 +89,12 @@ class Index(OneMap, Struct, frozen=True):
     def rows(self, shape: Shape) -> list[AxisRow]:
         places = self._places(shape)
         return [(places.get(axis, 0), *terms) for axis, (_, *terms) in enumerate(kind.kept_rows(len(shape), places))]
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        offset, out = source[0], list(source[1])
+        for axis, i in sorted([(axis % len(out), i) for axis, i in self.at], reverse=True):  # which are checked
+            offset += at_index(out.pop(axis), i % shapes[0][axis])
+        return offset, tuple(out)
 
 
 class Diagonal(OneMap, Struct, frozen=True):

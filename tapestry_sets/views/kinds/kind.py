@@ -63,21 +63,20 @@ class OneMap(Struct, frozen=True):
     def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
         """Return the view's strided form from the source's; None where the map cuts levels that do not align."""
         offset, shape = source[0], self.out_shape(shapes)
-        still = [((n, 0),) for n in shape]
-        out: list[Levels] = [*still]
+        out: list[Levels] = [((n, 0),) for n in shape]
         for levels, (start, *terms) in zip(source[1], self.rows(shapes[0]), strict=True):
-            if len(levels) > 1 and terms:
-                ((axis, step), *more) = terms
-                cut = None if more or out[axis] != still[axis] else cut_axis(levels, start, shape[axis], step)
-                if cut is None:
-                    return None
-                offset, out[axis] = offset + cut[0], cut[1]
+            if len(levels) == 1 or not terms:
+                offset += at_index(levels, start)
+                for axis, step in terms:
+                    if len(out[axis]) > 1:
+                        return None
+                    out[axis] = ((shape[axis], out[axis][0][1] + step * levels[0][1]),)
                 continue
-            offset += at_index(levels, start)
-            for axis, step in terms:
-                if len(out[axis]) > 1:
-                    return None
-                out[axis] = ((shape[axis], out[axis][0][1] + step * levels[0][1]),)
+            ((axis, step), *more) = terms
+            cut = None if more or out[axis] != ((shape[axis], 0),) else cut_axis(levels, start, shape[axis], step)
+            if cut is None:
+                return None
+            offset, out[axis] = offset + cut[0], cut[1]
         return offset, tuple(out)
 
 

@@ -7,7 +7,7 @@ from math import prod
 
 from msgspec import Struct
 
-from tapestry_sets.digits import Levels, Strided, renumber
+from tapestry_sets.digits import Levels, Strided, flip_axis, renumber
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds import kind
 from tapestry_sets.views.kinds.kind import AxisRow, OneMap, PadMode, Shapes
@@ -114,6 +114,13 @@ class Flip(OneMap, Struct, frozen=True):
     def rows(self, shape: Shape) -> list[AxisRow]:
         axes = kind.axes_of(self.axes, len(shape), "flip")
         return [(n - 1, (axis, -1)) if axis in axes else (0, (axis, 1)) for axis, n in enumerate(shape)]
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        offset, out = source[0], list(source[1])
+        for axis in self.axes:  # which `out_shape` has checked
+            more, out[axis] = flip_axis(out[axis])
+            offset += more
+        return offset, tuple(out)
 
 
 class Reshape(Struct, frozen=True):
