@@ -8,12 +8,12 @@ machine's checker proves that every other order that the program allows gives th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from inspect import BoundArguments, Parameter, Signature
 from math import prod
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from msgspec import Struct
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
@@ -39,8 +39,7 @@ def refuse(value: Any) -> None:
         raise TypeError(f"Unsupported type {type(value)}: a NumPy array is no operand of device functions; asarray it")
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
+class Flags(Struct, frozen=True):
     """Memory layout of an array; it cannot be made read-only."""
 
     c_contiguous: bool
@@ -90,7 +89,7 @@ class DeviceArray(NDArrayOperatorsMixin):
     ) -> None:
         kind, dims = device_dtype(dtype), tuple(int(n) for n in np.atleast_1d(shape))
         self._owns = memptr is None
-        self.data = self.machine.allocate(prod(dims) * kind.itemsize) if memptr is None else memptr
+        self.data = self.machine.allocator(prod(dims) * kind.itemsize) if memptr is None else memptr
         self._view = self.machine.host_view(self.data, dims, kind, strides, order)
         check_places(self._view)
 

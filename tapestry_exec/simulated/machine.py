@@ -12,12 +12,13 @@ import ctypes
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_exec.run import OrderingFault
@@ -35,21 +36,12 @@ MOST_FREED_NBYTES = 1 << 27
 
 INVALIDATED = "operation failed due to a previous error during capture"
 
-COPY_KINDS = {
-    "memcpyHostToHost": 0,
-    "memcpyHostToDevice": 1,
-    "memcpyDeviceToHost": 2,
-    "memcpyDeviceToDevice": 3,
-    "memcpyDefault": 4,
-}
+COPY_ENDS = "HostToHost", "HostToDevice", "DeviceToHost", "DeviceToDevice", "Default"
+COPY_KINDS = {f"memcpy{ends}": kind for kind, ends in enumerate(COPY_ENDS)}
 
 
 class CUDARuntimeError(RuntimeError):
     """What the runtime refuses, by CUDA's name of the error."""
-
-    def __init__(self, status: str) -> None:
-        super().__init__(status)
-        self.status = status
 
 
 class CUDADriverError(RuntimeError):
@@ -115,8 +107,7 @@ class Work:
         return None
 
 
-@dataclass(eq=False)
-class InFlight:
+class InFlight(Struct, eq=False):
     """A copy from or to pinned memory that the host does not know to be done.
 
     Parameters
@@ -139,16 +130,15 @@ class InFlight:
     after: Bytes | None
 
 
-@dataclass(eq=False)
-class Capture:
+class Capture(Struct, eq=False):
     """What is put into streams while a graph is being captured: work, and records of and waits for events.
 
     A call that fails makes it invalid: all that its streams are asked from then on fails too, until it is ended.
     """
 
     origin: Queue
-    entries: list[tuple[str, Queue, Any]] = field(default_factory=list)
-    members: list[Queue] = field(default_factory=list)
+    members: list[Queue]
+    entries: list[tuple[str, Queue, Any]] = []
     is_valid: bool = True
 
     def fail(self, status: str) -> NoReturn:
@@ -208,10 +198,6 @@ class Machine:
         self._freed.append(memory)
         while sum(one.nbytes for one in self._freed) > MOST_FREED_NBYTES:
             self.checker.forget(self._freed.pop(0))
-
-    def allocate(self, nbytes: int) -> Any:
-        """Memory of the current allocator."""
-        return self.allocator(nbytes)
 
     def host_view(self, data: Any, dims: tuple[int, ...], dtype: np.dtype[Any], strides: Any, order: str) -> HostArray:
         """The cells of a device array as an array of this process."""
@@ -328,13 +314,7 @@ class Machine:
             work.run()
 
     def _issue(self, agent: str, work: Work, reads: list[Access], writes: list[Access]) -> None:
-        peers = self.checker.peers
-        if work.everywhere:
-            self.checker.peers = peers | {(work.device, other) for other in range(self.device_count)}
-        try:
-            self.checker.issue(work.name, agent, work.device, reads, writes)
-        finally:
-            self.checker.peers = peers
+        self.checker.issue(work.name, agent, work.device, reads, writes, work.everywhere)
 
     def _deliver(self, agent: str) -> None:
         """Finish the copies from and to pinned memory that an agent comes after."""
@@ -438,8 +418,7 @@ class Machine:
         if kind == COPY_KINDS["memcpyDefault"]:
             return
         on = [memory is not None and memory.device is not None for memory in (source, target)]
-        wanted = {0: [False, False], 1: [False, True], 2: [True, False], 3: [True, True]}.get(kind)
-        if on != wanted:
+        if kind != 2 * on[0] + on[1]:
             where = ["a device" if one else "the host" for one in on]
             raise CUDARuntimeError(
                 f"cudaErrorInvalidValue: a copy of kind {kind} is asked for, but it is from {where[0]} to {where[1]}"

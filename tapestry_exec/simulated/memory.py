@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import replace
 from typing import Any, ClassVar
+
+from msgspec.structs import replace
 
 from tapestry_exec.simulated.machine import ALIGNMENT_NBYTES, CUDARuntimeError, Machine, Queue, Work
 from tapestry_exec.simulated.ordering import Memory

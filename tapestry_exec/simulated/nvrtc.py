@@ -9,10 +9,12 @@ import ctypes
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
 
 from tapestry_exec.simulated.shim import CompileError
 
@@ -22,8 +24,7 @@ MAJORS = 13, 12
 """Majors of the library that are looked for, the newest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """What one entry takes of a multiprocessor.
 
     Parameters
@@ -44,8 +45,7 @@ class Usage:
     shared_nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Struct, frozen=True):
     """Machine code of a source.
 
     Parameters
@@ -98,8 +98,7 @@ def compile_cubin(source: str, arch: str, options: Sequence[str] = (), name: str
     """
     lib = library()
     program = ctypes.c_void_p()
-    code = lib.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), 0, None, None)
-    _check(lib, code, "nvrtcCreateProgram")
+    _call(lib, "CreateProgram", ctypes.byref(program), source.encode(), name.encode(), 0, None, None)
     try:
         flags = [f"-arch={arch}", "--ptxas-options=-v", *options]
         array = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
@@ -137,16 +136,17 @@ def usage_of(log: str) -> Mapping[str, Usage]:
     return MappingProxyType(found)
 
 
-def _check(lib: ctypes.CDLL, code: int, what: str) -> None:
+def _call(lib: ctypes.CDLL, what: str, *args: Any) -> None:
+    code = getattr(lib, f"nvrtc{what}")(*args)
     if code != SUCCESS:
-        raise RuntimeError(f"{what}: {lib.nvrtcGetErrorString(code).decode()}")
+        raise RuntimeError(f"nvrtc{what}: {lib.nvrtcGetErrorString(code).decode()}")
 
 
 def _bytes(lib: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
     size = ctypes.c_size_t()
-    _check(lib, getattr(lib, f"nvrtcGet{what}Size")(program, ctypes.byref(size)), f"nvrtcGet{what}Size")
+    _call(lib, f"Get{what}Size", program, ctypes.byref(size))
     buffer = ctypes.create_string_buffer(size.value)
-    _check(lib, getattr(lib, f"nvrtcGet{what}")(program, buffer), f"nvrtcGet{what}")
+    _call(lib, f"Get{what}", program, buffer)
     return buffer.raw
 
 

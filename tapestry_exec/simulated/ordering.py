@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_exec.run import OrderingFault
@@ -81,8 +82,7 @@ class HeldBuffer(NamedTuple):
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True, eq=False):
     """Bytes that an operation reads or writes: an array's cells, or the bytes of a mask.
 
     Parameters
@@ -132,8 +132,7 @@ class Access:
         return f"bytes {int(places.min())} to {int(places.max()) + 1} of {self.memory.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """What was issued: for messages."""
 
     number: int
@@ -314,6 +313,7 @@ class Checker:
         device: int | None,
         reads: Sequence[Access],
         writes: Sequence[Access],
+        everywhere: bool = False,
     ) -> None:
         """An operation is issued to a stream, or done by the host; it comes after what the host knows to be done.
 
@@ -323,6 +323,8 @@ class Checker:
         device : int, optional
             The one that the stream belongs to; None for the host.
         reads, writes : sequence of Access
+        everywhere : bool
+            Whether it reaches the memory of every device.
 
         Raises
         ------
@@ -337,7 +339,7 @@ class Checker:
         accesses = [(access, False) for access in reads] + [(access, True) for access in writes]
         touched = [(access, is_write) for access, is_write in accesses if 0 not in access.shape]
         for access, is_write in touched:
-            self._check_reach(made, device, access)
+            self._check_reach(made, device, access, everywhere)
             self._check_owner(made, access)
             self._check_order(made, access, is_write)
         for access, is_write in touched:
@@ -354,11 +356,11 @@ class Checker:
         """Whether an agent, by default the host, comes after an operation."""
         return self.clock(by).get(agent, 0) >= number
 
-    def _check_reach(self, made: Operation, device: int | None, access: Access) -> None:
+    def _check_reach(self, made: Operation, device: int | None, access: Access, everywhere: bool) -> None:
         memory = access.memory
         if not memory.is_live:
             raise OrderingFault(f"{made} touches {access.describe()}, which has been freed")
-        if memory.device is None or memory.device == device or (device, memory.device) in self.peers:
+        if everywhere or memory.device in (None, device) or (device, memory.device) in self.peers:
             return
         who = HOST if device is None else f"device {device}"
         raise OrderingFault(

@@ -29,8 +29,7 @@ class Stream(Queue):
     def __enter__(self) -> Stream:
         device = self._check_device()
         self._before.append((device, self.machine.current[device]))
-        self.machine.current[device] = self.machine.stream(self)
-        return self
+        return self.use()
 
     def __exit__(self, *args: Any) -> None:
         device, before = self._before.pop()
@@ -93,7 +92,7 @@ class Stream(Queue):
         if self.capture is not None:
             self.capture.check()
             self.capture.fail("cudaErrorIllegalState: the stream is being captured already")
-        self.capture = Capture(self, members=[self])
+        self.capture = Capture(self, [self])
 
     def end_capture(self) -> Graph:
         """The graph of what was taken down; of a capture in which a call failed there is none, but it ends here."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tapestry_exec.run.backends import OrderingFault
 from tapestry_exec.simulated.ordering import HOST, Access, Checker, Clock, Memory

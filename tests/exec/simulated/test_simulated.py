@@ -836,10 +836,10 @@ class Log:
         record, wait = cuda.Event.record, cuda.Stream.wait_event
         joined, synchronized = cuda.Event.synchronize, cuda.Stream.synchronize
 
-        def new_issue(name: str, agent: str, device: Any, reads: Any, writes: Any) -> None:
+        def new_issue(name: str, agent: str, device: Any, reads: Any, writes: Any, *everywhere: bool) -> None:
             host = self.last.get("host", -1)
             self.add(agent, host, self.bits(reads, writes))
-            issue(name, agent, device, reads, writes)
+            issue(name, agent, device, reads, writes, *everywhere)
 
         def new_record(event: Any, stream: Any = None) -> None:
             self.events[id(event)] = self.add(stream.agent)
