@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import permutations
 from threading import Lock, get_ident
 from typing import Any, Literal
@@ -101,7 +102,6 @@ class CupyBackend:
         """Operations in lanes in the order in which they were put there, from `start_clocks` on."""
         self._roles: dict[Lane, tuple[int, str]] = {}
         self._clocks: dict[int, tuple[Any, float]] = {}
-        self._shared: Shared | None = None
         self._peers: set[tuple[int, int]] = set()
 
     # -- what is there -----------------------------------------------------------------------------------
@@ -235,8 +235,7 @@ class CupyBackend:
             self.synchronize()
         finally:
             self._stack.close()
-            if self._shared is not None:
-                self._shared.current.forget()
+            self._shared.current.forget()
         self._kept = list(devices)
 
     def place(self, array: Array, regions: RegionList, tensor: str) -> Payload:
@@ -303,6 +302,10 @@ class CupyBackend:
 
     # -- its own ------------------------------------------------------------------------------------------
 
+    @cached_property
+    def _shared(self) -> Shared:
+        return Shared(self.cupy, self.kernels, self.blocking)
+
     def _leave(self) -> None:
         for device in self._devices:
             device.leave()
@@ -321,8 +324,7 @@ class CupyBackend:
                 self._stack.callback(_use, gpu.device, cuda.get_current_stream(gpu.number))
         made = Recording(self.cupy, self._lanes(), list(self._devices)) if is_recorded else None
         self._stack.enter_context(cuda.using_allocator((self._pool if made is None else made.pool).malloc))
-        if self._shared is not None:
-            self._shared.current.is_recording = is_recorded
+        self._shared.current.is_recording = is_recorded
         if made is not None:
             self._recordings.begin(made)
 
@@ -338,13 +340,10 @@ class CupyBackend:
                 _let_reach(self.cupy, self._gpus[one].device, one, two)
         if self._pool is None:
             self._pool = self.cupy.cuda.MemoryPool()
-        if self._shared is None:
-            self._shared = Shared(self.cupy, self.kernels, self.blocking)
 
     def _opened(
         self, before: CupyDevice | HostDevice | None, k: int, gpu: int, nbytes: int, payload_nbytes: int
     ) -> CupyDevice | HostDevice:
-        assert self._shared is not None, "made when GPUs were prepared"
         if before is not None:
             return before.again()
         if gpu == HOST:
@@ -382,11 +381,11 @@ class CupyBackend:
         """A payload in pinned memory, which the host may read."""
         if payload.gpu == HOST:
             return payload
-        lane, shared = payload.lane, self._shared
-        assert lane is not None and shared is not None, "a payload on a GPU was packed by a device"
+        lane = payload.lane
+        assert lane is not None, "a payload on a GPU was packed by a device"
         pinned = self._pinned_room(payload.nbytes // payload.dtype.itemsize, payload.dtype)
         lane.after(payload.uses.writes)
-        shared.current.enter(self._gpus[payload.gpu], lane)
+        self._shared.current.enter(self._gpus[payload.gpu], lane)
         runtime = self.cupy.cuda.runtime
         runtime.memcpyAsync(
             pinned.address, payload.address, payload.nbytes, runtime.memcpyDeviceToHost, lane.stream.ptr

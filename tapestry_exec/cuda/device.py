@@ -29,7 +29,6 @@ from tapestry_exec.copies import (
 )
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.gpus import Gpu, Shared
-from tapestry_exec.cuda.kernels.structs import Launch
 from tapestry_exec.cuda.lanes import Ground, Lane, Ring, Uses
 from tapestry_exec.cuda.paths import merging, way_of
 from tapestry_exec.cuda.payloads import Payload, cells_of, ring_nbytes
@@ -122,8 +121,7 @@ class CupyDevice:
             self._arena = cuda.MemoryPointer(cuda.Memory(max(nbytes, 1)), 0)
             self._ring_memory = cuda.MemoryPointer(cuda.Memory(ring_nbytes(payload_nbytes)), 0)
             self.incoming, self.compute, self.out = self.lanes = tuple(
-                Lane(f"device {number}, {name}", cuda.Stream(non_blocking=True), new_event)
-                for name in ("in", "compute", "out")
+                Lane(cuda.Stream(non_blocking=True), new_event) for _ in range(3)
             )
         self._ring = Ring(ring_nbytes(payload_nbytes))
         self._told = getattr(shared.cupy, "mark_block", None)
@@ -307,7 +305,7 @@ class CupyDevice:
             kind = runtime.memcpyHostToDevice if payload.gpu == HOST else runtime.memcpyDeviceToDevice
             runtime.memcpyAsync(address, payload.address, payload.nbytes, kind, stream)
 
-    def _launch(self, launches: Iterable[Launch]) -> None:
+    def _launch(self, launches: Iterable[kernels.Launch]) -> None:
         """Put kernels into the current stream."""
         for launch in launches:
             self.gpu.function(launch.entry)(launch.grid, launch.block, launch.args, shared_mem=launch.shared_nbytes)
@@ -350,7 +348,7 @@ class CupyDevice:
     def _numbers(self, piece: Piece, src: Buffer, dst: Buffer, regions: tuple[Region, ...]) -> list[tuple[Any, Any]]:
         """Numbers of cells in the target's and in the source's block, on the GPU."""
         key = piece, src.box, dst.box, regions
-        found: list[tuple[Any, Any]] | None = self.gpu.table(key)
+        found: list[tuple[Any, Any]] | None = self.gpu.tables.get(key)
         if found is None:
             if self.shared.current.is_recording:
                 raise NotRecordable("an index table was not kept, and a graph cannot hold how it is brought to the GPU")
@@ -459,7 +457,7 @@ def _run_of(transfers: Sequence[Transfer], size: int, side: Literal["src", "dst"
     return offset if not t.dims or (len(t.dims) == 1 and strides == (1,) and t.dims[0] == size) else None
 
 
-def _fills(transfers: Sequence[Transfer], dtype: np.dtype[Any], value: float, dst: int) -> Sequence[Launch]:
+def _fills(transfers: Sequence[Transfer], dtype: np.dtype[Any], value: float, dst: int) -> Sequence[kernels.Launch]:
     return kernels.fills(transfers, np.array(value, dtype).tobytes(), dst)
 
 

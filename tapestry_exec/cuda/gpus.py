@@ -90,7 +90,8 @@ class Gpu:
         self.device = cupy.cuda.Device(number)
         self._modules: dict[tuple[str, tuple[str, ...]], Any] = {}
         self._functions: dict[tuple[str, str, tuple[str, ...]], Any] = {}
-        self._tables: dict[Any, Any] = {}
+        self.tables: dict[Any, Any] = {}
+        """Index tables that were kept."""
         self._tables_nbytes = 0
 
     def prepare(self, attached: Iterable[RawKernel]) -> None:
@@ -120,14 +121,10 @@ class Gpu:
             self._functions[entry, source, options] = found
         return found
 
-    def table(self, key: Any) -> Any:
-        """An index table that was kept, or None."""
-        return self._tables.get(key)
-
     def keep_table(self, key: Any, table: Any, nbytes: int) -> None:
         """Keep an index table for all devices of the mesh on this GPU, while there is room."""
         if self._tables_nbytes + nbytes <= MAX_TABLE_NBYTES:
-            self._tables[key] = table
+            self.tables[key] = table
             self._tables_nbytes += nbytes
 
     def _module(self, source: str, options: tuple[str, ...], what: str) -> Any:

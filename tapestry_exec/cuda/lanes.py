@@ -32,15 +32,13 @@ class Lane:
 
     Parameters
     ----------
-    name : str
-        For messages.
     stream : stream of the array library
     new_event : callable
         ``(timed: bool) -> event``
     """
 
-    def __init__(self, name: str, stream: Any, new_event: Callable[[bool], Any]) -> None:
-        self.name, self.stream = name, stream
+    def __init__(self, stream: Any, new_event: Callable[[bool], Any]) -> None:
+        self.stream = stream
         self.spans: list[Span] | None = None
         """Where operations are noted with their times, if they are."""
         self._start: Any = None

@@ -23,14 +23,11 @@ import numpy as np
 
 from tapestry_exec.copies import MOST_CELLS
 from tapestry_exec.cuda import kernels
-from tapestry_exec.cuda.kernels.convolution import Convolving
-from tapestry_exec.cuda.kernels.scatter import Strided
-from tapestry_exec.cuda.kernels.structs import Launch
 from tapestry_exec.cuda.tuning import DIRECT_FLOP_PER_SECOND, LAUNCH_SECONDS, NBYTES_PER_SECOND, PRODUCT_FLOP_PER_SECOND
 from tapestry_plan.ir import Activation, Addition, Correlation, Form, MatrixProduct, Monoid, RandomCells, Scatter
 from tapestry_sets.digits import Ints
 
-Launcher = Callable[[Iterable[Launch]], None]
+Launcher = Callable[[Iterable[kernels.Launch]], None]
 """Puts launches into the current stream."""
 Way = Callable[[Any, Launcher], None]
 """``(cupy, launch)``: does the work."""
@@ -113,7 +110,7 @@ def _correlation(form: Correlation, inputs: Sequence[Any], out: Any) -> Way | No
     work = []
     for (begin, end), read, count in _even_groups(form, w.shape[1]):
         width = (end - begin) // count
-        convolving = Convolving(
+        convolving = kernels.Convolving(
             out.dtype.name, out.shape[0], count, w.shape[1], width, *spatial, *steps, form.activation
         )
         at = out.data.ptr + begin * out.strides[1], x.data.ptr + read * x.strides[1], w.data.ptr + begin * w.strides[0]
@@ -230,15 +227,16 @@ def _scatter(form: Scatter, inputs: Sequence[Any], out: Any) -> Way | None:
         steps = tuple(step // size for k, step in enumerate(out.strides) if k not in form.named)
         places = (_turning(array, form.turn) for array in (cupy.broadcast_to(at, updates.shape), updates))
         turns = updates.shape[form.turn]
-        launch(kernels.scatters(form.function, dtype, turns, tuple(lanes), Strided(out.data.ptr, steps), *places))
+        rows = kernels.Strided(out.data.ptr, steps)
+        launch(kernels.scatters(form.function, dtype, turns, tuple(lanes), rows, *places))
 
     return run
 
 
-def _turning(array: Any, turn: int) -> Strided:
+def _turning(array: Any, turn: int) -> kernels.Strided:
     steps = list(_steps(array))
     step = steps.pop(turn)
-    return Strided(array.data.ptr, tuple(steps), step)
+    return kernels.Strided(array.data.ptr, tuple(steps), step)
 
 
 # ------------------------------------------------------------------------------------------------------ merges

@@ -7,24 +7,10 @@ The kernels were run on a CPU and compiled for GPUs, but not yet run on a GPU.
 """
 
 from tapestry_exec.cuda.kernels.convolution import Convolving, convolutions, padded_channels
-from tapestry_exec.cuda.kernels.epilogue import ACTIVATIONS, epilogues
+from tapestry_exec.cuda.kernels.epilogue import epilogues
 from tapestry_exec.cuda.kernels.merge import DTYPES, MERGES, merges
-from tapestry_exec.cuda.kernels.philox import Rows, random_uniforms, random_words
+from tapestry_exec.cuda.kernels.philox import random_uniforms, random_words
 from tapestry_exec.cuda.kernels.scatter import Strided, scatters
-from tapestry_exec.cuda.kernels.structs import (
-    BATCH,
-    CONVOLUTION,
-    GUARD,
-    MERGE,
-    OPTIONS,
-    PART,
-    SCATTER,
-    SOURCE,
-    TRANSFER,
-    WORDS,
-    Launch,
-    divisor,
-    layout_of,
-)
+from tapestry_exec.cuda.kernels.structs import OPTIONS, SOURCE, Launch
 from tapestry_exec.cuda.kernels.transfers import copies, fills
 from tapestry_exec.cuda.tuning import LANES, PARTS

@@ -22,7 +22,10 @@ from tapestry_exec.copies.kernel_forms import normal_forms, widen
 from tapestry_exec.copies.strided import Guard, Transfer
 from tapestry_exec.copies.tuning import RANK
 from tapestry_exec.cuda import kernels
+from tapestry_exec.cuda.kernels import structs
 from tapestry_exec.cuda.kernels.convolution import Convolving
+from tapestry_exec.cuda.kernels.epilogue import ACTIVATIONS
+from tapestry_exec.cuda.kernels.philox import Rows
 from tapestry_exec.cuda.kernels.structs import Launch, divisor
 from tapestry_exec.cuda.kernels.transfers import copies, fills
 from tapestry_exec.simulated import shim
@@ -550,7 +553,7 @@ def close(one: np.ndarray, two: np.ndarray, steps: int = 16) -> bool:
     st.integers(0, 9),
     st.sampled_from([1, 2, 3, 4, 5, 8, 31, 64, 129, 300]),
     st.sampled_from(sorted(kernels.LANES)),
-    st.sampled_from(kernels.ACTIVATIONS),
+    st.sampled_from(ACTIVATIONS),
     st.booleans(),
     st.integers(0, 4),
     st.integers(0, 3),
@@ -641,7 +644,7 @@ def convolving(draw: st.DrawFn) -> Convolving:
         each(1, 2),
         each(1, 2),
         *((0,) * (rank + 2),) * 3,
-        draw(st.sampled_from(kernels.ACTIVATIONS)),
+        draw(st.sampled_from(ACTIVATIONS)),
     )
 
 
@@ -809,13 +812,13 @@ def test_words_of_a_large_tensor_have_their_own_counters(module: shim.Module | O
 @given(boxes(), st.integers(1, 4), st.integers(4, 12))
 @settings(max_examples=50)
 def test_parts_of_rows_hold_each_word_once(box: tuple, each: int, bits: int) -> None:
-    def words(rows: kernels.Rows) -> list[tuple[int, int]]:
+    def words(rows: Rows) -> list[tuple[int, int]]:
         count = prod(n for n, _ in rows.axes)
         index = np.indices([n for n, _ in rows.axes]).reshape(len(rows.axes), count)
         firsts = rows.first + np.array([s for _, s in rows.axes], np.int64) @ index
         return [(rows.at + r * rows.run + k, int(f) + k) for r, f in enumerate(firsts) for k in range(rows.run)]
 
-    whole = kernels.Rows.of(*box, each)
+    whole = Rows.of(*box, each)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels.philox, "MOST_CELLS", 1 << bits)
         patch.setattr(kernels.philox, "RANK", 3)
@@ -830,9 +833,9 @@ def test_parts_of_rows_hold_each_word_once(box: tuple, each: int, bits: int) -> 
 
 
 def test_structs_lie_as_the_compiler_lays_them(module: shim.Module | OnGpu) -> None:
-    expected = kernels.layout_of()
+    expected = structs.layout_of()
     out = placed(np.zeros(len(expected) + 1, np.uint64))
     module.launch(Launch("layout", (1, 1, 1), (32, 1, 1), (np.uint64(out.ctypes.data),)))
     assert out[:-1].tolist() == expected and out[-1] == 0
-    for struct in (kernels.BATCH, kernels.MERGE, kernels.SCATTER, kernels.CONVOLUTION, kernels.WORDS):
+    for struct in (structs.BATCH, structs.MERGE, structs.SCATTER, structs.CONVOLUTION, structs.WORDS):
         assert struct.itemsize + 64 <= 4096  # what a kernel's parameters may take on every GPU

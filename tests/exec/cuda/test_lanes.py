@@ -20,7 +20,7 @@ class Clock:
         self.events = 0
 
     def lane(self, name: str) -> Lane:
-        return Lane(name, Stream(self, name), self._event)
+        return Lane(Stream(self, name), self._event)
 
     def _event(self, timed: bool) -> Event:
         self.events += 1
