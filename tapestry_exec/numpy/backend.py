@@ -26,15 +26,13 @@ from tapestry_exec.copies import (
     strided_view,
     unpack,
 )
+from tapestry_exec.numpy.tuning import POISON_FLOAT, POISON_OTHER
 from tapestry_exec.run import Backend
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
 from tapestry_plan.steps import Buffer, align
 from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
-
-POISON_FLOAT = 0xFF  # all bits set is a NaN in every IEEE format
-POISON_OTHER = 0xA5
 
 
 class NumpyBackend(Backend["NumpyDevice"]):

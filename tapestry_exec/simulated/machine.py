@@ -23,17 +23,10 @@ from numpy.typing import NDArray
 
 from tapestry_exec.run import OrderingFault
 from tapestry_exec.simulated.ordering import HOST, Access, Checker, Clock, Memory
+from tapestry_exec.simulated.tuning import ALIGNMENT_NBYTES, MOST_FREED_NBYTES, POISON
 
 Bytes = NDArray[np.uint8]
 HostArray = NDArray[Any]
-ALIGNMENT_NBYTES = 512
-"""Of every allocation, as CUDA's."""
-POISON = 0xFF
-MEMORY_NBYTES = 1 << 34
-"""What a simulated device says that it has."""
-MOST_FREED_NBYTES = 1 << 27
-"""Memory that was freed is kept up to so many bytes, so that a late use of it is found."""
-
 INVALIDATED = "operation failed due to a previous error during capture"
 
 COPY_ENDS = "HostToHost", "HostToDevice", "DeviceToHost", "DeviceToDevice", "Default"

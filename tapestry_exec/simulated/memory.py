@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from tapestry_exec.simulated.machine import ALIGNMENT_NBYTES, CUDARuntimeError, Machine, Queue, Work
+from tapestry_exec.simulated.machine import CUDARuntimeError, Machine, Queue, Work
 from tapestry_exec.simulated.ordering import Memory
+from tapestry_exec.simulated.tuning import ALIGNMENT_NBYTES
 
 
 class Device:

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_exec.cuda import Launch
+from tapestry_exec.simulated.tuning import MESSAGE_NBYTES, MOST_SHARED_NBYTES, MOST_THREADS
 
 HEADER = files("tapestry_exec.simulated").joinpath("shim.h")
 OPTIONS = (
@@ -33,11 +34,6 @@ OPTIONS = (
 )
 """Of g++: no fused multiply-add that the source does not ask for, and line numbers for the sanitizer."""
 SANITIZE = ("-fsanitize=address", "-fno-omit-frame-pointer", "-fsanitize-sections=shim_shared")
-MESSAGE_NBYTES = 512
-MOST_THREADS = 1024
-"""Of a block, on every GPU."""
-MOST_SHARED_NBYTES = 232448
-"""Dynamic shared memory of a block on the largest GPUs."""
 
 _DYNAMIC = re.compile(
     r"extern\s+__shared__\s+((?:__align__\s*\(\s*\d+\s*\)\s*)?)([A-Za-z_][\w:\s<>]*?)\s*\b(\w+)\s*\[\s*\]\s*;"
