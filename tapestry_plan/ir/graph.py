@@ -65,6 +65,14 @@ class Shard(Struct, frozen=True):
         k = self.signature.axis(axis)
         return self.index.start[k], self.index.start[k] + self.index.shape[k]
 
+    def length(self, axis: str) -> int:
+        """Index points of this part along an axis, by name."""
+        return self.index.shape[self.signature.axis(axis)]
+
+    def extent(self, axis: str) -> int:
+        """Index points of the whole operator along an axis, by name."""
+        return self.signature.axes[self.signature.axis(axis)].size
+
 
 class Block(Protocol):
     """Computes one shard: reads the input blocks, writes the output blocks in place, keeps nothing."""

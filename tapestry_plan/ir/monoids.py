@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 State = tuple[Any, ...]
 """The components of a state: arrays of one shape."""
@@ -195,16 +196,7 @@ VARIANCE = Monoid(
     _fold_moments,
 )
 """Chan, Golub, LeVeque, "Algorithms for computing the sample variance", 1983: stable however far the mean is from 0."""
-STD = Monoid(
-    "std",
-    _merge_moments,
-    (0, 0, 0),
-    VARIANCE.components,
-    _moments_of_one,
-    lambda xp, state, attrs: xp.sqrt(_variance(xp, state, attrs)),
-    _floating,
-    _fold_moments,
-)
+STD = replace(VARIANCE, name="std", unwrap=lambda xp, state, attrs: xp.sqrt(_variance(xp, state, attrs)))
 
 
 def _scaled(xp: Any, values: Any, top: Any) -> Any:

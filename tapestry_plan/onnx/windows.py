@@ -12,23 +12,31 @@ from tapestry_plan.onnx.nodes import Importing, Node, Result, refusal
 
 def window_of(node: Node, extents: Sequence[int], kernel: Sequence[int]) -> dict[str, Any]:
     """Strides, pads and dilations of a convolution or a pool, auto_pad resolved."""
-    rank = len(kernel)
-    strides = tuple(node.attrs.get("strides", (1,) * rank))
-    dilations = tuple(node.attrs.get("dilations", (1,) * rank))
-    pads = tuple(node.attrs.get("pads", (0,) * (2 * rank)))
+    strides, dilations, pads = _moves(node, len(kernel))
     auto = node.attrs.get("auto_pad", "NOTSET")
     if auto == "VALID":
-        pads = (0,) * (2 * rank)
+        pads = (0,) * len(pads)
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         total = [
             max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
             for n, s, d, k in zip(extents, strides, dilations, kernel, strict=True)
         ]
-        small, large = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
-        pads = small + large if auto == "SAME_UPPER" else large + small
+        pads = _halves(total, auto)
     elif auto != "NOTSET":
         raise ValueError(f"auto_pad is {auto!r}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are known")
     return {"strides": strides, "pads": pads, "dilations": dilations}
+
+
+def _moves(node: Node, rank: int) -> list[tuple[int, ...]]:
+    """Strides, dilations and pads, begins before ends."""
+    defaults = {"strides": (1,) * rank, "dilations": (1,) * rank, "pads": (0,) * (2 * rank)}
+    return [tuple(node.attrs.get(key, default)) for key, default in defaults.items()]
+
+
+def _halves(total: Sequence[int], auto: str) -> tuple[int, ...]:
+    """Pads before and after, the larger half after the axes unless `auto` says before."""
+    small, large = tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
+    return small + large if auto == "SAME_UPPER" else large + small
 
 
 def conv(at: Importing, node: Node) -> Result:
@@ -41,9 +49,8 @@ def conv(at: Importing, node: Node) -> Result:
 def conv_transpose(at: Importing, node: Node) -> Result:
     x, w = at.tensor(node.inputs[0]), at.tensor(node.inputs[1])
     attrs, rank = node.attrs, x.ndim - 2
-    strides, dilations = (tuple(attrs.get(key, (1,) * rank)) for key in ("strides", "dilations"))
+    strides, dilations, pads = _moves(node, rank)
     more = tuple(attrs.get("output_padding", (0,) * rank))
-    pads = tuple(attrs.get("pads", (0,) * (2 * rank)))
     auto, wanted = attrs.get("auto_pad", "NOTSET"), attrs.get("output_shape")
     spans = zip(x.shape[2:], strides, dilations, w.shape[2:], more, strict=True)
     full = [(n - 1) * s + (k - 1) * d + 1 + o for n, s, d, k, o in spans]
@@ -52,19 +59,10 @@ def conv_transpose(at: Importing, node: Node) -> Result:
         total = [a - b for a, b in zip(full, extents[-rank:], strict=True)]
         if min(total) < 0:
             raise refusal(node, f"an output of {list(extents)} is larger than the {full} cells that are reached")
-        small, large = tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
-        pads = small + large if auto == "SAME_UPPER" else large + small
-    return ops.conv_transpose(
-        x,
-        w,
-        at.tensor(node.inputs[2]) if node.input(2) else None,
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        groups=attrs.get("group", 1),
-        output_padding=more,
-        name=node.name,
-    )
+        pads = _halves(total, auto)
+    bias = at.tensor(node.inputs[2]) if node.input(2) else None
+    window = {"strides": strides, "pads": pads, "dilations": dilations, "output_padding": more}
+    return ops.conv_transpose(x, w, bias, groups=attrs.get("group", 1), name=node.name, **window)
 
 
 def _pooled(function: Callable[..., Tensor], *options: str) -> Callable[[Importing, Node], Result]:

@@ -106,8 +106,7 @@ def _attention_flop(signature: Signature, attrs: Attrs) -> float:
 
 def _attention_workspace(shard: Shard, itemsize: int) -> int:
     """The scores of one head."""
-    begin, end = shard.range("s")
-    return (end - begin) * shard.signature.inputs[1].projection.shape[2] * itemsize
+    return shard.length("s") * shard.signature.inputs[1].projection.shape[2] * itemsize
 
 
 @operator(

@@ -193,12 +193,6 @@ def writes(formula: Callable[..., None]) -> Block:
     return block
 
 
-def length(shard: Shard, axis: str) -> int:
-    """Index points of a shard along an axis."""
-    begin, end = shard.range(axis)
-    return end - begin
-
-
 def spatial_of(shard: Shard) -> tuple[str, ...]:
     """Names of the spatial axes, in the tensor's order whatever the order of the index axes."""
     present = {axis.name for axis in shard.signature.axes}

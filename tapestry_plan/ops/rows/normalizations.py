@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
 from tapestry_plan.ops import expansions
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, floating, ints_of, need_vector, per_row, spatial_names, touched, writes
@@ -121,6 +121,15 @@ def _rms_norm(xp: Any, out: Any, x: Any, scale: Any, axis: int, epsilon: float) 
     mean = xp.mean(out, axis=over, keepdims=True)
     xp.divide(x, xp.sqrt(mean + out.dtype.type(epsilon)), out=out)
     xp.multiply(out, scale, out=out)
+
+
+def _over_tail(
+    op: Op, operands: tuple[Tensor, *tuple[Tensor | None, ...]], axis: int, epsilon: float, name: str | None
+) -> Tensor:
+    """What an operator on the axes from `axis` on makes; graphs count them from the end."""
+    rank = operands[0].ndim
+    first = axis_of(axis, rank, f"{op.name}: ")
+    return add_op(op, *operands, name=name, axis=first - rank, epsilon=float(epsilon))
 
 
 def _grouped_signature(shapes: Sequence[Shape], attrs: Attrs, axis: str = "g") -> Signature:
@@ -248,16 +257,7 @@ def layer_normalization(
     ----------
     ONNX LayerNormalization.
     """
-    first = axis_of(axis, x.ndim, "layer_normalization: ")
-    return add_op(
-        layer_normalization.op,
-        x,
-        scale,
-        bias,
-        name=name,
-        axis=first - x.ndim,
-        epsilon=float(epsilon),
-    )
+    return _over_tail(layer_normalization.op, (x, scale, bias), axis, epsilon, name)
 
 
 @operator(
@@ -281,8 +281,7 @@ def rms_normalization(
     ----------
     ONNX RMSNormalization; Zhang and Sennrich, "Root mean square layer normalization", 2019.
     """
-    first = axis_of(axis, x.ndim, "rms_normalization: ")
-    return add_op(rms_normalization.op, x, scale, name=name, axis=first - x.ndim, epsilon=float(epsilon))
+    return _over_tail(rms_normalization.op, (x, scale), axis, epsilon, name)
 
 
 @operator(

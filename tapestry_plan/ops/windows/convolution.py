@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops import expansions
 from tapestry_plan.ops.declaration import operator
-from tapestry_plan.ops.operands import length, need_rank, need_vector, same_dtype, spatial_names, spatial_of, touched
+from tapestry_plan.ops.operands import ints_of, need_rank, need_vector, same_dtype, spatial_names, spatial_of, touched
 from tapestry_plan.ops.tuning import TILE_NBYTES
-from tapestry_plan.ops.windows.window import Window, offsets_of
+from tapestry_plan.ops.windows.window import Window, groups_of, offsets_of
 
 
 def _conv_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x, w = shapes[:2]
     names = spatial_names(x, "operand 0")
     need_rank(w, len(x), "the weight", "output channels, channels of a group, kernel")
-    groups = _conv_groups(x, w, attrs["groups"])
+    (groups,) = ints_of(attrs["groups"], 1, "groups", 1)
+    if w[0] % groups or x[1] != w[1] * groups:
+        raise ValueError(
+            f"groups is {groups}: operand 0 of shape {x} has {x[1]} channels and the weight of shape {w} takes "
+            f"{w[1]} for each group and makes {w[0]}; channels must be groups·{w[1]}, and groups divide {w[0]}"
+        )
     window = Window.of(w[2:], attrs)
     kernel = tuple(f"k{name}" for name in names)
     axes = (
@@ -40,16 +45,6 @@ def _conv_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return Signature(axes, tuple(inputs), (touched(axes, ["n", "c", *names]),))
 
 
-def _conv_groups(x: Shape, w: Shape, groups: Any) -> int:
-    counts = isinstance(groups, int) and not isinstance(groups, bool) and groups >= 1
-    if not counts or w[0] % groups or x[1] != w[1] * groups:
-        raise ValueError(
-            f"groups is {groups!r}: operand 0 of shape {x} has {x[1]} channels and the weight of shape {w} takes "
-            f"{w[1]} for each group and makes {w[0]}; channels must be groups·{w[1]}, and groups divide {w[0]}"
-        )
-    return int(groups)
-
-
 def group_channel(weight: Shape, groups: int) -> tuple[LinearForm, dict[str, int]]:
     """The channel that output channel c reads at ci: (c // channels of a group)·weight[1] + ci."""
     if groups == 1:
@@ -64,35 +59,27 @@ def _conv_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: S
     x, w = inputs[:2]
     bias = inputs[2] if len(inputs) > 2 else None
     (out,) = outputs
-    window = Window.of(w.shape[2:], shard.attrs)
-    names = spatial_of(shard)
-    unfolded = not _is_direct(shard, window)
+    unfolded = not _is_direct(shard)
     for n in range(x.shape[0]):
-        for channels, read in groups_of(shard, w.shape[1]):
+        for _, channels, first in groups_of(shard):
+            read = slice(first, first + w.shape[1])
             matrix = w[channels].reshape(channels.stop - channels.start, -1)
             add = None if bias is None else bias[channels]
             if unfolded:
-                _conv_unfolded(xp, x[n, read], matrix, add, out[n, channels], shard, window, names)
+                _conv_unfolded(xp, x[n, read], matrix, add, out[n, channels], shard)
             else:
                 _conv_direct(xp, x[n, read], matrix, add, out[n, channels])
 
 
-def _is_direct(shard: Shard, window: Window) -> bool:
+def _window(shard: Shard) -> Window:
+    # The kernel's extents are those of its index axes: the weight's shape is not always at hand.
+    return Window.of([shard.extent(f"k{name}") for name in spatial_of(shard)], shard.attrs)
+
+
+def _is_direct(shard: Shard) -> bool:
     """Whether the block of a shard is the output's block itself: one kernel cell, no stride."""
-    return all(s == 1 for s in window.strides) and all(length(shard, f"k{name}") == 1 for name in spatial_of(shard))
-
-
-def groups_of(shard: Shard, depth: int) -> Iterator[tuple[slice, slice]]:
-    """For each group of a shard: its output channels, and its channels in the block that is read."""
-    begin, end = shard.range("c")
-    groups = shard.attrs["groups"]
-    width = shard.signature.axes[shard.signature.axis("c")].size // groups
-    whole = shard.signature.axes[shard.signature.axis("ci")].size
-    first = begin // width
-    for group in range(first, (end - 1) // width + 1):
-        low, high = max(begin, group * width), min(end, (group + 1) * width)
-        at = (group - first) * whole
-        yield slice(low - begin, high - begin), slice(at, at + depth)
+    kernel = [shard.length(f"k{name}") for name in spatial_of(shard)]
+    return all(n == 1 for n in (*_window(shard).strides, *kernel))
 
 
 def _conv_direct(xp: Any, x: Any, matrix: Any, bias: Any, out: Any) -> None:
@@ -106,16 +93,7 @@ def _conv_direct(xp: Any, x: Any, matrix: Any, bias: Any, out: Any) -> None:
         out += bias.reshape(-1, *(1,) * (out.ndim - 1))
 
 
-def _conv_unfolded(
-    xp: Any,
-    x: Any,
-    matrix: Any,
-    bias: Any,
-    out: Any,
-    shard: Shard,
-    window: Window,
-    names: Sequence[str],
-) -> None:
+def _conv_unfolded(xp: Any, x: Any, matrix: Any, bias: Any, out: Any, shard: Shard) -> None:
     """Windows unfolded into columns, a tile of rows at a time, each multiplied while it is in cache."""
     #             one column for each output of the tile
     #           ┌──────────────┐
@@ -123,9 +101,10 @@ def _conv_unfolded(
     #           └──────────────┘
     # A window's cells are copied side by side, so that one product of matrices does all kernel cells at once. The tile
     # is as high as fits into a core's own cache: the product reads the columns before they are written back to memory.
-    depth, kernel = x.shape[0], math.prod(length(shard, f"k{name}") for name in names)
+    window, names = _window(shard), spatial_of(shard)
+    depth, kernel = x.shape[0], math.prod(shard.length(f"k{name}") for name in names)
     row = math.prod(out.shape[2:])
-    height = _tile_rows(shard, out.dtype.itemsize)
+    height, _ = _tile(shard, out.dtype.itemsize)
     offsets = list(offsets_of(shard, window, names))
     stride = window.strides[0]
     flat = out.reshape(out.shape[0], -1)
@@ -142,40 +121,23 @@ def _conv_unfolded(
             target += bias[:, None]
 
 
-def _tile_rows(shard: Shard, itemsize: int) -> int:
-    """Rows of one tile: as many as fit into TILE_NBYTES, at least one."""
+def _tile(shard: Shard, itemsize: int) -> tuple[int, int]:
+    """Rows of one tile, as many as fit into TILE_NBYTES, at least one; and the bytes of a row."""
     names = spatial_of(shard)
-    depth = math.prod(length(shard, name) for name in ("ci", *(f"k{name}" for name in names)))
-    row = depth * math.prod(length(shard, name) for name in names[1:]) * itemsize
-    return max(1, min(length(shard, names[0]), TILE_NBYTES // row))
+    row = itemsize * math.prod(shard.length(name) for name in ("ci", *(f"k{name}" for name in names), *names[1:]))
+    return max(1, min(shard.length(names[0]), TILE_NBYTES // row)), row
 
 
 def _conv_workspace(shard: Shard, itemsize: int) -> int:
-    names = spatial_of(shard)
-    # The kernel's extents are those of its index axes: the weight's shape is not at hand here.
-    kernel = [shard.signature.axes[shard.signature.axis(f"k{name}")].size for name in names]
-    if _is_direct(shard, Window.of(kernel, shard.attrs)):
-        return 0
-    depth = math.prod(length(shard, name) for name in ("ci", *(f"k{name}" for name in names)))
-    return _tile_rows(shard, itemsize) * depth * math.prod(length(shard, name) for name in names[1:]) * itemsize
+    return 0 if _is_direct(shard) else math.prod(_tile(shard, itemsize))
 
 
 def _correlation(shard: Shard) -> Correlation:
-    names = spatial_of(shard)
-    kernel = [shard.signature.axes[shard.signature.axis(f"k{name}")].size for name in names]
-    window = Window.of(kernel, shard.attrs)
-    groups = tuple(((made.start, made.stop), read.start) for made, read in groups_of(shard, length(shard, "ci")))
+    window, bias = _window(shard), 2 if len(shard.input_boxes) > 2 else None
+    groups = tuple(((made.start, made.stop), first) for _, made, first in groups_of(shard))
     # A shard does not say of which type its cells are: the tiles are those of the usual one, float32.
-    tiles = -(-length(shard, names[0]) // _tile_rows(shard, 4))
-    return Correlation(
-        0,
-        1,
-        2 if len(shard.input_boxes) > 2 else None,
-        window.strides,
-        window.dilations,
-        groups,
-        0 if _is_direct(shard, window) else tiles,
-    )
+    tiles = 0 if _is_direct(shard) else -(-shard.length(spatial_of(shard)[0]) // _tile(shard, 4)[0])
+    return Correlation(0, 1, bias, window.strides, window.dilations, groups, tiles)
 
 
 @operator(

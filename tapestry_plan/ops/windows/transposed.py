@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -10,14 +10,19 @@ from tapestry_plan.ir import Attrs, Axis, Backward, LinearForm, Operand, Shape, 
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import windows_of
 from tapestry_plan.ops.operands import ints_of, need_rank, need_vector, numeric, spatial_names, spatial_of, touched
-from tapestry_plan.ops.windows.window import Window
+from tapestry_plan.ops.windows.window import Window, groups_of
 
 
 def _conv_transpose_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     x, w = shapes[:2]
     names = spatial_names(x, "operand 0")
     need_rank(w, len(x), "the weight", "channels, output channels of a group, kernel")
-    groups = _groups(x, w, attrs["groups"])
+    (groups,) = ints_of(attrs["groups"], 1, "groups", 1)
+    if x[1] != w[0] or w[0] % groups:
+        raise ValueError(
+            f"groups is {groups}: operand 0 of shape {x} has {x[1]} channels, the weight of shape {w} takes {w[0]}; "
+            "they must be equal, and groups divide them"
+        )
     window = Window.of(w[2:], attrs)
     width, depth = w[1], w[0] // groups
     axes = (
@@ -43,16 +48,6 @@ def _conv_transpose_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signatur
         need_vector(shapes[2], groups * width, "the bias", "the output's channels")
         inputs.append(touched(axes, ["c"], at_start_of=("ci",)))
     return Signature(axes, tuple(inputs), (touched(axes, ["n", "c", *names]),))
-
-
-def _groups(x: Shape, w: Shape, groups: Any) -> int:
-    counts = isinstance(groups, int) and not isinstance(groups, bool) and groups >= 1
-    if not counts or x[1] != w[0] or w[0] % groups:
-        raise ValueError(
-            f"groups is {groups!r}: operand 0 of shape {x} has {x[1]} channels, the weight of shape {w} takes {w[0]}; "
-            "they must be equal, and groups divide them"
-        )
-    return int(groups)
 
 
 def _out_extents(extents: Shape, window: Window, attrs: Attrs) -> Shape:
@@ -118,23 +113,14 @@ def _taps(shard: Shard, window: Window, axis: int, name: str, k: int) -> tuple[i
     return stride * first + shift - begin, first, max(0, last - first + 1)
 
 
-def _group_parts(shard: Shard, block_width: int) -> list[tuple[slice, slice, slice]]:
+def _group_parts(shard: Shard, block_width: int) -> Iterator[tuple[slice, slice, slice]]:
     """For each group of a shard: its output channels, the channels that it reads, its part of the weight's axis 1."""
-    begin, end = shard.range("c")
-    groups = shard.attrs["groups"]
-    width = shard.signature.axes[shard.signature.axis("c")].size // groups
-    low, high = shard.range("ci")
-    depth = shard.signature.axes[shard.signature.axis("ci")].size
-    first = begin // width
+    begin, width = shard.range("c")[0], shard.extent("c") // shard.attrs["groups"]
     # The weight's block holds all of a group's channels where the shard has more than one group.
     offset = 0 if block_width == width else begin % width
-    parts = []
-    for group in range(first, (end - 1) // width + 1):
-        a, b = max(begin, group * width), min(end, (group + 1) * width)
-        taken = slice(a - group * width - offset, b - group * width - offset)
-        at = (group - first) * depth
-        parts.append((slice(a - begin, b - begin), slice(at, at + high - low), taken))
-    return parts
+    for group, made, at in groups_of(shard):
+        first = made.start + begin - group * width - offset
+        yield made, slice(at, at + shard.length("ci")), slice(first, first + made.stop - made.start)
 
 
 def _conv_transpose_flop(signature: Signature, attrs: Attrs) -> float:

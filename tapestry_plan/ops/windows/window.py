@@ -11,7 +11,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Attrs, LinearForm, Shape, Shard
-from tapestry_plan.ops.operands import ints_of, length
+from tapestry_plan.ops.operands import ints_of
 
 
 class Window(Struct, frozen=True):
@@ -104,7 +104,17 @@ class Window(Struct, frozen=True):
 
 def offsets_of(shard: Shard, window: Window, names: Sequence[str]) -> Iterator[tuple[slice, ...]]:
     """For each kernel offset of a shard the cells that it reads."""
-    outs = [length(shard, name) for name in names]
-    for at in product(*(range(length(shard, f"k{name}")) for name in names)):
+    outs = [shard.length(name) for name in names]
+    for at in product(*(range(shard.length(f"k{name}")) for name in names)):
         steps = zip(at, window.dilations, window.strides, outs, strict=True)
         yield tuple(slice(k * d, k * d + (n - 1) * s + 1, s) for k, d, s, n in steps)
+
+
+def groups_of(shard: Shard) -> Iterator[tuple[int, slice, int]]:
+    """For each group of a shard: its number, its output channels, and where its channels begin in the block read."""
+    begin, end = shard.range("c")
+    width, depth = shard.extent("c") // shard.attrs["groups"], shard.extent("ci")
+    first = begin // width
+    for group in range(first, (end - 1) // width + 1):
+        low, high = max(begin, group * width), min(end, (group + 1) * width)
+        yield group, slice(low - begin, high - begin), (group - first) * depth

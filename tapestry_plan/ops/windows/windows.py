@@ -147,31 +147,22 @@ def sum_pool(
     """The sum of each window, the padding being zeros; the parameters are those of `max_pool`."""
 
 
-def lp_pool(
-    x: Tensor,
-    kernel: int | Sequence[int],
-    *,
-    p: int = 2,
-    strides: int | Sequence[int] = 1,
-    pads: int | Sequence[int] = 0,
-    dilations: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-    name: str | None = None,
-) -> Tensor:
+def lp_pool(x: Tensor, kernel: int | Sequence[int], *, p: int = 2, name: str | None = None, **window: Any) -> Tensor:
     """(Σ |x|ᵖ)^(1/p) over each window: powers, their `sum_pool`, and the root, each an operator of its own.
 
     Parameters
     ----------
     x : Tensor of a floating dtype
     p : int
-        At least 1. The other parameters are those of `max_pool`.
+        At least 1.
+    **window
+        The other parameters of `sum_pool`.
 
     References
     ----------
     ONNX LpPool.
     """
-    window = {"strides": strides, "pads": pads, "dilations": dilations}
-    return p_norm(x, p, lambda powers: sum_pool(powers, kernel, ceil_mode=ceil_mode, name=name, **window))
+    return p_norm(x, p, lambda powers: sum_pool(powers, kernel, name=name, **window))
 
 
 def p_norm(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
