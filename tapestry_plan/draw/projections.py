@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping, Sequence
 
 from tapestry_plan.draw.plots import Plot
-from tapestry_plan.ir import Operation, Shape, Signature, cells_of, parts_of
+from tapestry_plan.ir import Operation, Shape, Signature, cells_of
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import as_int
 from tapestry_sets.regions import Box, IndexProjection
@@ -116,7 +115,8 @@ def index_boxes(
 ) -> tuple[Box, ...]:
     """Parts of an index space: as even as possible where they are counted by axis, else those given."""
     if parts is None or isinstance(parts, Mapping):
-        return tuple(_cut(signature, parts or {}, what))
+        counts = {k: as_int(n, f"draw: the number of parts of axis {k!r}") for k, n in (parts or {}).items()}
+        return tuple(signature.boxes(counts, what))
     boxes = (parts,) if isinstance(parts, Box) else tuple(parts)
     for k, box in enumerate(boxes):
         if not isinstance(box, Box):
@@ -128,23 +128,6 @@ def index_boxes(
     if not boxes:
         raise ValueError(f"{what}: there are no parts; give at least one index box")
     return boxes
-
-
-def _cut(signature: Signature, parts: Mapping[str, int], what: str) -> Iterator[Box]:
-    counts = [1] * len(signature.axes)
-    for name, count in parts.items():
-        k = signature.axis(name)
-        size = signature.axes[k].size
-        number = as_int(count, f"draw: the number of parts of axis {name!r}")
-        if not 1 <= number <= size:
-            raise ValueError(
-                f"{what}: {number} parts of axis {name!r}, which has {size} index points; "
-                f"give a number from 1 to {size}"
-            )
-        counts[k] = number
-    cuts = [parts_of(axis.size, n) for axis, n in zip(signature.axes, counts, strict=True)]
-    for chosen in product(*cuts):
-        yield Box.from_bounds(tuple(lo for lo, _ in chosen), tuple(hi for _, hi in chosen))
 
 
 # ------------------------------------------------------------------------------------------------- what is drawn

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise
 
 from msgspec import Struct
 
 from tapestry_plan.ir.cover import check_cover, check_partition
 from tapestry_plan.ir.graph import Graph
-from tapestry_plan.ir.signature import Operand, Signature, parts_of
+from tapestry_plan.ir.signature import Operand, Signature
 from tapestry_plan.ir.tensors import OpNode
 from tapestry_sets.regions import Box, DisjointRegions
 
@@ -64,23 +64,20 @@ class Operation(Struct, frozen=True):
 
     def _regions(self, boxes: Sequence[Box]) -> tuple[ShardRegions, ...]:
         """What each of many index boxes reads and writes."""
-        signature = self.signature
-        inputs = [
-            _spread(
-                boxes, self._used(operand), partial(signature.input_regions, k, shape=self.graph.source(name).shape)
-            )
-            for k, (operand, name) in enumerate(zip(signature.inputs, self.node.inputs, strict=True))
-        ]
-        outputs = [
-            _spread(
-                boxes, self._used(operand), partial(signature.output_regions, k, shape=self.graph.stored[name].shape)
-            )
-            for k, (operand, name) in enumerate(zip(signature.outputs, self.node.outputs, strict=True))
+        signature, graph = self.signature, self.graph
+        sides = (
+            (signature.inputs, signature.input_regions, [graph.source(name).shape for name in self.node.inputs]),
+            (signature.outputs, signature.output_regions, [graph.stored[name].shape for name in self.node.outputs]),
+        )
+        found = [
+            [
+                _spread(boxes, self._used(operand), partial(regions, k, shape=shapes[k]))
+                for k, operand in enumerate(given)
+            ]
+            for given, regions, shapes in sides
         ]
         nothing: list[tuple[DisjointRegions, ...]] = [()] * len(boxes)
-        return tuple(
-            map(ShardRegions, boxes, *(zip(*found, strict=True) if found else nothing for found in (inputs, outputs)))
-        )
+        return tuple(map(ShardRegions, boxes, *(zip(*side, strict=True) if side else nothing for side in found)))
 
     def _used(self, operand: Operand) -> tuple[int, ...]:
         """Index axes on which an operand's region depends."""
@@ -104,7 +101,7 @@ class Operation(Struct, frozen=True):
         ValueError
             For an unknown axis, and for less than one part or more parts than index points.
         """
-        return self._regions(list(self._boxes(parts)))
+        return self._regions(list(self.signature.boxes(parts, f"shard: operator {self.node.name!r}")))
 
     def check_shards(self, shards: Sequence[ShardRegions]) -> None:
         """Check that shards, however they were made, are this operator's work: all of it, once.
@@ -168,23 +165,6 @@ class Operation(Struct, frozen=True):
         for number, name in enumerate(self.node.outputs):
             cells = [shard.outputs[number] for shard in firsts.values()]
             check_cover(cells, Box.of(self.graph.stored[name].shape), f"{what}: output {number} ({name!r})")
-
-    def _boxes(self, parts: Mapping[str, int]) -> Iterator[Box]:
-        counts = [1] * len(self.signature.axes)
-        for name, count in parts.items():
-            axis = self.signature.axis(name)
-            size = self.signature.axes[axis].size
-            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= size:
-                raise ValueError(
-                    f"shard: {count} parts of axis {name!r} of {self.node.name!r}, which has {size} index points; "
-                    f"give a number from 1 to {size}"
-                )
-            counts[axis] = count
-        cuts = [parts_of(axis.size, n) for axis, n in zip(self.signature.axes, counts, strict=True)]
-        pieces = [[(lo, hi - lo) for lo, hi in spans] for spans in cuts]
-        for chosen in product(*pieces):
-            start, shape = zip(*chosen, strict=True) if chosen else ((), ())
-            yield Box(start, shape)
 
 
 def _spread(

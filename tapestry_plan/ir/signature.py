@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 from math import prod
 from typing import Any, Literal, get_args
 
@@ -194,27 +194,19 @@ def project(
     columns = [axis.name for axis in axes]
     for name, _ in split_items:
         columns += [f"{name}//", f"{name}%"]
-    position = {name: k for k, name in enumerate(columns)}
-    rows = []
-    offset = []
     for coordinate, form in enumerate(start):
-        unknown = [name for name in form if name and name not in position]
+        unknown = [name for name in form if name and name not in columns]
         if unknown:
             raise ValueError(
                 f"project: coordinate {coordinate} uses {unknown[0]!r}, which is none of the columns "
                 f"{columns}; name an axis of the index space or declare a split"
             )
-        row = [0] * len(columns)
-        for name, coefficient in form.items():
-            if name:
-                row[position[name]] = coefficient
-        rows.append(tuple(row))
-        offset.append(form.get("", 0))
+    rows = tuple([tuple([form.get(name, 0) for name in columns]) for form in start])
     names = [axis.name for axis in axes]
     return IndexProjection(
-        AffineMap(tuple(rows), tuple(offset)),
+        AffineMap(rows, tuple([form.get("", 0) for form in start])),
         tuple(shape) if shape is not None else (1,) * len(rows),
-        tuple((names.index(name), q) for name, q in split_items),
+        tuple([(names.index(name), q) for name, q in split_items]),
     )
 
 
@@ -315,6 +307,27 @@ class Signature(Struct, frozen=True, dict=True):
             if name in (axis.name, axis.alias):
                 return k
         raise ValueError(f"there is no index axis {name!r}; the axes are {[a.name for a in self.axes]}")
+
+    def boxes(self, parts: Mapping[str, int], what: str) -> Iterator[Box]:
+        """Index boxes as even as possible, so many along each named axis, in row-major order; `what` begins errors.
+
+        Raises
+        ------
+        ValueError
+            For an unknown axis, and for less than one part or more parts than index points.
+        """
+        counts = [1] * len(self.axes)
+        for name, count in parts.items():
+            k = self.axis(name)
+            size = self.axes[k].size
+            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= size:
+                raise ValueError(
+                    f"{what}: {count} parts of axis {name!r}, which has {size} index points; "
+                    f"give a number from 1 to {size}"
+                )
+            counts[k] = count
+        for chosen in product(*(parts_of(axis.size, n) for axis, n in zip(self.axes, counts, strict=True))):
+            yield Box.from_bounds(tuple(lo for lo, _ in chosen), tuple(hi for _, hi in chosen))
 
     def starts(self, box: Box, names: tuple[str, ...]) -> bool:
         """Whether `box` begins at 0 along every axis of `names`."""
