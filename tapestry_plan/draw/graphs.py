@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tapestry_plan.draw import tuning
 from tapestry_plan.draw.layers import Direction, LayerNode, layered
 from tapestry_plan.draw.plots import Plot
 from tapestry_plan.draw.projections import index_boxes, index_plot, operand_plots, plain
@@ -19,9 +20,6 @@ from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
-
-SHORT = 28
-"""Characters of a name in a node; the text has all of them."""
 
 FILLS = {"input": "#d6eaf8", "constant": "#fdebd0", "result": canvas.PAPER, "view": "#ebdef0", "op": "#e5e8e8"}
 """Colors of the nodes, as the documents have them."""
@@ -190,7 +188,7 @@ def _caption(plot: Plot, node: Any) -> str:
 
 
 def _short(name: str) -> str:
-    return plain(name, SHORT)
+    return plain(name, tuning.SHORT)
 
 
 Outline = Callable[[int, int], str]

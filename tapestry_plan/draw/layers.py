@@ -17,18 +17,10 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from tapestry_plan.draw import tuning
 from tapestry_sets.draw import canvas
 
 Direction = Literal["right", "down"]
-
-WIDEST_RIGHT = 1400
-"""Graphs whose layers are wider than this in all are drawn downwards without being asked."""
-
-BETWEEN_LAYERS, BETWEEN_NODES, LANE = 36, 14, 6
-"""Pixels between layers, between the nodes of a layer, and across an edge that passes a layer."""
-
-SWEEPS = 4
-"""How often the layers are ordered, there and back, and then placed."""
 
 
 class LayerNode(Struct, frozen=True):
@@ -84,8 +76,8 @@ def layered(nodes: Sequence[LayerNode], direction: Direction | None = None) -> c
     longest: dict[int, int] = {}
     for node in nodes:
         longest[depths[node.key]] = max(longest.get(depths[node.key], 0), node.along(False))
-    wide = sum(longest.values()) + BETWEEN_LAYERS * len(longest)
-    is_down = direction == "down" or (direction is None and wide > WIDEST_RIGHT)
+    wide = sum(longest.values()) + tuning.BETWEEN_LAYERS * len(longest)
+    is_down = direction == "down" or (direction is None and wide > tuning.WIDEST_RIGHT)
     layers, edges = _slots(nodes, depths, is_down)
     _order(layers, edges)
     _place(layers, edges)
@@ -123,7 +115,7 @@ def _slots(nodes: Sequence[LayerNode], depths: Mapping[str, int], is_down: bool)
             at = reach.setdefault(key, depths[key])
             for layer in range(at + 1, depths[node.key]):
                 edges.setdefault(_lane(key, layer - 1, depths), []).append(_lane(key, layer, depths))
-                layers[layer].append(_Slot(_lane(key, layer, depths), LANE))
+                layers[layer].append(_Slot(_lane(key, layer, depths), tuning.LANE))
                 reach[key] = layer
             edges.setdefault(_lane(key, depths[node.key] - 1, depths), []).append(node.key)
     return layers, edges
@@ -145,7 +137,7 @@ def _neighbors(edges: Edges) -> tuple[Edges, Edges]:
 def _order(layers: list[list[_Slot]], edges: Edges) -> None:
     """Sort each layer by the mean place of the neighbors in the layer before, and on the way back of those after."""
     places = {slot.key: float(k) for layer in layers for k, slot in enumerate(layer)}
-    for sweep in range(2 * SWEEPS):
+    for sweep in range(2 * tuning.SWEEPS):
         near = _neighbors(edges)[sweep % 2]
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             layer.sort(key=lambda slot: _mean([places[key] for key in near.get(slot.key, ())], places[slot.key]))
@@ -162,7 +154,7 @@ def _place(layers: list[list[_Slot]], edges: Edges) -> None:
     centers: dict[str, float] = {}
     for layer in layers:
         _apart(layer, [0.0] * len(layer), centers)
-    for sweep in range(2 * SWEEPS):
+    for sweep in range(2 * tuning.SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             wanted = [
                 _mean([centers[k] for k in (*back.get(s.key, ()), *forth.get(s.key, ()))], s.center) for s in layer
@@ -178,7 +170,7 @@ def _apart(layer: Sequence[_Slot], wanted: Sequence[float], centers: dict[str, f
     """Put slots where the sum of the squared distances from the wanted centers is least, in order, without overlap."""
     offsets = [0.0]
     for one, two in pairwise(layer):
-        gap = LANE if LANE in (one.breadth, two.breadth) else BETWEEN_NODES
+        gap = tuning.LANE if tuning.LANE in (one.breadth, two.breadth) else tuning.BETWEEN_NODES
         offsets.append(offsets[-1] + (one.breadth + two.breadth) / 2 + gap)
     blocks: list[tuple[float, int]] = []  # sum and number of the wanted places that are merged: pool adjacent violators
     for want, offset in zip(wanted, offsets, strict=False):
@@ -223,8 +215,8 @@ def _spans(
         for slot in layer:
             start = begin + (length - own.get(slot.key, length)) // 2
             spans[slot.key] = (start, start + own.get(slot.key, length), slot.center)
-        begin += length + BETWEEN_LAYERS
-    return spans, begin - BETWEEN_LAYERS
+        begin += length + tuning.BETWEEN_LAYERS
+    return spans, begin - tuning.BETWEEN_LAYERS
 
 
 def _turned(along: float, across: float, is_down: bool) -> tuple[float, float]:

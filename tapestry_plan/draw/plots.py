@@ -16,31 +16,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from tapestry_plan.draw import tuning
 from tapestry_plan.ir import Shape, cells_of
 from tapestry_sets.draw import canvas
 from tapestry_sets.integers import StridedRun
 from tapestry_sets.regions import Box, DisjointRegions, Region
-
-SHOWN_PARTS = 12
-"""At most so many parts are drawn and listed; the counts say how many there are."""
-
-ROWS, COLUMNS, PLANES = 40, 64, 12
-"""A tensor is drawn cell by cell where its rows, columns and planes are no more than these."""
-
-LINE_CELLS = 512
-"""As `ROWS` and `COLUMNS`, for a tensor that varies along one axis: it is folded into lines."""
-
-LISTED_SPANS, DRAWN_SPANS = 4, 24
-"""At most so many intervals of an axis are named in words, and drawn in outline; else their bounds are."""
-
-LISTED = 4096
-"""The longest axis whose cells are looked at one by one."""
-
-MEMBERS = 256
-"""At most so many products of all parts are looked at cell by cell, or drawn in outline."""
-
-OUTLINE = (96, 220, 120, 260)
-"""Least and largest height, least and largest width of an outline, in pixels."""
 
 PADDING = "#d9d9d9"
 """Fill of places outside the tensor that are read."""
@@ -105,7 +85,7 @@ class Plot(Struct, frozen=True, dict=True):
     def legend(self) -> list[canvas.LegendLine]:
         """What each part has, those that have the same in one line, and how much of it is shared."""
         alike: dict[str, list[int]] = {}
-        for k, cells in enumerate(self.inside[:SHOWN_PARTS]):
+        for k, cells in enumerate(self.inside[: tuning.SHOWN_PARTS]):
             words = f"{regions_text(cells)}: {cells.size:,} of {self.frame.size:,} cells"
             alike.setdefault(words, []).append(k)
         lines = [
@@ -121,10 +101,14 @@ class Plot(Struct, frozen=True, dict=True):
 
     def notes(self, planes: Planes | None) -> list[str]:
         """What the legend does not say: planes and parts that are not drawn, and what is read outside."""
-        left_out = len(self.cells) - SHOWN_PARTS
+        left_out = len(self.cells) - tuning.SHOWN_PARTS
         read = _union([cells - cells_of(self.frame, self.box) for cells in self.cells]).size
         return [
-            *([f"{PLANES} of {planes.number} different planes are drawn"] if planes and planes.number > PLANES else []),
+            *(
+                [f"{tuning.PLANES} of {planes.number} different planes are drawn"]
+                if planes and planes.number > tuning.PLANES
+                else []
+            ),
             *([f"{left_out:,} more parts are not drawn; they are counted"] if left_out > 0 else []),
             *([self.note] if self.note else []),
             *([f"{read:,} places outside are read {self.outside}"] if read else []),
@@ -216,7 +200,7 @@ def _axis_text(lo: int, hi: int, count: int, runs: Sequence[StridedRun], extent:
         return ":"
     if count == 1:
         return str(lo)
-    spans = intervals(runs, LISTED_SPANS)
+    spans = intervals(runs, tuning.LISTED_SPANS)
     if spans is None:
         levels = runs[0].levels if len(runs) == 1 else ()
         if len(levels) == 1:
@@ -277,14 +261,14 @@ class Planes(NamedTuple):
 
 def _products(plot: Plot) -> list[tuple[int, Region]]:
     """The products that make up the drawn parts' cells, with the number of the part; those of the frame come last."""
-    parts = [(k, region) for k, cells in enumerate(plot.cells[:SHOWN_PARTS]) for region in cells.regions]
+    parts = [(k, region) for k, cells in enumerate(plot.cells[: tuning.SHOWN_PARTS]) for region in cells.regions]
     return [*parts, *((-1, region) for region in cells_of(plot.frame, plot.box).regions)]
 
 
 def _pattern(plot: Plot, axis: int) -> Pattern | None:
     """How an axis is divided; None where it is too long, or in too many products."""
     extent, start, found = plot.box.shape[axis], plot.box.start[axis], _products(plot)
-    if extent > LISTED or len(found) > MEMBERS:
+    if extent > tuning.LISTED or len(found) > tuning.MEMBERS:
         return None
     bits = np.zeros((len(found), extent), np.bool_)
     for row, (_, region) in zip(bits, found, strict=True):
@@ -297,14 +281,14 @@ def _pattern(plot: Plot, axis: int) -> Pattern | None:
 def _planes(plot: Plot, patterns: Sequence[Pattern]) -> Planes | None:
     """The planes of a space of which each axis is known; None where they are too large."""
     shown = _shown_axes(plot.box.shape, patterns)
-    most = (ROWS, COLUMNS) if len(shown) == 2 else (LINE_CELLS,) * len(shown)
+    most = (tuning.ROWS, tuning.COLUMNS) if len(shown) == 2 else (tuning.LINE_CELLS,) * len(shown)
     if any(plot.box.shape[axis] > room for axis, room in zip(shown, most, strict=True)):
         return None
     hidden = [axis for axis in range(plot.box.rank) if axis not in shown]
     kinds = [range(len(patterns[axis].kinds)) for axis in hidden]
     count = prod(len(kind) for kind in kinds)
     grids, outside = [], []
-    for chosen in islice(product(*kinds), PLANES):
+    for chosen in islice(product(*kinds), tuning.PLANES):
         at = {axis: patterns[axis].kinds[kind] for axis, kind in zip(hidden, chosen, strict=True)}
         cells = _plane(plot, patterns, shown, at)
         codes = np.where(cells < 0, -1, cells & ~FRAME)
@@ -338,7 +322,7 @@ def _shown_axes(shape: Shape, patterns: Sequence[Pattern]) -> list[int]:
     rank = len(shape)
     varied = [axis for axis in range(rank) if patterns[axis].varies]
     others = [axis for axis in range(rank) if not patterns[axis].varies and shape[axis] > 1]
-    fitting = [axis for axis in others if shape[axis] <= ROWS]
+    fitting = [axis for axis in others if shape[axis] <= tuning.ROWS]
     chosen = [*reversed(varied), *reversed(fitting), *([] if varied or fitting else reversed(others))]
     return sorted(chosen[:2])
 
@@ -357,7 +341,7 @@ def _grid(plot: Plot, shown: Sequence[int], at: Places, codes: NDArray[np.int64]
     if not shown:
         return canvas.CellGrid(codes.reshape(1, 1), (), (), caption, lambda row, column: place())
     if len(shown) == 1:
-        line = canvas.line_grid(codes, start[shown[0]], COLUMNS)
+        line = canvas.line_grid(codes, start[shown[0]], tuning.COLUMNS)
         wide = line.cells.shape[1]
         return canvas.CellGrid(
             line.cells, line.rows, line.columns, caption, lambda row, column: place(row * wide + column), line.plus
@@ -412,12 +396,16 @@ def _with_outside(grid: canvas.CellGrid, beyond: canvas.CellGrid, several: bool)
 def outline(plot: Plot) -> canvas.Drawing:
     """A space too large for cells: a rectangle to scale, and in it the bounds of what each part has."""
     down, across = _outline_axes(plot)
-    tall, wide = _scale(plot.frame, down, *OUTLINE[:2]), _scale(plot.frame, across, *OUTLINE[2:])
+    tall, wide = _scale(plot.frame, down, *tuning.OUTLINE[:2]), _scale(plot.frame, across, *tuning.OUTLINE[2:])
     left = 8 if down is None else canvas.breadth(str(plot.frame.stop[down])) + 8
     top = 2 * canvas.LINE
     words = _outline_words(plot, down, across)
-    shown = [(k, region) for k, cells in enumerate(plot.inside[:SHOWN_PARTS]) for region in cells.regions[:MEMBERS]]
-    shared = [_outlined("shared", region, tall, wide) for region in plot.shared.regions[:MEMBERS]]
+    shown = [
+        (k, region)
+        for k, cells in enumerate(plot.inside[: tuning.SHOWN_PARTS])
+        for region in cells.regions[: tuning.MEMBERS]
+    ]
+    shared = [_outlined("shared", region, tall, wide) for region in plot.shared.regions[: tuning.MEMBERS]]
     frame = f'<path d="M0 0h{wide.pixels}v{tall.pixels}h-{wide.pixels}z" fill="none" stroke="{canvas.INK}"/>'
     rows = tall.apart([region for _, region in shown], lambda _: canvas.SMALL + 2)
     columns = wide.apart([region for _, region in shown], lambda edge: canvas.breadth(str(edge)) + 6)
@@ -471,7 +459,9 @@ class Scale(NamedTuple):
         bounds = region.bounds()
         if self.axis < 0 or bounds is None:
             return [(self.start, self.start + self.extent)]
-        return intervals(region.grids()[self.axis], DRAWN_SPANS) or [(bounds[0][self.axis], bounds[1][self.axis])]
+        return intervals(region.grids()[self.axis], tuning.DRAWN_SPANS) or [
+            (bounds[0][self.axis], bounds[1][self.axis])
+        ]
 
     def spans(self, region: Region) -> list[tuple[float, float]]:
         """The first pixel and the length of each interval of a region; thin ones are 2 pixels at least."""
@@ -499,7 +489,7 @@ def _scale(frame: Box, axis: int | None, least: int, most: int) -> Scale:
 
 def _outline_axes(plot: Plot) -> tuple[int | None, int | None]:
     """The axes of an outline, down and across: the last of those on which a part has not all, then of the others."""
-    bounds = [cells.bounds() for cells in plot.inside[:SHOWN_PARTS]]
+    bounds = [cells.bounds() for cells in plot.inside[: tuning.SHOWN_PARTS]]
 
     def is_cut(axis: int) -> bool:
         whole = (plot.frame.start[axis], plot.frame.stop[axis])

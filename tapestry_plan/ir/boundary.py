@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from tapestry_plan.ir import tuning
 from tapestry_plan.ir.signature import Operand, Shape, Signature
 from tapestry_sets.regions import AffineMap, Box, IndexProjection
 from tapestry_sets.views import Pad
@@ -22,9 +23,6 @@ Widths = tuple[tuple[int, int], ...]
 
 AROUND = "(around)"
 """The attribute in which a node keeps the widths by which its inputs were extended."""
-
-MAX_COPIES = 1024
-"""How often a tensor may repeat along an axis: each copy is a piece of a view."""
 
 _MODES: dict[str, Literal["wrap", "edge", "reflect", "symmetric"]] = {
     "wrap": "wrap",
@@ -130,10 +128,10 @@ def _widths(operand: Operand, number: int, index: Box, shape: Shape) -> Widths:
                 f"input {number} is read at {box.start[axis]} to {box.stop[axis] - 1} along axis {axis} of extent {n}; "
                 f"counted from the end, {tensor.start[axis] - n} to {tensor.stop[axis] - 1} can be read"
             )
-        if operand.outside != "edge" and before + after > MAX_COPIES * n:
+        if operand.outside != "edge" and before + after > tuning.MAX_COPIES * n:
             raise ValueError(
                 f"input {number} is read {before} cells before and {after} after axis {axis} of extent {n}, by "
-                f"{operand.outside!r} more than {MAX_COPIES} copies; tile the tensor first"
+                f"{operand.outside!r} more than {tuning.MAX_COPIES} copies; tile the tensor first"
             )
     return tuple(pairs) if any(before or after for before, after in pairs) else ()
 

@@ -11,12 +11,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tapestry_plan.ir import tuning
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Stored, check_dtype, check_shape, sha256_of
 from tapestry_sets.views import piece_from_dict, piece_to_dict
 
 GRAPH_FORMAT = "tapestry-graph/2"
-CARRIED_NBYTES = 4096
-"""Constants without a file of up to so many bytes, such as numbers in formulas, are in a graph's document."""
 Word = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -99,7 +98,7 @@ def write_tensor(tensor: Stored) -> TensorEntry:
     sha256 = data = None
     if tensor.kind == "constant":
         sha256 = tensor.sha256 or sha256_of(tensor.data)
-        if not tensor.path and tensor.data is not None and tensor.data.nbytes <= CARRIED_NBYTES:
+        if not tensor.path and tensor.data is not None and tensor.data.nbytes <= tuning.CARRIED_NBYTES:
             data = np.ascontiguousarray(tensor.data).tobytes().hex()
     return TensorEntry(tensor.name, list(tensor.shape), tensor.dtype, tensor.kind, sha256, tensor.path or None, data)
 

@@ -15,12 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import document as documents
-from tapestry_plan.ir import pictures
+from tapestry_plan.ir import pictures, tuning
 from tapestry_plan.ir.arithmetic import Arithmetic
 from tapestry_plan.ir.boundary import AROUND, Widths, extension, resolve
 from tapestry_plan.ir.forms import Form
 from tapestry_plan.ir.monoids import MONOIDS, Monoid
-from tapestry_plan.ir.pictures import MOST_NODES, Parts
+from tapestry_plan.ir.pictures import Parts
 from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Shape, Signature
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, check_dtype, check_shape
@@ -497,7 +497,7 @@ class Graph:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """The forms in which a notebook shows the graph: a drawing too, unless it is large."""
-        if len(self.stored) + len(self.nodes) + len(self.selections) > MOST_NODES:
+        if len(self.stored) + len(self.nodes) + len(self.selections) > tuning.MOST_NODES:
             return {"text/plain": repr(self)}
         return {"text/plain": repr(self), "image/svg+xml": self.draw().svg}
 

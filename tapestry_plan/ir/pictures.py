@@ -10,8 +10,6 @@ from tapestry_sets.regions import Box
 
 Parts = Mapping[str, int] | Box | Sequence[Box]
 """How an operator is cut: parts by index axis, or boxes of its index space."""
-MOST_NODES = 400
-"""Graphs of more nodes are not drawn in a notebook unless asked for."""
 
 
 class DrawGraph(Protocol):

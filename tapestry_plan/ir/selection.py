@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
+from tapestry_plan.ir import tuning
 from tapestry_plan.ir.signature import Shape
 from tapestry_sets.limits import TooHard, TooManyPieces
 from tapestry_sets.regions import Box, DisjointRegions, Region, Reshaped
 from tapestry_sets.views import Assembled, Piece, Relinearize, ViewKind, piece_domain
 
 Domain = Region | DisjointRegions | Reshaped
-CHECKED = 4096
-"""How many verdicts are kept: the layers of a network use the same kinds on the same shapes."""
 
 
 def check_selection(kind: ViewKind, shapes: Sequence[Shape]) -> None:
@@ -81,7 +80,7 @@ def check_pieces(pieces: Sequence[Piece], shape: Shape, shapes: Sequence[Shape],
         raise ValueError(f"{what}: {fault}")
 
 
-@lru_cache(maxsize=CHECKED)
+@lru_cache(maxsize=tuning.CHECKED)
 def _fault(pieces: tuple[Piece, ...], shape: Shape, shapes: tuple[Shape, ...]) -> str | None:
     """What is wrong with the pieces of a view, or None."""
     for k, piece in enumerate(pieces if prod(shape) else ()):

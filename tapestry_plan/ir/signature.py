@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tapestry_plan.ir import tuning
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region
 
 Shape = tuple[int, ...]
@@ -546,7 +547,7 @@ class Signature(Struct, frozen=True, dict=True):
         return columns
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=tuning.CUTS)
 def parts_of(size: int, parts: int) -> tuple[tuple[int, int], ...]:
     """Cut [0, size) into parts as even as possible, larger ones first.
 

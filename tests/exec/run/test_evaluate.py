@@ -15,7 +15,6 @@ from tapestry_exec import CupyBackend, NumpyBackend, difference, evaluate, run
 from tapestry_exec.run.evaluate import bind
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_plan import Axis, Graph, Mesh, Op, Operand, Signature, load_onnx, plan, project
-from tapestry_plan.ir import document
 from tapestry_plan.ops import relu
 
 
@@ -141,7 +140,7 @@ def test_constants_that_a_document_names_are_given() -> None:
 def test_unfit_constants_are_named(
     constants: dict[str, np.ndarray], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(document, "CARRIED_NBYTES", 0)  # as for larger weights
+    monkeypatch.setattr(tuning, "CARRIED_NBYTES", 0)  # as for larger weights
     _, inputs, _ = model()
     with pytest.raises(ValueError, match=message):
         evaluate(stripped()[0], inputs, constants)

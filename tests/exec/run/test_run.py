@@ -20,7 +20,6 @@ from tapestry_exec import CupyBackend, NumpyBackend, ResultMismatch, StepFailed,
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.trace import replacing
 from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
-from tapestry_plan.ir import document
 from tapestry_plan.ops import conv, linear, matmul, max_pool, relu
 from tapestry_plan.steps import Copy
 
@@ -306,7 +305,7 @@ def test_unfit_inputs(inputs: dict[str, np.ndarray], message: str) -> None:
 def test_a_plan_from_its_document_runs_with_the_constants_given(
     backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(document, "CARRIED_NBYTES", 0)  # as for larger weights
+    monkeypatch.setattr(tuning, "CARRIED_NBYTES", 0)  # as for larger weights
     g, inputs, expected = small()
     p = ShardPlan.from_json(plan(g, Mesh(4)).to_json())
     constants = {name: g.stored[name].data for name in ("w", "b")}

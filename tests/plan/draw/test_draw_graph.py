@@ -14,7 +14,7 @@ from hypothesis import example, given
 
 from tapestry_plan import Graph, concat, operation
 from tapestry_plan.draw.layers import LayerNode, layered
-from tapestry_plan.ir.pictures import MOST_NODES
+from tapestry_plan.ir.tuning import MOST_NODES
 from tapestry_plan.ops import conv, linear, relu
 from tapestry_plan.ops.products.matrices import matmul
 from tapestry_sets import Box

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Axis, Graph, Operand, Operation, Signature, operation, project
 from tapestry_plan.draw import show_projection
-from tapestry_plan.draw.plots import PLANES, SHOWN_PARTS
+from tapestry_plan.draw.tuning import PLANES, SHOWN_PARTS
 from tapestry_plan.ops import conv, linear
 from tapestry_plan.ops.cells.elementwise import relu
 from tapestry_plan.ops.products.matrices import matmul

@@ -1,0 +1,46 @@
+"""The numbers of this wing: what bounds the work of a picture, and how large and how detailed it is.
+
+The first table bounds work: past it a space is drawn in outline. The others are a matter of taste: another value makes
+another picture, of the same counts. The values were chosen by eye.
+"""
+
+from __future__ import annotations
+
+# ------------------------------------------------------------------ bounds of work
+
+LISTED = 4096
+"""The longest axis whose cells are looked at one by one."""
+
+MEMBERS = 256
+"""At most so many products of all parts are looked at cell by cell, or drawn in outline."""
+
+# ------------------------------------------------------------------ how much is shown
+
+SHOWN_PARTS = 12
+"""At most so many parts are drawn and listed; the counts say how many there are."""
+
+ROWS, COLUMNS, PLANES = 40, 64, 12
+"""A tensor is drawn cell by cell where its rows, columns and planes are no more than these."""
+
+LINE_CELLS = 512
+"""As `ROWS` and `COLUMNS`, for a tensor that varies along one axis: it is folded into lines."""
+
+LISTED_SPANS, DRAWN_SPANS = 4, 24
+"""At most so many intervals of an axis are named in words, and drawn in outline; else their bounds are."""
+
+OUTLINE = (96, 220, 120, 260)
+"""Least and largest height, least and largest width of an outline, in pixels."""
+
+SHORT = 28
+"""Characters of a name in a node; the text has all of them."""
+
+# ------------------------------------------------------------------ layers
+
+WIDEST_RIGHT = 1400
+"""Graphs whose layers are wider than this in all are drawn downwards without being asked."""
+
+BETWEEN_LAYERS, BETWEEN_NODES, LANE = 36, 14, 6
+"""Pixels between layers, between the nodes of a layer, and across an edge that passes a layer."""
+
+SWEEPS = 4
+"""How often the layers are ordered, there and back, and then placed."""
