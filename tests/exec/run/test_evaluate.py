@@ -15,6 +15,7 @@ from tapestry_exec import CupyBackend, NumpyBackend, difference, evaluate, run
 from tapestry_exec.run.evaluate import bind
 from tapestry_exec.simulated import namespace as simulated
 from tapestry_plan import Axis, Graph, Mesh, Op, Operand, Signature, load_onnx, plan, project
+from tapestry_plan.ir import tuning
 from tapestry_plan.ops import relu
 
 

@@ -20,6 +20,7 @@ from tapestry_exec import CupyBackend, NumpyBackend, ResultMismatch, StepFailed,
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.trace import replacing
 from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
+from tapestry_plan.ir import tuning
 from tapestry_plan.ops import conv, linear, matmul, max_pool, relu
 from tapestry_plan.steps import Copy
 
