@@ -8,7 +8,7 @@ from tapestry_sets.integers.conjunction import NestConjunction
 from tapestry_sets.integers.digit_sets import axis_setts, explicit_setts, nest_of, progression_set
 from tapestry_sets.integers.explicit import from_items, merge, merge_nests
 from tapestry_sets.integers.integers import Integers
-from tapestry_sets.integers.lazy import Filled, Intersection, count_common, first_common, isdisjoint
+from tapestry_sets.integers.lazy import Filled, Intersection, common_elements, count_common, first_common, isdisjoint
 from tapestry_sets.integers.nest import (
     EMPTY,
     Item,

@@ -26,7 +26,7 @@ import numpy as np
 from tapestry_sets.integers import explicit, pairs, tuning
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import EMPTY, Nest
-from tapestry_sets.integers.stripe import Int64Array
+from tapestry_sets.integers.stripe import Bools, Int64Array
 from tapestry_sets.limits import OPEN, Budget, Question, TooHard, attempt, limits
 from tapestry_sets.solvers import isl
 
@@ -118,7 +118,7 @@ def period(conjunction: Sequence[Nest]) -> int:
     return lcm(*(nests.period(s) for s in conjunction))
 
 
-def contains_each(conjunction: Sequence[Nest], z: Int64Array) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def contains_each(conjunction: Sequence[Nest], z: Int64Array) -> Bools:
     """Return, for each integer of an array, whether all nests hold it."""
     keep = np.ones(z.shape, bool)
     for s in conjunction:
@@ -489,8 +489,7 @@ def _mask(conjunction: tuple[Nest, ...], lo: int, hi: int) -> int:
 
 def _table(conjunction: tuple[Nest, ...], lo: int, n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     """Return, for each i in [0, n), 1 if lo + i is a common element, else 0."""
-    packed = np.frombuffer(_mask(conjunction, lo, lo + n).to_bytes(-(-n // 8), "little"), np.uint8)
-    return np.unpackbits(packed, count=n, bitorder="little")
+    return pairs.listed(_mask(conjunction, lo, lo + n), n)
 
 
 # ------------------------------------------------------------------ unions of conjunctions, and one in a union

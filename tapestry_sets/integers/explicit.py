@@ -10,8 +10,8 @@ from itertools import pairwise
 from math import gcd, lcm
 
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.integers.pairs import surely_disjoint
-from tapestry_sets.integers.stripe import Level, stripes_first_common
+from tapestry_sets.integers.pairs import descend, surely_disjoint
+from tapestry_sets.integers.stripe import Level
 from tapestry_sets.integers.tuning import MANY_BLOCKS, MASK_BITS, SPREAD, STEPS_A_PIECE
 from tapestry_sets.limits import Budget, TooManyPieces, current
 
@@ -151,36 +151,13 @@ class _Meet:
 
     def collect(self, s: nests.Nest, si: int, t: nests.Nest, tj: int, lo: int, hi: int, out: list[Block]) -> None:
         """Append the common elements of s + si and t + tj in the window to `out`."""
-        while s and t:
-            (a, P, p), (b, Q, q) = s[0], t[0]
-            p += si
-            q += tj
-            into_s = (lo - p) % P
-            if into_s >= a:
-                lo += P - into_s
-                into_s = 0
-            into_t = (lo - q) % Q
-            if into_t >= b:
-                lo += Q - into_t
-                into_s, into_t = (lo - p) % P, 0
-                if into_s >= a:
-                    first = stripes_first_common((a, P, p), (b, Q, q), lo)
-                    if first is None:
-                        return
-                    lo = first
-                    into_s, into_t = (lo - p) % P, (lo - q) % Q
-            if lo >= hi:
-                return
-            if hi <= lo - into_s + P:  # up to the next block: what lies behind this one holds nothing
-                s, si = s[1:], lo - into_s
-                hi = min(hi, si + a)
-            elif hi <= lo - into_t + Q:
-                t, tj = t[1:], lo - into_t
-                hi = min(hi, tj + b)
-            else:
-                self.blocks(s, si, t, tj, lo, hi, out)
-                return
-        if s:
+        pair = descend(s, si, t, tj, lo, hi)
+        if pair is None:
+            return
+        s, si, t, tj, lo, hi = pair
+        if s and t:
+            self.blocks(s, si, t, tj, lo, hi, out)
+        elif s:
             _append(s, si, lo, hi, out)
         else:
             _append(t, tj, lo, hi, out)

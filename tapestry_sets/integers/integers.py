@@ -26,8 +26,8 @@ from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import explicit, ranks, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import Nest
-from tapestry_sets.integers.stripe import Int64Array, Stripe
-from tapestry_sets.integers.tuning import CLOSE, ONE_BY_ONE
+from tapestry_sets.integers.stripe import Bools, Int64Array, Stripe
+from tapestry_sets.integers.tuning import CLOSE, MOST_LISTED, ONE_BY_ONE
 from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import Question, TooHard, as_int, check_positive, check_range
 
@@ -264,6 +264,12 @@ class Integers(Drawn, ABC):
     def _rank_each(self, z: Int64Array) -> Int64Array:
         """Return the numbers of some elements."""
         return to_array(map(self.rank, to_list(z)))
+
+    def _contains_each(self, z: Int64Array) -> Bools:
+        """Return which of some integers, different and ascending, are elements."""
+        if len(z) and self._count(int(z[0]), int(z[-1]) + 1) <= MOST_LISTED:
+            return np.isin(z, self._elements(int(z[0]), int(z[-1]) + 1), assume_unique=True)
+        return np.array([at in self for at in to_list(z)], bool)
 
     def elements(self, start: int, stop: int) -> Int64Array:
         """Return the elements in [start, stop) in ascending order, as int64.

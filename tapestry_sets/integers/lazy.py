@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import product
 from math import gcd, lcm, prod
 
@@ -17,7 +17,6 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.integers import conjunction, explicit, ranks, unions
-from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.integers import (
     Forms,
     Integers,
@@ -30,7 +29,7 @@ from tapestry_sets.integers.integers import (
 )
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.sett import DisjointSetts, Explicit, Sett
-from tapestry_sets.integers.stripe import Int64Array
+from tapestry_sets.integers.stripe import Bools, Int64Array
 from tapestry_sets.integers.tuning import CUT_BELOW, FEW_SETTS, LEAPS, LEAPS_OF_MEMBERS, MOST_LISTED, WALK_ABOVE
 from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import OPEN, Budget, Question, TooHard, as_int, attempt, check_pieces, current, limits
@@ -101,10 +100,13 @@ class Intersection(Integers):
         few, *rest = sorted(self.operands, key=lambda s: s._count(lo, hi))
         many = few._count(lo, hi)
         if many <= WALK_ABOVE:
-            return _filtered(few._elements(lo, hi), rest)
+            return _in_all(few._elements(lo, hi), rest)
         if many > CUT_BELOW:
             return to_array(_walk(self, lo, hi))
         return _in_halves(self, lo, hi)
+
+    def _contains_each(self, z: Int64Array) -> Bools:
+        return reduce(np.bitwise_and, [s._contains_each(z) for s in self.operands])
 
     def _density(self) -> tuple[int, int]:
         n = span = 1
@@ -225,6 +227,14 @@ class Filled(Integers):
 
     def _nth_each(self, k: Int64Array) -> Int64Array:
         return self.outer._nth_each(self.ink._nth_each(k))
+
+    def _rank_each(self, z: Int64Array) -> Int64Array:
+        return self.ink._rank_each(self.outer._rank_each(z))
+
+    def _contains_each(self, z: Int64Array) -> Bools:
+        keep = self.outer._contains_each(z)
+        keep[keep] = self.ink._contains_each(self.outer._rank_each(z[keep]))
+        return keep
 
     def _density(self) -> tuple[int, int]:
         (n, span), (m, numbers) = self.outer._density(), self.ink._density()
@@ -646,7 +656,7 @@ def _listings(factors: tuple[Integers, ...], lo: int, hi: int) -> Iterator[_List
             if all(t is not None for t in seen):
                 yield _Listing(_flat([s.ink, *seen]), first, last, s.outer, None)
     with suppress(OverflowError):  # elements beyond int64 are not listed
-        common = attempt(lambda: _in_few_elements(factors, lo, hi))
+        common = attempt(lambda: common_elements(factors, lo, hi))
         if common is not OPEN and common is not None:
             yield _Listing((), lo, hi, None, common)
 
@@ -664,37 +674,24 @@ def _in_few_setts(s: Integers, lo: int, hi: int) -> Integers | None:
     return None if found is OPEN else DisjointSetts._of(found)
 
 
-def _in_few_elements(factors: tuple[Integers, ...], lo: int, hi: int) -> Int64Array | None:
+def common_elements(factors: Sequence[Integers], lo: int, hi: int) -> Int64Array | None:
     """Return the common elements in the window where one of the sets has few there, else None."""
     counts = {s: s._count(lo, hi) for s in factors}
     few, *rest = sorted(factors, key=counts.__getitem__)
     if counts[few] > MOST_LISTED:
         return None
-    z = few._elements(lo, hi)
-    for s in rest:
-        if _are_explicit(s._factors):
-            z = _filtered(z, s._factors)
-        elif counts[s] <= MOST_LISTED:
-            z = np.intersect1d(z, s._elements(lo, hi), assume_unique=True)
-        elif len(z) <= MOST_LISTED >> 8:
-            z = to_array(at for at in z.tolist() if at in s)
-        else:
-            return None
-    return z
+    return _in_all(few._elements(lo, hi), rest)
 
 
-def _filtered(z: Int64Array, explicit_sets: Iterable[Integers]) -> Int64Array:
-    """Return those of the integers that are in all of the sets."""
-    for s in explicit_sets:
-        keep = np.zeros(len(z), bool)
-        for nest in s._listed(None):
-            keep |= nests.contains_each(nest, z)
-        z = z[keep]
+def _in_all(z: Int64Array, sets: Iterable[Integers]) -> Int64Array:
+    """Return those of some integers that are in all of the sets."""
+    for s in sets:
+        z = z[s._contains_each(z)]
     return z
 
 
 def _elements_by_listing(s: Intersection, lo: int, hi: int) -> Int64Array:
-    found = _in_few_elements(_grouped(s.operands), lo, hi)
+    found = common_elements(_grouped(s.operands), lo, hi)
     return to_array(_walk(s, lo, hi)) if found is None else found
 
 

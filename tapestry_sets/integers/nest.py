@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tapestry_sets.digits import join_digits
-from tapestry_sets.integers.stripe import Int64Array, Level, elements_between
+from tapestry_sets.integers.stripe import Bools, Int64Array, Level, elements_between
 from tapestry_sets.limits import check_pieces
 
 Nest = tuple[Level, ...]
@@ -274,7 +274,7 @@ def elements(s: Nest, lo: int, hi: int) -> Int64Array:
     return elements_between(s, first, rfind(s, hi - 1)) if first < hi else np.empty(0, np.int64)
 
 
-def contains_each(s: Nest, z: Int64Array) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def contains_each(s: Nest, z: Int64Array) -> Bools:
     """Return, for each integer of an array, whether it is an element."""
     keep = np.ones(z.shape, bool)
     if not z.size:
@@ -309,7 +309,10 @@ def nth_each(s: Nest, k: Int64Array) -> Int64Array:
 
 
 def rank_each(s: Nest, z: Int64Array) -> Int64Array:
-    """Return the numbers of some elements of a nest that is not empty, as `nth` has them."""
+    """Return how many elements of a nest that is not empty lie in [0, z), as `Integers.rank` does, for some integers.
+
+    Those of elements are their numbers, as `nth` has them.
+    """
     if not len(z):
         return z
     if period(s) >> 60 or max(int(z.max()), -int(z.min())) >> 61:
@@ -319,6 +322,7 @@ def rank_each(s: Nest, z: Int64Array) -> Int64Array:
     for depth, (a, P, p) in enumerate(s):
         block, z = np.divmod(z - p, P)
         total += count(s[depth:], 0, p) + block * count(s[depth + 1 :], 0, a)
+        z = np.minimum(z, a)
     return total + z
 
 
@@ -380,7 +384,7 @@ def _runs(s: Nest, lo: int, hi: int) -> Iterator[tuple[int, tuple[tuple[int, int
     tail = s[1:]
     block = lo - (lo - p) % P
     if block < lo:  # a clipped first block
-        yield from _offset(_runs(tail, lo - block, min(a, hi - block)), block)
+        yield from ((first + block, levels) for first, levels in _runs(tail, lo - block, min(a, hi - block)))
         block += P
     whole = max(0, (hi - a - block) // P + 1)
     inner = []
@@ -392,17 +396,10 @@ def _runs(s: Nest, lo: int, hi: int) -> Iterator[tuple[int, tuple[tuple[int, int
         yield block + first, join_digits(((whole, P), *levels))
     else:
         for k in range(whole):
-            yield from _offset(iter(inner), block + k * P)
+            yield from ((first + block + k * P, levels) for first, levels in inner)
     block += whole * P
     if block < hi:  # a clipped last block
-        yield from _offset(_runs(tail, 0, min(a, hi - block)), block)
-
-
-def _offset(
-    grids: Iterator[tuple[int, tuple[tuple[int, int], ...]]], by: int
-) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
-    for first, levels in grids:
-        yield first + by, levels
+        yield from ((first + block, levels) for first, levels in _runs(tail, 0, min(a, hi - block)))
 
 
 # ------------------------------------------------------------------ bit masks

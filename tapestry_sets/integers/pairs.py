@@ -65,15 +65,30 @@ def descend(s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> ShiftedPair
     """
     while s and t:
         (a, P, p), (b, Q, q) = s[0], t[0]
-        first = stripes_first_common((a, P, p + si), (b, Q, q + tj), lo)
-        if first is None or first >= hi:
+        p += si
+        q += tj
+        into_s = (lo - p) % P
+        if into_s >= a:
+            lo += P - into_s
+            into_s = 0
+        into_t = (lo - q) % Q
+        if into_t >= b:
+            lo += Q - into_t
+            into_s, into_t = (lo - p) % P, 0
+            if into_s >= a:
+                first = stripes_first_common((a, P, p), (b, Q, q), lo)
+                if first is None:
+                    return None
+                lo = first
+                into_s, into_t = (lo - p) % P, (lo - q) % Q
+        if lo >= hi:
             return None
-        lo = first
-        u, v = lo - (lo - p - si) % P, lo - (lo - q - tj) % Q
-        if hi <= u + P:  # up to the next block: what lies behind this one holds nothing
-            s, si, hi = s[1:], u, min(hi, u + a)
-        elif hi <= v + Q:
-            t, tj, hi = t[1:], v, min(hi, v + b)
+        if hi <= lo - into_s + P:  # up to the next block: what lies behind this one holds nothing
+            s, si = s[1:], lo - into_s
+            hi = min(hi, si + a)
+        elif hi <= lo - into_t + Q:
+            t, tj = t[1:], lo - into_t
+            hi = min(hi, tj + b)
         else:
             break
     return (s, si, t, tj, lo, hi) if lo < hi else None
@@ -314,7 +329,7 @@ def _correlated(
     All overlaps come from one correlation by Fourier transforms. They are integers of at most 2**24, which
     floating point misses by far less than a half, so that rounding gives them exactly.
     """
-    x, y = _listed(bits(tail, 0, a), a), _listed(bits(uail, 0, b), b)
+    x, y = listed(bits(tail, 0, a), a), listed(bits(uail, 0, b), b)
     n = 1 << (a + b - 1).bit_length()
     spectrum = np.fft.rfft(x, n) * np.conj(np.fft.rfft(y, n))
     overlaps = np.rint(np.fft.irfft(spectrum, n)).astype(np.int64)[d % n]
@@ -327,10 +342,10 @@ def _correlated(
 
 def _residue_table(s: Nest, P: int, g: int) -> Int64Array:
     """Return what `_residue_counts` does for one period, of at most `TABLE` integers, of which g is a divisor."""
-    return cast(Int64Array, _listed(bits(s, 0, P), P).reshape(P // g, g).sum(axis=0, dtype=np.int64))
+    return cast(Int64Array, listed(bits(s, 0, P), P).reshape(P // g, g).sum(axis=0, dtype=np.int64))
 
 
-def _listed(mask: int, n: int) -> npt.NDArray[np.uint8]:
+def listed(mask: int, n: int) -> npt.NDArray[np.uint8]:
     """Return the n lowest bits of a mask as an array of 0 and 1."""
     packed = np.frombuffer(mask.to_bytes(-(-n // 8), "little"), np.uint8)
     return cast("npt.NDArray[np.uint8]", np.unpackbits(packed, count=n, bitorder="little"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
 from math import lcm
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from tapestry_sets.integers import explicit, pairs, ranks, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.integers import Integers, Operand, check_bounds, check_window
 from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
-from tapestry_sets.integers.stripe import Int64Array, Stripe
+from tapestry_sets.integers.stripe import Bools, Int64Array, Stripe
 from tapestry_sets.integers.tuning import MERGED_MEMBERS
 from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import as_int, check_positive
@@ -67,9 +68,10 @@ class Explicit(Integers):
         return Integers._nth_each(self, k)
 
     def _rank_each(self, z: Int64Array) -> Int64Array:
-        if len(self._nests) == 1:
-            return nests.rank_each(self._nests[0], z)
-        return Integers._rank_each(self, z)
+        return reduce(np.add, [nests.rank_each(s, z) for s in self._nests] or [np.zeros(len(z), np.int64)])
+
+    def _contains_each(self, z: Int64Array) -> Bools:
+        return reduce(np.bitwise_or, [nests.contains_each(s, z) for s in self._nests] or [np.zeros(len(z), bool)])
 
     def _elements(self, lo: int, hi: int) -> Int64Array:
         parts = [nests.elements(s, lo, hi) for s in self._nests]

@@ -20,6 +20,7 @@ Level = tuple[int, int, int]
 """A stripe as plain integers: (on, period, phase)."""
 
 Int64Array = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)

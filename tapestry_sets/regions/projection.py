@@ -474,7 +474,6 @@ class IndexProjection:
         """The index points whose block meets a grid, None where that is no product of the axes."""
         found = DisjointRegions(space.shape, (space.to_region(),), space.start)
         domain = grid_of(space)
-        widths = {k: q for s, (_, q) in enumerate(self.splits) for k in (self.index_rank + 2 * s,)}
         for terms, b, w, goal in zip(self.map.terms(), self.map.offset, self.shape, target, strict=True):
             columns = [(self._domain_of(k, domain), c) for k, c in terms]
             whole = combine(b, [(c, p) for p, c in columns], w)
@@ -492,10 +491,9 @@ class IndexProjection:
                     return DisjointRegions(space.shape, (), space.start)
                 continue
             k, c, p = varying[0]
-            values = [self._axis_values(k, v, domain, widths) for v in solve(goal, c, constant, w, p)]
+            values = [self._axis_values(k, v, domain) for v in solve(goal, c, constant, w, p)]
             axis = k if k < self.index_rank else self.splits[(k - self.index_rank) // 2][0]
-            full = grid_of(space)
-            found = found & regions_of([(*full[:axis], v, *full[axis + 1 :]) for v in values], space)
+            found = found & regions_of([(*domain[:axis], v, *domain[axis + 1 :]) for v in values], space)
         return found
 
     def _domain_of(self, column: int, domain: Grid) -> Progression:
@@ -510,13 +508,13 @@ class IndexProjection:
             return interval(start % q, (stop - 1) % q + 1)
         return interval(0, q)
 
-    def _axis_values(self, column: int, values: Progression, domain: Grid, q_of: dict[int, int]) -> Progression:
+    def _axis_values(self, column: int, values: Progression, domain: Grid) -> Progression:
         """The index values whose column takes one of `values`."""
         if column < self.index_rank:
             return values
         a, q = self.splits[(column - self.index_rank) // 2]
         start, stop = bounds_of(domain[a])
-        if column in q_of:
+        if (column - self.index_rank) % 2 == 0:
             return combine(0, [(q, values)], q)
         return combine(0, [(q, interval(start // q, (stop - 1) // q + 1)), (1, values)])
 

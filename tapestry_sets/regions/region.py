@@ -599,9 +599,7 @@ class Region(Products):
 
     def _misses(self, other: Region) -> bool:
         """Return whether some axis shows that two regions, not empty, share no point."""
-        for p, q, x, y, lo, n in zip(
-            self.progressions, other.progressions, self.nests, other.nests, self.start, self.shape, strict=True
-        ):
+        for p, q, x, y, lo, n in _by_axis(self, other):
             if p is not None and q is not None:
                 if common_progression(p, q) is None:
                     return True
@@ -612,9 +610,7 @@ class Region(Products):
     def _count_shared(self, other: Region) -> int:
         """Return how many points two regions share: on each axis so many indices."""
         total = 1
-        for axis, (p, q, x, y) in enumerate(
-            zip(self.progressions, other.progressions, self.nests, other.nests, strict=True)
-        ):
+        for p, q, x, y, lo, n in _by_axis(self, other):
             if p is not None and q is not None:
                 both = common_progression(p, q)
                 common = (both[1] - both[0]) // both[2] + 1 if both else 0
@@ -623,7 +619,7 @@ class Region(Products):
             elif q is not None and q[2] == 1:
                 common = nests.count(x, q[0], q[1] + 1)
             else:
-                common = pairs.count_in_both(x, y, self.start[axis], self.start[axis] + self.shape[axis])
+                common = pairs.count_in_both(x, y, lo, lo + n)
             if common <= 0:
                 return 0
             total *= common
@@ -632,9 +628,7 @@ class Region(Products):
     def _first_shared(self, other: Region) -> Ints | None:
         """Return the first point that two regions share, or None."""
         found = []
-        for p, q, x, y, lo, n in zip(
-            self.progressions, other.progressions, self.nests, other.nests, self.start, self.shape, strict=True
-        ):
+        for p, q, x, y, lo, n in _by_axis(self, other):
             if p is not None and q is not None:
                 both = common_progression(p, q)
                 z = both[0] if both else None
@@ -665,6 +659,11 @@ def _fields(shape: Ints, raw: Sequence[Nest], start: Ints) -> tuple[Any, ...]:
         axes.append(one)
     kept, spans, progressions = zip(*axes, strict=True) if axes else ((), (), ())
     return shape, kept, start, False, spans, progressions
+
+
+def _by_axis(r: Region, s: Region) -> zip[tuple[EvenSteps | None, EvenSteps | None, Nest, Nest, int, int]]:
+    """Pair two regions of one box: progressions and nests of each axis, its first index and its extent."""
+    return zip(r.progressions, s.progressions, r.nests, s.nests, r.start, r.shape, strict=True)
 
 
 def to_tuple(values: Iterable[T], what: str) -> tuple[T, ...]:
@@ -727,7 +726,7 @@ def meet_regions(r: Region, s: Region, out: list[Region]) -> None:
         out.append(Region._spanning(r.shape, tuple(spans), r.start))
         return
     axes: list[list[Nest]] = []
-    for p, q, x, y, lo, n in zip(r.progressions, s.progressions, r.nests, s.nests, r.start, r.shape, strict=True):
+    for p, q, x, y, lo, n in _by_axis(r, s):
         if p is not None and q is not None:
             both = common_progression(p, q)
             axes.append([stepping(both, n)] if both else [])

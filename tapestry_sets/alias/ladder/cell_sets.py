@@ -23,7 +23,6 @@ from tapestry_sets.alias.tuning import (
     FEW_SETTS,
     LEAPS,
     MEMBER_LEAPS,
-    MOST_LISTED,
 )
 from tapestry_sets.digits import Progression, reach
 from tapestry_sets.integers import (
@@ -34,15 +33,13 @@ from tapestry_sets.integers import (
     Integers,
     Nest,
     Sett,
+    common_elements,
     complement,
     conjunction,
     contains,
-    contains_each,
     find,
     in_window,
-    nth_each,
     pairs,
-    rank_each,
     rfind,
 )
 from tapestry_sets.integers import nest as nests
@@ -319,7 +316,7 @@ def _numbers_in(outer: Integers, s: Integers) -> Integers | None:
 
 def _nests(s: Integers) -> tuple[Nest, ...]:
     assert isinstance(s, (Sett, DisjointSetts)), "views hold no other sets"
-    return (s.nest,) if isinstance(s, Sett) else tuple(member.nest for member in s.members)
+    return s._nests
 
 
 def _lengths(s: Integers) -> Iterator[int]:
@@ -478,36 +475,13 @@ def _lies_in_outer(pair: _MemberPair) -> bool:
 
 def _common(pair: _MemberPair) -> Int64Array:
     """Return the common elements, ascending; TooHard where both sets hold too many, or too large ones."""
-    if pair.lo >= pair.hi:
+    one, two, lo, hi = pair[:4]
+    if lo >= hi:
         return np.empty(0, np.int64)
-    few, other = sorted((pair.one, pair.two), key=lambda s: s.count(pair.lo, pair.hi))
-    many = few.count(pair.lo, pair.hi)
-    if not many:
-        return np.empty(0, np.int64)
-    if many > MOST_LISTED or pair.hi >> 62 or not pair.may_list:
-        raise TooHard(f"cells of two views: of {many} cells or more below {pair.hi}, too many would be listed")
-    helped("listed")
-    z = _elements(few, pair.lo, pair.hi)
-    return z[_are_in(other, z)]
-
-
-def _elements(s: Integers, lo: int, hi: int) -> Int64Array:
-    if not isinstance(s, Filled):
-        return s.elements(lo, hi)
-    return nth_each(_only_nest(s.outer), _elements(s.ink, s.outer.rank(lo), s.outer.rank(hi)))
-
-
-def _are_in(s: Integers, z: Int64Array) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    keep = np.zeros(len(z), np.bool_)
-    for nest in _nests(s.outer if isinstance(s, Filled) else s):
-        keep |= contains_each(nest, z)
-    if isinstance(s, Filled):
-        keep[keep] = _are_in(s.ink, rank_each(_only_nest(s.outer), z[keep]))
-    return keep
-
-
-def _only_nest(s: Integers) -> Nest:
-    every = _nests(s)
-    if len(every) != 1:
-        raise TooHard(f"cells of a view among those of {len(every)} setts are not listed")
-    return every[0]
+    found = common_elements((one, two), lo, hi) if pair.may_list and not hi >> 62 else None
+    many = 1 if found is not None and len(found) else min(one.count(lo, hi), two.count(lo, hi))
+    if many and found is None:
+        raise TooHard(f"cells of two views: of {many} cells or more below {hi}, too many would be listed")
+    if many:
+        helped("listed")
+    return np.empty(0, np.int64) if found is None else found
