@@ -34,6 +34,7 @@ from tapestry_plan.steps import (
     Spill,
     Step,
     align,
+    shard_of,
 )
 from tapestry_sets.regions import Box, DisjointRegions, IndexProjection, Region
 from tapestry_sets.views import Piece, piece_image
@@ -366,7 +367,7 @@ class _Follow:
         self._need(fits, "{} inputs and {} outputs are no operands of {!r}", *given, node.op)
         fits = index.rank == len(signature.axes) and not index.is_empty and signature.index.contains(index)
         self._need(fits, "index box {} is empty or outside the index space {}", index, signature.index_shape)
-        shard = self.shards[self.at] = shard_of(self.graph, step, index)
+        shard = self.shards[self.at] = shard_of(self.graph, node, index)
         for k, number in enumerate(step.inputs):
             self._operand(step, shard, k, node.inputs[k], number)
         for k, name in enumerate(node.outputs):
@@ -594,14 +595,6 @@ def _wrong_tensor(graph: Graph) -> str | None:
 
 
 # -- words -----------------------------------------------------------------------------------------------
-
-
-def shard_of(graph: Graph, step: Compute, index: Box) -> Shard:
-    """What the block function of a step is told, without its workspace."""
-    node, signature = graph.nodes[step.node], graph.signature(step.node)
-    outputs = tuple(signature.output_box(k, index) or Box((), ()) for k in range(len(node.outputs)))
-    inputs = tuple(signature.input_box(k, index) for k in range(len(node.inputs)))
-    return Shard(index, signature, node.attrs, inputs, outputs, None)
 
 
 def describe(plan: ShardPlan, step: Step) -> str:

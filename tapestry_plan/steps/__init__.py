@@ -4,7 +4,7 @@ Meshes, layouts, lowering to explicit steps, places in memory, eviction, and the
 """
 
 from tapestry_plan.steps.layout import Layout, list_layouts, parse_layout, sort_layouts
-from tapestry_plan.steps.lowering import ChosenLayouts, lower
+from tapestry_plan.steps.lowering import ChosenLayouts, lower, shard_of
 from tapestry_plan.steps.mesh import Device, Link, Mesh, align
 from tapestry_plan.steps.shard_plan import (
     HOST,

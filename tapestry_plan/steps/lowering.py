@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 import numpy as np
 from msgspec import Struct, field
 
-from tapestry_plan.ir import Graph, Operand, OpNode, Shard, Source, Stored, cells_of, whole_of
+from tapestry_plan.ir import Graph, OpNode, Shard, Source, Stored, cells_of, whole_of
 from tapestry_plan.steps.layout import Layout
 from tapestry_plan.steps.mesh import Mesh, align
 from tapestry_plan.steps.shard_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Output, Reduce, Step
@@ -94,7 +94,7 @@ class _Lowering:
         self.resident: dict[tuple[str, int], list[Resident]] = {}
         self.holders: dict[str, list[Holder]] = {}
         self.monoid: dict[str, str] = {}
-        self.received: Counter[tuple[str, str, int]] = Counter()
+        self.received: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * self.mesh.size)
         self.links: Counter[tuple[int, int]] = Counter()
         self.placed = [0] * self.mesh.size
 
@@ -127,7 +127,7 @@ class _Lowering:
         if src is None:
             self.placed[dst.device] += nbytes
         elif src.device != dst.device:
-            self.received[tensor.name, node, dst.device] += nbytes
+            self.received[tensor.name, node][dst.device] += nbytes
             self.links[src.device, dst.device] += nbytes
 
     # -- making cells available --------------------------------------------------------------------------
@@ -160,51 +160,44 @@ class _Lowering:
         if tensor.name not in self.holders:
             self.copy(node, tensor, None, target, missing)
             return
-        for holder in self._nearest(tensor.name, target.device):
-            if not missing.size:
-                return
-            part = missing & holder.cells
-            if part.size:
-                self.copy(node, tensor, holder.buffer, target, part)
-                missing = missing - part
-        assert not missing.size, f"no device holds {missing} of {tensor.name}"
+        self._gather(node, tensor, self._nearest(tensor.name, target.device), target, missing)
+
+    def _gather(
+        self, node: str, tensor: Stored, holders: Iterable[Holder], target: Buffer, missing: DisjointRegions
+    ) -> None:
+        """Copy cells from the first of some holders that has each."""
+        for holder in holders:
+            some = missing & holder.cells
+            if some.size:
+                self.copy(node, tensor, holder.buffer, target, some)
+                missing = missing - some
+        assert not missing.size, f"no device holds {missing} of {tensor.name}, part {target.part}"
 
     def _merge(self, node: str, tensor: Stored, target: Buffer, missing: DisjointRegions) -> None:
         """Collect every part's cells and merge them in ascending order of the parts."""
-        bounds = missing.bounds()
-        if bounds is None:
+        box = _box_around(missing)
+        if box is None:
             return
-        box = Box.from_bounds(*bounds)
-        landing: list[Buffer] = []
-        inputs: list[Buffer] = []
-        for part in sorted({holder.part for holder in self.holders[tensor.name]}):
-            found = self._collect(node, tensor, target.device, part, missing, box)
-            inputs.append(found[0])
-            landing += found[1]
+        parts = sorted({holder.part for holder in self.holders[tensor.name]})
+        inputs = [self._collect(node, tensor, target.device, part, missing, box) for part in parts]
         self._reduce(node, tensor.name, inputs, target, missing)
-        for buffer in landing:
-            self.free(buffer)
+        made = {holder.buffer.id for holder in self.holders[tensor.name]}
+        for buffer in inputs:
+            if buffer.id not in made:
+                self.free(buffer)
 
     def _reduce(self, node: str, tensor: str, parts: Sequence[Buffer], target: Buffer, cells: DisjointRegions) -> None:
         ids = tuple(buffer.id for buffer in parts)
         self.steps.append(Reduce(node, self.monoid[tensor], ids, target.id, cells.members, self.chosen.fan_in))
 
-    def _collect(
-        self, node: str, tensor: Stored, device: int, part: int, cells: DisjointRegions, box: Box
-    ) -> tuple[Buffer, list[Buffer]]:
-        """A buffer on `device` with one part's cells, and the buffers to free once they are merged."""
+    def _collect(self, node: str, tensor: Stored, device: int, part: int, cells: DisjointRegions, box: Box) -> Buffer:
+        """A buffer on `device` with one part's cells: where they were made, or one of their own."""
         holders = [h for h in self._nearest(tensor.name, device) if h.part == part]
         if holders[0].device == device and cells <= holders[0].cells:
-            return holders[0].buffer, []
+            return holders[0].buffer
         landing = self.alloc(device, tensor.name, box, holders[0].buffer.dtype, part)
-        missing = cells
-        for holder in holders:
-            some = missing & holder.cells
-            if some.size:
-                self.copy(node, tensor, holder.buffer, landing, some)
-                missing = missing - some
-        assert not missing.size, f"no device holds {missing} of part {part} of {tensor.name}"
-        return landing, [landing]
+        self._gather(node, tensor, holders, landing, cells)
+        return landing
 
     def _nearest(self, name: str, device: int) -> list[Holder]:
         """Holders of a tensor, the device itself first, then in ascending distance around the mesh."""
@@ -223,32 +216,24 @@ class _Lowering:
         if source.direct:
             name = source.stored[0]
             return self.provide(node.name, name, device, needs[name], box, declared.pad), False
-        return self._assemble(node, operand, device, index, box, source, needs, declared), True
-
-    def _assemble(
-        self,
-        node: OpNode,
-        operand: int,
-        device: int,
-        index: Box,
-        box: Box,
-        source: Source,
-        needs: Mapping[str, DisjointRegions],
-        declared: Operand,
-    ) -> Buffer:
-        """An operand's block of a viewed tensor, its cells gathered through the view's pieces."""
-        seen = self.graph.signature(node.name).input_region(operand, index, source.shape)
+        seen = signature.input_region(operand, index, source.shape)
         below = {
-            name: self.provide(node.name, name, device, need, Box.from_bounds(*bounds))
+            name: self.provide(node.name, name, device, need, around)
             for name, need in needs.items()
-            if (bounds := need.bounds()) is not None
+            if (around := _box_around(need)) is not None
         }
-        inside = Box.of(source.shape).contains(box)
-        name = node.inputs[operand]
+        name, inside = node.inputs[operand], Box.of(source.shape).contains(box)
         target = self.alloc(device, name, box, source.dtype, fill=None if inside else declared.pad)
+        self._read_through(node, source, target, seen, below)
+        return target, True
+
+    def _read_through(
+        self, node: OpNode, source: Source, target: Buffer, seen: DisjointRegions, below: Mapping[str, Buffer]
+    ) -> None:
+        """Gather the cells of a block of a viewed tensor through the view's pieces."""
         for piece in source.pieces:
             cells = _where_it_holds(piece, seen)
-            stored = name if piece.source < 0 else source.stored[piece.source]
+            stored = target.tensor if piece.source < 0 else source.stored[piece.source]
             source_buffer = target if piece.source < 0 else below.get(stored)
             if piece.source >= 0 and any(guard.prefix for guard in piece.guards):
                 reads = piece_image(piece, cells, within=self.graph.stored[stored].shape).size
@@ -256,7 +241,6 @@ class _Lowering:
                 reads = cells.size
             if reads and source_buffer is not None:
                 self.steps.append(Copy(node.name, stored, source_buffer.id, target.id, cells.members, piece))
-        return target
 
     # -- stages ------------------------------------------------------------------------------------------
 
@@ -282,9 +266,9 @@ class _Lowering:
         for device in range(self.mesh.size):
             for have in self.resident.get((tensor.name, device), []):
                 missing = missing - have.cells
-        bounds = missing.bounds()
-        if bounds is not None:
-            self.provide("(place)", tensor.name, 0, missing, Box.from_bounds(*bounds))
+        box = _box_around(missing)
+        if box is not None:
+            self.provide("(place)", tensor.name, 0, missing, box)
 
     def _place_layout(self, tensor: Stored, layout: Layout) -> None:
         for device, box in enumerate(layout.boxes):
@@ -300,10 +284,9 @@ class _Lowering:
         source = self.graph.source(node.inputs[operand])
         needs = self.chosen.operand_needs(node, operand, index)
         for name, need in needs.items():
-            bounds = need.bounds()
-            if self.graph.stored[name].kind == "result" or name in self.holders or bounds is None:
+            if self.graph.stored[name].kind == "result" or name in self.holders or not need.size:
                 continue
-            box = signature.input_box(operand, index) if source.direct else Box.from_bounds(*bounds)
+            box = signature.input_box(operand, index) if source.direct else _box_around(need)
             assert box is not None, "cells are needed, so there is a block"
             fill = signature.inputs[operand].pad if source.direct else None
             self.provide("(place)", name, device, need, box, fill)
@@ -336,27 +319,10 @@ class _Lowering:
         for device, index in self._shards(node):
             part = layout.number_of(device, signature.reductions) if parts > 1 else -1
             outputs = self._outputs(node, device, index, part, parts == 1 and op.has_states)
-            shard = Shard(
-                index,
-                signature,
-                node.attrs,
-                tuple(signature.input_box(k, index) for k in range(len(node.inputs))),
-                tuple(buffer.box for buffer in outputs),
-                None,
-            )
-            wanted = op.workspace(shard, self.graph.stored[node.outputs[0]].itemsize)
+            wanted = op.workspace(shard_of(self.graph, node, index), self.graph.stored[node.outputs[0]].itemsize)
             work = self.alloc(device, WORKSPACE, Box((0,), (wanted,)), "uint8") if wanted else None
-            self.steps.append(
-                Compute(
-                    node.name,
-                    device,
-                    index.start,
-                    index.shape,
-                    tuple(inputs[device]),
-                    tuple(buffer.id for buffer in outputs),
-                    work.id if work else None,
-                )
-            )
+            ids = tuple(inputs[device]), tuple(buffer.id for buffer in outputs)
+            self.steps.append(Compute(node.name, device, index.start, index.shape, *ids, work.id if work else None))
             if work:
                 self.free(work)
         for buffer in private:
@@ -455,19 +421,30 @@ def lower(chosen: ChosenLayouts) -> Lowered:
     for position, node in enumerate(chosen.order):
         lowering.run_node(node)
         lowering.free_after(position, last)
-    outputs = lowering.outputs()
-    received: dict[tuple[str, str], list[int]] = {}
-    for (tensor, node_name, device), nbytes in lowering.received.items():
-        received.setdefault((tensor, node_name), [0] * chosen.mesh.size)[device] += nbytes
+    outputs = lowering.outputs()  # which adds steps
     return Lowered(
         tuple(lowering.buffers),
         tuple(lowering.steps),
         outputs,
-        {key: tuple(value) for key, value in received.items()},
+        {key: tuple(value) for key, value in lowering.received.items()},
         dict(lowering.links),
         tuple(lowering.placed),
         tuple(arena.peak for arena in lowering.arenas),
     )
+
+
+def shard_of(graph: Graph, node: OpNode, index: Box) -> Shard:
+    """What the block function of an operator is told of an index box, without its workspace."""
+    signature = graph.signature(node.name)
+    outputs = tuple(signature.output_box(k, index) or Box((), ()) for k in range(len(node.outputs)))
+    inputs = tuple(signature.input_box(k, index) for k in range(len(node.inputs)))
+    return Shard(index, signature, node.attrs, inputs, outputs, None)
+
+
+def _box_around(cells: DisjointRegions) -> Box | None:
+    """The smallest box that holds all of some cells, None for no cells."""
+    bounds = cells.bounds()
+    return None if bounds is None else Box.from_bounds(*bounds)
 
 
 def _where_it_holds(piece: Piece, cells: DisjointRegions) -> DisjointRegions:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, cast, get_args
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
+from msgspec.structs import asdict, astuple, force_setattr
 
 from tapestry_plan.ir import Graph, Op, UnsupportedOp, finite, from_finite
 from tapestry_plan.rewrite import Derivation
@@ -432,36 +432,8 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data."""
-        body = {
-            "format": PLAN_FORMAT,
-            "graph": self.graph.to_dict(),
-            "mesh": {
-                "shape": self.mesh.shape,
-                "names": self.mesh.names,
-                "link": [self.mesh.link.latency_seconds, self.mesh.link.nbytes_per_second],
-                "device": [self.mesh.device.flop_per_second, self.mesh.device.memory_nbytes_per_second],
-                "host": [self.mesh.host.latency_seconds, self.mesh.host.nbytes_per_second],
-            },
-            "placement": {
-                node: {str(d): [[b.start, b.shape] for b in boxes] for d, boxes in places.items()}
-                for node, places in self.placement.items()
-            },
-            "sharding": self.sharding,
-            "buffers": self.buffers,
-            "steps": self.steps,
-            "stages": self.stages,
-            "outputs": self.outputs,
-            "nbytes_received": self.nbytes_received,
-            "nbytes_by_link": [[a, b, n] for (a, b), n in self.nbytes_by_link.items()],
-            "nbytes_placed": self.nbytes_placed,
-            "peak_nbytes": self.peak_nbytes,
-            "flop": self.flop,
-            "seconds": self.seconds,
-            "bound": self.bound,
-            "alternatives": self.alternatives,
-            "nbytes_spilled": self.nbytes_spilled,
-            "expansions": self.expansions,
-        }
+        links = [(*link, nbytes) for link, nbytes in self.nbytes_by_link.items()]
+        body = {"format": PLAN_FORMAT, **asdict(self), "graph": self.graph.to_dict(), "nbytes_by_link": links}
         return cast("dict[str, Any]", _plain(body))
 
     def to_json(self) -> str:
@@ -488,54 +460,20 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
                 f"plan document: format is {found!r}, this version reads {PLAN_FORMAT!r}; "
                 "make the plan again: tapestry plan MODEL --json"
             )
-        digest = document.pop("sha256", None)
-        if digest != _digest(document):
-            raise PlanVersionError("plan document: its SHA-256 does not match, it was edited; make it again")
+        edited = document.pop("sha256", None) != _digest(document)
+        told = "its SHA-256 does not match, it was edited; make it again"
         try:
-            return cls._from_dict(document, ops)
-        except (PlanVersionError, UnsupportedOp):
-            raise
+            graph = Graph.from_dict(document["graph"], ops)
+            own = {name: value for name, value in document.items() if name not in ("format", "graph")}
+            made = cls(graph, **{name: READERS.get(name, from_finite)(value) for name, value in own.items()})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise PlanVersionError(f"plan document: a field is missing or wrong: {error}") from None
-
-    @classmethod
-    def _from_dict(cls, document: dict[str, Any], ops: Mapping[str, Op] | None) -> ShardPlan:
-        mesh = document["mesh"]
-        return cls(
-            graph=Graph.from_dict(document["graph"], ops),
-            mesh=Mesh(
-                tuple(mesh["shape"]),
-                tuple(mesh["names"]),
-                Link(*mesh["link"]),
-                Device(*mesh["device"]),
-                Link(*mesh.get("host", ())),  # documents written before plans could spill have none
-            ),
-            placement={
-                node: {
-                    int(d): tuple(Box(tuple(start), tuple(shape)) for start, shape in boxes)
-                    for d, boxes in places.items()
-                }
-                for node, places in document["placement"].items()
-            },
-            sharding=document["sharding"],
-            buffers=tuple(_read(Buffer, entry) for entry in document["buffers"]),
-            steps=tuple(_read_step(entry) for entry in document["steps"]),
-            stages=tuple(_read(Stage, entry) for entry in document["stages"]),
-            outputs=tuple(_read(Output, entry) for entry in document["outputs"]),
-            nbytes_received=tuple(document["nbytes_received"]),
-            nbytes_by_link={(a, b): n for a, b, n in document["nbytes_by_link"]},
-            nbytes_placed=tuple(document["nbytes_placed"]),
-            peak_nbytes=tuple(document["peak_nbytes"]),
-            flop=tuple(document["flop"]),
-            seconds=document["seconds"],
-            bound=document["bound"],
-            alternatives={
-                node: tuple(_read(Alternative, entry) for entry in entries)
-                for node, entries in document["alternatives"].items()
-            },
-            nbytes_spilled=tuple(document.get("nbytes_spilled", ())),
-            expansions=tuple(_read(Expansions, entry) for entry in document.get("expansions", ())),
-        )
+            if isinstance(error, UnsupportedOp) and not edited:
+                raise
+            wrong = f"a field is missing, unknown or wrong: {error}"
+            raise PlanVersionError(f"plan document: {wrong}{f'; {told}' if edited else ''}") from None
+        if edited:
+            raise PlanVersionError(f"plan document: {told}")
+        return made
 
 
 def _sharding_text(sharding: Mapping[str, int]) -> str:
@@ -549,6 +487,10 @@ def _plain(value: Any) -> Any:
             return region_to_dict(value)
         case Piece():
             return piece_to_dict(value)
+        case Box():
+            return [list(value.start), list(value.shape)]
+        case Link() | Device():
+            return list(astuple(value))
         case msgspec.Struct():
             fields = {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
             tag = value.__struct_config__.tag
@@ -563,35 +505,63 @@ def _plain(value: Any) -> Any:
             return value
 
 
-_STEPS = {
-    "alloc": Alloc,
-    "free": Free,
-    "copy": Copy,
-    "compute": Compute,
-    "reduce": Reduce,
-    "spill": Spill,
-    "fetch": Fetch,
-}
+STEPS = {kind.__struct_config__.tag: kind for kind in get_args(Step)}
+"""The kinds of steps by the word that documents have for them."""
 
 
 def _read_step(entry: dict[str, Any]) -> Step:
-    kind = _STEPS.get(entry["type"])
+    kind = STEPS.get(entry["type"])
     if kind is None:
-        raise TypeError(f"there is no step {entry['type']!r}; known are {sorted(_STEPS)}")
-    return _read(kind, {name: value for name, value in entry.items() if name != "type"})  # type: ignore[no-any-return]
+        raise TypeError(f"there is no step {entry['type']!r}; known are {sorted(STEPS)}")
+    return cast(Step, _read(kind, {name: value for name, value in entry.items() if name != "type"}))
 
 
 def _read(kind: Any, entry: dict[str, Any]) -> Any:
     """A struct from its fields; regions and pieces by their own readers."""
-    fields = {name: from_finite(value) for name, value in entry.items()}
-    if "regions" in entry:
-        fields["regions"] = tuple(region_from_dict(region) for region in entry["regions"])
-    if entry.get("piece") is not None:
-        fields["piece"] = piece_from_dict(entry["piece"])
-    for name in ("blocks", "replicas"):
-        if name in entry:
-            fields[name] = tuple((buffer, region_from_dict(region)) for buffer, region in entry[name])
-    return kind(**fields)
+    return kind(**{name: FIELDS.get(name, from_finite)(value) for name, value in entry.items()})
+
+
+def _read_each(kind: Any, entries: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
+    return tuple(_read(kind, entry) for entry in entries)
+
+
+def _read_mesh(entry: dict[str, Any]) -> Mesh:
+    kinds = {"link": Link, "device": Device, "host": Link}
+    missing = set(Mesh.__struct_fields__) - {"host"} - entry.keys()  # before plans could spill there was no host
+    if missing:
+        raise KeyError(min(missing))
+    fields: dict[str, Any] = {name: kinds[name](*v) if name in kinds else tuple(v) for name, v in entry.items()}
+    return Mesh(**fields)
+
+
+def _read_boxes(boxes: Sequence[Any]) -> tuple[Box, ...]:
+    return tuple(Box(tuple(start), tuple(shape)) for start, shape in boxes)
+
+
+def _read_blocks(blocks: Sequence[Any]) -> tuple[tuple[int, Region], ...]:
+    return tuple((buffer, region_from_dict(region)) for buffer, region in blocks)
+
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("nbytes_received", "nbytes_placed", "peak_nbytes", "flop", "nbytes_spilled"), tuple),
+    "mesh": _read_mesh,
+    "placement": lambda all_: {n: {int(d): _read_boxes(b) for d, b in places.items()} for n, places in all_.items()},
+    "buffers": partial(_read_each, Buffer),
+    "steps": lambda entries: tuple(map(_read_step, entries)),
+    "stages": partial(_read_each, Stage),
+    "outputs": partial(_read_each, Output),
+    "nbytes_by_link": lambda links: {(a, b): nbytes for a, b, nbytes in links},
+    "alternatives": lambda all_: {node: _read_each(Alternative, entries) for node, entries in all_.items()},
+    "expansions": partial(_read_each, Expansions),
+}
+"""The fields of a plan that are more than plain values in its document, with what reads each."""
+FIELDS: dict[str, Callable[[Any], Any]] = {
+    "regions": lambda regions: tuple(map(region_from_dict, regions)),
+    "piece": lambda piece: None if piece is None else piece_from_dict(piece),
+    "blocks": _read_blocks,
+    "replicas": _read_blocks,
+}
+"""The same of what is in these."""
 
 
 def _digest(body: dict[str, Any]) -> str:

@@ -121,3 +121,13 @@ def test_every_cell_of_an_output_has_one_place() -> None:
     (output,) = p.outputs
     points = [tuple(q) for _, region in output.blocks for q in region.points().tolist()]
     assert sorted(points) == sorted(np.ndindex(1, 5))
+
+
+@pytest.mark.parametrize(
+    "inside", [lambda d: d, lambda d: d["mesh"], lambda d: d["buffers"][0], lambda d: d["steps"][0]]
+)
+def test_a_field_that_no_plan_has_is_named(inside) -> None:  # type: ignore[no-untyped-def]
+    document = json.loads(made().to_json())
+    inside(document)["surprise"] = 1
+    with pytest.raises(PlanVersionError, match="surprise.*edited"):
+        ShardPlan.from_json(json.dumps(document))
