@@ -463,6 +463,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         edited = document.pop("sha256", None) != _digest(document)
         told = "its SHA-256 does not match, it was edited; make it again"
         try:
+            _require(document, cls)
             graph = Graph.from_dict(document["graph"], ops)
             own = {name: value for name, value in document.items() if name not in ("format", "graph")}
             made = cls(graph, **{name: READERS.get(name, from_finite)(value) for name, value in own.items()})
@@ -505,6 +506,8 @@ def _plain(value: Any) -> Any:
             return value
 
 
+OF_LATE = {"host", "nbytes_spilled", "expansions"}
+"""Fields that documents have not which were written before plans could spill, or operators be expanded."""
 STEPS = {kind.__struct_config__.tag: kind for kind in get_args(Step)}
 """The kinds of steps by the word that documents have for them."""
 
@@ -527,11 +530,15 @@ def _read_each(kind: Any, entries: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
 
 def _read_mesh(entry: dict[str, Any]) -> Mesh:
     kinds = {"link": Link, "device": Device, "host": Link}
-    missing = set(Mesh.__struct_fields__) - {"host"} - entry.keys()  # before plans could spill there was no host
+    _require(entry, Mesh)
+    fields: dict[str, Any] = {name: kinds[name](*v) if name in kinds else from_finite(v) for name, v in entry.items()}
+    return Mesh(**fields)
+
+
+def _require(entry: Mapping[str, Any], kind: type[Struct]) -> None:
+    missing = set(kind.__struct_fields__) - OF_LATE - entry.keys()
     if missing:
         raise KeyError(min(missing))
-    fields: dict[str, Any] = {name: kinds[name](*v) if name in kinds else tuple(v) for name, v in entry.items()}
-    return Mesh(**fields)
 
 
 def _read_boxes(boxes: Sequence[Any]) -> tuple[Box, ...]:
