@@ -18,7 +18,7 @@ from tapestry_plan.ir import Graph, OpNode, Selection
 from tapestry_plan.search.cost import TICKS_PER_SECOND
 from tapestry_plan.search.elimination import Factor, Minimum, minimize
 from tapestry_plan.search.joint import JointProblem
-from tapestry_plan.search.problem import Problem, pull_back, stored_behind
+from tapestry_plan.search.problem import Asked, Problem, pull_back, stored_behind
 from tapestry_plan.search.tuning import MAX_ROUNDS
 from tapestry_plan.search.variants import Variants
 from tapestry_sets.regions import DisjointRegions
@@ -87,7 +87,7 @@ def _least_ticks(problem: Problem, variants: Variants, name: str, kinds: dict[ob
 def _least_alone(problem: Problem, variants: Variants) -> int | None:
     if not _are_fresh(variants):
         return None
-    joint = JointProblem(variants, problem.mesh, "free", {}, {}, {}, problem.known)
+    joint = JointProblem(variants, Asked(problem.mesh, known=problem.known))
     # Where the outputs go is no part of it.
     ends = {at for at, variable in enumerate(joint.variables) if variable.kind == "output"}
     inner = [factor for factor in joint.factors()[1] if ends.isdisjoint(factor.scope)]

@@ -16,26 +16,18 @@ A softmax that may become five operators (choice 0, whose values are 0 for itsel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import OpNode, Stored
+from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import Factor, IntArray, minimize
-from tapestry_plan.search.problem import Known, Problem, Tables, TensorCost, Use, stored_behind
-from tapestry_plan.search.tuning import (
-    JOINT_ENTRIES_FACTOR,
-    MAX_CASES,
-    MAX_COUNTED,
-    MAX_ENTRIES,
-    MAX_TABLE_ENTRIES,
-    MIN_JOINT_ENTRIES,
-)
+from tapestry_plan.search.problem import Asked, Problem, Tables, TensorCost, Use, stored_behind
 from tapestry_plan.search.variants import Given, Variants
-from tapestry_plan.steps import Mesh
 
 Case = tuple[Given, tuple[int, ...]]
 """Consumers of one tensor, by position, that it has where choices have some values."""
@@ -55,24 +47,15 @@ class JointProblem(Problem):
     Parameters
     ----------
     variants : Variants
-    mesh, placement, layout, fix, forbid, known
-        As in `Problem`; operators that are in `fix` or `forbid` have no expansions.
+    asked : Asked
+        Operators that are in its `fix` or `forbid` have no expansions.
     """
 
-    def __init__(
-        self,
-        variants: Variants,
-        mesh: Mesh,
-        placement: Literal["free", "single"],
-        layout: Mapping[str, Mapping[Any, Any]],
-        fix: Mapping[str, Mapping[str, Any]],
-        forbid: Mapping[str, Mapping[str, Any]],
-        known: Known | None = None,
-    ) -> None:
+    def __init__(self, variants: Variants, asked: Asked) -> None:
         self.variants = variants
         self.present = {present.node.name: present for present in variants.present}
         self.read: list[tuple[Given, OpNode, dict[str, IntArray]]] = []
-        super().__init__(variants.graph, mesh, placement, layout, fix, forbid, known)
+        super().__init__(variants.graph, asked)
         self.sizes += [1 + len(choice.options) for choice in variants.choices]
 
     # -- where problems of one graph have one answer -----------------------------------------------------
@@ -163,7 +146,7 @@ class JointProblem(Problem):
             k, given, active = stack.pop()
             if k == len(cost.uses):
                 cases.append((given, active))
-                if len(cases) > MAX_CASES:
+                if len(cases) > tuning.MAX_CASES:
                     return steps, None
                 continue
             use, values = cost.uses[k], dict(given)
@@ -214,8 +197,8 @@ class JointProblem(Problem):
             Of the tables of the graph as given; those of this problem are split where they would be many more.
         """
         search, bound = self.factors()
-        total = min(MAX_ENTRIES, max(MIN_JOINT_ENTRIES, JOINT_ENTRIES_FACTOR * entries))
-        cap = min(MAX_TABLE_ENTRIES, total // 4)
+        total = min(tuning.MAX_ENTRIES, max(tuning.MIN_JOINT_ENTRIES, tuning.JOINT_ENTRIES_FACTOR * entries))
+        cap = min(tuning.MAX_TABLE_ENTRIES, total // 4)
         found = minimize(self.sizes, self._count_expansions(search), cap=cap, total=total)
         alone = bound is not search
         lowest = minimize(self.sizes, bound, cap=cap, total=total).bound_ticks if alone else found.bound_ticks
@@ -225,7 +208,7 @@ class JointProblem(Problem):
     def _count_expansions(self, factors: list[Factor]) -> list[Factor]:
         """Tables whose bytes count expansions too, behind them, so that ties go to fewer expansions."""
         many = len(self.variants.choices) + 1
-        if many * sum(int(factor.nbytes.max()) for factor in factors) >= MAX_COUNTED:
+        if many * sum(int(factor.nbytes.max()) for factor in factors) >= tuning.MAX_COUNTED:
             return factors
         out = [Factor(factor.scope, factor.ticks, factor.nbytes * many) for factor in factors]
         for number in range(len(self.variants.choices)):

@@ -15,7 +15,7 @@ from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
 from tapestry_plan.search.dominance import find_undominated
 from tapestry_plan.search.elimination import Factor, improve, minimize
 from tapestry_plan.search.joint import JointProblem
-from tapestry_plan.search.problem import Known, Moved, Problem
+from tapestry_plan.search.problem import Asked, Moved, Problem
 from tapestry_plan.search.tuning import IMPROVING_SECONDS, MAX_COMPARISONS, MIN_TRYING_SECONDS
 from tapestry_plan.search.variants import Variants
 from tapestry_plan.steps import (
@@ -110,11 +110,8 @@ def plan(
     layout, fix, forbid = layout or {}, fix or {}, forbid or {}
     _check_types(graph, mesh, time_limit_seconds, {"layout": layout, "fix": fix, "forbid": forbid})
     seed = _parse_whole("seed", seed, "an integer")
-    memory_nbytes = (
-        None
-        if memory_nbytes is None
-        else _parse_whole("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
-    )
+    if memory_nbytes is not None:
+        memory_nbytes = _parse_whole("memory_nbytes", memory_nbytes, "a number of bytes, an integer >= 0", 0)
     fan_in = None if fan_in is None else _parse_whole("fan_in", fan_in, "an integer >= 2, or None", 2, ValueError)
     if placement not in ("free", "single"):
         raise ValueError(f"plan: placement is {placement!r}; it is 'free' or 'single'")
@@ -122,14 +119,20 @@ def plan(
     names = _parse_expand(graph, expand)
     graph.validate()
 
-    known = Known()
+    wanted = Asked(mesh, placement, layout, fix, forbid)
     began = time.monotonic()
 
-    def solved(asked: Graph, limit: float) -> tuple[ShardPlan, Problem, list[Factor], int]:
-        problem = Problem(asked, mesh, placement, layout, fix, forbid, known)
+    def solved(one: Graph, seconds: float) -> tuple[ShardPlan, Problem, list[Factor], int]:
+        """The best plan of one graph, its problem, the tables that bound it, and how many entries the search took."""
+        problem = Problem(one, wanted)
         search, bound = problem.factors()
-        best, entries = _solve(problem, search, bound, seed, limit, fan_in)
-        return best, problem, bound, entries
+        found = minimize(problem.sizes, search)
+        choice, lowest = found.choice, found.bound_ticks
+        if problem.counted_alone:
+            lowest = minimize(problem.sizes, bound).bound_ticks
+        if problem.counted_alone or not found.exact:
+            choice = improve(choice, problem.costs, seed=seed, time_limit_seconds=seconds)
+        return _write_down(problem, choice, lowest, fan_in), problem, bound, found.entries
 
     limit = IMPROVING_SECONDS if time_limit_seconds is None else time_limit_seconds
     result, problem, bound, entries = solved(graph, limit)
@@ -138,38 +141,16 @@ def plan(
     if names is not False:
         kept = [graph.outputs[label] for label in layout if label in graph.outputs]
         every = Variants(graph, names, {*fix, *forbid}, kept)
-        some = (
-            every.restrict(find_undominated(problem, every, bound, result.seconds, result.bound))
-            if every.choices
-            else every
-        )
+        some = every
+        if every.choices:
+            some = every.restrict(find_undominated(problem, every, bound, result.seconds, result.bound))
         if some.choices:
-            joint = JointProblem(some, mesh, placement, layout, fix, forbid, known)
-            result = _try_variants(
-                result, joint, lambda asked, left: solved(asked, left)[0], memory_nbytes, entries, limit
-            )
+            joint = JointProblem(some, wanted)
+            result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], memory_nbytes, entries, limit)
         result = replace(result, expansions=(*result.expansions, *_list_left_out(every, some)))
     if memory_nbytes is not None:
         _check_memory(result, memory_nbytes)
     return result
-
-
-def _solve(
-    problem: Problem,
-    search: list[Factor],
-    bound: list[Factor],
-    seed: int,
-    time_limit_seconds: float,
-    fan_in: int | None,
-) -> tuple[ShardPlan, int]:
-    """The best plan of one graph, and the entries of the tables that it took."""
-    found = minimize(problem.sizes, search)
-    choice, lowest = found.choice, found.bound_ticks
-    if problem.counted_alone:
-        lowest = minimize(problem.sizes, bound).bound_ticks
-    if problem.counted_alone or not found.exact:
-        choice = improve(choice, problem.costs, seed=seed, time_limit_seconds=time_limit_seconds)
-    return _write_down(problem, choice, lowest, fan_in), found.entries
 
 
 def _try_variants(

@@ -29,6 +29,7 @@ from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
 T = TypeVar("T")
+Kind = Literal["operator", "source", "output"]
 
 
 class Known(Struct):
@@ -59,11 +60,22 @@ class Known(Struct):
         return found
 
 
+class Asked(Struct, frozen=True):
+    """What a problem is given besides its graph, as in `plan`; and what is known of others that were given the same."""
+
+    mesh: Mesh
+    placement: Literal["free", "single"] = "free"
+    layout: Mapping[str, Mapping[Any, Any]] = {}
+    fix: Mapping[str, Mapping[str, Any]] = {}
+    forbid: Mapping[str, Mapping[str, Any]] = {}
+    known: Known = field(default_factory=Known)
+
+
 class Variable(Struct):
     """Something that has a layout: an operator, a source tensor that starts somewhere, or an output."""
 
     name: str
-    kind: Literal["operator", "source", "output"]
+    kind: Kind
     axes: tuple[Axis, ...]
     layouts: tuple[Layout, ...]
 
@@ -127,32 +139,17 @@ class Problem:
     Parameters
     ----------
     graph : Graph
-    mesh : Mesh
-    placement : "free" or "single"
-    layout, fix, forbid : mapping
-        As in `plan`.
-    known : Known, optional
-        Of a problem with the same mesh, placement, `fix` and `forbid`.
+    asked : Asked
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        mesh: Mesh,
-        placement: Literal["free", "single"],
-        layout: Mapping[str, Mapping[Any, Any]],
-        fix: Mapping[str, Mapping[str, Any]],
-        forbid: Mapping[str, Mapping[str, Any]],
-        known: Known | None = None,
-    ) -> None:
-        self.graph, self.mesh = graph, mesh
-        self.known = known or Known()
+    def __init__(self, graph: Graph, asked: Asked) -> None:
+        self.graph, self.mesh, self.known = graph, asked.mesh, asked.known
         self.order = self._list_operators()
         self.variables: list[Variable] = []
         self.position: dict[tuple[str, str], int] = {}
-        self._declare_sources(placement, layout)
-        self._declare_operators(fix, forbid)
-        self._declare_outputs(layout)
+        self._declare_sources(asked)
+        self._declare_operators(asked)
+        self._declare_outputs(asked.layout)
         self.sizes = [len(variable.layouts) for variable in self.variables]
         self.counted_alone: dict[int, list[TensorCost]] = {}
         """Tensors around a variable whose consumers are counted one by one."""
@@ -178,28 +175,34 @@ class Problem:
         self.position[variable.kind, variable.name] = len(self.variables)
         self.variables.append(variable)
 
-    def _declare_sources(self, placement: str, layout: Mapping[str, Mapping[Any, Any]]) -> None:
-        for name, tensor in self.graph.stored.items():
-            if tensor.kind == "result" or (placement == "free" and name not in layout):
-                continue
-            axes = tensor_axes(tensor.shape)
-            options = (
-                (_tensor_layout(axes, layout[name], self.mesh, f"layout[{name!r}]"),)
-                if name in layout
-                else list_layouts(tensor.shape, self.mesh.size, replicas=False)
-            )
-            self._add(Variable(name, "source", axes, options))
+    def _add_tensor(
+        self, kind: Literal["source", "output"], name: str, wanted: Mapping[Any, Any] | None, at: str
+    ) -> None:
+        """Let a tensor have the layout that is asked for, under a name of its own, or any without replicas."""
+        shape = self.graph.stored[name].shape
+        axes = tuple(Axis(str(k), n) for k, n in enumerate(shape))  # of a tensor as an index space
+        if wanted is None:
+            options = list_layouts(shape, self.mesh.size, replicas=False)
+        else:
+            parts = {str(axis): value for axis, value in wanted.items()}
+            options = (parse_layout(axes, parts, self.mesh, f"layout[{label!r}]"),)
+        self._add(Variable(name, kind, axes, options))
 
-    def _declare_operators(self, fix: Mapping[str, Mapping[str, Any]], forbid: Mapping[str, Mapping[str, Any]]) -> None:
+    def _declare_sources(self, asked: Asked) -> None:
+        for name, tensor in self.graph.stored.items():
+            if tensor.kind != "result" and (asked.placement == "single" or name in asked.layout):
+                self._add_tensor("source", name, asked.layout.get(name), name)
+
+    def _declare_operators(self, asked: Asked) -> None:
         for node in self.order:
             axes = self.graph.signature(node.name).axes
             options: tuple[Layout, ...] = sort_layouts(
                 list_layouts(tuple(axis.size for axis in axes), self.mesh.size), axes
             )
-            if node.name in fix:
-                options = (parse_layout(axes, fix[node.name], self.mesh, f"fix[{node.name!r}]"),)
-            if node.name in forbid:
-                banned = parse_layout(axes, forbid[node.name], self.mesh, f"forbid[{node.name!r}]")
+            if node.name in asked.fix:
+                options = (parse_layout(axes, asked.fix[node.name], self.mesh, f"fix[{node.name!r}]"),)
+            if node.name in asked.forbid:
+                banned = parse_layout(axes, asked.forbid[node.name], self.mesh, f"forbid[{node.name!r}]")
                 options = tuple(o for o in options if o.parts != banned.parts)
                 if not options:
                     raise InfeasiblePlan(
@@ -213,17 +216,9 @@ class Problem:
         partial = self._in_parts()
         for label, name in self.graph.outputs.items():
             for stored in self.stored_of(label):
-                tensor = self.graph.stored[stored]
-                asked = layout.get(label) if stored == name else None
-                if ("output", stored) in self.position or (asked is None and stored not in partial):
-                    continue
-                axes = tensor_axes(tensor.shape)
-                options = (
-                    (_tensor_layout(axes, asked, self.mesh, f"layout[{label!r}]"),)
-                    if asked is not None
-                    else list_layouts(tensor.shape, self.mesh.size, replicas=False)
-                )
-                self._add(Variable(stored, "output", axes, options))
+                wanted = layout.get(label) if stored == name else None
+                if ("output", stored) not in self.position and (wanted is not None or stored in partial):
+                    self._add_tensor("output", stored, wanted, label)
         labels = [label for label in layout if label in self.graph.outputs]
         self.asked_outputs = frozenset(self.graph.outputs[label] for label in labels)
 
@@ -567,12 +562,3 @@ def pull_back(graph: Graph, source: Source, region: DisjointRegions) -> dict[str
         images = [piece_image(piece, region, within=shape) for piece in source.pieces if piece.source == k]
         out[name] = unite(images, shape)
     return out
-
-
-def tensor_axes(shape: tuple[int, ...]) -> tuple[Axis, ...]:
-    """The axes of a tensor as an index space: ``0``, ``1``, …"""
-    return tuple(Axis(str(k), n) for k, n in enumerate(shape))
-
-
-def _tensor_layout(axes: tuple[Axis, ...], wanted: Mapping[Any, Any], mesh: Mesh, where: str) -> Layout:
-    return parse_layout(axes, {str(axis): value for axis, value in wanted.items()}, mesh, where)

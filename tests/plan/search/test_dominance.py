@@ -15,7 +15,7 @@ from tapestry_plan.ir import BUILTIN_OPS
 from tapestry_plan.ops import relu, softmax
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search.dominance import find_undominated
-from tapestry_plan.search.problem import Problem
+from tapestry_plan.search.problem import Asked, Problem
 from tapestry_plan.search.variants import Variants
 
 SLOW = {"device": Device(1e6, 1e12), "link": Link(1e-9, 1e12)}
@@ -32,7 +32,7 @@ def rows(*shapes: tuple[int, int]) -> Graph:
 
 def found(g: Graph, mesh: Mesh, expand: Any = True, worse: float = 0.0) -> frozenset[str]:
     """What is undominated beside a plan that takes so many seconds more than the best of the graph as it is."""
-    problem = Problem(g, mesh, "free", {}, {}, {})
+    problem = Problem(g, Asked(mesh))
     p = plan(g, mesh, expand=False)
     return find_undominated(problem, Variants(g, expand), problem.factors()[1], p.seconds + worse, p.bound)
 
