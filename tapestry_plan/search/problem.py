@@ -175,9 +175,7 @@ class Problem:
         self.position[variable.kind, variable.name] = len(self.variables)
         self.variables.append(variable)
 
-    def _add_tensor(
-        self, kind: Literal["source", "output"], name: str, wanted: Mapping[Any, Any] | None, at: str
-    ) -> None:
+    def _add_tensor(self, kind: Kind, name: str, wanted: Mapping[Any, Any] | None, label: str) -> None:
         """Let a tensor have the layout that is asked for, under a name of its own, or any without replicas."""
         shape = self.graph.stored[name].shape
         axes = tuple(Axis(str(k), n) for k, n in enumerate(shape))  # of a tensor as an index space
