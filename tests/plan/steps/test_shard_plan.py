@@ -129,5 +129,5 @@ def test_every_cell_of_an_output_has_one_place() -> None:
 def test_a_field_that_no_plan_has_is_named(inside) -> None:  # type: ignore[no-untyped-def]
     document = json.loads(made().to_json())
     inside(document)["surprise"] = 1
-    with pytest.raises(PlanVersionError, match="surprise.*edited"):
+    with pytest.raises(PlanVersionError, match=r"surprise.*edited"):
         ShardPlan.from_json(json.dumps(document))
