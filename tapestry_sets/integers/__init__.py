@@ -30,4 +30,4 @@ from tapestry_sets.integers.nest import (
 )
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.integers.sett import DisjointSetts, Sett
-from tapestry_sets.integers.stripe import Int64Array, Level, Stripe
+from tapestry_sets.integers.stripe import Bools, Int64Array, Level, Stripe

@@ -11,17 +11,14 @@ from math import prod
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from tapestry_sets.digits import Progression, number_of, points_of
-from tapestry_sets.integers import DisjointSetts, Int64Array, count_common, first_common
+from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, count_common, first_common
 from tapestry_sets.limits import helped
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.pieces.images import read_points
 from tapestry_sets.views.pieces.maps import INT64_MAX, IndexMap, Relinearize
 from tapestry_sets.views.pieces.piece import Piece
-
-Bools = npt.NDArray[np.bool_]
 
 STRIDE = 0x9E3779B97F4A7C15
 """Steps of this many indices, around the end, come to indices all over a view: 2**64 over the golden ratio."""
