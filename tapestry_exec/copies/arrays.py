@@ -145,14 +145,8 @@ def _in_runs(t: Transfer, itemsize: int) -> _Views:
     if len(kept) > 1 and 0 < nbytes <= MAX_ITEM_NBYTES:
         item = np.dtype((np.void, nbytes))
         kept.remove(along[0])
-    return _Views(
-        item,
-        tuple(t.dims[k] for k in kept),
-        t.src_offset * itemsize,
-        tuple(t.src_strides[k] * itemsize for k in kept),
-        t.dst_offset * itemsize,
-        tuple(t.dst_strides[k] * itemsize for k in kept),
-    )
+    src, dst = (tuple(steps[k] * itemsize for k in kept) for steps in (t.src_strides, t.dst_strides))
+    return _Views(item, tuple(t.dims[k] for k in kept), t.src_offset * itemsize, src, t.dst_offset * itemsize, dst)
 
 
 def _ordered(views: _Views) -> Iterator[_Views]:

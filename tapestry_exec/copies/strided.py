@@ -13,7 +13,6 @@ from itertools import product
 from math import prod
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tapestry_exec.copies.tuning import KEPT
 from tapestry_sets.digits import Digits, Ints, join_digits
@@ -91,13 +90,7 @@ class Transfer(Struct, frozen=True):
 
     def swap(self) -> Transfer:
         """The same cells from `dst` to `src`."""
-        return replace(
-            self,
-            src_offset=self.dst_offset,
-            src_strides=self.dst_strides,
-            dst_offset=self.src_offset,
-            dst_strides=self.src_strides,
-        )
+        return Transfer(self.dims, self.dst_offset, self.dst_strides, self.src_offset, self.src_strides, self.guards)
 
     def collapse(self) -> Transfer:
         """The same copy in the fewest dimensions: none of extent 1, neighbors merged where both sides are even.

@@ -6,13 +6,13 @@ Not yet run on a GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from time import perf_counter
 from typing import Any, Literal, cast
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_exec.copies import (
     Array,
@@ -46,18 +46,14 @@ Used = Sequence["Block | Payload"]
 """Memory that work uses, with who else does."""
 
 
-@dataclass
-class Block:
+class Block(Struct):
     """A buffer in its arena: where its first cell is, who uses it, and the tensor's shape until it is used first."""
 
     buffer: Buffer
     address: int
     uses: Uses
     fresh: Ints | None
-    dtype: np.dtype[Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.dtype = np.dtype(self.buffer.dtype)
+    dtype: np.dtype[Any]
 
 
 class States:
@@ -154,7 +150,7 @@ class CupyDevice:
         stop = buffer.offset + align(buffer.nbytes)
         self.peak_nbytes = max(self.peak_nbytes, stop)
         uses = Uses(self._ground.take(buffer.offset, stop))
-        made = Block(buffer, self._arena.ptr + buffer.offset, uses, tuple(tensor_shape))
+        made = Block(buffer, self._arena.ptr + buffer.offset, uses, tuple(tensor_shape), np.dtype(buffer.dtype))
         self._tell(made, True)
         self._blocks[buffer.id] = made
 

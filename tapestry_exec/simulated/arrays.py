@@ -142,9 +142,6 @@ class DeviceArray(NDArrayOperatorsMixin):
         found = self.machine.functions.get(ufunc.__name__)
         if found is None or method not in ("__call__", "at", "reduce", "accumulate"):
             return NotImplemented
-        out = kwargs.pop("out", None)
-        if out is not None:
-            kwargs["out"] = out[0]
         return (found if method == "__call__" else getattr(found, method))(*inputs, **kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Sequence
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
@@ -160,24 +161,22 @@ class RawModule:
         if code is None:
             raise TypeError("RawModule: give code; a path to a binary is not simulated")
         self.code, self.options = code, tuple(options)
-        self._module: shim.Module | None = None
+
+    @cached_property
+    def _module(self) -> shim.Module:
+        header = str(_header_of(TRACED.read_text(encoding="utf-8")))
+        defines = [option for option in self.options if option.startswith("-D")]
+        try:
+            return shim.compile_source(self.code, options=(*TRACING, "-include", header, *defines))
+        except shim.CompileError as error:
+            raise CompileException(error.log) from error
 
     def compile(self, log_stream: Any = None) -> None:
         """Compile it now; `CompileException` has the log."""
-        if self._module is None:
-            text = TRACED.read_text(encoding="utf-8")
-            defines = [option for option in self.options if option.startswith("-D")]
-            try:
-                self._module = shim.compile_source(
-                    self.code, options=(*TRACING, "-include", str(_header_of(text)), *defines)
-                )
-            except shim.CompileError as error:
-                raise CompileException(error.log) from error
+        _ = self._module  # compiled where it is asked for first
 
     def get_function(self, name: str) -> SimulatedKernel:
         """A kernel by its name; CUDADriverError when there is none, or not ``extern "C"``."""
-        self.compile()
-        assert self._module is not None, "compiled above"
         if name not in self._module.entries or not hasattr(ctypes.CDLL(str(self._module.path)), name):
             raise CUDADriverError(f"CUDA_ERROR_NOT_FOUND: named symbol not found: {name}")
         return SimulatedKernel(self.machine, self._module, name)
