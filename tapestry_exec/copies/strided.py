@@ -171,12 +171,8 @@ def between(
     >>> between((6,), (0,), (4,), (2,), (Region.from_bounds((6,), (3,), (5,)),))
     (Transfer(dims=(2,), src_offset=3, src_strides=(1,), dst_offset=1, dst_strides=(1,), guards=()),)
     """
-    src, dst = row_major(src_shape), row_major(dst_shape)
-    return tuple(
-        _transfer(runs, _cells(runs, src, src_start), _cells(runs, dst, dst_start))
-        for region in regions
-        for runs in product(*region.grids())
-    )
+    boxes = (dst_shape, dst_start), (src_shape, src_start)
+    return tuple(map(Transfer.of, together(boxes, regions)))
 
 
 @lru_cache(maxsize=KEPT)
@@ -303,11 +299,7 @@ def through(piece: Piece, src_box: Box, dst_box: Box, regions: tuple[Region, ...
     if piece.source < 0:
         raise ValueError(f"through: {piece} is a constant and reads no source; its cells are fill_transfers(piece, …)")
     linear = linear_offset(piece, src_box)
-    grids = None if linear is None else _grids_written(piece, regions)
-    if linear is None or grids is None:
-        return None
-    strides = row_major(dst_box.shape)
-    return tuple(_transfer(runs, _read(runs, linear), _cells(runs, strides, dst_box.start)) for runs in grids)
+    return None if linear is None else _written(piece, linear, dst_box, regions)
 
 
 @lru_cache(maxsize=KEPT)
@@ -316,14 +308,7 @@ def fill_transfers(piece: Piece, dst_box: Box, regions: tuple[Region, ...]) -> t
 
     None where the piece's domain shatters. The parameters are those of `through`.
     """
-    grids = _grids_written(piece, regions)
-    if grids is None:
-        return None
-    strides = row_major(dst_box.shape)
-    return tuple(
-        _transfer(runs, ((0,) * sum(len(run.levels) for run in runs), 0), _cells(runs, strides, dst_box.start))
-        for runs in grids
-    )
+    return _written(piece, ((0,) * len(dst_box.shape), 0), dst_box, regions)
 
 
 def members_of(piece: Piece, region: Region) -> Sequence[Region]:
@@ -331,10 +316,13 @@ def members_of(piece: Piece, region: Region) -> Sequence[Region]:
     return (region & domain_of(piece, region.shape)).members
 
 
-def _grids_written(piece: Piece, regions: Sequence[Region]) -> list[tuple[StridedRun, ...]] | None:
-    """The regions' cells for which a piece holds; None where they are too many grids."""
-    found = attempt(lambda: [runs for region in regions for runs in _grids_of(piece, region)])
-    return None if found is OPEN else found
+def _written(piece: Piece, linear: Linear, dst_box: Box, regions: Sequence[Region]) -> tuple[Transfer, ...] | None:
+    """Copies to the regions' cells for which a piece holds, by what they read; None where they are too many grids."""
+    grids = attempt(lambda: [runs for region in regions for runs in _grids_of(piece, region)])
+    if grids is OPEN:
+        return None
+    strides = row_major(dst_box.shape)
+    return tuple(_transfer(runs, _read(runs, linear), _cells(runs, strides, dst_box.start)) for runs in grids)
 
 
 def _grids_of(piece: Piece, region: Region) -> Iterator[tuple[StridedRun, ...]]:
