@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tapestry_sets.digits import Strided
-from tapestry_sets.limits import OPEN, Open, TooManyPieces, counted, current
+from tapestry_sets.limits import OPEN, TooManyPieces, counted, current
 from tapestry_sets.regions import DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import queries
@@ -276,14 +276,11 @@ class Questions(Viewable):
 def _same_by_pieces(one: Questions, two: Questions) -> bool | None:
     """Whether two views of one shape read the same at each index, by as many patches as pieces may be; None if open."""
     most = current().max_pieces
-    mine, theirs = _spell_out(one, most), _spell_out(two, most)
+    mine, theirs = (
+        flat_of(view.pieces, view.shape, [(a.shape, a._normal_form()) for a in view.allocations], most)
+        for view in (one, two)
+    )
     return None if mine is OPEN or theirs is OPEN else agree(mine, theirs, most)
-
-
-def _spell_out(view: Questions, most: int) -> Flat | Open:
-    """The patches of a view of many, straight from its pieces."""
-    pieces = view.pieces
-    return flat_of(pieces, view.shape, [(a.shape, a._normal_form()) for a in view.allocations], most)
 
 
 def _same_by_isl(one: Questions, two: Questions) -> bool:

@@ -503,13 +503,11 @@ class AliasGraph:
         return rows
 
     def _origins_text(self, bitwise: bool) -> str:
-        width = max(len(str(len(self) - 1)), 2) + 2
-        lines = [f"{'id':<{width}}regions read of allocations"]
+        rows = [("id", "regions read of allocations")]
         for t in self:
             read = ask_one(REFUSALS, t.origins)
-            rows = ["?"] if read is OPEN else _regions_rows(read, bitwise)
-            lines += [f"{t.id if not k else '':<{width}}{row}" for k, row in enumerate(rows or [""])]
-        return "\n".join(map(str.rstrip, lines))
+            rows.append((str(t.id), "?" if read is OPEN else "\n".join(_regions_rows(read, bitwise))))
+        return "\n".join(align(rows))
 
     # -- JSON ---------------------------------------------------------------------------------------------
 

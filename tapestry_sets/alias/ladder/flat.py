@@ -76,12 +76,9 @@ def _beside(total: Sequence[Nest], parts: Sequence[Sequence[Nest]], extent: int)
             numbers = [nests.nth(nest, k) for k in range(nests.count(nest, 0, extent))]
             new = [z for z in numbers if z not in seen and not any(nests.contains(s, z) for s in total)]
             seen.update(new)
-            found += [nest] if len(new) == len(numbers) else [m for z in new for m in _single(z, extent)]
+            single = (m.nest for z in new for m in explicit_setts((z, ()), extent).members)
+            found += [nest] if len(new) == len(numbers) else single
     return found
-
-
-def _single(z: int, extent: int) -> list[Nest]:
-    return [m.nest for m in explicit_setts((z, ()), extent).members]
 
 
 def _are_apart(xs: Sequence[Nest], ys: Sequence[Nest], extent: int) -> bool:

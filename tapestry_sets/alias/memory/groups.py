@@ -98,11 +98,8 @@ class SharedGroup(Struct, frozen=True, eq=False, dict=True):
         return self._read_by(2)
 
     def _read_by(self, least: int) -> int:
-        if len(self) == 2 and any(cover.boxes is None for cover in self._covers):
-            return self._two_read(least)
-        return sum(cover.size(least) * cover.home.itemsize for cover in self._covers)
-
-    def _two_read(self, least: int) -> int:
+        if len(self) > 2 or all(cover.boxes is not None for cover in self._covers):
+            return sum(cover.size(least) * cover.home.itemsize for cover in self._covers)
         shared = overlap(*self.views).nbytes
         return shared if least == 2 else sum(_nbytes(view) for view in self.views) - shared
 

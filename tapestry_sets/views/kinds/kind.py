@@ -132,10 +132,10 @@ def drop_axis(rank: int, axis: int) -> AffineMap:
     return AffineMap.select(rank, [(a, 1) for a in range(rank) if a != axis])
 
 
-def move_axis(rank: int, axis: int, offset: int, coefficient: int = 1) -> AffineMap:
-    """The map x[axis] -> coefficient·x[axis] + offset."""
-    terms = [(a, coefficient if a == axis else 1) for a in range(rank)]
-    return AffineMap.select(rank, terms, [offset if a == axis else 0 for a in range(rank)])
+def move_axis(rank: int, axis: int, offset: int) -> AffineMap:
+    """The map x[axis] -> x[axis] + offset."""
+    every = range(rank)
+    return AffineMap.select(rank, [(a, 1) for a in every], [offset if a == axis else 0 for a in every])
 
 
 def check_from_zero(region: object, what: str) -> None:

@@ -191,26 +191,6 @@ class IndexMap:
                 steps.pop()
         return IndexMap._of(tuple(steps), self.in_rank) if len(steps) < len(self.steps) else self
 
-    def inverse(self) -> IndexMap:
-        """Return the map that takes each image back to its point.
-
-        Raises
-        ------
-        ValueError
-            If a step has no inverse in integers: a matrix that is not square, or whose determinant is not 1 or -1.
-
-        Examples
-        --------
-        >>> m = IndexMap((Relinearize((6,), (2, 3)), AffineMap(((0, -1), (1, 0)), (2, 0))))
-        >>> m.inverse().apply(m.apply((4,)))
-        (4,)
-
-        References
-        ----------
-        poprithms, memory/chain: Chain::mirror.
-        """
-        return IndexMap._of(tuple([_inverse(step) for step in reversed(self.steps)]), self.out_rank)
-
 
 IndexMap._of = compile_constructor(IndexMap, "steps", "in_rank")
 
@@ -231,34 +211,6 @@ def merge_steps(first: Step, second: Step) -> Step | None:
 
 def is_identity(step: Step) -> bool:
     return step.is_identity if isinstance(step, AffineMap) else step.from_shape == step.to_shape
-
-
-def _inverse(step: Step) -> Step:
-    if isinstance(step, Relinearize):
-        return Relinearize._of(step.to_shape, step.from_shape)
-    from fractions import Fraction  # only inverses need it, and it takes as long to load as this whole folder
-
-    rank = step.out_rank
-    why = f"IndexMap.inverse: {step} has no inverse in integers"
-    if step.in_rank != rank:
-        raise ValueError(f"{why}: it takes rank {step.in_rank} to rank {rank}")
-    rows = [[Fraction(c) for c in (*row, *[int(j == k) for j in range(rank)])] for k, row in enumerate(step.matrix)]
-    for column in range(rank):
-        pivot = next((k for k in range(column, rank) if rows[k][column]), None)
-        if pivot is None:
-            raise ValueError(f"{why}: several points have one image")
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        head = [c / rows[column][column] for c in rows[column]]
-        rows = [
-            head if k == column else [a - row[column] * b for a, b in zip(row, head, strict=True)]
-            for k, row in enumerate(rows)
-        ]
-    back = [row[rank:] for row in rows]
-    if any(c.denominator > 1 for row in back for c in row):
-        raise ValueError(f"{why}: some points are no images")
-    matrix = tuple([tuple([int(c) for c in row]) for row in back])
-    offset = tuple([-sum([c * b for c, b in zip(row, step.offset, strict=True)]) for row in matrix])
-    return AffineMap._of(matrix, offset, rank)
 
 
 def map_points(step: Step, x: Int64Array) -> Int64Array:

@@ -163,23 +163,16 @@ def _coordinates(piece: Piece) -> Iterator[tuple[int, tuple[tuple[int, int], ...
     return zip(step.offset, step.terms(), strict=True)
 
 
-def _first_on(sets: Sequence[DisjointSetts], lo: int, hi: int) -> int | None:
-    return first_common(*sets, start=lo, stop=hi) if sets else lo
-
-
-def _count_on(sets: Sequence[DisjointSetts], lo: int, hi: int) -> int:
-    return count_common(*sets, start=lo, stop=hi) if sets else hi - lo
-
-
 def first_within(axes: Sequence[ReadAxis]) -> tuple[int, ...] | None:
     """Return the first index of a product, or None."""
-    found = [_first_on(*axis) if axis[1] < axis[2] else None for axis in axes]
+    nonempty = all(lo < hi for _, lo, hi in axes)
+    found = [first_common(*sets, start=lo, stop=hi) if sets else lo for sets, lo, hi in axes] if nonempty else [None]
     return None if None in found else tuple(found)  # type: ignore[arg-type]
 
 
 def count_cells(piece: Piece, axes: Sequence[ReadAxis]) -> int:
     """Return how many cells a skew piece reads at a product of indices: along some axes none moves."""
-    each = [_count_on(*axis) if axis[1] < axis[2] else 0 for axis in axes]
+    each = [count_common(*sets, start=lo, stop=max(lo, hi)) if sets else max(hi - lo, 0) for sets, lo, hi in axes]
     moved = {j for _, terms in _coordinates(piece) for j, _ in terms}
     return prod([n for j, n in enumerate(each) if j in moved]) if all(each) else 0
 

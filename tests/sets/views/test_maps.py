@@ -251,33 +251,6 @@ def test_the_last_round_of_a_deal_may_be_partial() -> None:
         assert sum(piece_domain(piece, Box.of(view.shape)).size for piece in view.pieces) == view.size
 
 
-@given(st.permutations(range(3)), st.data())
-def test_inverses_take_images_back(order: list[int], data: st.DataObject) -> None:
-    """Permutations, reversals, shears and renumberings, one after another."""
-    shape = (4, 3, 5)
-    row = data.draw(st.integers(-3, 3))
-    steps = (
-        AffineMap.permutation(order),
-        Relinearize(tuple(shape[a] for a in order), (6, 10)),
-        AffineMap(((1, row), (0, -1)), (0, 9)),
-    )
-    chain = IndexMap(steps)
-    back = chain.inverse()
-    for point in cells(shape):
-        assert back.apply(chain.apply(point)) == point
-    assert back.inverse() == chain
-
-
-def test_what_has_no_inverse_says_why() -> None:
-    for matrix, why in (
-        (((1, 0),), "takes rank 2 to rank 1"),
-        (((1, 1), (1, 1)), "several points have one image"),
-        (((2,),), "some points are no images"),
-    ):
-        with pytest.raises(ValueError, match=why):
-            IndexMap((AffineMap(matrix, (0,) * len(matrix)),)).inverse()
-
-
 @given(views(length=8, cells=300))
 def test_pieces_of_long_chains_read_what_numpy_reads(pair: tuple[View, np.ndarray]) -> None:
     """Guards that are pulled, joined and dropped on the way change nothing, and no piece is left that never reads."""
