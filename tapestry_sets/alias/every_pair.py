@@ -23,9 +23,9 @@ from tapestry_sets.alias.ladder.climb import ask_one, retell
 from tapestry_sets.alias.tuning import EXACT, LEAPS_AT_ONCE, MOST_LEVELS, MOST_MEMBERS, PAIRS_AT_ONCE
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.digits import Strided, reach
-from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Item, clip
+from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, Integers, Item, clip
 from tapestry_sets.limits import OPEN, TALLY, Tally, TooHard
-from tapestry_sets.views import INT64_MAX, Allocation, View, reading
+from tapestry_sets.views import INT64_MAX, Allocation, View
 
 PairAxis = tuple[int, int, int, int, int]
 """What is read along an axis: first, one past the last, and the stripe (on, period, phase) in between."""
@@ -204,7 +204,7 @@ class Nests:
             rest = np.where(inside & (rest < on_), block + rest, block + period_)
         return cast(Int64Array, np.where(rest < length, start + rest, EXACT))
 
-    def apart(self, i: Int64Array, j: Int64Array) -> reading.Bools:
+    def apart(self, i: Int64Array, j: Int64Array) -> Bools:
         """Return which pairs of rows of one item each have levels that miss each other modulo the gcd of periods."""
         alone = (self._many[i] == 1) & (self._many[j] == 1)
         found = np.zeros(len(i), bool)
@@ -238,7 +238,7 @@ class _Group:
         columns = [row.axes for row in self.rows if row.axes is not None]
         return RegionArray.of_stripes(self.home.shape, columns)
 
-    def meeting(self) -> reading.Bools:
+    def meeting(self) -> Bools:
         """Return which pairs share a cell."""
         n = len(self.rows)
         matrix = np.zeros((n, n), np.bool_)
@@ -295,7 +295,7 @@ class _Group:
         i, j = np.nonzero(np.triu(met))
         return i, j
 
-    def _distinct(self, rows: Sequence[PairRow], aligned: reading.Bools) -> reading.Bools:
+    def _distinct(self, rows: Sequence[PairRow], aligned: Bools) -> Bools:
         """Return which pairs of different rows share a cell; those both along the axes are not looked at."""
         met = np.eye(len(rows), dtype=np.bool_)
         few = np.array([bool(row.items) for row in rows])
@@ -313,7 +313,7 @@ class _Group:
         return met | met.T
 
 
-def _pairs_with_many(rows: Sequence[PairRow], few: reading.Bools) -> list[tuple[int, int]]:
+def _pairs_with_many(rows: Sequence[PairRow], few: Bools) -> list[tuple[int, int]]:
     """Return the pairs whose bounds meet and of which one row is not few nests."""
     ends = [row.bounds for row in rows]
     return [
@@ -324,7 +324,7 @@ def _pairs_with_many(rows: Sequence[PairRow], few: reading.Bools) -> list[tuple[
     ]
 
 
-def _close_pairs(nests: Nests, aligned: reading.Bools) -> Iterator[tuple[Int64Array, Int64Array]]:
+def _close_pairs(nests: Nests, aligned: Bools) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield pairs i < j of rows whose bounds meet and that are not both along the axes, some at a time."""
     n = len(aligned)
     rows = max(1, PAIRS_AT_ONCE // max(1, n))
@@ -382,7 +382,7 @@ def _counted(n: int) -> Iterator[Tally | None]:
         kept.closed += max(0, n * (n + 1) // 2 - (kept.total - before))
 
 
-def meeting(views: Sequence[View]) -> reading.Bools:
+def meeting(views: Sequence[View]) -> Bools:
     """Return which pairs of views share a cell, as a symmetric matrix."""
     matrix = np.zeros((len(views), len(views)), np.bool_)
     with _counted(len(views)) as kept:

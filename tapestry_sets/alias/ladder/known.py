@@ -22,7 +22,7 @@ from tapestry_sets.alias.ladder.flat import flatten_pieces, set_around
 from tapestry_sets.alias.ladder.preimage import Turn, turned
 from tapestry_sets.alias.tuning import FEW_SETTS, MAX_CORNER_RANK, MOST_BOXES, SAMPLE
 from tapestry_sets.digits import Digits, Progression, Strided, number_of, point_of, reach
-from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, contains_each
+from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, Integers, contains_each
 from tapestry_sets.limits import OPEN, Open, TooManyPieces
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Piece, images, read_patches, reading
@@ -123,7 +123,7 @@ class KnownCells(Struct, frozen=True, dict=True):
             return reading.listed(self.pieces, self.shape, self.home)
         return None
 
-    def hold_each(self, numbers: Int64Array) -> reading.Bools | None:
+    def hold_each(self, numbers: Int64Array) -> Bools | None:
         """Return which of some numbers are those of cells; None if that is not known."""
         if isinstance(self.setts, DisjointSetts):
             keep = np.zeros(len(numbers), np.bool_)
