@@ -7,7 +7,7 @@ the other axes is drawn once. A larger one is drawn in outline, to scale. The co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import islice, product
 from math import prod
 from typing import Any, NamedTuple
@@ -142,10 +142,7 @@ class Plot(Struct, frozen=True, dict=True):
 
 
 def _union(sets: Sequence[DisjointRegions]) -> DisjointRegions:
-    found = sets[0]
-    for cells in sets[1:]:
-        found = found if cells.issubset(found) else found | cells
-    return found
+    return reduce(lambda found, cells: found if cells.issubset(found) else found | cells, sets)
 
 
 def _within(cells: DisjointRegions, frame: Box) -> DisjointRegions:
@@ -153,11 +150,9 @@ def _within(cells: DisjointRegions, frame: Box) -> DisjointRegions:
     if (cells.start, cells.shape) == (frame.start, frame.shape):
         return cells
     kept = cells & cells_of(frame, Box(cells.start, cells.shape))
-    return DisjointRegions(frame.shape, [_reframed(region, frame) for region in kept.regions], frame.start)
-
-
-def _reframed(region: Region, frame: Box) -> Region:
-    return Region(frame.shape, region.setts, frame.start)
+    return DisjointRegions(
+        frame.shape, [Region(frame.shape, region.setts, frame.start) for region in kept.regions], frame.start
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- in words
@@ -426,10 +421,8 @@ def outline(plot: Plot) -> canvas.Drawing:
 
 def _outline_words(plot: Plot, down: int | None, across: int | None) -> str:
     names = plot.names or tuple(map(str, range(plot.frame.rank)))
-    words = ["in outline"]
-    words += [] if down is None else [f"axis {names[down]} down"]
-    words += [] if across is None else [f"axis {names[across]} across"]
-    return ", ".join(words)
+    ways = [f"axis {names[axis]} {way}" for axis, way in ((down, "down"), (across, "across")) if axis is not None]
+    return ", ".join(["in outline", *ways])
 
 
 def _outlined(part: str, region: Region, tall: Scale, wide: Scale, color: str = canvas.INK) -> str:

@@ -159,15 +159,12 @@ def signature_plots(
 
 def operand_plots(op: Operation, boxes: Sequence[Box]) -> list[Plot]:
     """The operands of an operator, by their names."""
-    signature, plots = op.signature, []
-    for k, name in enumerate(op.node.inputs):
-        source = op.graph.source(name)
-        words = f"input {k}: {plain(name)} {source.dtype}"
-        plots.append(_input_plot(signature, k, boxes, Box.of(source.shape), words))
-    for k, name in enumerate(op.node.outputs):
-        stored = op.graph.stored[name]
-        words = f"output {k}: {plain(name)} {stored.dtype}"
-        plots.append(_output_plot(signature, k, boxes, Box.of(stored.shape), words))
+    sides = ("input", _input_plot, op.node.inputs), ("output", _output_plot, op.node.outputs)
+    plots = []
+    for role, draw, names in sides:
+        for k, tensor in enumerate(map(op.graph.tensor, names)):
+            words = f"{role} {k}: {plain(tensor.name)} {tensor.dtype}"
+            plots.append(draw(op.signature, k, boxes, Box.of(tensor.shape), words))
     return plots
 
 

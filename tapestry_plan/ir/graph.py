@@ -284,14 +284,11 @@ class Graph:
         declared.check_attributes(frozen_attrs, what)
         try:
             signature, around = resolve(declared.signature, [source.shape for source in present], frozen_attrs)
+            dtypes = () if around else declared.dtype([source.dtype for source in present], frozen_attrs)
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from None
         if around:
             return self._op_extended(declared, inputs, node_name, frozen_attrs, around)
-        try:
-            dtypes = declared.dtype([source.dtype for source in present], frozen_attrs)
-        except ValueError as error:
-            raise ValueError(f"{what}: {error}") from None
         shapes = [operand.projection.bounding_box(signature.index).stop for operand in signature.outputs]
         signature.validate([source.shape for source in present], shapes, what)
         if signature.reductions and declared.reduction is None:

@@ -11,7 +11,7 @@ from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, MatrixProduct, Operand, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import matmul_add, prod_sum
-from tapestry_plan.ops.operands import align_axes, common_shape, need_rank, need_vector, same_dtype, touched, ufunc
+from tapestry_plan.ops.operands import align_axes, common_shape, need_rank, need_vector, same_dtype, touched, writes
 
 
 def _scaled(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -75,18 +75,13 @@ def _linear_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     return _gemm_signature(shapes, {})
 
 
-def _gemm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
-    (out,) = outputs
-    attrs = shard.attrs
-    a = inputs[0].T if attrs.get("trans_a") else inputs[0]
-    b = inputs[1].T if attrs.get("trans_b") else inputs[1]
-    xp.matmul(a, b, out=out)
+def _gemm(xp: Any, out: Any, a: Any, b: Any, c: Any = None, **attrs: Any) -> None:
+    xp.matmul(a.T if attrs.get("trans_a") else a, b.T if attrs.get("trans_b") else b, out=out)
     alpha, beta = attrs.get("alpha", 1.0), attrs.get("beta", 1.0)
     if alpha != 1:
         xp.multiply(out, out.dtype.type(alpha), out=out)
-    if len(inputs) > 2 and inputs[2] is not None:
-        bias = inputs[2] if beta == 1 else inputs[2] * out.dtype.type(beta)
-        xp.add(out, bias, out=out)
+    if c is not None:
+        xp.add(out, c if beta == 1 else c * out.dtype.type(beta), out=out)
 
 
 def _product(shard: Shard) -> MatrixProduct | None:
@@ -99,7 +94,7 @@ def _product(shard: Shard) -> MatrixProduct | None:
 
 
 @operator(
-    block=ufunc("matmul"),
+    block=writes(_gemm),
     signature=matmul_signature,
     flop=2.0,
     reduction="sum",
@@ -113,7 +108,7 @@ def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
 
 
 @operator(
-    block=_gemm_block,
+    block=writes(_gemm),
     signature=_linear_signature,
     flop=2.0,
     reduction="sum",
@@ -142,7 +137,7 @@ def linear(x: Tensor, w: Tensor, b: Tensor | None = None, *, name: str | None = 
 
 
 @operator(
-    block=_gemm_block,
+    block=writes(_gemm),
     signature=_gemm_signature,
     flop=2.0,
     reduction="sum",

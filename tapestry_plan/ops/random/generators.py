@@ -42,6 +42,9 @@ def _given_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
     return (attrs.get("dtype", "bool"),)
 
 
+Key = tuple[int, int | None]
+"""A seed, and a stream or None for a new one."""
+
 Finish = Callable[[Any, Any, Sequence[Any], Sequence[Any], Attrs], None]
 """``(xp, words, inputs, outputs, attrs)``: writes the output from the words of its cells, shaped (*block, each)."""
 
@@ -197,7 +200,7 @@ def uniform(
         raise ValueError(
             f"uniform: low={low} and high={high} must be finite, low < high, and apart in {dtype}, not by infinity"
         )
-    return _make(uniform.op, graph, shape, dtype, "f", seed, stream, name, low=float(low), high=float(high))
+    return _make(uniform.op, graph, shape, dtype, "f", (seed, stream), name, low=float(low), high=float(high))
 
 
 @_generator(Drawn(_normal, lambda attrs: 2 * _each(attrs["dtype"])), 120.0)
@@ -222,7 +225,7 @@ def normal(
     """
     if not (np.isfinite(loc) and np.isfinite(scale) and scale >= 0):
         raise ValueError(f"normal: loc={loc} and scale={scale} must be finite, and scale >= 0")
-    return _make(normal.op, graph, shape, dtype, "f", seed, stream, name, loc=float(loc), scale=float(scale))
+    return _make(normal.op, graph, shape, dtype, "f", (seed, stream), name, loc=float(loc), scale=float(scale))
 
 
 @_generator(Drawn(_bernoulli), 40.0)
@@ -232,7 +235,7 @@ def bernoulli(
     """Truth values, each true with probability p (to the nearest 2⁻³²); the others as for `uniform`."""
     if not 0 <= p <= 1:
         raise ValueError(f"bernoulli: p={p} must be a probability, from 0 to 1")
-    return _make(bernoulli.op, graph, shape, "bool", "b", seed, stream, name, p=float(p))
+    return _make(bernoulli.op, graph, shape, "bool", "b", (seed, stream), name, p=float(p))
 
 
 @_generator(Drawn(_integers, lambda attrs: 2), 80.0)
@@ -255,7 +258,7 @@ def integers(
         raise ValueError(f"integers: [{low}, {high}) holds {high - low} integers; give from 1 to 2**32")
     if np.dtype(dtype).kind in "iu" and not np.iinfo(dtype).min <= low <= high - 1 <= np.iinfo(dtype).max:
         raise ValueError(f"integers: [{low}, {high}) does not fit {dtype}; give a wider dtype")
-    return _make(integers.op, graph, shape, dtype, "iu", seed, stream, name, low=low, high=high)
+    return _make(integers.op, graph, shape, dtype, "iu", (seed, stream), name, low=low, high=high)
 
 
 _scaled = of_kinds("f", "what is kept is scaled by 1 / (1 - rate)")
@@ -277,29 +280,19 @@ def dropout(x: Tensor, rate: float, *, seed: int, stream: int | None = None, nam
 
 
 def _make(
-    op: Op,
-    graph: Graph,
-    shape: Sequence[int],
-    dtype: str,
-    kinds: str,
-    seed: int,
-    stream: int | None,
-    name: str | None,
-    **attrs: Any,
+    op: Op, graph: Graph, shape: Sequence[int], dtype: str, kinds: str, key: Key, name: str | None, **attrs: Any
 ) -> Tensor:
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in extents):
         raise ValueError(f"{op.name}: shape {shape!r} must hold integers >= 1")
     if math.prod(extents) > MOST_CELLS:
-        raise ValueError(
-            f"{op.name}: shape {extents} has {math.prod(extents)} cells, more than 2**60 numbers of one stream"
-        )
+        raise ValueError(f"{op.name}: shape {extents} needs more than 2**60 numbers of one stream")
     made = np.dtype(dtype)
     if made.kind not in kinds or (kinds == "f" and made.itemsize not in (4, 8)):
         wanted = {"f": "float32 or float64", "iu": "an integer dtype", "b": "bool"}[kinds]
         raise ValueError(f"{op.name}: dtype {dtype!r} must be {wanted}")
     given = {"dtype": made.name} if "dtype" in op.attributes else {}
-    return cast(Tensor, graph.op(op, name=name, shape=extents, **given, **_key(op.name, graph, seed, stream), **attrs))
+    return cast(Tensor, graph.op(op, name=name, shape=extents, **given, **_key(op.name, graph, *key), **attrs))
 
 
 def _key(op: str, graph: Graph, seed: int, stream: int | None) -> dict[str, int]:
