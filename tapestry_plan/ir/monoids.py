@@ -313,7 +313,7 @@ def check_monoid(monoid: Monoid, dtype: str = "float64", seed: int = 0) -> None:
         )
         for x in drawn
     )
-    zero = tuple(np.full(64, z, kind) for z, kind in zip(_clip_infinities(monoid.zero, kinds), kinds, strict=True))
+    zero = tuple(np.full(64, _clipped(z, kind), kind) for z, kind in zip(monoid.zero, kinds, strict=True))
     with np.errstate(all="ignore"):
         left = monoid.merge(np, monoid.merge(np, a, b), c)
         right = monoid.merge(np, a, monoid.merge(np, b, c))
@@ -337,15 +337,11 @@ def check_monoid(monoid: Monoid, dtype: str = "float64", seed: int = 0) -> None:
             return
 
 
-def _clip_infinities(zero: Sequence[float], kinds: Sequence[str]) -> list[float]:
-    """Infinities as the least or greatest integers."""
-    found = []
-    for value, kind in zip(zero, kinds, strict=True):
-        if np.dtype(kind).kind in "iu" and np.isinf(value):
-            info = np.iinfo(kind)
-            value = int(info.max if value > 0 else info.min)
-        found.append(value)
-    return found
+def _clipped(value: float, kind: str) -> float:
+    """A number in the range of a dtype: infinity is the largest integer."""
+    if np.dtype(kind).kind not in "iu":
+        return value
+    return int(min(max(value, np.iinfo(kind).min), np.iinfo(kind).max))
 
 
 def _close(one: Any, two: Any) -> bool:

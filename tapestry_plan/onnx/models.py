@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -126,8 +126,8 @@ def _opset(model: Any) -> int:
         raise ValueError(f"the model uses the domains {domains} only, not ONNX's own operators")
     if not 1 <= versions[0] <= newest:
         raise ValueError(
-            f"unknown opset {versions[0]} of domain 'ai.onnx'; "
-            f"the newest supported is {newest}: export with that one or install a newer onnx"
+            f"unknown opset {versions[0]} of domain 'ai.onnx'; the newest supported is {newest}: export with that one "
+            "or install a newer onnx"
         )
     return int(versions[0])
 
@@ -317,27 +317,25 @@ def _input_shape(value: Any, given: Mapping[str, Sequence[int]]) -> tuple[int, .
             f"the input has rank {len(dims)}: {_dims_text(dims)}"
         )
     out = []
+    where = f"input {value.name!r} of shape {_dims_text(dims)}"
     for axis, dim in enumerate(dims):
-        fixed = dim.dim_value if _is_fixed(dim) else None
+        fixed = int(dim.dim_value) if _is_fixed(dim) else None
         if fixed == 0:
             raise ValueError(
-                f"input {value.name!r} of shape {_dims_text(dims)} has extent 0 on axis {axis}; "
+                f"{where} has extent 0 on axis {axis}; "
                 "extents are at least 1: export the model with a size there, or with an open axis"
             )
         if wanted is None and fixed is None:
             symbol = f" ({dim.dim_param})" if dim.dim_param else ""
             shown = [str(d.dim_value) if _is_fixed(d) else "…" for d in dims]
-            raise ValueError(
-                f"input {value.name!r} of shape {_dims_text(dims)} is dynamic on axis "
-                f"{axis}{symbol}; {_mend(value.name, shown)}"
-            )
-        if wanted is not None and fixed is not None and wanted[axis] != fixed:
+            raise ValueError(f"{where} is dynamic on axis {axis}{symbol}; {_mend(value.name, shown)}")
+        if wanted is not None and fixed not in (None, wanted[axis]):
             raise ValueError(
                 f"shapes[{value.name!r}] = {tuple(wanted)} says {wanted[axis]} on axis {axis}, "
                 f"but the model fixes it to {fixed}"
             )
-        out.append(int(fixed if wanted is None or fixed is not None else wanted[axis]))  # type: ignore[arg-type]
-    return tuple(out)
+        out.append(int(wanted[axis]) if fixed is None and wanted is not None else fixed)
+    return tuple(cast("list[int]", out))
 
 
 def _is_fixed(dim: Any) -> bool:
