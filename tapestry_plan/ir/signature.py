@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import tuning
-from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region
+from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection
 
 Shape = tuple[int, ...]
 Outside = Literal["forbid", "wrap", "from_end", "edge", "reflect", "symmetric"]
@@ -568,11 +568,6 @@ def cells_of(box: Box, shape: tuple[int, ...] | Box) -> DisjointRegions:
     frame = _frame(shape)
     inside = box.intersect(frame)
     return DisjointRegions(frame.shape, () if inside is None else (inside.to_region(frame),), frame.start)
-
-
-def whole_of(shape: tuple[int, ...]) -> DisjointRegions:
-    """Every cell of a tensor of the given shape."""
-    return DisjointRegions(shape, (Region.full(shape),))
 
 
 def _products(images: Sequence[Any], boxes: Sequence[Box]) -> list[DisjointRegions]:

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 from msgspec import Struct, field
 
-from tapestry_plan.ir import Graph, OpNode, Shard, Source, Stored, cells_of, whole_of
+from tapestry_plan.ir import Graph, OpNode, Shard, Source, Stored, cells_of
 from tapestry_plan.steps.layout import Layout
 from tapestry_plan.steps.mesh import Mesh, align
 from tapestry_plan.steps.shard_plan import HOST, Alloc, Buffer, Compute, Copy, Free, Output, Reduce, Step
@@ -262,7 +262,7 @@ class _Lowering:
 
     def _place_rest(self, tensor: Stored) -> None:
         """Cells of an input or constant that is a graph output, and that no operator reads anywhere."""
-        missing = whole_of(tensor.shape)
+        missing = DisjointRegions.full(tensor.shape)
         for device in range(self.mesh.size):
             for have in self.resident.get((tensor.name, device), []):
                 missing = missing - have.cells
@@ -396,7 +396,7 @@ class _Lowering:
         asked = len(kept)
         for device in range(self.mesh.size):
             kept += self.resident.get((tensor.name, device), [])
-        missing = whole_of(tensor.shape)
+        missing = DisjointRegions.full(tensor.shape)
         blocks: list[tuple[int, Region]] = []
         replicas: list[tuple[int, Region]] = []
         for k, have in enumerate(kept):
