@@ -202,6 +202,8 @@ def is_disjoint(conjunction: Iterable[Nest], lo: int | None = None, hi: int | No
         return True
     if len(every) < 2:
         return False
+    if len(every) == 2 and len(every[0]) == 1 == len(every[1]):
+        return pairs.is_disjoint(*every)
     with Question() as budget:
         return any(_is_empty(group, budget) for group in _groups(coarse(every)[0]))
 

@@ -14,16 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.climb import REFUSALS, Rung, ask_one, climb
-from tapestry_sets.alias.tuning import (
-    BLOCKS,
-    COUNTED,
-    FEW_BRANCHES,
-    FEW_MEMBERS,
-    FEW_SETTS,
-    LEAPS,
-    MEMBER_LEAPS,
-)
 from tapestry_sets.digits import Progression, reach
 from tapestry_sets.integers import (
     EMPTY,
@@ -72,7 +64,7 @@ def nests_common(s: Nest, t: Nest, lo: int, hi: int, by_isl: bool = True) -> int
 
 def _leap_blocks(s: Nest, t: Nest, lo: int, hi: int) -> int | Open | None:
     """Return the first common element in [lo, hi), or None; `OPEN` where few pairs of blocks do not decide."""
-    search = pairs.PairSearch(Budget(BLOCKS))
+    search = pairs.PairSearch(Budget(tuning.BLOCKS))
     if s and t and s[0][1] == t[0][1] == hi and not lo:
         (a, _, i), (b, _, j) = s[0], t[0]
         if i + a <= hi and j + b <= hi:  # one block of each
@@ -94,7 +86,7 @@ def _solve_runs_without_isl(s: Nest, t: Nest, lo: int, hi: int) -> int | None:
 
 def _count_runs(s: Nest, t: Nest, lo: int, hi: int) -> int:
     """Count the solutions of an equation for each pair of runs, within a part of the budget."""
-    with limits(budget=min(COUNTED, current().budget)):
+    with limits(budget=min(tuning.COUNTED, current().budget)):
         return sum([sums_count(p, q) for p, q in product(sums_of(s, lo, hi), sums_of(t, lo, hi))])
 
 
@@ -115,7 +107,7 @@ def sums_of(s: Nest, lo: int, hi: int) -> list[Progression]:
     TooManyPieces
         If they are not few.
     """
-    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
+    with limits(max_pieces=min(tuning.FEW_SETTS, current().max_pieces)):
         return [(run.first, run.levels) for run in nests.runs(s, lo, hi)]
 
 
@@ -157,10 +149,10 @@ def _spans(members: Iterable[Nest], lo: int, hi: int) -> list[NestSpan]:
 
 def spans_common(ours: Sequence[NestSpan], theirs: Sequence[NestSpan], by_isl: bool = True) -> int | None:
     """Return a common element of two disjoint unions of nests, or None; TooHard as for `nests_common`."""
-    if 2 < len(ours) + len(theirs) <= FEW_MEMBERS and ours and theirs:
+    if 2 < len(ours) + len(theirs) <= tuning.FEW_MEMBERS and ours and theirs:
         lo = max(min([first for first, _, _ in x]) for x in (ours, theirs))
         leap = conjunction.Leap([partial(_next, ours), partial(_next, theirs)], lo)
-        if leap.go(None, Budget(MEMBER_LEAPS)):
+        if leap.go(None, Budget(tuning.MEMBER_LEAPS)):
             return leap.met
         lo = leap.z
         ours, theirs = ([(max(lo, first), last, s) for first, last, s in x if last >= lo] for x in (ours, theirs))
@@ -184,7 +176,11 @@ def _meeting(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> Iterator[t
     at = np.array([first for first, _, _ in ours], dtype)
     end = np.array([last for _, last, _ in ours], dtype)
     for first, last, t in theirs:
-        close = range(len(ours)) if len(ours) < FEW_MEMBERS else np.flatnonzero((at <= last) & (end >= first)).tolist()
+        close = (
+            range(len(ours))
+            if len(ours) < tuning.FEW_MEMBERS
+            else np.flatnonzero((at <= last) & (end >= first)).tolist()
+        )
         for k in close:
             start, stop, s = ours[k]
             if start <= last and first <= stop:
@@ -195,7 +191,7 @@ def spans_count(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> int:
     """Return how many common elements two disjoint unions of nests have."""
     total: int = 0
     hard = []
-    with limits(budget=min(COUNTED, current().budget)):
+    with limits(budget=min(tuning.COUNTED, current().budget)):
         for pair in _meeting(ours, theirs):
             count: int | Open = ask_one((TooHard,), pairs.count_in_both, *pair)
             if count is OPEN:
@@ -209,7 +205,7 @@ def spans_count(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> int:
 
 def spans_count_few(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> int:
     """Return the same of unions of few members; TooHard where that takes more than few branches."""
-    with limits(budget=min(FEW_BRANCHES, current().budget)):
+    with limits(budget=min(tuning.FEW_BRANCHES, current().budget)):
         return sum([pairs.count_in_both(*pair) for pair in _meeting(ours, theirs)])
 
 
@@ -257,7 +253,7 @@ def in_few_setts(s: Integers, extent: int) -> Integers:
     """Return the set listed, where that is quickly done."""
     if isinstance(s, DisjointSetts):
         return s
-    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
+    with limits(max_pieces=min(tuning.FEW_SETTS, current().max_pieces)):
         found = ask_one((TooManyPieces,), s.setts, (0, extent))
     return s if found is OPEN else found
 
@@ -309,7 +305,7 @@ def _numbers_in(outer: Integers, s: Integers) -> Integers | None:
         return s.ink if s.outer == outer else None
     if s == outer:
         return Sett()
-    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
+    with limits(max_pieces=min(tuning.FEW_SETTS, current().max_pieces)):
         found = ask_one(REFUSALS, lambda: s.sample(outer).setts())
     return None if found is OPEN else found
 
@@ -365,7 +361,7 @@ def _first(pair: _MemberPair) -> int | None:
     if pair.is_explicit:
         return pair.one.first_common(pair.two, pair.lo, pair.hi)
     leap = conjunction.Leap([pair.one.find, pair.two.find], pair.lo)
-    if leap.go(pair.hi, Budget(LEAPS)):
+    if leap.go(pair.hi, Budget(tuning.LEAPS)):
         return leap.met
     pair = pair._replace(lo=leap.z)
     inner = pair.inside()

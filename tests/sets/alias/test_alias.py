@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tapestry_sets import Allocation, Sett, Stripe, Tally, View, allocate, concatenate, pad, stack, tally
+from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder import cell_sets as cell_sets_module
 from tapestry_sets.alias.overlap import (
     contains,
@@ -400,7 +401,7 @@ def test_chains_are_compared_without_lists_where_closed_forms_end() -> None:
         reads.append(cells(values))
     both = reads[0] & reads[1]
     with (
-        patch.object(cell_sets_module, "LEAPS", 0),
+        patch.object(tuning, "LEAPS", 0),
         patch.object(cell_sets_module._MemberPair, "inside", lambda self: None),
     ):
         with patch.object(cell_sets_module, "in_few_setts", lambda s, extent: s), tally() as decided:

@@ -25,6 +25,7 @@ from tapestry_sets import (
     pad,
     roll,
 )
+from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder import cell_sets
 from tapestry_sets.alias.ladder.cell_sets import count_common, filled, first_common, is_subset, some_common
 from tapestry_sets.alias.ladder.cells import read_cells
@@ -197,7 +198,7 @@ def test_they_are_answered_alike_where_listing_is_all_that_is_left(pair: Misalig
     ours, theirs = _find_chain(one), _find_chain(two)
     if len(ours) < 2 or len(theirs) < 2:
         return
-    with patch.object(cell_sets, "LEAPS", 0), patch.object(cell_sets._MemberPair, "inside", lambda self: None):
+    with patch.object(tuning, "LEAPS", 0), patch.object(cell_sets._MemberPair, "inside", lambda self: None):
         answers_are(filled(ours), filled(theirs), numbers_read(x), numbers_read(y), A.size)
 
 
