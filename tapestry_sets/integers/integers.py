@@ -349,8 +349,7 @@ class Integers(Drawn, ABC):
         """
         return self.forms.intersection(self._factors).is_inside(as_set(other), *check_window(within, "issubset"))
 
-    def __le__(self, other: Operand) -> bool:
-        return self.issubset(other)
+    __le__ = issubset
 
     def __ge__(self, other: Operand) -> bool:
         return as_set(other).issubset(self)

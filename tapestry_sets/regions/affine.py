@@ -506,6 +506,11 @@ class ImplicitRegion(Drawn):
         theirs = set(map(tuple, other.known_points.tolist()))
         return [point in theirs for point in points]
 
+    def _compare(self, what: str, verb: str, other: ImplicitRegion | Region | DisjointRegions | Box) -> bool:
+        """Return what isl's verb says of both sets."""
+        mine, theirs = self.to_isl(), isl_of(other)
+        return bool(self._ask(what, lambda: getattr(mine, verb)(theirs)))
+
     def __and__(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> ImplicitRegion:
         text = str(self.to_isl().intersect(isl_of(other)))
         held = self._held_by(other)
@@ -514,26 +519,19 @@ class ImplicitRegion(Drawn):
 
     def __le__(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> bool:
         held = self._held_by(other)
-        if held is not None:
-            return all(held)
-        mine, theirs = self.to_isl(), isl_of(other)
-        return bool(self._ask("__le__", lambda: mine.is_subset(theirs)))
+        return all(held) if held is not None else self._compare("__le__", "is_subset", other)
 
     def isdisjoint(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> bool:
         """Return whether no point is common."""
         held = self._held_by(other)
-        if held is not None:
-            return not any(held)
-        mine, theirs = self.to_isl(), isl_of(other)
-        return bool(self._ask("isdisjoint", lambda: mine.is_disjoint(theirs)))
+        return not any(held) if held is not None else self._compare("isdisjoint", "is_disjoint", other)
 
     def same_points(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> bool:
         """Return whether both hold the same points."""
         held = self._held_by(other)
         if held is not None:
             return all(held) and len(held) == other.size
-        mine, theirs = self.to_isl(), isl_of(other)
-        return bool(self._ask("same_points", lambda: mine.is_equal(theirs)))
+        return self._compare("same_points", "is_equal", other)
 
     def points(self) -> Int64Array:
         """Return the points in row-major order, int64 of shape (size, rank)."""

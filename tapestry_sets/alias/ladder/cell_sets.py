@@ -352,11 +352,6 @@ def some_common(
     return spans_common(*pair.spans, by_isl) if pair.is_explicit else _first(pair)
 
 
-def first_common(one: Integers, two: Integers, lo: int, hi: int, may_list: bool = True) -> int | None:
-    """Return the smallest integer in [lo, hi) that two sets of a view's cells share, or None."""
-    return _first(_MemberPair(one, two, lo, hi, may_list=may_list))
-
-
 def _first(pair: _MemberPair) -> int | None:
     if pair.is_explicit:
         return pair.one.first_common(pair.two, pair.lo, pair.hi)
