@@ -8,8 +8,8 @@ by the node's attributes, so graphs with derived operators are written and read 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache, partial, wraps
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ from tapestry_plan.ir import (
 from tapestry_plan.ops import number_axes
 from tapestry_sets.regions import AffineMap, Box, IndexProjection
 
+T = TypeVar("T")
 PART_ATTRIBUTES = ("part.start", "part.shape", "part.of", "part.dtypes", "part.around")
 MERGE_ATTRIBUTES = ("merge.dtype", "merge.result")
 
@@ -60,7 +61,27 @@ def core_attributes(op: Op, attrs: Attrs) -> dict[str, Any]:
     return {key: value for key, value in attrs.items() if key in op.attributes}
 
 
-def signature_of(op: Op, shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+def once_for_attributes(make: Callable[..., T]) -> Callable[..., T]:
+    """A function whose last argument are attributes; what it gave is kept for equal ones, but for those with lists."""
+
+    @lru_cache(maxsize=4096)
+    def kept(*given: Any) -> T:
+        return make(*given[:-1], dict(given[-1]))
+
+    @wraps(make)
+    def found(*given: Any) -> T:
+        key = tuple(given[-1].items())
+        try:
+            hash(key)
+        except TypeError:  # an attribute that is a list
+            return make(*given)
+        return kept(*given[:-1], key)
+
+    return found
+
+
+@once_for_attributes
+def signature_of(op: Op, shapes: tuple[Shape, ...], attrs: Attrs) -> Signature:
     """The signature of an operator over tensors that are extended already where its operands reach out of them."""
     return resolve(op.signature, shapes, attrs)[0]
 
@@ -222,7 +243,7 @@ class Whole(Struct, frozen=True):
         box = Box(tuple(attrs["part.start"]), tuple(attrs["part.shape"]))
         if "part.around" in attrs:
             core[AROUND] = attrs["part.around"]
-        signature = _known_signature(op, shapes, core)
+        signature = signature_of(op, shapes, core)
         if not signature.index.contains(box) or box.is_empty:
             raise ValueError(f"the part {box} is not in the index space of shape {signature.index_shape}")
         return cls(op, core, shapes, tuple(attrs["part.dtypes"]), signature, box)
@@ -248,16 +269,15 @@ class Whole(Struct, frozen=True):
         """The part's own signature: index points, cells and blocks counted from their starts."""
         windows = self.windows() if windows is None else windows
         axes = tuple(replace(axis, size=n) for axis, n in zip(self.signature.axes, self.box.shape, strict=True))
-        inputs = [
-            through(operand, partial(move_projection, box=self.box, origin=found.start))
-            for operand, found in zip(self.signature.inputs, windows, strict=True)
-            if found is not None
-        ]
-        outputs = [
-            through(operand, partial(move_projection, box=self.box, origin=found.start))
-            for operand, found in zip(self.signature.outputs, self.outputs(), strict=True)
-        ]
-        return Signature(axes, tuple(inputs), tuple(outputs))
+
+        def moved(operands: Sequence[Operand], blocks: Sequence[Box | None]) -> tuple[Operand, ...]:
+            return tuple(
+                through(operand, partial(move_projection, box=self.box, origin=found.start))
+                for operand, found in zip(operands, blocks, strict=True)
+                if found is not None
+            )
+
+        return Signature(axes, moved(self.signature.inputs, windows), moved(self.signature.outputs, self.outputs()))
 
     def shard(self, local: Shard) -> Shard:
         """What the block function of the operator is told of a part of this part."""
@@ -285,34 +305,10 @@ def _check_windows(shapes: Sequence[Shape], windows: Sequence[Box | None]) -> Se
     return windows
 
 
-def _known_signature(op: Op, shapes: tuple[Shape, ...], attrs: Attrs) -> Signature:
-    """The signature of an operator, made once for all of its parts."""
-    key = tuple(attrs.items())
-    try:
-        hash(key)
-    except TypeError:  # an attribute that is a list
-        return signature_of(op, shapes, attrs)
-    return _signature_once(op, shapes, key)
-
-
-@lru_cache(maxsize=4096)
-def _signature_once(op: Op, shapes: tuple[Shape, ...], attrs: tuple[tuple[str, Any], ...]) -> Signature:
-    return signature_of(op, shapes, dict(attrs))
-
-
+@once_for_attributes
 def _known_part(op: Op, attrs: Attrs) -> tuple[tuple[Box | None, ...], Signature]:
     """What a part reads and its signature, made once for all parts that are alike: a network's layers repeat."""
-    key = tuple(attrs.items())
-    try:
-        hash(key)
-    except TypeError:  # an attribute that is a list
-        return _part_of_key.__wrapped__(op, key)
-    return _part_of_key(op, key)
-
-
-@lru_cache(maxsize=4096)
-def _part_of_key(op: Op, attrs: tuple[tuple[str, Any], ...]) -> tuple[tuple[Box | None, ...], Signature]:
-    whole = Whole.of_part(op, dict(attrs))
+    whole = Whole.of_part(op, attrs)
     windows = whole.windows()
     return windows, whole.local(windows)
 

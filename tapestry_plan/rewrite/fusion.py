@@ -32,6 +32,7 @@ from tapestry_plan.rewrite.derived import (
     Derived,
     Range,
     derive_op,
+    once_for_attributes,
     signature_of,
     substitute_axes,
     through,
@@ -91,7 +92,7 @@ class Fusion(Struct, frozen=True):
         between = made.outputs[0].projection.bounding_box(made.index).stop
         rest = iter(shapes[count:])
         operands = [between if k in at else next(rest) for k in range(len(shapes) - count + len(at))]
-        used = signature_of(second, operands, two)
+        used = signature_of(second, tuple(operands), two)
         whole = frozenset(attrs["fused.whole"])
         return cls(first, second, made, used, one, two, at, between, attrs["fused.dtype"], whole)
 
@@ -275,19 +276,8 @@ def _slices(box: Box, frame: Box) -> tuple[slice, ...]:
     return tuple(slice(a - o, a - o + n) for a, n, o in zip(box.start, box.shape, frame.start, strict=True))
 
 
-def _known_fusion(first: Op, second: Op, attrs: Attrs) -> Fusion:
-    """What a node's attributes say, worked out once for all of its shards."""
-    key = tuple(attrs.items())
-    try:
-        hash(key)
-    except TypeError:  # an attribute that is a list
-        return Fusion.of(first, second, attrs)
-    return _fusion_once(first, second, key)
-
-
-@lru_cache(maxsize=4096)
-def _fusion_once(first: Op, second: Op, attrs: tuple[tuple[str, Any], ...]) -> Fusion:
-    return Fusion.of(first, second, dict(attrs))
+_known_fusion = once_for_attributes(Fusion.of)
+"""What a node's attributes say, worked out once for all of its shards."""
 
 
 @lru_cache(maxsize=1024)

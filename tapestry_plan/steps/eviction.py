@@ -42,8 +42,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any, Self, cast
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tapestry_plan.steps.mesh import align
@@ -239,7 +239,7 @@ class Eviction:
         self.number[n], self.place[n] = number, offset
         if self.size[n]:
             insort(self.spans, (offset, offset + self.size[n], n))
-        buffer = msgspec.structs.replace(self.timeline.buffers[n], id=number, offset=offset)
+        buffer = replace(self.timeline.buffers[n], id=number, offset=offset)
         self.buffers.append(buffer)
         steps = self.before.setdefault(at, [])
         steps.append(Alloc(number))
@@ -248,7 +248,7 @@ class Eviction:
             self._count(at, buffer.nbytes)
         elif again:
             for _, step in self.timeline.placings.get(n, [])[: self.placed[n]]:
-                steps.append(msgspec.structs.replace(step, dst=number, again=True))
+                steps.append(replace(step, dst=number, again=True))
                 self._count(at, _nbytes(step, buffer))
 
     def _place_rest(self, at: int, n: int) -> None:
@@ -256,7 +256,7 @@ class Eviction:
         for when, step in self.timeline.placings.get(n, [])[self.placed[n] :]:
             if when > at:
                 break
-            self.before.setdefault(at, []).append(msgspec.structs.replace(step, dst=self.number[n]))
+            self.before.setdefault(at, []).append(replace(step, dst=self.number[n]))
             nbytes = _nbytes(step, self.timeline.buffers[n])
             self.placed[n] += 1
             self.again[n] += nbytes
@@ -303,7 +303,7 @@ class EvictionBySize(Eviction):
         if offsets is None:
             return False
         places = zip(self.buffers, offsets, strict=True)
-        self.buffers = [msgspec.structs.replace(buffer, offset=offset) for buffer, offset in places]
+        self.buffers = [replace(buffer, offset=offset) for buffer, offset in places]
         return True
 
     def _admit(self, use: StepUse) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from tapestry_plan.steps.eviction import Eviction, evict
@@ -27,7 +26,7 @@ from tapestry_plan.steps.shard_plan import (
     Stage,
     Step,
 )
-from tapestry_plan.steps.timeline import Timeline, find_widest, is_placing, list_timelines
+from tapestry_plan.steps.timeline import READ, WRITTEN, Timeline, find_widest, is_placing, list_timelines
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES
 
 OUTPUTS = "(outputs)"
@@ -197,7 +196,7 @@ def _write_down(plan: ShardPlan, evictions: Sequence[Eviction]) -> ShardPlan:
         steps=steps,
         stages=_time_stages(plan, seconds),
         outputs=tuple(
-            msgspec.structs.replace(
+            replace(
                 out,
                 blocks=tuple((outputs.get(n, n), region) for n, region in out.blocks),
                 replicas=tuple((outputs.get(n, n), region) for n, region in out.replicas),
@@ -213,9 +212,7 @@ def _write_down(plan: ShardPlan, evictions: Sequence[Eviction]) -> ShardPlan:
 
 def _time_stages(plan: ShardPlan, seconds: dict[str, float]) -> tuple[Stage, ...]:
     """The plan's stages with the seconds of transfers; outputs that took no time so far have one of their own."""
-    out = [
-        msgspec.structs.replace(stage, seconds=stage.seconds + seconds.get(stage.node, 0.0)) for stage in plan.stages
-    ]
+    out = [replace(stage, seconds=stage.seconds + seconds.get(stage.node, 0.0)) for stage in plan.stages]
     none = (0,) * plan.mesh.size
     fresh = seconds.keys() - {stage.node for stage in plan.stages}
     out += [Stage(node, "output", {}, none, 0, (0.0,) * plan.mesh.size, seconds[node]) for node in sorted(fresh)]
@@ -252,23 +249,11 @@ def _renumber(step: Step, numbers: dict[int, int]) -> Step:
     if all(n == number for n, number in numbers.items()):
         return step
 
-    def new(n: int) -> int:
-        return numbers.get(n, n)
+    def new(value: Any) -> Any:
+        return tuple(map(new, value)) if isinstance(value, tuple) else numbers.get(value, value)
 
-    match step:
-        case Copy():
-            return msgspec.structs.replace(step, src=new(step.src), dst=new(step.dst))
-        case Compute():
-            return msgspec.structs.replace(
-                step,
-                inputs=tuple(None if n is None else new(n) for n in step.inputs),
-                outputs=tuple(map(new, step.outputs)),
-                workspace=None if step.workspace is None else new(step.workspace),
-            )
-        case Reduce():
-            return msgspec.structs.replace(step, inputs=tuple(map(new, step.inputs)), output=new(step.output))
-        case _:
-            return step
+    names = (*READ.get(type(step), ()), *WRITTEN.get(type(step), ()))
+    return replace(step, **{name: new(getattr(step, name)) for name in names})
 
 
 def _drop_last_copies(steps: Sequence[Step], outputs: dict[int, int]) -> tuple[Step, ...]:
@@ -277,7 +262,7 @@ def _drop_last_copies(steps: Sequence[Step], outputs: dict[int, int]) -> tuple[S
     out: list[Step] = []
     for step in reversed(steps):
         if isinstance(step, Fetch):
-            step, number = msgspec.structs.replace(step, keep=step.spilled in wanted), step.spilled
+            step, number = replace(step, keep=step.spilled in wanted), step.spilled
             wanted.add(number)
         out.append(step)
     return tuple(reversed(out))

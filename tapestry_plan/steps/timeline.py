@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -44,7 +44,7 @@ def list_timelines(plan: ShardPlan, devices: Iterable[int]) -> dict[int, Timelin
             if timeline is not None:
                 timeline.placings.setdefault(step.dst, []).append((at, step))
             continue
-        read, written = _find_touched(step)
+        read, written = _list_buffers(step, READ), _list_buffers(step, WRITTEN)
         used = dict.fromkeys((*read, *written))
         for timeline in {id(home[n]): home[n] for n in used}.values():
             if timeline is not None:
@@ -73,18 +73,17 @@ def is_placing(step: Step) -> bool:
     return isinstance(step, Copy) and step.src == HOST and step.piece is None
 
 
-def _find_touched(step: Step) -> tuple[list[int], list[int]]:
-    """The buffers that a step reads, and those that it writes."""
-    match step:
-        case Copy():
-            return [step.src] if step.src != HOST else [], [step.dst]
-        case Compute():
-            work = [] if step.workspace is None else [step.workspace]
-            return [n for n in step.inputs if n is not None], [*step.outputs, *work]
-        case Reduce():
-            return list(step.inputs), [step.output]
-        case _:
-            return [], []
+READ: dict[type[Step], tuple[str, ...]] = {Copy: ("src",), Compute: ("inputs",), Reduce: ("inputs",)}
+"""The fields of a step that say which buffers it reads."""
+WRITTEN: dict[type[Step], tuple[str, ...]] = {Copy: ("dst",), Compute: ("outputs", "workspace"), Reduce: ("output",)}
+"""The same of those that it writes."""
+
+
+def _list_buffers(step: Step, names: Mapping[type[Step], Sequence[str]]) -> list[int]:
+    """The buffers in some fields of a step."""
+    values = (getattr(step, name) for name in names.get(type(step), ()))
+    every = (n for value in values for n in (value if isinstance(value, tuple) else (value,)))
+    return [n for n in every if n is not None and n != HOST]
 
 
 def find_widest(timeline: Timeline) -> tuple[StepUse | None, int]:
