@@ -16,6 +16,7 @@ import click
 import numpy as np
 from msgspec import Struct
 
+from tapestry_exec.cli import tuning
 from tapestry_exec.cli.expression import parse_views
 from tapestry_exec.copies import Array
 from tapestry_exec.run import (
@@ -44,8 +45,6 @@ from tapestry_sets.views import Allocation
 
 PATH = click.Path(path_type=Path)
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-MOST_DRAWN = 32
-"""The picture of an overlap shows up to so many views."""
 
 
 class _Commands(click.Group):
@@ -186,10 +185,6 @@ def read_inputs(graph: Graph, files: Sequence[str], seed: int) -> dict[str, Arra
 # ------------------------------------------------------------------------------------------------ progress
 
 
-SHOWN_AFTER = 1.0
-"""Runs are shown once they have taken so many seconds."""
-
-
 @contextmanager
 def progress_bar(label: str, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
     """A progress callback for runs that last: a bar on a terminal, a line for each tenth elsewhere, on stderr."""
@@ -201,7 +196,7 @@ def progress_bar(label: str, quiet: bool = False) -> Iterator[Callable[[int, int
         begin = perf_counter()
 
         def report(done: int, total: int, name: str) -> None:
-            if not shown and perf_counter() - begin >= SHOWN_AFTER:
+            if not shown and perf_counter() - begin >= tuning.SHOWN_AFTER:
                 shown.append(stack.enter_context(_bar(label)) if sys.stderr.isatty() else _plain_lines(label))
             for each in shown:
                 each(done, total, name)
@@ -588,7 +583,7 @@ def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | Non
         click.echo(f"{a}  and  {b}:\n  {describe_overlap(shared)}")
     if table:
         click.echo(f"\n{origins_table(*given, names=names)}")
-    if len(found) <= MOST_DRAWN:
+    if len(found) <= tuning.MOST_DRAWN:
         click.echo(f"\n{show_views(*given, names=names, indices=False).text}")
 
 

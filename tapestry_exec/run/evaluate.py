@@ -12,20 +12,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, block_of, contiguous, read_view
+from tapestry_exec.run import tuning
 from tapestry_exec.run.backends import load_from_wing
 from tapestry_plan.ir import Graph, Shard, Stored, components_of, sha256_of
 from tapestry_sets.regions import Box
-
-DIFFERENCE_BOUND = {
-    "float16": 1e-2,
-    "float32": 1e-4,
-    "float64": 1e-10,
-    "complex64": 1e-4,
-    "complex128": 1e-10,
-}
-"""Largest max|difference| / max|reference| that rounding is held to explain; 0 for all other dtypes."""
-MOST_NAMES = 12
-"""How many of a graph's inputs or constants an error names."""
 
 
 def evaluate(
@@ -173,7 +163,7 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
         declared[kind] = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == kind}
         unknown = sorted(set(arrays) - declared[kind].keys())
         if unknown:
-            known = list(declared[kind])[:MOST_NAMES]
+            known = list(declared[kind])[: tuning.MOST_NAMES]
             raise ValueError(f"{kind}s: the graph has no {kind} {unknown[0]!r}; its {kind}s are {known}")
     for name, tensor in declared["input"].items():
         if name not in inputs:

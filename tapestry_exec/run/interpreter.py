@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, pack, read_view, unpack
+from tapestry_exec.run import tuning
 from tapestry_exec.run.backends import BACKENDS, Backend, DeviceMemory, Recorded
 from tapestry_exec.run.check import describe
 from tapestry_exec.run.evaluate import (
-    DIFFERENCE_BOUND,
     bind,
     check_finite,
     difference,
@@ -32,9 +32,6 @@ from tapestry_sets.limits import hide_fields
 from tapestry_sets.regions import Region
 
 Progress = Callable[[int, int, str], None]
-
-REGIONS_NAMED = 8
-"""How many regions of a step that failed are listed."""
 
 
 class TransferMismatch(RuntimeError):
@@ -297,8 +294,9 @@ class _Interpreter:
                 return f", input blocks (start, stop) {boxes}"
             case Copy() | Reduce():
                 block = step.dst if isinstance(step, Copy) else step.output
-                more = len(step.regions) - REGIONS_NAMED
-                listed = ", ".join(map(repr, step.regions[:REGIONS_NAMED])) + (f" and {more} more" if more > 0 else "")
+                more = len(step.regions) - tuning.REGIONS_NAMED
+                listed = ", ".join(map(repr, step.regions[: tuning.REGIONS_NAMED]))
+                listed += f" and {more} more" if more > 0 else ""
                 return f", {self._extent(block)}, regions [{listed}]"
             case Alloc() | Free() | Spill() | Fetch():
                 return f", {self._extent(step.buffer)}"
@@ -523,7 +521,7 @@ def _verified(
     reference, scale = evaluate_with_scale(plan.graph, inputs, constants)
     found = {name: difference(outputs[name], reference[name]) for name in outputs}
     for name, value in found.items():
-        bound = DIFFERENCE_BOUND.get(outputs[name].dtype.name, 0.0)
+        bound = tuning.DIFFERENCE_BOUND.get(outputs[name].dtype.name, 0.0)
         if not value <= bound and not _is_rounding(outputs[name], reference[name], scale):
             raise ResultMismatch(
                 f"output {name!r} differs from the unsharded run: max|difference| / max|reference| is {value:.3g}, "
@@ -532,12 +530,8 @@ def _verified(
     return found
 
 
-ROUNDINGS = 16
-"""How many units in the last place of the largest number on the way a result may be off, where it cancels."""
-
-
 def _is_rounding(found: Array, reference: Array, scale: float) -> bool:
     """Whether results differ by no more than the rounding of the numbers that they are differences of."""
     if found.dtype.kind != "f":
         return False
-    return bool(most_apart(found, reference)[0] <= ROUNDINGS * np.finfo(found.dtype).eps * scale)
+    return bool(most_apart(found, reference)[0] <= tuning.ROUNDINGS * np.finfo(found.dtype).eps * scale)

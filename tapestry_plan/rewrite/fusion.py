@@ -28,6 +28,7 @@ from tapestry_plan.ir import (
     Shard,
     Signature,
 )
+from tapestry_plan.rewrite import tuning
 from tapestry_plan.rewrite.derived import (
     Derived,
     Range,
@@ -43,8 +44,6 @@ from tapestry_plan.rewrite.derived import (
 from tapestry_sets.regions import Box, IndexProjection
 
 FUSED_ATTRIBUTES = tuple(f"fused.{key}" for key in ("first", "second", "of", "inputs", "at", "whole", "dtype"))
-ALIGNED_NBYTES = 64
-"""Scratch memory of each of two blocks in one begins at a multiple of so many bytes."""
 
 
 class Fusion(Struct, frozen=True):
@@ -262,7 +261,7 @@ def _cut(workspace: Any, sizes: Sequence[int]) -> list[Any]:
     found, at = [], 0
     for n in sizes:
         found.append(workspace[at : at + n])
-        at += -(-n // ALIGNED_NBYTES) * ALIGNED_NBYTES
+        at += -(-n // tuning.ALIGNED_NBYTES) * tuning.ALIGNED_NBYTES
     return found
 
 
@@ -320,7 +319,7 @@ def fuse_ops(first: Op, second: Op) -> Derived:
 
     def workspace(shard: Shard, itemsize: int) -> int:
         sizes = _known_fusion(first, second, shard.attrs).plan(shard, itemsize)[2]
-        return sum(-(-n // ALIGNED_NBYTES) * ALIGNED_NBYTES for n in sizes)
+        return sum(-(-n // tuning.ALIGNED_NBYTES) * tuning.ALIGNED_NBYTES for n in sizes)
 
     return derive_op(
         "fused",

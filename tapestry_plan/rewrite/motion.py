@@ -17,6 +17,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from tapestry_plan.ir import Graph, Selection, Shape
+from tapestry_plan.rewrite import tuning
 from tapestry_sets.alias import overlap
 from tapestry_sets.limits import OPEN, TooManyPieces, attempt, hide_fields, limits
 from tapestry_sets.regions import Box, DisjointRegions, Region
@@ -39,10 +40,6 @@ Share = Box | Region | DisjointRegions
 Placement = Mapping[str, DeviceName | Mapping[DeviceName, Share]]
 """For each stored tensor the device that holds it, or for each device the cells that it holds."""
 V = TypeVar("V", bound=Viewable)
-MOST_REGIONS = 256
-"""How many regions a message may have."""
-FEW_REGIONS = 32
-"""Of so many regions a cascade is looked through for a shorter one."""
 
 
 # ------------------------------------------------------------------------------------------------ what is read
@@ -251,7 +248,8 @@ def motion(graph: Graph, name: str, placement: Placement, consumer: DeviceName) 
         base = messages[0].arrived if messages else next(iter(view.cells))
         unpacked |= {id(a): _zeros(base, a.shape) for a in below if a not in view.cells}
     unpack = _replay(simple, unpacked)
-    unpack = unpack.simplify() if len(sort_views(unpack)) <= len(sort_views(simple)) + 4 * FEW_REGIONS else unpack
+    if len(sort_views(unpack)) <= len(sort_views(simple)) + 4 * tuning.FEW_REGIONS:
+        unpack = unpack.simplify()
     arrived = {message.arrived for message in messages}
     local = tuple(a for a in sort_views(unpack) if isinstance(a, Allocation) and a not in arrived)
     return Motion(name, consumer, tuple(messages), local, unpack)
@@ -346,15 +344,15 @@ def _fewest(home: Allocation, view: View) -> DisjointRegions:
     cells = view.cells[home]
     row = (home.size,)
     listed = attempt(lambda: DisjointRegions(row, [Region(row, [sett]) for sett in cells.explicit().members]))
-    if listed is not OPEN and len(listed) <= MOST_REGIONS:
+    if listed is not OPEN and len(listed) <= tuning.MOST_REGIONS:
         with limits(max_pieces=4 * len(listed) + 4):
             regions = attempt(cells.regions)
         return listed if regions is OPEN or len(regions) > len(listed) else regions
-    many = f"more than {MOST_REGIONS}" if listed is OPEN else len(listed)
+    many = f"more than {tuning.MOST_REGIONS}" if listed is OPEN else len(listed)
     raise TooManyPieces(
         f"motion: the cells of tensor {home.name!r} of shape {home.shape} that are needed are {many} regions, and a "
-        f"message may have {MOST_REGIONS}; move a selection below this one that shows each of its cells once, and do "
-        "the rest where it arrives"
+        f"message may have {tuning.MOST_REGIONS}; move a selection below this one that shows each of its cells once, "
+        "and do the rest where it arrives"
     )
 
 
@@ -374,7 +372,7 @@ def _by_regions(
         each: list[View] = [rows.sample(region) for region in cells.members]
         if device != consumer:
             pack = each[0] if len(each) == 1 else concatenate([one.ravel() for one in each])
-            pack = pack.simplify() if len(each) <= FEW_REGIONS else pack
+            pack = pack.simplify() if len(each) <= tuning.FEW_REGIONS else pack
             message = _message(home, device, consumer, pack, cells.size)
             messages.append(message)
             each = _split(message.arrived, cells)

@@ -63,7 +63,7 @@ class Terminal(io.StringIO):
 def shown(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, after: float, quiet: bool = False) -> str:
     """What the progress of a run leaves on stderr."""
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(cli, "SHOWN_AFTER", after)
+    monkeypatch.setattr(cli.tuning, "SHOWN_AFTER", after)
     monkeypatch.setenv("TERM", "xterm")
     p, inputs = made()
     with progress_bar("running", quiet) as progress:
@@ -156,7 +156,7 @@ def test_a_transport_that_fails_is_named(backend: str | CupyBackend, monkeypatch
 
 
 def test_many_regions_are_counted_not_listed(backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["tapestry_exec.run.interpreter"], "REGIONS_NAMED", 0)
+    monkeypatch.setattr(sys.modules["tapestry_exec.run.tuning"], "REGIONS_NAMED", 0)
     p, inputs = made()
     with broken(backend, "merge"), pytest.raises(StepFailed, match=r"regions \[ and 1 more\]"):
         run(p, inputs, backend=backend)

@@ -1,0 +1,25 @@
+"""The numbers of this wing: what decides whether results are equal, and what is only for messages.
+
+The first decide whether `run(verify=True)` raises. They bound rounding: a cell that no copy reached is NaN and is found
+whatever they are. The others change texts of errors alone.
+"""
+
+# -- when results are equal ----------------------------------------------------------------------------------
+
+DIFFERENCE_BOUND = {
+    "float16": 1e-2,
+    "float32": 1e-4,
+    "float64": 1e-10,
+    "complex64": 1e-4,
+    "complex128": 1e-10,
+}
+"""Largest max|difference| / max|reference| that rounding is held to explain; 0 for all other dtypes."""
+ROUNDINGS = 16
+"""How many units in the last place of the largest number on the way a result may be off, where it cancels."""
+
+# -- messages ------------------------------------------------------------------------------------------------
+
+REGIONS_NAMED = 8
+"""How many regions of a step that failed are listed."""
+MOST_NAMES = 12
+"""How many of a graph's inputs or constants an error names."""
