@@ -16,17 +16,8 @@ from math import gcd, lcm, prod
 import numpy as np
 from msgspec import Struct
 
-from tapestry_sets.integers import conjunction, explicit, ranks, unions
-from tapestry_sets.integers.integers import (
-    Forms,
-    Integers,
-    Operand,
-    as_set,
-    check_bounds,
-    check_start,
-    check_window,
-    to_array,
-)
+from tapestry_sets.integers import conjunction, explicit, integers, ranks, unions
+from tapestry_sets.integers.integers import Forms, Integers, Operand
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.sett import DisjointSetts, Explicit, Sett
 from tapestry_sets.integers.stripe import Bools, Int64Array
@@ -102,7 +93,7 @@ class Intersection(Integers):
         if many <= WALK_ABOVE:
             return _in_all(few._elements(lo, hi), rest)
         if many > CUT_BELOW:
-            return to_array(_walk(self, lo, hi))
+            return integers.to_array(_walk(self, lo, hi))
         return _in_halves(self, lo, hi)
 
     def _contains_each(self, z: Int64Array) -> Bools:
@@ -327,7 +318,7 @@ class Sampled(Integers):
             return NONE
         first, last = self.at._nth(lo), self.at._nth(hi)
         if max(-first, last) >> 62:
-            return to_array(_walk(self, lo, hi))
+            return integers.to_array(_walk(self, lo, hi))
         if WALK_ABOVE < hi - lo <= CUT_BELOW:
             return _in_halves(self, lo, hi)
         z = (self.inner & self.at)._elements(first, last)
@@ -395,8 +386,9 @@ def count_common(*sets: Operand, start: int | None = None, stop: int | None = No
     (997920, 4627341)
     """
     factors = _all_factors(sets, "count_common")
-    lo, hi = (0, period_of(factors)) if start is None and stop is None else check_bounds(start, stop, "count_common")
-    return _count(factors, lo, hi)
+    if start is None and stop is None:
+        return _count(factors, 0, period_of(factors))
+    return _count(factors, *integers.check_bounds(start, stop, "count_common"))
 
 
 def first_common(*sets: Operand, start: int, stop: int | None = None) -> int | None:
@@ -422,7 +414,7 @@ def first_common(*sets: Operand, start: int, stop: int | None = None) -> int | N
     >>> first_common(Stripe(1, 6, phase=6), Stripe(1, 10), Stripe(1, 12, phase=1), start=0)
     209
     """
-    return _first(_all_factors(sets, "first_common"), *check_start(start, stop, "first_common"))
+    return _first(_all_factors(sets, "first_common"), *integers.check_start(start, stop, "first_common"))
 
 
 def isdisjoint(*sets: Operand, within: Within | None = None) -> bool:
@@ -448,11 +440,11 @@ def isdisjoint(*sets: Operand, within: Within | None = None) -> bool:
     >>> isdisjoint(Stripe(2, 1), Stripe(2, 1, phase=1), Stripe(2, 1, phase=2))
     True
     """
-    return _is_disjoint(_all_factors(sets, "isdisjoint"), *check_window(within, "isdisjoint"))
+    return _is_disjoint(_all_factors(sets, "isdisjoint"), *integers.check_window(within, "isdisjoint"))
 
 
 def _all_factors(sets: Sequence[Operand], verb: str) -> tuple[Integers, ...]:
-    factors = tuple(factor for s in sets for factor in as_set(s)._factors)
+    factors = tuple(factor for s in sets for factor in integers.as_set(s)._factors)
     if not factors:
         raise ValueError(f"{verb}: needs at least one set; every integer is in all of none, and is Sett()")
     return factors
@@ -692,7 +684,7 @@ def _in_all(z: Int64Array, sets: Iterable[Integers]) -> Int64Array:
 
 def _elements_by_listing(s: Intersection, lo: int, hi: int) -> Int64Array:
     found = common_elements(_grouped(s.operands), lo, hi)
-    return to_array(_walk(s, lo, hi)) if found is None else found
+    return integers.to_array(_walk(s, lo, hi)) if found is None else found
 
 
 # ------------------------------------------------------------------------------------------------- inclusion

@@ -18,19 +18,8 @@ import numpy as np
 from tapestry_sets.digits import Grid, Progression, as_interval, combine, count_distinct, interval, number_of, reach
 from tapestry_sets.integers import Int64Array
 from tapestry_sets.limits import TooManyPieces, as_int, as_ints
-from tapestry_sets.regions.affine import (
-    AffineMap,
-    Box,
-    ImplicitRegion,
-    as_box,
-    grid_hull,
-    grid_of,
-    grids_of,
-    isl_of,
-    matrix_rank,
-    regions_of,
-    same_rank,
-)
+from tapestry_sets.regions import affine
+from tapestry_sets.regions.affine import AffineMap, Box, ImplicitRegion
 from tapestry_sets.regions.coordinates import CoordinateCut, along_box, bounds_of, meets, plan_columns, solve
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
@@ -146,7 +135,7 @@ class IndexProjection:
     def _columns_of_point(self, point: Sequence[int]) -> tuple[int, ...]:
         at = as_ints(point, "IndexProjection: point")
         if self.index_rank >= 0:
-            same_rank(f"IndexProjection: point {at}", len(at), self.index_rank)
+            affine.same_rank(f"IndexProjection: point {at}", len(at), self.index_rank)
         return at + tuple(x for a, q in self.splits for x in divmod(at[a], q))
 
     def reversed(self, axis: int, extent: int) -> IndexProjection:
@@ -204,7 +193,7 @@ class IndexProjection:
         ----------
         Tapestry, "Index Projection Functions": coherent index ranges map to coherent regions.
         """
-        same_rank(f"IndexProjection: index extents {tuple(extents)}", len(extents), self.index_rank)
+        affine.same_rank(f"IndexProjection: index extents {tuple(extents)}", len(extents), self.index_rank)
         if 0 in extents:
             return None
         for axis, extent in enumerate(extents):
@@ -249,8 +238,8 @@ class IndexProjection:
         ((-3,), (4,))
         """
         if within is not None:
-            within = as_box(within, Box((), ()))
-            same_rank("IndexProjection.image: within", within.rank, self.map.out_rank)
+            within = affine.as_box(within, Box((), ()))
+            affine.same_rank("IndexProjection.image: within", within.rank, self.map.out_rank)
         if isinstance(selection, Box) and self.is_separable and not self._cuts:
             out = [] if selection.is_empty else [self._project_box(selection)]
         else:
@@ -259,16 +248,16 @@ class IndexProjection:
                 nowhere = within or Box.of((0,) * self.map.out_rank)
                 return DisjointRegions(nowhere.shape, (), nowhere.start)
             if not self.is_separable and self._entangled(grids):
-                hull = grid_hull(map(self._project, grids))
+                hull = affine.grid_hull(map(self._project, grids))
                 return self._implicit_image(selection, hull, within, self._injective_size(grids))
             out = [self._project(grid) for grid in grids]
-        frame = grid_hull(out) if within is None else within
+        frame = affine.grid_hull(out) if within is None else within
         if frame is None:
             return DisjointRegions((0,) * self.map.out_rank, ())
         try:
-            return regions_of(out, frame)
+            return affine.regions_of(out, frame)
         except TooManyPieces:
-            return self._implicit_image(selection, grid_hull(out), frame, _product_size(out))
+            return self._implicit_image(selection, affine.grid_hull(out), frame, _product_size(out))
 
     def images(self, boxes: Iterable[Box], within: Box | Sequence[int]) -> list[DisjointRegions | ImplicitRegion]:
         """Return the image of each of many boxes, as `image` does, but each interval of a coordinate is made once.
@@ -279,7 +268,7 @@ class IndexProjection:
         >>> [image.size for image in window.images([Box((h, w), (1, 4)) for h in (0, 1) for w in (0, 4)], (4, 8))]
         [12, 12, 12, 12]
         """
-        frame = as_box(within, Box((), ()))
+        frame = affine.as_box(within, Box((), ()))
         if not self.is_separable or self._cuts or len(frame.shape) != len(self.shape):
             return [self.image(box, frame) for box in boxes]
         rows = list(zip(self.map.offset, self._rows, self.shape, frame.start, frame.stop, strict=True))
@@ -321,14 +310,14 @@ class IndexProjection:
             return self._bounding_box_of_splits(box)
         if not self._cuts:
             return self._bounds_along_rows(box)
-        hull = grid_hull(map(self._project, self._column_grids(box)))
+        hull = affine.grid_hull(map(self._project, self._column_grids(box)))
         assert hull is not None, "a box that is not empty has an image"
         return hull
 
     def _bounds_along_rows(self, box: Box) -> Box:
         """The bounding box of a projection without splits: each coordinate is least and greatest at corners."""
         if self.index_rank >= 0:
-            same_rank("IndexProjection: index selection", box.rank, self.index_rank)
+            affine.same_rank("IndexProjection: index selection", box.rank, self.index_rank)
         start, shape = [], []
         for low, terms, width in zip(self.map.offset, self._rows, self.shape, strict=True):
             for k, c in terms:
@@ -356,16 +345,16 @@ class IndexProjection:
         >>> window.shared(Box((0,), (4,)), Box((4,), (4,))).bounds()
         ((4,), (6,))
         """
-        frame = as_box(within, self.bounding_box(one).hull(self.bounding_box(other)))
+        frame = affine.as_box(within, self.bounding_box(one).hull(self.bounding_box(other)))
         a, b = self.image(one, frame), self.image(other, frame)
         if isinstance(a, DisjointRegions):
             return a & b if isinstance(b, DisjointRegions) else b & a
         return a & b
 
     def _column_grids(self, selection: Box | Region | DisjointRegions) -> list[Grid]:
-        grids = grids_of(selection)
+        grids = affine.grids_of(selection)
         if self.index_rank >= 0 and grids:
-            same_rank("IndexProjection: index selection", len(grids[0]), self.index_rank)
+            affine.same_rank("IndexProjection: index selection", len(grids[0]), self.index_rank)
         for cut in self._cuts:
             grids = [grid + columns for grid in grids for columns in cut.columns(grid[cut.axis])]
         return grids
@@ -373,7 +362,7 @@ class IndexProjection:
     def _project_box(self, box: Box) -> Grid:
         """The image of a box, which is not empty, by a projection without splits."""
         if self.index_rank >= 0:
-            same_rank("IndexProjection: index selection", box.rank, self.index_rank)
+            affine.same_rank("IndexProjection: index selection", box.rank, self.index_rank)
         return tuple(
             along_box(b, terms, w, box) for b, terms, w in zip(self.map.offset, self._rows, self.shape, strict=True)
         )
@@ -404,7 +393,7 @@ class IndexProjection:
         """The image by its constraints; `size` is that of the whole image, where known."""
         assert hull is not None, "an empty selection has an explicit image"
         frame = within or hull
-        image = isl_of(selection).apply(isl.to_isl(self)).intersect(isl.box_set(frame.start, frame.stop))
+        image = affine.isl_of(selection).apply(isl.to_isl(self)).intersect(isl.box_set(frame.start, frame.stop))
         points = self._listed_image(selection, hull, frame)
         return ImplicitRegion(frame.start, frame.shape, str(image), size if frame.contains(hull) else None, points)
 
@@ -430,7 +419,7 @@ class IndexProjection:
         wide = [k for k, n in enumerate(self.shape) if n > 1]
         columns = [[row[k] for row in self.map.matrix] for k in varying]
         columns += [[int(k == j) for j in range(self.map.out_rank)] for k in wide]
-        if matrix_rank(columns) < len(columns):
+        if affine.matrix_rank(columns) < len(columns):
             return None
         return prod(prod(n for n, _ in grid[k][1]) for k in varying) * prod(self.shape)
 
@@ -454,18 +443,18 @@ class IndexProjection:
         >>> rows.preimage(Box((4,), (2,)), (8,)).bounds()
         ((2,), (4,))
         """
-        space = as_box(index, Box((), ()))
+        space = affine.as_box(index, Box((), ()))
         if self.index_rank >= 0:
-            same_rank("IndexProjection.preimage: index box", space.rank, self.index_rank)
+            affine.same_rank("IndexProjection.preimage: index box", space.rank, self.index_rank)
         if space.is_empty:
             return DisjointRegions(space.shape, (), space.start)
         result = DisjointRegions(space.shape, (), space.start)
-        for target in grids_of(region):
-            same_rank("IndexProjection.preimage: region", len(target), self.map.out_rank)
+        for target in affine.grids_of(region):
+            affine.same_rank("IndexProjection.preimage: region", len(target), self.map.out_rank)
             part = self._preimage_of_grid(target, space)
             if part is None:
                 points = isl.to_isl(self).reverse()
-                found = isl_of(region).apply(points).intersect(isl.box_set(space.start, space.stop))
+                found = affine.isl_of(region).apply(points).intersect(isl.box_set(space.start, space.stop))
                 return ImplicitRegion(space.start, space.shape, str(found))
             result = result | part
         return result
@@ -473,7 +462,7 @@ class IndexProjection:
     def _preimage_of_grid(self, target: Grid, space: Box) -> DisjointRegions | None:
         """The index points whose block meets a grid, None where that is no product of the axes."""
         found = DisjointRegions(space.shape, (space.to_region(),), space.start)
-        domain = grid_of(space)
+        domain = affine.grid_of(space)
         for terms, b, w, goal in zip(self.map.terms(), self.map.offset, self.shape, target, strict=True):
             columns = [(self._domain_of(k, domain), c) for k, c in terms]
             whole = combine(b, [(c, p) for p, c in columns], w)
@@ -493,7 +482,7 @@ class IndexProjection:
             k, c, p = varying[0]
             values = [self._axis_values(k, v, domain) for v in solve(goal, c, constant, w, p)]
             axis = k if k < self.index_rank else self.splits[(k - self.index_rank) // 2][0]
-            found = found & regions_of([(*domain[:axis], v, *domain[axis + 1 :]) for v in values], space)
+            found = found & affine.regions_of([(*domain[:axis], v, *domain[axis + 1 :]) for v in values], space)
         return found
 
     def _domain_of(self, column: int, domain: Grid) -> Progression:
