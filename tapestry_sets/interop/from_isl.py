@@ -13,16 +13,11 @@ from typing import Any
 
 from tapestry_sets.integers import DisjointSetts, Item, Nest, from_items, merge, merge_nests
 from tapestry_sets.integers import nest as nests
+from tapestry_sets.interop import tuning
 from tapestry_sets.limits import TooHard, check_pieces
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region, as_box
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, Step, reading
-
-OPERATIONS = 2 * 10**6
-"""How many of its basic operations isl may take: a second or two."""
-
-MAX_LEVELS = 6
-"""How deep a nest may become: counting in one takes twice as long with each level."""
 
 Found = DisjointSetts | DisjointRegions | AffineMap | IndexProjection | tuple[Piece, ...]
 
@@ -87,10 +82,10 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
         if rank != box.rank:
             raise ValueError(f"from_isl: within {box} has rank {box.rank} where {shape} needs rank {rank}")
         shape = shape.intersect_domain(inside) if is_map else shape.intersect(inside)
-    refusal = TooHard(f"from_isl: isl needs more than {OPERATIONS} operations for {shape}")
+    refusal = TooHard(f"from_isl: isl needs more than {tuning.OPERATIONS} operations for {shape}")
     if is_map:
-        return isl.bounded(lambda: _map_of(shape), refusal, OPERATIONS)
-    return isl.bounded(lambda: _set_of(shape, None if within is None else box), refusal, OPERATIONS)
+        return isl.bounded(lambda: _map_of(shape), refusal, tuning.OPERATIONS)
+    return isl.bounded(lambda: _set_of(shape, None if within is None else box), refusal, tuning.OPERATIONS)
 
 
 def _rank(points: Any) -> int:
@@ -190,7 +185,7 @@ def _grown(points: Any, item: Item) -> Item:
         reach = change[0] + step - item.start
         if change[1]:  # an element that the pattern lacks: only whole copies before it belong to the pattern
             reach = reach // step * step
-        if reach <= step or len(item.tail) == MAX_LEVELS:
+        if reach <= step or len(item.tail) == tuning.MAX_LEVELS:
             return item
         grown = nests.clip(nests.repeat(item.length, step, 0, item.tail), 0, reach)
         assert grown is not None, "the pattern begins with an element"

@@ -13,16 +13,12 @@ from typing import NoReturn, TypeVar
 
 from msgspec import Struct, field
 
+from tapestry_sets.interop import tuning
 from tapestry_sets.limits import as_int
 from tapestry_sets.regions import AffineMap, IndexProjection
 
-_TOKEN = re.compile(r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_][\w$.]*)|(?P<sign>->|[-+*(),<>\[\]]))")
+_TOKEN = re.compile(r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_][\w$.]*)|(?P<sign>->|[-+*(),<>\[\]])|(?P<wrong>\S))")
 _PRODUCTS = ("*", "mod", "floordiv", "ceildiv")
-MAX_DEPTH = 100
-"""How deep parentheses may be nested."""
-MAX_DIGITS = 1000
-"""How long a number may be."""
-
 T = TypeVar("T")
 AffineTerm = tuple[int, int, int]
 """(axis, divisor, what): the axis itself (divisor 1), its quotient (what 0) or its remainder (what 1)."""
@@ -251,8 +247,8 @@ class _Reader:
 
     def factor(self) -> _AffineForm:
         self.depth += 1
-        if self.depth > MAX_DEPTH:
-            self.fail(f"more than {MAX_DEPTH} nested parentheses or signs")
+        if self.depth > tuning.MAX_DEPTH:
+            self.fail(f"more than {tuning.MAX_DEPTH} nested parentheses or signs")
         found = self.atom()
         self.depth -= 1
         return found
@@ -268,8 +264,8 @@ class _Reader:
             self.expect(")")
             return inner
         if word.isdecimal():
-            if len(word) > MAX_DIGITS:
-                self.fail(f"a number of {len(word)} digits; {MAX_DIGITS} are read")
+            if len(word) > tuning.MAX_DIGITS:
+                self.fail(f"a number of {len(word)} digits; {tuning.MAX_DIGITS} are read")
             return _AffineForm({}, int(self.take()))
         if word not in self.names:
             known = ", ".join(self.names) or "none"
@@ -316,22 +312,17 @@ class _Reader:
 
     def expect(self, word: str) -> None:
         if self.word != word:
-            self.fail(
-                f"{self.word!r} where {word!r} is needed" if self.word else f"the map ends where {word!r} is needed"
-            )
+            self.fail(f"{repr(self.word) if self.word else 'the map ends'} where {word!r} is needed")
         self.take()
 
     def _tokens(self) -> Iterator[tuple[str, int]]:
-        at = 0
-        end = len(self.text.rstrip())
-        while at < end:
-            found = _TOKEN.match(self.text, at)
-            if found is None:
-                at += len(self.text[at:]) - len(self.text[at:].lstrip())
-                _refuse(self.text, at, 1, f"{self.text[at]!r} is no part of an affine map")
-            yield found.group().strip(), found.end() - len(found.group().strip())
-            at = found.end()
-        yield "", end
+        for found in _TOKEN.finditer(self.text):
+            word = found.group().strip()
+            at = found.end() - len(word)
+            if found["wrong"]:
+                _refuse(self.text, at, 1, f"{word!r} is no part of an affine map")
+            yield word, at
+        yield "", len(self.text.rstrip())
 
     def fail(self, why: str, token: int | None = None) -> NoReturn:
         word, at = self.tokens[self.at if token is None else token]

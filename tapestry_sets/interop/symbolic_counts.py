@@ -17,6 +17,7 @@ from math import lcm, prod
 from typing import Any
 
 from tapestry_sets.interop import symbolic_expressions as sizes
+from tapestry_sets.interop import tuning
 from tapestry_sets.interop.symbolic import SymbolicView, read_symbolic_cells, symbols_of_views
 from tapestry_sets.interop.symbolic_expressions import Expr, load_sympy
 from tapestry_sets.limits import TooHard
@@ -26,16 +27,6 @@ Classes = Sequence[tuple[int, int]]
 """For each symbol (modulus, residue)."""
 Linear = tuple[int, ...]
 """Σ slope·m + constant over the counts m of the symbols' classes: (*slopes, constant)."""
-
-OPERATIONS = 2 * 10**6
-"""How many of its basic operations isl may take for a question: a second or two. A bound of work."""
-MAX_CLASSES = 20_000
-"""Into how many residue classes a count may be split. A bound of work."""
-MAX_TOP_CLASSES = 64
-"""Into how many classes of the symbols' residues the whole of a count is split, rather than each of its factors: it
-shapes the expression, and its value stays the same."""
-MAX_VALUES = 64
-"""How many values of a digit may be looked at one by one. A bound of work."""
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
@@ -136,8 +127,8 @@ def _check_views(verb: str, *views: object) -> None:
 
 
 def _ask_isl(question: Callable[[], Any], what: str) -> Any:
-    refusal = TooHard(f"{what}: isl needs more than {OPERATIONS} operations; take fewer words or smaller steps")
-    return isl.bounded(question, refusal, OPERATIONS)
+    refusal = TooHard(f"{what}: isl needs more than {tuning.OPERATIONS} operations; take fewer words or smaller steps")
+    return isl.bounded(question, refusal, tuning.OPERATIONS)
 
 
 def _align_symbols(points: Any, symbols: Sequence[Expr]) -> Any:
@@ -152,7 +143,7 @@ def _write_condition(points: Any, symbols: Sequence[Expr]) -> Any:
     found = _align_symbols(points.params().coalesce().gist(given), symbols).compute_divs()
     parts = [isl.conjunction_of(part) for part in found.get_basic_sets()]
     moduli = _moduli(parts, symbols)
-    if prod(moduli) > MAX_TOP_CLASSES:
+    if prod(moduli) > tuning.MAX_TOP_CLASSES:
         return sympy.Or(*(_with_remainders(part, symbols) for part in parts))
     cases = _by_classes(symbols, moduli, lambda at: sympy.Or(*(_in_classes(part, symbols, at) for part in parts)))
     return cases[0][0] if len(cases) == 1 else sympy.Or(*(sympy.And(here, where) for here, where in cases))
@@ -241,7 +232,7 @@ def _count(points: Any, symbols: Sequence[Expr]) -> Any:
         return load_sympy().Integer(0)
     parts = [isl.conjunction_of(part) for part in isl.disjoint_parts(points)]
     moduli = _moduli(parts, symbols)
-    if prod(moduli) > MAX_TOP_CLASSES:
+    if prod(moduli) > tuning.MAX_TOP_CLASSES:
         moduli = [1] * len(symbols)  # each factor is then split into its own
 
     def total(classes: Classes) -> Any:
@@ -281,14 +272,14 @@ def _count_points(points: Any, symbols: Sequence[Expr], classes: Classes, apart:
 
 def _more_parts(points: Any, symbols: int, apart: frozenset[int]) -> tuple[list[Any], frozenset[int]]:
     """The points by the values of an axis that has few, or by its residues, on which other axes may depend."""
-    few = isl.few_values(points, MAX_VALUES)
+    few = isl.few_values(points, tuning.MAX_VALUES)
     if few is not None:
         return [isl.with_coordinate(points, few[0], v) for v in few[1]], apart
     for axis in range(int(points.n_dim())):
         period = lcm(
             *(isl.floor_moves(isl.conjunction_of(p).divs, symbols + axis)[0] for p in isl.disjoint_parts(points))
         )
-        if axis not in apart and 1 < period <= MAX_VALUES:
+        if axis not in apart and 1 < period <= tuning.MAX_VALUES:
             return [isl.with_residue(points, axis, period, r) for r in range(period)], apart | {axis}
     raise TooHard(f"counting {points}: its axes depend on each other, and none has few values; ask the condition")
 
@@ -308,8 +299,8 @@ def _count_part(part: isl.Conjunction, symbols: Sequence[Expr], known: Classes) 
     moves = [isl.floor_moves(part.divs, k) for k in range(axis + 1)]
     whole = [lcm(period, k) for (period, _), (k, _) in zip(moves, known, strict=False)]
     period = moves[axis][0]
-    if prod(whole) * period > MAX_CLASSES:
-        raise TooHard(f"counting needs the residues modulo {(*whole, period)}, more than {MAX_CLASSES} classes")
+    if prod(whole) * period > tuning.MAX_CLASSES:
+        raise TooHard(f"counting needs the residues modulo {(*whole, period)}, more than {tuning.MAX_CLASSES} classes")
     rows = [*part.at_least_zero, *part.zero, *(_negative(row) for row in part.zero)]
     slopes = [
         (
