@@ -14,19 +14,8 @@ from typing import Any, Literal, cast
 import numpy as np
 from msgspec import Struct
 
-from tapestry_exec.copies import (
-    Array,
-    Transfer,
-    between,
-    fill_transfers,
-    index_pairs,
-    outside,
-    pack_transfers,
-    row_major,
-    through,
-    together,
-    unpack_transfers,
-)
+from tapestry_exec import copies
+from tapestry_exec.copies import Array, Transfer
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.gpus import Gpu, Shared
 from tapestry_exec.cuda.lanes import Ground, Lane, Ring, Uses
@@ -163,7 +152,7 @@ class CupyDevice:
     def pack(self, buffer: Buffer, regions: RegionList) -> Payload:
         """The regions' cells, each region row-major, as one payload; as they lie where that is contiguous."""
         block = self._ready(buffer, self.out)
-        transfers = pack_transfers(buffer.shape, buffer.start, tuple(regions))
+        transfers = copies.pack_transfers(buffer.shape, buffer.start, tuple(regions))
         size, itemsize = sum(t.size for t in transfers), block.dtype.itemsize
         at = _run_of(transfers, size, "src")
         if at is not None and size * itemsize >= DIRECT_NBYTES:
@@ -183,7 +172,7 @@ class CupyDevice:
     def unpack(self, payload: Any, buffer: Buffer, regions: RegionList) -> None:
         """Write a payload that `pack` made of the same regions."""
         block = self._target(buffer, regions, self.incoming)
-        transfers = unpack_transfers(buffer.shape, buffer.start, tuple(regions))
+        transfers = copies.unpack_transfers(buffer.shape, buffer.start, tuple(regions))
         size, itemsize = sum(t.size for t in transfers), block.dtype.itemsize
         if payload.nbytes != size * itemsize:
             raise ValueError(f"unpack: the payload has {payload.nbytes:,} B, the regions have {size * itemsize:,} B")
@@ -203,7 +192,7 @@ class CupyDevice:
 
     def copy(self, src: Buffer, dst: Buffer, regions: RegionList) -> None:
         """Copy cells between two buffers of this device."""
-        transfers = between(src.shape, src.start, dst.shape, dst.start, tuple(regions))
+        transfers = copies.between(src.shape, src.start, dst.shape, dst.start, tuple(regions))
         self._copy(src, self._target(dst, regions, self.compute), transfers)
 
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: RegionList) -> None:
@@ -211,9 +200,9 @@ class CupyDevice:
         lane, cells = self.compute, tuple(regions)
         target = self._ready(dst, lane) if piece.guards else self._target(dst, regions, lane)
         if piece.fill is None:
-            transfers = through(piece, src.box, dst.box, cells)
+            transfers = copies.through(piece, src.box, dst.box, cells)
         else:
-            transfers = fill_transfers(piece, dst.box, cells)
+            transfers = copies.fill_transfers(piece, dst.box, cells)
         if transfers is None:
             source = target if piece.source < 0 else self._ready(src, lane)
             self._do(lane, [source], [target], partial(self._by_tables, piece, source, target, cells))
@@ -320,7 +309,7 @@ class CupyDevice:
         if buffer.nbytes:
             self.shared.cupy.cuda.runtime.memsetAsync(block.address, poison, buffer.nbytes, lane.stream.ptr)
         if buffer.fill is not None:
-            beside = outside(buffer.shape, buffer.start, shape)
+            beside = copies.outside(buffer.shape, buffer.start, shape)
             self._launch(_fills(beside, block.dtype, buffer.fill, block.address))
 
     def _target(self, buffer: Buffer, regions: RegionList, lane: Lane) -> Block:
@@ -351,7 +340,7 @@ class CupyDevice:
             array = self.shared.cupy.asarray
             found = [
                 (array(at), None if read is None else array(read))
-                for at, read in index_pairs(piece, src.box, dst.box, regions)
+                for at, read in copies.index_pairs(piece, src.box, dst.box, regions)
             ]
             # Other lanes may use it later, without an event to wait for.
             self.compute.stream.synchronize()
@@ -370,7 +359,7 @@ class CupyDevice:
         cupy, blocks = self.shared.cupy, (target, *parts)
         out, *whole = (self._whole(block) for block in blocks)
         function = merging(monoid, [block.dtype for block in blocks], len(parts), fan_in)
-        for box in together(tuple((b.buffer.shape, b.buffer.start) for b in blocks), tuple(regions)):
+        for box in copies.together(tuple((b.buffer.shape, b.buffer.start) for b in blocks), tuple(regions)):
             offsets, (dims, *strides) = box.origin, box.columns()
             if function is not None:
                 addresses = (b.address + at * b.dtype.itemsize for b, at in zip(blocks, offsets, strict=True))
@@ -426,7 +415,7 @@ class CupyDevice:
 
     def _view(self, block: Block, box: Box) -> Any:
         """The cells of a box of a block."""
-        size, strides = block.dtype.itemsize, row_major(block.buffer.shape)
+        size, strides = block.dtype.itemsize, copies.row_major(block.buffer.shape)
         at = sum((a - b) * s for a, b, s in zip(box.start, block.buffer.start, strides, strict=True))
         place = block, at * size, box.shape, tuple(s * size for s in strides)
         if block.dtype.fields is None:

@@ -11,21 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tapestry_exec.copies import (
-    Array,
-    aligned_bytes,
-    between,
-    block_of,
-    fill_cells,
-    outside,
-    pack,
-    read_only,
-    read_piece,
-    slices_of,
-    strided_copies,
-    strided_view,
-    unpack,
-)
+from tapestry_exec import copies
+from tapestry_exec.copies import Array
 from tapestry_exec.numpy.tuning import POISON_FLOAT, POISON_OTHER
 from tapestry_exec.run import Backend
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
@@ -54,8 +41,8 @@ class NumpyBackend(Backend["NumpyDevice"]):
         except IndexError:
             kept = []
         kept += [np.empty(0, np.uint8)] * (len(nbytes) - len(kept))
-        arenas = [arena if arena.nbytes >= n else aligned_bytes(n) for arena, n in zip(kept, nbytes, strict=False)]
-        return [NumpyDevice(arena) for arena in arenas]
+        pairs = zip(kept, nbytes, strict=False)
+        return [NumpyDevice(arena if arena.nbytes >= n else copies.aligned_bytes(n)) for arena, n in pairs]
 
     def close(self, devices: Sequence[NumpyDevice]) -> None:
         """Take the devices' arenas back."""
@@ -64,10 +51,10 @@ class NumpyBackend(Backend["NumpyDevice"]):
     def place(self, array: Array, regions: Sequence[Region], tensor: str) -> Array:
         """Pack cells of a host array for a device; a view of it where they are contiguous there."""
         if len(regions) == 1 and regions[0].is_box:
-            cells = array[slices_of(regions[0], (0,) * array.ndim)]
+            cells = array[copies.slices_of(regions[0], (0,) * array.ndim)]
             if cells.flags.c_contiguous:
                 return cells.reshape(-1)
-        return pack(array, (0,) * array.ndim, regions)
+        return copies.pack(array, (0,) * array.ndim, regions)
 
     def move(self, payload: Array, src: int, dst: int) -> Array:
         """Hand a packed payload from device `src` to device `dst`."""
@@ -115,7 +102,7 @@ class NumpyDevice:
             poison = POISON_FLOAT if array.dtype.kind in "fc" else POISON_OTHER
             self.memory[buffer.offset : buffer.offset + buffer.nbytes].fill(poison)
             if buffer.fill is not None:
-                fill_cells(outside(buffer.shape, buffer.start, tensor_shape), array, buffer.fill)
+                copies.fill_cells(copies.outside(buffer.shape, buffer.start, tensor_shape), array, buffer.fill)
         return array
 
     def _target(self, buffer: Buffer, regions: Sequence[Region]) -> Array:
@@ -126,7 +113,7 @@ class NumpyDevice:
 
     def pack(self, buffer: Buffer, regions: Sequence[Region]) -> Array:
         """The regions' cells, each region row-major, as one contiguous payload."""
-        return pack(self._array(buffer), buffer.start, regions)
+        return copies.pack(self._array(buffer), buffer.start, regions)
 
     def spill(self, buffer: Buffer) -> Array:
         """All cells of a buffer, as one payload; also those that nothing wrote."""
@@ -134,20 +121,20 @@ class NumpyDevice:
 
     def unpack(self, payload: Array, buffer: Buffer, regions: Sequence[Region]) -> None:
         """Write a payload that `pack` made of the same regions."""
-        unpack(payload, self._target(buffer, regions), buffer.start, regions)
+        copies.unpack(payload, self._target(buffer, regions), buffer.start, regions)
 
     def copy(self, src: Buffer, dst: Buffer, regions: Sequence[Region]) -> None:
         """Copy cells between two buffers of this device."""
         source, target = self._array(src), self._target(dst, regions)
         where = src.shape, src.start, dst.shape, dst.start, tuple(regions)
-        strided_copies(between, source.itemsize, *where).carry(source, target)
+        copies.strided_copies(copies.between, source.itemsize, *where).carry(source, target)
 
     def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Sequence[Region]) -> None:
         """Fill cells of a view's block through one of the view's pieces."""
         target = self._array(dst) if piece.guards else self._target(dst, regions)
         source = target if src.id == dst.id else self._array(src)
         for region in regions:
-            read_piece(piece, source, src.box, target, dst.start, region)
+            copies.read_piece(piece, source, src.box, target, dst.start, region)
 
     def merge(
         self,
@@ -165,20 +152,20 @@ class NumpyDevice:
             return
         states = [components_of(self.pack(part, regions)) for part in parts]
         merged_cells = monoid.unwrap(np, merge_states(monoid, np, states, fan_in), attrs)
-        unpack(np.ascontiguousarray(merged_cells, target.dtype), target, output.start, regions)
+        copies.unpack(np.ascontiguousarray(merged_cells, target.dtype), target, output.start, regions)
 
     def _merge_in_place(
         self, ufunc: Any, parts: Sequence[Buffer], target: Array, start: Ints, regions: Sequence[Region]
     ) -> None:
         first, *others = parts
         where = first.shape, first.start, target.shape, start, tuple(regions)
-        strided_copies(between, target.itemsize, *where).carry(self._array(first), target)
+        copies.strided_copies(copies.between, target.itemsize, *where).carry(self._array(first), target)
         for region in regions:
             for part in others:
                 source = self._array(part)
-                for t in between(part.shape, part.start, target.shape, start, (region,)):
-                    mine = strided_view(target, t.dst_offset, t.dims, t.dst_strides)
-                    theirs = strided_view(source, t.src_offset, t.dims, t.src_strides)
+                for t in copies.between(part.shape, part.start, target.shape, start, (region,)):
+                    mine = copies.strided_view(target, t.dst_offset, t.dims, t.dst_strides)
+                    theirs = copies.strided_view(source, t.src_offset, t.dims, t.src_strides)
                     ufunc(mine, theirs, out=mine)
 
     def launch(
@@ -190,11 +177,11 @@ class NumpyDevice:
         workspace: Buffer | None,
     ) -> None:
         """Run an operator's block function on blocks of this device's buffers."""
-        read = [None if item is None else read_only(self._block(*item)) for item in inputs]
+        read = [None if item is None else copies.read_only(self._block(*item)) for item in inputs]
         write = [self._block(*item) for item in outputs]
         scratch = np.empty(0, np.uint8) if workspace is None else self._array(workspace)
         told = Shard(shard.index, shard.signature, shard.attrs, shard.input_boxes, shard.output_boxes, scratch)
         op.block(np, read, write, told)
 
     def _block(self, buffer: Buffer, box: Box) -> Array:
-        return block_of(self._array(buffer), buffer.start, box)
+        return copies.block_of(self._array(buffer), buffer.start, box)

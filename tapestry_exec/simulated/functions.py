@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tapestry_exec.simulated import tables
 from tapestry_exec.simulated.arrays import (
     DeviceArray,
     bind,
@@ -19,16 +20,6 @@ from tapestry_exec.simulated.arrays import (
     refuse,
 )
 from tapestry_exec.simulated.machine import HostArray
-from tapestry_exec.simulated.tables import (
-    CREATORS,
-    FOLDED,
-    FUNCTIONS,
-    PRODUCTS,
-    SCATTERED,
-    SUPPORTED_KEYWORDS,
-    UFUNCS,
-    WAITING,
-)
 
 Arrays = type[DeviceArray]
 """The arrays of one machine."""
@@ -44,9 +35,9 @@ class Ufunc:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply it; `out`, `casting` and `dtype` are its only keywords."""
-        unknown = [key for key in kwargs if key not in SUPPORTED_KEYWORDS]
+        unknown = [key for key in kwargs if key not in tables.SUPPORTED_KEYWORDS]
         if unknown:
-            raise TypeError(f"Wrong arguments {unknown}: {self.__name__} takes {SUPPORTED_KEYWORDS}")
+            raise TypeError(f"Wrong arguments {unknown}: {self.__name__} takes {tables.SUPPORTED_KEYWORDS}")
         *inputs, out = args if len(args) > self.nin else (*args, kwargs.pop("out", None))
         if len(inputs) != self.nin:
             raise TypeError(f"{self.__name__} takes {self.nin} operands, {len(inputs)} are given")
@@ -60,9 +51,9 @@ class Ufunc:
         NotImplementedError, TypeError
             For functions and dtypes that CuPy does not do so.
         """
-        self._check_has("at", SCATTERED)
-        if a.dtype.name not in SCATTERED[self.__name__]:
-            raise TypeError(f"{self.__name__}.at only supports {SCATTERED[self.__name__]} as data type")
+        self._check_has("at", tables.SCATTERED)
+        if a.dtype.name not in tables.SCATTERED[self.__name__]:
+            raise TypeError(f"{self.__name__}.at only supports {tables.SCATTERED[self.__name__]} as data type")
         refuse(b)
         places, arrays = a._places(indices)
         (value, read), target, known = host_of(b), a._view, a._known(places)
@@ -85,7 +76,7 @@ class Ufunc:
         return self._fold("accumulate", array, out, axis=axis, dtype=dtype)
 
     def _fold(self, how: str, array: Any, out: Any, **kwargs: Any) -> Any:
-        self._check_has(how, FOLDED)
+        self._check_has(how, tables.FOLDED)
         return self._arrays.call(f"{self.__name__}.{how}", getattr(self._numpy, how), [array], kwargs, out)
 
     def _check_has(self, method: str, names: Sequence[str] | Mapping[str, Any]) -> None:
@@ -95,8 +86,8 @@ class Ufunc:
 
 def functions_of(arrays: Arrays) -> dict[str, Any]:
     """The functions of arrays of a machine, by name."""
-    found: dict[str, Any] = {name: Ufunc(arrays, name) for name in UFUNCS.split()}
-    for table, call in ((FUNCTIONS, _apply), (CREATORS, _create), (WAITING, _wait)):
+    found: dict[str, Any] = {name: Ufunc(arrays, name) for name in tables.UFUNCS.split()}
+    for table, call in ((tables.FUNCTIONS, _apply), (tables.CREATORS, _create), (tables.WAITING, _wait)):
         found |= {name: _with_parameters(arrays, name, signature, call) for name, signature in table.items()}
     return found | _making(arrays) | _writing(arrays)
 
@@ -119,7 +110,7 @@ def _apply(arrays: Arrays, name: str, bound: BoundArguments) -> Any:
         return machine.functions["nonzero"](*bound.args)
     if name in ("argsort", "sort") and given.get("kind") not in (None, "stable"):
         raise ValueError("kind can only be None or 'stable'")
-    if name in PRODUCTS and is_by_cublas(name, given) and machine.is_capturing(machine.stream()):
+    if name in tables.PRODUCTS and is_by_cublas(name, given) and machine.is_capturing(machine.stream()):
         raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
     out = given.pop("out", None)
     function = getattr(np, name)

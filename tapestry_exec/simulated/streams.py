@@ -27,8 +27,7 @@ class Stream(Queue):
             machine.streams[self.ptr] = self
 
     def __enter__(self) -> Stream:
-        device = self._check_device()
-        self._before.append((device, self.machine.current[device]))
+        self._before.append((self.machine.device, self.machine.stream()))
         return self.use()
 
     def __exit__(self, *args: Any) -> None:
@@ -37,17 +36,14 @@ class Stream(Queue):
 
     def use(self) -> Stream:
         """Make it the current stream of its device."""
-        self.machine.current[self._check_device()] = self.machine.stream(self)
-        return self
-
-    def _check_device(self) -> int:
-        device = self.machine.device if self.device_id < 0 else self.device_id
-        if device != self.machine.device:
+        found, device = self.machine.stream(self), self.machine.device
+        if found.device_id != device:
             raise RuntimeError(
-                f"The device that the stream is created on ({device}) does not match with the current device "
-                f"({self.machine.device})"
+                f"The device that the stream is created on ({found.device_id}) does not match with the current device "
+                f"({device})"
             )
-        return device
+        self.machine.current[device] = found
+        return self
 
     def synchronize(self) -> None:
         """The host waits until everything in it is done."""
