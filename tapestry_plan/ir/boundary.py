@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -23,14 +23,6 @@ Widths = tuple[tuple[int, int], ...]
 
 AROUND = "(around)"
 """The attribute in which a node keeps the widths by which its inputs were extended."""
-
-_MODES: dict[str, Literal["wrap", "edge", "reflect", "symmetric"]] = {
-    "wrap": "wrap",
-    "from_end": "wrap",
-    "edge": "edge",
-    "reflect": "reflect",
-    "symmetric": "symmetric",
-}
 
 
 def resolve(
@@ -94,7 +86,8 @@ def resolve(
 
 def extension(operand: Operand, widths: Widths) -> Pad:
     """The view through which an operand with a policy is read."""
-    return Pad(widths, _MODES[operand.outside])
+    mode: Any = "wrap" if operand.outside == "from_end" else operand.outside
+    return Pad(widths, mode)
 
 
 def _without(shapes: Sequence[Shape], around: Any) -> list[Shape]:

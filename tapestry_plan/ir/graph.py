@@ -88,14 +88,6 @@ Adjoint = Callable[["Backward"], Sequence["Tensor | None"]]
 """The gradient that each input of an operator receives, or None."""
 
 
-def _first_dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-    return (dtypes[0],)
-
-
-def _no_workspace(shard: Shard, itemsize: int) -> int:
-    return 0
-
-
 class Backward(Struct, frozen=True):
     """What an operator's adjoint is given.
 
@@ -174,8 +166,8 @@ class Op(Struct, frozen=True):
     block: Block
     flop: float | Callable[[Signature, Attrs], float] = 1.0
     reduction: str | Monoid | None = None
-    dtype: Callable[[Sequence[str], Attrs], tuple[str, ...]] = _first_dtype
-    workspace: Callable[[Shard, int], int] = _no_workspace
+    dtype: Callable[[Sequence[str], Attrs], tuple[str, ...]] = lambda dtypes, attrs: (dtypes[0],)
+    workspace: Callable[[Shard, int], int] = lambda shard, itemsize: 0
     attributes: tuple[str, ...] = ()
     expansions: tuple[Expansion, ...] = ()
     adjoint: Adjoint | None = None

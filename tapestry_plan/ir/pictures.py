@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from tapestry_sets.draw import Picture
 from tapestry_sets.regions import Box
@@ -12,17 +11,8 @@ Parts = Mapping[str, int] | Box | Sequence[Box]
 """How an operator is cut: parts by index axis, or boxes of its index space."""
 
 
-class DrawGraph(Protocol):
-    """Draws a graph, its items in order, with what the given shards read and write."""
-
-    def __call__(
-        self,
-        graph: Any,
-        order: Sequence[Any],
-        shards: Mapping[str, Parts] | None = None,
-        direction: Literal["right", "down"] | None = None,
-    ) -> Picture: ...
-
+DrawGraph = Callable[..., Picture]
+"""``(graph, its items in order, shards, direction)``: draws a graph, with what the given shards read and write."""
 
 draw_graph: DrawGraph
 

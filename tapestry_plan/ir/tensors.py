@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import index
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +12,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tapestry_plan.ir.signature import Shape
-from tapestry_sets.limits import hide_fields
+from tapestry_sets.limits import as_ints, hide_fields
 from tapestry_sets.views import Piece, identity_piece
 
 Attrs = Mapping[str, Any]
@@ -88,18 +87,11 @@ def sha256_of(array: Any) -> str:
 
 
 def check_shape(shape: Sequence[int], what: str) -> Shape:
-    out = []
-    for axis, extent in enumerate(shape):
-        if isinstance(extent, bool):
-            raise TypeError(f"{what}: axis {axis} of {tuple(shape)} is a boolean; extents are integers")
-        try:
-            n = index(extent)
-        except TypeError:
-            raise TypeError(f"{what}: axis {axis} of {tuple(shape)} is {extent!r}, not an integer") from None
+    found = as_ints(shape, f"{what}: shape")
+    for axis, n in enumerate(found):
         if n < 1:
-            raise ValueError(f"{what}: axis {axis} of {tuple(shape)} is {n}; extents are at least 1")
-        out.append(n)
-    return tuple(out)
+            raise ValueError(f"{what}: axis {axis} of {found} is {n}; extents are at least 1")
+    return found
 
 
 def check_dtype(name: str, what: str) -> str:
