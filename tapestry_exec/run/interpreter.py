@@ -17,13 +17,7 @@ from tapestry_exec.copies import Array, pack, read_view, unpack
 from tapestry_exec.run import tuning
 from tapestry_exec.run.backends import BACKENDS, Backend, DeviceMemory, Recorded
 from tapestry_exec.run.check import describe
-from tapestry_exec.run.evaluate import (
-    bind,
-    check_finite,
-    difference,
-    evaluate_with_scale,
-    most_apart,
-)
+from tapestry_exec.run.evaluate import bind, check_finite, difference, evaluate_with_scale, most_apart
 from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_exec.run.trace import Phase, TraceEvent, check_target, on_devices, write_trace
 from tapestry_plan.ir import BUILTIN_OPS, Op, Shard
@@ -216,11 +210,7 @@ class _Interpreter:
     """Runs the steps in order; counts what it hands to the backend."""
 
     def __init__(
-        self,
-        prepared: PreparedPlan,
-        devices: Sequence[DeviceMemory],
-        host: Mapping[str, Array],
-        ops: Mapping[str, Op],
+        self, prepared: PreparedPlan, devices: Sequence[DeviceMemory], host: Mapping[str, Array], ops: Mapping[str, Op]
     ) -> None:
         self.plan = plan = prepared.plan
         self.graph, self.backend, self.devices = plan.graph, prepared.backend, devices

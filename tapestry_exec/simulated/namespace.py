@@ -27,14 +27,7 @@ from tapestry_exec.simulated.arrays import DeviceArray
 from tapestry_exec.simulated.functions import Ufunc, as_strided, functions_of
 from tapestry_exec.simulated.kernels import CompileException, RawModule
 from tapestry_exec.simulated.machine import COPY_KINDS, CUDADriverError, CUDARuntimeError, Machine, Queue
-from tapestry_exec.simulated.memory import (
-    Device,
-    MemoryPointer,
-    MemoryPool,
-    SimulatedMemory,
-    memset,
-    pinned,
-)
+from tapestry_exec.simulated.memory import Device, MemoryPointer, MemoryPool, SimulatedMemory, memset, pinned
 from tapestry_exec.simulated.streams import Event, Graph, Stream, get_elapsed_time
 from tapestry_exec.simulated.tables import SAME
 from tapestry_exec.simulated.tuning import MEMORY_NBYTES

@@ -384,11 +384,7 @@ class IndexProjection:
         return False
 
     def _implicit_image(
-        self,
-        selection: Box | Region | DisjointRegions,
-        hull: Box | None,
-        within: Box | None,
-        size: int | None,
+        self, selection: Box | Region | DisjointRegions, hull: Box | None, within: Box | None, size: int | None
     ) -> ImplicitRegion:
         """The image by its constraints; `size` is that of the whole image, where known."""
         assert hull is not None, "an empty selection has an explicit image"

@@ -369,12 +369,7 @@ class Region(Products):
         return cls._spanning(box, tuple(zip(low, high, strict=True)), origin)
 
     @classmethod
-    def from_slices(
-        cls,
-        shape: Sequence[int],
-        slices: shapes.BoxKey,
-        start: Sequence[int] | None = None,
-    ) -> Region:
+    def from_slices(cls, shape: Sequence[int], slices: shapes.BoxKey, start: Sequence[int] | None = None) -> Region:
         """Return the points that NumPy's basic index `slices` selects from an array of this shape.
 
         Parameters

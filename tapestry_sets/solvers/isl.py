@@ -419,10 +419,7 @@ def point_set(point: tuple[int, ...]) -> Any:
 
 
 def affine_map(
-    in_rank: int,
-    rows: tuple[tuple[tuple[str, int], ...], ...],
-    offset: tuple[int, ...],
-    width: tuple[int, ...],
+    in_rank: int, rows: tuple[tuple[tuple[str, int], ...], ...], offset: tuple[int, ...], width: tuple[int, ...]
 ) -> Any:
     """Return the relation x -> offset + Σ coefficient·expression + [0, width) as an islpy.Map.
 
