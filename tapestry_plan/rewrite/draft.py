@@ -157,6 +157,10 @@ class Draft(Graph):
         self._add(node)
         return found
 
+    def add(self, op: str | Op, *inputs: Tensor | None, name: str, **attrs: Any) -> tuple[Tensor, ...]:
+        """As `op`, with the results in a tuple also where there is one."""
+        return as_tuple(self.op(op, *inputs, name=name, **attrs))
+
     def select(self, kind: ViewKind, *inputs: Tensor, name: str | None = None) -> Tensor:
         """As `Graph.select`."""
         found = super().select(kind, *inputs, name=name)
@@ -420,6 +424,11 @@ class Draft(Graph):
             elif item is not None:
                 made.selections[item.name] = item
         return made
+
+
+def as_tuple(made: Any) -> tuple[Any, ...]:
+    """What an operator or an expansion gives, in a tuple also where it is one tensor."""
+    return made if isinstance(made, tuple) else (made,)
 
 
 def _inside(tile: Tile, box: Box) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from tapestry_plan.ir import Op, OpNode, Selection, Signature, Tensor, parts_of
 from tapestry_plan.rewrite.derivation import rule
 from tapestry_plan.rewrite.derived import Derived, Whole, merge_of, part_of, state_of
-from tapestry_plan.rewrite.draft import Draft, NotApplicable
+from tapestry_plan.rewrite.draft import Draft, NotApplicable, as_tuple
 from tapestry_plan.rewrite.fusion import Fusion, fuse_ops
 from tapestry_plan.rewrite.motion import selection_named
 from tapestry_plan.rewrite.selections import move_in, simplify_in
@@ -128,8 +128,7 @@ def _part(
                 start = tuple(a - o for a, o in zip(want.start, have.start, strict=True))
                 inputs.append(draft.slice(tensor, Box(start, want.shape)))
         op = state_of(whole.op) if partial and whole.op.has_states else part_of(whole.op)
-        found = draft.op(op, *inputs, name=name, **whole.part(box))
-    return found if isinstance(found, tuple) else (found,)
+        return draft.add(op, *inputs, name=name, **whole.part(box))
 
 
 def _order(whole: Whole, boxes: Sequence[Box], output: int) -> tuple[int, list[int]]:
@@ -176,8 +175,7 @@ def _merge(
 ) -> tuple[Tensor, ...]:
     if len(states) == 1 and "merge.result" not in attrs:
         return states[0]
-    found = draft.op(merge_of(op), *(c for state in states for c in state), name=name, **attrs)
-    return found if isinstance(found, tuple) else (found,)
+    return draft.add(merge_of(op), *(c for state in states for c in state), name=name, **attrs)
 
 
 # -- forward -----------------------------------------------------------------------------------------------
@@ -333,10 +331,10 @@ def _join(draft: Draft, first: OpNode, node: OpNode, attrs: Mapping[str, Any]) -
     between = first.outputs[0]
     names = (*first.inputs, *(name for name in node.inputs if name != between))
     op = fuse_ops(draft.ops[first.op], draft.ops[node.op])
-    made = draft.op(op, *map(draft.tensor, names), name=f"{node.name}.fused", **attrs)
-    new = draft.maker((made if isinstance(made, tuple) else (made,))[0].name)
+    made = draft.add(op, *map(draft.tensor, names), name=f"{node.name}.fused", **attrs)
+    new = draft.maker(made[0].name)
     assert new is not None, "an operator was added"
-    draft.become(node.name, made if isinstance(made, tuple) else (made,))
+    draft.become(node.name, made)
     draft.remove(first.name)
     draft.rename_node(new.name, node.name)
 
@@ -374,7 +372,7 @@ def expand(draft: Draft, at: str, into: str | None = None) -> None:
                 raise
             reasons.append(f"{name}: {error}")
             continue
-        draft.become(at, found if isinstance(found, tuple) else (found,))
+        draft.become(at, as_tuple(found))
         return
     raise NotApplicable("; ".join(reasons))
 
@@ -404,16 +402,15 @@ def fold(
     node = draft.node(at)
     given = tuple(map(draft.tensor, inputs))
     name = f"{at}.folded"
-    made = draft.op(op, *given, name=name, **dict(attrs or {}))
-    new = draft.maker((made if isinstance(made, tuple) else (made,))[0].name)
+    outputs = draft.add(op, *given, name=name, **dict(attrs or {}))
+    new = draft.maker(outputs[0].name)
     assert new is not None, "an operator was added"
-    outputs = tuple(map(draft.tensor, new.outputs))
     known = {expansion.__name__: expansion for expansion in draft.ops[new.op].expansions}
     if into not in known:
         raise NotApplicable(f"the declaration of {op} lists the expansions {list(known)}, not {into!r}")
     with draft.scope(f"{at}.trial"):
         built = known[into](given, new.attrs)
-    trial = [t.name for t in (built if isinstance(built, tuple) else (built,))]
+    trial = [t.name for t in as_tuple(built)]
     for one, two in zip(trial, node.outputs, strict=True):
         _check_same(draft, one, two, set(inputs))
     _discard(draft, trial, set(inputs))

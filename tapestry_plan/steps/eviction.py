@@ -171,13 +171,10 @@ class Eviction:
     def _find_spots(self, missing: Sequence[int], resident: Sequence[int]) -> dict[int, int]:
         """Offsets for the missing buffers of a step, and for those of its resident ones that must make way."""
         members = sorted(resident, key=self.size.__getitem__, reverse=True)
-        kept = len(members)
-        while kept:
+        kept, spots = len(members), None
+        while spots is None and kept >= 0:
             spots = self._try_spots([*members[kept:], *missing], set(members[:kept]))
-            if spots is not None:
-                return {n: at for n, at in spots.items() if self.place.get(n) != at}
-            kept //= 2
-        spots = self._try_spots([*members, *missing], set())
+            kept = kept // 2 if kept else -1
         if spots is None:  # side by side from the start there is room: the cap was checked
             spots, end = {}, 0
             for n in [*members, *missing]:
@@ -186,7 +183,8 @@ class Eviction:
 
     def _try_spots(self, wanted: Sequence[int], fixed: set[int]) -> dict[int, int] | None:
         """Offsets around the buffers in `fixed`, the largest first; None where what they leave is in pieces."""
-        windows = _Windows(self.spans, self._weights(), fixed, self.cap)
+        resident = np.array([n for _, _, n in self.spans], np.int64)
+        windows = _Windows(self.spans, self._weigh(resident), fixed, self.cap)
         out = {}
         for n in sorted(wanted, key=self.size.__getitem__, reverse=True):
             stays = n in self.place and windows.fix(self.place[n], self.size[n])
@@ -202,11 +200,8 @@ class Eviction:
             return 0
         return -1 if self.uses[n][0] - self.now <= self.near else 1
 
-    def _weights(self) -> NDArray[np.float64]:
-        """What giving up each resident buffer weighs."""
-        return self._weights_of(np.array([n for _, _, n in self.spans], np.int64))
-
-    def _weights_of(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _weigh(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What giving up each of some buffers weighs."""
         weights = self.cost[ids].astype(np.float64)
         if self.exponent:
             weights *= np.maximum(self.next[ids] - self.now, 1) ** -self.exponent
@@ -317,7 +312,7 @@ class EvictionBySize(Eviction):
     def _choose_evicted(self, used: set[int], over: int) -> list[int]:
         """Buffers of so many bytes that are cheap for their size, or a single one if that is cheaper."""
         idle = [n for n in self.place if n not in used and self.size[n]]
-        weight = dict(zip(idle, self._weights_of(np.array(idle, np.int64)).tolist(), strict=True))
+        weight = dict(zip(idle, self._weigh(np.array(idle, np.int64)).tolist(), strict=True))
         chosen: list[int] = []
         for n in sorted(idle, key=lambda n: (weight[n] / self.size[n], -self.next[n])):
             if over > 0:

@@ -247,9 +247,10 @@ class _Lowering:
     def place_sources(self) -> None:
         """Inputs and constants start on the devices: in the layout they have, else where they are read."""
         used = {s for node in self.chosen.order for n in node.inputs for s in self.graph.source(n).stored}
+        used.update(self._output_sources())
         for name, tensor in self.graph.stored.items():
             layout = self.chosen.layouts.get(("source", name))
-            if tensor.kind != "result" and layout is not None and (name in used or self._is_output(name)):
+            if tensor.kind != "result" and layout is not None and name in used:
                 self._place_layout(tensor, layout)
         for node in self.chosen.order:
             for device, index in self._shards(node):
@@ -365,13 +366,8 @@ class _Lowering:
     def _output_sources(self) -> Iterable[str]:
         return (s for name in self.graph.outputs.values() for s in self.graph.source(name).stored)
 
-    def _is_output(self, name: str) -> bool:
-        return name in set(self._output_sources())
-
     def outputs(self) -> tuple[Output, ...]:
-        placed: dict[str, tuple[list[tuple[int, Region]], list[tuple[int, Region]]]] = {}
-        for name in dict.fromkeys(self._output_sources()):
-            placed[name] = self._place_output(self.graph.stored[name])
+        placed = {name: self._place_output(self.graph.stored[name]) for name in dict.fromkeys(self._output_sources())}
         out = []
         for label, name in self.graph.outputs.items():
             source = self.graph.source(name)
