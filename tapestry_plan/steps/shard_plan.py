@@ -531,7 +531,8 @@ def _read_each(kind: Any, entries: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
 def _read_mesh(entry: dict[str, Any]) -> Mesh:
     kinds = {"link": Link, "device": Device, "host": Link}
     _require(entry, Mesh)
-    fields: dict[str, Any] = {name: kinds[name](*v) if name in kinds else from_finite(v) for name, v in entry.items()}
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    fields |= {name: kind(*fields[name]) for name, kind in kinds.items() if name in fields}
     return Mesh(**fields)
 
 
