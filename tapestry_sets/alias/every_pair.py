@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, cast
 
@@ -372,35 +371,34 @@ def _count(one: PairRow, two: PairRow) -> int:
 # ------------------------------------------------------------------------------------------------- the answers
 
 
-@contextmanager
-def _counted(n: int) -> Iterator[Tally | None]:
-    """Count a question for each pair of n views; those that were helped with are counted where they are asked."""
+def _each_group(views: Sequence[View]) -> Iterator[tuple[Any, _Group]]:
+    """Yield where the pairs that read one allocation stand in a matrix, and these; count a question for each pair.
+
+    Those that were helped with are counted where they are asked.
+    """
     kept = TALLY.get()
     before = 0 if kept is None else kept.total
-    yield kept
+    for home, rows in groups(views).items():
+        at = np.array([row.number for row in rows])
+        yield np.ix_(at, at), _Group(home, rows, kept)
     if kept is not None:
-        kept.closed += max(0, n * (n + 1) // 2 - (kept.total - before))
+        kept.closed += max(0, len(views) * (len(views) + 1) // 2 - (kept.total - before))
 
 
 def meeting(views: Sequence[View]) -> Bools:
     """Return which pairs of views share a cell, as a symmetric matrix."""
     matrix = np.zeros((len(views), len(views)), np.bool_)
-    with _counted(len(views)) as kept:
-        for home, rows in groups(views).items():
-            at = np.array([row.number for row in rows])
-            matrix[np.ix_(at, at)] |= _Group(home, rows, kept).meeting()
+    for at, group in _each_group(views):
+        matrix[at] |= group.meeting()
     return matrix
 
 
 def shared_sizes(views: Sequence[View]) -> npt.NDArray[Any]:
     """Return how many cells each pair of views shares, as a symmetric matrix of int64, or of Python integers."""
-    n = len(views)
-    matrix: npt.NDArray[Any] = np.zeros((n, n), np.int64)
-    with _counted(n) as kept:
-        for home, rows in groups(views).items():
-            at = np.array([row.number for row in rows])
-            found = _Group(home, rows, kept).sizes()
-            if found.dtype == object or int(found.max()) + int(matrix.max()) > INT64_MAX:
-                matrix = matrix.astype(object)
-            matrix[np.ix_(at, at)] += found
+    matrix: npt.NDArray[Any] = np.zeros((len(views), len(views)), np.int64)
+    for at, group in _each_group(views):
+        found = group.sizes()
+        if found.dtype == object or int(found.max()) + int(matrix.max()) > INT64_MAX:
+            matrix = matrix.astype(object)
+        matrix[at] += found
     return matrix

@@ -6,10 +6,9 @@ step through (see `patches`). Cells are not listed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from math import prod
-from typing import Any, Protocol, Self
 
 from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.ladder.climb import ask_one
@@ -18,31 +17,7 @@ from tapestry_sets.digits import Digits, Ints, Strided
 from tapestry_sets.limits import OPEN, Open, TooHard
 from tapestry_sets.regions import Box
 from tapestry_sets.solvers import equation, isl
-from tapestry_sets.views import InternalOverlap, Order, Piece, Relinearize, piece_domain, reading, strided_patch
-
-
-class Reading(Protocol):
-    """What is asked of a view here."""
-
-    @property
-    def shape(self) -> Ints:
-        """Extents."""
-
-    @property
-    def allocations(self) -> tuple[Any, ...]:
-        """The allocations that pieces number."""
-
-    @property
-    def pieces(self) -> tuple[Piece, ...]:
-        """The pieces of the whole chain."""
-
-    @property
-    def cells(self) -> Mapping[Any, Cells]:
-        """The cells that the view reads, for each allocation."""
-
-    def __getitem__(self, key: tuple[slice, ...]) -> Self:
-        """Return a part of the view."""
-
+from tapestry_sets.views import Allocation, InternalOverlap, Order, Relinearize, View, images, reading, strided_patch
 
 # -------------------------------------------------------------------------------------------------- a cell twice
 
@@ -64,7 +39,7 @@ def twice_by_strides(form: Strided) -> tuple[Ints, Ints, int] | None:
     return min(one, two), max(one, two), number
 
 
-def twice(view: Reading) -> InternalOverlap | None:
+def twice(view: View) -> InternalOverlap | None:
     """Return two indices at which a view reads one cell, or None.
 
     Raises
@@ -135,7 +110,7 @@ def _at(box: Digits, values: Sequence[int]) -> tuple[int, int]:
     return index, cell
 
 
-def _twice_in_halves(view: Reading, allocation: Hashable) -> tuple[Ints, Ints, Ints] | None:
+def _twice_in_halves(view: View, allocation: Allocation) -> tuple[Ints, Ints, Ints] | None:
     """The same where digits are too many: the part that reads fewer cells than it has indices is halved."""
     if not _lacks_cells(view, allocation):
         return None
@@ -162,19 +137,19 @@ def _twice_in_halves(view: Reading, allocation: Hashable) -> tuple[Ints, Ints, I
         return one, tuple([a + b for a, b in zip(two, start, strict=True)]), cell
 
 
-def _lacks_cells(view: Reading, allocation: Hashable) -> bool:
+def _lacks_cells(view: View, allocation: Allocation) -> bool:
     """Whether a view reads fewer cells of an allocation than it has indices that read some."""
     cells = view.cells.get(allocation)
     return cells is not None and cells.size < _reads(view, allocation)
 
 
-def _reads(view: Reading, allocation: Hashable) -> int:
+def _reads(view: View, allocation: Allocation) -> int:
     """How many indices read an allocation, from the domains of the fewer pieces: those that do, or the others."""
-    mine, others = list[Piece](), list[Piece]()
-    for piece in view.pieces:
-        (mine if piece.source >= 0 and view.allocations[piece.source] == allocation else others).append(piece)
+    homes = [view.allocations[piece.source] if piece.source >= 0 else None for piece in view.pieces]
+    mine = [piece for piece, home in zip(view.pieces, homes, strict=True) if home == allocation]
+    others = [piece for piece, home in zip(view.pieces, homes, strict=True) if home != allocation]
     fewer = others if len(others) <= len(mine) else mine
-    many = sum([piece_domain(piece, Box.of(view.shape)).size for piece in fewer])
+    many = sum([images.piece_domain(piece, Box.of(view.shape)).size for piece in fewer])
     return many if fewer is mine else prod(view.shape) - many
 
 
