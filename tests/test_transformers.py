@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
-from msgspec.structs import replace
 
 from tapestry_exec import evaluate, run
 from tapestry_plan import Graph, Mesh, gradient, load_onnx, ops, plan
