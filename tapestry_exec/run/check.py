@@ -36,6 +36,7 @@ from tapestry_plan.steps import (
     align,
     shard_of,
 )
+from tapestry_sets.limits import Checked
 from tapestry_sets.regions import Box, DisjointRegions, IndexProjection, Region
 from tapestry_sets.views import Piece, piece_image
 
@@ -557,7 +558,7 @@ def _misfit_all(value: Any, kinds: Sequence[Any], where: str) -> str | None:
 @cache
 def _fields(kind: type) -> dict[str, Any]:
     """The declared fields of a plan, and of the structures in it; other types have checked themselves."""
-    return get_type_hints(kind) if kind is ShardPlan or issubclass(kind, msgspec.Struct) else {}
+    return get_type_hints(kind) if issubclass(kind, msgspec.Struct) and not isinstance(kind, Checked) else {}
 
 
 def _first(wrong: Iterable[str | None]) -> str | None:

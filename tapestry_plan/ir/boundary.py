@@ -7,7 +7,6 @@ tensors only, and the bytes stay exact, since a view's cells are cells of the te
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -144,4 +143,5 @@ def _place(operand: Operand, widths: Widths) -> Operand:
 
 def _move(projection: IndexProjection, by: Sequence[int]) -> IndexProjection:
     offset = tuple(b + d for b, d in zip(projection.map.offset, by, strict=True))
-    return dataclasses.replace(projection, map=AffineMap(projection.map.matrix, offset, projection.map.in_rank))
+    moved = AffineMap(projection.map.matrix, offset, projection.map.in_rank)
+    return IndexProjection(moved, projection.shape, projection.splits)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from tapestry_sets.batch import kernels, tuning
 from tapestry_sets.batch.kernels import Array, Form, Namespace
 from tapestry_sets.integers import Level, Stripe
+from tapestry_sets.limits import Frozen, put_fields
 from tapestry_sets.regions import Box
 
 
@@ -61,7 +61,7 @@ def as_key(key: object) -> Any:
     return (*key, slice(None)) if isinstance(key, tuple) else (key, slice(None))
 
 
-class Batch(ABC):
+class Batch(Frozen, ABC):
     """What batches of stripes, boxes and regions share."""
 
     __slots__ = ()
@@ -175,13 +175,6 @@ def _joined(xp: Namespace, parts: Sequence[Array]) -> Array:
     return xp.concat(parts) if hasattr(xp, "concat") else xp.concatenate(parts)
 
 
-def put_fields(self: object, **fields: object) -> None:
-    """Set fields of a frozen batch that is being made."""
-    for name, value in fields.items():
-        object.__setattr__(self, name, value)
-
-
-@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class StripeArray(Batch):
     """Stripes {z : (z - phase) mod period < on} as three columns of integers.
 
@@ -213,6 +206,7 @@ class StripeArray(Batch):
     Tapestry's document on nested striding, "The stripe", for each of the stripes.
     """
 
+    __slots__ = ("on", "period", "phase")
     on: Array
     period: Array
     phase: Array
@@ -372,7 +366,6 @@ def stack_points(found: Array, values: Sequence[Array], xp: Namespace) -> FirstC
     return FirstCommon(found, xp.where(found[..., None], point, xp.zeros_like(point)))
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class BoxArray(Batch):
     """Boxes start + [0, shape) of one rank as two columns of shape ``(..., rank)``.
 
@@ -403,6 +396,7 @@ class BoxArray(Batch):
     Tapestry, "Index Projection Functions": ZRange(start, shape), for each of the boxes.
     """
 
+    __slots__ = ("shape", "start")
     start: Array
     shape: Array
 

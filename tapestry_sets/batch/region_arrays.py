@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,10 @@ import numpy as np
 from tapestry_sets.batch import batches, kernels, tuning
 from tapestry_sets.batch.kernels import Array, Namespace, PairColumns
 from tapestry_sets.integers import Nest, Sett, Stripe
+from tapestry_sets.limits import put_fields
 from tapestry_sets.regions import Box, Region
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class RegionArray(batches.Batch):
     """Regions in one box as columns: on each axis the points low, low + step, … below high.
 
@@ -53,6 +52,7 @@ class RegionArray(batches.Batch):
     Tapestry's document on nested striding, "The region", for each of the regions.
     """
 
+    __slots__ = ("box", "deep", "high", "is_empty", "low", "on", "period", "phase", "regions", "row")
     box: Box
     low: Array
     high: Array
@@ -400,7 +400,7 @@ def _region_array(
     box: Box, columns: Sequence[Array], is_empty: Array, deep: Any, row: Any, regions: tuple[Region, ...]
 ) -> RegionArray:
     out = object.__new__(RegionArray)
-    batches.put_fields(
+    put_fields(
         out, box=box, is_empty=is_empty, deep=deep, row=row, regions=regions, **dict(zip(COLUMNS, columns, strict=True))
     )
     return out
@@ -418,8 +418,8 @@ def _tighten(out: RegionArray, box: Box, columns: tuple[Array, ...], is_empty: A
     low, high = xp.where(empty, none, low), xp.where(empty, none, high)
     on, period, phase = xp.where(solid, one, on), xp.where(solid, one, period), xp.where(solid, none, phase)
     shape = tuple(is_empty.shape)
-    batches.put_fields(out, box=box, low=low, high=high, on=on, period=period, phase=phase, is_empty=is_empty)
-    batches.put_fields(out, deep=np.zeros(shape, bool), row=np.zeros(shape, np.int64), regions=())
+    put_fields(out, box=box, low=low, high=high, on=on, period=period, phase=phase, is_empty=is_empty)
+    put_fields(out, deep=np.zeros(shape, bool), row=np.zeros(shape, np.int64), regions=())
 
 
 def _from_regions(items: tuple[Region, ...], xp: Namespace) -> RegionArray:
@@ -439,7 +439,7 @@ def _from_regions(items: tuple[Region, ...], xp: Namespace) -> RegionArray:
     is_empty = np.array([region.is_empty for region in items], bool)
     out = object.__new__(RegionArray)
     _tighten(out, Box(items[0].start, items[0].shape), tuple(columns[..., k] for k in range(5)), xp.asarray(is_empty))
-    batches.put_fields(out, deep=np.array(deep, bool), row=np.arange(n), regions=items)
+    put_fields(out, deep=np.array(deep, bool), row=np.arange(n), regions=items)
     return out
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations
 from math import lcm
@@ -19,7 +18,7 @@ from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
 from tapestry_sets.integers.stripe import Bools, Int64Array, Stripe
 from tapestry_sets.integers.tuning import MERGED_MEMBERS
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import as_int, check_positive
+from tapestry_sets.limits import Value, as_int, check_positive, put_fields
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Intersection
@@ -115,8 +114,7 @@ class Explicit(Integers):
         return DisjointSetts._of(nests.scale(s, f) for s in self._nests)
 
 
-@dataclass(frozen=True, init=False, repr=False)
-class Sett(Explicit):
+class Sett(Explicit, Value):
     """Nested stripes, outermost first; ``Sett()`` is every integer.
 
     z is in ``Sett(v1, v2, ...)`` if it is in v1 and ``(z - v1.phase) mod v1.period`` is in ``Sett(v2, ...)``.
@@ -157,15 +155,15 @@ class Sett(Explicit):
 
     # what was written is no part of the set: not compared, not pickled, and not there where an operation made the sett
     __slots__ = ("_written", "nest")
-
+    __match_args__ = ("nest",)
     nest: Nest
+    _written: tuple[Stripe, ...]
 
     def __init__(self, *stripes: Stripe) -> None:
         for at, stripe in enumerate(stripes):
             if not isinstance(stripe, Stripe):
                 raise TypeError(f"Sett: stripe {at} must be a Stripe, not {stripe!r}; write Sett(Stripe(on, off))")
-        object.__setattr__(self, "nest", nests.canonical(stripe.level for stripe in stripes))
-        object.__setattr__(self, "_written", stripes)
+        put_fields(self, nest=nests.canonical(stripe.level for stripe in stripes), _written=stripes)
 
     def __reduce__(self) -> tuple[Callable[[Nest], Sett], tuple[Nest]]:
         return Sett._of, (self.nest,)
@@ -359,8 +357,7 @@ class Sett(Explicit):
         return DisjointSetts._of(explicit.strided(self.nest, first, step))
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False)
-class DisjointSetts(Explicit):
+class DisjointSetts(Explicit, Value):
     """A union of setts that share no element.
 
     Parameters
@@ -388,6 +385,7 @@ class DisjointSetts(Explicit):
     (2, [0, 3, 10, 17])
     """
 
+    __slots__ = __match_args__ = ("members",)
     members: tuple[Sett, ...]
 
     def __init__(self, members: Iterable[Sett] = ()) -> None:
@@ -401,7 +399,7 @@ class DisjointSetts(Explicit):
                 raise TypeError(f"DisjointSetts: member {at} must be a Sett, not {member!r}")
         for one, two in combinations(kept, 2):
             _check_disjoint(one, two, "DisjointSetts: members")
-        object.__setattr__(self, "members", DisjointSetts._reduced(member.nest for member in kept).members)
+        put_fields(self, members=DisjointSetts._reduced(member.nest for member in kept).members)
 
     @classmethod
     def _of(cls, found: Iterable[Nest]) -> DisjointSetts:

@@ -6,7 +6,6 @@ functions take a stripe as a `Level`, three Python integers ``(on, period, phase
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.draw import Drawn
-from tapestry_sets.limits import as_int, check_range
+from tapestry_sets.limits import Frozen, as_int, check_range, put_fields
 
 Level = tuple[int, int, int]
 """A stripe as plain integers: (on, period, phase)."""
@@ -23,8 +22,7 @@ Int64Array = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
-class Stripe(Drawn):
+class Stripe(Drawn, Frozen):
     """The periodic set {z : (z - phase) mod (on + off) < on}.
 
     ``Stripe(2, 1)`` is ``11.11.11.``: blocks of `on` elements, `off` apart, one block starting at `phase`.
@@ -60,6 +58,7 @@ class Stripe(Drawn):
     Tapestry's document on nested striding, "The stripe"; poprithms, memory/nest/stripe.hpp.
     """
 
+    __slots__ = __match_args__ = ("on", "off", "phase")
     on: int
     off: int
     phase: int
@@ -72,9 +71,7 @@ class Stripe(Drawn):
             raise ValueError(f"Stripe: on and off must be >= 0 and not both 0, not on={on}, off={off}")
         if on == 0:
             off = 1  # every empty stripe is the same set
-        object.__setattr__(self, "on", on)
-        object.__setattr__(self, "off", off)
-        object.__setattr__(self, "phase", phase % (on + off) if on else 0)
+        put_fields(self, on=on, off=off, phase=phase % (on + off) if on else 0)
 
     @property
     def period(self) -> int:

@@ -1,13 +1,88 @@
-"""What classes of values need beyond msgspec: constructors without checks, and reprs that leave long fields out."""
+"""What classes of values need beyond msgspec: bases, constructors without checks, reprs that leave long fields out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import FrozenInstanceError
+from operator import attrgetter
+from typing import Any, NoReturn, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, StructMeta
 
 T = TypeVar("T")
+
+
+class Frozen:
+    """What is made once and never changed: its constructor puts the fields, and nothing else can."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __setstate__(self, state: tuple[None, dict[str, object]]) -> None:
+        put_fields(self, **state[1])  # of a pickle or a copy
+
+
+class Value(Frozen):
+    """A value with slots and a constructor of its own, equal to one of its class with the same fields.
+
+    `__match_args__` names the fields that are compared, hashed and shown. A struct does this at less cost, but has no
+    room for fields that follow from the others, nor for a base that is abstract.
+    """
+
+    __slots__ = ()
+    __match_args__: tuple[str, ...]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        fields_of = attrgetter(*cls.__match_args__)
+
+        def equal(self: object, other: object) -> bool:
+            return fields_of(self) == fields_of(other) if self.__class__ is other.__class__ else NotImplemented
+
+        def hashed(self: object) -> int:
+            return hash(fields_of(self))
+
+        cls.__eq__, cls.__hash__ = equal, hashed  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+        return f"{type(self).__name__}({shown})"
+
+
+class Checked(StructMeta):
+    """The class of structs that check what they are made of.
+
+    The fields of ``Cls(…)`` are what ``Cls._check(…)`` returns; ``Cls._of(…)`` takes fields that are known to be right.
+
+    Examples
+    --------
+    >>> class Even(Struct, frozen=True, metaclass=Checked):
+    ...     number: int
+    ...     @classmethod
+    ...     def _check(cls, number: int) -> tuple[int]:
+    ...         if number % 2:
+    ...             raise ValueError(f"Even: {number} is odd")
+    ...         return (number,)
+    >>> Even(4), Even._of(4)
+    (Even(number=4), Even(number=4))
+    """
+
+    _check: Callable[..., tuple[Any, ...]]
+    _of = StructMeta.__call__
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls._of(*cls._check(*args, **kwargs))
+
+
+def put_fields(made: Frozen, **fields: object) -> None:
+    """Set the fields of a frozen value that is being made."""
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
 
 
 def compile_constructor(cls: type[T], *names: str, **constants: object) -> Callable[..., T]:
@@ -26,11 +101,9 @@ def compile_constructor(cls: type[T], *names: str, **constants: object) -> Calla
 
     Examples
     --------
-    >>> from dataclasses import dataclass
-    >>> @dataclass(frozen=True, slots=True)
-    ... class Even:
-    ...     half: int
-    ...     def __post_init__(self) -> None:
+    >>> class Even(Value):
+    ...     __slots__ = __match_args__ = ("half",)
+    ...     def __init__(self, number: int) -> None:
     ...         raise ValueError("not checked yet")
     >>> make = compile_constructor(Even, "half")
     >>> make(3)

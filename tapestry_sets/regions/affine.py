@@ -12,11 +12,12 @@ from math import prod
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_sets.digits import COUNT_LIMIT, Grid, as_interval, interval, reach
 from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import Int64Array, axis_setts
-from tapestry_sets.limits import TooHard, as_ints, compile_constructor
+from tapestry_sets.limits import Checked, TooHard, as_ints
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.solvers import isl
@@ -27,8 +28,7 @@ T = TypeVar("T")
 # ----------------------------------------------------------------------------------------------------- boxes
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Struct, frozen=True, metaclass=Checked):
     """The box start + [0, shape) of integer points.
 
     Parameters
@@ -58,16 +58,18 @@ class Box:
 
     start: tuple[int, ...]
     shape: tuple[int, ...]
+    _of: ClassVar[Callable[[tuple[int, ...], tuple[int, ...]], Box]]
+    """Takes coordinates and extents that are known to be right."""
 
-    def __post_init__(self) -> None:
-        start, shape = as_ints(self.start, "Box: start"), as_ints(self.shape, "Box: shape")
-        if len(start) != len(shape):
-            raise ValueError(f"Box: start {start} has {len(start)} axes but shape {shape} has {len(shape)}")
-        for axis, n in enumerate(shape):
+    @classmethod
+    def _check(cls, start: Sequence[int], shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        first, extents = as_ints(start, "Box: start"), as_ints(shape, "Box: shape")
+        if len(first) != len(extents):
+            raise ValueError(f"Box: start {first} has {len(first)} axes but shape {extents} has {len(extents)}")
+        for axis, n in enumerate(extents):
             if n < 0:
-                raise ValueError(f"Box: extent {n} of axis {axis} in shape {shape} must be >= 0")
-        object.__setattr__(self, "start", start)
-        object.__setattr__(self, "shape", shape)
+                raise ValueError(f"Box: extent {n} of axis {axis} in shape {extents} must be >= 0")
+        return first, extents
 
     @classmethod
     def of(cls, shape: Sequence[int]) -> Box:
@@ -188,8 +190,7 @@ def same_rank(what: str, got: int, want: int) -> None:
 # ----------------------------------------------------------------------------------------------- affine maps
 
 
-@dataclass(frozen=True, slots=True)
-class AffineMap:
+class AffineMap(Struct, frozen=True, metaclass=Checked):
     """The integer map x -> matrix·x + offset.
 
     Parameters
@@ -226,20 +227,21 @@ class AffineMap:
     offset: tuple[int, ...]
     in_rank: int = -1
     _of: ClassVar[Callable[[tuple[tuple[int, ...], ...], tuple[int, ...], int], AffineMap]]
-    """Wraps rows and offsets that are known to be plain integers of the right lengths."""
+    """Takes rows and offsets that are known to be plain integers of the right lengths."""
 
-    def __post_init__(self) -> None:
-        rows = tuple(as_ints(row, f"AffineMap: matrix[{r}]") for r, row in enumerate(self.matrix))
-        offset = as_ints(self.offset, "AffineMap: offset")
-        if len(rows) != len(offset):
-            raise ValueError(f"AffineMap: {len(rows)} rows but {len(offset)} offsets; give one for each coordinate")
-        rank = self.in_rank if self.in_rank >= 0 or not rows else len(rows[0])
+    @classmethod
+    def _check(
+        cls, matrix: Iterable[Sequence[int]], offset: Sequence[int], in_rank: int = -1
+    ) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], int]:
+        rows = tuple(as_ints(row, f"AffineMap: matrix[{r}]") for r, row in enumerate(matrix))
+        start = as_ints(offset, "AffineMap: offset")
+        if len(rows) != len(start):
+            raise ValueError(f"AffineMap: {len(rows)} rows but {len(start)} offsets; give one for each coordinate")
+        rank = in_rank if in_rank >= 0 or not rows else len(rows[0])
         for r, row in enumerate(rows):
             if len(row) != rank:
                 raise ValueError(f"AffineMap: row {r} {row} has {len(row)} columns where {rank} are needed")
-        object.__setattr__(self, "matrix", rows)
-        object.__setattr__(self, "offset", offset)
-        object.__setattr__(self, "in_rank", rank)
+        return rows, start, rank
 
     @classmethod
     def identity(cls, rank: int) -> AffineMap:
@@ -312,9 +314,6 @@ class AffineMap:
     def terms(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Return for each coordinate its (axis, coefficient) pairs with coefficient other than 0."""
         return tuple(tuple((j, c) for j, c in enumerate(row) if c) for row in self.matrix)
-
-
-AffineMap._of = compile_constructor(AffineMap, "matrix", "offset", "in_rank")
 
 
 def matrix_rank(vectors: list[list[int]]) -> int:

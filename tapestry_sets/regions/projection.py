@@ -8,7 +8,6 @@ products is an `ImplicitRegion`, decided by isl.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from math import lcm, prod
 from operator import sub
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 
 from tapestry_sets.digits import Grid, Progression, as_interval, combine, count_distinct, interval, number_of, reach
 from tapestry_sets.integers import Int64Array
-from tapestry_sets.limits import TooManyPieces, as_int, as_ints
+from tapestry_sets.limits import TooManyPieces, Value, as_int, as_ints, put_fields
 from tapestry_sets.regions import affine
 from tapestry_sets.regions.affine import AffineMap, Box, ImplicitRegion
 from tapestry_sets.regions.coordinates import CoordinateCut, along_box, bounds_of, meets, plan_columns, solve
@@ -29,8 +28,7 @@ LIST_LIMIT = 1 << 15
 """Images that are no small union of products are listed where the selection has at most so many blocks' cells."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexProjection:
+class IndexProjection(Value):
     """The block that each point of an index space touches: P(i) = box(start: A·i + b, shape).
 
     Parameters
@@ -65,36 +63,34 @@ class IndexProjection:
     Tapestry, "Index Projection Functions".
     """
 
+    __match_args__ = ("map", "shape", "splits")
+    __slots__ = (*__match_args__, "index_rank", "is_separable", "_rows", "_cuts")
     map: AffineMap
     shape: tuple[int, ...]
-    splits: tuple[tuple[int, int], ...] = ()
-    index_rank: int = field(init=False, compare=False, repr=False)
-    is_separable: bool = field(init=False, compare=False, repr=False)
-    _rows: tuple[tuple[tuple[int, int], ...], ...] = field(init=False, compare=False, repr=False)
-    _cuts: tuple[CoordinateCut, ...] = field(init=False, compare=False, repr=False)
+    splits: tuple[tuple[int, int], ...]
+    index_rank: int
+    is_separable: bool
+    _rows: tuple[tuple[tuple[int, int], ...], ...]
+    _cuts: tuple[CoordinateCut, ...]
 
-    def __post_init__(self) -> None:
-        shape = as_ints(self.shape, "IndexProjection: shape")
-        splits = tuple((as_int(a, "split axis"), as_int(q, "split divisor")) for a, q in self.splits)
-        if len(shape) != self.map.out_rank:
+    def __init__(self, map: AffineMap, shape: Sequence[int], splits: Iterable[tuple[int, int]] = ()) -> None:
+        extents = as_ints(shape, "IndexProjection: shape")
+        pairs = tuple((as_int(a, "split axis"), as_int(q, "split divisor")) for a, q in splits)
+        if len(extents) != map.out_rank:
             raise ValueError(
-                f"IndexProjection: shape {shape} has {len(shape)} extents but the map has "
-                f"{self.map.out_rank} coordinates"
+                f"IndexProjection: shape {extents} has {len(extents)} extents but the map has "
+                f"{map.out_rank} coordinates"
             )
-        for k, n in enumerate(shape):
+        for k, n in enumerate(extents):
             if n < 1:
-                raise ValueError(f"IndexProjection: extent {n} of coordinate {k} in shape {shape} must be >= 1")
-        rank = self.map.in_rank - 2 * len(splits) if self.map.in_rank >= 0 else -1
-        for a, q in splits:
+                raise ValueError(f"IndexProjection: extent {n} of coordinate {k} in shape {extents} must be >= 1")
+        rank = map.in_rank - 2 * len(pairs) if map.in_rank >= 0 else -1
+        for a, q in pairs:
             if not 0 <= a < rank or q < 1:
                 raise ValueError(f"IndexProjection: split ({a}, {q}) needs an axis in [0, {rank}) and a divisor >= 1")
-        object.__setattr__(self, "shape", shape)
-        object.__setattr__(self, "splits", splits)
-        object.__setattr__(self, "index_rank", rank)
-        rows, cuts, separable = plan_columns(self.map.terms(), rank, splits)
-        object.__setattr__(self, "_rows", rows)
-        object.__setattr__(self, "_cuts", cuts)
-        object.__setattr__(self, "is_separable", separable)
+        rows, cuts, separable = plan_columns(map.terms(), rank, pairs)
+        put_fields(self, map=map, shape=extents, splits=pairs, index_rank=rank)
+        put_fields(self, is_separable=separable, _rows=rows, _cuts=cuts)
 
     @classmethod
     def from_exprs(cls, index: Sequence[Any], *, start: Sequence[Any], shape: Sequence[int]) -> IndexProjection:
@@ -169,7 +165,7 @@ class IndexProjection:
             b + sum(row[k] * last for k, last in columns.items())
             for row, b in zip(self.map.matrix, self.map.offset, strict=True)
         ]
-        return replace(self, map=AffineMap(rows, tuple(offset), self.map.in_rank))
+        return IndexProjection(AffineMap(rows, tuple(offset), self.map.in_rank), self.shape, self.splits)
 
     # -- neighbors -----------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ regions can be combined only in the same box.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -17,7 +16,7 @@ import numpy as np
 from tapestry_sets.digits import Ints
 from tapestry_sets.integers import EMPTY, Int64Array, Nest, Sett, StridedRun, Stripe, explicit, pairs
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import as_ints, check_pieces, compile_constructor
+from tapestry_sets.limits import Value, as_ints, check_pieces, compile_constructor, put_fields
 from tapestry_sets.regions import rowmajor, shapes
 from tapestry_sets.regions.axis import (
     AxisForm,
@@ -242,8 +241,7 @@ class Products(Points):
         )
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False)
-class Region(Products):
+class Region(Products, Value):
     """A product of setts in the box ``start + [0, shape)``, in absolute coordinates.
 
     Each axis is kept in a normal form of its elements inside the box: an interval is one stripe whose
@@ -290,12 +288,14 @@ class Region(Products):
     Tapestry's document on nested striding, "The region"; poprithms, memory/nest/region.hpp.
     """
 
+    __match_args__ = ("shape", "nests", "start", "is_empty")
+    __slots__ = (*__match_args__, "spans", "progressions")
     shape: Ints
     nests: tuple[Nest, ...]
     start: Ints
     is_empty: bool
-    spans: tuple[Interval | None, ...] = field(compare=False)
-    progressions: tuple[EvenSteps | None, ...] = field(compare=False)
+    spans: tuple[Interval | None, ...]
+    progressions: tuple[EvenSteps | None, ...]
 
     def __init__(
         self, shape: Sequence[int], setts: Sequence[Sett | Stripe], start: Sequence[int] | None = None
@@ -308,8 +308,7 @@ class Region(Products):
             if not isinstance(s, (Sett, Stripe)):
                 raise TypeError(f"Region: axis {axis} takes a Sett or a Stripe, not {s!r}")
         raw = [s.nest if isinstance(s, Sett) else Sett(s).nest for s in given]
-        for name, value in zip(_FIELDS, _fields(box, raw, origin), strict=True):
-            object.__setattr__(self, name, value)
+        put_fields(self, **dict(zip(Region.__slots__, _fields(box, raw, origin), strict=True)))
 
     @staticmethod
     def _of(shape: Ints, raw: Sequence[Nest], start: Ints) -> Region:
@@ -635,8 +634,7 @@ class Region(Products):
         return tuple(found)
 
 
-_FIELDS = ("shape", "nests", "start", "is_empty", "spans", "progressions")
-_region_of = compile_constructor(Region, *_FIELDS)
+_region_of = compile_constructor(Region, *Region.__slots__)
 
 
 def _empty_fields(shape: Ints, start: Ints) -> tuple[Any, ...]:

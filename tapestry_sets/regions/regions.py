@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Self
 
 from tapestry_sets.digits import Ints
+from tapestry_sets.limits import Value, put_fields
 from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.region import Products, Region, merge_members, to_tuple
 from tapestry_sets.regions.shapes import BoxKey, checked_box, length, selected
-
-_set = object.__setattr__
 
 
 class Members(Points):
@@ -49,8 +47,7 @@ class Members(Points):
         return found
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False)
-class DisjointRegions(Members, Products):
+class DisjointRegions(Members, Products, Value):
     """A union of regions that share no point, in one box.
 
     Parameters
@@ -75,6 +72,7 @@ class DisjointRegions(Members, Products):
     (2, 2, True)
     """
 
+    __slots__ = __match_args__ = ("shape", "members", "start")
     shape: Ints
     members: tuple[Region, ...]
     start: Ints
@@ -101,9 +99,7 @@ class DisjointRegions(Members, Products):
         self._fill(box, kept, origin)
 
     def _fill(self, shape: Ints, members: Iterable[Region], start: Ints) -> None:
-        _set(self, "shape", shape)
-        _set(self, "members", tuple(m for m in members if not m.is_empty))
-        _set(self, "start", start)
+        put_fields(self, shape=shape, members=tuple(m for m in members if not m.is_empty), start=start)
 
     @classmethod
     def _of(cls, shape: Ints, members: Iterable[Region], start: Ints) -> Self:

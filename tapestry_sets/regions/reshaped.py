@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
 from tapestry_sets.digits import Ints, number_of, point_of, points_of
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Intersection, Nest, Sett, Stripe, conjunction
-from tapestry_sets.limits import TooManyPieces, check_pieces
+from tapestry_sets.limits import TooManyPieces, Value, check_pieces, put_fields
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.axis import fill_axis, sample_axis
 from tapestry_sets.regions.points import Points, RegionForms
@@ -18,11 +17,8 @@ from tapestry_sets.regions.regions import DisjointRegions, Members
 from tapestry_sets.regions.rowmajor import NumberTerms
 from tapestry_sets.regions.shapes import BoxKey, checked_box, length, selected
 
-_set = object.__setattr__
 
-
-@dataclass(frozen=True, slots=True, init=False, repr=False)
-class Reshaped(Members):
+class Reshaped(Members, Value):
     """Points of a box from zero that are held by their row-major numbers, not listed.
 
     `Region.reshape` makes it. The algebra stays in this form and lists nothing; questions are answered from the
@@ -58,10 +54,12 @@ class Reshaped(Members):
     (1, 500000000)
     """
 
+    __match_args__ = ("shape", "terms", "start")
+    __slots__ = (*__match_args__, "_found")
     shape: Ints
     terms: NumberTerms
-    start: Ints = field(repr=False)
-    _found: DisjointRegions | None = field(compare=False)
+    start: Ints
+    _found: DisjointRegions | None
     is_numbered: ClassVar[bool] = True
 
     def __init__(self, shape: Sequence[int], parts: Iterable[Integers] = ()) -> None:
@@ -78,10 +76,7 @@ class Reshaped(Members):
         self._fill(box, terms)
 
     def _fill(self, shape: Ints, terms: NumberTerms) -> None:
-        _set(self, "shape", shape)
-        _set(self, "terms", terms)
-        _set(self, "start", (0,) * len(shape))
-        _set(self, "_found", None)
+        put_fields(self, shape=shape, terms=terms, start=(0,) * len(shape), _found=None)
 
     @classmethod
     def _of(cls, shape: Ints, terms: NumberTerms) -> Reshaped:
@@ -140,7 +135,7 @@ class Reshaped(Members):
                 if all(len(term) < 2 for term in self.terms):
                     raise
                 regions = [r for term in self.terms for r in _listed(term, self.shape)]
-            _set(self, "_found", DisjointRegions._of(self.shape, merge_members(regions), self.start))
+            put_fields(self, _found=DisjointRegions._of(self.shape, merge_members(regions), self.start))
         assert self._found is not None
         check_pieces(len(self._found), f"reshape to {self.shape}", rowmajor.NEEDS_NONE)
         return self._found

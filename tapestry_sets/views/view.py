@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import FrozenInstanceError
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tapestry_sets.digits import Strided, contiguous, renumber
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
-from tapestry_sets.limits import OPEN, Budget, Open, TooHard, compile_constructor, current
+from tapestry_sets.limits import OPEN, Budget, Frozen, Open, TooHard, compile_constructor, current
 from tapestry_sets.views import queries
 from tapestry_sets.views.kinds.choosing import Slice
 from tapestry_sets.views.kinds.kind import ViewKind, check_out_shape
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 # ----------------------------------------------------------------------------------------------------- the view
 
 
-class View(Questions):
+class View(Questions, Frozen):
     """A shape over cells of memory: an allocation, or a view kind over other views.
 
     Make one with `allocate` and its methods; nothing is computed before a question is asked.
@@ -62,12 +61,6 @@ class View(Questions):
     @abstractmethod
     def sources(self) -> tuple[View, ...]:
         """The views that this one reads; none of an allocation."""
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     __contains__ = None  # a view has places, not values: `3 in view` has no meaning
 

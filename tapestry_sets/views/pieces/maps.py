@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import ClassVar, cast
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_sets.digits import number_of, point_of, points_of
 from tapestry_sets.integers import Int64Array
-from tapestry_sets.limits import as_ints, compile_constructor
+from tapestry_sets.limits import Checked, as_ints
 from tapestry_sets.regions import AffineMap
 
 Shape = tuple[int, ...]
 INT64_MAX = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Relinearize:
+class Relinearize(Struct, frozen=True, metaclass=Checked):
     """Row-major renumbering: the coordinates of the same cell after a reshape.
 
     The outermost extents bound nothing: guards and the view's own box do.
@@ -47,17 +46,18 @@ class Relinearize:
     from_shape: tuple[int, ...]
     to_shape: tuple[int, ...]
     _of: ClassVar[Callable[[Shape, Shape], Relinearize]]
-    """Wraps shapes that are known to be plain integers >= 0 and of equal size."""
+    """Takes shapes that are known to be plain integers >= 0 and of equal size."""
 
-    def __post_init__(self) -> None:
-        for side in ("from_shape", "to_shape"):
-            shape = as_ints(getattr(self, side), f"Relinearize: {side}")
+    @classmethod
+    def _check(cls, from_shape: Sequence[int], to_shape: Sequence[int]) -> tuple[Shape, Shape]:
+        old = as_ints(from_shape, "Relinearize: from_shape")
+        new = as_ints(to_shape, "Relinearize: to_shape")
+        for what, shape in (("from_shape", old), ("to_shape", new)):
             if min(shape, default=0) < 0:
-                raise ValueError(f"Relinearize: {side} {shape} has a negative extent; extents are >= 0")
-            object.__setattr__(self, side, shape)
-        old, new = self.from_shape, self.to_shape
+                raise ValueError(f"Relinearize: {what} {shape} has a negative extent; extents are >= 0")
         if prod(old) != prod(new):
             raise ValueError(f"Relinearize: {old} has {prod(old)} elements and {new} has {prod(new)}; they must agree")
+        return old, new
 
     @property
     def in_rank(self) -> int:
@@ -74,13 +74,10 @@ class Relinearize:
         return point_of(number_of(point, self.from_shape), self.to_shape)
 
 
-Relinearize._of = compile_constructor(Relinearize, "from_shape", "to_shape")
-
 Step = AffineMap | Relinearize
 
 
-@dataclass(frozen=True, slots=True)
-class IndexMap:
+class IndexMap(Struct, frozen=True, metaclass=Checked):
     """A chain of affine maps and renumberings, applied first to last.
 
     Parameters
@@ -105,20 +102,20 @@ class IndexMap:
     steps: tuple[Step, ...] = ()
     in_rank: int = -1
     _of: ClassVar[Callable[[tuple[Step, ...], int], IndexMap]]
-    """Wraps steps whose ranks are known to match."""
+    """Takes steps whose ranks are known to match."""
 
-    def __post_init__(self) -> None:
-        steps = tuple(self.steps)
-        rank = self.in_rank if self.in_rank >= 0 or not steps else steps[0].in_rank
+    @classmethod
+    def _check(cls, steps: Iterable[Step] = (), in_rank: int = -1) -> tuple[tuple[Step, ...], int]:
+        chain = tuple(steps)
+        rank = in_rank if in_rank >= 0 or not chain else chain[0].in_rank
         if rank < 0:
             raise ValueError("IndexMap: the number of input axes is unknown; give in_rank")
         at = rank
-        for k, step in enumerate(steps):
+        for k, step in enumerate(chain):
             if step.in_rank != at:
                 raise ValueError(f"IndexMap: step {k} takes rank {step.in_rank} where rank {at} arrives: {step}")
             at = step.out_rank
-        object.__setattr__(self, "steps", steps)
-        object.__setattr__(self, "in_rank", rank)
+        return chain, rank
 
     @property
     def out_rank(self) -> int:
@@ -190,9 +187,6 @@ class IndexMap:
             if is_identity(steps[-1]):
                 steps.pop()
         return IndexMap._of(tuple(steps), self.in_rank) if len(steps) < len(self.steps) else self
-
-
-IndexMap._of = compile_constructor(IndexMap, "steps", "in_rank")
 
 
 def put_extents(shape: Shape, axis: int, *extents: int) -> Shape:

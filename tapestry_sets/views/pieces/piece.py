@@ -7,7 +7,7 @@ composition, simplification, JSON) looks at pieces only and never at kinds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from operator import sub
 from typing import Protocol, TypeVar, overload
@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar, overload
 from msgspec import Struct, field
 
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import Budget, check_pieces, compile_constructor
+from tapestry_sets.limits import Budget, check_pieces
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region
 from tapestry_sets.views.pieces.maps import IndexMap, Step, is_identity, merge_steps
 
@@ -129,7 +129,7 @@ def find_hull_after(step: Step, box: Box) -> Box:
     if isinstance(step, AffineMap):
         return _affine_hull(step, box)
     if not step.to_shape:
-        return make_box((), ())
+        return Box._of((), ())
     first = reached = 0
     for low, extent, n in zip(box.start, box.shape, step.from_shape, strict=True):
         first, reached = first * n + low, reached * n + extent - 1
@@ -140,12 +140,9 @@ def find_hull_after(step: Step, box: Box) -> Box:
         start.append(top)
         shape.append(bottom - top + 1)
         if top != bottom:
-            return make_box((*start, *(0,) * (len(to) - k)), (*shape, *to[k:]))
+            return Box._of((*start, *(0,) * (len(to) - k)), (*shape, *to[k:]))
         first -= top * row
-    return make_box((*start, first), (*shape, reached + 1))
-
-
-make_box: Callable[[tuple[int, ...], tuple[int, ...]], Box] = compile_constructor(Box, "start", "shape")
+    return Box._of((*start, first), (*shape, reached + 1))
 
 
 def _affine_hull(step: AffineMap, box: Box) -> Box:
@@ -161,7 +158,7 @@ def _affine_hull(step: AffineMap, box: Box) -> Box:
                 reached -= c * (n - 1)
         start.append(low)
         shape.append(reached + 1)
-    return make_box(tuple(start), tuple(shape))
+    return Box._of(tuple(start), tuple(shape))
 
 
 # -------------------------------------------------------------------- composition, simplification
@@ -382,7 +379,7 @@ def _meet(region: Region, hull: Box) -> Box | None:
         found = [(nests.find(s, a), nests.rfind(s, b - 1)) for s, a, b in zip(region.nests, start, stop, strict=True)]
         if any(first is None or last is None or first > last for first, last in found):
             return None
-    return make_box(start, shape)
+    return Box._of(start, shape)
 
 
 def _pull_guard(step: AffineMap, region: Region, before: Box) -> Region | None:
