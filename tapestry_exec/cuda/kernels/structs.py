@@ -1,7 +1,7 @@
 """Launches, and the structs that kernels take by value: the Python side of the structs in kernels.cu.
 
 A launch's work is written once into structs that go by value with it, as much as fits into its parameters; only
-addresses change from launch to launch. `layout_of` is compared with what the compiler made of the same structs.
+addresses change from launch to launch. A test compares them with what the compiler made of the same structs.
 """
 
 from __future__ import annotations
@@ -60,8 +60,6 @@ CONVOLUTION = struct_of(
     ("channels width depth cells cell_tiles channel_tiles groups activation", np.uint32),
 )
 WORDS = struct_of(("first run", np.int64), ("strides", np.int64, (RANK,)), INDEX, ("total rank key0 key1", np.uint32))
-STRUCTS = GUARD, TRANSFER, BATCH, PART, MERGE, SCATTER, CONVOLUTION, WORDS
-"""What is passed by value, in the order in which the kernel `layout` tells of it."""
 
 
 class Launch(Struct, frozen=True, eq=False):
@@ -84,21 +82,6 @@ class Launch(Struct, frozen=True, eq=False):
     block: tuple[int, int, int]
     args: tuple[Any, ...]
     shared_nbytes: int = 0
-
-
-def layout_of(structs: Sequence[np.dtype[Any]] = STRUCTS) -> list[int]:
-    """Size of each struct, then offsets of its fields: what the kernel `layout` finds on the device.
-
-    Examples
-    --------
-    >>> layout_of([GUARD])
-    [80, 0, 64, 72]
-    """
-    found: list[int] = []
-    for struct in structs:
-        assert struct.fields is not None
-        found += [struct.itemsize, *(struct.fields[name][1] for name in struct.names or ())]
-    return found
 
 
 def write_index(work: CStruct, dims: Ints) -> None:

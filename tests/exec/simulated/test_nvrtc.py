@@ -10,9 +10,10 @@ from functools import cache
 import pytest
 
 from tapestry_exec.cuda import kernels
-from tapestry_exec.simulated import nvrtc, shim
-from tapestry_exec.simulated.nvrtc import Compiled, Usage, compile_cubin
+from tapestry_exec.simulated import shim
 from tapestry_exec.simulated.shim import CompileError
+from tests import nvrtc
+from tests.nvrtc import Compiled, Usage, compile_cubin
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="NVRTC's wheel is of Linux")
 
