@@ -419,6 +419,38 @@ class DisjointSetts(Explicit, Value):
         left = unions.reduced(found)
         return cls._of(left if len(left) > MERGED_MEMBERS else unions.fold(left, ranks.join))
 
+    @classmethod
+    def from_split(cls, pairs: Iterable[tuple[Sett | Stripe, Sett | Stripe]], period: int) -> DisjointSetts:
+        """Return the union of {period*q + r : q in outer, r in inner, 0 <= r < period} over pairs (outer, inner).
+
+        It is the inverse of `Integers.split`; other pairs are welcome, and may overlap.
+
+        Raises
+        ------
+        TypeError
+            If the pairs are not made of setts or stripes.
+        ValueError
+            If `period` is not positive.
+        TooManyPieces
+            If pairs overlap in a way that needs more setts than are allowed.
+
+        Examples
+        --------
+        >>> DisjointSetts.from_split([(Stripe(1, 1), Stripe(2, 1))], 6)
+        DisjointSetts([Sett(Stripe(5, 7), Stripe(2, 1))])
+        """
+        n = check_positive(period, "DisjointSetts.from_split: period")
+        found: list[Nest] = []
+        for outer, inner in pairs:
+            for x in (outer, inner):
+                if not isinstance(x, (Sett, Stripe)):
+                    raise TypeError(
+                        f"from_split: outer and inner must each be a Sett or a Stripe, not {x!r}"
+                    )
+            rows, columns = (nests.canonical([x.level]) if isinstance(x, Stripe) else x.nest for x in (outer, inner))
+            found += unions.subtract([_unsplit(rows, columns, n)], found, None)
+        return cls._reduced(explicit.merge_nests(found))
+
     @property
     def _factors(self) -> tuple[Integers, ...]:
         return self.members if len(self.members) == 1 else (self,)
@@ -437,3 +469,8 @@ class DisjointSetts(Explicit, Value):
 def _check_disjoint(one: Sett, two: Sett, what: str) -> None:
     if not one.isdisjoint(two):
         raise ValueError(f"{what} {one!r} and {two!r} share {one.first_common(two, 0)}; write one | two")
+
+
+def _unsplit(rows: Nest, columns: Nest, n: int) -> Nest:
+    """The nest of one pair of `split`."""
+    return nests.canonical([*nests.scale(rows, n), (n, n, 0), *columns]) if EMPTY not in (rows, columns) else EMPTY

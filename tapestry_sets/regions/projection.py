@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import lcm, prod
-from operator import sub
+from operator import add, sub
 from typing import Any
 
 import numpy as np
@@ -133,6 +133,98 @@ class IndexProjection(Value):
         if self.index_rank >= 0:
             affine.same_rank(f"IndexProjection: point {at}", len(at), self.index_rank)
         return at + tuple(x for a, q in self.splits for x in divmod(at[a], q))
+
+    def marginal(self, axis: int) -> tuple[int, ...]:
+        """Return how the block's start moves with one step along an index axis.
+
+        Raises
+        ------
+        ValueError
+            If there is no such axis, or it is split (its step is not constant).
+
+        Examples
+        --------
+        >>> IndexProjection(AffineMap(((2, 0), (0, 1)), (0, 0)), (3, 1)).marginal(0)
+        (2, 0)
+        """
+        if not 0 <= axis < self.index_rank:
+            raise ValueError(f"IndexProjection.marginal: axis {axis} is not in [0, {self.index_rank})")
+        for k, (a, q) in enumerate(self.splits):
+            used = any(row[self.index_rank + 2 * k + j] for row in self.map.matrix for j in (0, 1))
+            if a == axis and used:
+                raise ValueError(f"IndexProjection.marginal: axis {axis} is split by {q}, so its step varies")
+        return tuple(row[axis] for row in self.map.matrix)
+
+    # -- counting backwards ---------------------------------------------------------------------------
+
+    @classmethod
+    def from_relative_start(
+        cls,
+        matrix: Sequence[Sequence[int]],
+        relative: Sequence[int],
+        shape: Sequence[int],
+        extents: Sequence[int],
+        splits: Sequence[tuple[int, int]] = (),
+    ) -> IndexProjection:
+        """Return the projection of a window that starts `relative` to where each index point is mapped.
+
+        A negative coefficient counts backwards: its last index point is mapped to 0. What that adds to the
+        offset, the bound's adjustment, follows from the matrix and the index's extents.
+
+        Parameters
+        ----------
+        matrix : sequence of sequence of int
+            One row for each coordinate, columns as those of `map`.
+        relative : sequence of int
+            Start of the window, seen from the point that the index point is mapped to.
+        shape : sequence of int
+            The window's extents.
+        extents : sequence of int
+            Extents of the index space.
+        splits : sequence of (axis, q)
+            As the class has them.
+
+        Examples
+        --------
+        Windows of 3 cells around every second cell, forwards and backwards:
+
+        >>> IndexProjection.from_relative_start([[2]], [-1], [3], [4]).map
+        AffineMap(matrix=((2,),), offset=(-1,), in_rank=1)
+        >>> IndexProjection.from_relative_start([[-2]], [-1], [3], [4]).map
+        AffineMap(matrix=((-2,),), offset=(5,), in_rank=1)
+
+        References
+        ----------
+        Tapestry, "Offset is composite: projection offset + relative start offset".
+        """
+        rows = tuple(tuple(row) for row in matrix)
+        plain = cls(AffineMap(rows, tuple(relative), len(extents) + 2 * len(splits)), tuple(shape), tuple(splits))
+        adjusted = map(add, plain.map.offset, plain.bound_adjustment(extents))
+        return cls(AffineMap(rows, tuple(adjusted), plain.map.in_rank), plain.shape, plain.splits)
+
+    def bound_adjustment(self, extents: Sequence[int]) -> tuple[int, ...]:
+        """Return the part of the offset that lets columns with negative coefficients begin at their far ends."""
+        last = self._last_columns(extents)
+        return tuple(sum(-c * n for c, n in zip(row, last, strict=True) if c < 0) for row in self.map.matrix)
+
+    def relative_start(self, extents: Sequence[int]) -> tuple[int, ...]:
+        """Return the offset without the bound's adjustment: where the window starts, seen from the mapped point.
+
+        Examples
+        --------
+        >>> rows = IndexProjection(AffineMap(((2,),), (-1,)), (3,))
+        >>> rows.relative_start((4,)), rows.reversed(0, 4).relative_start((4,))
+        ((-1,), (-1,))
+        """
+        return tuple(map(sub, self.map.offset, self.bound_adjustment(extents)))
+
+    def _last_columns(self, extents: Sequence[int]) -> list[int]:
+        """The largest value of each column over an index space."""
+        affine.same_rank(f"IndexProjection: index extents {tuple(extents)}", len(extents), self.index_rank)
+        last = [n - 1 for n in extents]
+        for axis, q in self.splits:
+            last += [(extents[axis] - 1) // q, min(extents[axis], q) - 1]
+        return last
 
     def reversed(self, axis: int, extent: int) -> IndexProjection:
         """Return the projection whose index i along an axis touches what extent − 1 − i touches here.
@@ -498,6 +590,32 @@ class IndexProjection(Value):
         if (column - self.index_rank) % 2 == 0:
             return combine(0, [(q, values)], q)
         return combine(0, [(q, interval(start // q, (stop - 1) // q + 1)), (1, values)])
+
+    def then(self, other: IndexProjection) -> IndexProjection:
+        """Return the projection from an index point to all cells that `other` touches from its block.
+
+        Raises
+        ------
+        ValueError
+            If those cells are no box, or `other` has splits.
+
+        Examples
+        --------
+        >>> window = IndexProjection(AffineMap(((1,),), (0,)), (3,))
+        >>> window.then(window)
+        IndexProjection(map=AffineMap(matrix=((1,),), offset=(0,), in_rank=1), shape=(5,), splits=())
+        """
+        if other.splits:
+            raise ValueError(f"IndexProjection.then: the second projection has splits {other.splits}")
+        block = other.image(Box((0,) * len(self.shape), self.shape))
+        bounds = other.bounding_box(Box((0,) * len(self.shape), self.shape))
+        if block.size != bounds.size:
+            raise ValueError(
+                f"IndexProjection.then: the image of a block of shape {self.shape} has {block.size} cells in a "
+                f"bounding box of {bounds.size}; only boxes can be chained"
+            )
+        moved = AffineMap(other.map.matrix, bounds.start, other.map.in_rank)
+        return IndexProjection(self.map.then(moved), bounds.shape, self.splits)
 
 
 def _points_of(selection: Box | Region | DisjointRegions) -> Iterable[tuple[int, ...]]:

@@ -340,6 +340,19 @@ def test_split_parts_every_element_into_row_and_column(
     ]
     assert len(found) == len(set(found))
     assert {z for z in found if window[0] <= z < window[1]} == listed(one, window) | listed(two, window)
+    assert DisjointSetts.from_split(pairs, period).same_points(s)
+
+
+@given(st.lists(st.tuples(nestings(6, 2), nestings(6, 2)), max_size=3), st.integers(1, 7), windows())
+def test_from_split_is_the_union_of_rows_and_columns(
+    pairs: list[tuple[Levels, Levels]], period: int, window: tuple[int, int]
+) -> None:
+    made = DisjointSetts.from_split([(Sett(*outer), Sett(*inner)) for outer, inner in pairs], period)
+    assert members(made, window) == {
+        z
+        for z in range(*window)
+        if any(in_nesting(outer, z // period) and in_nesting(inner, z % period) for outer, inner in pairs)
+    }
 
 
 @given(nestings(40, 3), st.integers(1, 14), st.integers(0, 9))
@@ -375,6 +388,10 @@ def test_wrong_periods_and_pairs_are_refused() -> None:
         Sett().split(0)
     with pytest.raises(TypeError, match="split: period must be an integer"):
         Sett().split(2.0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="from_split: period must be at least 1"):
+        DisjointSetts.from_split([], -1)
+    with pytest.raises(TypeError, match="must each be a Sett or a Stripe, not 3"):
+        DisjointSetts.from_split([(Sett(), 3)], 4)  # type: ignore[list-item]
     with pytest.raises(TooManyPieces, match="split into rows"):
         Sett(Stripe(50001, 50002)).split(100019)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from sympy import floor, symbols
 
@@ -198,6 +198,28 @@ def test_preimage_is_what_meets_the_region(data: st.DataObject, p: IndexProjecti
     assert found.size == len(expected)
 
 
+@given(st.data(), projections(), projections())
+def test_then_chains_blocks(data: st.DataObject, p: IndexProjection, q: IndexProjection) -> None:
+    assume(q.index_rank == len(p.shape))
+    try:
+        both = p.then(q)
+    except ValueError as error:
+        assert q.splits or "only boxes" in str(error)
+        return
+    point = tuple(data.draw(SMALL) for _ in range(p.index_rank))
+    assert touched(both, point) == set().union(*(touched(q, y) for y in touched(p, point)))
+
+
+@given(st.data(), projections(separable=True))
+def test_marginal_is_one_step(data: st.DataObject, p: IndexProjection) -> None:
+    assume(p.index_rank and not p.splits)
+    axis = data.draw(st.integers(0, p.index_rank - 1))
+    point = [data.draw(SMALL) for _ in range(p.index_rank)]
+    before = p(point).start
+    point[axis] += 1
+    assert p.marginal(axis) == tuple(b - a for a, b in zip(before, p(point).start, strict=True))
+
+
 # ------------------------------------------------------------------------------------------------ the documents' cases
 
 
@@ -229,7 +251,7 @@ def test_linear_projections(by: str) -> None:
         whole = p.image(Box.of((n,)), shape)
         assert isinstance(whole, DisjointRegions) and whole.size == np.prod(shape)
         shared = p.shared(head, tail, shape)
-        varies = any(row[0] for row in p.map.matrix)
+        varies = any(p.marginal(0))
         assert shared.size == (0 if varies else np.prod(shape)), name
         assert isinstance(shared, DisjointRegions)
         if varies:  # coherent index ranges give coherent blocks
@@ -241,6 +263,7 @@ def test_convolution_windows_overlap() -> None:
     """A 3×3 kernel: neighbors along an axis share two rows, as the figures of the documents show."""
     conv = IndexProjection(AffineMap(((1, 0), (0, 1)), (0, 0)), (3, 3))
     assert conv((0, 0)) == Box((0, 0), (3, 3))
+    assert conv.marginal(0) == (1, 0)
     left, right = Box((0, 0), (4, 4)), Box((0, 4), (4, 4))
     assert conv.bounding_box(left) == Box((0, 0), (6, 6))
     shared = conv.shared(left, right)
@@ -344,6 +367,10 @@ def test_projection_errors() -> None:
         IndexProjection(m, (1,)).bounding_box(Box((0,), (0,)))
     with pytest.raises(ValueError, match="rank 2 where rank 1"):
         IndexProjection(m, (1,)).image(Box.of((2, 2)))
+    with pytest.raises(ValueError, match="axis 1 is not in"):
+        IndexProjection(m, (1,)).marginal(1)
+    with pytest.raises(ValueError, match="is split by 4"):
+        IndexProjection(AffineMap(((0, 1, 0),), (0,)), (1,), ((0, 4),)).marginal(0)
 
 
 def test_within_must_be_a_box_or_a_shape_of_the_images_rank() -> None:

@@ -65,6 +65,20 @@ def test_reversed_touches_what_the_mirrored_index_touches(data: st.DataObject, e
     box = data.draw(boxes(extents))
     assert touched(back, box) == touched(p, mirrored(box, axis, extents[axis]))
     assert back.reversed(axis, extents[axis]) == p
+    assert back.relative_start(extents) == p.relative_start(extents)
+
+
+@given(st.data(), SPACES)
+def test_offsets_are_relative_starts_and_adjustments(data: st.DataObject, extents: tuple[int, ...]) -> None:
+    p = data.draw(projections(extents))
+    relative = p.relative_start(extents)
+    again = IndexProjection.from_relative_start(p.map.matrix, relative, p.shape, extents)
+    assert again == p or not p.map.matrix
+    # the smallest cell that any index point is mapped to, without the relative start, is 0 where all count one way
+    for k, row in enumerate(p.map.matrix):
+        if all(c <= 0 for c in row):
+            lowest = min(c[k] for c in touched(p, Box.of(extents)))
+            assert lowest == relative[k]
 
 
 def test_reversing_uneven_splits_is_refused() -> None:
