@@ -93,29 +93,21 @@ def _product(shard: Shard) -> MatrixProduct | None:
     return MatrixProduct(bias=bias, transposed=(bool(attrs.get("trans_a")), bool(attrs.get("trans_b"))))
 
 
-@operator(
-    block=writes(_gemm),
-    signature=matmul_signature,
-    flop=2.0,
-    reduction="sum",
-    dtype=same_dtype,
-    expansions=(prod_sum,),
-    adjoint=adjoints.matmul,
-    work=_product,
-)
+_BY_GEMM: dict[str, Any] = {"block": writes(_gemm), "flop": 2.0, "reduction": "sum", "work": _product}
+"""What the products have in common: a product and an addition at each index point."""
+
+
+@operator(**_BY_GEMM, signature=matmul_signature, dtype=same_dtype, expansions=(prod_sum,), adjoint=adjoints.matmul)
 def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     """The product of matrices over the last two axes; those before broadcast."""
 
 
 @operator(
-    block=writes(_gemm),
+    **_BY_GEMM,
     signature=_linear_signature,
-    flop=2.0,
-    reduction="sum",
     dtype=same_dtype,
     expansions=(matmul_add, prod_sum),
     adjoint=adjoints.linear,
-    work=_product,
 )
 def linear(x: Tensor, w: Tensor, b: Tensor | None = None, *, name: str | None = None) -> Tensor:
     """x @ w + b.
@@ -136,15 +128,7 @@ def linear(x: Tensor, w: Tensor, b: Tensor | None = None, *, name: str | None = 
     """
 
 
-@operator(
-    block=writes(_gemm),
-    signature=_gemm_signature,
-    flop=2.0,
-    reduction="sum",
-    dtype=_scaled,
-    expansions=(matmul_add,),
-    work=_product,
-)
+@operator(**_BY_GEMM, signature=_gemm_signature, dtype=_scaled, expansions=(matmul_add,))
 def gemm(
     a: Tensor,
     b: Tensor,

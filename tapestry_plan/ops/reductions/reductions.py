@@ -54,8 +54,8 @@ def _total(op: Op, x: Tensor, axis: Axes, keepdims: bool, name: str | None) -> T
     return add_op(op, widened(x), name=name, axis=over, keepdims=bool(keepdims))
 
 
-def reduce_block(fold: str, mean: bool = False) -> Any:
-    """The block that folds the reduction axes; a mean divides by the count of the whole, not of its part."""
+def _folded_by(fold: str, merge: str, signature: Any = reduce_signature, mean: bool = False) -> dict[str, Any]:
+    """What operators that fold their reduction axes declare; a mean divides by the count of the whole, not a part."""
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         (x,), (out,) = inputs, outputs
@@ -70,74 +70,51 @@ def reduce_block(fold: str, mean: bool = False) -> Any:
             count = math.prod(signature.axes[axis].size for axis in signature.reductions)
             xp.divide(out, out.dtype.type(count), out=out)
 
-    return block
+    return {"block": block, "signature": signature, "reduction": merge}
 
 
-@operator(
-    block=reduce_block("sum", mean=True),
-    signature=_global_pool_signature,
-    reduction="sum",
-    dtype=floating,
-    expansions=(pooled_mean,),
-)
+@operator(**_folded_by("sum", "sum", _global_pool_signature, mean=True), dtype=floating, expansions=(pooled_mean,))
 def global_average_pool(x: Tensor, *, name: str | None = None) -> Tensor:
     """The mean over all spatial axes, kept with extent 1."""
 
 
-@operator(
-    block=reduce_block("max"),
-    signature=_global_pool_signature,
-    reduction="max",
-    expansions=(spatial_max,),
-)
+@operator(**_folded_by("max", "max", _global_pool_signature), expansions=(spatial_max,))
 def global_max_pool(x: Tensor, *, name: str | None = None) -> Tensor:
     """The maximum over all spatial axes, kept with extent 1."""
 
 
-@operator(block=reduce_block("sum"), signature=reduce_signature, reduction="sum", adjoint=adjoints.total)
+@operator(**_folded_by("sum", "sum"), adjoint=adjoints.total)
 def sum(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The sum over the given axes, or over all; short integers and truth values are widened first."""
     return _total(sum.op, x, axis, keepdims, name)
 
 
-@operator(
-    block=reduce_block("sum", mean=True),
-    signature=reduce_signature,
-    reduction="sum",
-    dtype=floating,
-    expansions=(sum_div,),
-)
+@operator(**_folded_by("sum", "sum", mean=True), dtype=floating, expansions=(sum_div,))
 def mean(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The mean over the given axes, or over all."""
 
 
-@operator(block=reduce_block("max"), signature=reduce_signature, reduction="max", adjoint=adjoints.extreme)
+@operator(**_folded_by("max", "max"), adjoint=adjoints.extreme)
 def max(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The maximum over the given axes, or over all."""
 
 
-@operator(block=reduce_block("min"), signature=reduce_signature, reduction="min", adjoint=adjoints.extreme)
+@operator(**_folded_by("min", "min"), adjoint=adjoints.extreme)
 def min(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The minimum over the given axes, or over all."""
 
 
-@operator(
-    block=reduce_block("prod"),
-    signature=reduce_signature,
-    reduction="prod",
-    dtype=numeric,
-    adjoint=adjoints.product,
-)
+@operator(**_folded_by("prod", "prod"), dtype=numeric, adjoint=adjoints.product)
 def prod(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """The product over the given axes, or over all; short integers and truth values are widened first."""
     return _total(prod.op, x, axis, keepdims, name)
 
 
-@operator(block=reduce_block("any"), signature=reduce_signature, reduction="max", dtype=truth, adjoint=adjoints.none)
+@operator(**_folded_by("any", "max"), dtype=truth, adjoint=adjoints.none)
 def any(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """Whether any cell is true, over the given axes or all; of truth values."""
 
 
-@operator(block=reduce_block("all"), signature=reduce_signature, reduction="min", dtype=truth, adjoint=adjoints.none)
+@operator(**_folded_by("all", "min"), dtype=truth, adjoint=adjoints.none)
 def all(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str | None = None) -> Tensor:
     """Whether all cells are true, over the given axes or all; of truth values."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import Attrs, Axis, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ir import Attrs, Axis, Block, LinearForm, Op, Operand, Shape, Shard, Signature, Tensor, project
 from tapestry_plan.ops import expansions
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, floating, ints_of, need_vector, per_row, spatial_names, touched, writes
@@ -161,6 +161,11 @@ def _group_norm_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], sh
             xp.add(target, bias[channels].reshape(column), out=target)
 
 
+def _by_rows(block: Block, signature: Callable[[Sequence[Shape], Attrs], Signature], flop: int) -> dict[str, Any]:
+    """What operators with an index point for each row declare; `flop` operations for each value of a row."""
+    return {"block": block, "signature": signature, "flop": per_row(flop), "dtype": floating}
+
+
 @operator(
     block=writes(_batch_norm),
     signature=_batch_norm_signature,
@@ -212,22 +217,14 @@ def local_response_normalization(
 
 
 @operator(
-    block=writes(write_softmax),
-    signature=axis_signature,
-    flop=per_row(4),
-    dtype=floating,
-    expansions=(expansions.exp_sum,),
-    adjoint=adjoints.softmax,
+    **_by_rows(writes(write_softmax), axis_signature, 4), expansions=(expansions.exp_sum,), adjoint=adjoints.softmax
 )
 def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """exp(x) / Σ exp(x) along an axis, which no plan splits."""
 
 
 @operator(
-    block=writes(_log_softmax),
-    signature=axis_signature,
-    flop=per_row(4),
-    dtype=floating,
+    **_by_rows(writes(_log_softmax), axis_signature, 4),
     expansions=(expansions.minus_logsumexp,),
     adjoint=adjoints.log_softmax,
 )
@@ -235,13 +232,7 @@ def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor
     """x − log Σ exp(x) along an axis, which no plan splits."""
 
 
-@operator(
-    block=writes(_layer_norm),
-    signature=_tail_signature,
-    flop=per_row(8),
-    dtype=floating,
-    expansions=(expansions.moments,),
-)
+@operator(**_by_rows(writes(_layer_norm), _tail_signature, 8), expansions=(expansions.moments,))
 def layer_normalization(
     x: Tensor,
     scale: Tensor,
@@ -260,13 +251,7 @@ def layer_normalization(
     return _over_tail(layer_normalization.op, (x, scale, bias), axis, epsilon, name)
 
 
-@operator(
-    block=writes(_rms_norm),
-    signature=_tail_signature,
-    flop=per_row(5),
-    dtype=floating,
-    expansions=(expansions.root_mean_square,),
-)
+@operator(**_by_rows(writes(_rms_norm), _tail_signature, 5), expansions=(expansions.root_mean_square,))
 def rms_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, name: str | None = None
 ) -> Tensor:
@@ -284,13 +269,7 @@ def rms_normalization(
     return _over_tail(rms_normalization.op, (x, scale), axis, epsilon, name)
 
 
-@operator(
-    block=_group_norm_block,
-    signature=_grouped_signature,
-    flop=per_row(8),
-    dtype=floating,
-    expansions=(expansions.by_groups,),
-)
+@operator(**_by_rows(_group_norm_block, _grouped_signature, 8), expansions=(expansions.by_groups,))
 def group_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, groups: int, *, epsilon: float = 1e-5, name: str | None = None
 ) -> Tensor:
@@ -313,13 +292,7 @@ def group_normalization(
     """
 
 
-@operator(
-    block=_group_norm_block,
-    signature=partial(_grouped_signature, axis="c"),
-    flop=per_row(8),
-    dtype=floating,
-    expansions=(expansions.by_groups,),
-)
+@operator(**_by_rows(_group_norm_block, partial(_grouped_signature, axis="c"), 8), expansions=(expansions.by_groups,))
 def instance_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, name: str | None = None
 ) -> Tensor:

@@ -34,13 +34,13 @@ def _pool_signature(shapes: Sequence[Shape], attrs: Attrs, pad: float = 0.0, has
     return Signature(axes, (read,), (touched(axes, ["n", "c", *names]),))
 
 
-def _fold_block(fold: str) -> Any:
-    """The block that folds windows by a function of the array namespace."""
+def _folded_by(fold: str, merge: str, pad: float = 0.0) -> dict[str, Any]:
+    """What pools that fold windows by a function of the array namespace declare."""
 
     def block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
         _fold_windows(getattr(xp, fold), inputs[0], outputs[0], shard)
 
-    return block
+    return {"block": block, "signature": partial(_pool_signature, pad=pad), "reduction": merge}
 
 
 def _average_pool_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -72,13 +72,7 @@ def _fold_windows(fold: Any, x: Any, out: Any, shard: Shard) -> None:
             fold(out[n], x[n][cells], out=out[n])
 
 
-@operator(
-    block=_fold_block("maximum"),
-    signature=partial(_pool_signature, pad=float("-inf")),
-    reduction="max",
-    dtype=floating,
-    expansions=(windows_max,),
-)
+@operator(**_folded_by("maximum", "max", float("-inf")), dtype=floating, expansions=(windows_max,))
 def max_pool(
     x: Tensor,
     kernel: int | Sequence[int],
@@ -127,13 +121,7 @@ def average_pool(
     """
 
 
-@operator(
-    block=_fold_block("add"),
-    signature=_pool_signature,
-    reduction="sum",
-    dtype=numeric,
-    expansions=(windows_sum,),
-)
+@operator(**_folded_by("add", "sum"), dtype=numeric, expansions=(windows_sum,))
 def sum_pool(
     x: Tensor,
     kernel: int | Sequence[int],
