@@ -380,10 +380,8 @@ def _expand_ellipsis(keys: tuple[CacheKey, ...], rank: int) -> list[int | slice 
     used = sum(k is not None and k is not Ellipsis for k in keys)
     if used > rank or sum(k is Ellipsis for k in keys) > 1:
         raise IndexError(f"subscript {keys} has {used} indices for rank {rank}, and may have one Ellipsis")
-    out: list[int | slice | None] = []
-    for k in keys:
-        out += [slice(None)] * (rank - used) if isinstance(k, EllipsisType) else [k]
-    return out
+    rest = [slice(None)] * (rank - used)
+    return [k for key in keys for k in (rest if isinstance(key, EllipsisType) else [key])]
 
 
 def _slice_of(key: slice, n: Expr, axis: int) -> tuple[Expr, int, Expr]:

@@ -78,13 +78,9 @@ class View(Questions, Frozen):
             home = _first(self)
             return hash(home if self.shape == home.shape else (self.shape, home))
         ends = _read_ends(self)
-        whole = ends[0][0]
-        if (
-            isinstance(whole, Allocation)
-            and whole.shape == self.shape
-            and ends == ((whole, 0), (whole, whole.size - 1))
-        ):
-            return hash(whole)  # it may equal the allocation
+        one = ends[0][0]
+        if isinstance(one, Allocation) and one.shape == self.shape and ends == ((one, 0), (one, self.size - 1)):
+            return hash(one)  # it may equal the allocation
         return hash((self.shape, ends))
 
     def __copy__(self) -> Self:

@@ -21,10 +21,10 @@ their own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from itertools import chain, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 from math import prod
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
@@ -719,21 +719,11 @@ def repeat(view: V, count: int | Sequence[int], axis: int | None = None) -> V:
     if len(counts) != n:
         raise ValueError(f"repeat: {len(counts)} counts for axis {at} of shape {flat.shape}; give 1 or {n}")
     lead = ((None, None, None),) * at
-    parts = [
-        flat.apply(Slice((*lead, (start, stop, None)))).apply(shaping.Repeat(times, at))
-        for start, stop, times in _runs(counts)
-    ]
+    runs = [(times, len(list(run))) for times, run in groupby(counts)]
+    stops = accumulate(n for _, n in runs)
+    cuts = [((*lead, (stop - n, stop, None)), times) for stop, (times, n) in zip(stops, runs, strict=True) if times]
+    parts = [flat.apply(Slice(cut)).apply(shaping.Repeat(times, at)) for cut, times in cuts]
     return parts[0].apply(Concat(at), *parts[1:]) if parts else flat.apply(Slice((*lead, (0, 0, None))))
-
-
-def _runs(values: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(start, stop, value) for each stretch of equal values other than 0."""
-    start = 0
-    for value, run in groupby(values):
-        stop = start + len(list(run))
-        if value:
-            yield start, stop, value
-        start = stop
 
 
 def tile(view: V, reps: int | Sequence[int]) -> V:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -623,19 +624,13 @@ class AliasGraph:
 
     def _path(self, start: int, goal: int) -> list[int]:
         """Tensors from start to goal, each of which reads the next; empty if start does not read goal."""
-        came: dict[int, int] = {start: start}
-        stack = [start]
-        while stack and goal not in came:
-            j = stack.pop()
+        reader = {start: start}
+        for j in walk(start, lambda j: self._nodes[j].inputs, key=int):
             for k in self._nodes[j].inputs:
-                if k not in came:
-                    came[k] = j
-                    stack.append(k)
-        if goal not in came:
-            return []
-        path = [goal]
-        while path[-1] != start:
-            path.append(came[path[-1]])
+                reader.setdefault(k, j)
+        path = [goal] if goal in reader else []
+        while path and path[-1] != start:
+            path.append(reader[path[-1]])
         return path[::-1]
 
     def _groups(self) -> list[list[int]]:
@@ -643,11 +638,9 @@ class AliasGraph:
         groups: list[list[int]] = []
         seen: set[int] = set()
         for i in range(len(self)):
-            if i in seen:
-                continue
-            group = sorted(walk(i, lambda j: {*self._nodes[j].inputs, *self._outs[j]}, key=int))
-            seen.update(group)
-            groups.append(group)
+            if i not in seen:
+                groups.append(sorted(walk(i, lambda j: {*self._nodes[j].inputs, *self._outs[j]}, key=int)))
+                seen.update(groups[-1])
         return groups
 
     def _view(self, i: int) -> View:
@@ -696,12 +689,8 @@ def _ranges(numbers: Sequence[int]) -> str:
     >>> _ranges([0, 1, 2, 3, 5, 6])
     '0-3, 5, 6'
     """
-    runs: list[list[int]] = []
-    for n in numbers:
-        if runs and runs[-1][-1] == n - 1:
-            runs[-1].append(n)
-        else:
-            runs.append([n])
+    in_a_row = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    runs = [[n for _, n in run] for _, run in in_a_row]
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 

@@ -13,27 +13,12 @@ from math import gcd, lcm
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.climb import REFUSALS, Rung, ask_one, climb
 from tapestry_sets.digits import Progression, reach
-from tapestry_sets.integers import (
-    EMPTY,
-    DisjointSetts,
-    Filled,
-    Int64Array,
-    Integers,
-    Nest,
-    Sett,
-    common_elements,
-    complement,
-    conjunction,
-    contains,
-    find,
-    in_window,
-    pairs,
-    rfind,
-)
+from tapestry_sets.integers import DisjointSetts, Filled, Integers, Nest, Sett, common_elements, conjunction, pairs
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard, TooManyPieces, current, helped, limits
 from tapestry_sets.solvers import equation
@@ -54,7 +39,7 @@ def nests_common(s: Nest, t: Nest, lo: int, hi: int, by_isl: bool = True) -> int
     >>> nests_common(((1, 6, 1),), ((1, 10, 5),), 0, 60), nests_common(((1, 6, 1),), ((1, 10, 4),), 0, 60)
     (25, None)
     """
-    if s == EMPTY or t == EMPTY:
+    if s == nests.EMPTY or t == nests.EMPTY:
         return None
     found = _leap_blocks(s, t, lo, hi)
     if found is OPEN:
@@ -75,8 +60,7 @@ def _leap_blocks(s: Nest, t: Nest, lo: int, hi: int) -> int | Open | None:
 
 def _solve_runs(s: Nest, t: Nest, lo: int, hi: int, by_isl: bool = True) -> int | None:
     """Solve an equation for each pair of runs."""
-    found = (sums_common(p, q, by_isl) for p, q in product(sums_of(s, lo, hi), sums_of(t, lo, hi)))
-    return next((z for z in found if z is not None), None)
+    return first_sum_common(product(sums_of(s, lo, hi), sums_of(t, lo, hi)), by_isl)
 
 
 def _solve_runs_without_isl(s: Nest, t: Nest, lo: int, hi: int) -> int | None:
@@ -122,6 +106,12 @@ def sums_common(p: Progression, q: Progression, by_isl: bool = True) -> int | No
     return a + sum([x * step for x, (_, step) in zip(digits, mine, strict=False)])
 
 
+def first_sum_common(each: Iterable[tuple[Progression, Progression]], by_isl: bool = True) -> int | None:
+    """Return an element of the first pair of progressions that share one, or None; TooHard as for `sums_common`."""
+    found = (sums_common(p, q, by_isl) for p, q in each)
+    return next((z for z in found if z is not None), None)
+
+
 def sums_count(p: Progression, q: Progression) -> int:
     """Return how many elements two progressions share, the sums of each of which all differ."""
     (a, mine), (b, theirs) = p, q
@@ -143,8 +133,8 @@ def spans_of(s: Integers, lo: int, hi: int) -> list[NestSpan]:
 
 
 def _spans(members: Iterable[Nest], lo: int, hi: int) -> list[NestSpan]:
-    found = [(find(nest, lo), nest) for nest in members if nest != EMPTY] if lo < hi else []
-    return [(first, rfind(nest, hi - 1), nest) for first, nest in found if first < hi]
+    found = [(nests.find(nest, lo), nest) for nest in members if nest != nests.EMPTY] if lo < hi else []
+    return [(first, nests.rfind(nest, hi - 1), nest) for first, nest in found if first < hi]
 
 
 def spans_common(ours: Sequence[NestSpan], theirs: Sequence[NestSpan], by_isl: bool = True) -> int | None:
@@ -165,7 +155,7 @@ def spans_common(ours: Sequence[NestSpan], theirs: Sequence[NestSpan], by_isl: b
 
 def _next(spans: Sequence[NestSpan], z: int) -> int | None:
     """The smallest element >= z."""
-    return min([find(s, z) if first < z else first for first, last, s in spans if last >= z], default=None)
+    return min([nests.find(s, z) if first < z else first for first, last, s in spans if last >= z], default=None)
 
 
 def _meeting(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> Iterator[tuple[Nest, Nest, int, int]]:
@@ -221,10 +211,10 @@ def spans_hold(theirs: Sequence[NestSpan], ours: Sequence[NestSpan]) -> bool:
 
 def _holds(theirs: Sequence[NestSpan], span: NestSpan) -> bool:
     first, last, s = span
-    around = [t for at, end, t in theirs if at <= first <= end and contains(t, first)]
-    if not around or not any(contains(t, last) for at, end, t in theirs if at <= last <= end):
+    around = [t for at, end, t in theirs if at <= first <= end and nests.contains(t, first)]
+    if not around or not any(nests.contains(t, last) for at, end, t in theirs if at <= last <= end):
         return False
-    if all(nests_common(s, c, first, last + 1) is None for c in complement(around[0])):
+    if all(nests_common(s, c, first, last + 1) is None for c in nests.complement(around[0])):
         return True
     return len(theirs) > 1 and spans_count([span], theirs) == nests.count(s, first, last + 1)
 
@@ -296,7 +286,7 @@ class _MemberPair(NamedTuple):
 
 def _in_window(s: Integers, lo: int, hi: int) -> Integers:
     """Return a set that is right in the window, in a shorter period if it is explicit and may have one."""
-    return s if isinstance(s, Filled) else DisjointSetts._of(in_window(nest, lo, hi) for nest in _nests(s))
+    return s if isinstance(s, Filled) else DisjointSetts._of(nests.in_window(nest, lo, hi) for nest in _nests(s))
 
 
 def _numbers_in(outer: Integers, s: Integers) -> Integers | None:
@@ -338,7 +328,7 @@ def ends_of(s: Integers, hi: int) -> tuple[int, int] | None:
         return None
     if isinstance(s, Filled):
         return first, s.nth(s.count(0, hi) - 1)
-    return first, max([rfind(nest, hi - 1) for nest in _nests(s)])
+    return first, max([nests.rfind(nest, hi - 1) for nest in _nests(s)])
 
 
 # -- their common elements
@@ -464,7 +454,7 @@ def _lies_in_outer(pair: _MemberPair) -> bool:
 # -- listed
 
 
-def _common(pair: _MemberPair) -> Int64Array:
+def _common(pair: _MemberPair) -> npt.NDArray[np.int64]:
     """Return the common elements, ascending; TooHard where both sets hold too many, or too large ones."""
     one, two, lo, hi = pair[:4]
     if lo >= hi:

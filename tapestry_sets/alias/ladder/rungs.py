@@ -198,8 +198,7 @@ def leap_blocks(a: KnownCells, b: KnownCells) -> int | Open | None:
     """Leap from set to set, then solve equations, without isl."""
     if a.spans is not None and b.spans is not None:
         return cell_sets.spans_common(a.spans, b.spans, by_isl=False)
-    found: int | Open | None = leap_without_isl(a, b)
-    return found
+    return cast("int | Open | None", leap_without_isl(a, b))
 
 
 def find_on_diagonal(a: KnownCells, b: KnownCells) -> int | Open | None:
@@ -332,13 +331,7 @@ def is_subset_before_turn(a: KnownCells, b: KnownCells) -> bool | Open:
 def solve_sums(a: KnownCells, b: KnownCells) -> int | Open | None:
     """Solve an equation for each pair of progressions."""
     pairs = _pair_progressions(a, b)
-    if pairs is OPEN:
-        return pairs
-    for p, q in pairs:
-        z = cell_sets.sums_common(p, q)
-        if z is not None:
-            return z
-    return None
+    return pairs if pairs is OPEN else cell_sets.first_sum_common(pairs)
 
 
 def _pair_progressions(a: KnownCells, b: KnownCells) -> Iterable[tuple[Progression, Progression]] | Open:
@@ -353,8 +346,7 @@ def is_subset_of_setts(a: KnownCells, b: KnownCells) -> bool | Open:
     """Compare setts with setts, filled sets with filled sets."""
     if a.spans is not None and b.spans is not None:
         return cell_sets.spans_hold(b.spans, a.spans)
-    found: bool | Open = hold_without_list(a, b)
-    return found
+    return cast("bool | Open", hold_without_list(a, b))
 
 
 def is_plainly_subset(a: KnownCells, b: KnownCells) -> bool | Open:

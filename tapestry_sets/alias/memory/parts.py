@@ -230,7 +230,7 @@ class Space:
         circles = [(period, *self.arcs(at, period)) for period in self.periods(at)]
         ways += [_unrolled(start, length, period, at) for period, start, length in circles]
         ranked = [_sorted_way(*way) for way in ways]
-        _, _, ids, ends = min(ranked, key=lambda way: int(way[0]))
+        _, ids, ends = min(ranked, key=lambda way: int(way[0]))
         for i, j in _pairs_within(ids, ends):
             keep = (self.low[i] < self.high[j]) & (self.low[j] < self.high[i]) & (i != j)
             i, j = i[keep], j[keep]
@@ -420,12 +420,12 @@ def _unrolled(start: Columns, length: Columns, period: int, at: Columns) -> Way:
     return low, low + np.concatenate([length, length[twice]]), np.concatenate([at, at[twice]])
 
 
-def _sorted_way(low: Columns, high: Columns, ids: Columns) -> tuple[int, Columns, Columns, Columns]:
-    """Return how many pairs of intervals overlap, the lower ends in order, whose they are, and where partners end."""
+def _sorted_way(low: Columns, high: Columns, ids: Columns) -> tuple[int, Columns, Columns]:
+    """Return how many pairs of intervals overlap, whose they are by their lower ends, and where partners end."""
     order = np.argsort(low, kind="stable")
     low = low[order]
     ends = np.searchsorted(low, high[order], side="left")
-    return int((ends - np.arange(len(low)) - 1).sum()), low, ids[order], ends
+    return int((ends - np.arange(len(low)) - 1).sum()), ids[order], ends
 
 
 def _pairs_within(ids: Columns, ends: Columns) -> Iterator[tuple[Columns, Columns]]:

@@ -13,6 +13,7 @@ What is left is compared with the one patch that its first indices suggest (`as_
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from tapestry_sets.digits import Digit, Digits, Ints, join_digits
@@ -59,21 +60,15 @@ def _cell_at(flat: Flat, index: int) -> int:
 
 def _first_difference(patches: Iterable[Patch], guess: Patch) -> int | Open | None:
     """The first index where patches read something else than a guess that covers them all, None if there is none."""
-    found: int | None = None
+    found: list[int] = []
     for patch in patches:
         parts = through(patch.forms.pick_forms((0, 1, 0)), guess, FOLDED_COPIES)
         if parts is OPEN:
             return OPEN
-        for index, cell, other in map(_list_forms, parts):
-            at = None
-            if cell[0] != other[0]:
-                at = index[0]
-            else:
-                ways = [by for by, c, o in zip(index[1:], cell[1:], other[1:], strict=True) if c != o]
-                at = index[0] + min(ways) if ways else None
-            if at is not None and (found is None or at < found):
-                found = at
-    return found
+        for (at, *steps), cell, other in map(_list_forms, parts):
+            ways = [by for by, c, o in zip(steps, cell[1:], other[1:], strict=True) if c != o]
+            found += [at] if cell[0] != other[0] else [at + by for by in ways]
+    return min(found, default=None)
 
 
 def _list_forms(box: Digits) -> tuple[Ints, ...]:
@@ -202,12 +197,7 @@ def _next_row(group: dict[tuple[int, int], Patch], first: tuple[int, int]) -> Di
     """The row of equal patches from the first on whose second is nearest, as a digit."""
     digits = group[first].digits
     at, cell = first
-    ahead = iter(group)
-    next(ahead)
-    for _ in range(LOOK_AHEAD):
-        second = next(ahead, None)
-        if second is None:
-            break
+    for second in islice(group, 1, 1 + LOOK_AHEAD):
         by, step = second[0] - at, second[1] - cell
         n = 2
         while (at + n * by, cell + n * step) in group:
