@@ -21,7 +21,7 @@ from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
-FILLS = {"input": "#d6eaf8", "constant": "#fdebd0", "result": canvas.PAPER, "view": "#ebdef0", "op": "#e5e8e8"}
+FILLS = {"input": "#d6eaf8", "constant": "#fdebd0", "result": canvas.PAPER, "op": "#e5e8e8", "view": "#ebdef0"}
 """Colors of the nodes, as the documents have them."""
 
 
@@ -231,14 +231,9 @@ def _key() -> canvas.Drawing:
     """What the colors of the nodes mean."""
     parts: list[str] = []
     x = 0
-    for kind, words in (
-        ("input", "input"),
-        ("constant", "constant"),
-        ("result", "result"),
-        ("op", "operator"),
-        ("view", "selection, not stored"),
-    ):
-        parts.append(f'<path d="M{x} 1h12v12h-12z" fill="{FILLS[kind]}" stroke="{canvas.FAINT}"/>')
+    for kind, fill in FILLS.items():
+        words = {"op": "operator", "view": "selection, not stored"}.get(kind, kind)
+        parts.append(f'<path d="M{x} 1h12v12h-12z" fill="{fill}" stroke="{canvas.FAINT}"/>')
         parts.append(canvas.written(x + 18, canvas.SMALL + 1, words))
         x += 18 + canvas.breadth(words) + 16
     return canvas.Drawing(x, canvas.LINE, tuple(parts))

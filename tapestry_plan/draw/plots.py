@@ -103,16 +103,14 @@ class Plot(Struct, frozen=True, dict=True):
         """What the legend does not say: planes and parts that are not drawn, and what is read outside."""
         left_out = len(self.cells) - tuning.SHOWN_PARTS
         read = _union([cells - cells_of(self.frame, self.box) for cells in self.cells]).size
-        return [
-            *(
-                [f"{tuning.PLANES} of {planes.number} different planes are drawn"]
-                if planes and planes.number > tuning.PLANES
-                else []
-            ),
-            *([f"{left_out:,} more parts are not drawn; they are counted"] if left_out > 0 else []),
-            *([self.note] if self.note else []),
-            *([f"{read:,} places outside are read {self.outside}"] if read else []),
-        ]
+        number = planes.number if planes else 0
+        notes = {
+            f"{tuning.PLANES} of {number} different planes are drawn": number > tuning.PLANES,
+            f"{left_out:,} more parts are not drawn; they are counted": left_out > 0,
+            self.note: self.note,
+            f"{read:,} places outside are read {self.outside}": read,
+        }
+        return [words for words, is_so in notes.items() if is_so]
 
     def text(self) -> str:
         """As text: caption, cells or outline, and legend."""

@@ -31,10 +31,11 @@ def _alike(function: Operator[..., Tensor], names: Mapping[str, str] = MappingPr
     return add
 
 
-def _same(count: int, *types: str) -> dict[str, Import]:
-    """Types of ONNX, of so many inputs, whose operators have the same name here but for case and underscores."""
+def _same(count: int, *types: str, **others: Operator[..., Tensor]) -> dict[str, Import]:
+    """Types of ONNX, of so many inputs: of the same name here but for case and underscores, or given as keywords."""
     named = {name.replace("_", ""): getattr(ops, name) for name in BUILTIN_OPS}
-    return {one: Import(_alike(named[one.lower()]), count, count) for one in types}
+    functions = {one: named[one.lower()] for one in types} | others
+    return {one: Import(_alike(function), count, count) for one, function in functions.items()}
 
 
 def _unless(attribute: str, why: str, add: Adder) -> Adder:
@@ -280,16 +281,18 @@ IMPORTERS: dict[str, Import] = {
     **_same(1, "Celu", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "LogSoftmax", "Mish", "Relu"),
     **_same(1, "Selu", "Sigmoid", "Softmax", "Softplus", "Softsign", "ThresholdedRelu"),
     **_same(1, "GlobalAveragePool", "GlobalMaxPool"),
+    **_same(1, BitwiseNot=ops.bitwise_invert, LRN=ops.local_response_normalization, Neg=ops.negative),
+    **_same(1, Not=ops.logical_not),
     **_same(2, "Add", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "Less", "PRelu"),
-    **_same(3, "InstanceNormalization", "ScatterND", "Where"),
-    "And": Import(_alike(ops.logical_and), 2, 2),
+    **_same(2, And=ops.logical_and, Mul=ops.multiply, Or=ops.logical_or, Sub=ops.subtract, Xor=ops.logical_xor),
+    **_same(2, GreaterOrEqual=ops.greater_equal, LessOrEqual=ops.less_equal),
+    **_same(3, "InstanceNormalization", "ScatterND", "Where", ScatterElements=ops.put_along_axis),
     "ArgMax": Import(_unless("select_last_index", LAST, _alike(ops.argmax, axis=0, keepdims=True))),
     "ArgMin": Import(_unless("select_last_index", LAST, _alike(ops.argmin, axis=0, keepdims=True))),
     "Attention": Import(_attention, 3, 7),
     "AveragePool": Import(onnx_windows.average_pool),
     "BatchNormalization": Import(_unless("training_mode", TRAINING, _alike(ops.batch_normalization)), 5, 5),
     "BitShift": Import(_bit_shift, 2, 2),
-    "BitwiseNot": Import(_alike(ops.bitwise_invert)),
     "Cast": Import(_cast),
     "CastLike": Import(_cast_like, 2, 2),
     "Clip": Import(_clip, 1, 3),
@@ -308,13 +311,10 @@ IMPORTERS: dict[str, Import] = {
     "GatherND": Import(_unless("batch_dims", "batch_dims is not supported", _alike(ops.gather_nd)), 2, 2),
     "Gemm": Import(_alike(ops.gemm, {"transA": "trans_a", "transB": "trans_b"}), 2, 3),
     "GlobalLpPool": Import(onnx_windows.global_lp_pool),
-    "GreaterOrEqual": Import(_alike(ops.greater_equal), 2, 2),
     "GroupNormalization": Import(_group_normalization, 3, 3),
     "Identity": Import(_alias),
     "IsInf": Import(_isinf),
-    "LRN": Import(_alike(ops.local_response_normalization)),
     "LayerNormalization": Import(_alike(ops.layer_normalization), 2, 3),
-    "LessOrEqual": Import(_alike(ops.less_equal), 2, 2),
     "LpNormalization": Import(_lp_normalization),
     "LpPool": Import(onnx_windows.lp_pool),
     "MatMul": Import(_matmul, 2, 2),
@@ -323,11 +323,7 @@ IMPORTERS: dict[str, Import] = {
     "Mean": Import(_mean, 1, None),
     "Min": Import(_folded(ops.minimum), 1, None),
     "Mod": Import(_alike(ops.remainder, {"fmod": "truncate"}), 2, 2),
-    "Mul": Import(_alike(ops.multiply), 2, 2),
-    "Neg": Import(_alike(ops.negative)),
-    "Not": Import(_alike(ops.logical_not)),
     "OneHot": Import(_one_hot, 3, 3),
-    "Or": Import(_alike(ops.logical_or), 2, 2),
     "Pad": Import(onnx_views.pad, 2, 4),
     "Pow": Import(_pow, 2, 2),
     "RMSNormalization": Import(_rms_normalization, 2, 2),
@@ -343,19 +339,16 @@ IMPORTERS: dict[str, Import] = {
     "ReduceSumSquare": Import(_reduce(ops.sum, _square), 1, 2),
     "Reshape": Import(onnx_views.reshape, 2, 2),
     "Resize": Import(onnx_windows.resize, 1, 4),
-    "ScatterElements": Import(_alike(ops.put_along_axis), 3, 3),
     "Slice": Import(onnx_views.slice, 3, 5),
     "SpaceToDepth": Import(_space_to_depth),
     "Split": Import(onnx_views.split, 1, 2),
     "Squeeze": Import(onnx_views.squeeze, 1, 2),
-    "Sub": Import(_alike(ops.subtract), 2, 2),
     "Sum": Import(_alike(ops.add_n), 1, None),
     "Tile": Import(onnx_views.tile, 2, 2),
     "TopK": Import(_top_k, 2, 2),
     "Transpose": Import(onnx_views.transpose),
     "Trilu": Import(_trilu, 1, 2),
     "Unsqueeze": Import(onnx_views.unsqueeze, 2, 2),
-    "Xor": Import(_alike(ops.logical_xor), 2, 2),
 }
 """What each operator of ONNX becomes, and how many inputs it takes; others join as ``"domain::Type"``."""
 

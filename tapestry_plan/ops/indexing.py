@@ -19,8 +19,8 @@ from tapestry_plan.ir import Attrs, Axis, Scatter, Shape, Shard, Signature, Tens
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, named_dtype, need_indices, number_axes, touched
 
-COMBINED = {"add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
-"""How a scatter may combine an update with the cell that is there: the function of the array namespace."""
+COMBINED = {"none": "replace", "add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
+"""How a scatter may combine an update with the cell that is there: a function of the array namespace, or "replace"."""
 
 
 def _indexed(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
@@ -39,9 +39,8 @@ def _updated(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
 
 
 def _need_known(attrs: Attrs) -> None:
-    how = attrs["reduction"]
-    if how != "none" and how not in COMBINED:
-        raise ValueError(f"reduction is {how!r}; it must be 'none' or one of {sorted(COMBINED)}")
+    if attrs["reduction"] not in COMBINED:
+        raise ValueError(f"reduction is {attrs['reduction']!r}; it must be one of {list(COMBINED)}")
 
 
 # -- gathers -------------------------------------------------------------------------------------------
@@ -156,11 +155,7 @@ def _elements(shard: Shard) -> Scatter:
         x, indices, updates = inputs
         return (_from_front(xp, indices, x.shape[axis], shard),), updates
 
-    return Scatter(_function(shard), (axis,), axis, prepare)
-
-
-def _function(shard: Shard) -> str:
-    return {"none": "replace", **COMBINED}[shard.attrs["reduction"]]
+    return Scatter(COMBINED[shard.attrs["reduction"]], (axis,), axis, prepare)
 
 
 def _put(xp: Any, out: Any, cells: tuple[Any, ...], updates: Any, how: str, axis: int) -> None:
@@ -216,7 +211,7 @@ def _rows(shard: Shard) -> Scatter:
         each = len(given), *(1,) * (given.ndim - 1)
         return [cell.reshape(each) for cell in _cells(xp, x, indices, shard)], given
 
-    return Scatter(_function(shard), tuple(range(box.shape[-1])), 0, prepare)
+    return Scatter(COMBINED[shard.attrs["reduction"]], tuple(range(box.shape[-1])), 0, prepare)
 
 
 # -- one hot -------------------------------------------------------------------------------------------

@@ -444,9 +444,7 @@ class DisjointSetts(Explicit, Value):
         for outer, inner in pairs:
             for x in (outer, inner):
                 if not isinstance(x, (Sett, Stripe)):
-                    raise TypeError(
-                        f"from_split: outer and inner must each be a Sett or a Stripe, not {x!r}"
-                    )
+                    raise TypeError(f"from_split: outer and inner must each be a Sett or a Stripe, not {x!r}")
             rows, columns = (nests.canonical([x.level]) if isinstance(x, Stripe) else x.nest for x in (outer, inner))
             found += unions.subtract([_unsplit(rows, columns, n)], found, None)
         return cls._reduced(explicit.merge_nests(found))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import Attrs, Backward, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
 from tapestry_plan.ops.declaration import add_op, operator
-from tapestry_plan.ops.operands import number_axes, touched
+from tapestry_plan.ops.operands import need_rank, number_axes, touched
 from tapestry_plan.ops.tuning import LARGEST_DENOMINATOR
 
 Int64 = NDArray[np.int64]
@@ -241,7 +241,8 @@ def depth_to_space(x: Tensor, block: int, *, mode: str = "DCR") -> Tensor:
     ----------
     ONNX DepthToSpace.
     """
-    n, c, h, w = _image(x, "depth_to_space")
+    need_rank(x.shape, 4, "depth_to_space: x", "n, channels, h, w")
+    n, c, h, w = x.shape
     if block < 1 or c % block**2 or mode not in ("DCR", "CRD"):
         raise ValueError(
             f"depth_to_space: block={block}, mode={mode!r}; the block's square must divide the {c} channels of shape "
@@ -263,16 +264,10 @@ def space_to_depth(x: Tensor, block: int) -> Tensor:
     ----------
     ONNX SpaceToDepth.
     """
-    n, c, h, w = _image(x, "space_to_depth")
+    need_rank(x.shape, 4, "space_to_depth: x", "n, channels, h, w")
+    n, c, h, w = x.shape
     if block < 1 or h % block or w % block:
         raise ValueError(f"space_to_depth: block={block} must divide the spatial extents {(h, w)} of shape {x.shape}")
     with x.graph._all_or_nothing():
         cut = x.reshape(n, c, h // block, block, w // block, block).permute_dims((0, 3, 5, 1, 2, 4))
         return cut.reshape(n, c * block**2, h // block, w // block)
-
-
-def _image(x: Tensor, what: str) -> tuple[int, int, int, int]:
-    if x.ndim != 4:
-        raise ValueError(f"{what}: x has shape {x.shape}, rank {x.ndim}; rank 4 is needed (n, channels, h, w)")
-    n, c, h, w = x.shape
-    return n, c, h, w
