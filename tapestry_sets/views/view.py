@@ -297,7 +297,8 @@ class Derived(View):
     def as_nest(self) -> tuple[Allocation, Nest] | None:
         found = self._known.nest
         if found is UNASKED:
-            _learn(self).nest = found = self._find_nest()
+            found = self._find_nest()
+            self._known.nest = found  # its own by now: the strided form is kept there
         return found
 
     @property
@@ -329,9 +330,14 @@ view_of: Callable[[Shape, ViewKind, tuple[View, ...]], Derived] = compile_constr
 
 def _learn(view: Derived) -> Known:
     """Where to write down what is found out about a view."""
-    if view._known is NOTHING:
-        object.__setattr__(view, "_known", Known())
-    return view._known
+    known = view._known
+    if known is NOTHING:
+        known = Known()
+        _keep_known(view, known)
+    return known
+
+
+_keep_known = vars(Derived)["_known"].__set__  # the slot's own setter, which a frozen class does not bar
 
 
 class Allocation(View):
@@ -500,7 +506,8 @@ def _find_strided(view: View) -> tuple[Allocation, Strided] | None:
         view = view.sources[0]
     found = view.strided_form()
     for v in reversed(chain):
-        _learn(v).strided = found = _extend_strided(v, found)
+        found = _extend_strided(v, found)
+        _learn(v).strided = found
     return found
 
 
