@@ -12,6 +12,7 @@ and their labels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -24,14 +25,6 @@ DERIVATION_FORMAT = "tapestry-derivation/1"
 
 
 # -- rules -----------------------------------------------------------------------------------------------
-
-
-def _nodes(graph: Graph) -> Iterable[str]:
-    return graph.nodes
-
-
-def _selections(graph: Graph) -> Iterable[str]:
-    return graph.selections
 
 
 class Rule(Struct, frozen=True):
@@ -77,7 +70,7 @@ class Rule(Struct, frozen=True):
     requires: str
     keeps: str
     edit: Callable[..., None]
-    places: Callable[[Graph], Iterable[str]] = _nodes
+    places: Callable[[Graph], Iterable[str]] = attrgetter("nodes")
 
     def apply(self, graph: Graph, at: str, **arguments: Any) -> Graph:
         """A new graph in which the rule is applied at a place; the graph given stays as it is.
@@ -106,7 +99,8 @@ def rule(requires: str, keeps: str, selections: bool = False) -> Callable[[Calla
     """Make a rule of the function that edits a draft, under the function's name, and add it to `RULES`."""
 
     def made(edit: Callable[..., None]) -> Rule:
-        found = Rule(edit.__name__, requires, keeps, edit, _selections if selections else _nodes)
+        places = attrgetter("selections" if selections else "nodes")
+        found = Rule(edit.__name__, requires, keeps, edit, places)
         RULES[found.name] = found
         return found
 

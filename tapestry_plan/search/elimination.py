@@ -104,7 +104,7 @@ def minimize(
         _eliminate(var, neighbors)
     choice = [0] * len(sizes)
     for var, bucket in reversed(chosen):
-        choice[var] = _best_value(var, bucket, choice, sizes[var])
+        choice[var] = _best_value(*alternatives(var, choice, bucket, sizes[var]))
     total, nbytes = evaluate(choice, factors)
     assert total >= ticks, "an assignment cannot cost less than the bound"
     return Minimum(tuple(choice), total, nbytes, ticks, exact, entries)
@@ -192,8 +192,7 @@ def _project_out(factor: Factor, var: int) -> Factor:
     return Factor(tuple(v for v in factor.scope if v != var), ticks, nbytes)
 
 
-def _best_value(var: int, bucket: Sequence[Factor], choice: Sequence[int], size: int) -> int:
-    ticks, nbytes = alternatives(var, choice, bucket, size)
+def _best_value(ticks: IntArray, nbytes: IntArray) -> int:
     return int(np.lexsort((nbytes, ticks))[0])
 
 
@@ -230,7 +229,7 @@ def improve(
             if time.monotonic() >= stop:
                 break
             ticks, nbytes = costs(var, best)
-            value = int(np.lexsort((nbytes, ticks))[0])
+            value = _best_value(ticks, nbytes)
             if (ticks[value], nbytes[value]) < (ticks[best[var]], nbytes[best[var]]):
                 best[var] = value
                 improved = True

@@ -178,7 +178,7 @@ class Variants:
         found, left_out = [], []
         for expansion in self.graph.ops[node.op].expansions:
             into = expansion.__name__
-            if self.expand is not True and into not in self._names():
+            if self.expand is not True and (self.expand is False or into not in self.expand):
                 continue
             if (path, into) in self._dropped:
                 left_out.append(into)
@@ -187,9 +187,6 @@ class Variants:
             if option is not None:
                 found.append(option)
         return found, tuple(left_out)
-
-    def _names(self) -> Collection[str]:
-        return () if isinstance(self.expand, bool) else self.expand
 
     def _option(self, node: OpNode, expansion: Expansion) -> Option | None:
         """An expansion laid beside its operator; None where it does not apply."""
@@ -232,12 +229,15 @@ class Variants:
 
     def _is_moving(self, tensor: str) -> bool:
         """Whether a stored tensor is a view of others in some variant."""
-        if tensor not in self._choice_of:
-            return False
+        return tensor in self._choice_of and any(
+            self._same.get(out) != tensor or self._is_moving(out) for out in self._expanded(tensor)
+        )
+
+    def _expanded(self, tensor: str) -> list[str]:
+        """What stands for an operator's output, by option of the choice about the operator."""
         choice = self.choices[self._choice_of[tensor]]
         at = self.graph.nodes[choice.node].outputs.index(tensor)
-        outs = [option.outputs[at] for option in choice.options]
-        return any(self._same.get(out) != tensor or self._is_moving(out) for out in outs)
+        return [option.outputs[at] for option in choice.options]
 
     def _list_readings(self, names: tuple[str, ...], given: Given) -> Iterator[Reading]:
         """What some names read, for each way to choose where that matters."""
@@ -251,14 +251,12 @@ class Variants:
             if leaf is None:
                 yield Reading(given, names)
                 continue
-            number = self._choice_of[leaf]
-            choice = self.choices[number]
-            at = self.graph.nodes[choice.node].outputs.index(leaf)
+            number, outs = self._choice_of[leaf], self._expanded(leaf)
             if number in values:
-                new = choice.options[values[number] - 1].outputs[at]
+                new = outs[values[number] - 1]
                 stack.append((tuple(self._replace(name, leaf, new) for name in names), given))
             else:
-                stack += [(names, (*given, (number, value))) for value in range(len(choice.options), -1, -1)]
+                stack += [(names, (*given, (number, value))) for value in range(len(outs), -1, -1)]
 
     def _leaves(self, names: Sequence[str]) -> list[str]:
         """The stored tensors behind some names that are views of others in some variant."""
@@ -266,10 +264,7 @@ class Variants:
 
     def _last_view(self, names: Sequence[str]) -> tuple[Path, str]:
         """The deepest expansion that ends in a view which something reads, and of these the last."""
-        number, into = max(
-            ((number, k) for number, k in self._views(names)),
-            key=lambda found: (len(self.choices[found[0]].given), *found),
-        )
+        number, into = max(self._views(names), key=lambda found: (len(self.choices[found[0]].given), *found))
         return self._paths[number], self.choices[number].options[into].into
 
     def _views(self, names: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -280,13 +275,10 @@ class Variants:
             if leaf in seen:
                 continue
             seen.add(leaf)
-            number = self._choice_of[leaf]
-            choice = self.choices[number]
-            at = self.graph.nodes[choice.node].outputs.index(leaf)
-            for k, option in enumerate(choice.options):
-                if self._same.get(option.outputs[at]) != leaf:
-                    yield number, k
-                left += self._leaves((option.outputs[at],))
+            for k, out in enumerate(self._expanded(leaf)):
+                if self._same.get(out) != leaf:
+                    yield self._choice_of[leaf], k
+                left += self._leaves((out,))
 
     def _replace(self, name: str, old: str, new: str) -> str:
         """A name as it is read with another tensor in place of one, through selections of its own."""
