@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -43,6 +44,7 @@ from tapestry_plan.rewrite.derived import (
 )
 from tapestry_sets.regions import Box, IndexProjection
 
+T = TypeVar("T")
 FUSED_ATTRIBUTES = tuple(f"fused.{key}" for key in ("first", "second", "of", "inputs", "at", "whole", "dtype"))
 
 
@@ -89,9 +91,7 @@ class Fusion(Struct, frozen=True):
         if len(made.outputs) != 1:
             raise ValueError(f"{first.name} has {len(made.outputs)} outputs; only one can stay inside a block")
         between = made.outputs[0].projection.bounding_box(made.index).stop
-        rest = iter(shapes[count:])
-        operands = [between if k in at else next(rest) for k in range(len(shapes) - count + len(at))]
-        used = signature_of(second, tuple(operands), two)
+        used = signature_of(second, tuple(_with_between(shapes[count:], at, between)), two)
         whole = frozenset(attrs["fused.whole"])
         return cls(first, second, made, used, one, two, at, between, attrs["fused.dtype"], whole)
 
@@ -204,8 +204,7 @@ class Fusion(Struct, frozen=True):
             made = scratch[0][:nbytes].view(self.dtype).reshape(out.shape)
             self.first.block(xp, inputs[:count], [made], replace(one, workspace=scratch[1]))
             between = self._read(xp, made, out, two)
-        rest = iter(inputs[count:])
-        operands = [between if k in self.at else next(rest) for k in range(len(self.second_signature.inputs))]
+        operands = _with_between(inputs[count:], self.at, between)
         self.second.block(xp, operands, outputs, replace(two, workspace=scratch[2]))
 
     def plan(self, shard: Shard, itemsize: int) -> tuple[Shard | None, Shard, tuple[int, int, int]]:
@@ -213,9 +212,8 @@ class Fusion(Struct, frozen=True):
         count = len(self.first_signature.inputs)
         index = with_whole(shard.index, shard.signature, self.second_signature)
         cells = self.cells(index)
-        rest = iter(shard.input_boxes[count:])
         wanted = self.second_signature.input_box(self.at[0], index)
-        boxes = tuple(wanted if k in self.at else next(rest) for k in range(len(self.second_signature.inputs)))
+        boxes = tuple(_with_between(shard.input_boxes[count:], self.at, wanted))
         two = Shard(index, self.second_signature, self.second_attrs, boxes, shard.output_boxes, None)
         last = self.second.workspace(two, itemsize)
         if cells is None:
@@ -256,13 +254,20 @@ class Fusion(Struct, frozen=True):
         return out
 
 
+def _with_between(others: Sequence[T], at: Sequence[int], between: T) -> list[T]:
+    """What is given for the second operator's other operands, and for the result between at that one's places."""
+    rest = iter(others)
+    return [between if k in at else next(rest) for k in range(len(others) + len(at))]
+
+
 def _cut(workspace: Any, sizes: Sequence[int]) -> list[Any]:
     """Scratch memory in pieces of so many bytes, each beginning aligned."""
-    found, at = [], 0
-    for n in sizes:
-        found.append(workspace[at : at + n])
-        at += -(-n // tuning.ALIGNED_NBYTES) * tuning.ALIGNED_NBYTES
-    return found
+    begins = accumulate(map(_aligned, sizes), initial=0)
+    return [workspace[at : at + n] for at, n in zip(begins, sizes, strict=False)]
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // tuning.ALIGNED_NBYTES) * tuning.ALIGNED_NBYTES
 
 
 def _axis_of(projection: IndexProjection, column: int) -> int:
@@ -312,14 +317,12 @@ def fuse_ops(first: Op, second: Op) -> Derived:
         return _known_fusion(first, second, shard.attrs).form(shard)
 
     def dtype(dtypes: Sequence[str], attrs: Attrs) -> tuple[str, ...]:
-        at, count = attrs["fused.at"], attrs["fused.inputs"]
-        rest = iter(dtypes[count:])
-        operands = [attrs["fused.dtype"] if k in at else next(rest) for k in range(len(dtypes) - count + len(at))]
+        operands = _with_between(dtypes[attrs["fused.inputs"] :], attrs["fused.at"], attrs["fused.dtype"])
         return second.dtype(operands, dict(attrs["fused.second"]))
 
     def workspace(shard: Shard, itemsize: int) -> int:
         sizes = _known_fusion(first, second, shard.attrs).plan(shard, itemsize)[2]
-        return sum(-(-n // tuning.ALIGNED_NBYTES) * tuning.ALIGNED_NBYTES for n in sizes)
+        return sum(map(_aligned, sizes))
 
     return derive_op(
         "fused",
