@@ -95,19 +95,11 @@ def sort_layouts(options: Iterable[Layout], axes: Sequence[Axis]) -> tuple[Layou
     return tuple(sorted(options, key=key))
 
 
-def _lay(
-    extents: tuple[int, ...],
-    parts: tuple[int, ...],
-    devices: int,
-    copies: int,
-    order: Sequence[int] | None = None,
-) -> Layout:
+def _lay(extents: tuple[int, ...], parts: tuple[int, ...], devices: int, copies: int, order: Sequence[int]) -> Layout:
     """Parts over the devices, row-major over the axes of `order`, each part on `copies` devices in turn."""
-    axes = tuple(range(len(parts))) if order is None else tuple(order)
-    used = prod(parts) * copies
     cells: list[tuple[int, ...] | None] = [None] * devices
-    for device in range(used):
-        at = dict(zip(axes, point_of(device // copies, [parts[axis] for axis in axes]), strict=True))
+    for device in range(prod(parts) * copies):
+        at = dict(zip(order, point_of(device // copies, [parts[axis] for axis in order]), strict=True))
         cells[device] = tuple(at.get(axis, 0) for axis in range(len(parts)))
     return Layout(extents, parts, tuple(cells))
 
@@ -155,7 +147,7 @@ def parse_layout(axes: Sequence[Axis], wanted: Mapping[str, Any], mesh: Mesh, wh
     if product > mesh.size:
         raise ValueError(f"{where}: {product} parts asked for, the mesh has {mesh.size} devices")
     copies = mesh.size // product if mesh.size % product == 0 else 1
-    return _lay(extents, tuple(parts), mesh.size, copies)
+    return _lay(extents, tuple(parts), mesh.size, copies, range(len(parts)))
 
 
 def _parse_named(
@@ -170,14 +162,9 @@ def _parse_named(
         raise ValueError(f"{where}: a mesh axis is used twice in {used}")
     if any(n > 1 and axis not in named for axis, n in enumerate(parts)):
         raise ValueError(f"{where}: numbers of parts and names of mesh axes are mixed; use one of them")
-    cells = []
-    for device in range(mesh.size):
-        at = dict(zip(mesh.names, mesh.coordinates(device), strict=True))
-        cell = []
-        for axis in range(len(extents)):
-            number = 0
-            for name in named.get(axis, ()):
-                number = number * mesh.shape[mesh.names.index(name)] + at[name]
-            cell.append(number)
-        cells.append(tuple(cell))
-    return Layout(extents, parts, tuple(cells))
+    along = [[mesh.names.index(name) for name in named.get(axis, ())] for axis in range(len(extents))]
+    cells = tuple(
+        tuple(number_of([at[k] for k in axes], [mesh.shape[k] for k in axes]) for axes in along)
+        for at in map(mesh.coordinates, range(mesh.size))
+    )
+    return Layout(extents, parts, cells)

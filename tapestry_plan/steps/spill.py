@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import index
 from typing import Any
 
@@ -28,6 +28,7 @@ from tapestry_plan.steps.shard_plan import (
 )
 from tapestry_plan.steps.timeline import READ, WRITTEN, Timeline, find_widest, is_placing, list_timelines
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES
+from tapestry_sets.regions import Region
 
 OUTPUTS = "(outputs)"
 """The stage of what waits for the last step: outputs that come from the host."""
@@ -184,24 +185,24 @@ def _describe(plan: ShardPlan, at: int) -> str:
 def _write_down(plan: ShardPlan, evictions: Sequence[Eviction]) -> ShardPlan:
     """The plan with the steps of the devices that were laid out anew."""
     tight = {eviction.timeline.device: eviction for eviction in evictions}
-    steps = _drop_last_copies(_list_steps(plan, tight), outputs := _renumber_outputs(plan, tight))
+    outputs = {n: eviction.final(n) for eviction in evictions for n in eviction.timeline.outputs}
+    steps = _drop_last_copies(_list_steps(plan, tight), outputs)
     seconds = _time_transfers(plan, evictions)
     peak, placed, moved = list(plan.peak_nbytes), list(plan.nbytes_placed), list(plan.nbytes_spilled)
     for device, eviction in tight.items():
         peak[device], placed[device], moved[device] = eviction.peak, eviction.nbytes_placed, eviction.nbytes
     others = [buffer for buffer in plan.buffers if buffer.device not in tight]
+
+    def renumber(blocks: Iterable[tuple[int, Region]]) -> tuple[tuple[int, Region], ...]:
+        return tuple((outputs.get(n, n), region) for n, region in blocks)
+
     return replace(
         plan,
         buffers=tuple(sorted([*others, *(b for eviction in evictions for b in eviction.buffers)], key=lambda b: b.id)),
         steps=steps,
         stages=_time_stages(plan, seconds),
         outputs=tuple(
-            replace(
-                out,
-                blocks=tuple((outputs.get(n, n), region) for n, region in out.blocks),
-                replicas=tuple((outputs.get(n, n), region) for n, region in out.replicas),
-            )
-            for out in plan.outputs
+            replace(out, blocks=renumber(out.blocks), replicas=renumber(out.replicas)) for out in plan.outputs
         ),
         nbytes_placed=tuple(placed),
         peak_nbytes=tuple(peak),
@@ -217,10 +218,6 @@ def _time_stages(plan: ShardPlan, seconds: dict[str, float]) -> tuple[Stage, ...
     fresh = seconds.keys() - {stage.node for stage in plan.stages}
     out += [Stage(node, "output", {}, none, 0, (0.0,) * plan.mesh.size, seconds[node]) for node in sorted(fresh)]
     return tuple(out)
-
-
-def _renumber_outputs(plan: ShardPlan, tight: dict[int, Eviction]) -> dict[int, int]:
-    return {n: eviction.final(n) for eviction in tight.values() for n in eviction.timeline.outputs}
 
 
 def _list_steps(plan: ShardPlan, tight: dict[int, Eviction]) -> list[Step]:
