@@ -94,10 +94,7 @@ def _rank(points: Any) -> int:
 
 def _checked(found: Any, given: Any) -> Any:
     """What was found, once isl has compared it with what was given."""
-    relation = isl.to_isl(found[0]) if isinstance(found, tuple) else isl.to_isl(found)
-    for piece in found[1:] if isinstance(found, tuple) else ():
-        relation = relation.union(isl.to_isl(piece))
-    if not relation.is_equal(given):
+    if not isl.to_isl(found).is_equal(given):
         raise AssertionError(f"from_isl: {found} is not {given}; this is a bug of tapestry_sets")
     return found
 

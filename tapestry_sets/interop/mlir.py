@@ -64,17 +64,10 @@ def from_mlir(
         raise TypeError(f"from_mlir: {text!r} is {type(text).__name__}; give the text of an affine map")
     dims, forms = _Reader(text, symbols or {}).affine_map()
     splits = sorted({(axis, q) for form in forms for axis, q, _ in form.terms if q > 1})
-    columns = {(axis, 1, 0): axis for axis in range(len(dims))}
-    for s, (axis, q) in enumerate(splits):
-        columns |= {(axis, q, kind): len(dims) + 2 * s + kind for kind in (0, 1)}
-    width = len(dims) + 2 * len(splits)
-    rows = []
-    for form in forms:
-        row = [0] * width
-        for term, c in form.terms.items():
-            row[columns[term]] = c
-        rows.append(tuple(row))
-    start = AffineMap(tuple(rows), tuple(form.constant for form in forms), width)
+    columns = [(axis, 1, 0) for axis in range(len(dims))]
+    columns += [(axis, q, what) for axis, q in splits for what in (0, 1)]
+    rows = tuple(tuple(form.terms.get(term, 0) for term in columns) for form in forms)
+    start = AffineMap(rows, tuple(form.constant for form in forms), len(columns))
     return IndexProjection(start, (1,) * len(rows) if shape is None else tuple(shape), tuple(splits))
 
 

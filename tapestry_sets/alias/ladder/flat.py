@@ -57,11 +57,9 @@ def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:
         if total and _are_apart(total, parts[k], extent):
             total = [*total, *parts[k]]
             is_merged = False
-            continue
-        if ask_one((TooHard,), holds, total, parts[k], 0, extent) is True:
-            continue
-        total = unions.union(total, parts[k], (0, extent)) if total else parts[k]
-        is_merged = True
+        elif ask_one((TooHard,), holds, total, parts[k], 0, extent) is not True:
+            total = unions.union(total, parts[k], (0, extent)) if total else parts[k]
+            is_merged = True
     if few:
         total = [*total, *_beside(total, [parts[k] for k in few], extent)]
     return total if is_merged and not few else merge_nests(total)

@@ -61,11 +61,9 @@ class KnownCells(Struct, frozen=True, dict=True):
     def of_pieces(cls, pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> Self:
         """Return what is known of the cells that pieces of one source read."""
         found = ask_one((TooManyPieces,), flatten_pieces, pieces, shape, home, extent)
-        if found is OPEN:
-            return cls(shape, pieces, home, extent, None)
-        if isinstance(found, DisjointSetts):
-            return cls(shape, pieces, home, extent, found)
-        return cls(shape, pieces, home, extent, None, found)
+        setts = found if isinstance(found, DisjointSetts) else None
+        sums = None if found is OPEN or isinstance(found, DisjointSetts) else found
+        return cls(shape, pieces, home, extent, setts, sums)
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import index, mul
@@ -289,9 +290,7 @@ def _cuda_home(x: object, address: int) -> Allocation:
     it is device 0.
     """
     ask = getattr(x, "__dlpack_device__", None)
-    if ask is not None:
-        return _home(*map(int, ask()))
-    return _home(*_device_of_address(address))
+    return _home(*(_device_of_address(address) if ask is None else map(int, ask())))
 
 
 def _device_of_address(address: int) -> tuple[int, int]:
@@ -308,10 +307,8 @@ def _device_of_address(address: int) -> tuple[int, int]:
 def _cuda_driver() -> Any:
     """Return CUDA's driver library, None where there is none."""
     for name in ("libcuda.so.1", "nvcuda.dll"):
-        try:
+        with suppress(OSError):
             return ctypes.CDLL(name)
-        except OSError:
-            continue
     return None
 
 

@@ -24,7 +24,7 @@ from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one, retell
 from tapestry_sets.alias.memory.sieve import Columns, Sieve
 from tapestry_sets.batch import answer_axis
 from tapestry_sets.digits import Progression, as_interval, progression, reach, split_progression
-from tapestry_sets.integers import DisjointSetts, Nest, clip, count, elements, explicit_setts, from_items, repeat, runs
+from tapestry_sets.integers import DisjointSetts, Nest, clip, count, explicit_setts, from_items, repeat, runs
 from tapestry_sets.limits import OPEN, TooHard, TooManyPieces, check_pieces, current, limits
 from tapestry_sets.views import Allocation, View
 
@@ -57,10 +57,8 @@ class Part(NamedTuple):
         return count(self.tail, 0, self.length) if self.cells is None else self.cells.size
 
     def listed(self, origin: int, extent: int) -> Columns | None:
-        """Return the bytes, counted from an origin and ascending; None where they cannot be listed."""
-        if self.cells is None:
-            tail = repeat(self.length, self.length + 1, 0, self.tail)
-            return elements(tail, 0, self.length) + (self.start - origin)
+        """Return the bytes of cells, counted from an origin and ascending; None where they cannot be listed."""
+        assert self.cells is not None, "what is bounded by its ends and its tail is not listed"
         if isinstance(self.cells.setts, DisjointSetts):
             return self.cells.setts.elements(0, extent) - origin
         z = self.cells.list_numbers(tuning.COUNT_LIMIT)
@@ -532,11 +530,7 @@ class Cover:
         return Sieve(bounded, [self._list(part) for part in self.parts if part.cells is not None])
 
     def _list(self, part: Part) -> Columns:
-        z = (
-            part.listed(self.start, self.extent)
-            if part.cells is None or part.cells.size <= tuning.COUNT_LIMIT
-            else None
-        )
+        z = part.listed(self.start, self.extent) if part.size <= tuning.COUNT_LIMIT else None
         if z is None:
             raise TooHard(
                 f"the bytes that several arrays read: {part.size} bytes of one are no few setts, and more than "

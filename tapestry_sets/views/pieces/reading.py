@@ -89,13 +89,10 @@ ReadAxis = tuple[list[DisjointSetts], int, int]
 
 def is_skew(piece: Piece) -> bool:
     """Return whether each coordinate of a piece's cells is one of its indices, and two are the same one: a diagonal."""
-    if (
-        len(piece.map.steps) != 1
-        or not isinstance(piece.map.steps[0], AffineMap)
-        or any(g.prefix for g in piece.guards)
-    ):
+    step = piece.map.steps[0] if len(piece.map.steps) == 1 else None
+    if not isinstance(step, AffineMap) or any(g.prefix for g in piece.guards):
         return False
-    rows = piece.map.steps[0].terms()
+    rows = step.terms()
     used = [j for row in rows for j, _ in row]
     return all(len(row) < 2 for row in rows) and len(set(used)) < len(used)
 
@@ -149,9 +146,8 @@ def indices_within(piece: Piece, shape: Sequence[int], region: Region) -> list[R
                 ends = -((high - 1 - b) // -c), (low - b) // c
             axes[j] = ([*sets, sett.strided(b, c)] if span is None else sets, max(lo, ends[0]), min(hi, ends[1] + 1))
     for guard in piece.guards:
-        for j, (sett, low, n) in enumerate(
-            zip(guard.region.setts, guard.region.start, guard.region.shape, strict=True)
-        ):
+        sides = zip(guard.region.setts, guard.region.start, guard.region.shape, strict=True)
+        for j, (sett, low, n) in enumerate(sides):
             sets, lo, hi = axes[j]
             axes[j] = ([*sets, DisjointSetts._of([sett.nest])], max(lo, low), min(hi, low + n))
     return axes
@@ -204,10 +200,7 @@ def sampled(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int], 
     size = prod(shape)
     if size > INT64_MAX:
         raise OverflowError(f"a view of shape {shape} has more indices than int64 can number")
-    if size > many:
-        k = np.array([k * STRIDE % size for k in range(many)], np.int64)
-    else:
-        k = np.arange(size)
+    k = np.arange(size) if size <= many else np.array([k * STRIDE % size for k in range(many)], np.int64)
     return _read(pieces, points_of(k, shape), home)
 
 
