@@ -13,7 +13,6 @@ from math import prod
 from types import NoneType, UnionType
 from typing import Any, NoReturn, Union, assert_never, get_args, get_origin, get_type_hints
 
-import msgspec
 import numpy as np
 from msgspec import Struct, field
 
@@ -36,7 +35,6 @@ from tapestry_plan.steps import (
     align,
     shard_of,
 )
-from tapestry_sets.limits import Checked
 from tapestry_sets.regions import Box, DisjointRegions, IndexProjection, Region
 from tapestry_sets.views import Piece, piece_image
 
@@ -558,7 +556,7 @@ def _misfit_all(value: Any, kinds: Sequence[Any], where: str) -> str | None:
 @cache
 def _fields(kind: type) -> dict[str, Any]:
     """The declared fields of a plan, and of the structures in it; other types have checked themselves."""
-    return get_type_hints(kind) if issubclass(kind, msgspec.Struct) and not isinstance(kind, Checked) else {}
+    return get_type_hints(kind) if kind.__module__ == ShardPlan.__module__ else {}
 
 
 def _first(wrong: Iterable[str | None]) -> str | None:

@@ -484,6 +484,10 @@ def _sharding_text(sharding: Mapping[str, int]) -> str:
 def _plain(value: Any) -> Any:
     """Steps and their parts as dicts, lists and numbers."""
     match value:
+        case int() | str():  # most of a plan
+            return value
+        case tuple() | list():
+            return [_plain(item) for item in value]
         case Region():
             return region_to_dict(value)
         case Piece():
@@ -496,8 +500,6 @@ def _plain(value: Any) -> Any:
             fields = {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
             tag = value.__struct_config__.tag
             return {"type": tag, **fields} if tag else fields
-        case tuple() | list():
-            return [_plain(item) for item in value]
         case float():
             return finite(value)
         case dict():

@@ -79,10 +79,14 @@ class Checked(StructMeta):
         return cls._of(*cls._check(*args, **kwargs))
 
 
+put = object.__setattr__
+"""Sets a field of a frozen value that is being made: ``put(made, name, value)``."""
+
+
 def put_fields(made: Frozen, **fields: object) -> None:
-    """Set the fields of a frozen value that is being made."""
+    """Set the fields of a frozen value that is being made; `put` is faster, where many are made."""
     for name, value in fields.items():
-        object.__setattr__(made, name, value)
+        put(made, name, value)
 
 
 def compile_constructor(cls: type[T], *names: str, **constants: object) -> Callable[..., T]:

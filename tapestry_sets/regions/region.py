@@ -16,7 +16,7 @@ import numpy as np
 from tapestry_sets.digits import Ints
 from tapestry_sets.integers import EMPTY, Int64Array, Nest, Sett, StridedRun, Stripe, explicit, pairs
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import Value, as_ints, check_pieces, compile_constructor, put_fields
+from tapestry_sets.limits import Value, as_ints, check_pieces, compile_constructor, put
 from tapestry_sets.regions import rowmajor, shapes
 from tapestry_sets.regions.axis import (
     AxisForm,
@@ -308,7 +308,8 @@ class Region(Products, Value):
             if not isinstance(s, (Sett, Stripe)):
                 raise TypeError(f"Region: axis {axis} takes a Sett or a Stripe, not {s!r}")
         raw = [s.nest if isinstance(s, Sett) else Sett(s).nest for s in given]
-        put_fields(self, **dict(zip(Region.__slots__, _fields(box, raw, origin), strict=True)))
+        for name, value in zip(Region.__slots__, _fields(box, raw, origin), strict=True):
+            put(self, name, value)
 
     @staticmethod
     def _of(shape: Ints, raw: Sequence[Nest], start: Ints) -> Region:
