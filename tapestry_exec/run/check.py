@@ -518,7 +518,7 @@ def misfit(value: Any, wanted: Any, where: str) -> str | None:
     >>> misfit((1, "2"), tuple[int, ...], "shape")
     "shape[1] is '2'; it must be an integer"
     """
-    origin, args = get_origin(wanted), get_args(wanted)
+    origin, args = _take_apart(wanted)
     if origin in (Union, UnionType):
         return _misfit_all(value, args, where)
     if origin in (tuple, dict) and not isinstance(value, origin):
@@ -547,10 +547,16 @@ NAMES = {int: "an integer", float: "a number", str: "a text", NoneType: "None"}
 def _misfit_all(value: Any, kinds: Sequence[Any], where: str) -> str | None:
     """What is wrong with a value that may be of several kinds, by the one that it comes nearest to."""
     for kind in kinds:
-        if get_origin(kind) is None and isinstance(value, NUMBERS.get(kind, kind)):
+        if _take_apart(kind)[0] is None and isinstance(value, NUMBERS.get(kind, kind)):
             return misfit(value, kind, where)
     names = " or ".join(NAMES.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds)
     return f"{where} is {_shown(value)}; it must be {names}"
+
+
+@cache
+def _take_apart(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What a type is made of, such as tuple and (int, ...); asked for each number of a plan."""
+    return get_origin(kind), get_args(kind)
 
 
 @cache
