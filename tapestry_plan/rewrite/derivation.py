@@ -22,6 +22,7 @@ from tapestry_plan.ir import Graph, finite, from_finite
 from tapestry_plan.rewrite.draft import Draft, NotApplicable, Rewrite
 
 DERIVATION_FORMAT = "tapestry-derivation/1"
+ANEW = "write it anew with Derivation.to_json, from the program that made the steps with Derivation().then(...)"
 
 
 # -- rules -----------------------------------------------------------------------------------------------
@@ -157,12 +158,19 @@ def find(graph: Graph, rule: Rule, **arguments: Any) -> list[str]:
 # -- derivations -----------------------------------------------------------------------------------------
 
 
-class Applied(Struct, frozen=True):
+class Applied(Struct, frozen=True, forbid_unknown_fields=True):
     """One step of a derivation: a rule, by name, at a place, with arguments."""
 
     rule: str
     at: str
     arguments: Mapping[str, Any]
+
+
+class _Document(Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON document of a derivation."""
+
+    format: str
+    steps: tuple[Applied, ...]
 
 
 class Derivation(Struct, frozen=True):
@@ -231,7 +239,8 @@ class Derivation(Struct, frozen=True):
         Raises
         ------
         ValueError
-            For text that is no JSON, or no derivation of this version.
+            For text that is no JSON, another format or version, and where a field is missing, unknown or of the wrong
+            type, with its place.
         """
         try:
             document = msgspec.json.decode(text)
@@ -239,12 +248,10 @@ class Derivation(Struct, frozen=True):
             raise ValueError(f"Derivation.from_json: this is no JSON document: {error}") from None
         found = document.get("format") if isinstance(document, dict) else None
         if found != DERIVATION_FORMAT:
-            raise ValueError(f"derivation: format is {found!r}, this version reads {DERIVATION_FORMAT!r}")
+            raise ValueError(f"derivation: format is {found!r}, this version reads {DERIVATION_FORMAT!r}; {ANEW}")
         try:
-            steps = [
-                Applied(s["rule"], s["at"], {k: from_finite(v) for k, v in s["arguments"].items()})
-                for s in document["steps"]
-            ]
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"derivation: a field is missing or of the wrong type: {error!r}") from None
-        return cls(tuple(steps))
+            read = msgspec.convert(document, _Document)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"derivation: a field is missing, unknown or of the wrong type: {error}; {ANEW}") from None
+        plain = ({key: from_finite(value) for key, value in step.arguments.items()} for step in read.steps)
+        return cls(tuple(Applied(step.rule, step.at, given) for step, given in zip(read.steps, plain, strict=True)))

@@ -690,7 +690,21 @@ def test_selections_move_and_shrink_as_their_own_functions_say() -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("{", "no JSON"), ("{}", "format is None"), ('{"format": "tapestry-derivation/1"}', "a field is missing")],
+    [
+        ("{", "no JSON"),
+        ("{}", "format is None"),
+        ('{"format": "tapestry-derivation/0", "steps": []}', r"derivation/1'; write it anew with Derivation\.to_json"),
+        ('{"format": "tapestry-derivation/1"}', "a field is missing.*`steps`"),
+        ('{"format": "tapestry-derivation/1", "steps": [], "note": 1}', "unknown field `note`"),
+        (
+            '{"format": "tapestry-derivation/1", "steps": [{"rule": "r", "at": "a", "arguments": {}, "where": "b"}]}',
+            r"unknown field `where` - at `\$\.steps\[0\]`",
+        ),
+        (
+            '{"format": "tapestry-derivation/1", "steps": [{"rule": "r", "at": 1, "arguments": {}}]}',
+            r"got `int` - at `\$\.steps\[0\]\.at`",
+        ),
+    ],
 )
 def test_what_is_no_derivation_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
