@@ -24,10 +24,7 @@ BACKENDS = {
     "simulated": ("tapestry_exec.simulated", "SimulatedBackend"),
 }
 """Backends by name: the wing that has each, and its class there."""
-BESIDE = {
-    **dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda"),
-    "read_constant": "tapestry_plan.onnx",
-}
+BESIDE = dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda")
 """What else is taken from a wing that is loaded when it is asked for."""
 
 

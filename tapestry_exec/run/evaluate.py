@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from math import inf
 from os import PathLike
 from os.path import isfile
@@ -13,7 +14,6 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, block_of, contiguous, read_view
 from tapestry_exec.run import tuning
-from tapestry_exec.run.backends import load_from_wing
 from tapestry_plan.ir import Graph, Shard, Stored, components_of, sha256_of
 from tapestry_sets.regions import Box
 
@@ -237,7 +237,9 @@ def _from_file(tensor: Stored) -> Any:
         raise ValueError(
             f"constant {tensor.name!r}: its file {file!r} does not exist; give constants={{{tensor.name!r}: …}}"
         )
-    return load_from_wing("read_constant")(tensor.path) if initializer else read_array(file)
+    if not initializer:
+        return read_array(file)
+    return import_module("tapestry_plan.onnx").read_constant(tensor.path)  # onnx is loaded where a model is read
 
 
 def read_array(file: str | PathLike[str]) -> Array:
