@@ -9,8 +9,9 @@ from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.ladder.climb import Rung
 from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
 from tapestry_sets.alias.memory.arrays import as_view
-from tapestry_sets.alias.memory.groups import shared_memory
+from tapestry_sets.alias.memory.groups import SharedGroup, SharedMemory, shared_memory
 from tapestry_sets.alias.overlap import (
+    Missing,
     Overlap,
     Witness,
     contains,
