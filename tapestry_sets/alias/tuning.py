@@ -27,8 +27,6 @@ FEW_SETTS = 200
 """How many setts a set may be where it can be held by its chain instead."""
 MOST_COPIES = 8
 """Of a pattern whose copies lie within each other, how many are made one set of setts."""
-MOST_LISTED = 8_000_000
-"""How many elements of a filled set may be listed, all at once, where closed forms end."""
 MOST_WORK = 500_000_000
 """How many counts may be raised, some nanoseconds each."""
 MOST_RUNS = 1 << 18
@@ -41,7 +39,7 @@ MAX_JOINED = 1000
 # One pair of views, and what is known of one.
 FEW_NUMBERS = 16
 """Of many parts, those of so few numbers are compared by these."""
-LEAPS = 50
+CELL_LEAPS = 50
 """How many times a search goes from set to set before it goes into the chains."""
 MEMBER_LEAPS = 8
 """How many times it goes from union to union before members are compared."""
@@ -83,7 +81,7 @@ FEW_BYTES = 100_000
 """Bytes of so short a span are sieved rather than joined as sets, where their parts are no boxes."""
 FEW_JOINED = 64
 """How many different parts are joined as sets before they are sieved."""
-BLOCK = 1 << 22
+SIEVE_BLOCK = 1 << 22
 """How many counts are kept at once."""
 TURN_COST = 1_000
 """What it costs to look at one part in one block, in counts raised."""

@@ -281,7 +281,7 @@ def _first_of_two(s: Nest, t: Nest, lo: int, hi: int | None, budget: Budget) -> 
 def _search(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int | None:
     """Return the first common element of three or more nests: from nest to nest, by isl, or piece by piece."""
     leap = Leap([partial(nests.find, s) for s in every], lo)
-    if _has_ended(leap, hi, tuning.LEAPS, every, budget):
+    if _has_ended(leap, hi, tuning.NEST_LEAPS, every, budget):
         return leap.met
     if any(pairs.surely_disjoint(s, 0, t, 0) for s, t in combinations(every, 2)):
         return None
@@ -391,9 +391,9 @@ def _count_of_two(s: Nest, t: Nest, lo: int, hi: int, budget: Budget) -> int:
         spend(budget, 1 + min(_pieces(s, t), (s[0][1] + t[0][1]) // tuning.ENTRIES_A_BRANCH), what, (s, t))
         with limits(budget=max(1, budget.left)):
             total = whole * _in_common_period(s, t, common)
-    part = Budget(budget.left // tuning.COUNT_SHARE)
+    part = Budget(budget.left // tuning.BRANCHES_A_BLOCK)
     total += pairs.PairCount(part).common(s, 0, t, 0, lo, lo + rest)
-    spend(budget, 1 + budget.left - tuning.COUNT_SHARE * part.left, what, (s, t))
+    spend(budget, 1 + budget.left - tuning.BRANCHES_A_BLOCK * part.left, what, (s, t))
     return total
 
 

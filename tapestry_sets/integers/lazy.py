@@ -21,7 +21,7 @@ from tapestry_sets.integers.integers import Forms, Integers, Operand
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.sett import DisjointSetts, Explicit, Sett
 from tapestry_sets.integers.stripe import Bools, Int64Array
-from tapestry_sets.integers.tuning import CUT_BELOW, FEW_SETTS, LEAPS, LEAPS_OF_MEMBERS, MOST_LISTED, WALK_ABOVE
+from tapestry_sets.integers.tuning import CUT_BELOW, LEAPS_OF_MEMBERS, LISTED_SETTS, MOST_LISTED, NEST_LEAPS, WALK_ABOVE
 from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import OPEN, Budget, Question, TooHard, as_int, attempt, check_pieces, current, limits
 
@@ -499,7 +499,7 @@ def _first(factors: Sequence[Integers], lo: int, hi: int | None) -> int | None:
     leap = conjunction.Leap([partial(s._first, hi=hi) for s in factors], lo)
     members = sum(len(s._listed(None)) + 1 for s in factors)
     with Question():
-        if leap.go(hi, Budget(min(LEAPS, LEAPS_OF_MEMBERS // members))):
+        if leap.go(hi, Budget(min(NEST_LEAPS, LEAPS_OF_MEMBERS // members))):
             return leap.met
         return conjunction.first_of_any(_conjunctions(factors), leap.z, hi)
 
@@ -581,7 +581,7 @@ def _first_leaping(factors: tuple[Integers, ...], lo: int, hi: int) -> int | Non
 def _has_ended(leap: conjunction.Leap, hi: int) -> bool:
     """Go from set to set for a while; each set that is asked is a branch of the budget."""
     with Question() as budget:
-        rounds = Budget(min(LEAPS, budget.left // len(leap.finds)))
+        rounds = Budget(min(NEST_LEAPS, budget.left // len(leap.finds)))
         has_ended = leap.go(hi, rounds)
         budget.spend(rounds.spent * len(leap.finds))
         return has_ended
@@ -612,7 +612,7 @@ def _count_in_groups(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
 def _too_hard(what: str, factors: Sequence[Integers], lo: int, hi: int) -> TooHard:
     return TooHard(
         f"{what} of {len(factors)} sets of periods {[s.period for s in factors]} in [{lo}, {hi}): each set needs "
-        f"more than {FEW_SETTS} setts and {MOST_LISTED} elements there; ask within a shorter range"
+        f"more than {LISTED_SETTS} setts and {MOST_LISTED} elements there; ask within a shorter range"
     )
 
 
@@ -661,7 +661,7 @@ def _in_few_setts(s: Integers, lo: int, hi: int) -> Integers | None:
     """Return a set that is right in the window, listed if it is lazy; None if that needs too many setts."""
     if _are_explicit(s._factors):
         return s
-    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
+    with limits(max_pieces=min(LISTED_SETTS, current().max_pieces)):
         found = attempt(lambda: s._listed((lo, hi)))
     return None if found is OPEN else DisjointSetts._of(found)
 

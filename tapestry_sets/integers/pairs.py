@@ -399,13 +399,14 @@ class PairCount:
     __slots__ = ("budget",)
 
     def __init__(self, budget: Budget | None = None) -> None:
-        self.budget = budget or Budget(current().budget // tuning.COUNT_SHARE)
+        self.budget = budget or Budget(current().budget // tuning.BRANCHES_A_BLOCK)
 
     def spend(self, steps: int, s: Nest, t: Nest) -> None:
         """Take steps from the budget, or raise `TooHard`."""
         if not self.budget.spend(steps):
             raise TooHard(
-                f"count of common elements of {s} and {t}: more than {current().budget // tuning.COUNT_SHARE} blocks; "
+                f"count of common elements of {s} and {t}: "
+                f"more than {current().budget // tuning.BRANCHES_A_BLOCK} blocks; "
                 "ask for first_common or isdisjoint, or count within a shorter range"
             )
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 # Steps of a search, from one element or one pair of blocks to the next.
 ISL_AFTER = 500
 """How many pairs of blocks a search of two nests may try before isl takes over."""
-LEAPS = 500
+NEST_LEAPS = 500
 """How many times a search goes from set to set before isl takes over, lazy sets are listed or unions taken apart."""
 LEAPS_OF_MEMBERS = 20_000
 """How many members of unions may be asked on the way."""
 
 # What is taken for one branch of the budget, some microseconds.
-COUNT_SHARE = 2
+BRANCHES_A_BLOCK = 2
 """A block of a count of two nests is taken for this many branches."""
 BITS_A_BRANCH = 1 << 15
 """Bits of a mask."""
@@ -39,7 +39,7 @@ PAIR = 32
 """A pair of members that is looked at takes as long as this many blocks."""
 MET_PIECES = 4096
 """How many nests two of a conjunction may become on its last rung."""
-FEW_SETTS = 500
+LISTED_SETTS = 500
 """How many setts a lazy set may become where a question about several is answered by listing it."""
 MOST_LISTED = 1 << 22
 """How many elements of each set may be listed to answer a question about lazy sets."""
@@ -52,7 +52,7 @@ LONG_SPAN = 1 << 22
 # How far two nests are looked at for one that is their union.
 SPREAD = 64
 """How many blocks nests of several periods may have in a common one, for these to be merged there."""
-MOST_MEMBERS = 64
+MOST_JOINED_MEMBERS = 64
 """Pairs of more members than this are not looked at for what makes one nest."""
 MERGED_MEMBERS = 8
 """Unions of up to this many members are looked through for any two that `Sett.merge` makes one."""

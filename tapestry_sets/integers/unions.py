@@ -12,7 +12,7 @@ from math import gcd
 from tapestry_sets.integers import explicit
 from tapestry_sets.integers.nest import EMPTY, Nest, complement, count, period
 from tapestry_sets.integers.pairs import surely_disjoint
-from tapestry_sets.integers.tuning import BLOCKS_A_PIECE, FEWEST_BLOCKS, MOST_MEMBERS, PAIR, SPREAD
+from tapestry_sets.integers.tuning import BLOCKS_A_PIECE, FEWEST_BLOCKS, MOST_JOINED_MEMBERS, PAIR, SPREAD
 from tapestry_sets.limits import Budget, TooManyPieces, check_pieces, current
 
 Within = tuple[int, int]
@@ -196,7 +196,7 @@ def reduced(every: Iterable[Nest]) -> list[Nest]:
     left = [s for s in every if s != EMPTY]
     if len(left) == 2 and _are_everything(*left):
         return [()]
-    if len(left) > MOST_MEMBERS:
+    if len(left) > MOST_JOINED_MEMBERS:
         return left
     return fold(left, joined)
 

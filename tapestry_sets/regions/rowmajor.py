@@ -28,7 +28,7 @@ from tapestry_sets.integers import (
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import OPEN, Budget, Open, Question, TooHard, attempt, check_pieces, current, limits
 from tapestry_sets.regions.axis import VIEWS
-from tapestry_sets.regions.tuning import ATTEMPT_SHARE, FEW_MISSING, MASK_SPAN
+from tapestry_sets.regions.tuning import ATTEMPT_SHARE, FEW_MISSING, ROWS_MASK_SPAN
 
 NumberTerms = tuple[NestConjunction, ...]
 """Conjunctions that share no number of the box."""
@@ -142,7 +142,7 @@ def is_subset(xs: NumberTerms, ys: NumberTerms, size: int) -> bool:
     _check_work(len(xs) * len(ys))
     with Question() as budget:
         left = tuple(x for x in xs if not any(conjunction.is_inside(x, y, 0, size) for y in ys))
-        if left and size > MASK_SPAN:
+        if left and size > ROWS_MASK_SPAN:
             missing = _first_missing(left, ys, size, budget)
             if missing is not OPEN:
                 return missing is None

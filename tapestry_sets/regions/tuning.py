@@ -11,5 +11,5 @@ ATTEMPT_SHARE = 4
 
 # ------------------------------------------------------------------ tuning: the faster of two ways
 
-MASK_SPAN = 1 << 20
+ROWS_MASK_SPAN = 1 << 20
 """In boxes up to this size counting is quick, by bit masks."""

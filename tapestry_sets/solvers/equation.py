@@ -21,16 +21,12 @@ from typing import Generic, NamedTuple, TypeVar
 from tapestry_sets.digits import make_steps_positive
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard, current
 from tapestry_sets.solvers import isl
+from tapestry_sets.solvers.tuning import BRANCHES_A_REMAINDER, SEARCHED
 
 T = TypeVar("T")
 
 WeightedTerms = Sequence[tuple[int, int]]
 """(count, step) for each digit; counts >= 1, steps of either sign or 0."""
-
-SEARCHED = 500
-"""How many remainders are tried before isl takes over."""
-COUNT_SHARE = 4
-"""A remainder of a count is taken for this many branches of the budget."""
 
 
 # ------------------------------------------------------------------------------------------------- some solution
@@ -248,7 +244,7 @@ def count(total: int, terms: WeightedTerms) -> int:
     """
     plain, rest = _positive(total, terms)
     plain.reverse()
-    budget = current().budget // COUNT_SHARE
+    budget = current().budget // BRANCHES_A_REMAINDER
     search = _PartCount([step for step, _, _ in plain], [n for _, n, _ in plain], budget)
     solutions = search.answer(rest)
     if solutions is OPEN:

@@ -1,7 +1,7 @@
 """To isl and back: the last rung where closed forms end, and the bridge to other polyhedral tools.
 
-islpy is imported when first needed. This module imports no other module of the package but `tallies`: it takes
-stripes, nests, setts and regions by their attributes, so that `nest` can use it.
+islpy is imported when first needed. This module knows no type of set: it takes stripes, nests, setts
+and regions by their attributes, so that `nest` can use it.
 """
 
 from __future__ import annotations
@@ -18,21 +18,14 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from tapestry_sets.limits import OPEN, Open, TooHard, helped
+from tapestry_sets.solvers.tuning import BUILD_OPERATIONS as BUILD_OPERATIONS
+from tapestry_sets.solvers.tuning import COUNT_OPERATIONS as COUNT_OPERATIONS
+from tapestry_sets.solvers.tuning import LIST_OPERATIONS as LIST_OPERATIONS
+from tapestry_sets.solvers.tuning import MAX_OPERATIONS as MAX_OPERATIONS
+from tapestry_sets.solvers.tuning import NEST_OPERATIONS as NEST_OPERATIONS
 
 NestLevels = Sequence[tuple[int, int, int]]
 T = TypeVar("T")
-
-# Bounds of work: another value changes which questions are refused, never an answer; see `integers.tuning`.
-BUILD_OPERATIONS = 10**7
-"""How many of its basic operations isl may take to read and compose sets and maps: a second or two."""
-MAX_OPERATIONS = 50_000
-"""How many it may take for a question about one chain of maps; where it needs more, each takes the longer."""
-COUNT_OPERATIONS = 10_000
-"""The same where points are counted."""
-LIST_OPERATIONS = 10**6
-"""The same where points that have been counted are listed."""
-NEST_OPERATIONS = 15_000
-"""How many of isl's operations one question about nests may take: a second or less; long numbers take longest."""
 
 
 def _islpy() -> ModuleType:

@@ -346,7 +346,7 @@ def _first(pair: _MemberPair) -> int | None:
     if pair.is_explicit:
         return pair.one.first_common(pair.two, pair.lo, pair.hi)
     leap = conjunction.Leap([pair.one.find, pair.two.find], pair.lo)
-    if leap.go(pair.hi, Budget(tuning.LEAPS)):
+    if leap.go(pair.hi, Budget(tuning.CELL_LEAPS)):
         return leap.met
     pair = pair._replace(lo=leap.z)
     inner = pair.inside()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.alias.tuning import BLOCK, LISTED_COST, MOST_RUNS, MOST_WORK, TURN_COST
+from tapestry_sets.alias.tuning import LISTED_COST, MOST_RUNS, MOST_WORK, SIEVE_BLOCK, TURN_COST
 from tapestry_sets.integers import Item, Nest, count, elements, explicit
 from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, helped
 
@@ -57,7 +57,7 @@ class Sieve:
     def work(self) -> int:
         """About how many counts are raised."""
         raised = sum(count(tail, 0, n) * (LISTED_COST if len(tail) > 1 else 1) for (_, n, tail), _ in self.parts)
-        turns = sum(n // BLOCK + 1 for (_, n, _), _ in self.parts)
+        turns = sum(n // SIEVE_BLOCK + 1 for (_, n, _), _ in self.parts)
         return self.span + raised + TURN_COST * turns + LISTED_COST * sum(map(len, self.lists))
 
     def check(self) -> None:
@@ -73,8 +73,8 @@ class Sieve:
         self.check()
         helped("listed")
         ahead, open_ = 0, []
-        for low in range(0, self.span, BLOCK):
-            high = min(low + BLOCK, self.span)
+        for low in range(0, self.span, SIEVE_BLOCK):
+            high = min(low + SIEVE_BLOCK, self.span)
             while ahead < len(self.parts) and self.parts[ahead][0][0] < high:
                 open_.append(self.parts[ahead])
                 ahead += 1

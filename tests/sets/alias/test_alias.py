@@ -401,7 +401,7 @@ def test_chains_are_compared_without_lists_where_closed_forms_end() -> None:
         reads.append(cells(values))
     both = reads[0] & reads[1]
     with (
-        patch.object(tuning, "LEAPS", 0),
+        patch.object(tuning, "CELL_LEAPS", 0),
         patch.object(cell_sets_module._MemberPair, "inside", lambda self: None),
     ):
         with patch.object(cell_sets_module, "in_few_setts", lambda s, extent: s), tally() as decided:

@@ -200,7 +200,7 @@ def test_they_are_answered_alike_where_listing_is_all_that_is_left(pair: Misalig
     ours, theirs = _find_chain(one), _find_chain(two)
     if len(ours) < 2 or len(theirs) < 2:
         return
-    with patch.object(tuning, "LEAPS", 0), patch.object(cell_sets._MemberPair, "inside", lambda self: None):
+    with patch.object(tuning, "CELL_LEAPS", 0), patch.object(cell_sets._MemberPair, "inside", lambda self: None):
         answers_are(filled(ours), filled(theirs), numbers_read(x), numbers_read(y), A.size)
 
 

@@ -27,8 +27,8 @@ several = st.lists(
 )
 RUNGS = {
     "as it is": {},
-    "isl": {"LEAPS": 0},
-    "pieces": {"LEAPS": 0, "isl": False, "MASK_SPAN": 0, "TABLE": 0},
+    "isl": {"NEST_LEAPS": 0},
+    "pieces": {"NEST_LEAPS": 0, "isl": False, "MASK_SPAN": 0, "TABLE": 0},
     "halves": {"MASK_SPAN": 0},
 }
 
