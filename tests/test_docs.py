@@ -13,6 +13,14 @@ from typing import Any
 
 import pytest
 
+import tapestry_sets.views
+from tapestry_exec.run import BACKENDS
+from tapestry_sets.alias import RUNGS, CellQuestion
+from tapestry_sets.alias import tuning as alias_numbers
+from tapestry_sets.integers import tuning as integers_numbers
+from tapestry_sets.solvers import isl
+from tapestry_sets.views.kinds import KINDS
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("tapestry_sets", "tapestry_plan", "tapestry_exec")
 README = (ROOT / "README.md").read_text()
@@ -161,13 +169,75 @@ def test_what_can_be_added_stands_in_a_table() -> None:
     assert listed >= TO_ADD
 
 
-def test_the_ladder_is_the_one_that_is_climbed() -> None:
-    """The rungs in the package's README, their budgets and their order, are those that the ladder's module draws."""
-    page = (ROOT / "tapestry_sets" / "README.md").read_text().split("```text")[1].split("```")[0]
-    drawn = ast.get_docstring(ast.parse((ROOT / "tapestry_sets" / "alias" / "ladder" / "rungs.py").read_text())) or ""
+def rungs_of(text: str) -> list[list[str]]:
+    """The rows of a drawn ladder: rung, by, way, budget, left open by."""
+    lines = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+    drawn = [line for line in lines if len(line) == 5]
+    assert drawn[0][:2] == ["rung", "by"]
+    return drawn[1:]
 
-    def rungs(text: str) -> list[list[str]]:
-        lines = [re.split(r"\s{2,}", line.strip().strip("─ ").replace("─ ", "  ")) for line in text.splitlines()]
-        return [line for line in lines if len(line) == 4]
 
-    assert [line[2:] for line in rungs(page)[1:]] == [line[2:] for line in rungs(drawn)]
+LADDERS = [
+    (ROOT / "tapestry_sets" / "README.md").read_text().split("```text")[1].split("```")[0],
+    ast.get_docstring(ast.parse((ROOT / "tapestry_sets" / "alias" / "ladder" / "rungs.py").read_text())) or "",
+]
+
+
+@pytest.mark.parametrize("text", LADDERS, ids=["README", "rungs.py"])
+def test_the_drawn_ladder_is_the_one_that_is_climbed(text: str) -> None:
+    """Each rung, in its order, under the name that a tally prints, with what helps it."""
+    helps = {"closed": "", "closed *": "", "isl": "isl", "list": "listed"}
+    climbed = [(rung.ask.__name__, rung.help) for rung in RUNGS[CellQuestion.NUMBER]]
+    assert [(name, helps[by]) for name, by, *_ in rungs_of(text)] == climbed
+
+
+@pytest.mark.parametrize("text", LADDERS, ids=["README", "rungs.py"])
+def test_the_drawn_budgets_are_those_that_are_set(text: str) -> None:
+    budgets = {
+        "leap_blocks": alias_numbers.BLOCKS,
+        "find_on_diagonal": alias_numbers.FEW_SETTS,
+        "try_samples": alias_numbers.SAMPLE,
+        "find_before_turn": alias_numbers.MOST_PRODUCTS,
+        "leap_with_isl": isl.NEST_OPERATIONS,
+        "try_around": alias_numbers.TRIED,
+        "solve_sums": alias_numbers.MOST_PAIRS,
+        "find_by_isl": isl.MAX_OPERATIONS,
+        "find_in_listed_sets": integers_numbers.MOST_LISTED,
+        "find_by_list": alias_numbers.COUNT_LIMIT,
+    }
+    assert {name: budget.split()[0] for name, _, _, budget, _ in rungs_of(text)} == {
+        name: f"{number:,}" for name, number in budgets.items()
+    }
+
+
+def test_the_limits_page_says_how_much_is_listed() -> None:
+    page = (ROOT / "docs" / "limits.md").read_text()
+    assert f"past {alias_numbers.COUNT_LIMIT:,} cells of a view and {integers_numbers.MOST_LISTED:,} elements" in page
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_edges_that_point_up_are_listed(package: str) -> None:
+    """Imports for types alone, which no contract sees, stand in the package's README."""
+    wings = wings_of(package)
+    up = {(wing, other) for at, wing in enumerate(wings) for other in imported_wings(package, wing) & set(wings[at:])}
+    listed = set(re.findall(r"`(\w+)` → `(\w+)`", (ROOT / package / "README.md").read_text()))
+    assert listed == up
+
+
+# -- what the tables of additions say is touched ----------------------------------------------------------------------
+
+
+def test_view_kinds_are_named_in_their_wings_door() -> None:
+    assert {kind.__name__ for kind in KINDS.values()} <= vars(tapestry_sets.views).keys()
+
+
+@pytest.mark.parametrize("wing", ["tapestry_sets/draw", "tapestry_plan/draw"])
+def test_pictures_are_named_in_their_wings_door(wing: str) -> None:
+    door = (ROOT / wing / "__init__.py").read_text()
+    for path in (ROOT / wing).glob("*.py"):
+        for name in re.findall(r"^def (show\w*)", path.read_text(), re.M):
+            assert re.search(rf"import .*\b{name}\b", door), f"{wing}'s door does not import {name}"
+
+
+def test_each_backends_wing_is_in_the_contract() -> None:
+    assert {f"tapestry_exec.{wing}" for wing in wings_of("tapestry_exec")} >= {wing for wing, _ in BACKENDS.values()}

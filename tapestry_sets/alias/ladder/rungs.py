@@ -1,23 +1,26 @@
 """The ladder of ways: for each question about cells the rungs that may answer it, in the order in which they are asked.
 
-    do two views meet?                        budget                                left open by
-    ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-    blocks     leap from set to set           60 pairs of blocks, then equations    many remainders
-    diagonal   a diagonal within regions      200 regions                           two diagonals, or none
-    sample     try some cells of each         2,000 cells                           no hit
-    turn       ask before a renumbering       12,000 products                       no turn, no setts
-    equations  blocks again, now with isl     15,000 isl operations a pair          longer numbers
-    trial      try where sets around meet     48 elements                           no hit, but the sets meet
-    sums       equations of two sums          10,000 pairs of progressions          more of them
-    ─ isl ─    intersect two maps             50,000 isl operations a piece         long chains, or no islpy
-    ─ listed ─ list the cells                 2,000,000 cells                       more of them: `TooHard`
+    rung                 by        way                         budget                              left open by
+    leap_blocks          closed    leap from set to set        60 pairs of blocks, then equations  many remainders
+    find_on_diagonal     closed    a diagonal within regions   200 setts                           two diagonals, none
+    try_samples          closed    try some cells of each      2,000 cells                         no hit
+    find_before_turn     closed *  ask before a renumbering    12,000 products                     no turn, no setts
+    leap_with_isl        closed *  leap again, now with isl    15,000 isl operations a pair        longer numbers
+    try_around           closed *  try where sets around meet  48 elements                         no hit, but they meet
+    solve_sums           closed *  equations of two sums       10,000 pairs of progressions        more of them
+    find_by_isl          isl       intersect two maps          50,000 isl operations a piece       long chains, no islpy
+    find_in_listed_sets  list      list elements of sets       4,194,304 elements                  more of them
+    find_by_list         list      list the cells              2,000,000 cells                     more: `TooHard`
 
-The rungs above the first line are closed forms: they cost the same at any size of the arrays. Other questions climb
-other ladders, `RUNGS`, which are made alike; `climb` runs them all. A rung may ask another question, or the same one of
-other cells: then it climbs that ladder's closed rungs alone, and leaves open what these leave open.
+This one finds a common cell: `RUNGS[CellQuestion.NUMBER]`. A closed rung costs the same at any size of the arrays. One
+with a star may ask isl about single equations, where remainders do not decide; a tally then counts the question under
+isl. Such rungs stand among the closed ones: an equation is small, and no view's map goes to isl. Other
+questions climb other ladders, which are made alike; `climb` runs them all. A rung may ask another question, or the same
+one of other cells: then it climbs that ladder's closed rungs alone, and leaves open what these leave open.
 
 To add a rung: write a function of the cells that returns an answer or `OPEN`, and put a `Rung` with it in `RUNGS` where
-it is to be asked, with the refusals that its closed form may raise. Nothing else names the rungs.
+it is to be asked, with the refusals that its closed form may raise. Beside it only the picture
+of its question, here and in the README, names it.
 """
 
 from __future__ import annotations
