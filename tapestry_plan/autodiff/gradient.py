@@ -2,7 +2,7 @@
 
 An operator's declaration says what its inputs receive (`Op.adjoint`), or how it is said in operators that do
 (`Op.expansions`). A selection needs no word for any view kind: each cell of its source receives the sum of what the
-view's cells that read it have, which follows from the view's pieces (`tapestry_sets.scatter_terms`).
+view's cells that read it have, which follows from the view's pieces (`tapestry_sets.views.scatter_terms`).
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class _SampleRanks(_Lister):
         n, first = _numbering(at)
         g = gcd(P, Q)
         check_pieces(min(P, Q) // g, self.what, self.instead)
-        # as in `_Fill.whole`: P/g blocks of `at`, or Q/g of s, make one common period
+        # P/g blocks of `at`, or Q/g of s, make one common period
         found: list[Item] = []
         if P <= Q:  # by the blocks of `at`
             for v in range(P // g):

@@ -51,7 +51,7 @@ def merges(
         Of the target and then of each part: the address of the cell at index 0, and strides in cells, one for each
         dimension. The target is no part.
     fan_in : int, optional
-        So many neighbors at a time, level by level, as `tapestry_plan.merge_states`; by default all in a row.
+        So many neighbors at a time, level by level, as `tapestry_plan.ir.merge_states`; by default all in a row.
 
     Returns
     -------

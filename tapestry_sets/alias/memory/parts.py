@@ -165,7 +165,7 @@ class Space:
         return [(on, period, phase) for on, period, phase in columns]
 
     def _stripe_columns(self) -> tuple[Columns, ...]:
-        """Return low, high, on, period and phase of the shallow parts as clipped stripes; see `columns.Pair`."""
+        """Return low, high, on, period and phase of the shallow parts as clipped stripes, which `batch` compares."""
         one, zero = np.ones_like(self.low), np.zeros_like(self.low)
         if not self.levels:
             return self.low, self.high, one, one, zero
