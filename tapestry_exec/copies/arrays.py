@@ -7,7 +7,7 @@ strided assignments: no index arrays, except where a view renumbers cells across
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 from math import prod
 from types import EllipsisType
@@ -30,7 +30,7 @@ from tapestry_exec.copies.strided import (
 from tapestry_exec.copies.tuning import KEPT, MAX_ITEM_NBYTES, MAX_POINTS, WORTH_ANOTHER_COPY
 from tapestry_plan.steps import ALIGNMENT_NBYTES
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import OPEN, attempt
+from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
@@ -275,9 +275,12 @@ def index_pairs(
     """
     strides = np.array(row_major(target_box.shape), np.int64)
     for region in regions:
-        cells = attempt(partial(members_of, piece, region))
-        for points in chain.from_iterable(map(_point_chunks, (region,) if cells is OPEN else cells)):
-            if cells is OPEN:
+        try:
+            cells, guarded = members_of(piece, region), False
+        except TooManyPieces:
+            cells, guarded = (region,), True
+        for points in chain.from_iterable(map(_point_chunks, cells)):
+            if guarded:
                 points = points[_guards_hold(piece, points)]
             at = (points - np.array(target_box.start, np.int64)) @ strides
             if piece.source < 0:

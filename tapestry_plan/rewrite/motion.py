@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from math import prod
 from typing import TypeVar
@@ -19,7 +20,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Graph, Selection, Shape
 from tapestry_plan.rewrite import tuning
 from tapestry_sets.alias import overlap
-from tapestry_sets.limits import OPEN, TooManyPieces, attempt, hide_fields, limits
+from tapestry_sets.limits import TooManyPieces, hide_fields, limits
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import (
     Allocation,
@@ -343,12 +344,15 @@ def _fewest(home: Allocation, view: View) -> DisjointRegions:
     """The cells of a tensor that a view reads, as regions of its box or, where those are fewer, of its numbers'."""
     cells = view.cells[home]
     row = (home.size,)
-    listed = attempt(lambda: DisjointRegions(row, [Region(row, [sett]) for sett in cells.explicit().members]))
-    if listed is not OPEN and len(listed) <= tuning.MOST_REGIONS:
-        with limits(max_pieces=4 * len(listed) + 4):
-            regions = attempt(cells.regions)
-        return listed if regions is OPEN or len(regions) > len(listed) else regions
-    many = f"more than {tuning.MOST_REGIONS}" if listed is OPEN else len(listed)
+    many = f"more than {tuning.MOST_REGIONS}"
+    with suppress(TooManyPieces):
+        found = DisjointRegions(row, [Region(row, [sett]) for sett in cells.explicit().members])
+        many = str(len(found))
+        if len(found) <= tuning.MOST_REGIONS:
+            with suppress(TooManyPieces), limits(max_pieces=4 * len(found) + 4):
+                regions = cells.regions()
+                found = regions if len(regions) <= len(found) else found
+            return found
     raise TooManyPieces(
         f"motion: the cells of tensor {home.name!r} of shape {home.shape} that are needed are {many} regions, and a "
         f"message may have {tuning.MOST_REGIONS}; move a selection below this one that shows each of its cells once, "

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tapestry_exec.copies import arrays, strided
 from tapestry_exec.copies.strided import (
     Guard,
     Transfer,
@@ -21,8 +22,8 @@ from tapestry_exec.copies.strided import (
     through,
     unpack_transfers,
 )
-from tapestry_sets import AffineMap, Box, Region, View, allocate
-from tapestry_sets.views import IndexMap, Piece
+from tapestry_sets import AffineMap, Box, Region, TooHard, View, allocate
+from tapestry_sets.views import IndexMap, Piece, identity_piece
 from tests.exec.numpy.test_on_numpy import Point, around, needed_block, nested_regions
 from tests.oracles import memory_for, readers
 from tests.strategies import views
@@ -154,3 +155,16 @@ def test_a_constant_piece_reads_no_source() -> None:
     with pytest.raises(ValueError, match="is a constant and reads no source"):
         through(piece, Box.of(()), Box.of((3,)), (Region.full((3,)),))
     assert fill_transfers(piece, Box.of((3,)), (Region.full((3,)),)) == (Transfer((3,), 0, (0,), 0, (1,)),)
+
+
+def test_only_too_many_pieces_make_the_general_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(piece: Piece, region: Region) -> None:
+        raise TooHard("a question of the domain")
+
+    for module in (strided, arrays):
+        monkeypatch.setattr(module, "members_of", refuse)
+    piece, region = identity_piece(1), Region.full((5,))
+    with pytest.raises(TooHard, match="a question of the domain"):
+        strided.fill_transfers.__wrapped__(piece, Box.of((5,)), (region,))
+    with pytest.raises(TooHard, match="a question of the domain"):
+        list(arrays.index_pairs(piece, Box.of((5,)), Box.of((5,)), (region,)))

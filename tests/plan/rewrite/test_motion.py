@@ -23,6 +23,7 @@ from tapestry_sets import (
     DisjointRegions,
     Region,
     Stripe,
+    TooHard,
     TooManyPieces,
     View,
     allocate,
@@ -32,6 +33,7 @@ from tapestry_sets import (
     repeat,
     stack,
 )
+from tapestry_sets.alias import Cells
 from tapestry_sets.views import Guard, IndexMap, Piece, Slice
 from tests.cascades import Case, cascades
 from tests.oracles import read_view
@@ -497,3 +499,16 @@ def test_a_tensor_that_is_read_twice_travels_once() -> None:
         both = concatenate([a, a[::-1]][::order])
         assert motion(g, both.name, {"a": 1}, 2).nbytes == 8
         assert selected_view(g, both.name).has_internal_overlap()
+
+
+def test_a_question_that_is_too_hard_is_not_said_to_be_of_too_many_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(cells: object) -> None:
+        raise TooHard("a question of the cells")
+
+    g = Graph()
+    x = g.input("x", (12,))
+    g.output(x[::2])
+    (name,) = g.selections
+    monkeypatch.setattr(Cells, "explicit", refuse)
+    with pytest.raises(TooHard, match="a question of the cells"):
+        motion(g, name, {"x": {0: Box((0,), (5,)), 1: Box((5,), (7,))}}, 1)
