@@ -18,7 +18,7 @@ from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
 from tapestry_sets.integers.stripe import Bools, Int64Array, Stripe
 from tapestry_sets.integers.tuning import MERGED_MEMBERS
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import Value, as_int, check_positive, put, put_fields
+from tapestry_sets.limits import Value, as_int, check_positive, put_field, put_fields
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Intersection
@@ -163,8 +163,8 @@ class Sett(Explicit, Value):
         for at, stripe in enumerate(stripes):
             if not isinstance(stripe, Stripe):
                 raise TypeError(f"Sett: stripe {at} must be a Stripe, not {stripe!r}; write Sett(Stripe(on, off))")
-        put(self, "nest", nests.canonical(stripe.level for stripe in stripes))
-        put(self, "_written", stripes)
+        put_field(self, "nest", nests.canonical(stripe.level for stripe in stripes))
+        put_field(self, "_written", stripes)
 
     def __reduce__(self) -> tuple[Callable[[Nest], Sett], tuple[Nest]]:
         return Sett._of, (self.nest,)
@@ -173,7 +173,7 @@ class Sett(Explicit, Value):
     def _of(cls, nest: Nest) -> Sett:
         """Wrap a canonical nest."""
         sett = object.__new__(cls)
-        put(sett, "nest", nest)
+        put_field(sett, "nest", nest)
         return sett
 
     @classmethod
@@ -406,7 +406,7 @@ class DisjointSetts(Explicit, Value):
     def _of(cls, found: Iterable[Nest]) -> DisjointSetts:
         """Wrap canonical nests that are known to be disjoint."""
         setts = object.__new__(cls)
-        put(setts, "members", tuple(Sett._of(s) for s in found if s != EMPTY))
+        put_field(setts, "members", tuple(Sett._of(s) for s in found if s != EMPTY))
         return setts
 
     @classmethod

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.draw import Drawn
-from tapestry_sets.limits import Frozen, as_int, check_range, put
+from tapestry_sets.limits import Frozen, as_int, check_range, put_field
 
 Level = tuple[int, int, int]
 """A stripe as plain integers: (on, period, phase)."""
@@ -71,9 +71,9 @@ class Stripe(Drawn, Frozen):
             raise ValueError(f"Stripe: on and off must be >= 0 and not both 0, not on={on}, off={off}")
         if on == 0:
             off = 1  # every empty stripe is the same set
-        put(self, "on", on)
-        put(self, "off", off)
-        put(self, "phase", phase % (on + off) if on else 0)
+        put_field(self, "on", on)
+        put_field(self, "off", off)
+        put_field(self, "phase", phase % (on + off) if on else 0)
 
     @property
     def period(self) -> int:

@@ -17,5 +17,13 @@ from tapestry_sets.limits.budget import (
     current,
     limits,
 )
-from tapestry_sets.limits.constructors import Checked, Frozen, Value, compile_constructor, hide_fields, put, put_fields
+from tapestry_sets.limits.constructors import (
+    Checked,
+    Frozen,
+    Value,
+    compile_constructor,
+    hide_fields,
+    put_field,
+    put_fields,
+)
 from tapestry_sets.limits.tallies import TALLY, Tally, counted, helped, tally

@@ -47,7 +47,9 @@ class Value(Frozen):
         def hashed(self: object) -> int:
             return hash(fields_of(self))
 
-        cls.__eq__, cls.__hash__ = equal, hashed  # type: ignore[method-assign]
+        for name, method in (("__eq__", equal), ("__hash__", hashed)):
+            if name not in vars(cls):  # a class may say by itself what equals it
+                setattr(cls, name, method)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
@@ -79,14 +81,14 @@ class Checked(StructMeta):
         return cls._of(*cls._check(*args, **kwargs))
 
 
-put = object.__setattr__
-"""Sets a field of a frozen value that is being made: ``put(made, name, value)``."""
+put_field = object.__setattr__
+"""Sets a field of a frozen value that is being made: ``put_field(made, name, value)``."""
 
 
 def put_fields(made: Frozen, **fields: object) -> None:
-    """Set the fields of a frozen value that is being made; `put` is faster, where many are made."""
+    """Set the fields of a frozen value that is being made; `put_field` is faster, where many are made."""
     for name, value in fields.items():
-        put(made, name, value)
+        put_field(made, name, value)
 
 
 def compile_constructor(cls: type[T], *names: str, **constants: object) -> Callable[..., T]:

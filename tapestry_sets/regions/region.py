@@ -16,7 +16,7 @@ import numpy as np
 from tapestry_sets.digits import Ints
 from tapestry_sets.integers import EMPTY, Int64Array, Nest, Sett, StridedRun, Stripe, explicit, pairs
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import Value, as_ints, check_pieces, compile_constructor, put
+from tapestry_sets.limits import Value, as_ints, check_pieces, compile_constructor, put_field
 from tapestry_sets.regions import rowmajor, shapes
 from tapestry_sets.regions.axis import (
     AxisForm,
@@ -309,7 +309,7 @@ class Region(Products, Value):
                 raise TypeError(f"Region: axis {axis} takes a Sett or a Stripe, not {s!r}")
         raw = [s.nest if isinstance(s, Sett) else Sett(s).nest for s in given]
         for name, value in zip(Region.__slots__, _fields(box, raw, origin), strict=True):
-            put(self, name, value)
+            put_field(self, name, value)
 
     @staticmethod
     def _of(shape: Ints, raw: Sequence[Nest], start: Ints) -> Region:

@@ -48,11 +48,11 @@ class OneMap(Struct, frozen=True):
 
     def out_shape(self, shapes: Shapes) -> Shape:
         """Return the view's shape."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: a kind of one map says its `out_shape`; define it")
 
     def rows(self, shape: Shape) -> list[AxisRow]:
         """Return where each axis of a source of this shape is read."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}: a kind of one map says its `rows`; define them")
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         """Return the one piece, which reads through the map."""
