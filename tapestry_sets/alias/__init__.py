@@ -6,7 +6,6 @@ Cells and the ladder of ways to decide about them, overlaps with witnesses, all 
 from tapestry_sets.alias.graphs.graph import AliasGraph
 from tapestry_sets.alias.graphs.tensors import AliasTensor
 from tapestry_sets.alias.ladder.cells import Cells
-from tapestry_sets.alias.ladder.climb import Rung
 from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
 from tapestry_sets.alias.memory.arrays import as_view
 from tapestry_sets.alias.memory.groups import SharedGroup, SharedMemory, shared_memory
@@ -27,3 +26,4 @@ from tapestry_sets.alias.overlap import (
     same_elements,
 )
 from tapestry_sets.alias.pictures import OriginsTable, origins_table, show_views
+from tapestry_sets.limits import Rung

@@ -18,12 +18,11 @@ import numpy.typing as npt
 
 from tapestry_sets.alias.ladder.cell_sets import NestSpan, ends_of, spans_common, spans_count, spans_of
 from tapestry_sets.alias.ladder.cells import Cells
-from tapestry_sets.alias.ladder.climb import ask_one, retell
 from tapestry_sets.alias.tuning import EXACT, LEAPS_AT_ONCE, MOST_LEVELS, MOST_MEMBERS, PAIRS_AT_ONCE
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.digits import Strided, reach
 from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, Integers, Item, clip
-from tapestry_sets.limits import OPEN, TALLY, Tally, TooHard
+from tapestry_sets.limits import OPEN, TALLY, Tally, TooHard, ask_one, retell
 from tapestry_sets.views import INT64_MAX, Allocation, View
 
 PairAxis = tuple[int, int, int, int, int]

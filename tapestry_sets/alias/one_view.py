@@ -11,10 +11,9 @@ from functools import reduce
 from math import prod
 
 from tapestry_sets.alias.ladder.cells import Cells
-from tapestry_sets.alias.ladder.climb import ask_one
 from tapestry_sets.alias.ladder.known import join_digits
 from tapestry_sets.digits import Digits, Ints, Strided
-from tapestry_sets.limits import OPEN, Open, TooHard
+from tapestry_sets.limits import OPEN, Open, TooHard, ask_one
 from tapestry_sets.regions import Box
 from tapestry_sets.solvers import equation, isl
 from tapestry_sets.views import Allocation, InternalOverlap, Order, Relinearize, View, images, reading, strided_patch

@@ -16,11 +16,10 @@ from msgspec import Struct
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
 from tapestry_sets.alias.ladder.cell_sets import nests_common
 from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, read_cells
-from tapestry_sets.alias.ladder.climb import ask_one
 from tapestry_sets.alias.memory.arrays import as_view, read_view
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.draw import views as draw_views
-from tapestry_sets.limits import OPEN, TooHard, counted, hide_fields
+from tapestry_sets.limits import OPEN, TooHard, ask_one, counted, hide_fields
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import Allocation, InternalOverlap, MemoryQueries, Order, View, Viewable, fill_memory
 

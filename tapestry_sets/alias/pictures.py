@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from tapestry_sets.alias.ladder.cells import Cells
-from tapestry_sets.alias.ladder.climb import ask_one
 from tapestry_sets.alias.memory.arrays import read_view
 from tapestry_sets.alias.overlap import overlaps
 from tapestry_sets.alias.tables import align, as_html, yes_or_no
 from tapestry_sets.draw import ADDRESSES, SHOWN_LENGTH, Picture, names_of, numbered, shortened, views_picture
 from tapestry_sets.integers import Sett
-from tapestry_sets.limits import OPEN, TooHard, TooManyPieces
+from tapestry_sets.limits import OPEN, TooHard, TooManyPieces, ask_one
 from tapestry_sets.regions import Region
 from tapestry_sets.views import Allocation, Derived, View
 
@@ -283,12 +282,11 @@ def _chain(view: View) -> list[str]:
 def _reads(allocation: Allocation, cells: Cells, name: str) -> dict[str, str]:
     """Return the columns of one allocation that a view reads."""
     size = ask_one((TooHard,), lambda: cells.size)
-    is_open = size is OPEN
     return {
         "reads": name,
         "regions": "\n".join(_regions(cells, allocation.size == ADDRESSES)),
-        "cells": "?" if is_open else str(size),
-        "nbytes": "?" if is_open else str(size * allocation.itemsize),
+        "cells": "?" if size is OPEN else str(size),
+        "nbytes": "?" if size is OPEN else str(size * allocation.itemsize),
     }
 
 

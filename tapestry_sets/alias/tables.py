@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
-from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one
-from tapestry_sets.limits import OPEN
+from tapestry_sets.limits import OPEN, REFUSALS, ask_one
 
 
 def align(rows: Sequence[Sequence[str]], ruler: bool = False) -> list[str]:

@@ -12,11 +12,11 @@ from tapestry_sets.limits.budget import (
     Question,
     TooHard,
     TooManyPieces,
-    attempt,
     check_pieces,
     current,
     limits,
 )
+from tapestry_sets.limits.climb import REFUSALS, Rung, ask_one, attempt, climb, retell
 from tapestry_sets.limits.constructors import (
     Checked,
     Frozen,

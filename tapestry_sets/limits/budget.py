@@ -6,17 +6,15 @@ the last one raises `TooHard` or `TooManyPieces`. No other exception says that a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec import Struct
 
 from tapestry_sets.limits.arguments import check_positive
-
-T = TypeVar("T")
 
 
 class TooManyPieces(ValueError):
@@ -199,22 +197,3 @@ class Question:
             if self._around is not None:
                 self._around.left -= self._budget.spent
                 self._around.isl = self._budget.isl
-
-
-def attempt(way: Callable[[], T]) -> T | Open:
-    """Return what one way answers within half of the budget that is left, or `OPEN` where it refuses.
-
-    Sets that are made of sets ask each other to any depth, and the innermost one refuses by an error as it does
-    when a caller asks it. It becomes `OPEN` here, and on the ladder of `alias`. Where an answer has another form than
-    a list of pieces (images, reshaped sets), `TooManyPieces` alone is caught, and that form is returned.
-
-    Examples
-    --------
-    >>> attempt(lambda: 5), attempt(lambda: check_pieces(10**9, "a long list"))
-    (5, <Open.OPEN: 'open'>)
-    """
-    with Question(attempt=True):
-        try:
-            return way()
-        except (TooHard, TooManyPieces):
-            return OPEN

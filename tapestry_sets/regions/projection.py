@@ -16,7 +16,7 @@ import numpy as np
 
 from tapestry_sets.digits import Grid, Progression, as_interval, combine, count_distinct, interval, number_of, reach
 from tapestry_sets.integers import Int64Array
-from tapestry_sets.limits import TooManyPieces, Value, as_int, as_ints, put_fields
+from tapestry_sets.limits import OPEN, TooManyPieces, Value, as_int, as_ints, ask_one, put_fields
 from tapestry_sets.regions import affine
 from tapestry_sets.regions.affine import AffineMap, Box, ImplicitRegion
 from tapestry_sets.regions.coordinates import CoordinateCut, along_box, bounds_of, meets, plan_columns, solve
@@ -342,10 +342,10 @@ class IndexProjection(Value):
         frame = affine.grid_hull(out) if within is None else within
         if frame is None:
             return DisjointRegions((0,) * self.map.out_rank, ())
-        try:
-            return affine.regions_of(out, frame)
-        except TooManyPieces:
+        regions = ask_one((TooManyPieces,), affine.regions_of, out, frame)
+        if regions is OPEN:
             return self._implicit_image(selection, affine.grid_hull(out), frame, _product_size(out))
+        return regions
 
     def images(self, boxes: Iterable[Box], within: Box | Sequence[int]) -> list[DisjointRegions | ImplicitRegion]:
         """Return the image of each of many boxes, as `image` does, but each interval of a coordinate is made once.

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tapestry_sets.digits import Ints, number_of, point_of, points_of
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Intersection, Nest, Sett, Stripe, conjunction
-from tapestry_sets.limits import TooManyPieces, Value, check_pieces, put_fields
+from tapestry_sets.limits import OPEN, TooManyPieces, Value, ask_one, check_pieces, put_fields
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.axis import fill_axis, sample_axis
 from tapestry_sets.regions.points import Points, RegionForms
@@ -128,17 +128,18 @@ class Reshaped(Members, Value):
                          Region((4, 3), [Sett(Stripe(1, 1, phase=1)), Sett(Stripe(1, 2, phase=1))])])
         """
         if self._found is None:
-            try:
-                found = [axes for s in self._numbers() for axes in rowmajor.products(s, self.shape)]
-                regions = [Region._of(self.shape, axes, self.start) for axes in found]
-            except TooManyPieces:
-                if all(len(term) < 2 for term in self.terms):
-                    raise
+            is_plain = all(len(term) < 2 for term in self.terms)
+            regions = self._products() if is_plain else ask_one((TooManyPieces,), self._products)
+            if regions is OPEN:
                 regions = [r for term in self.terms for r in _listed(term, self.shape)]
             put_fields(self, _found=DisjointRegions._of(self.shape, merge_members(regions), self.start))
         assert self._found is not None
         check_pieces(len(self._found), f"reshape to {self.shape}", rowmajor.NEEDS_NONE)
         return self._found
+
+    def _products(self) -> list[Region]:
+        found = [axes for s in self._numbers() for axes in rowmajor.products(s, self.shape)]
+        return [Region._of(self.shape, axes, self.start) for axes in found]
 
     @property
     def members(self) -> tuple[Region, ...]:

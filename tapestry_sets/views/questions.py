@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tapestry_sets.digits import Strided
-from tapestry_sets.limits import OPEN, TooManyPieces, counted, current
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, counted, current
 from tapestry_sets.regions import DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import queries
@@ -165,10 +165,8 @@ class Questions(Viewable):
         wanted = _by_allocation(self, cells)
         if 0 in self.shape:
             return DisjointRegions(self.shape, ())
-        try:
-            found = preimage(self._normal_form(), self.shape, [(a, a.shape, cells) for a, cells in wanted.items()])
-        except TooManyPieces:
-            found = OPEN
+        each = [(a, a.shape, cells) for a, cells in wanted.items()]
+        found = ask_one((TooManyPieces,), preimage, self._normal_form(), self.shape, each)
         return _preimage_by_isl(self, wanted) if found is OPEN else found
 
     @counted

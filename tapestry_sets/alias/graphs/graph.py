@@ -18,10 +18,9 @@ import numpy as np
 from tapestry_sets.alias.graphs import nodes as alias_nodes
 from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.graphs.tensors import AliasTensor, TensorRef
-from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one
 from tapestry_sets.alias.overlap import overlap_matrix, overlaps
 from tapestry_sets.alias.tables import align, as_html, yes_or_no
-from tapestry_sets.limits import OPEN, as_int
+from tapestry_sets.limits import OPEN, REFUSALS, as_int, ask_one
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import (
     Allocation,

@@ -16,11 +16,23 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.alias import tuning
-from tapestry_sets.alias.ladder.climb import REFUSALS, Rung, ask_one, climb
 from tapestry_sets.digits import Progression, reach
 from tapestry_sets.integers import DisjointSetts, Filled, Integers, Nest, Sett, common_elements, conjunction, pairs
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import OPEN, Budget, Open, TooHard, TooManyPieces, current, helped, limits
+from tapestry_sets.limits import (
+    OPEN,
+    REFUSALS,
+    Budget,
+    Open,
+    Rung,
+    TooHard,
+    TooManyPieces,
+    ask_one,
+    climb,
+    current,
+    helped,
+    limits,
+)
 from tapestry_sets.solvers import equation
 
 # ------------------------------------------------------------------------------------------------- two nests

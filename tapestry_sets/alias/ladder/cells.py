@@ -24,14 +24,13 @@ from math import prod
 from typing import cast
 
 from tapestry_sets.alias.ladder.cell_sets import filled, in_few_setts
-from tapestry_sets.alias.ladder.climb import ask_one, climb
 from tapestry_sets.alias.ladder.flat import flatten_pieces
 from tapestry_sets.alias.ladder.known import KnownCells
 from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
 from tapestry_sets.alias.tuning import FEW_SETTS
 from tapestry_sets.digits import Strided
 from tapestry_sets.integers import DisjointSetts, Sett
-from tapestry_sets.limits import OPEN, TooManyPieces, current, limits
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, climb, current, limits
 from tapestry_sets.regions import DisjointRegions, unflatten
 from tapestry_sets.views import Piece
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tapestry_sets.alias.ladder.cell_sets import holds
-from tapestry_sets.alias.ladder.climb import ask_one
 from tapestry_sets.alias.tuning import FEW_NUMBERS, FEW_SETTS, MOST_COPIES
 from tapestry_sets.digits import Progression, combine, interleaved_copies, interval, reach, separate
 from tapestry_sets.integers import DisjointSetts, Nest, explicit_setts, merge_nests, pairs, unions
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import TooHard
+from tapestry_sets.limits import TooHard, ask_one
 from tapestry_sets.regions import AffineMap, Box
 from tapestry_sets.views import IndexMap, Piece, Relinearize, bounding_boxes, images
 

@@ -17,13 +17,12 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.alias.ladder.cell_sets import NestSpan, ends_of, spans_of, sums_of
-from tapestry_sets.alias.ladder.climb import ask_one
 from tapestry_sets.alias.ladder.flat import flatten_pieces, set_around
 from tapestry_sets.alias.ladder.preimage import Turn, turned
 from tapestry_sets.alias.tuning import FEW_SETTS, MAX_CORNER_RANK, MOST_BOXES, SAMPLE
 from tapestry_sets.digits import Digits, Progression, Strided, number_of, point_of, reach
 from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, Integers, contains_each
-from tapestry_sets.limits import OPEN, Open, TooManyPieces
+from tapestry_sets.limits import OPEN, Open, TooManyPieces, ask_one
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Piece, images, read_patches, reading
 

@@ -36,14 +36,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from tapestry_sets.alias.ladder import cell_sets
-from tapestry_sets.alias.ladder.climb import REFUSALS, Rung, climb
 from tapestry_sets.alias.ladder.flat import flatten_pieces
 from tapestry_sets.alias.ladder.known import KnownCells, join_digits
 from tapestry_sets.alias.ladder.preimage import Turn
 from tapestry_sets.alias.tuning import COUNT_LIMIT, FEW_SETTS, MOST_PAIRS, MOST_PRODUCTS, TRIED
 from tapestry_sets.digits import Progression
 from tapestry_sets.integers import DisjointSetts, Int64Array, explicit_setts
-from tapestry_sets.limits import OPEN, Open, TooHard, TooManyPieces, current, limits
+from tapestry_sets.limits import OPEN, REFUSALS, Open, Rung, TooHard, TooManyPieces, climb, current, limits
 from tapestry_sets.regions import Box, unflatten
 from tapestry_sets.solvers import equation, isl
 from tapestry_sets.views import Piece, Relinearize, images, reading

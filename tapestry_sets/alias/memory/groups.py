@@ -10,14 +10,13 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.alias.ladder.cell_sets import holds
-from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one, retell
 from tapestry_sets.alias.memory.arrays import as_view, told
 from tapestry_sets.alias.memory.parts import Cover, Forest, Part, Space, parts_of
 from tapestry_sets.alias.overlap import Overlap, overlap
 from tapestry_sets.alias.tables import align
 from tapestry_sets.alias.tuning import EXACT
 from tapestry_sets.integers import DisjointSetts, Nest
-from tapestry_sets.limits import OPEN, TooHard, hide_fields
+from tapestry_sets.limits import OPEN, REFUSALS, TooHard, ask_one, hide_fields, retell
 from tapestry_sets.regions import DisjointRegions, unflatten
 from tapestry_sets.views import Allocation, View
 

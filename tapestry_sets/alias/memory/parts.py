@@ -20,12 +20,11 @@ import numpy.typing as npt
 from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.cell_sets import ends_of, nests_common
 from tapestry_sets.alias.ladder.cells import Cells
-from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one, retell
 from tapestry_sets.alias.memory.sieve import Columns, Sieve
 from tapestry_sets.batch import answer_axis
 from tapestry_sets.digits import Progression, as_interval, progression, reach, split_progression
 from tapestry_sets.integers import DisjointSetts, Nest, clip, count, explicit_setts, from_items, repeat, runs
-from tapestry_sets.limits import OPEN, TooHard, TooManyPieces, check_pieces, current, limits
+from tapestry_sets.limits import OPEN, REFUSALS, TooHard, TooManyPieces, ask_one, check_pieces, current, limits, retell
 from tapestry_sets.views import Allocation, View
 
 T = TypeVar("T")

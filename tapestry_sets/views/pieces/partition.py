@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
 from tapestry_sets.regions import Box, DisjointRegions, Region, grid_hull, grids_of
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.pieces.images import piece_domain, push
@@ -98,13 +98,16 @@ def check_view(pieces: Sequence[Piece], shape: Shape, shapes: Sequence[Shape], w
         none = next((step for step in piece.map.steps if isinstance(step, Relinearize) and 0 in step.from_shape), None)
         if none is not None:
             raise ValueError(f"{what}: piece {k} renumbers {none.from_shape}, which has no cells; the view has {shape}")
-    try:
-        domains = [piece_domain(piece, Box.of(shape)) for piece in pieces]
-        fault = _partition_fault(domains, shape) or _outside_fault(pieces, shape, shapes)
-    except TooManyPieces:
+    fault = ask_one((TooManyPieces,), _fault, pieces, shape, shapes)
+    if fault is OPEN:
         fault = _isl_fault(pieces, shape, shapes, what)
     if fault is not None:
         raise ValueError(f"{what}: {fault}")
+
+
+def _fault(pieces: Sequence[Piece], shape: Shape, shapes: Sequence[Shape]) -> str | None:
+    domains = [piece_domain(piece, Box.of(shape)) for piece in pieces]
+    return _partition_fault(domains, shape) or _outside_fault(pieces, shape, shapes)
 
 
 def _partition_fault(domains: Sequence[Domain], shape: Shape) -> str | None:

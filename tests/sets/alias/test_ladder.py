@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-import tapestry_sets.alias
+import tapestry_sets
 from tapestry_sets import Allocation, TooHard, TooManyPieces, View, allocate, overlap, overlaps, tally
 from tapestry_sets.alias.ladder.cells import Cells
-from tapestry_sets.alias.ladder.climb import Rung, ask_one
 from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
-from tapestry_sets.limits import OPEN, Open
+from tapestry_sets.limits import OPEN, Open, Rung, ask_one
 from tapestry_sets.solvers import isl
 from tests.strategies import view_pairs
 
@@ -151,10 +150,10 @@ def test_a_tally_names_the_rungs_that_decided() -> None:
 
 
 def test_public_errors_are_caught_in_the_loop_alone() -> None:
-    """No `except` and no `suppress` of the wing names them, but where the loop catches what its rung may raise."""
-    wing = Path(tapestry_sets.alias.__file__).parent
+    """No `except` and no `suppress` of the package names them, but where the loop catches what its rung may raise."""
+    package = Path(tapestry_sets.__file__).parent
     found = []
-    for path in wing.rglob("*.py"):
+    for path in package.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             caught = [node.type] if isinstance(node, ast.ExceptHandler) and node.type else []
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "suppress":

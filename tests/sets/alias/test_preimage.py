@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from tapestry_sets import View, allocate, overlaps, tally
 from tapestry_sets.alias.ladder.cells import Cells
-from tapestry_sets.alias.ladder.climb import REFUSALS, ask_one
 from tapestry_sets.alias.ladder.preimage import congruent, turned
 from tapestry_sets.alias.ladder.rungs import count_before_turn, find_before_turn, is_subset_before_turn
 from tapestry_sets.integers.sett import DisjointSetts
-from tapestry_sets.limits import OPEN
+from tapestry_sets.limits import OPEN, REFUSALS, ask_one
 from tapestry_sets.solvers import isl
 from tests.sets.alias.test_ladder import without_closed_forms
 

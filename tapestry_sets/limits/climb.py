@@ -6,7 +6,8 @@
 
 A rung says that it cannot answer by returning `Open`. The closed form that it calls may refuse by raising `TooHard` or
 `TooManyPieces`; only what stands among the rung's `refusals` is taken for that. Every other error is a fault, and
-reaches the caller. No other module of the wing catches these two errors.
+reaches the caller. No other module catches these two errors: who asks one way alone asks here, by `ask_one` or, with a
+part of the budget, by `attempt`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from tapestry_sets.limits import OPEN, TALLY, TooHard, TooManyPieces
+from tapestry_sets.limits.budget import OPEN, Open, Question, TooHard, TooManyPieces
+from tapestry_sets.limits.tallies import TALLY
 
 
 class Rung(NamedTuple):
@@ -83,12 +85,28 @@ def climb(rungs: Iterable[Rung], *about: Any, closed: bool = False) -> Any:
     raise told or TooHard(f"no way answers about {', '.join(map(str, about))}")
 
 
-def ask_one(refusals: tuple[type[Exception], ...], way: Callable[..., Any], *about: Any) -> Any:
+def ask_one(refusals: tuple[type[Exception], ...], way: Callable[..., T], *about: Any) -> T | Open:
     """Return what one way answers, `OPEN` if it refuses."""
     try:
         return way(*about)
     except refusals:
         return OPEN
+
+
+def attempt(way: Callable[[], T]) -> T | Open:
+    """Return what one way answers within half of the budget that is left, or `OPEN` where it refuses.
+
+    Sets that are made of sets ask each other to any depth, and the innermost one refuses by an error as it does
+    when a caller asks it. It becomes `OPEN` here.
+
+    Examples
+    --------
+    >>> from tapestry_sets.limits import check_pieces
+    >>> attempt(lambda: 5), attempt(lambda: check_pieces(10**9, "a long list"))
+    (5, <Open.OPEN: 'open'>)
+    """
+    with Question(attempt=True):
+        return ask_one(REFUSALS, way)
 
 
 def retell(tell: Callable[[TooHard], Exception], way: Callable[..., T], *about: Any) -> T:
