@@ -194,7 +194,7 @@ def test_the_drawn_ladder_is_the_one_that_is_climbed(text: str) -> None:
 @pytest.mark.parametrize("text", LADDERS, ids=["README", "rungs.py"])
 def test_the_drawn_budgets_are_those_that_are_set(text: str) -> None:
     budgets = {
-        "leap_blocks": alias_numbers.BLOCKS,
+        "leap_blocks": integers_numbers.BLOCKS,
         "find_on_diagonal": alias_numbers.FEW_SETTS,
         "try_samples": alias_numbers.SAMPLE,
         "find_before_turn": alias_numbers.MOST_PRODUCTS,

@@ -16,12 +16,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from tapestry_sets.alias.ladder.cell_sets import NestSpan, ends_of, spans_common, spans_count, spans_of
 from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.tuning import EXACT, LEAPS_AT_ONCE, MOST_LEVELS, MOST_MEMBERS, PAIRS_AT_ONCE
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.digits import Strided, reach
-from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, Integers, Item, clip
+from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, Integers, Item, NestSpan, clip, ends_of, members
 from tapestry_sets.limits import OPEN, TALLY, Tally, TooHard, ask_one, retell
 from tapestry_sets.views import INT64_MAX, Allocation, View
 
@@ -51,7 +50,9 @@ class PairRow:
     @cached_property
     def spans(self) -> list[NestSpan] | None:
         """The numbers as nests and where these begin and end; None if they are no setts."""
-        return spans_of(self.setts, 0, self.home.size) if isinstance(self.setts, DisjointSetts) else None
+        if not isinstance(self.setts, DisjointSetts):
+            return None
+        return members.spans_of(self.setts._nests, 0, self.home.size)
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
@@ -352,7 +353,7 @@ def _leap(nests: Nests, i: Int64Array, j: Int64Array) -> tuple[Int64Array, Int64
 def _meet(one: PairRow, two: PairRow) -> bool:
     a, b = one.spans, two.spans
     if a is not None and b is not None:
-        z = ask_one((TooHard,), spans_common, a, b, False)
+        z = ask_one((TooHard,), members.some_common, a, b, False)
         if z is not OPEN:
             return z is not None
     return one.cells.meets(two.cells)
@@ -361,7 +362,7 @@ def _meet(one: PairRow, two: PairRow) -> bool:
 def _count(one: PairRow, two: PairRow) -> int:
     a, b = one.spans, two.spans
     if a is not None and b is not None:
-        many = ask_one((TooHard,), spans_count, a, b)
+        many = ask_one((TooHard,), members.count_common, a, b)
         if many is not OPEN:
             return int(many)
     return one.cells.count_common(two.cells)

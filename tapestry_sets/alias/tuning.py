@@ -6,6 +6,7 @@ The rows of tests/bench/bench_alias.py run through all of them; the values were 
 from __future__ import annotations
 
 from tapestry_sets.digits import COUNT_LIMIT as COUNT_LIMIT
+from tapestry_sets.integers import FEW_SETTS as FEW_SETTS
 
 # ------------------------------------------------------------------ bounds of work
 
@@ -23,8 +24,6 @@ MOST_PRODUCTS = 12_000
 """How many products of progressions a set may be while it is pulled back."""
 MOST_CLASSES = 64
 """Into how many remainders a progression is cut for one coordinate."""
-FEW_SETTS = 200
-"""How many setts a set may be where it can be held by its chain instead."""
 MOST_COPIES = 8
 """Of a pattern whose copies lie within each other, how many are made one set of setts."""
 MOST_WORK = 500_000_000
@@ -39,18 +38,6 @@ MAX_JOINED = 1000
 # One pair of views, and what is known of one.
 FEW_NUMBERS = 16
 """Of many parts, those of so few numbers are compared by these."""
-CELL_LEAPS = 50
-"""How many times a search goes from set to set before it goes into the chains."""
-MEMBER_LEAPS = 8
-"""How many times it goes from union to union before members are compared."""
-FEW_MEMBERS = 32
-"""Unions of more members are not leapt through, but compared where their members' bounds meet."""
-BLOCKS = 60
-"""How many pairs of blocks of two nests are tried before an equation is asked."""
-FEW_BRANCHES = 64
-"""What of the budget a count may take before other ways are asked."""
-COUNTED = 2_000
-"""What of the budget a count of two nests may take before an equation is asked."""
 
 # All pairs of many views.
 MOST_MEMBERS = 16

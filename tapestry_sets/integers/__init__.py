@@ -1,14 +1,24 @@
 """Which integers are in a periodic set, or in two of them?
 
 Stripes, nests, setts, their unions and lazy sets; whether, where and how often they meet; numbers of elements.
+What several sets have in common is asked from the ground up, and each module asks the one above it here:
+
+    stripe        two stripes                 in closed form
+    pairs         two nests                   leaps, shifts of blocks, bit masks, tables, isl
+    conjunction   any number of nests         the Chinese remainder theorem, then two by two
+    members       two unions of nests         any common element: also by linear equations
+    lazy          sets of any form            by their numbers in an outer set, else listed
+
+`alias`, `regions` and `batch` ask these; those of them that ask about many pairs at once hold levels as columns.
 """
 
-from tapestry_sets.integers import conjunction, explicit, nest, pairs, ranks, unions
+from tapestry_sets.integers import conjunction, explicit, lazy, members, nest, pairs, ranks, unions
 from tapestry_sets.integers.conjunction import NestConjunction
 from tapestry_sets.integers.digit_sets import axis_setts, explicit_setts, nest_of, progression_set
 from tapestry_sets.integers.explicit import from_items, merge, merge_nests
 from tapestry_sets.integers.integers import Integers
-from tapestry_sets.integers.lazy import Filled, Intersection, common_elements, count_common, first_common, isdisjoint
+from tapestry_sets.integers.lazy import Filled, Intersection, count_common, ends_of, first_common, isdisjoint
+from tapestry_sets.integers.members import NestSpan
 from tapestry_sets.integers.nest import (
     EMPTY,
     Item,
@@ -31,3 +41,4 @@ from tapestry_sets.integers.nest import (
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.integers.sett import DisjointSetts, Sett
 from tapestry_sets.integers.stripe import Bools, Int64Array, Level, Stripe
+from tapestry_sets.integers.tuning import FEW_SETTS

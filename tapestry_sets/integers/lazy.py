@@ -16,14 +16,23 @@ from math import gcd, lcm, prod
 import numpy as np
 from msgspec import Struct
 
-from tapestry_sets.integers import conjunction, explicit, integers, ranks, unions
+from tapestry_sets.integers import conjunction, explicit, integers, members, ranks, unions
+from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.integers import Forms, Integers, Operand
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.sett import DisjointSetts, Explicit, Sett
 from tapestry_sets.integers.stripe import Bools, Int64Array
-from tapestry_sets.integers.tuning import CUT_BELOW, LEAPS_OF_MEMBERS, LISTED_SETTS, MOST_LISTED, NEST_LEAPS, WALK_ABOVE
+from tapestry_sets.integers.tuning import (
+    CUT_BELOW,
+    LAZY_LEAPS,
+    LEAPS_OF_MEMBERS,
+    LISTED_SETTS,
+    MOST_LISTED,
+    NEST_LEAPS,
+    WALK_ABOVE,
+)
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import OPEN, Budget, Question, TooHard, as_int, attempt, check_pieces, current, limits
+from tapestry_sets.limits import OPEN, Budget, Question, TooHard, as_int, attempt, check_pieces, current, helped, limits
 
 NONE = np.empty(0, np.int64)
 
@@ -564,24 +573,40 @@ def _first_lazy(factors: tuple[Integers, ...], lo: int, hi: int | None) -> int |
 
 def _first_leaping(factors: tuple[Integers, ...], lo: int, hi: int) -> int | None:
     leap = conjunction.Leap([partial(s._first, hi=hi) for s in factors], lo)
-    if attempt(lambda: _has_ended(leap, hi)) is True:
+    if attempt(lambda: _has_ended(leap, hi, LAZY_LEAPS)) is True:
         return leap.met
     z = leap.z
+    inks = _inks(factors, z, hi)
+    if inks is not None:
+        k = _first(*inks[1:])
+        return None if k is None else inks[0]._nth(k)
     around = tuple(each for s in factors for each in _around(s))
     if len(around) > 1:
         whole = hi - lo >= period_of(around)
         if _is_disjoint(around, *((None, None) if whole else (z, hi))):
             return None
-    listing = next(_listings(factors, z, hi), None)
-    if listing is None:
-        raise _too_hard("first common element", factors, z, hi)
-    return listing.first()
+    for listing in _listings(factors, z, hi):
+        found = attempt(listing.first)
+        if found is not OPEN:
+            return found
+    if attempt(lambda: _has_ended(leap, hi, NEST_LEAPS)) is True:
+        return leap.met
+    raise _too_hard("first common element", factors, z, hi)
 
 
-def _has_ended(leap: conjunction.Leap, hi: int) -> bool:
+def _inks(factors: Sequence[Integers], lo: int, hi: int) -> tuple[Integers, tuple[Integers, ...], int, int] | None:
+    """Return a set that all sets fill, or are, what each fills it with, and the window in its numbers."""
+    filled = [s.outer for s in factors if isinstance(s, Filled)]
+    outer = next((outer for outer in filled if all(_is_part(s, outer) for s in factors)), None)
+    if outer is None:
+        return None
+    return outer, _flat([_seen(s, outer) for s in factors]), outer.rank(lo), outer.rank(hi)
+
+
+def _has_ended(leap: conjunction.Leap, hi: int, most: int) -> bool:
     """Go from set to set for a while; each set that is asked is a branch of the budget."""
     with Question() as budget:
-        rounds = Budget(min(NEST_LEAPS, budget.left // len(leap.finds)))
+        rounds = Budget(min(most, budget.left // len(leap.finds)))
         has_ended = leap.go(hi, rounds)
         budget.spend(rounds.spent * len(leap.finds))
         return has_ended
@@ -594,19 +619,33 @@ def _count_lazy(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
     if len(factors) == 1:
         return factors[0]._count(lo, hi)
     with Question():
-        return _count_in_groups(factors, lo, hi)
+        return _count_in_groups(tuple(_in_window(s, lo, hi) for s in factors), lo, hi)
+
+
+def _in_window(s: Integers, lo: int, hi: int) -> Integers:
+    """Return a set that is right in the window, in a shorter period if it is explicit and may have one."""
+    if not isinstance(s, Explicit):
+        return s
+    return DisjointSetts._of(nests.in_window(nest, lo, hi) for nest in s._nests)
 
 
 def _count_in_groups(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
-    whole, rest = divmod(hi - lo, period_of(factors))
+    period = period_of(factors)
+    whole, rest = divmod(hi - lo, period)
     groups = _coprime(factors) if whole else []
     if len(groups) > 1:
         each = prod(_count(group, 0, period_of(group)) for group in groups)
         return whole * each + _count_lazy(factors, lo, lo + rest)
-    listing = next(_listings(factors, lo, hi), None)
-    if listing is None:
-        raise _too_hard("count of common elements", factors, lo, hi)
-    return listing.count()
+    inks = _inks(factors, lo, hi)
+    if inks is not None:
+        return _count(*inks[1:])
+    if whole and hi - lo > period:
+        return whole * _count_lazy(factors, lo, lo + period) + _count_lazy(factors, lo, lo + rest)
+    for listing in _listings(factors, lo, hi):
+        count = attempt(listing.count)
+        if count is not OPEN:
+            return count
+    raise _too_hard("count of common elements", factors, lo, hi)
 
 
 def _too_hard(what: str, factors: Sequence[Integers], lo: int, hi: int) -> TooHard:
@@ -624,33 +663,61 @@ class _Listing(Struct, frozen=True):
     hi: int
     outer: Integers | None  # whose numbers the window and the factors are about, if any
     elements: Int64Array | None
+    width: int = 1  # of the blocks that are listed as single elements
 
     def first(self) -> int | None:
         if self.elements is not None:
-            return int(self.elements[0]) if len(self.elements) else None
+            return int(self.elements[0]) * self.width if len(self.elements) else None
         z = _first(self.factors, self.lo, self.hi)
         return z if z is None or self.outer is None else self.outer._nth(z)
 
     def count(self) -> int:
-        return len(self.elements) if self.elements is not None else _count(self.factors, self.lo, self.hi)
+        return _count(self.factors, self.lo, self.hi) if self.elements is None else len(self.elements) * self.width
 
 
 def _listings(factors: tuple[Integers, ...], lo: int, hi: int) -> Iterator[_Listing]:
     """Yield ways to answer a question about the common elements in the window, the cheapest first."""
-    listed = [_in_few_setts(s, lo, hi) for s in factors]
-    if all(s is not None for s in listed):
-        yield _Listing(_flat(listed), lo, hi, None, None)
     for at, s in enumerate(factors):  # s.outer.fill(s.ink) & b is s.outer.fill(s.ink & b.sample(s.outer))
-        if isinstance(s, Filled) and listed[at] is None:
+        if isinstance(s, Filled):
             rest = [t for i, t in enumerate(factors) if i != at]
             first, last = s.outer.rank(lo), s.outer.rank(hi)
             seen = [_in_few_setts(_seen(t, s.outer), first, last) for t in rest]
             if all(t is not None for t in seen):
                 yield _Listing(_flat([s.ink, *seen]), first, last, s.outer, None)
+    listed = [_in_few_setts(s, lo, hi) for s in factors]
+    if all(s is not None for s in listed):
+        yield _Listing(_flat(listed), lo, hi, None, None)
+    with Question() as budget:
+        may_list = budget.lists
+    width = gcd(lo, hi, *(length for s in factors for length in _lengths(s))) or 1
+    blocks = tuple(_divided(s, width) for s in factors) if width > 1 else factors
     with suppress(OverflowError):  # elements beyond int64 are not listed
-        common = attempt(lambda: common_elements(factors, lo, hi))
+        common = attempt(lambda: common_elements(blocks, lo // width, hi // width)) if may_list else None
         if common is not OPEN and common is not None:
-            yield _Listing((), lo, hi, None, common)
+            helped("listed")
+            yield _Listing((), lo, hi, None, common, width)
+
+
+def _lengths(s: Integers) -> Iterator[int]:
+    """Yield all lengths and phases of a set's levels; 1 where blocks of numbers are no blocks of elements."""
+    if isinstance(s, Explicit):
+        yield from (length for nest in s._nests for level in nest for length in level)
+    elif isinstance(s, Sampled):
+        yield 1
+    else:
+        yield from (length for part in _parts(s) for length in _lengths(part))
+
+
+def _divided(s: Integers, f: int) -> Integers:
+    """Return the set of which s holds each element as a block of f; f divides all lengths."""
+    if isinstance(s, Explicit):
+        return DisjointSetts._of(tuple((a // f, P // f, p // f) for a, P, p in nest) for nest in s._nests)
+    parts = [_divided(part, f) for part in _parts(s)]
+    return Filled(*parts) if isinstance(s, Filled) else Intersection(tuple(parts))
+
+
+def _parts(s: Integers) -> tuple[Integers, ...]:
+    return (s.outer, s.ink) if isinstance(s, Filled) else s._factors
 
 
 def _flat(sets: Iterable[Integers | None]) -> tuple[Integers, ...]:
@@ -685,6 +752,80 @@ def _in_all(z: Int64Array, sets: Iterable[Integers]) -> Int64Array:
 def _elements_by_listing(s: Intersection, lo: int, hi: int) -> Int64Array:
     found = common_elements(_grouped(s.operands), lo, hi)
     return integers.to_array(_walk(s, lo, hi)) if found is None else found
+
+
+# -------------------------------------------------------------------------------- any common element of two sets
+
+
+def some_common(one: Integers, two: Integers, lo: int, hi: int, isl: bool = True, lists: bool = True) -> int | None:
+    """Return an integer in the window that two sets share, or None: the first that is found.
+
+    Parameters
+    ----------
+    one, two : Integers
+    lo, hi : int
+    isl, lists : bool
+        Whether isl may be asked, and elements be listed.
+
+    Raises
+    ------
+    TooHard
+        If nothing answers within its budget.
+    """
+    if isinstance(one, Explicit) and isinstance(two, Explicit):
+        ours, theirs = (members.spans_of(s._nests, lo, hi) for s in (one, two))
+        return members.some_common(ours, theirs, isl)
+    with Question(isl=isl, lists=lists):
+        return _first((one, two), lo, hi)
+
+
+def count_in_both(one: Integers, two: Integers, lo: int, hi: int, lists: bool = True) -> int:
+    """Return how many integers in the window two sets share; see `some_common`."""
+    if isinstance(one, Explicit) and isinstance(two, Explicit):
+        return members.count_common(*(members.spans_of(s._nests, lo, hi) for s in (one, two)))
+    with Question(lists=lists):
+        return _count((one, two), lo, hi)
+
+
+def is_subset(one: Integers, two: Integers, lo: int, hi: int, lists: bool = True) -> bool:
+    """Return whether each integer in the window of one set is in another; see `some_common`."""
+    if isinstance(one, Explicit) and isinstance(two, Explicit):
+        return members.is_subset(*(members.spans_of(s._nests, lo, hi) for s in (one, two)))
+    with Question(lists=lists):
+        return _is_subset((one,), two, lo, hi)
+
+
+def first_beside(one: Integers, two: Integers, lo: int, hi: int, lists: bool = True) -> int | None:
+    """Return the smallest integer in the window of one set that is not in another, or None; see `some_common`.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Stripe
+    >>> first_beside(Sett(Stripe(1, 5)), Sett(Stripe(7, 3)), 0, 10**9)
+    18
+    """
+    if is_subset(one, two, lo, hi, lists):
+        return None
+    while True:
+        z = one.first(lo, hi)
+        assert z is not None, "a set without elements is in every other"
+        if z not in two:
+            return z
+        middle = (z + 1 + hi) // 2
+        if is_subset(one, two, z + 1, middle, lists):
+            lo = middle
+        else:
+            lo, hi = z + 1, middle
+
+
+def ends_of(s: Integers, hi: int) -> tuple[int, int] | None:
+    """Return the first and the last integer in [0, hi) of a set that is explicit or filled, None if there is none."""
+    first = s._first(0, hi)
+    if first is None:
+        return None
+    if isinstance(s, Explicit):
+        return first, max([nests.rfind(nest, hi - 1) for nest in s._nests])
+    return first, s._nth(s._count(0, hi) - 1)
 
 
 # ------------------------------------------------------------------------------------------------- inclusion

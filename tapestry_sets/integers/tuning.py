@@ -15,6 +15,8 @@ ISL_AFTER = 500
 """How many pairs of blocks a search of two nests may try before isl takes over."""
 NEST_LEAPS = 500
 """How many times a search goes from set to set before isl takes over, lazy sets are listed or unions taken apart."""
+LAZY_LEAPS = 50
+"""How many times it goes from set to set, one of which is lazy, before their outer sets and lists are looked at."""
 LEAPS_OF_MEMBERS = 20_000
 """How many members of unions may be asked on the way."""
 
@@ -39,6 +41,8 @@ PAIR = 32
 """A pair of members that is looked at takes as long as this many blocks."""
 MET_PIECES = 4096
 """How many nests two of a conjunction may become on its last rung."""
+FEW_SETTS = 200
+"""How many setts a set may be where it can be held by its chain instead, and how many runs a nest."""
 LISTED_SETTS = 500
 """How many setts a lazy set may become where a question about several is answered by listing it."""
 MOST_LISTED = 1 << 22
@@ -88,6 +92,18 @@ RUN_LENGTH = 32
 """Common elements whose runs are this long on average are counted run by run rather than listed."""
 MANY_BLOCKS = 8
 """Blocks of a window that are tried before a proof of disjointness is sought."""
+
+# Any common element of two nests, or of two unions.
+BLOCKS = 60
+"""How many pairs of blocks of two nests are tried before an equation is asked."""
+MEMBER_LEAPS = 8
+"""How many times a search goes from union to union before members are compared."""
+FEW_MEMBERS = 32
+"""Unions of more members are not leapt through, but compared where their members' bounds meet."""
+COUNTED = 2_000
+"""What of the budget a count of two nests may take before an equation is asked."""
+FEW_BRANCHES = 64
+"""What of the budget a count may take before other ways are asked."""
 
 # Elements listed whole, in halves, or one by one.
 CUT_BELOW = 1 << 28

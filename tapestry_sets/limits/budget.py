@@ -120,6 +120,8 @@ class Budget:
         How many steps may be taken.
     isl : bool
         Whether isl may still be asked.
+    lists : bool
+        Whether elements may be listed.
 
     Attributes
     ----------
@@ -133,12 +135,13 @@ class Budget:
     (True, False, False, 10)
     """
 
-    __slots__ = ("isl", "left", "most")
+    __slots__ = ("isl", "left", "lists", "most")
 
-    def __init__(self, most: int, isl: bool = True) -> None:
+    def __init__(self, most: int, isl: bool = True, lists: bool = True) -> None:
         self.most = most
         self.left = most
         self.isl = isl
+        self.lists = lists
 
     def spend(self, steps: int = 1) -> bool:
         """Take steps; return whether there were that many."""
@@ -166,6 +169,8 @@ class Question:
     ----------
     attempt : bool
         Whether at most half of what is left may be spent, because there are other ways.
+    isl, lists : bool
+        Whether isl may be asked, and elements be listed, as far as the question around allows it.
 
     Examples
     --------
@@ -174,19 +179,22 @@ class Question:
     (True, 0.5)
     """
 
-    __slots__ = ("_around", "_attempt", "_budget", "_token")
+    __slots__ = ("_around", "_attempt", "_budget", "_isl", "_lists", "_token")
 
-    def __init__(self, attempt: bool = False) -> None:
+    def __init__(self, attempt: bool = False, isl: bool = True, lists: bool = True) -> None:
         self._attempt = attempt
+        self._isl = isl
+        self._lists = lists
 
     def __enter__(self) -> Budget:
         self._token: Token[Budget | None] | None = None
         self._around = budget = _QUESTION.get()
         if budget is None:
-            budget = Budget(_CURRENT.get().budget)
+            budget = Budget(_CURRENT.get().budget, self._isl, self._lists)
             self._token = _QUESTION.set(budget)
-        elif self._attempt:
-            budget = Budget(max(budget.left // 2, 0), budget.isl)
+        elif self._attempt or not (self._isl and self._lists):
+            most = budget.left // 2 if self._attempt else budget.left
+            budget = Budget(max(most, 0), budget.isl and self._isl, budget.lists and self._lists)
             self._token = _QUESTION.set(budget)
         self._budget = budget
         return budget
@@ -196,4 +204,5 @@ class Question:
             _QUESTION.reset(self._token)
             if self._around is not None:
                 self._around.left -= self._budget.spent
-                self._around.isl = self._budget.isl
+                if self._isl:
+                    self._around.isl = self._budget.isl

@@ -23,13 +23,12 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import cast
 
-from tapestry_sets.alias.ladder.cell_sets import filled, in_few_setts
 from tapestry_sets.alias.ladder.flat import flatten_pieces
 from tapestry_sets.alias.ladder.known import KnownCells
 from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
 from tapestry_sets.alias.tuning import FEW_SETTS
 from tapestry_sets.digits import Strided
-from tapestry_sets.integers import DisjointSetts, Sett
+from tapestry_sets.integers import DisjointSetts, Integers, Sett
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, climb, current, limits
 from tapestry_sets.regions import DisjointRegions, unflatten
 from tapestry_sets.views import Piece
@@ -167,6 +166,32 @@ def filled_cells(
     extent = prod(home)
     setts = chain[0] if len(chain) == 1 else in_few_setts(filled(chain), extent)
     return Cells(shape, pieces, home, extent, setts, None, strides)
+
+
+def filled(chain: Sequence[Integers]) -> Integers:
+    """Return the first set filled with the second, that with the third, and so on.
+
+    They are filled from the last on, so that a question goes down the chain once.
+
+    Examples
+    --------
+    >>> from tapestry_sets.integers import Stripe
+    >>> print(filled([Sett(Stripe(6, 1)), Sett(Stripe(2, 1)), Sett(Stripe(1, 1))]))
+    1..1...
+    """
+    *outers, ink = chain
+    for outer in reversed(outers):
+        ink = outer.fill(ink)
+    return ink
+
+
+def in_few_setts(s: Integers, extent: int) -> Integers:
+    """Return the set listed, where that is quickly done."""
+    if isinstance(s, DisjointSetts):
+        return s
+    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
+        found = ask_one((TooManyPieces,), s.setts, (0, extent))
+    return s if found is OPEN else found
 
 
 def local_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...]) -> DisjointSetts | None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tapestry_sets.alias.ladder.cell_sets import holds
 from tapestry_sets.alias.tuning import FEW_NUMBERS, FEW_SETTS, MOST_COPIES
 from tapestry_sets.digits import Progression, combine, interleaved_copies, interval, reach, separate
-from tapestry_sets.integers import DisjointSetts, Nest, explicit_setts, merge_nests, pairs, unions
+from tapestry_sets.integers import DisjointSetts, Nest, explicit_setts, members, merge_nests, pairs, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import TooHard, ask_one
 from tapestry_sets.regions import AffineMap, Box
@@ -56,7 +55,7 @@ def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:
         if total and _are_apart(total, parts[k], extent):
             total = [*total, *parts[k]]
             is_merged = False
-        elif ask_one((TooHard,), holds, total, parts[k], 0, extent) is not True:
+        elif ask_one((TooHard,), members.hold, total, parts[k], 0, extent) is not True:
             total = unions.union(total, parts[k], (0, extent)) if total else parts[k]
             is_merged = True
     if few:

@@ -16,12 +16,11 @@ from typing import Self, cast
 import numpy as np
 from msgspec import Struct
 
-from tapestry_sets.alias.ladder.cell_sets import NestSpan, ends_of, spans_of, sums_of
 from tapestry_sets.alias.ladder.flat import flatten_pieces, set_around
 from tapestry_sets.alias.ladder.preimage import Turn, turned
 from tapestry_sets.alias.tuning import FEW_SETTS, MAX_CORNER_RANK, MOST_BOXES, SAMPLE
 from tapestry_sets.digits import Digits, Progression, Strided, number_of, point_of, reach
-from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, Integers, contains_each
+from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, Integers, NestSpan, contains_each, ends_of, members
 from tapestry_sets.limits import OPEN, Open, TooManyPieces, ask_one
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Piece, images, read_patches, reading
@@ -77,7 +76,9 @@ class KnownCells(Struct, frozen=True, dict=True):
     @cached_property
     def spans(self) -> list[NestSpan] | None:
         """The nests of the numbers, and where each begins and ends; None where they are no explicit setts."""
-        return spans_of(self.setts, 0, self.extent) if isinstance(self.setts, DisjointSetts) else None
+        if not isinstance(self.setts, DisjointSetts):
+            return None
+        return members.spans_of(self.setts._nests, 0, self.extent)
 
     @cached_property
     def ends(self) -> tuple[int, int] | None:
@@ -105,7 +106,7 @@ class KnownCells(Struct, frozen=True, dict=True):
     def split(self) -> Iterator[Progression]:
         """Yield setts as disjoint progressions; TooManyPieces if a sett is not few."""
         assert isinstance(self.setts, DisjointSetts), "only setts are split"
-        return (p for member in self.setts.members for p in sums_of(member.nest, 0, self.extent))
+        return (p for m in self.setts.members for p in members.sums_of(m.nest, 0, self.extent))
 
     # -- through the pieces ---------------------------------------------------------------------------
 

@@ -35,13 +35,12 @@ from typing import Any, cast
 import numpy as np
 from msgspec.structs import replace
 
-from tapestry_sets.alias.ladder import cell_sets
 from tapestry_sets.alias.ladder.flat import flatten_pieces
 from tapestry_sets.alias.ladder.known import KnownCells, join_digits
 from tapestry_sets.alias.ladder.preimage import Turn
 from tapestry_sets.alias.tuning import COUNT_LIMIT, FEW_SETTS, MOST_PAIRS, MOST_PRODUCTS, TRIED
 from tapestry_sets.digits import Progression
-from tapestry_sets.integers import DisjointSetts, Int64Array, explicit_setts
+from tapestry_sets.integers import DisjointSetts, Int64Array, ends_of, explicit_setts, lazy, members
 from tapestry_sets.limits import OPEN, REFUSALS, Open, Rung, TooHard, TooManyPieces, climb, current, limits
 from tapestry_sets.regions import Box, unflatten
 from tapestry_sets.solvers import equation, isl
@@ -191,15 +190,15 @@ def _named(name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
-leap_with_isl = of_sets("leap_with_isl", cell_sets.some_common, may_list=False)
-leap_without_isl = of_sets("leap_without_isl", cell_sets.some_common, may_list=False, by_isl=False)
-hold_without_list = of_sets("hold_without_list", cell_sets.is_subset, may_list=False)
+leap_with_isl = of_sets("leap_with_isl", lazy.some_common, lists=False)
+leap_without_isl = of_sets("leap_without_isl", lazy.some_common, lists=False, isl=False)
+hold_without_list = of_sets("hold_without_list", lazy.is_subset, lists=False)
 
 
 def leap_blocks(a: KnownCells, b: KnownCells) -> int | Open | None:
     """Leap from set to set, then solve equations, without isl."""
     if a.spans is not None and b.spans is not None:
-        return cell_sets.spans_common(a.spans, b.spans, by_isl=False)
+        return members.some_common(a.spans, b.spans, False)
     return cast("int | Open | None", leap_without_isl(a, b))
 
 
@@ -250,12 +249,12 @@ def try_around(a: KnownCells, b: KnownCells) -> int | Open | None:
     if not (a.shatters or b.shatters):
         return OPEN
     one, two = a.around, b.around
-    z = cell_sets.some_common(one, two, 0, a.extent, may_list=False)
+    z = lazy.some_common(one, two, 0, a.extent, lists=False)
     if z is None:
         return None
-    last = min([ends[1] for s in (one, two) if (ends := cell_sets.ends_of(s, a.extent))])
+    last = min([ends[1] for s in (one, two) if (ends := ends_of(s, a.extent))])
     for k in range(TRIED):
-        z = cell_sets.some_common(one, two, z + (last - z) * k // TRIED, last + 1, may_list=False)
+        z = lazy.some_common(one, two, z + (last - z) * k // TRIED, last + 1, lists=False)
         if z is None:
             break
         if _holds(a, z) and _holds(b, z):
@@ -268,7 +267,7 @@ def _holds(x: KnownCells, number: int) -> bool:
     if x.setts is not None:
         return number in x.setts
     if x.sums is not None:
-        return cell_sets.sums_common(x.sums, (number, ())) is not None
+        return members.sums_meet_at(x.sums, (number, ())) is not None
     return climb(RUNGS[CellQuestion.INDEX], x, x.cell_of(number)) is not None
 
 
@@ -333,7 +332,7 @@ def is_subset_before_turn(a: KnownCells, b: KnownCells) -> bool | Open:
 def solve_sums(a: KnownCells, b: KnownCells) -> int | Open | None:
     """Solve an equation for each pair of progressions."""
     pairs = _pair_progressions(a, b)
-    return pairs if pairs is OPEN else cell_sets.first_sum_common(pairs)
+    return pairs if pairs is OPEN else members.first_of_sums(pairs)
 
 
 def _pair_progressions(a: KnownCells, b: KnownCells) -> Iterable[tuple[Progression, Progression]] | Open:
@@ -347,7 +346,7 @@ def _pair_progressions(a: KnownCells, b: KnownCells) -> Iterable[tuple[Progressi
 def is_subset_of_setts(a: KnownCells, b: KnownCells) -> bool | Open:
     """Compare setts with setts, filled sets with filled sets."""
     if a.spans is not None and b.spans is not None:
-        return cell_sets.spans_hold(b.spans, a.spans)
+        return members.is_subset(a.spans, b.spans)
     return cast("bool | Open", hold_without_list(a, b))
 
 
@@ -371,7 +370,7 @@ def try_subset(a: KnownCells, b: KnownCells) -> bool | Open:
     """Compare a set around the first with the second; look for some cells of the first in the second."""
     if not (a.shatters or b.shatters):
         return OPEN
-    if b.setts is not None and cell_sets.is_subset(a.around, b.setts, 0, a.extent, may_list=False):
+    if b.setts is not None and lazy.is_subset(a.around, b.setts, 0, a.extent, lists=False):
         return True
     sample = a.sample
     keep = None if sample is None else b.hold_each(sample)
@@ -389,7 +388,7 @@ def count_few_blocks(a: KnownCells, b: KnownCells) -> int | Open:
     """Count one nest with one nest, where that takes few branches: the usual case."""
     if a.spans is None or b.spans is None or len(a.spans) > 1 or len(b.spans) > 1:
         return OPEN
-    return cell_sets.spans_count_few(a.spans, b.spans)
+    return members.count_few(a.spans, b.spans)
 
 
 def count_sums_with_sums(a: KnownCells, b: KnownCells) -> int | Open:
@@ -400,8 +399,8 @@ def count_sums_with_sums(a: KnownCells, b: KnownCells) -> int | Open:
     if any(x.sums is not None and equation.equal_sums(x.sums[1]) is not None for x in (a, b)):
         one, two = (climb(RUNGS[CellQuestion.EXPLICIT], x, closed=True) for x in (a, b))
         is_open = one is OPEN or two is OPEN
-        return OPEN if is_open else cell_sets.count_common(one, two, 0, a.extent, may_list=False)
-    return sum([cell_sets.sums_count(p, q) for p, q in pairs])
+        return OPEN if is_open else lazy.count_in_both(one, two, 0, a.extent, lists=False)
+    return sum([members.sums_count(p, q) for p, q in pairs])
 
 
 def find_none_beside(a: KnownCells, b: KnownCells) -> Open | None:
@@ -548,7 +547,7 @@ def find_beside_by_list(a: KnownCells, b: KnownCells) -> int | Open | None:
     return _first_of(np.setdiff1d(numbers, common, assume_unique=True))
 
 
-find_in_listed_sets = of_sets("find_in_listed_sets", cell_sets.some_common)
+find_in_listed_sets = of_sets("find_in_listed_sets", lazy.some_common)
 
 # ----------------------------------------------------------------------------------------------------- the table
 
@@ -609,21 +608,21 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         Rung(try_subset, REFUSALS),
         Rung(count_subset, REFUSALS),
         by_isl("is_subset_by_isl", "whether a view contains another", lambda x, y: bool(x.is_subset(y))),
-        Rung(of_sets("is_subset_of_listed_sets", cell_sets.is_subset), REFUSALS, "listed"),
+        Rung(of_sets("is_subset_of_listed_sets", lazy.is_subset), REFUSALS, "listed"),
         Rung(is_subset_by_list, HARD, "listed"),
     ),
     CellQuestion.COUNT: (
         Rung(count_few_blocks, HARD),
         Rung(count_on_diagonal, REFUSALS),
         Rung(count_before_turn, REFUSALS),
-        Rung(of_sets("count_setts_with_setts", cell_sets.count_common, may_list=False), REFUSALS),
+        Rung(of_sets("count_setts_with_setts", lazy.count_in_both, lists=False), REFUSALS),
         Rung(count_sums_with_sums, REFUSALS),
-        Rung(of_sets("count_in_listed_sets", cell_sets.count_common), REFUSALS, "listed"),
+        Rung(of_sets("count_in_listed_sets", lazy.count_in_both), REFUSALS, "listed"),
         by_list("count_by_list", len),
         Rung(count_by_isl, HARD, "isl"),
     ),
     CellQuestion.BESIDE: (
-        Rung(of_sets("find_beside_setts", cell_sets.first_beside, may_list=False), REFUSALS),
+        Rung(of_sets("find_beside_setts", lazy.first_beside, lists=False), REFUSALS),
         Rung(find_none_beside),
         by_isl("find_beside_by_isl", "a cell that another view does not read", lambda x, y: _a_number(x.subtract(y))),
         Rung(find_beside_by_list, (), "listed"),

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from tapestry_sets.alias.ladder.cell_sets import holds
 from tapestry_sets.alias.memory.arrays import as_view, told
 from tapestry_sets.alias.memory.parts import Cover, Forest, Part, Space, parts_of
 from tapestry_sets.alias.overlap import Overlap, overlap
 from tapestry_sets.alias.tables import align
 from tapestry_sets.alias.tuning import EXACT
-from tapestry_sets.integers import DisjointSetts, Nest
+from tapestry_sets.integers import DisjointSetts, Nest, members
 from tapestry_sets.limits import OPEN, REFUSALS, TooHard, ask_one, hide_fields, retell
 from tapestry_sets.regions import DisjointRegions, unflatten
 from tapestry_sets.views import Allocation, View
@@ -261,7 +260,7 @@ class Member(Struct, frozen=True):
         low, high = inner.start, inner.start + inner.length
         if home != house or low < part.start or high > part.start + part.length:
             return False
-        return part.is_solid or retell(tell, holds, mine, theirs, low, high)
+        return part.is_solid or retell(tell, members.hold, mine, theirs, low, high)
 
     def _form(self) -> tuple[Any, ...]:
         return tuple((home, *part[1:4]) for home, part in self.parts)
@@ -483,8 +482,8 @@ def _grouped(
             if part.member in place:
                 g, k = place[part.member]
                 own[g].setdefault(home, []).append(part._replace(member=k))
-    for members, mine in zip(groups, own, strict=True):
-        yield SharedGroup(tuple(items[i][0] for i in members), tuple(as_view(items[i][1]) for i in members), mine)
+    for group, mine in zip(groups, own, strict=True):
+        yield SharedGroup(tuple(items[i][0] for i in group), tuple(as_view(items[i][1]) for i in group), mine)
 
 
 # ------------------------------------------------------------------------------------------------------ as a table

@@ -18,12 +18,22 @@ import numpy as np
 import numpy.typing as npt
 
 from tapestry_sets.alias import tuning
-from tapestry_sets.alias.ladder.cell_sets import ends_of, nests_common
 from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.memory.sieve import Columns, Sieve
 from tapestry_sets.batch import answer_axis
 from tapestry_sets.digits import Progression, as_interval, progression, reach, split_progression
-from tapestry_sets.integers import DisjointSetts, Nest, clip, count, explicit_setts, from_items, repeat, runs
+from tapestry_sets.integers import (
+    DisjointSetts,
+    Nest,
+    clip,
+    count,
+    ends_of,
+    explicit_setts,
+    from_items,
+    members,
+    repeat,
+    runs,
+)
 from tapestry_sets.limits import OPEN, REFUSALS, TooHard, TooManyPieces, ask_one, check_pieces, current, limits, retell
 from tapestry_sets.views import Allocation, View
 
@@ -263,7 +273,7 @@ class Space:
 
         if one.cells is not None or two.cells is not None:
             return retell(tell, self._cells(one).meets, self._cells(two))
-        return retell(tell, nests_common, one.nest(self.size), two.nest(self.size), low, high) is not None
+        return retell(tell, members.some_in_both, one.nest(self.size), two.nest(self.size), low, high) is not None
 
     def _cells(self, part: Part) -> Cells:
         if part.cells is not None:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tapestry_sets import Allocation, Sett, Stripe, Tally, View, allocate, concatenate, pad, stack, tally
-from tapestry_sets.alias import tuning
-from tapestry_sets.alias.ladder import cell_sets as cell_sets_module
+from tapestry_sets.alias.ladder import cells as cells_module
 from tapestry_sets.alias.overlap import (
     contains,
     has_internal_overlap,
@@ -27,6 +26,7 @@ from tapestry_sets.alias.overlap import (
     overlaps,
     same_elements,
 )
+from tapestry_sets.integers import lazy
 from tapestry_sets.limits import counted
 from tapestry_sets.solvers import isl
 from tests.oracles import memory_for, read_view
@@ -401,10 +401,10 @@ def test_chains_are_compared_without_lists_where_closed_forms_end() -> None:
         reads.append(cells(values))
     both = reads[0] & reads[1]
     with (
-        patch.object(tuning, "CELL_LEAPS", 0),
-        patch.object(cell_sets_module._MemberPair, "inside", lambda self: None),
+        patch.object(lazy, "LAZY_LEAPS", 0),
+        patch.object(lazy, "_inks", lambda *about: None),
     ):
-        with patch.object(cell_sets_module, "in_few_setts", lambda s, extent: s), tally() as decided:
+        with patch.object(cells_module, "in_few_setts", lambda s, extent: s), tally() as decided:
             assert overlaps(one, two) == bool(both) and contains(one, two) == (reads[1] <= reads[0])
         assert not decided.listed
         assert overlap(one, two).size == len(both)

@@ -25,16 +25,15 @@ from tapestry_sets import (
     pad,
     roll,
 )
-from tapestry_sets.alias import tuning
-from tapestry_sets.alias.ladder import cell_sets
-from tapestry_sets.alias.ladder.cell_sets import count_common, filled, is_subset, some_common
-from tapestry_sets.alias.ladder.cells import read_cells
+from tapestry_sets.alias.ladder.cells import filled, read_cells
 from tapestry_sets.alias.ladder.known import KnownCells
 from tapestry_sets.alias.ladder.rungs import isl_numbers
 from tapestry_sets.alias.memory.arrays import MEMORY
+from tapestry_sets.integers import lazy
 from tapestry_sets.integers import nest as nest_module
 from tapestry_sets.integers.integers import Integers
-from tapestry_sets.integers.lazy import Filled
+from tapestry_sets.integers.lazy import Filled, is_subset, some_common
+from tapestry_sets.integers.lazy import count_in_both as count_common
 from tapestry_sets.integers.sett import DisjointSetts
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.kinds.choosing import AsStrided
@@ -200,7 +199,7 @@ def test_they_are_answered_alike_where_listing_is_all_that_is_left(pair: Misalig
     ours, theirs = _find_chain(one), _find_chain(two)
     if len(ours) < 2 or len(theirs) < 2:
         return
-    with patch.object(tuning, "CELL_LEAPS", 0), patch.object(cell_sets._MemberPair, "inside", lambda self: None):
+    with patch.object(lazy, "LAZY_LEAPS", 0), patch.object(lazy, "_inks", lambda *about: None):
         answers_are(filled(ours), filled(theirs), numbers_read(x), numbers_read(y), A.size)
 
 
