@@ -3,6 +3,7 @@
 Stripes, nests, setts, their unions and lazy sets; whether, where and how often they meet; numbers of elements.
 """
 
+from tapestry_sets.digits import Bools, Int64Array
 from tapestry_sets.integers import conjunction, explicit, nest, pairs, ranks, unions
 from tapestry_sets.integers.conjunction import NestConjunction
 from tapestry_sets.integers.digit_sets import axis_setts, explicit_setts, nest_of, progression_set
@@ -30,4 +31,4 @@ from tapestry_sets.integers.nest import (
 )
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.integers.sett import DisjointSetts, Sett
-from tapestry_sets.integers.stripe import Bools, Int64Array, Level, Stripe
+from tapestry_sets.integers.stripe import Level, Stripe

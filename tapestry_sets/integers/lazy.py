@@ -16,11 +16,11 @@ from math import gcd, lcm, prod
 import numpy as np
 from msgspec import Struct
 
+from tapestry_sets.digits import Bools, Int64Array
 from tapestry_sets.integers import conjunction, explicit, integers, ranks, unions
 from tapestry_sets.integers.integers import Forms, Integers, Operand
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.sett import DisjointSetts, Explicit, Sett
-from tapestry_sets.integers.stripe import Bools, Int64Array
 from tapestry_sets.integers.tuning import CUT_BELOW, LEAPS_OF_MEMBERS, LISTED_SETTS, MOST_LISTED, NEST_LEAPS, WALK_ABOVE
 from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import OPEN, Budget, Question, TooHard, as_int, attempt, check_pieces, current, limits

@@ -13,10 +13,9 @@ from math import gcd, lcm
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tapestry_sets.alias import tuning
-from tapestry_sets.digits import Progression, reach
+from tapestry_sets.digits import Int64Array, Progression, reach
 from tapestry_sets.integers import DisjointSetts, Filled, Integers, Nest, Sett, common_elements, conjunction, pairs
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import (
@@ -466,7 +465,7 @@ def _lies_in_outer(pair: _MemberPair) -> bool:
 # -- listed
 
 
-def _common(pair: _MemberPair) -> npt.NDArray[np.int64]:
+def _common(pair: _MemberPair) -> Int64Array:
     """Return the common elements, ascending; TooHard where both sets hold too many, or too large ones."""
     one, two, lo, hi = pair[:4]
     if lo >= hi:
