@@ -30,7 +30,7 @@ from tapestry_exec.copies.strided import (
 from tapestry_exec.copies.tuning import KEPT, MAX_ITEM_NBYTES, MAX_POINTS, WORTH_ANOTHER_COPY
 from tapestry_plan.steps import ALIGNMENT_NBYTES
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
@@ -275,12 +275,9 @@ def index_pairs(
     """
     strides = np.array(row_major(target_box.shape), np.int64)
     for region in regions:
-        try:
-            cells, guarded = members_of(piece, region), False
-        except TooManyPieces:
-            cells, guarded = (region,), True
-        for points in chain.from_iterable(map(_point_chunks, cells)):
-            if guarded:
+        cells = ask_one((TooManyPieces,), members_of, piece, region)
+        for points in chain.from_iterable(map(_point_chunks, (region,) if cells is OPEN else cells)):
+            if cells is OPEN:
                 points = points[_guards_hold(piece, points)]
             at = (points - np.array(target_box.start, np.int64)) @ strides
             if piece.source < 0:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from tapestry_exec.copies.tuning import KEPT
 from tapestry_sets.digits import Digits, Ints, join_digits
 from tapestry_sets.integers import StridedRun
-from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, Region
 from tapestry_sets.views import Piece, piece_domain
 
@@ -318,9 +318,8 @@ def members_of(piece: Piece, region: Region) -> Sequence[Region]:
 
 def _written(piece: Piece, linear: Linear, dst_box: Box, regions: Sequence[Region]) -> tuple[Transfer, ...] | None:
     """Copies to the regions' cells for which a piece holds, by what they read; None where they are too many grids."""
-    try:
-        grids = [runs for region in regions for runs in _grids_of(piece, region)]
-    except TooManyPieces:
+    grids = ask_one((TooManyPieces,), lambda: [runs for region in regions for runs in _grids_of(piece, region)])
+    if grids is OPEN:
         return None
     strides = row_major(dst_box.shape)
     return tuple(_transfer(runs, _read(runs, linear), _cells(runs, strides, dst_box.start)) for runs in grids)

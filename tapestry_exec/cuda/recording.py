@@ -18,7 +18,6 @@ from msgspec import Struct
 from tapestry_exec.copies import Array, pack_transfers, strided_copies
 from tapestry_exec.cuda.lanes import Lane, Uses
 from tapestry_exec.cuda.payloads import Payload
-from tapestry_exec.run import PlanMap
 from tapestry_plan.steps import HOST, ShardPlan
 from tapestry_sets.regions import Region
 
@@ -128,14 +127,13 @@ class Recordings:
     def __init__(self) -> None:
         self.now: Recording | None = None
         """Of the run that is being recorded."""
-        self._of: PlanMap[_Known] = PlanMap()
         self._is_wanted = self._was_tried = False
 
     def of(self, plan: ShardPlan) -> Recording | None:
         """A plan's recording, None if it is not there yet."""
-        known, self._was_tried = self._of.get(plan), False
+        known, self._was_tried = plan.kept.get(self), False
         if known is None:
-            self._of.set(plan, _Known())
+            plan.kept[self] = _Known()
         self._is_wanted = known is not None and known.recording is None and not known.is_hopeless
         return None if known is None else known.recording
 
@@ -153,7 +151,7 @@ class Recordings:
         """The run that was recorded, if one was, has ended well."""
         if self.now is not None:
             self.now.result = result
-            self._of.set(plan, _Known(self.now))
+            plan.kept[self] = _Known(self.now)
         self.now, self._was_tried = None, False
 
     def drop(self) -> None:
@@ -167,7 +165,7 @@ class Recordings:
         if not self._was_tried:
             return False
         self.now, self._was_tried = None, False
-        self._of.set(plan, _Known(is_hopeless=True))
+        plan.kept[self] = _Known(is_hopeless=True)
         return True
 
 

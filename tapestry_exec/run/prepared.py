@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
-from weakref import ref
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -14,38 +13,6 @@ from tapestry_exec.run.check import check_plan
 from tapestry_plan.ir import Shard
 from tapestry_plan.steps import HOST, Copy, Fetch, ShardPlan, Spill, spill
 from tapestry_sets.regions import Region
-
-Kept = TypeVar("Kept")
-
-
-class PlanMap(Generic[Kept]):
-    """What is kept for plans, for each as long as it lives. A value must not hold its plan: neither would ever go.
-
-    Examples
-    --------
-    >>> from tapestry_plan import Graph, Mesh, plan
-    >>> kept, p = PlanMap[int](), plan(Graph(), Mesh(2))
-    >>> kept.set(p, 7)
-    >>> kept.get(p), kept.get(plan(Graph(), Mesh(2))), len(kept)
-    (7, None, 1)
-    >>> del p
-    >>> len(kept)
-    0
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[int, tuple[ref[ShardPlan], Kept]] = {}
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def get(self, plan: ShardPlan) -> Kept | None:
-        alive, value = self._kept.get(id(plan), (None, None))
-        return value if alive is not None and alive() is plan else None
-
-    def set(self, plan: ShardPlan, value: Kept) -> None:
-        at = id(plan)  # plans do not hash, and comparing two reads them whole
-        self._kept[at] = ref(plan, lambda _: self._kept.pop(at, None)), value
 
 
 class Findings(Struct, frozen=True):
@@ -58,9 +25,6 @@ class Findings(Struct, frozen=True):
     """By bytes of memory: the plan that spills so that it fits."""
     backends: dict[str, Backend[Any]] = field(default_factory=dict)
     """They keep their arenas warm from run to run, and live as long as the plan."""
-
-
-_FOUND: PlanMap[Findings] = PlanMap()
 
 
 class PreparedPlan:
@@ -100,10 +64,10 @@ class PreparedPlan:
     """
 
     def __init__(self, plan: ShardPlan, backend: str | Backend[Any] = "numpy") -> None:
-        found = _FOUND.get(plan)
+        found: Findings | None = plan.kept.get(Findings) if isinstance(plan, ShardPlan) else None
         if found is None:
             found = Findings(check_plan(plan), _arenas_nbytes(plan), _payloads_nbytes(plan))
-            _FOUND.set(plan, found)
+            plan.kept[Findings] = found
         self.plan, self._found = plan, found
         self.shards = found.shards
         self.arenas_nbytes, self.payloads_nbytes = found.arenas_nbytes, found.payloads_nbytes

@@ -5,7 +5,9 @@ Graphs are taken by their verbs, so that this module imports them not and they c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from msgspec import Struct, field
@@ -17,7 +19,7 @@ from tapestry_plan.draw.plots import Plot
 from tapestry_plan.draw.projections import index_boxes, index_plot, operand_plots, plain
 from tapestry_plan.ir import Operation, Parts, fill_draw_graph
 from tapestry_sets.draw import Picture, canvas
-from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
@@ -84,21 +86,20 @@ def _behind(op: Operation, operands: Sequence[Plot]) -> Iterator[tuple[str, Plot
             continue
         for k, stored in enumerate(source.stored):
             shape = op.graph.stored[stored].shape
-            try:
-                cells = tuple(_pulled(source, k, read, shape) for read in plot.inside)
-            except TooManyPieces:  # the picture has the view itself
+            cells = ask_one((TooManyPieces,), _pulled, source, k, plot.inside, shape)
+            if cells is OPEN:  # the picture has the view itself
                 continue
             words = f"{plain(stored)} {op.graph.stored[stored].dtype} {shape} through {plain(name)}"
             yield stored, Plot(f"{plot.role} through", words, (), Box.of(shape), cells)
 
 
-def _pulled(source: Any, number: int, read: DisjointRegions, shape: tuple[int, ...]) -> DisjointRegions:
-    """The cells of a stored tensor that cells of a view are."""
-    cells = DisjointRegions(shape)
-    for piece in source.pieces:
-        if piece.source == number:
-            cells = cells | piece_image(piece, read, within=shape)
-    return cells
+def _pulled(
+    source: Any, number: int, reads: Iterable[DisjointRegions], shape: tuple[int, ...]
+) -> tuple[DisjointRegions, ...]:
+    """For each set of cells of a view, the cells of a stored tensor that they are."""
+    pieces = [piece for piece in source.pieces if piece.source == number]
+    images = ((piece_image(piece, read, within=shape) for piece in pieces) for read in reads)
+    return tuple(reduce(or_, image, DisjointRegions(shape)) for image in images)
 
 
 # ---------------------------------------------------------------------------------------------------------- text

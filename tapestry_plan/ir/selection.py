@@ -13,7 +13,7 @@ from math import prod
 
 from tapestry_plan.ir import tuning
 from tapestry_plan.ir.signature import Shape
-from tapestry_sets.limits import TooHard, TooManyPieces
+from tapestry_sets.limits import OPEN, REFUSALS, TooHard, TooManyPieces, ask_one, retell
 from tapestry_sets.regions import Box, DisjointRegions, Region, Reshaped
 from tapestry_sets.views import Assembled, Piece, Relinearize, ViewKind, piece_domain
 
@@ -72,31 +72,18 @@ def check_pieces(pieces: Sequence[Piece], shape: Shape, shapes: Sequence[Shape],
     ...
     ValueError: shift: cell (4,) reads (6,) of source 0 of shape (6,), through piece 0; it must read inside its source
     """
-    try:
-        fault = _fault(tuple(pieces), tuple(shape), tuple(shapes))
-    except (TooHard, TooManyPieces) as error:
-        raise TooHard(f"{what}: {_plain(error)}; make the view of several simpler selections") from None
-    if fault:
-        raise ValueError(f"{what}: {fault}")
+
+    def tell(error: ValueError) -> ValueError:
+        said = f"{what}: {str(error).removeprefix('assembled: ')}"
+        if isinstance(error, REFUSALS):
+            return TooHard(f"{said}; make the view of several simpler selections")
+        return ValueError(said)
+
+    retell(tell, _assembled, tuple(shape), tuple(pieces), tuple(shapes), refusals=ValueError)
 
 
-@lru_cache(maxsize=tuning.CHECKED)
-def _fault(pieces: tuple[Piece, ...], shape: Shape, shapes: tuple[Shape, ...]) -> str | None:
-    """What is wrong with the pieces of a view, or None."""
-    for k, piece in enumerate(pieces if prod(shape) else ()):
-        if any(isinstance(step, Relinearize) and not prod(step.from_shape) for step in piece.map.steps):
-            return f"piece {k} renumbers a shape without cells, but the view has shape {shape}"
-    try:
-        Assembled(shape, pieces, shapes)
-    except (TooHard, TooManyPieces):
-        raise
-    except ValueError as error:
-        return _plain(error)
-    return None
-
-
-def _plain(error: ValueError) -> str:
-    return str(error).removeprefix("assembled: ")
+_assembled = lru_cache(maxsize=tuning.CHECKED)(Assembled)
+"""Checks views without a name; those that are right are remembered."""
 
 
 def domain_of(piece: Piece, shape: Shape) -> Domain:
@@ -119,10 +106,8 @@ def domain_of(piece: Piece, shape: Shape) -> Domain:
     """
     if not piece.guards:
         return Region.full(shape)
-    try:
-        return piece_domain(piece, Box.of(shape))
-    except TooManyPieces:
-        return _domain_by_number(piece, shape)
+    found = ask_one((TooManyPieces,), piece_domain, piece, Box.of(shape))
+    return _domain_by_number(piece, shape) if found is OPEN else found
 
 
 def _domain_by_number(piece: Piece, shape: Shape) -> Domain:

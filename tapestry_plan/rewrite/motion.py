@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from contextlib import suppress
 from itertools import accumulate, pairwise
 from math import prod
 from typing import TypeVar
@@ -20,7 +19,7 @@ from msgspec import Struct
 from tapestry_plan.ir import Graph, Selection, Shape
 from tapestry_plan.rewrite import tuning
 from tapestry_sets.alias import overlap
-from tapestry_sets.limits import TooManyPieces, hide_fields, limits
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, hide_fields, limits
 from tapestry_sets.regions import Box, DisjointRegions, Region
 from tapestry_sets.views import (
     Allocation,
@@ -345,14 +344,14 @@ def _fewest(home: Allocation, view: View) -> DisjointRegions:
     cells = view.cells[home]
     row = (home.size,)
     many = f"more than {tuning.MOST_REGIONS}"
-    with suppress(TooManyPieces):
-        found = DisjointRegions(row, [Region(row, [sett]) for sett in cells.explicit().members])
+    numbers = ask_one((TooManyPieces,), cells.explicit)
+    if numbers is not OPEN:
+        found = DisjointRegions(row, [Region(row, [sett]) for sett in numbers.members])
         many = str(len(found))
         if len(found) <= tuning.MOST_REGIONS:
-            with suppress(TooManyPieces), limits(max_pieces=4 * len(found) + 4):
-                regions = cells.regions()
-                found = regions if len(regions) <= len(found) else found
-            return found
+            with limits(max_pieces=4 * len(found) + 4):
+                regions = ask_one((TooManyPieces,), cells.regions)
+            return found if regions is OPEN or len(regions) > len(found) else regions
     raise TooManyPieces(
         f"motion: the cells of tensor {home.name!r} of shape {home.shape} that are needed are {many} regions, and a "
         f"message may have {tuning.MOST_REGIONS}; move a selection below this one that shows each of its cells once, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, cast, get_args
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct, field
@@ -373,6 +374,11 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         for node, into in self.expanded.items():
             steps = steps.then("expand", node, into=into)
         return steps
+
+    @cached_property
+    def kept(self) -> WeakKeyDictionary[object, Any]:
+        """What was worked out for this plan, by who keeps it here; gone with either. Neither written nor compared."""
+        return WeakKeyDictionary()
 
     @cached_property
     def stage(self) -> dict[str, Stage]:

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.tuning import EXACT, LEAPS_AT_ONCE, MOST_LEVELS, MOST_MEMBERS, PAIRS_AT_ONCE
@@ -249,10 +248,10 @@ class _Group:
             matrix[i, j] = matrix[j, i] = True
         return matrix
 
-    def sizes(self) -> npt.NDArray[Any]:
+    def sizes(self) -> np.ndarray[Any, Any]:
         """Return how many cells each pair shares."""
         n = len(self.rows)
-        matrix: npt.NDArray[Any] = np.zeros((n, n), np.int64)
+        matrix: np.ndarray[Any, Any] = np.zeros((n, n), np.int64)
         at = np.flatnonzero(self.aligned)
         if len(at):
             found = self._regions().count_matrix()
@@ -393,9 +392,9 @@ def meeting(views: Sequence[View]) -> Bools:
     return matrix
 
 
-def shared_sizes(views: Sequence[View]) -> npt.NDArray[Any]:
+def shared_sizes(views: Sequence[View]) -> np.ndarray[Any, Any]:
     """Return how many cells each pair of views shares, as a symmetric matrix of int64, or of Python integers."""
-    matrix: npt.NDArray[Any] = np.zeros((len(views), len(views)), np.int64)
+    matrix: np.ndarray[Any, Any] = np.zeros((len(views), len(views)), np.int64)
     for at, group in _each_group(views):
         found = group.sizes()
         if found.dtype == object or int(found.max()) + int(matrix.max()) > INT64_MAX:

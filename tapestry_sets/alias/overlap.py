@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
 from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, read_cells
 from tapestry_sets.alias.memory.arrays import as_view, read_view
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
+from tapestry_sets.digits import Bools
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import members
 from tapestry_sets.limits import OPEN, counted, hide_fields
@@ -217,7 +217,7 @@ def _witness(x: Cells, y: Cells) -> Witness:
     return Witness(i, j, cell)
 
 
-def overlap_matrix(views: Iterable[object]) -> npt.NDArray[np.bool_]:
+def overlap_matrix(views: Iterable[object]) -> Bools:
     """Return which pairs of views read a common cell, as a symmetric matrix.
 
     Thousands of views are answered at once: see `every_pair`.
@@ -241,7 +241,7 @@ def overlap_matrix(views: Iterable[object]) -> npt.NDArray[np.bool_]:
     return meeting(_read_all(views, "overlap_matrix"))
 
 
-def overlap_sizes(views: Iterable[object]) -> npt.NDArray[Any]:
+def overlap_sizes(views: Iterable[object]) -> np.ndarray[Any, Any]:
     """Return how many different cells each pair of views shares, as a symmetric matrix.
 
     The diagonal has each view's own number of different cells.

@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from math import prod
 from operator import and_, mul
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tapestry_sets.batch import tuning
 from tapestry_sets.limits import as_int
@@ -37,7 +38,7 @@ THIRD = 0xAAAAAAAAAAAAAAAB
 INT64 = (-(1 << 63), (1 << 63) - 1)
 
 
-class Form(NamedTuple):
+class Form(Struct, frozen=True):
     """A closed form and where it is exact.
 
     Attributes
@@ -172,17 +173,17 @@ def solve(what: str, form: Form, columns: Sequence[Array]) -> tuple[Array, ...]:
     columns : sequence of arrays
         Of int64, or of Python integers.
     """
-    kernel, bound, floats, prepare = form
+    kernel, prepare = form.kernel, form.prepare
     shape = broadcast_shape(what, *(x.shape for x in columns))
     flat = shape or (1,)  # a single pair is a batch of one: NumPy's scalars would warn where they wrap
     xp, columns = together(*columns)
     columns = tuple(xp.reshape(x, (1,) * (len(flat) - len(x.shape)) + tuple(x.shape)) for x in columns)
     exact = xp is not np or columns[0].dtype != object
-    most = bound(*map(largest, columns)) if exact else INT_EXACT
-    if most < FLOAT_EXACT and floats:
+    most = form.bound(*map(largest, columns)) if exact else INT_EXACT
+    if most < FLOAT_EXACT and form.floats:
         columns = tuple(_astype(xp, x, xp.float64) for x in columns)
     elif most >= INT_EXACT:
-        kernel, prepare = partial(_mixed, kernel, bound), None
+        kernel, prepare = partial(_mixed, kernel, form.bound), None
     if prepare is not None:
         kernel, columns = prepare(xp, flat, *columns)
     blocks = [(at, kernel(xp, *(_part(x, at) for x in columns))) for at in _blocks(flat)]

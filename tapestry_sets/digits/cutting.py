@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import gcd
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from tapestry_sets.digits.digits import Digit, Digits, Ints, advance, make_steps_positive, scale_digit, turn_digit
 from tapestry_sets.limits import OPEN, Open
@@ -72,7 +74,7 @@ def split_form(box: Digits, form: int, q: int, limit: int, keep: int | None = No
     return rows.out if _carry((*origin[:form], row, *origin[at:], rest), tuple(active), tuple(done), rows) else OPEN
 
 
-class _Rows(NamedTuple):
+class _Rows(Struct, frozen=True):
     """What `_carry` keeps in mind: rows of q of which the first `keep` are wanted, and the parts found."""
 
     form: int

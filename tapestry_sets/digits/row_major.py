@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def number_of(point: Iterable[Any], shape: Sequence[int]) -> Any:
@@ -38,7 +40,7 @@ def point_of(number: Any, shape: Sequence[int]) -> tuple[Any, ...]:
     return (number, *reversed(point)) if shape else ()
 
 
-def points_of(numbers: npt.NDArray[np.int64], shape: Sequence[int]) -> npt.NDArray[np.int64]:
+def points_of(numbers: Int64Array, shape: Sequence[int]) -> Int64Array:
     """Return the points of an array of row-major numbers, one in each row."""
     out = np.empty((len(numbers), len(shape)), np.int64)
     for axis, column in enumerate(point_of(numbers, shape)):

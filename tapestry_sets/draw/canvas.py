@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct, field
 
+from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw.tuning import DOTS, MAX_CELLS, PAGE, SHOWN_LENGTH
 from tapestry_sets.limits import check_positive
 
@@ -27,7 +27,7 @@ INK, FAINT, PAPER = "#222222", "#999999", "#ffffff"
 MARKS = "123456789abcdefghijklmnopqrstuvw"
 """What stands for each set in text; ``X`` stands for two or more."""
 
-Raster = npt.NDArray[np.int64]
+Raster = Int64Array
 """Cells by (plane, row, column); bit i of a cell is set if set number i holds it."""
 
 
@@ -77,7 +77,7 @@ class CellGrid(Struct, frozen=True):
     numbers or, where each stands for a set, `heads`; only some numbers are written in a drawing, but all heads.
     """
 
-    cells: npt.NDArray[np.int64]
+    cells: Int64Array
     rows: Sequence[int]
     columns: Sequence[int]
     caption: str
@@ -87,7 +87,7 @@ class CellGrid(Struct, frozen=True):
     cut: CanvasCut = field(default=CanvasCut())
 
 
-def line_grid(cells: npt.NDArray[np.int64], start: int, wrap: int) -> CellGrid:
+def line_grid(cells: Int64Array, start: int, wrap: int) -> CellGrid:
     """Return the cells of a line, folded into rows of `wrap`."""
     n = len(cells)
     width = max(1, min(wrap, n))
@@ -184,7 +184,7 @@ def ruler(labels: Sequence[int], plus: str = "") -> str:
 # ---------------------------------------------------------------------------------------------- parts of drawings
 
 
-class Drawing(NamedTuple):
+class Drawing(Struct, frozen=True):
     """A part of a drawing: elements in the rectangle from (0, 0) to (width, height)."""
 
     width: int
@@ -357,7 +357,7 @@ def bands(corners: Sequence[tuple[int, int]], held: Sequence[int], width: int, h
     ]
 
 
-class LegendLine(NamedTuple):
+class LegendLine(Struct, frozen=True):
     """A line of a legend: the sets whose colors it shows, the mark in text, and words."""
 
     held: tuple[int, ...]
@@ -386,12 +386,12 @@ def legend_text(lines: Iterable[LegendLine]) -> list[str]:
 def legend_drawing(lines: Sequence[LegendLine], marks: bool) -> Drawing:
     """Return a legend: a square of each line's colors, with its mark if asked for, and its words."""
     parts: list[str] = []
-    for at, (held, mark, words) in enumerate(lines):
+    for at, line in enumerate(lines):
         y = at * LINE
-        parts += bands([(0, y)], held, 14, 14)
+        parts += bands([(0, y)], line.held, 14, 14)
         if marks:
-            parts.append(written(7, y + 10.5, mark, "middle", fill=PAPER))
-        parts.append(written(20, y + 10.5, words))
+            parts.append(written(7, y + 10.5, line.mark, "middle", fill=PAPER))
+        parts.append(written(20, y + 10.5, line.words))
     longest = max((breadth(line.words) for line in lines), default=0)
     return Drawing(20 + longest, len(lines) * LINE, tuple(parts))
 

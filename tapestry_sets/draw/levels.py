@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw import canvas
 from tapestry_sets.draw.tuning import MAX_LENGTH, PAGE
 from tapestry_sets.limits import as_int
@@ -63,17 +63,11 @@ def _level_window(stripes: Sequence[Any], start: object, stop: object) -> tuple[
     return first, last
 
 
-class _Shown(NamedTuple):
-    """What is drawn: the integers [first, last), words before each row, the blocks of each level, and the elements."""
+def _shown(levels: Any, start: object, stop: object) -> tuple[int, int, list[str], list[list[_LevelBlock]], Int64Array]:
+    """What is drawn: the integers [first, last), words before each row, the blocks of each level, and the elements.
 
-    first: int
-    last: int
-    heads: list[str]
-    blocks: list[list[_LevelBlock]]
-    cells: npt.NDArray[np.int64]  # 1 for each integer that is an element, else 0
-
-
-def _shown(levels: Any, start: object, stop: object) -> _Shown:
+    The elements are 1 for each integer that is one, else 0.
+    """
     stripes = _stripes(levels)
     first, last = _level_window(stripes, start, stop)
     blocks = _level_blocks(stripes, first, last)
@@ -81,7 +75,7 @@ def _shown(levels: Any, start: object, stop: object) -> _Shown:
     cells = np.full(last - first, not stripes, np.int64)
     for lo, hi, _, _ in blocks[-1] if blocks else ():
         cells[lo - first : hi - first] = 1
-    return _Shown(first, last, [*heads, "elements"], blocks, cells)
+    return first, last, [*heads, "elements"], blocks, cells
 
 
 def levels_text(levels: Any, start: int = 0, stop: int | None = None) -> str:

@@ -13,18 +13,18 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import combinations, product
 from math import prod
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tapestry_sets.digits import number_of, point_of
+from tapestry_sets.digits import Int64Array, number_of, point_of
 from tapestry_sets.draw import canvas, tuning
 from tapestry_sets.limits import check_positive
 
-Codes = npt.NDArray[np.int64]
+Codes = Int64Array
 
 MODES = ("auto", "rows", "grid")
 
@@ -82,7 +82,7 @@ def _bit_counts(codes: Codes) -> Codes:
     return sum((codes >> i & 1 for i in range(len(canvas.MARKS))), np.zeros(len(codes), np.int64))
 
 
-class _Named(NamedTuple):
+class _Named(Struct, frozen=True):
     """A view, what it is called, and whether it stands for an array: the bytes of an element are its last axis then."""
 
     view: Any
@@ -90,7 +90,7 @@ class _Named(NamedTuple):
     is_array: bool
 
 
-class _Shared(NamedTuple):
+class _Shared(Struct, frozen=True):
     """A cell that several views read, and an index of each of these views, by its position, that reads it."""
 
     cell: tuple[int, ...]
@@ -177,7 +177,7 @@ def _name_of(allocation: Any) -> str:
 ALL = "all that is read"
 
 
-class _Window(NamedTuple):
+class _Window(Struct, frozen=True):
     """The cells [lo, hi) of a line of memory; `why` says why these, `more` whether there are others before and after.
 
     Of an address space only what lies between the ends of all that is read counts.
@@ -212,7 +212,7 @@ def _windows(home: _Home, shared: _Shared | None) -> list[_Window]:
         if len(windows) < tuning.MAX_WINDOWS and not any(w.lo <= z < w.hi for w in windows):
             windows.append(new)
     first, last = (least, most) if home.is_addresses else (0, home.size)
-    return [w._replace(more=(w.lo > first, w.hi < last)) for w in _joined(sorted(windows))]
+    return [replace(w, more=(w.lo > first, w.hi < last)) for w in _joined(sorted(windows, key=attrgetter("lo")))]
 
 
 def _joined(windows: Sequence[_Window]) -> list[_Window]:
@@ -230,7 +230,7 @@ def _joined(windows: Sequence[_Window]) -> list[_Window]:
 # ---------------------------------------------------------------------------------------------- grids of an allocation
 
 
-class _Page(NamedTuple):
+class _Page(Struct, frozen=True):
     """What is drawn of one allocation.
 
     Grids, words above them, the codes of all cells that they show, whether nothing that is read is left out, and from
@@ -485,9 +485,9 @@ def views_picture(
         words, drawing = _home_picture(home, every, mode, width, indices)
         lines += words
         drawings.append(drawing)
-    for i, (view, name, _) in enumerate(every):
+    for i, one in enumerate(every):
         if not any(i in home.read for home in homes):
-            lines.append(f"{canvas.shortened(name, 80)}, of shape {tuple(view.shape)}, reads no memory")
+            lines.append(f"{canvas.shortened(one.name, 80)}, of shape {tuple(one.view.shape)}, reads no memory")
             drawings.append(canvas.as_drawn(lines[-1]))
     return canvas.Picture("\n".join(lines), canvas.document(canvas.below(drawings, 16), title))
 

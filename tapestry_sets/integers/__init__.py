@@ -12,6 +12,7 @@ What several sets have in common is asked from the ground up, and each module as
 `alias`, `regions` and `batch` ask these; those of them that ask about many pairs at once hold levels as columns.
 """
 
+from tapestry_sets.digits import Bools, Int64Array
 from tapestry_sets.integers import conjunction, explicit, lazy, members, nest, pairs, ranks, unions
 from tapestry_sets.integers.conjunction import NestConjunction
 from tapestry_sets.integers.digit_sets import axis_setts, explicit_setts, nest_of, progression_set
@@ -40,5 +41,5 @@ from tapestry_sets.integers.nest import (
 )
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.integers.sett import DisjointSetts, Sett
-from tapestry_sets.integers.stripe import Bools, Int64Array, Level, Stripe
+from tapestry_sets.integers.stripe import Level, Stripe
 from tapestry_sets.integers.tuning import FEW_SETTS

@@ -23,10 +23,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from tapestry_sets.digits import Bools, Int64Array
 from tapestry_sets.integers import explicit, pairs, tuning
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import EMPTY, Nest
-from tapestry_sets.integers.stripe import Bools, Int64Array
 from tapestry_sets.limits import OPEN, Budget, Question, TooHard, attempt, limits
 from tapestry_sets.solvers import isl
 

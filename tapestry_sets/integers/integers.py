@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 from msgspec import Struct
 
+from tapestry_sets.digits import Bools, Int64Array
 from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import explicit, ranks, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import Nest
-from tapestry_sets.integers.stripe import Bools, Int64Array, Stripe
+from tapestry_sets.integers.stripe import Stripe
 from tapestry_sets.integers.tuning import CLOSE, MOST_LISTED, ONE_BY_ONE
 from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import Question, TooHard, as_int, check_positive, check_range

@@ -16,12 +16,12 @@ from math import gcd, lcm, prod
 import numpy as np
 from msgspec import Struct
 
+from tapestry_sets.digits import Bools, Int64Array
 from tapestry_sets.integers import conjunction, explicit, integers, members, ranks, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.integers import Forms, Integers, Operand
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.sett import DisjointSetts, Explicit, Sett
-from tapestry_sets.integers.stripe import Bools, Int64Array
 from tapestry_sets.integers.tuning import (
     CUT_BELOW,
     LAZY_LEAPS,

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tapestry_sets.digits import join_digits
-from tapestry_sets.integers.stripe import Bools, Int64Array, Level, elements_between
+from tapestry_sets.digits import Bools, Int64Array, join_digits
+from tapestry_sets.integers.stripe import Level, elements_between
 from tapestry_sets.limits import check_pieces
 
 Nest = tuple[Level, ...]

@@ -6,10 +6,9 @@ A window is a pair ``lo, hi``: the integers ``lo <= z < hi``. Nests are canonica
 from __future__ import annotations
 
 from math import gcd, lcm
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from tapestry_sets.integers import tuning
 from tapestry_sets.integers.nest import EMPTY, Nest, bits, complement, count, find, shift
@@ -345,10 +344,10 @@ def _residue_table(s: Nest, P: int, g: int) -> Int64Array:
     return cast(Int64Array, listed(bits(s, 0, P), P).reshape(P // g, g).sum(axis=0, dtype=np.int64))
 
 
-def listed(mask: int, n: int) -> npt.NDArray[np.uint8]:
+def listed(mask: int, n: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return the n lowest bits of a mask as an array of 0 and 1."""
     packed = np.frombuffer(mask.to_bytes(-(-n // 8), "little"), np.uint8)
-    return cast("npt.NDArray[np.uint8]", np.unpackbits(packed, count=n, bitorder="little"))
+    return cast("np.ndarray[Any, np.dtype[np.uint8]]", np.unpackbits(packed, count=n, bitorder="little"))
 
 
 def _residue_counts(s: Nest, lo: int, hi: int, g: int) -> list[int]:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tapestry_sets.digits import Bools, Int64Array
 from tapestry_sets.integers import explicit, pairs, ranks, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.integers import Integers, Operand, check_bounds, check_window
 from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
-from tapestry_sets.integers.stripe import Bools, Int64Array, Stripe
+from tapestry_sets.integers.stripe import Stripe
 from tapestry_sets.integers.tuning import MERGED_MEMBERS
 from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import Value, as_int, check_positive, put_field, put_fields

@@ -10,16 +10,13 @@ from math import gcd
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw import Drawn
 from tapestry_sets.limits import Frozen, as_int, check_range, put_field
 
 Level = tuple[int, int, int]
 """A stripe as plain integers: (on, period, phase)."""
-
-Int64Array = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 class Stripe(Drawn, Frozen):

@@ -17,7 +17,7 @@ from tapestry_sets.interop import tuning
 from tapestry_sets.limits import as_int
 from tapestry_sets.regions import AffineMap, IndexProjection
 
-_TOKEN = re.compile(r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_][\w$.]*)|(?P<sign>->|[-+*(),<>\[\]])|(?P<wrong>\S))")
+_TOKEN = r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_][\w$.]*)|(?P<sign>->|[-+*(),<>\[\]])|(?P<wrong>\S))"
 _PRODUCTS = ("*", "mod", "floordiv", "ceildiv")
 T = TypeVar("T")
 AffineTerm = tuple[int, int, int]
@@ -309,7 +309,7 @@ class _Reader:
         self.take()
 
     def _tokens(self) -> Iterator[tuple[str, int]]:
-        for found in _TOKEN.finditer(self.text):
+        for found in re.finditer(_TOKEN, self.text):
             word = found.group().strip()
             at = found.end() - len(word)
             if found["wrong"]:

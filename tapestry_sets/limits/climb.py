@@ -109,9 +109,11 @@ def attempt(way: Callable[[], T]) -> T | Open:
         return ask_one(REFUSALS, way)
 
 
-def retell(tell: Callable[[TooHard], Exception], way: Callable[..., T], *about: Any) -> T:
-    """Return what one way answers; where it is too hard, raise what `tell` makes of the refusal."""
+def retell(
+    tell: Callable[[Any], Exception], way: Callable[..., T], *about: Any, refusals: type[Exception] = TooHard
+) -> T:
+    """Return what one way answers; where it is too hard, or refuses otherwise, raise what `tell` makes of that."""
     try:
         return way(*about)
-    except TooHard as error:
+    except refusals as error:
         raise tell(error) from None

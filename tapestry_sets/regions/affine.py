@@ -6,7 +6,6 @@ What is no small union of products is an `ImplicitRegion`, decided by isl.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from typing import Any, ClassVar, TypeVar
@@ -17,7 +16,7 @@ from msgspec import Struct
 from tapestry_sets.digits import COUNT_LIMIT, Grid, as_interval, interval, reach
 from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import Int64Array, axis_setts
-from tapestry_sets.limits import Checked, TooHard, as_ints
+from tapestry_sets.limits import Checked, TooHard, Value, as_ints, put_fields
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.solvers import isl
@@ -406,8 +405,7 @@ def _solid_region(grid: Grid, box: Box) -> DisjointRegions | None:
 # ------------------------------------------------------------------------------------------ implicit regions
 
 
-@dataclass(frozen=True, slots=True)
-class ImplicitRegion(Drawn):
+class ImplicitRegion(Value, Drawn):
     """An exact set of points that is no small union of products, given by its constraints.
 
     It answers the same questions as `DisjointRegions`; isl decides each one when it is asked.
@@ -435,8 +433,20 @@ class ImplicitRegion(Drawn):
     start: tuple[int, ...]
     shape: tuple[int, ...]
     text: str
-    known_size: int | None = field(default=None, compare=False, repr=False)
-    known_points: Int64Array | None = field(default=None, compare=False, repr=False)
+    known_size: int | None
+    known_points: Int64Array | None
+    __match_args__ = ("start", "shape", "text")
+    __slots__ = (*__match_args__, "known_points", "known_size")
+
+    def __init__(
+        self,
+        start: tuple[int, ...],
+        shape: tuple[int, ...],
+        text: str,
+        known_size: int | None = None,
+        known_points: Int64Array | None = None,
+    ) -> None:
+        put_fields(self, start=start, shape=shape, text=text, known_size=known_size, known_points=known_points)
 
     @property
     def rank(self) -> int:

@@ -15,7 +15,9 @@ from itertools import combinations
 from math import gcd, lcm, prod
 from operator import and_, or_
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from tapestry_sets.limits import OPEN, Open, TooHard, helped
 from tapestry_sets.solvers.tuning import BUILD_OPERATIONS as BUILD_OPERATIONS
@@ -491,7 +493,7 @@ def _coordinates(point: Any) -> tuple[int, ...]:
 # ----------------------------------------------------------------------------------------- what isl's sets are made of
 
 
-class Row(NamedTuple):
+class Row(Struct, frozen=True):
     """The expression (Σ axes[k]·x[k] + Σ divs[j]·d[j] + constant) / divisor; d[j] is the floor of row j of the divs."""
 
     axes: tuple[int, ...]
@@ -509,7 +511,7 @@ class Row(NamedTuple):
         return total // self.divisor
 
 
-class Conjunction(NamedTuple):
+class Conjunction(Struct, frozen=True):
     """A basic set: rows that are >= 0 or = 0, over axes (parameters first) and floors that use those before them."""
 
     divs: tuple[Row, ...]

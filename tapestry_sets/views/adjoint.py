@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tapestry_sets.digits import Digit, Digits, join_digits, make_steps_positive
 from tapestry_sets.integers import nest_of
@@ -23,7 +24,7 @@ from tapestry_sets.views.pieces.maps import IndexMap
 from tapestry_sets.views.pieces.piece import Piece
 
 
-class Term(NamedTuple):
+class Term(Struct, frozen=True):
     """Values of a view that source cells receive.
 
     Attributes

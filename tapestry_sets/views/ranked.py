@@ -10,7 +10,8 @@ its cells in ascending order, for only then is "number k of what B reads" the k-
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tapestry_sets.digits import Strided, contiguous
 from tapestry_sets.integers import DisjointSetts, nest_of
@@ -22,7 +23,7 @@ from tapestry_sets.views.tuning import MAX_CHAIN
 EVERY = DisjointSetts._of(((),))
 
 
-class Ranked(NamedTuple):
+class Ranked(Struct, frozen=True):
     """What a view reads, by the row-major numbers of the last of its sources that lists its cells in ascending order.
 
     Parameters
@@ -50,7 +51,7 @@ class Ranked(NamedTuple):
         step = getattr(kind, "strided", None)
         form = step((source,), self.form) if step is not None and self.form is not None else None
         if form is not None:
-            return self._replace(form=form)
+            return Ranked(self.sets, self.size, form)
         sets, size = self.cells, prod(source)
         if sets is None:
             return None

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from math import prod
 from reprlib import repr as repr_
 from types import EllipsisType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tapestry_sets.limits import as_int
 from tapestry_sets.views.kinds.choosing import Index, Slice, Take
@@ -17,7 +18,7 @@ from tapestry_sets.views.kinds.kind import Triple, ViewKind
 from tapestry_sets.views.kinds.shaping import ExpandDims, PermuteDims, Reshape
 from tapestry_sets.views.pieces.maps import Shape
 
-Key = int | slice | EllipsisType | None | Sequence[Any] | npt.NDArray[Any]
+Key = int | slice | EllipsisType | None | Sequence[Any] | np.ndarray[Any, Any]
 """What one axis, or several, may be indexed by."""
 
 _PLAIN = (int, type(None))
@@ -76,7 +77,7 @@ def parse_index(key: Key | tuple[Key, ...], shape: Shape) -> list[ViewKind]:
         elif type(one) is slice:
             slices.append(_slice_triple(one, len(slices)))
         elif type(one) is _Gathered:
-            found = one._replace(axis=len(slices) - len(at))
+            found = replace(one, axis=len(slices) - len(at))
             slices += [_ALL] * one.used
         elif one is not Ellipsis:
             at.append((len(slices), _position(one, len(slices))))
@@ -96,7 +97,7 @@ def parse_index(key: Key | tuple[Key, ...], shape: Shape) -> list[ViewKind]:
 _ALL: Triple = (None, None, None)
 
 
-class _Gathered(NamedTuple):
+class _Gathered(Struct, frozen=True):
     """One array in a subscript: its integers, their shape, and the axis where it stands, of those that integers leave.
 
     A mask numbers the cells of all its axes together, in row-major order; `mask` is then its shape.
@@ -120,7 +121,7 @@ def _gathered(key: object, what: str) -> _Gathered:
     return _Gathered(0, tuple(array.ravel().tolist()), array.shape, None)
 
 
-def _as_array(key: object, what: str) -> npt.NDArray[Any]:
+def _as_array(key: object, what: str) -> np.ndarray[Any, Any]:
     """The array of integers or booleans that a list or array in a subscript is."""
     try:
         array = np.asarray(key)

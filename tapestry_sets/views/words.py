@@ -29,7 +29,6 @@ from math import prod
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from tapestry_sets.integers import DisjointSetts, Sett, Stripe
 from tapestry_sets.limits import as_int, as_ints, check_pieces
@@ -283,7 +282,7 @@ class Viewable:
         return self.apply(SlidingWindow(each[0], each[1], each[2], axes))
 
     @_at_once
-    def take(self, indices: int | Sequence[Any] | npt.NDArray[Any], axis: int | None = None) -> Self:
+    def take(self, indices: int | Sequence[Any] | np.ndarray[Any, Any], axis: int | None = None) -> Self:
         """Return the cells at some places along an axis, in the order of the indices; without an axis, flattened.
 
         Parameters

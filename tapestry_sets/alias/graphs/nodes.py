@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
@@ -90,6 +89,8 @@ def to_json(nodes: Sequence[Node], indent: int | None = None) -> str:
     TypeError
         If a color has no JSON form; the message names the place.
     """
+    import json  # where a document is written or read: few callers do
+
     entries = [_node_dict(nodes, i) for i in range(len(nodes))]
     return json.dumps({"format": FORMAT, "version": VERSION, "nodes": entries}, indent=indent, allow_nan=False)
 
@@ -127,6 +128,8 @@ def from_json(text: str | bytes) -> list[Node]:
     """
     if not isinstance(text, (str, bytes, bytearray)):
         raise TypeError(f"an alias graph's JSON is a {type(text).__name__}; give the text, as of path.read_text()")
+    import json
+
     try:
         document = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twins)
     except (ValueError, RecursionError) as error:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import index, mul
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapestry_sets.digits import Levels
-from tapestry_sets.limits import TooHard, compile_constructor
+from tapestry_sets.limits import TooHard, compile_constructor, put_fields
 from tapestry_sets.views import Allocation, AsStrided, Shape, View, allocate, strided_view_of, view_of
 
 ADDRESSES = 1 << 64
@@ -35,14 +34,18 @@ MEMORY: Allocation = allocate((ADDRESSES,), name="memory")
 """The host's address space, one cell for each byte."""
 
 
-@dataclass(frozen=True, slots=True)
 class AtAddress(AsStrided):
     """A view of bytes by address, as `offset`, shape and strides; its last axis is the bytes of an element.
 
     The view holds the array whose bytes they are, so that its memory is not given to another.
     """
 
-    owner: object = field(default=None, repr=False, compare=False)
+    owner: object
+    __slots__ = ("owner",)
+
+    def __init__(self, shape: Shape, strides: Shape, offset: int = 0, owner: object = None) -> None:
+        super().__init__(shape, strides, offset)
+        put_fields(self, owner=owner)
 
 
 _at_address: Callable[[Shape, Shape, int, object], AtAddress] = compile_constructor(

@@ -15,13 +15,12 @@ from math import prod
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.memory.sieve import Columns, Sieve
 from tapestry_sets.batch import answer_axis
-from tapestry_sets.digits import Progression, as_interval, progression, reach, split_progression
+from tapestry_sets.digits import Bools, Int64Array, Progression, as_interval, progression, reach, split_progression
 from tapestry_sets.integers import (
     DisjointSetts,
     Nest,
@@ -247,7 +246,7 @@ class Space:
                 i, j = i[keep], j[keep]
             yield i, j
 
-    def meet_each(self, i: Columns, j: Columns) -> npt.NDArray[np.bool_]:
+    def meet_each(self, i: Columns, j: Columns) -> Bools:
         """Return for pairs of shallow parts whether they share a byte."""
         if not len(i):
             return np.zeros(0, np.bool_)
@@ -354,7 +353,7 @@ class Space:
         root[at] = found
         return min(found) == max(found)
 
-    def sharing(self) -> npt.NDArray[np.int64]:
+    def sharing(self) -> Int64Array:
         """Return all pairs of members that share a byte here, the smaller number first, (pairs, 2) and in order."""
         members = int(self.member.max()) + 1
         found = [np.empty(0, np.int64)]

@@ -13,7 +13,6 @@ from math import gcd
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tapestry_sets.alias.tuning import LISTED_COST, MOST_RUNS, MOST_WORK, SIEVE_BLOCK, TURN_COST
 from tapestry_sets.integers import Item, Nest, count, elements, explicit
@@ -21,7 +20,7 @@ from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, helped
 
 Bounded = tuple[int, int, Nest]
 """Start, length and tail; see `nest.Item`."""
-Columns = npt.NDArray[Any]
+Columns = np.ndarray[Any, Any]
 
 LEAST = 2
 """How many members must read a byte, at most, for it to be asked about."""
@@ -68,7 +67,7 @@ class Sieve:
                 f"{self.work} steps, more than {MOST_WORK}; ask for the overlap of two of them, or about fewer"
             )
 
-    def blocks(self) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+    def blocks(self) -> Iterator[tuple[int, np.ndarray[Any, np.dtype[np.int32]]]]:
         """Yield counts block by block, and where each begins; a count stops to matter above `LEAST`."""
         self.check()
         helped("listed")
@@ -120,7 +119,7 @@ def _divided(part: Bounded, f: int) -> Bounded:
     return start // f, length // f, tuple([(on // f, period // f, phase // f) for on, period, phase in tail])
 
 
-def _raise(counts: npt.NDArray[np.int32], low: int, part: Bounded, by: int) -> None:
+def _raise(counts: np.ndarray[Any, np.dtype[np.int32]], low: int, part: Bounded, by: int) -> None:
     """Add to the counts, of which the first is that of `low`, of all that a part holds."""
     start, length, tail = part
     a, b = max(start, low), min(start + length, low + len(counts))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from msgspec import Struct
 
 from tapestry_sets.digits import Levels, Strided, at_index, cut_axis, renumber
+from tapestry_sets.limits import Value, put_fields
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds import kind
 from tapestry_sets.views.kinds.kind import AxisRow, OneMap, Shapes, Triple
@@ -175,8 +175,7 @@ class SlidingWindow(OneMap, Struct, frozen=True):
         return rows
 
 
-@dataclass(frozen=True, slots=True)
-class AsStrided:
+class AsStrided(Value):
     """Index i reads the source's cell number ``offset + sum(i * strides)``, in row-major order; strides in cells.
 
     Parameters
@@ -200,7 +199,11 @@ class AsStrided:
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    offset: int = 0
+    offset: int
+    __slots__ = __match_args__ = ("shape", "strides", "offset")
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> None:
+        put_fields(self, shape=shape, strides=strides, offset=offset)
 
     def out_shape(self, shapes: Shapes) -> Shape:
         source = kind.only_shape(shapes, "as_strided")

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from math import gcd, prod
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from tapestry_sets.digits import Digit, Digits, Ints, renumber, unflatten
 from tapestry_sets.integers import Sett, nest_of
@@ -124,7 +126,7 @@ def _reshape(view: V, shape: Ints) -> V:
 # ---------------------------------------------------------------------------------------------- parts of a box
 
 
-class _BoxPart(NamedTuple):
+class _BoxPart(Struct, frozen=True):
     """The coordinates of indices and, as the last form, the cells of a home that they read; a digit moves one axis."""
 
     forms: Digits
@@ -188,10 +190,11 @@ def _turn_slabs(slabs: Sequence[Sequence[_BoxPart]], axis: int, start: Ints, sha
     moves = [(start[axis] + shape[axis] - middle) * weights[axis], (middle - start[axis]) * weights[axis]]
     patches, turned = [], []
     for slab, move in zip(slabs, moves, strict=True):
-        for (origin, digits), home in slab:
+        for part in slab:
+            origin, digits = part.forms
             at = sum([a * w for a, w in zip(origin, weights, strict=False)]) - first
             flat = [(d[0], sum([a * w for a, w in zip(d[1:], weights, strict=False)]), d[-1]) for d in digits]
-            patches.append(patch_of(Digits((at, origin[-1]), tuple(flat)), home))
+            patches.append(patch_of(Digits((at, origin[-1]), tuple(flat)), part.home))
             turned.append(patches[-1]._replace(at=patches[-1].at + move * (-1 if slab is slabs[1] else 1)))
     folded = fold(turned)
     return Flat(prod(shape), folded, 0) if len(folded) < len(fold(patches)) else None
@@ -256,7 +259,7 @@ class _Plan:
             self.say(shape, lambda v: v.broadcast_to(shape))
 
 
-class _AxisDigit(NamedTuple):
+class _AxisDigit(Struct, frozen=True):
     """A digit of a view's indices: n cells, `step` apart along an axis of memory; axis -1 if it does not move."""
 
     n: int

@@ -7,7 +7,8 @@ pair, where these share indices. The other way, a view is built anew from its pa
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tapestry_sets.digits import CutDigits, Digits, Grid, advance, cut_each, progression, unflatten
 from tapestry_sets.limits import OPEN, Budget, Open, current
@@ -164,7 +165,7 @@ def _all_same(answers: Iterable[bool | None]) -> bool | None:
     return known
 
 
-class _Comparison(NamedTuple):
+class _Comparison(Struct, frozen=True):
     """What comparing two views may take: parts of a pair of patches, and how often digits are taken through one."""
 
     limit: int

@@ -9,7 +9,6 @@ own mirror.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tapestry_sets.digits import (
@@ -27,17 +26,20 @@ from tapestry_sets.digits import (
     split_form,
     unflatten,
 )
-from tapestry_sets.limits import OPEN, Budget, Open
+from tapestry_sets.limits import OPEN, Budget, Open, Value, put_field
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.pieces.piece import Piece
 from tapestry_sets.views.tuning import INLINED_PATCHES
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Constant:
+class Constant(Value):
     """What a constant's cells are: one value and no memory."""
 
     value: float
+    __slots__ = __match_args__ = ("value",)
+
+    def __init__(self, value: float) -> None:
+        put_field(self, "value", value)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Constant):
@@ -96,8 +98,7 @@ class Patch(NamedTuple):
         return None if rest else cell
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Flat:
+class Flat(Value):
     """What each index of a view reads, by row-major numbers: patches whose indices partition [0, size).
 
     Parameters
@@ -112,7 +113,15 @@ class Flat:
     size: int
     patches: tuple[Patch, ...]
     stages: int
-    _hashed: list[int] = field(default_factory=list, init=False, repr=False)
+    _hash: int | None
+    __match_args__ = ("size", "patches", "stages")
+    __slots__ = (*__match_args__, "_hash")
+
+    def __init__(self, size: int, patches: tuple[Patch, ...], stages: int) -> None:
+        put_field(self, "size", size)
+        put_field(self, "patches", patches)
+        put_field(self, "stages", stages)
+        put_field(self, "_hash", None)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Flat):
@@ -122,9 +131,11 @@ class Flat:
         return self.size == other.size and self.patches == other.patches
 
     def __hash__(self) -> int:
-        if not self._hashed:  # once: patches of patches share what lies below them, and it would be met time and again
-            self._hashed.append(hash((self.size, self.patches)))
-        return self._hashed[0]
+        known = self._hash
+        if known is None:  # once: patches of patches share what lies below them, and it would be met time and again
+            known = hash((self.size, self.patches))
+            put_field(self, "_hash", known)
+        return known
 
     def at(self, index: int) -> tuple[Hashable, int]:
         """Return the memory, or the constant, and the cell there that an index reads."""

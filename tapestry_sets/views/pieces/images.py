@@ -8,9 +8,8 @@ from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from tapestry_sets.digits import MAX_GRIDS, Grid, Progression, clip_progression, combine, split_progression
+from tapestry_sets.digits import MAX_GRIDS, Bools, Grid, Progression, clip_progression, combine, split_progression
 from tapestry_sets.integers import Int64Array, contains_each
 from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import (
@@ -105,7 +104,7 @@ def read_points(piece: Piece, points: Int64Array) -> Int64Array:
     return points
 
 
-def _inside(points: Int64Array, region: Region) -> npt.NDArray[np.bool_]:
+def _inside(points: Int64Array, region: Region) -> Bools:
     """Say for each point whether it is in a region."""
     keep = np.ones(len(points), bool)
     for x, sett, low, n in zip(points.T, region.setts, region.start, region.shape, strict=True):

@@ -18,6 +18,8 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tapestry_sets.digits import Levels
 from tapestry_sets.integers import Nest
 from tapestry_sets.integers import nest as nests
@@ -37,7 +39,7 @@ class Stage(NamedTuple):
     step: int
 
 
-class AxisReading(NamedTuple):
+class AxisReading(Struct, frozen=True):
     """Stages, and for what they leave of x: where low <= x < high, first + step·x."""
 
     stages: tuple[Stage, ...]
@@ -126,7 +128,7 @@ def reading_of_ranks(s: Nest, extent: int) -> AxisReading:
     return AxisReading(tuple(stages), at + lo, at + hi, first - at - lo, 1)
 
 
-class _Stretch(NamedTuple):
+class _Stretch(Struct, frozen=True):
     """Places [start, start + size) of a list: first + the sum of digit·step over the levels, outermost first."""
 
     start: int

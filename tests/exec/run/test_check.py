@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
+from weakref import ref
 
 import msgspec
 import numpy as np
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tapestry_exec import InvalidPlan, ResultMismatch, TransferMismatch, check_plan, run
-from tapestry_exec.run.prepared import _FOUND, PreparedPlan
+from tapestry_exec.run.prepared import Findings, PreparedPlan
 from tapestry_plan import HOST, Graph, Mesh, PlanVersionError, ShardPlan, UnsupportedOp, concat, plan
 from tapestry_plan.ops import conv, matmul, relu
 from tapestry_plan.steps import Alloc, Buffer, Compute, Copy, Free, Reduce, Step
@@ -366,12 +367,13 @@ def hand_written() -> ShardPlan:
 
 def test_a_plan_is_checked_once() -> None:
     p = hand_written()
-    before = len(_FOUND)
     assert PreparedPlan(p).shards is PreparedPlan(p).shards
-    assert len(_FOUND) == before + 1
+    kept = ref(p.kept)
+    assert copy.copy(p) == p and p.to_json() == hand_written().to_json()
+    assert Findings not in copy.copy(p).kept and Findings not in hand_written().kept
     del p
     gc.collect()
-    assert len(_FOUND) == before
+    assert kept() is None
 
 
 # -- types and lengths -----------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ def slab(axis: int, start: int, stop: int, source: int, shift: int, shape: Shape
         ([], r"no piece reads for cell \(0, 0\)"),
         (
             [Piece(0, (), IndexMap((Relinearize((0, 5), (5, 0)), AffineMap.identity(2))))],
-            "piece 0 renumbers a shape without cells",
+            r"piece 0 renumbers \(0, 5\), which has no cells; the view has \(6, 5\)",
         ),
     ],
 )

@@ -150,10 +150,9 @@ def test_a_tally_names_the_rungs_that_decided() -> None:
 
 
 def test_public_errors_are_caught_in_the_loop_alone() -> None:
-    """No `except` and no `suppress` of the package names them, but where the loop catches what its rung may raise."""
-    package = Path(tapestry_sets.__file__).parent
+    """No `except` and no `suppress` of the packages names them, but where the loop catches what its rung may raise."""
     found = []
-    for path in package.rglob("*.py"):
+    for path in Path(tapestry_sets.__file__).parents[1].glob("tapestry_*/**/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             caught = [node.type] if isinstance(node, ast.ExceptHandler) and node.type else []
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "suppress":
@@ -165,4 +164,4 @@ def test_public_errors_are_caught_in_the_loop_alone() -> None:
                 if name in ast.unparse(kind)
             }
             found += [(path.name, name) for name in names]
-    assert sorted(found) == [("climb.py", "TooHard"), ("climb.py", "refusals"), ("climb.py", "refusals")]
+    assert sorted(found) == [("climb.py", "refusals")] * 3
