@@ -23,6 +23,7 @@ from tapestry_sets.limits.constructors import (
     Value,
     compile_constructor,
     hide_fields,
+    make_unchecked,
     put_field,
     put_fields,
 )
