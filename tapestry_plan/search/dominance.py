@@ -88,7 +88,7 @@ def _least_alone(problem: Problem, variants: Variants) -> int | None:
     if not _are_fresh(variants):
         return None
     joint = JointProblem(variants, Asked(problem.mesh, known=problem.known))
-    # Where the outputs go is no part of it.
+    # Where the outputs go is not part of it.
     ends = {at for at, variable in enumerate(joint.variables) if variable.kind == "output"}
     inner = [factor for factor in joint.factors()[1] if ends.isdisjoint(factor.scope)]
     own = len(joint.variables)
