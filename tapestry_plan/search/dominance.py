@@ -64,6 +64,11 @@ def find_undominated(
 
 def _with_value(factors: Iterable[Factor], costs: Mapping[int, int], sizes: Sequence[int]) -> Minimum:
     """The least sum where some variables have one more value: every table is zero there, but it has a cost."""
+    # A table of an operator with two shardings and a neighbor with three; the new value "expanded" is last:
+    #
+    #     4 7 2      4 7 2
+    #     5 1 3  ►   5 1 3      what an expansion and its neighbors exchange is not known yet, so nothing is the bound
+    #                0 0 0
     wide = []
     for factor in factors:
         more = [(0, int(var in costs)) for var in factor.scope]
