@@ -272,7 +272,7 @@ def domain_of(piece: Piece, shape: Ints) -> DisjointRegions:
 
 @lru_cache(maxsize=KEPT)
 def through(piece: Piece, src_box: Box, dst_box: Box, regions: tuple[Region, ...]) -> tuple[Transfer, ...] | None:
-    """From a source's block to a view's block, through one of the view's pieces that is no constant.
+    """From a source's block to a view's block, through one of the view's pieces that is not a constant.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ def through(piece: Piece, src_box: Box, dst_box: Box, regions: tuple[Region, ...
     Returns
     -------
     tuple of Transfer, or None
-        None where the piece is no strided copy: it renumbers cells across rows of the block, or its domain
+        None where the piece is not a strided copy: it renumbers cells across rows of the block, or its domain
         shatters.
 
     Raises

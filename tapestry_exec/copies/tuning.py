@@ -22,4 +22,4 @@ MAX_ITEM_NBYTES = 1 << 20
 WORTH_ANOTHER_COPY = 512
 """Beginning a copy takes about as long as so many turns of a loop."""
 MAX_POINTS = 1 << 20
-"""Points whose coordinates are listed at once where a view is no strided copy."""
+"""Points whose coordinates are listed at once where a view is not a strided copy."""

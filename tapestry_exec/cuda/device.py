@@ -325,7 +325,7 @@ class CupyDevice:
         self._do(self.compute, [source], [target], work)
 
     def _by_tables(self, piece: Piece, source: Block, target: Block, regions: tuple[Region, ...]) -> None:
-        """The general way, for views that are no strided copies: by the numbers of the cells, which are kept."""
+        """The general way, for views that are not strided copies: by the numbers of the cells, which are kept."""
         cells, values = self._flat(target), self._flat(source)
         for at, read in self._numbers(piece, source.buffer, target.buffer, regions):
             cells[at] = piece.fill if read is None else values[read]

@@ -126,6 +126,8 @@ def _steps(array: Any) -> Ints:
 
 def _even_groups(form: Correlation, channels: int) -> list[tuple[tuple[int, int], int, int]]:
     """Groups, neighbors of one width as one: channels made, first channel read, number of groups."""
+    #   made    0:4 4:8 8:12 12:14      of groups of 2 channels: the first three in one launch, ((0, 12), 0, 3), and
+    #   read    0   2   4    6          the narrower one in another, ((12, 14), 6, 1)
     found: list[tuple[tuple[int, int], int, int]] = []
     for (begin, end), read in form.groups:
         if found:

@@ -43,7 +43,7 @@ DIRECT_NBYTES = 64 * 1024
 RING_NBYTES = 32 * 1024 * 1024
 """A ring for payloads holds so much at least, if what is ever moved is not less."""
 MAX_TABLE_NBYTES = 256 * 1024 * 1024
-"""Index tables of views that are no strided copies are kept on a GPU up to so many bytes."""
+"""Index tables of views that are not strided copies are kept on a GPU up to so many bytes."""
 CLOCK_TRIES = 8
 """How often a device's clock is compared with the host's."""
 

@@ -73,7 +73,7 @@ def check_plan(plan: ShardPlan) -> dict[int, Shard]:
     Raises
     ------
     TypeError
-        When the argument is no plan.
+        When the argument is not a plan.
     InvalidPlan
         For values of wrong types and lists of wrong lengths, buffers outside their arenas or over one
         another, steps that use buffers which are not there, regions outside their buffers, cells that are
@@ -588,7 +588,7 @@ def _wrong_length(plan: ShardPlan) -> str | None:
 
 
 def _wrong_tensor(graph: Graph) -> str | None:
-    """Which stored tensor of a graph is of no known kind, or has a path or digest that is no text."""
+    """Which stored tensor of a graph is of no known kind, or has a path or digest that is not text."""
     for name, tensor in graph.stored.items():
         where = f"plan.graph.stored[{name!r}]"
         if tensor.kind not in ("input", "constant", "result"):

@@ -43,7 +43,7 @@ def evaluate(
     Raises
     ------
     TypeError
-        When the graph is no Graph, or inputs or constants are no mappings.
+        When the graph is not a Graph, or inputs or constants are not mappings.
     ValueError
         For inputs or constants that are missing, unknown or do not fit, and unknown outputs.
 
@@ -151,7 +151,7 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
     Raises
     ------
     TypeError
-        When inputs or constants are no mappings, or one of them is an array in a device's memory.
+        When inputs or constants are not mappings, or one of them is an array in a device's memory.
     ValueError
         Naming the input or constant that is missing, unknown, or of another shape, dtype or content.
     """
@@ -173,7 +173,7 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
 
 
 def check_finite(graph: Graph, host: Mapping[str, Array]) -> None:
-    """Raise ValueError for the first input with a value that is no finite number, naming value and place.
+    """Raise ValueError for the first input with a value that is not a finite number, naming value and place.
 
     Memory that nothing wrote holds NaN. Where inputs hold such values too a comparison could not tell them from a
     cell that no copy reached.

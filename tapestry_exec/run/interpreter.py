@@ -329,6 +329,10 @@ class _Interpreter:
 
     def _copy(self, step: Copy) -> tuple[int, tuple[Phase, ...]]:
         """Copy cells; give the bytes that were moved, and between devices how long each phase took."""
+        #   with a piece          a view's block is filled where it lies           moves nothing
+        #   from the host         place, unpack                                   counts as placed, or as spilled
+        #   on one device         copy                                            moves nothing
+        #   between two devices   pack, move, unpack                              counts for their link
         target = self.buffers[step.dst]
         device = self.devices[target.device]
         if step.piece is not None:

@@ -181,9 +181,9 @@ def check_target(path: str | os.PathLike[str], what: str) -> Path:
     Raises
     ------
     TypeError
-        When it is no path.
+        When it is not a path.
     ValueError
-        When its folder does not exist or cannot be written to, or something that is no file is there already.
+        When its folder does not exist or cannot be written to, or something that is not a file is there already.
     """
     from pathlib import Path  # it loads half of urllib, which importing this package should not wait for
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tapestry_exec.cuda import CupyBackend
 from tapestry_exec.simulated import namespace as simulated
+from tapestry_sets.limits import is_int
 
 
 class SimulatedBackend(CupyBackend):
@@ -50,8 +51,8 @@ class SimulatedBackend(CupyBackend):
     name = "simulated"
 
     def __init__(self, gpus: int = 2, *, seed: int = 0, unwritten: bool = False, **options: Any) -> None:
-        if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 1:
+        if not is_int(gpus, 1):
             raise ValueError(f"SimulatedBackend: gpus is {gpus!r}; give how many GPUs to simulate, an int >= 1")
-        if isinstance(seed, bool) or not isinstance(seed, int):
+        if not is_int(seed):
             raise TypeError(f"SimulatedBackend: seed is {seed!r}; give an int")
         super().__init__(cupy=simulated.cupy(gpus, seed, unwritten=unwritten), **options)

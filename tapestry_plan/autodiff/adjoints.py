@@ -92,10 +92,6 @@ def astype(b: Backward) -> Grads:
     return (b.op("astype", b.grad, dtype=x.dtype) if np.dtype(x.dtype).kind == "f" else None,)
 
 
-def relu(b: Backward) -> Grads:
-    return (_if(b, b.inputs[0] > 0, b.grad),)
-
-
 def leaky_relu(b: Backward) -> Grads:
     return (b.op("where", b.inputs[0] > 0, b.grad, b.grad * b.attrs["alpha"]),)
 
@@ -174,8 +170,9 @@ def hard_swish(b: Backward) -> Grads:
     return (b.op("where", x >= 3, b.grad, _if(b, x > -3, b.grad * (x / 3 + 0.5))),)
 
 
-def thresholded_relu(b: Backward) -> Grads:
-    return (_if(b, b.inputs[0] > b.attrs["alpha"], b.grad),)
+def relu(b: Backward) -> Grads:
+    """Also of `thresholded_relu`, whose threshold is alpha."""
+    return (_if(b, b.inputs[0] > b.attrs.get("alpha", 0), b.grad),)
 
 
 def prelu(b: Backward) -> Grads:

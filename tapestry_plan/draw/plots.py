@@ -189,20 +189,24 @@ def region_text(region: Region) -> str:
 
 
 def _axis_text(lo: int, hi: int, count: int, runs: Sequence[StridedRun], extent: int) -> str:
-    if count == extent and extent > 1:
-        return ":"
-    if count == 1:
-        return str(lo)
-    spans = intervals(runs, tuning.LISTED_SPANS)
-    if spans is None:
-        levels = runs[0].levels if len(runs) == 1 else ()
-        if len(levels) == 1:
-            return f"{lo}:{hi}:{levels[0][1]}"
-        on, every = (levels[1][0], levels[0][1]) if len(levels) == 2 and levels[1][1] == 1 else (count, hi - lo)
-        return f"{lo}:{hi} ({on:,} of {every:,})"
+    spans = [(lo, hi)] if count == extent else intervals(runs, tuning.LISTED_SPANS)
+    if spans is not None:
+        return _spans_text(spans, extent)
+    levels = runs[0].levels if len(runs) == 1 else ()
+    if len(levels) == 1:
+        return f"{lo}:{hi}:{levels[0][1]}"
+    on, every = (levels[1][0], levels[0][1]) if len(levels) == 2 and levels[1][1] == 1 else (count, hi - lo)
+    return f"{lo}:{hi} ({on:,} of {every:,})"
+
+
+def _spans_text(spans: Sequence[tuple[int, int]], extent: int) -> str:
+    """Intervals as an integer or a slice where they are one, else one beside the other."""
+    lo, hi = spans[0][0], spans[-1][1]
     step = spans[1][0] - lo if len(spans) > 1 else 1
+    if 1 < extent == sum(b - a for a, b in spans):
+        return ":"
     if len(spans) > 1 and spans == [(z, z + 1) for z in range(lo, hi, step)]:
-        return f"{lo}:{hi}:{step}"
+        return f"{lo}:{hi}" if step == 1 else f"{lo}:{hi}:{step}"
     return "|".join(f"{a}:{b}" if b - a > 1 else str(a) for a, b in spans)
 
 
@@ -323,7 +327,10 @@ def _shown_axes(shape: Shape, patterns: Sequence[Pattern]) -> list[int]:
 def _grid(plot: Plot, shown: Sequence[int], at: Places, codes: NDArray[np.int64]) -> canvas.CellGrid:
     """A plane as a grid of which each cell knows its place."""
     start = plot.box.start
-    fixed = {axis: _places_text(places + start[axis], start[axis], plot.box.shape[axis]) for axis, places in at.items()}
+    fixed = {
+        axis: _spans_text([(z, z + 1) for z in (places + start[axis]).tolist()], plot.box.shape[axis])
+        for axis, places in at.items()
+    }
 
     def place(*point: int) -> str:
         words = dict(fixed)
@@ -353,19 +360,6 @@ def _caption(plot: Plot, shown: Sequence[int], fixed: Mapping[int, str]) -> str:
         return ", ".join(filter(None, [axis, lies]))
     words = f"axis {names[shown[0]]} down, axis {names[shown[1]]} across"
     return ", ".join(filter(None, [words if plot.names or plot.box.rank > 2 else "", lies]))
-
-
-def _places_text(places: NDArray[np.intp], start: int, extent: int) -> str:
-    """Coordinates as an integer or a slice where they are one, else as a list."""
-    lo, hi, count = int(places[0]), int(places[-1]) + 1, len(places)
-    if count == extent and extent > 1:
-        return ":"
-    if count == 1:
-        return str(lo)
-    step, rest = divmod(hi - 1 - lo, count - 1)
-    if not rest and np.array_equal(places, np.arange(lo, hi, step)):
-        return f"{lo}:{hi}" if step == 1 else f"{lo}:{hi}:{step}"
-    return "|".join(map(str, places))
 
 
 def _with_outside(grid: canvas.CellGrid, beyond: canvas.CellGrid, several: bool) -> canvas.Drawing:

@@ -517,7 +517,7 @@ class Graph:
         Raises
         ------
         ValueError
-            For text that is no JSON, another format or version, or a graph that does not hold together.
+            For text that is not JSON, another format or version, or a graph that does not hold together.
         """
         try:
             data = msgspec.json.decode(text)

@@ -32,7 +32,7 @@ def same_graph(one: Graph, other: Graph) -> bool:
     Raises
     ------
     TypeError
-        For what is no graph.
+        For what is not a graph.
     ValueError
         For a graph with a cycle, or that reads what it does not have.
 
@@ -79,7 +79,7 @@ class _Wiring(Struct):
         for name, stored in graph.stored.items():
             found.marks["tensor", name] = (*_stored_mark(stored), *sorted(labels.get(name, ())))
         for name, view in graph.selections.items():
-            found.marks["view", name] = (*_view_mark(view), *sorted(labels.get(name, ())))
+            found.marks["view", name] = (view.label, view.shape, view.dtype, view.pieces, *sorted(labels.get(name, ())))
         for name, node in graph.nodes.items():
             found.marks["node", name] = (node.op, *_freeze(node.attrs))
         found._join(graph)
@@ -200,10 +200,6 @@ def _stored_mark(stored: Stored) -> tuple[Hashable, ...]:
     if stored.kind == "constant":
         own = stored.sha256 or sha256_of(stored.data)
     return (stored.kind, own, stored.shape, stored.dtype)
-
-
-def _view_mark(view: Selection) -> tuple[Hashable, ...]:
-    return (view.label, view.shape, view.dtype, view.pieces)
 
 
 def _freeze(value: Any) -> tuple[Hashable, ...]:

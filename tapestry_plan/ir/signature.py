@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_plan.ir import tuning
+from tapestry_sets.limits import is_int
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection
 
 Shape = tuple[int, ...]
@@ -149,7 +150,7 @@ class Operand(Struct, frozen=True):
         Raises
         ------
         ValueError
-            When they are no union of products.
+            When they are not a union of products.
         """
         return self.images([box], within)[0]
 
@@ -256,7 +257,7 @@ class Signature(Struct, frozen=True, dict=True):
         Raises
         ------
         ValueError
-            For expressions that are not affine in the axes, and reductions that are no axis.
+            For expressions that are not affine in the axes, and reductions that are not axes.
 
         Examples
         --------
@@ -321,7 +322,7 @@ class Signature(Struct, frozen=True, dict=True):
         for name, count in parts.items():
             k = self.axis(name)
             size = self.axes[k].size
-            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= size:
+            if not is_int(count, 1, size):
                 raise ValueError(
                     f"{what}: {count} parts of axis {name!r}, which has {size} index points; "
                     f"give a number from 1 to {size}"

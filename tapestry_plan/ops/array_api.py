@@ -198,9 +198,7 @@ def ones(shape: int | Sequence[int], *, dtype: Any = float64, device: Graph | No
     return full(shape, 1, dtype=dtype, device=device)
 
 
-def empty(shape: int | Sequence[int], *, dtype: Any = float64, device: Graph | None = None) -> Tensor:
-    """Zeros in a shape: nothing is left undefined."""
-    return zeros(shape, dtype=dtype, device=device)
+empty = zeros  # nothing is left undefined
 
 
 def arange(

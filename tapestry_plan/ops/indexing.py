@@ -18,6 +18,7 @@ from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, Scatter, Shape, Shard, Signature, Tensor
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, named_dtype, need_indices, number_axes, touched
+from tapestry_sets.limits import is_int
 
 COMBINED = {"none": "replace", "add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
 """How a scatter may combine an update with the cell that is there: a function of the array namespace, or "replace"."""
@@ -220,7 +221,7 @@ def _rows(shard: Shard) -> Scatter:
 def _one_hot_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (indices,) = shapes
     depth = attrs.get("depth")
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+    if not is_int(depth, 1):
         raise ValueError(f"depth is {depth!r}; give an integer >= 1")
     axis = axis_of(attrs["axis"], len(indices) + 1)
     axes = number_axes((*indices[:axis], depth, *indices[axis:]))

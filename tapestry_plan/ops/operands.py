@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_plan.ir import Attrs, Axis, Block, LinearForm, Operand, Shape, Shard, Signature, project
+from tapestry_sets.limits import is_int
 
 SPATIAL = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 """Names of the spatial axes, by how many there are."""
@@ -89,14 +90,14 @@ def need_vector(shape: Shape, size: int, what: str, of: str) -> None:
 def ints_of(value: Any, rank: int, what: str, least: int) -> tuple[int, ...]:
     """An int, meaning the same on every axis, or one int for each axis."""
     values = (value,) * rank if isinstance(value, int) else tuple(value)
-    if len(values) != rank or any(isinstance(v, bool) or not isinstance(v, int) or v < least for v in values):
+    if len(values) != rank or not all(is_int(v, least) for v in values):
         raise ValueError(f"{what} is {value!r}; give an integer >= {least}, or {rank} of them")
     return values
 
 
 def axis_of(axis: Any, rank: int, where: str = "") -> int:
     """A position from the front for an axis that may be counted from the end; `where` begins the error."""
-    if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
+    if not is_int(axis, -rank, rank - 1):
         raise ValueError(f"{where}axis is {axis!r}; a tensor of rank {rank} has the axes {-rank} to {rank - 1}")
     return axis % rank
 

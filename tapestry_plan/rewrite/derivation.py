@@ -239,7 +239,7 @@ class Derivation(Struct, frozen=True):
         Raises
         ------
         ValueError
-            For text that is no JSON, another format or version, and where a field is missing, unknown or of the wrong
+            For text that is not JSON, another format or version, and where a field is missing, unknown or of the wrong
             type, with its place.
         """
         try:

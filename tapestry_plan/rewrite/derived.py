@@ -147,7 +147,7 @@ def substitute_axes(projection: IndexProjection, axes: Sequence[int | Range], ra
     Raises
     ------
     ValueError
-        When the cells of a widened block are no box.
+        When the cells of a widened block are not a box.
     """
     old_rank, matrix = len(axes), projection.map.matrix
     splits = [(axis, q) for axis, q in projection.splits if isinstance(axes[axis], int)]

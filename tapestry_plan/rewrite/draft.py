@@ -255,7 +255,7 @@ class Draft(Graph):
         self._redirect(old, new.name)
 
     def rename(self, tensor: str, name: str) -> None:
-        """Give a tensor that is no input or constant another name, which must be free."""
+        """Give a tensor that is not an input or constant another name, which must be free."""
         assert name not in self.stored and name not in self.selections, "the name is free"
         if tensor in self.selections:
             self._swap(self.selections[tensor], name=name)

@@ -279,6 +279,9 @@ def _narrowest(view: View, home: Allocation, size: int) -> View | None:
     As many different cells of the tensor are read: so it shows these, each once, and nothing else. It is made of this
     tensor alone.
     """
+    #          ┌── flip ──┐             ways from the view to `slice`: 2, from there to the tensor: 1; from the view
+    #   view ──┤          ├── slice ── tensor      to the tensor: 2. All ways lead through `slice`, as 2 · 1 = 2,
+    #          └── pad ───┘             and only half of them through `flip`, as 1 · 1 < 2.
     order = sort_views(view)
     above = dict.fromkeys(map(id, order), 0)  # how many ways lead from the view to each below it
     above[id(view)] = 1

@@ -121,7 +121,7 @@ class RegionTable(Struct):
         return sizes
 
     def _count_common(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
-        """Sizes of intersections of sets of an axis that are no intervals: each combination is counted once."""
+        """Sizes of intersections of sets of an axis that are not intervals: each combination is counted once."""
         base = len(self._axis_spans[axis])
         if base ** len(ids) > MAX_CODES:
             return self._count_sparsely(axis, ids)

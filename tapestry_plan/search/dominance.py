@@ -64,6 +64,11 @@ def find_undominated(
 
 def _with_value(factors: Iterable[Factor], costs: Mapping[int, int], sizes: Sequence[int]) -> Minimum:
     """The least sum where some variables have one more value: every table is zero there, but it has a cost."""
+    # A table of an operator with two shardings and a neighbor with three; the new value "expanded" is last:
+    #
+    #     4 7 2      4 7 2
+    #     5 1 3  ►   5 1 3      what an expansion and its neighbors exchange is not known yet, so nothing is the bound
+    #                0 0 0
     wide = []
     for factor in factors:
         more = [(0, int(var in costs)) for var in factor.scope]
@@ -88,7 +93,7 @@ def _least_alone(problem: Problem, variants: Variants) -> int | None:
     if not _are_fresh(variants):
         return None
     joint = JointProblem(variants, Asked(problem.mesh, known=problem.known))
-    # Where the outputs go is no part of it.
+    # Where the outputs go is not part of it.
     ends = {at for at, variable in enumerate(joint.variables) if variable.kind == "output"}
     inner = [factor for factor in joint.factors()[1] if ends.isdisjoint(factor.scope)]
     own = len(joint.variables)

@@ -102,6 +102,7 @@ def minimize(
             else:
                 ticks += int(message.ticks)
         _eliminate(var, neighbors)
+    # Backwards: what a variable's tables share with others was eliminated after it, and is chosen by now.
     choice = [0] * len(sizes)
     for var, bucket in reversed(chosen):
         choice[var] = _best_value(*alternatives(var, choice, bucket, sizes[var]))
@@ -151,6 +152,9 @@ def _next_variable(remaining: set[int], neighbors: dict[int, set[int]], sizes: S
 
 
 def _eliminate(var: int, neighbors: dict[int, set[int]]) -> None:
+    # a ── var ── b       its neighbors meet in the table that stands for it:       a ───── b
+    #       │                                                                         ╲   ╱
+    #       c                                                                           c
     around = neighbors.pop(var)
     for v in around:
         neighbors[v] |= around
@@ -159,6 +163,8 @@ def _eliminate(var: int, neighbors: dict[int, set[int]]) -> None:
 
 def _groups(bucket: Sequence[Factor], sizes: Sequence[int], cap: int) -> list[list[Factor]]:
     """The bucket in one group, or first-fit in groups whose joint tables stay below the cap."""
+    # min over v of (f + g) >= min over v of f + min over v of g: a bucket in several groups gives a lower bound, as
+    # each group may choose another v. The largest tables come first, so that small ones fill what is left.
     groups: list[tuple[set[int], list[Factor]]] = []
     for factor in sorted(bucket, key=lambda f: -f.ticks.size):
         for scope, members in groups:
@@ -185,6 +191,7 @@ def _add(group: Sequence[Factor], sizes: Sequence[int]) -> Factor:
 
 def _project_out(factor: Factor, var: int) -> Factor:
     """The lexicographic minimum over one variable."""
+    # Of the values with the least ticks the one with the fewest bytes: others are hidden behind the largest integer.
     axis = factor.scope.index(var)
     ticks = factor.ticks.min(axis=axis)
     tied = factor.ticks == np.expand_dims(ticks, axis)

@@ -59,7 +59,7 @@ class Option(Struct, frozen=True):
 class Choice(Struct, frozen=True):
     """Between an operator (value 0) and its expansions (from 1 on); open only where other choices are as `given`.
 
-    `left_out` names expansions that are no options, as too many combinations of views would be read.
+    `left_out` names expansions that are not options, as too many combinations of views would be read.
     """
 
     node: str

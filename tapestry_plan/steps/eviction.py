@@ -170,6 +170,8 @@ class Eviction:
 
     def _find_spots(self, missing: Sequence[int], resident: Sequence[int]) -> dict[int, int]:
         """Offsets for the missing buffers of a step, and for those of its resident ones that must make way."""
+        # The step's own buffers that are there should stay, as each move costs a copy. Where the missing ones find no
+        # window between them, the smaller half of them moves too, then three quarters, and at last all of them.
         members = sorted(resident, key=self.size.__getitem__, reverse=True)
         kept, spots = len(members), None
         while spots is None and kept >= 0:
@@ -266,6 +268,12 @@ class Eviction:
             self.after.setdefault(at, []).append(Free(self.number[n]))
             self._remove(n)
             return
+        # What giving it up now would move:
+        #
+        #                         host has it   host has it not
+        #   written by a step     in            out and in
+        #   placed from inputs    in again      in again: inputs never leave the host
+        #   output, at its end    nothing       out: it is read there
         self.next[n] = uses[-1]
         nbytes = self.timeline.buffers[n].nbytes
         out = 0 if n in self.host else nbytes
@@ -311,6 +319,8 @@ class EvictionBySize(Eviction):
 
     def _choose_evicted(self, used: set[int], over: int) -> list[int]:
         """Buffers of so many bytes that are cheap for their size, or a single one if that is cheaper."""
+        # Cheapest by the byte until there is room enough; the last one taken may make others needless, so those are
+        # given back, the dearest first. One large buffer may still cost less than many small ones.
         idle = [n for n in self.place if n not in used and self.size[n]]
         weight = dict(zip(idle, self._weigh(np.array(idle, np.int64)).tolist(), strict=True))
         chosen: list[int] = []

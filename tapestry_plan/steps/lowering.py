@@ -136,6 +136,8 @@ class _Lowering:
         self, node: str, name: str, device: int, need: DisjointRegions, box: Box, fill: float | None = None
     ) -> Buffer:
         """A buffer on `device` over `box` in which the cells `need` of a stored tensor are complete."""
+        # A buffer that has all of it serves as it is, unless its padding differs. Else a new one is filled: first from
+        # the device's own buffers, which costs no bytes between devices, and what is missing then from others.
         tensor = self.graph.stored[name]
         mine = self.resident.setdefault((name, device), [])
         inside = Box.of(tensor.shape).contains(box)
@@ -304,6 +306,8 @@ class _Lowering:
 
     def run_node(self, node: OpNode) -> None:
         """One stage: gather every shard's operands, compute, free what only this stage needed."""
+        # With a reduction cut each shard makes a part, and who reads the tensor merges them (`_merge`). An operator
+        # with states makes a part also where it is not cut; that one is unwrapped where it lies.
         op = self.graph.ops[node.op]
         signature = self.graph.signature(node.name)
         layout = self.chosen.layouts["operator", node.name]

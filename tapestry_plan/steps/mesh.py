@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite, prod
-from operator import index
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES, MAX_DEVICES
 from tapestry_sets.digits import point_of
+from tapestry_sets.limits import as_int, as_ints
 
 
 class Device(Struct, frozen=True):
@@ -76,9 +76,7 @@ class Mesh(Struct, frozen=True):
         if isinstance(self.shape, str) or not isinstance(self.shape, int | Sequence):
             raise TypeError(f"Mesh: shape is {self.shape!r}; give a number of devices or one for each axis")
         given = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
-        if any(isinstance(n, bool) or not hasattr(n, "__index__") for n in given):
-            raise TypeError(f"Mesh: shape {given} holds what is no integer; give numbers of devices")
-        shape = tuple(index(n) for n in given)
+        shape = as_ints(given, "Mesh: numbers of devices")
         for axis, n in enumerate(shape):
             if n < 1:
                 raise ValueError(f"Mesh: axis {axis} of {shape} has {n} devices; every axis needs at least 1")
@@ -120,8 +118,6 @@ def align(nbytes: int) -> int:
 
 def parse_parts(value: int | str | Sequence[str], mesh: Mesh, where: str) -> int:
     """Number of parts that a value of `fix` or `layout` asks for: an int or mesh axes by name."""
-    if isinstance(value, bool):
-        raise TypeError(f"{where}: {value} is no number of parts")
     if isinstance(value, str):
         value = (value,)
     if isinstance(value, Sequence):
@@ -130,7 +126,7 @@ def parse_parts(value: int | str | Sequence[str], mesh: Mesh, where: str) -> int
             raise ValueError(f"{where}: mesh axis {unknown[0]!r} is none of {mesh.names}")
         return prod(mesh.shape[mesh.names.index(name)] for name in value)
     try:
-        parts = index(value)
+        parts = as_int(value, where)
     except TypeError:
         raise TypeError(f"{where}: {value!r} is no number of parts; give an integer or names of mesh axes") from None
     if not 1 <= parts <= mesh.size:

@@ -454,7 +454,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         Raises
         ------
         PlanVersionError
-            For text that is no JSON, another format or version, or a document that was edited.
+            For text that is not JSON, another format or version, or a document that was edited.
         """
         try:
             document = msgspec.json.decode(text)

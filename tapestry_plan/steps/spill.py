@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from operator import index
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,6 +27,7 @@ from tapestry_plan.steps.shard_plan import (
 )
 from tapestry_plan.steps.timeline import READ, WRITTEN, Timeline, find_widest, is_placing, list_timelines
 from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES
+from tapestry_sets.limits import as_int
 from tapestry_sets.regions import Region
 
 OUTPUTS = "(outputs)"
@@ -57,7 +57,7 @@ def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
     InfeasiblePlan
         When the buffers that one step uses on a device take more than `memory` together; see `least_memory`.
     TypeError, ValueError
-        For arguments that are no plan, no plan without spilling, or no sizes.
+        For arguments that are not a plan, not one without spilling, or not sizes.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def least_memory(plan: ShardPlan) -> tuple[int, ...]:
     Raises
     ------
     TypeError
-        For what is no plan.
+        For what is not a plan.
     """
     _check_plan("least_memory", plan)
     timelines = list_timelines(plan, range(plan.mesh.size))
@@ -135,9 +135,7 @@ def _parse_memory(plan: object, memory_nbytes: int | Sequence[int]) -> list[int]
             if isinstance(memory_nbytes, Sequence) and not isinstance(memory_nbytes, texts)
             else [memory_nbytes] * size
         )
-        if any(isinstance(nbytes, bool) for nbytes in listed):
-            raise TypeError
-        given = [index(nbytes) for nbytes in listed]
+        given = [as_int(nbytes, "memory_nbytes") for nbytes in listed]
     except TypeError:
         raise TypeError(f"memory_nbytes is {memory_nbytes!r}; give a number of bytes, or one for each device") from None
     if len(given) != size:

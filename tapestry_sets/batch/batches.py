@@ -19,7 +19,7 @@ import numpy as np
 from tapestry_sets.batch import kernels, tuning
 from tapestry_sets.batch.kernels import Array, Form, Namespace
 from tapestry_sets.integers import Level, Stripe
-from tapestry_sets.limits import Frozen, put_fields
+from tapestry_sets.limits import Frozen, make_unchecked, put_fields
 from tapestry_sets.regions import Box
 
 
@@ -249,9 +249,7 @@ class StripeArray(Batch):
         if not columns[0].shape if hasattr(columns[0], "shape") else True:
             a, P, p = map(int, columns)
             return Stripe(a, P - a, p)
-        out = object.__new__(StripeArray)
-        put_fields(out, on=columns[0], period=columns[1], phase=columns[2])
-        return out
+        return make_unchecked(StripeArray, on=columns[0], period=columns[1], phase=columns[2])
 
     @property
     def _columns(self) -> tuple[Array, Array, Array]:
@@ -451,9 +449,7 @@ class BoxArray(Batch):
         start, shape = self.start[as_key(key)], self.shape[as_key(key)]
         if len(start.shape) == 1:
             return Box(tuple(kernels.to_host(start).tolist()), tuple(kernels.to_host(shape).tolist()))
-        out = object.__new__(BoxArray)
-        put_fields(out, start=start, shape=shape)
-        return out
+        return make_unchecked(BoxArray, start=start, shape=shape)
 
     def bounds(self) -> Box | None:
         """Return the smallest box that holds all points, None without points."""

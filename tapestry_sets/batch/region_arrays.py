@@ -10,7 +10,7 @@ import numpy as np
 from tapestry_sets.batch import batches, kernels, tuning
 from tapestry_sets.batch.kernels import Array, Namespace, PairColumns
 from tapestry_sets.integers import Nest, Sett, Stripe
-from tapestry_sets.limits import put_fields
+from tapestry_sets.limits import make_unchecked, put_fields
 from tapestry_sets.regions import Box, Region
 
 
@@ -169,7 +169,8 @@ class RegionArray(batches.Batch):
         if not is_empty.shape:
             return self._region(at)
         columns = [getattr(self, name)[batches.as_key(key)] for name in COLUMNS]
-        return _region_array(self.box, columns, is_empty, self.deep[at], self.row[at], self.regions)
+        rest = {"box": self.box, "deep": self.deep[at], "row": self.row[at], "regions": self.regions}
+        return make_unchecked(RegionArray, is_empty=is_empty, **rest, **dict(zip(COLUMNS, columns, strict=True)))
 
     def _region(self, at: Any) -> Region:
         """Return the region at an index of one item."""
@@ -394,16 +395,6 @@ def _with_points(
         for axis in range(value.shape[-1]):
             value[(*at, axis)] = point[axis] if point else 0
     return batches.FirstCommon(found, value)
-
-
-def _region_array(
-    box: Box, columns: Sequence[Array], is_empty: Array, deep: Any, row: Any, regions: tuple[Region, ...]
-) -> RegionArray:
-    out = object.__new__(RegionArray)
-    put_fields(
-        out, box=box, is_empty=is_empty, deep=deep, row=row, regions=regions, **dict(zip(COLUMNS, columns, strict=True))
-    )
-    return out
 
 
 def _tighten(out: RegionArray, box: Box, columns: tuple[Array, ...], is_empty: Array) -> None:

@@ -3,7 +3,7 @@
 Budgets, the two public errors `TooHard` and `TooManyPieces`, tallies, and integers as callers write them.
 """
 
-from tapestry_sets.limits.arguments import as_int, as_ints, check_positive, check_range
+from tapestry_sets.limits.arguments import as_int, as_ints, check_positive, check_range, is_int
 from tapestry_sets.limits.budget import (
     OPEN,
     Budget,
@@ -23,6 +23,7 @@ from tapestry_sets.limits.constructors import (
     Value,
     compile_constructor,
     hide_fields,
+    make_unchecked,
     put_field,
     put_fields,
 )

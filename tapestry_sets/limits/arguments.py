@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from operator import index
+from typing import TypeGuard
 
 import numpy as np
 
@@ -40,6 +42,17 @@ def as_int(value: object, what: str) -> int:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{what} must be an integer, not {value!r} of type {type(value).__name__}") from None
+
+
+def is_int(value: object, least: float = -inf, most: float = inf) -> TypeGuard[int]:
+    """Return whether a value is an integer of Python, no truth value, from `least` to `most`.
+
+    Examples
+    --------
+    >>> is_int(3, 1), is_int(0, 1), is_int(True), is_int(3.0)
+    (True, False, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:

@@ -49,6 +49,10 @@ class Products(Points):
         """How many points the set has."""
         return sum(r._count() for r in self.regions)
 
+    def _union(self, members: Iterable[Region]) -> DisjointRegions:
+        """The union of disjoint regions of this box."""
+        return self.forms.regions._of(self.shape, members, self.start)
+
     def _holds(self, point: Ints) -> bool:
         return any(r._has(point) for r in self.regions)
 
@@ -96,7 +100,7 @@ class Products(Points):
                 meet_regions(r, s, found)
             check_pieces(len(found), "intersection of regions")
         one = len(found) < 2 or (len(self.regions) == len(other.regions) == 1)
-        return self.forms.regions._of(self.shape, found if one else merge_members(found), self.start)
+        return self._union(found if one else merge_members(found))
 
     def __sub__(self, other: Region | DisjointRegions) -> DisjointRegions:
         if isinstance(other, Points) and other.is_numbered:
@@ -105,24 +109,50 @@ class Products(Points):
         found = _subtract(self.regions, other.regions)
         few = len(found) < 2 or (len(self.regions) == len(other.regions) == 1 and found[0].is_box)
         # the parts of one box outside another differ on several axes, or lie on both sides of it
-        return self.forms.regions._of(self.shape, found if few else merge_members(found), self.start)
+        return self._union(found if few else merge_members(found))
 
     def __or__(self, other: Region | DisjointRegions) -> DisjointRegions:
         if isinstance(other, Points) and other.is_numbered:
             return NotImplemented  # Reshaped.__ror__ answers
         self._same_box(other, "|")
         found = [*self.regions, *_subtract(other.regions, self.regions)]
-        return self.forms.regions._of(self.shape, merge_members(found), self.start)
+        return self._union(merge_members(found))
 
     def __xor__(self, other: Region | DisjointRegions) -> DisjointRegions:
         if isinstance(other, Points) and other.is_numbered:
             return NotImplemented  # Reshaped.__rxor__ answers
         self._same_box(other, "^")
         found = _subtract(self.regions, other.regions) + _subtract(other.regions, self.regions)
-        return self.forms.regions._of(self.shape, merge_members(found), self.start)
+        return self._union(merge_members(found))
 
     def __invert__(self) -> DisjointRegions:
-        return Region.full(self.shape, self.start) - self.forms.regions._of(self.shape, self.regions, self.start)
+        return Region.full(self.shape, self.start) - self._union(self.regions)
+
+    def slice(self, slices: shapes.BoxKey) -> DisjointRegions:
+        """Return the set as a NumPy view of the box sees it, in the view's own coordinates from zero.
+
+        Parameters
+        ----------
+        slices : slice, int, Ellipsis or tuple of them
+            As for `from_slices`; an int keeps its axis, with extent 1.
+
+        Returns
+        -------
+        DisjointRegions
+            In the box of the view's shape.
+
+        Examples
+        --------
+        >>> Region.from_bounds((10,), (3,), (8,)).slice(slice(None, None, -2)).points().tolist()
+        [[1], [2], [3]]
+        """
+        return self._seen_through(shapes.selected(self.shape, slices))
+
+    def _seen_through(self, ranges: tuple[range, ...]) -> DisjointRegions:
+        """Return the set in the coordinates of the positions in `ranges`, counted from the box's start."""
+        shape = tuple(map(shapes.length, ranges))
+        members = self.regions if all(shape) else ()
+        return self.forms.regions._of(shape, [t for r in members for t in r._seen(ranges, shape)], (0,) * len(shape))
 
     def sample(self, at: Region | DisjointRegions) -> DisjointRegions:
         """Return the set in the coordinates of the points of `at`: a slice by nested strides.
@@ -222,7 +252,7 @@ class Products(Points):
         if ink.is_numbered:
             return ink.fill_into(where)
         found = [t for r in ink.regions for t in _filled(where, r)]
-        return self.forms.regions._of(self.shape, found if len(ink.regions) < 2 else merge_members(found), self.start)
+        return self._union(found if len(ink.regions) < 2 else merge_members(found))
 
     def fill_into(self, scaffold: Region | DisjointRegions) -> DisjointRegions:
         """Return the points of `scaffold` whose ranks along the axes are in this set: ``scaffold.fill(self)``.
@@ -236,9 +266,7 @@ class Products(Points):
         ----------
         poprithms, memory/nest/region.hpp, ``settFillInto``.
         """
-        return as_product(scaffold, "fill_into: scaffold").fill(
-            self.forms.regions._of(self.shape, self.regions, self.start)
-        )
+        return as_product(scaffold, "fill_into: scaffold").fill(self._union(self.regions))
 
 
 class Region(Products, Value):
@@ -312,7 +340,7 @@ class Region(Products, Value):
             put_field(self, name, value)
 
     @staticmethod
-    def _of(shape: Ints, raw: Sequence[Nest], start: Ints) -> Region:
+    def _of(shape: Ints, raw: Iterable[Nest], start: Ints) -> Region:
         return _region_of(*_fields(shape, raw, start))
 
     @staticmethod
@@ -481,13 +509,15 @@ class Region(Products, Value):
             tuple(nests.runs(s, lo, lo + n)) for s, lo, n in zip(self.nests, self.start, self.shape, strict=True)
         )
 
+    def _placed(self, shape: Ints, raw: Iterable[Nest], start: Ints) -> Region:
+        """Return the region of nests in a box; without points, if this one has none."""
+        return Region.empty(shape, start) if self.is_empty else Region._of(shape, raw, start)
+
     def shift(self, offset: Sequence[int]) -> Region:
         """Return the region moved by `offset` together with its box."""
         by = shapes.per_axis(offset, self.shape, "shift: offset")
         start = tuple(s + k for s, k in zip(self.start, by, strict=True))
-        if self.is_empty:
-            return Region.empty(self.shape, start)
-        return Region._of(self.shape, [nests.shift(s, k) for s, k in zip(self.nests, by, strict=True)], start)
+        return self._placed(self.shape, (nests.shift(s, k) for s, k in zip(self.nests, by, strict=True)), start)
 
     def transpose(self, perm: Sequence[int] | None = None) -> Region:
         """Return the region with axis perm[i] as axis i, by default with all axes in reversed order.
@@ -499,9 +529,7 @@ class Region(Products, Value):
         """
         order = shapes.permutation(perm, self.rank)
         shape, start = tuple(self.shape[i] for i in order), tuple(self.start[i] for i in order)
-        if self.is_empty:
-            return Region.empty(shape, start)
-        return Region._of(shape, [self.nests[i] for i in order], start)
+        return self._placed(shape, (self.nests[i] for i in order), start)
 
     def flip(self, axes: Sequence[int] | int | None = None) -> Region:
         """Return the region mirrored inside its box along `axes` (all by default).
@@ -536,11 +564,8 @@ class Region(Products, Value):
             self.shape, new, f"broadcast_to: shape {self.shape} does not broadcast to {new}"
         )
         start = (0,) * lead + self.start
-        if self.is_empty:
-            return Region.empty(new, start)
-        same = [n == m for n, m in zip(self.shape, new[lead:], strict=True)]
-        raw = [s if kept else () for s, kept in zip(self.nests, same, strict=True)]
-        return Region._of(new, [()] * lead + raw, start)
+        raw = [s if n == m else () for s, n, m in zip(self.nests, self.shape, new[lead:], strict=True)]
+        return self._placed(new, [()] * lead + raw, start)
 
     def reduce_to(self, shape: Sequence[int]) -> Region:
         """Return the points of a box of `shape` that broadcasting sends to some point of this region.
@@ -557,31 +582,8 @@ class Region(Products, Value):
         """
         new, _ = shapes.checked_box(shape, None)
         lead = shapes.lead_of_broadcast(new, self.shape, f"reduce_to: shape {new} does not broadcast to {self.shape}")
-        start = self.start[lead:]
-        if self.is_empty:
-            return Region.empty(new, start)
         raw = [s if m == n else () for s, m, n in zip(self.nests[lead:], new, self.shape[lead:], strict=True)]
-        return Region._of(new, raw, start)
-
-    def slice(self, slices: shapes.BoxKey) -> DisjointRegions:
-        """Return the region as a NumPy view of the box sees it, in the view's own coordinates from zero.
-
-        Parameters
-        ----------
-        slices : slice, int, Ellipsis or tuple of them
-            As for `from_slices`; an int keeps its axis, with extent 1.
-
-        Returns
-        -------
-        DisjointRegions
-            In the box of the view's shape.
-
-        Examples
-        --------
-        >>> Region.from_bounds((10,), (3,), (8,)).slice(slice(None, None, -2)).points().tolist()
-        [[1], [2], [3]]
-        """
-        return self.forms.regions._of(self.shape, self.regions, self.start).slice(slices)
+        return self._placed(new, raw, self.start[lead:])
 
     def _seen(self, ranges: tuple[range, ...], shape: Ints) -> list[Region]:
         """Return the region in the coordinates of the positions in `ranges`, counted from the box's start."""
@@ -643,7 +645,7 @@ def _empty_fields(shape: Ints, start: Ints) -> tuple[Any, ...]:
     return shape, (EMPTY,) * len(shape), start, True, tuple([(s, s) for s in start]), (None,) * len(shape)
 
 
-def _fields(shape: Ints, raw: Sequence[Nest], start: Ints) -> tuple[Any, ...]:
+def _fields(shape: Ints, raw: Iterable[Nest], start: Ints) -> tuple[Any, ...]:
     """Return the fields of a region from nests, each brought into its normal form in the box."""
     axes: list[AxisForm] = []
     for s, n, lo in zip(raw, shape, start, strict=True):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
-from typing import Self
 
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import Value, put_fields
+from tapestry_sets.limits import Value, compile_constructor, put_fields
 from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.region import Products, Region, merge_members, to_tuple
-from tapestry_sets.regions.shapes import BoxKey, checked_box, length, selected
+from tapestry_sets.regions.shapes import checked_box
 
 
 class Members(Points):
@@ -96,20 +95,15 @@ class DisjointRegions(Members, Products, Value):
                 raise ValueError(
                     f"DisjointRegions: members {one!r} and {two!r} share the point {shared}; write one | two"
                 )
-        self._fill(box, kept, origin)
+        put_fields(self, shape=box, members=tuple(m for m in kept if not m.is_empty), start=origin)
 
-    def _fill(self, shape: Ints, members: Iterable[Region], start: Ints) -> None:
-        put_fields(self, shape=shape, members=tuple(m for m in members if not m.is_empty), start=start)
-
-    @classmethod
-    def _of(cls, shape: Ints, members: Iterable[Region], start: Ints) -> Self:
+    @staticmethod
+    def _of(shape: Ints, members: Iterable[Region], start: Ints) -> DisjointRegions:
         """Wrap regions that are known to be disjoint and in this box."""
-        regions = object.__new__(cls)
-        regions._fill(shape, members, start)
-        return regions
+        return _union_of(shape, tuple([m for m in members if not m.is_empty]), start)
 
     @classmethod
-    def full(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> Self:
+    def full(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> DisjointRegions:
         """Return the union of all points of the box."""
         whole = Region.full(shape, start)
         return cls._of(whole.shape, (whole,), whole.start)
@@ -150,11 +144,5 @@ class DisjointRegions(Members, Products, Value):
         """
         return DisjointRegions._of(self.shape, merge_members(self.members), self.start)
 
-    def slice(self, slices: BoxKey) -> DisjointRegions:
-        """Return the union as a NumPy view of the box sees it; see `Region.slice`."""
-        return self._seen(selected(self.shape, slices))
 
-    def _seen(self, ranges: tuple[range, ...]) -> DisjointRegions:
-        shape = tuple(map(length, ranges))
-        members = self.members if all(shape) else ()
-        return DisjointRegions._of(shape, [t for r in members for t in r._seen(ranges, shape)], (0,) * len(shape))
+_union_of = compile_constructor(DisjointRegions, *DisjointRegions.__slots__)

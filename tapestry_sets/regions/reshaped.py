@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tapestry_sets.digits import Ints, number_of, point_of, points_of
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Intersection, Nest, Sett, Stripe, conjunction
-from tapestry_sets.limits import OPEN, TooManyPieces, Value, ask_one, check_pieces, put_fields
+from tapestry_sets.limits import OPEN, TooManyPieces, Value, ask_one, check_pieces, make_unchecked, put_fields
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.axis import fill_axis, sample_axis
 from tapestry_sets.regions.points import Points, RegionForms
@@ -73,17 +73,12 @@ class Reshaped(Members, Value):
                 point = point_of(shared, box)
                 raise ValueError(f"Reshaped: part {at} shares number {shared}, the point {point}, with those before it")
             terms += more
-        self._fill(box, terms)
+        put_fields(self, shape=box, terms=terms, start=(0,) * len(box), _found=None)
 
-    def _fill(self, shape: Ints, terms: NumberTerms) -> None:
-        put_fields(self, shape=shape, terms=terms, start=(0,) * len(shape), _found=None)
-
-    @classmethod
-    def _of(cls, shape: Ints, terms: NumberTerms) -> Reshaped:
+    @staticmethod
+    def _of(shape: Ints, terms: NumberTerms) -> Reshaped:
         """Wrap terms that are known to be disjoint."""
-        one = object.__new__(cls)
-        one._fill(shape, terms)
-        return one
+        return make_unchecked(Reshaped, shape=shape, terms=terms, start=(0,) * len(shape), _found=None)
 
     def _with(self, terms: NumberTerms) -> Reshaped:
         return Reshaped._of(self.shape, terms)
@@ -273,7 +268,7 @@ class Reshaped(Members, Value):
         few = rowmajor.cut(self.terms, lo * width, (hi + 1) * width)
         part = Reshaped._of((hi + 1 - lo, *self.shape[1:]), few).explicit()
         first = range(ranges[0].start - lo, ranges[0].stop - lo, ranges[0].step)
-        return part._seen((first, *ranges[1:]))
+        return part._seen_through((first, *ranges[1:]))
 
 
 Points.forms = RegionForms(DisjointRegions, Reshaped)

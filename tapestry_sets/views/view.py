@@ -129,10 +129,7 @@ class View(Questions, Frozen):
         >>> A.reshape(3, 3, 3)[:2, :2, :2].as_nest()[1]
         ((14, 27, 0), (5, 9, 0), (2, 3, 0))
         """
-        return self._find_nest()
-
-    def _find_nest(self) -> tuple[Allocation, Nest] | None:
-        strided = self.strided_form() or _find_run(self)
+        strided = _find_strided(self) or _find_run(self)
         if strided is None:
             return None
         home, form = strided
@@ -297,7 +294,7 @@ class Derived(View):
     def as_nest(self) -> tuple[Allocation, Nest] | None:
         found = self._known.nest
         if found is UNASKED:
-            found = self._find_nest()
+            found = View.as_nest(self)
             self._known.nest = found  # its own by now: the strided form is kept there
         return found
 
@@ -500,7 +497,7 @@ def _find_strided(view: View) -> tuple[Allocation, Strided] | None:
     while isinstance(view, Derived) and view._known.strided is UNASKED:
         if len(view.sources) != 1:
             for v in _sort_open(view, lambda known: known.strided is UNASKED):
-                _learn(v).strided = _extend_strided(v)
+                _learn(v).strided = _fold(v) if len(v.sources) != 1 else _extend_strided(v, v.sources[0].strided_form())
             break
         chain.append(view)
         view = view.sources[0]
@@ -511,27 +508,19 @@ def _find_strided(view: View) -> tuple[Allocation, Strided] | None:
     return found
 
 
-def _extend_strided(
-    view: Derived, below: tuple[Allocation, Strided] | None = None
-) -> tuple[Allocation, Strided] | None:
-    """The strided form of a view whose sources have theirs, `below` that of the only one."""
-    if 0 in view.shape:
-        return None
-    if len(view.sources) > 1:
-        return _fold(view)
-    (source,) = view.sources
-    below = source.strided_form() if below is None else below
-    if below is None:
-        return None
+def _extend_strided(view: Derived, below: tuple[Allocation, Strided] | None) -> tuple[Allocation, Strided] | None:
+    """The strided form of a view of one source from the source's own."""
     step = getattr(view.kind, "strided", None)
-    form = step((source.shape,), below[1]) if step is not None else None
+    if step is None or below is None or 0 in view.shape:
+        return None
+    form = step((view.sources[0].shape,), below[1])
     return None if form is None else (below[0], form)
 
 
 def _fold(view: Derived) -> tuple[Allocation, Strided] | None:
     """The strided form that pieces of one strided allocation fold to, such as slices put together again."""
     below = [source.strided_form() for source in view.sources if 0 not in source.shape]
-    if any(form is None or below[0] is None or form[0] != below[0][0] for form in below):
+    if 0 in view.shape or any(form is None or below[0] is None or form[0] != below[0][0] for form in below):
         return None
     pieces = view.kind.pieces(tuple([source.shape for source in view.sources]))
     if len(pieces) > FOLDED_PIECES or any(piece.source < 0 for piece in pieces):

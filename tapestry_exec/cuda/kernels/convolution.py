@@ -72,7 +72,7 @@ def convolutions(work: Convolving, out: int, x: int, w: int, bias: int | None = 
     Raises
     ------
     ValueError
-        For an unknown dtype or activation, other than one to three spatial axes, addresses that are no multiples of
+        For an unknown dtype or activation, other than one to three spatial axes, addresses that are not multiples of
         the dtype's size, or too many cells.
 
     Examples

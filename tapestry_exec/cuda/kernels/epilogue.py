@@ -34,7 +34,7 @@ def epilogues(x: int, bias: int | None, rows: int, columns: int, dtype: str, act
     Raises
     ------
     ValueError
-        For an unknown dtype or activation, an address that is no multiple of the dtype's size, or too long rows.
+        For an unknown dtype or activation, an address that is not a multiple of the dtype's size, or too long rows.
 
     Examples
     --------

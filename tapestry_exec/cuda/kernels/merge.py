@@ -49,7 +49,7 @@ def merges(
         Extents of the index of the cells that are merged.
     places : sequence of (address, strides)
         Of the target and then of each part: the address of the cell at index 0, and strides in cells, one for each
-        dimension. The target is no part.
+        dimension. The target is not one of them.
     fan_in : int, optional
         So many neighbors at a time, level by level, as `tapestry_plan.ir.merge_states`; by default all in a row.
 

@@ -169,6 +169,6 @@ def hard_sigmoid(x: Tensor, alpha: float = 0.2, beta: float = 0.5, *, name: str 
     """alpha·x + beta, limited to [0, 1] (ONNX HardSigmoid)."""
 
 
-@operator(block=in_tiles(_thresholded_relu), flop=2.0, dtype=floating, adjoint=adjoints.thresholded_relu)
+@operator(block=in_tiles(_thresholded_relu), flop=2.0, dtype=floating, adjoint=adjoints.relu)
 def thresholded_relu(x: Tensor, alpha: float = 1.0, *, name: str | None = None) -> Tensor:
     """x where it is above alpha, 0 elsewhere (ONNX ThresholdedRelu)."""

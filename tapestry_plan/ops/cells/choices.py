@@ -77,7 +77,7 @@ def greater_equal(a: Tensor | float, b: Tensor | float, *, name: str | None = No
 
 @operator(block=ufunc("isnan"), dtype=_floating_truth, adjoint=adjoints.none)
 def isnan(x: Tensor, *, name: str | None = None) -> Tensor:
-    """Whether x is no number, cell by cell."""
+    """Whether x is not a number, cell by cell."""
 
 
 @operator(block=ufunc("isinf"), dtype=_floating_truth, adjoint=adjoints.none)
@@ -165,7 +165,7 @@ def astype(x: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
     Raises
     ------
     ValueError
-        For what is no dtype of NumPy, or a dtype of complex numbers, strings or times.
+        For what is not a dtype of NumPy, or a dtype of complex numbers, strings or times.
 
     References
     ----------

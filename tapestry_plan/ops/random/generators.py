@@ -20,6 +20,7 @@ from tapestry_plan.ir import Attrs, Graph, Op, RandomCells, Shape, Shard, Signat
 from tapestry_plan.ops.declaration import Arguments, Operator, add_op, operator
 from tapestry_plan.ops.operands import number_axes, of_kinds, touched
 from tapestry_plan.ops.random.philox import region_words
+from tapestry_sets.limits import is_int
 
 MOST_CELLS = 1 << 60
 """A counter numbers 2⁶⁴ groups of four words, and a number takes up to four."""
@@ -252,7 +253,7 @@ def integers(
 ) -> Tensor:
     """Integers in [low, high), at most 2³² different ones; the others as for `uniform`."""
     for what, value in (("low", low), ("high", high)):
-        if isinstance(value, bool) or not isinstance(value, int):
+        if not is_int(value):
             raise ValueError(f"integers: {what}={value!r} must be an integer")
     if not 1 <= high - low <= WORDS:
         raise ValueError(f"integers: [{low}, {high}) holds {high - low} integers; give from 1 to 2**32")
@@ -283,7 +284,7 @@ def _make(
     op: Op, graph: Graph, shape: Sequence[int], dtype: str, kinds: str, key: Key, name: str | None, **attrs: Any
 ) -> Tensor:
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in extents):
+    if not all(is_int(n, 1) for n in extents):
         raise ValueError(f"{op.name}: shape {shape!r} must hold integers >= 1")
     if math.prod(extents) > MOST_CELLS:
         raise ValueError(f"{op.name}: shape {extents} needs more than 2**60 numbers of one stream")
@@ -301,6 +302,6 @@ def _key(op: str, graph: Graph, seed: int, stream: int | None) -> dict[str, int]
         streams = [node.attrs["stream"] for node in graph.nodes.values() if node.attrs.get("seed") == seed]
         stream = max(streams, default=-1) + 1
     for what, value in (("seed", seed), ("stream", stream)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < WORDS:
+        if not is_int(value, 0, WORDS - 1):
             raise ValueError(f"{op}: {what}={value!r} must be an integer in [0, 2**32)")
     return {"seed": seed, "stream": stream}

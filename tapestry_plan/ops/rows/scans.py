@@ -12,6 +12,7 @@ from tapestry_plan.ops.cells.choices import widened
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import axis_of, numeric, per_row, touched
 from tapestry_plan.ops.rows.normalizations import axis_signature, row_signature
+from tapestry_sets.limits import is_int
 
 
 def _cumulative_sum_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> None:
@@ -30,7 +31,7 @@ def _cumulative_sum_block(xp: Any, inputs: Sequence[Any], outputs: Sequence[Any]
 def _top_k_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
     (x,) = shapes
     axis, k = axis_of(attrs["axis"], len(x)), attrs.get("k")
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= x[axis]:
+    if not is_int(k, 1, x[axis]):
         raise ValueError(f"k is {k!r}; axis {axis} of shape {x} has {x[axis]} cells: give an integer from 1 to that")
     whole = row_signature(shapes, axis, axis + 1)
     written = touched(whole.axes, ["" if n == axis else f"i{n}" for n in range(len(x))], (k,) * len(x))
@@ -116,7 +117,7 @@ def top_k(x: Tensor, k: int, axis: int = -1, *, largest: bool = True, name: str 
     Raises
     ------
     ValueError
-        For a k that is no integer or does not fit the axis.
+        For a k that is not an integer or does not fit the axis.
 
     References
     ----------

@@ -18,6 +18,7 @@ from tapestry_plan.ir import Attrs, Backward, LinearForm, Operand, Shape, Shard,
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import need_rank, number_axes, touched
 from tapestry_plan.ops.tuning import LARGEST_DENOMINATOR
+from tapestry_sets.limits import is_int
 
 Int64 = NDArray[np.int64]
 MODES = ("nearest", "linear")
@@ -66,7 +67,7 @@ def _places_of(shape: Shape, attrs: Attrs) -> list[tuple[Fraction, Fraction]]:
         For sizes and scales that do not fit the shape or each other, and unknown modes.
     """
     sizes = attrs.get("sizes")
-    if not isinstance(sizes, tuple) or len(sizes) != len(shape) or any(not isinstance(m, int) or m < 1 for m in sizes):
+    if not isinstance(sizes, tuple) or len(sizes) != len(shape) or not all(is_int(m, 1) for m in sizes):
         raise ValueError(f"sizes is {sizes!r}; give an integer >= 1 for each axis of the shape {shape}")
     for key, known in (("mode", MODES), ("coordinates", COORDINATES), ("nearest", NEAREST)):
         if attrs.get(key, known[0]) not in known:

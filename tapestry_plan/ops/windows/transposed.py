@@ -172,7 +172,7 @@ def conv_transpose(
     """The adjoint of a convolution: each cell of x is spread over a window of the output.
 
     Every index axis may be cut: n, c, the spatial axes of the output, and the reduction ci over the channels of a
-    group. The kernel's cells are no index axes. A part of a spatial axis reads all cells that reach the runs of
+    group. The kernel's cells are not index axes. A part of a spatial axis reads all cells that reach the runs of
     `stride` outputs that it has a share in. Without dilation, these are just the cells that it needs where it begins
     and ends with a run and the padding before the axis is a multiple of the stride, else up to one more on either side.
 

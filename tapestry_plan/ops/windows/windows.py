@@ -16,6 +16,7 @@ from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.expansions import windows_max, windows_mean, windows_sum
 from tapestry_plan.ops.operands import floating, numeric, spatial_names, spatial_of, touched
 from tapestry_plan.ops.windows.window import Window, offsets_of
+from tapestry_sets.limits import is_int
 
 
 def _pool_signature(shapes: Sequence[Shape], attrs: Attrs, pad: float = 0.0, has_extents: bool = False) -> Signature:
@@ -159,9 +160,9 @@ def p_norm(x: Tensor, p: int, total: Callable[[Tensor], Tensor]) -> Tensor:
     Raises
     ------
     ValueError
-        For a p that is no integer of 1 or more, and integers in x.
+        For a p that is not an integer of 1 or more, and integers in x.
     """
-    if isinstance(p, bool) or not isinstance(p, int) or p < 1:
+    if not is_int(p, 1):
         raise ValueError(f"p is {p!r}; give an integer >= 1")
     floating([x.dtype], {})
     if p == 1:

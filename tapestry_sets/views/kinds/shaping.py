@@ -37,6 +37,12 @@ class ExpandDims(OneMap, Struct, frozen=True):
         new = kind.axes_of(self.axes, rank, "expand_dims")
         return [(0, (axis, 1)) for axis in range(rank) if axis not in new]
 
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        axes = list(source[1])
+        for axis in sorted(kind.axes_of(self.axes, len(axes) + len(self.axes), "expand_dims")):
+            axes.insert(axis, ((1, 0),))
+        return source[0], tuple(axes)
+
 
 class Squeeze(OneMap, Struct, frozen=True):
     """Drop axes of extent 1: the given ones, or all.
@@ -184,6 +190,12 @@ class Broadcast(OneMap, Struct, frozen=True):
     def rows(self, shape: Shape) -> list[AxisRow]:
         both = enumerate(shape, len(self.shape) - len(shape))
         return [(0,) if n == 1 and self.shape[axis] != 1 else (0, (axis, 1)) for axis, n in both]
+
+    def strided(self, shapes: Shapes, source: Strided) -> Strided:
+        extra = len(self.shape) - len(shapes[0])
+        both = enumerate(zip(source[1], shapes[0], strict=True), extra)
+        kept = [levels if n == self.shape[axis] else ((self.shape[axis], 0),) for axis, (levels, n) in both]
+        return source[0], (*[((n, 0),) for n in self.shape[:extra]], *kept)
 
 
 class Pad(Struct, frozen=True):
