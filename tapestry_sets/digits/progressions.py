@@ -33,7 +33,7 @@ def progression(first: int, levels: Iterable[Digit]) -> Progression:
     (-9, ((4, 3),))
     """
     todo = []
-    for count, step in levels:  # `make_steps_positive` takes a third longer: rows of reshapes in bench_alias
+    for count, step in levels:  # the package says why not by `make_steps_positive`
         if count > 1 and step:
             if step < 0:
                 first += (count - 1) * step
