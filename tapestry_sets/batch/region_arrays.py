@@ -204,7 +204,7 @@ class RegionArray(batches.Batch):
         Raises
         ------
         TypeError
-            If `other` is no RegionArray.
+            If `other` is not a RegionArray.
         ValueError
             If the boxes differ, or the batches do not broadcast.
         """
@@ -293,7 +293,7 @@ class RegionArray(batches.Batch):
         Raises
         ------
         TypeError
-            If `other` is no RegionArray.
+            If `other` is not a RegionArray.
         ValueError
             If the boxes differ, or the batches do not broadcast.
         """
@@ -311,7 +311,7 @@ class RegionArray(batches.Batch):
         Raises
         ------
         TypeError
-            If `other` is no RegionArray.
+            If `other` is not a RegionArray.
         ValueError
             If the boxes differ, or the batches do not broadcast.
 

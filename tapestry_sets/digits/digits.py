@@ -1,7 +1,7 @@
 """Digits: linear forms over one box of digits, and the one normalizer of such boxes.
 
-What a view reads, how a region is packed, where a copy goes: all of these walk over a box of digits, and each number
-that matters moves by a step of its own as a digit counts up::
+The cells of a view, the order of a packed region, the target of a copy: all of these walk over a box of digits, and
+each number that matters moves by a step of its own as a digit counts up::
 
     digits (3; 4, 10), (4; 1, 1) from (5, 0)        i < 3, j < 4
 

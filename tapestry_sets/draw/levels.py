@@ -98,7 +98,7 @@ def levels_text(levels: Any, start: int = 0, stop: int | None = None) -> str:
     Raises
     ------
     TypeError
-        If `levels` are no stripes.
+        If `levels` are not stripes.
     ValueError
         If more than 1,024 integers or 16,384 cells would be shown.
 

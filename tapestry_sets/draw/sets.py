@@ -39,9 +39,9 @@ def raster(*sets: Any, start: int = 0, stop: int | None = None) -> canvas.Raster
     Raises
     ------
     TypeError
-        If an argument is no set, or sets of integers are mixed with regions.
+        If an argument is not a set, or sets of integers are mixed with regions.
     ValueError
-        If there is no set, the boxes differ, the rank exceeds 3, the picture exceeds 16,384 cells, or a window is
+        If no set is given, the boxes differ, the rank exceeds 3, the picture exceeds 16,384 cells, or a window is
         given for regions.
 
     Examples

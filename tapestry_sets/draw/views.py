@@ -32,11 +32,11 @@ ADDRESSES = 2**64
 """An allocation of this many cells is an address space: its cells are bytes, and their numbers addresses."""
 
 
-# ------------------------------------------------------------------------------------------- what the views read
+# ------------------------------------------------------------------------------------------- the cells that views read
 
 
 class _Read:
-    """What one view reads of an allocation, listed window by window."""
+    """The cells of an allocation that one view reads, listed window by window."""
 
     __slots__ = ("_all", "cells")
 
@@ -98,7 +98,7 @@ class _Shared(Struct, frozen=True):
 
 
 class _Home(Struct, frozen=True):
-    """An allocation and what each view, by its position, reads of it; the `nth` of those that are named alike."""
+    """An allocation and the cells that each view, by its position, reads there; the `nth` of those of one name."""
 
     allocation: Any
     read: dict[int, _Read]
@@ -180,7 +180,7 @@ ALL = "all that is read"
 class _Window(Struct, frozen=True):
     """The cells [lo, hi) of a line of memory; `why` says why these, `more` whether there are others before and after.
 
-    Of an address space only what lies between the ends of all that is read counts.
+    Of an address space only the cells between the first and the last that any view reads count.
     """
 
     lo: int
@@ -423,7 +423,7 @@ def _brief(name: str) -> str:
 
 
 def _index_name(name: str, index: Sequence[int]) -> str:
-    """Return an element of a view as words; a name that is no single term is set in parentheses."""
+    """Return an element of a view as words; a name that is not a single term is set in parentheses."""
     called = inner = canvas.shortened(name.split(" = ")[0], 80)
     while inner != (inner := re.sub(r"\([^()]*\)|\[[^][]*\]", "", inner)):
         pass  # what is in brackets does not matter, however deep
@@ -548,6 +548,6 @@ def views_mimebundle(*views: Any, title: str = "") -> dict[str, str]:
     named = "\n".join([*([title] if title else []), *map(repr, views)])
     try:
         picture = views_picture(views, title=title, indices=len(views) > 1)
-    except ValueError:  # what a view reads may be too hard to say
+    except ValueError:  # the cells of a view may be too hard to say
         return {"text/plain": named}
     return {"text/plain": f"{named}\n{picture.text}", "image/svg+xml": picture.svg}

@@ -41,7 +41,7 @@ def from_mlir(
     Raises
     ------
     ValueError
-        For text that is no affine map, symbols without a value, and forms that are not affine or no splits of one
+        For text that is not an affine map, symbols without a value, and forms that are not affine or not splits of one
         index axis; the message says at which character.
 
     Examples
@@ -140,7 +140,7 @@ class _AffineForm(Struct, frozen=True):
         return _AffineForm().plus(self, factor)
 
     def divided(self, q: int) -> tuple[_AffineForm, _AffineForm] | None:
-        """The quotient and the remainder by q, which is positive; None where they are no splits of one axis."""
+        """The quotient and the remainder by q, which is positive; None where they are not splits of one axis."""
         if q == 1:
             return self, _AffineForm()
         quotient = _AffineForm({t: c // q for t, c in self.terms.items() if c // q}, self.constant // q)

@@ -1,4 +1,4 @@
-"""Views of symbolic sizes: what is read of memory whose extents are expressions of symbols.
+"""Views of symbolic sizes: the cells that are read of memory whose extents are expressions of symbols.
 
 A view is kept as digits: each is an index variable with an extent, and an axis of the view is a few digits, the
 outermost first. A row-major number in an axis of digits is N·i + j where the inner extent is N; isl's parameters
@@ -443,7 +443,7 @@ def _slice_digits(
 
 
 def _constant_start(value: object) -> int:
-    """The integer that a slice starts at, -1 if that is no constant."""
+    """The integer that a slice starts at, -1 if that is not a constant."""
     e = load_sympy().sympify(0 if value is None else value)
     return int(e) if e.is_Integer else -1
 
@@ -611,7 +611,7 @@ def _is_used(view: SymbolicView, digit: int) -> bool:
 
 
 def _symbolic_digits(view: SymbolicView) -> list[int]:
-    """The digits with a weight that is no constant."""
+    """The digits with a weight that is not a constant."""
     rows = [row for row in view._rows() if not row.modulus]
     return sorted({d for row in rows for d, c in row.terms if not load_sympy().sympify(c).is_Integer})
 

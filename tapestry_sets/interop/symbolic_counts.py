@@ -83,7 +83,7 @@ def overlap_count(a: SymbolicView, b: SymbolicView) -> Any:
     NonAffineSize
         If the cells are not affine in the symbols.
     TooHard
-        If the cells are no product of sets of one dimension, or there are too many residue classes.
+        If the cells are not a product of sets of one dimension, or there are too many residue classes.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Boxes, affine maps, and the sets that images are made of: products of progressions, and implicit regions.
 
-What is no small union of products is an `ImplicitRegion`, decided by isl.
+What is not a small union of products is an `ImplicitRegion`, decided by isl.
 """
 
 from __future__ import annotations
@@ -199,8 +199,7 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
     offset : tuple of int
         One value for each output coordinate.
     in_rank : int, optional
-        Number of input axes. Needed only when there are no rows; without it such a map takes points of
-        any rank.
+        Number of input axes. Needed only for a map without rows, which takes points of any rank where it is not given.
 
     Raises
     ------
@@ -406,7 +405,7 @@ def _solid_region(grid: Grid, box: Box) -> DisjointRegions | None:
 
 
 class ImplicitRegion(Value, Drawn):
-    """An exact set of points that is no small union of products, given by its constraints.
+    """An exact set of points that is not a small union of products, given by its constraints.
 
     It answers the same questions as `DisjointRegions`; isl decides each one when it is asked.
 
@@ -455,7 +454,7 @@ class ImplicitRegion(Value, Drawn):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no point."""
+        """Whether the set has no points."""
         if self.known_points is not None:
             return not len(self.known_points)
         points = self.to_isl()

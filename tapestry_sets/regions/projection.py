@@ -1,7 +1,7 @@
 """Index projections: which cells an index box touches, exactly.
 
 An index projection sends a point i to the box ``A·i + b + [0, shape)``. Each coordinate of its image is a
-`Progression`, a sum of arithmetic steps, so images cost the same at every size; what is no small union of
+`Progression`, a sum of arithmetic steps, so images cost the same at every size; what is not a small union of
 products is an `ImplicitRegion`, decided by isl.
 """
 
@@ -25,7 +25,7 @@ from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.solvers import isl, read_exprs
 
 LIST_LIMIT = 1 << 15
-"""Images that are no small union of products are listed where the selection has at most so many blocks' cells."""
+"""Images that are not a small union of products are listed where the selection has at most so many blocks' cells."""
 
 
 class IndexProjection(Value):
@@ -140,7 +140,7 @@ class IndexProjection(Value):
         Raises
         ------
         ValueError
-            If there is no such axis, or it is split (its step is not constant).
+            If the projection lacks the axis, or it is split (its step is not constant).
 
         Examples
         --------
@@ -232,7 +232,7 @@ class IndexProjection(Value):
         Raises
         ------
         ValueError
-            If there is no such axis, or it is split by a divisor that does not divide `extent`.
+            If the projection lacks the axis, or it is split by a divisor that does not divide `extent`.
 
         Examples
         --------
@@ -544,7 +544,7 @@ class IndexProjection(Value):
         return result
 
     def _preimage_of_grid(self, target: Grid, space: Box) -> DisjointRegions | None:
-        """The index points whose block meets a grid, None where that is no product of the axes."""
+        """The index points whose block meets a grid, None where that is not a product of the axes."""
         found = DisjointRegions(space.shape, (space.to_region(),), space.start)
         domain = affine.grid_of(space)
         for terms, b, w, goal in zip(self.map.terms(), self.map.offset, self.shape, target, strict=True):
@@ -597,7 +597,7 @@ class IndexProjection(Value):
         Raises
         ------
         ValueError
-            If those cells are no box, or `other` has splits.
+            If those cells are not a box, or `other` has splits.
 
         Examples
         --------

@@ -173,7 +173,7 @@ class Products(Points):
         Raises
         ------
         ValueError
-            If the boxes differ, or `at` is no product.
+            If the boxes differ, or `at` is not a product.
         TooManyPieces
             If an axis needs more than 10,000 pieces.
 
@@ -221,7 +221,7 @@ class Products(Points):
         Raises
         ------
         ValueError
-            If `ink` is in another box, or this union is no product.
+            If `ink` is in another box, or this union is not a product.
         TooManyPieces
             If an axis needs more than 10,000 pieces.
 
@@ -291,7 +291,7 @@ class Region(Products, Value):
     is_empty : bool
         Whether the region has no points.
     spans : tuple of (lo, hi) or None
-        For each axis the interval that its elements are, or None if they are no interval.
+        For each axis the interval that its elements are, or None if they are not one.
     progressions : tuple of (first, last, step) or None
         For each axis its elements if they are at equal distances, or None.
 
@@ -525,7 +525,7 @@ class Region(Products, Value):
         Raises
         ------
         ValueError
-            If `perm` is no permutation of the axes.
+            If `perm` is not a permutation of the axes.
         """
         order = shapes.permutation(perm, self.rank)
         shape, start = tuple(self.shape[i] for i in order), tuple(self.start[i] for i in order)
@@ -673,7 +673,7 @@ def to_tuple(values: Iterable[T], what: str) -> tuple[T, ...]:
 
 
 def as_product(x: object, what: str) -> Region:
-    """Return the one region that a set is, or say that it is no product."""
+    """Return the one region that a set is, or say that it is not a product."""
     if isinstance(x, Region):
         return x
     if not isinstance(x, Products):

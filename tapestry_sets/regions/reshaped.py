@@ -224,7 +224,7 @@ class Reshaped(Members, Value):
         Raises
         ------
         ValueError
-            If this set is in another box than that of shape ``scaffold.counts``, or `scaffold` is no product.
+            If this set is in another box than that of shape ``scaffold.counts``, or `scaffold` is not a product.
         TooManyPieces
             If the numbers in `scaffold` are more than 10,000 pieces.
 

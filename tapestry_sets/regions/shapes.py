@@ -145,7 +145,7 @@ def selected(shape: Ints, key: BoxKey) -> tuple[range, ...]:
     IndexError
         If there are more entries than axes, or an int is out of range.
     TypeError
-        If an entry is no slice, int or Ellipsis.
+        If an entry is not a slice, int or Ellipsis.
     """
     entries = key if isinstance(key, tuple) else (key,)
     given = sum(k is not Ellipsis for k in entries)

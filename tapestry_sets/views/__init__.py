@@ -12,6 +12,7 @@ from tapestry_sets.views.documents import (
     region_from_dict,
     region_to_dict,
 )
+from tapestry_sets.views.hook import InternalOverlap, MemoryQueries, Order, fill_memory
 from tapestry_sets.views.kinds.choosing import AsStrided, Diagonal, Index, Sample, Slice, SlidingWindow, Take
 from tapestry_sets.views.kinds.joining import Assembled, Concat, Fill, Interleave, Stack
 from tapestry_sets.views.kinds.kind import ViewKind
@@ -33,7 +34,6 @@ from tapestry_sets.views.pieces.images import piece_domain, piece_image
 from tapestry_sets.views.pieces.maps import INT64_MAX, IndexMap, Relinearize, Shape, Step
 from tapestry_sets.views.pieces.partition import first_gap, first_shared
 from tapestry_sets.views.pieces.piece import Guard, Piece, bounding_boxes, compose_pieces, identity_piece
-from tapestry_sets.views.queries import InternalOverlap, MemoryQueries, Order, fill_memory
 from tapestry_sets.views.variables import allocate
 from tapestry_sets.views.view import Allocation, Derived, View, check_color, sort_views, strided_view_of, view_of
 from tapestry_sets.views.walks import sources_first, walk

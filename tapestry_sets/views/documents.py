@@ -68,7 +68,7 @@ def kind_from_dict(data: Mapping[str, Any]) -> ViewKind:
     Raises
     ------
     ValueError
-        If it is no such document; the message names the place in it.
+        If it is not such a document; the message names the place in it.
 
     Examples
     --------

@@ -14,12 +14,12 @@ from tapestry_sets.digits import Strided
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, counted, current
 from tapestry_sets.regions import DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl
-from tapestry_sets.views import queries
+from tapestry_sets.views import hook
+from tapestry_sets.views.hook import InternalOverlap, Order
 from tapestry_sets.views.normal.normal_form import agree, flat_of, preimage
 from tapestry_sets.views.normal.patches import Constant, Flat
 from tapestry_sets.views.pieces.maps import Relinearize
 from tapestry_sets.views.pieces.piece import Piece
-from tapestry_sets.views.queries import InternalOverlap, Order
 from tapestry_sets.views.words import Viewable
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Questions(Viewable):
 
     @abstractmethod
     def _normal_form(self) -> Flat:
-        """What each index reads, by row-major numbers, as patches; those of too many stand for the view itself."""
+        """The cell of each index, by row-major numbers, as patches; those of too many stand for the view itself."""
 
     def origins(self) -> dict[Allocation, DisjointRegions]:
         """Return the cells that the view reads of each allocation, in the allocation's coordinates.
@@ -192,9 +192,9 @@ class Questions(Viewable):
             return None
         strided = self.strided_form()
         if strided is None:
-            return queries.memory.twice(self)
+            return hook.memory.twice(self)
         home, form = strided
-        found = queries.memory.twice_by_strides(form)
+        found = hook.memory.twice_by_strides(form)
         if found is None:
             return None
         one, two, number = found
@@ -249,9 +249,9 @@ class Questions(Viewable):
             return not read or (len(read) == 1 and read[0].is_run())
         strided = self.strided_form()
         if strided is not None:
-            return queries.memory.is_ordered_by_strides(strided[1], order)
+            return hook.memory.is_ordered_by_strides(strided[1], order)
         read = list((self if order == "C" else self.transpose()).cells.values())
-        return len(read) == 1 and queries.memory.is_ordered(read[0])
+        return len(read) == 1 and hook.memory.is_ordered(read[0])
 
     def colors(self) -> frozenset[Hashable]:
         """Return the colors of the allocations that the view reads.

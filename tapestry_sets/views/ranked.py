@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tapestry_sets.digits import Strided, contiguous
 from tapestry_sets.integers import DisjointSetts, nest_of
-from tapestry_sets.views import queries
+from tapestry_sets.views import hook
 from tapestry_sets.views.kinds.kind import ViewKind
 from tapestry_sets.views.pieces.maps import Shape
 from tapestry_sets.views.tuning import MAX_CHAIN
@@ -24,7 +24,7 @@ EVERY = DisjointSetts._of(((),))
 
 
 class Ranked(Struct, frozen=True):
-    """What a view reads, by the row-major numbers of the last of its sources that lists its cells in ascending order.
+    """The cells of a view, by the row-major numbers of the last of its sources that lists its cells in ascending order.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def _append(sets: tuple[DisjointSetts, ...], ink: DisjointSetts) -> tuple[Disjoi
 
 def _find_own(kind: ViewKind, shape: Shape, source: Shape) -> DisjointSetts | None:
     """The row-major numbers of its one source that a view reads, if they are few setts."""
-    return queries.memory.local_setts(kind.pieces((source,)), shape, source)
+    return hook.memory.local_setts(kind.pieces((source,)), shape, source)
 
 
 def _ascends(form: Strided) -> bool:

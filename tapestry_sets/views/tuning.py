@@ -21,7 +21,7 @@ MAX_CHAIN = 64
 TRIES = 32
 """How often a view's products are taken through patches of patches, more than twice for each of them."""
 BRANCHES_A_COMPARISON = 16
-"""Taking digits through a patch, to compare what both read, takes as long as so many branches of the budget."""
+"""Taking digits through a patch, to compare the cells of both, takes as long as so many branches of the budget."""
 INLINED_PATCHES = 32
 """A patch of patches is spelled out where that takes at most so many more than twice these."""
 
@@ -38,7 +38,7 @@ LOOPED_PATCHES = 64
 STRIDED_WORDS = 6
 """A strided view that takes more kinds is taken by its strides."""
 WALKED_KINDS = 16
-"""So many kinds of a chain are gone through one by one to see what an index reads."""
+"""So many kinds of a chain are gone through one by one to find the cell of an index."""
 SHORT_CHAIN = 2
 """Of so few kinds a chain can only be longer than the view's own kind over memory."""
 LONG_CHAIN = 64

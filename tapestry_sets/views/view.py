@@ -12,10 +12,10 @@ from tapestry_sets.digits import Strided, contiguous, renumber
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
 from tapestry_sets.limits import OPEN, Budget, Frozen, Open, TooHard, compile_constructor, current
-from tapestry_sets.views import queries
+from tapestry_sets.views import hook
+from tapestry_sets.views.kept_answers import NOTHING, UNASKED, Known
 from tapestry_sets.views.kinds.choosing import Slice
 from tapestry_sets.views.kinds.kind import ViewKind, check_out_shape
-from tapestry_sets.views.known import NOTHING, UNASKED, Known
 from tapestry_sets.views.normal.assemble import Assembly
 from tapestry_sets.views.normal.normal_form import Opaque, agree, find_opaque, flat_of, flat_over
 from tapestry_sets.views.normal.patches import Constant, Flat, strided_patch
@@ -148,10 +148,10 @@ class View(Questions, Frozen):
             strides = None if ranked is None or ranked.sets else ranked.form
             # what is kept holds a view alike, not this one, by which it is kept
             alike = view_of(self.shape, self.kind, self.sources) if isinstance(self, Derived) else self
-            cells = queries.memory.filled_cells(chain, PiecesOf(alike, 0), self.shape, home.shape, strides)
+            cells = hook.memory.filled_cells(chain, PiecesOf(alike, 0), self.shape, home.shape, strides)
             return {home: cells} if strides is not None or not cells.is_empty else {}
         allocations, pieces = self._compose(Budget(current().budget))
-        each = (queries.memory.read_cells(pieces, k, self.shape, a.shape, a.size) for k, a in enumerate(allocations))
+        each = (hook.memory.read_cells(pieces, k, self.shape, a.shape, a.size) for k, a in enumerate(allocations))
         return {a: c for a, c in zip(allocations, each, strict=True) if not c.is_empty}
 
     def simplify(self) -> View:
@@ -641,7 +641,7 @@ def _find_opaque(view: View) -> list[View]:
 
 
 def _read_ends(view: View) -> tuple[tuple[Hashable, int], tuple[Hashable, int]]:
-    """What the first and the last index of a view read."""
+    """The cells, or constants, at the first and the last index of a view."""
     strided = view.strided_form()
     if strided is None:
         return _read_at(view, (0,) * view.rank), _read_at(view, tuple([n - 1 for n in view.shape]))

@@ -578,7 +578,7 @@ def pad(
     value: float | Sequence[float] | Sequence[Sequence[float]] = 0,
     padding: V | Callable[[Shape], V] | None = None,
 ) -> V:
-    """Return the view with cells around it: constants, which are no memory, cells of its own, or other memory.
+    """Return the view with cells around it: constants, which are not memory, cells of its own, or other memory.
 
     Parameters
     ----------
@@ -605,7 +605,7 @@ def pad(
 
     References
     ----------
-    NumPy pad, whose modes that compute new values ("linear_ramp", "mean", …) are no views; poprithms,
+    NumPy pad, whose modes that compute new values ("linear_ramp", "mean", …) are not views; poprithms,
     memory/alias: pad, BroadcastPadding.
     """
     _one_view(view, "pad")

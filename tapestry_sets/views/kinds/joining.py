@@ -188,7 +188,7 @@ class Fill(Struct, frozen=True):
 
 
 class Assembled(Struct, frozen=True):
-    """A view that is no named kind, given by its shape and pieces.
+    """A view of a kind without a name, given by its shape and pieces.
 
     Parameters
     ----------

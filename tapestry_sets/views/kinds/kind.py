@@ -149,7 +149,7 @@ def check_from_zero(region: object, what: str) -> None:
 
 
 def check_out_shape(kind: ViewKind, shapes: Shapes) -> Shape:
-    """Return the shape that a kind gives, or raise TypeError if it is no kind or gives no integers."""
+    """Return the shape that a kind gives, or raise TypeError if it is not a kind or does not give integers."""
     try:
         out_shape = kind.out_shape
     except AttributeError:

@@ -203,7 +203,7 @@ def _turn_slabs(slabs: Sequence[Sequence[_BoxPart]], axis: int, start: Ints, sha
 def _find_frame(
     parts: Sequence[_BoxPart], start: Ints, shape: Ints
 ) -> tuple[Constant, list[_BoxPart], Ints, Ints] | None:
-    """The constant around what is not constant, and the box inside; None if there is no such frame."""
+    """The constant around what is not constant, and the box inside; None if it has no such frame."""
     inner, low, extents = list(parts), list(start), list(shape)
     value: Constant | None = None
     for axis in range(len(shape)):

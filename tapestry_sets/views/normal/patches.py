@@ -1,6 +1,6 @@
 """Patches: boxes of digits that step through the indices of a view and through memory at once.
 
-What each index reads is a set of pairs (index, cell), both row-major numbers. A patch is a box of such pairs: index
+A view is a set of pairs (index, cell), both row-major numbers. A patch is a box of such pairs: index
 and cell are linear in common digits. Because indices and cells stand side by side, shapes play no part: a reshape
 changes nothing, a view of a view is a join on the number in the middle, and read the other way round a patch is its
 own mirror.
@@ -99,7 +99,7 @@ class Patch(NamedTuple):
 
 
 class Flat(Value):
-    """What each index of a view reads, by row-major numbers: patches whose indices partition [0, size).
+    """The cell of each index of a view, by row-major numbers: patches whose indices partition [0, size).
 
     Parameters
     ----------

@@ -332,7 +332,7 @@ def _clipped(grid: Grid, box: Box) -> Iterable[Grid]:
 
 
 def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box) -> list[Grid]:
-    """As `_pull`, listing the values of a short axis where the points are no product."""
+    """As `_pull`, listing the values of a short axis where the points are not a product."""
     found = projection.preimage(inside, box)
     if isinstance(found, DisjointRegions):
         return grids_of(found)

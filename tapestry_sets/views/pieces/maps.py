@@ -85,7 +85,7 @@ class IndexMap(Struct, frozen=True, metaclass=Checked):
     steps : tuple of AffineMap or Relinearize
         Each step takes what the one before gives.
     in_rank : int, optional
-        Number of input axes; needed only when there are no steps.
+        Number of input axes; needed only without steps.
 
     Raises
     ------

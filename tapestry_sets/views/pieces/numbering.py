@@ -282,7 +282,7 @@ def _cut(digits: Shape, stage: Stage) -> tuple[Shape, Shape]:
 
 
 def _sum_digits(extents: list[Shape], readings: Sequence[AxisReading]) -> AffineMap:
-    """The map from all digits to what is read."""
+    """The map from all digits to the places that they read."""
     rank = sum(map(len, extents))
     rows, at = [], 0
     for digits, reading in zip(extents, readings, strict=True):

@@ -231,13 +231,13 @@ def compose_pieces(
 
 H = TypeVar("H", bound=Hashable)
 Numbered = tuple[tuple[H, ...], tuple[Piece, ...]]
-"""What pieces read in the end, and the pieces, whose sources are positions in it."""
+"""The sources that pieces read in the end, and the pieces, whose sources are positions in it."""
 
 
 def compose_numbered(
     outer: Iterable[Piece], inner: Sequence[Numbered[H]], shape: Sequence[int], work: Budget
 ) -> Numbered[H]:
-    """Return what a view of views reads, each once, and the pieces that number it; as `compose_pieces`."""
+    """Return the sources that a view of views reads, each once, and the pieces that number it; as `compose_pieces`."""
     if len(inner) == 1:
         ((homes, pieces),) = inner
         return homes, compose_pieces(outer, (pieces,), shape, work)

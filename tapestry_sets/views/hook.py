@@ -31,7 +31,7 @@ class InternalOverlap(NamedTuple):
         Two different indices of the view.
     allocation : Allocation
     cell : tuple of int
-        What the view reads at both, in the allocation.
+        The cell of the allocation at both.
     """
 
     a: Ints
