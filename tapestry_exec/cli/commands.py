@@ -33,7 +33,7 @@ from tapestry_exec.run import (
     difference,
     evaluate,
     read_array,
-    replacing,
+    replace_file,
     run,
 )
 from tapestry_plan.ir import Graph, Stored
@@ -471,7 +471,7 @@ def run_command(
         there, found = f"{sum(p.nbytes_spilled):,}", f"{sum(r.nbytes_spilled):,}"
         click.echo(f"bytes spilled to host memory and back: {there} predicted, {found} counted, equal")
     if save is not None:
-        with replacing(save) as file:
+        with replace_file(save) as file:
             np.savez(file, allow_pickle=False, **r.outputs)
 
 

@@ -174,7 +174,7 @@ def block_of(array: Array, start: Ints, box: Box) -> Array:
     return array[(*where, ...)]
 
 
-def contiguous(array: Array) -> Array:
+def make_contiguous(array: Array) -> Array:
     """The array itself if it is contiguous in row-major order, else a copy that is; rank 0 stays rank 0."""
     return array if array.flags.c_contiguous else np.array(array, order="C")
 
@@ -223,13 +223,13 @@ def read_view(pieces: Sequence[Piece], sources: Sequence[Array], shape: Sequence
     """
     whole = Box.of(tuple(shape))
     if len(pieces) == 1 and pieces[0].source >= 0 and not pieces[0].guards:
-        source = contiguous(sources[pieces[0].source])
+        source = make_contiguous(sources[pieces[0].source])
         linear = linear_offset(pieces[0], Box.of(source.shape))
         if linear is not None:
             return read_only(strided_view(source, linear[1], whole.shape, linear[0]))
     out = np.empty(whole.shape, dtype)
     for piece in pieces:
-        source = contiguous(sources[piece.source]) if piece.source >= 0 else out
+        source = make_contiguous(sources[piece.source]) if piece.source >= 0 else out
         read_piece(piece, source, Box.of(source.shape), out, whole.start, Region.full(whole.shape))
     return out
 

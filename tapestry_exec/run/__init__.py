@@ -15,5 +15,5 @@ from tapestry_exec.run.check import InvalidPlan, check_plan
 from tapestry_exec.run.evaluate import difference, evaluate, read_array
 from tapestry_exec.run.interpreter import ResultMismatch, RunResult, StepFailed, TransferMismatch, run
 from tapestry_exec.run.prepared import PreparedPlan
-from tapestry_exec.run.trace import Phase, TraceEvent, check_target, replacing, write_trace
+from tapestry_exec.run.trace import Phase, TraceEvent, check_target, replace_file, write_trace
 from tapestry_exec.run.tuning import DIFFERENCE_BOUND

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from tapestry_exec.copies import Array, block_of, contiguous, read_view
+from tapestry_exec.copies import Array, block_of, make_contiguous, read_view
 from tapestry_exec.run import tuning
 from tapestry_plan.ir import Graph, Shard, Stored, components_of, sha256_of
 from tapestry_sets.regions import Box
@@ -208,7 +208,7 @@ def _fitting(value: Any, tensor: Stored, what: str) -> Array:
             f"{what} {tensor.name!r} has dtype {array.dtype}; {tensor.dtype} is needed: "
             f"convert it with .astype({tensor.dtype!r})"
         )
-    return contiguous(array)
+    return make_contiguous(array)
 
 
 def _constant(tensor: Stored, given: Mapping[str, Any]) -> Array:

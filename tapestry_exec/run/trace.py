@@ -117,7 +117,7 @@ def write_trace(timeline: Sequence[TraceEvent], path: str | os.PathLike[str]) ->
     arrows = [arrow for event in timeline if event.phases for arrow in _arrow(event)]
     shown = [*_names(spans), *spans, *arrows, *_counters(timeline)]
     shown.sort(key=lambda entry: entry.get("ts", -1.0))
-    with replacing(check_target(path, "trace")) as file:
+    with replace_file(check_target(path, "trace")) as file:
         file.write(msgspec.json.encode({"traceEvents": shown, "displayTimeUnit": "ms"}))
 
 
@@ -205,7 +205,7 @@ def check_target(path: str | os.PathLike[str], what: str) -> Path:
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[IO[bytes]]:
+def replace_file(target: Path) -> Iterator[IO[bytes]]:
     """A file that takes the target's place once it is whole: written beside it, then renamed."""
     beside = target.with_name(f".{os.urandom(8).hex()}.part")
     try:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tapestry_exec import CupyBackend, NumpyBackend, ResultMismatch, StepFailed, TransferMismatch, run
 from tapestry_exec.run.prepared import PreparedPlan
-from tapestry_exec.run.trace import replacing
+from tapestry_exec.run.trace import replace_file
 from tapestry_plan import Graph, Mesh, ShardPlan, concat, plan
 from tapestry_plan.ir import tuning
 from tapestry_plan.ops import conv, linear, matmul, max_pool, relu
@@ -392,7 +392,7 @@ def test_targets_that_cannot_be_written_are_found_before_the_run(tmp_path: Path)
 def test_a_file_is_replaced_when_it_is_whole(backend: str | CupyBackend, tmp_path: Path) -> None:
     target = tmp_path / "t.json"
     target.write_text("before")
-    with pytest.raises(KeyboardInterrupt), replacing(target) as file:
+    with pytest.raises(KeyboardInterrupt), replace_file(target) as file:
         file.write(b"half")
         raise KeyboardInterrupt
     assert target.read_text() == "before" and list(tmp_path.iterdir()) == [target]
