@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import tuning
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Stored, check_dtype, check_shape, sha256_of
+from tapestry_sets.limits import read_fields
 from tapestry_sets.views import piece_from_dict, piece_to_dict
 
 GRAPH_FORMAT = "tapestry-graph/2"
@@ -77,10 +78,7 @@ def read_document(data: Any) -> GraphDocument:
             f"graph document: format is {found!r}, this version reads {GRAPH_FORMAT!r}; "
             "write it anew with Graph.to_json, from the model or the program that made the graph"
         )
-    try:
-        document = msgspec.convert(data, GraphDocument)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"graph document: {error}; write it anew with Graph.to_json") from None
+    document = read_fields(data, GraphDocument, "graph document", "write it anew with Graph.to_json")
     _check_names_differ([entry.name for entry in document.tensors], "tensors")
     _check_names_differ([entry.node for entry in document.order if isinstance(entry, OperatorEntry)], "nodes")
     _check_names_differ([entry.select for entry in document.order if isinstance(entry, SelectionEntry)], "selections")

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Graph, finite, from_finite
 from tapestry_plan.rewrite.draft import Draft, NotApplicable, Rewrite
+from tapestry_sets.limits import read_fields
 
 DERIVATION_FORMAT = "tapestry-derivation/1"
 ANEW = "write it anew with Derivation.to_json, from the program that made the steps with Derivation().then(...)"
@@ -249,9 +250,6 @@ class Derivation(Struct, frozen=True):
         found = document.get("format") if isinstance(document, dict) else None
         if found != DERIVATION_FORMAT:
             raise ValueError(f"derivation: format is {found!r}, this version reads {DERIVATION_FORMAT!r}; {ANEW}")
-        try:
-            read = msgspec.convert(document, _Document)
-        except msgspec.ValidationError as error:
-            raise ValueError(f"derivation: a field is missing, unknown or of the wrong type: {error}; {ANEW}") from None
+        read = read_fields(document, _Document, "derivation", ANEW)
         plain = ({key: from_finite(value) for key, value in step.arguments.items()} for step in read.steps)
         return cls(tuple(Applied(step.rule, step.at, given) for step, given in zip(read.steps, plain, strict=True)))

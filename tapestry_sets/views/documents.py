@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from tapestry_sets.integers import Sett, Stripe
+from tapestry_sets.limits import read_fields
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds import KINDS
 from tapestry_sets.views.kinds.joining import Assembled
@@ -75,7 +76,7 @@ def kind_from_dict(data: Mapping[str, Any]) -> ViewKind:
     >>> kind_from_dict({"kind": "Flip", "axes": [0, "1"]})
     Traceback (most recent call last):
     ...
-    ValueError: Flip: Expected `int`, got `str` - at `$.axes[1]`
+    ValueError: Flip: Expected `int`, got `str` - at `$.axes[1]`, which is '1'
     """
     name = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(name, str):
@@ -167,9 +168,10 @@ MAKERS["Region"] = _region
 
 def _read(data: Any, name: str) -> Any:
     """What a document of a class, by name, holds."""
+    read = read_fields(data, _struct(name), name)
     try:
-        return _made(msgspec.convert(data, _struct(name)), "$")
-    except (msgspec.ValidationError, _Wrong) as error:
+        return _made(read, "$")
+    except _Wrong as error:
         raise ValueError(f"{name}: {error}") from None
 
 

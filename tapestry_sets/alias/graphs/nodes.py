@@ -6,12 +6,15 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
+import msgspec
+
+from tapestry_sets.limits import read_fields
 from tapestry_sets.views import Shape, ViewKind, kind_from_dict, kind_to_dict
 
-FORMAT = "tapestry-alias-graph"
-VERSION = 2
+FORMAT = "tapestry-alias-graph/3"
+MEND = "write the graph anew with AliasGraph.to_json"
 MOST_MARKS = 40
 """A longer kind is cut where it is named."""
 
@@ -80,6 +83,33 @@ def kind_text(kind: ViewKind) -> str:
 
 # ------------------------------------------------------------------------------------------------------- writing
 
+Numbers = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+
+
+class MemoryEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A node of its own memory in a document."""
+
+    name: str
+    shape: Numbers
+    itemsize: Annotated[int, msgspec.Meta(ge=1)]
+    color: Any
+
+
+class ViewEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A view in a document."""
+
+    name: str
+    shape: Numbers
+    kind: dict[str, Any]
+    inputs: Numbers
+
+
+class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An alias graph."""
+
+    format: str
+    nodes: list[dict[str, Any]]
+
 
 def to_json(nodes: Sequence[Node], indent: int | None = None) -> str:
     """Return nodes as a JSON document.
@@ -92,7 +122,7 @@ def to_json(nodes: Sequence[Node], indent: int | None = None) -> str:
     import json  # where a document is written or read: few callers do
 
     entries = [_node_dict(nodes, i) for i in range(len(nodes))]
-    return json.dumps({"format": FORMAT, "version": VERSION, "nodes": entries}, indent=indent, allow_nan=False)
+    return json.dumps({"format": FORMAT, "nodes": entries}, indent=indent, allow_nan=False)
 
 
 def _node_dict(nodes: Sequence[Node], i: int) -> dict[str, Any]:
@@ -134,15 +164,11 @@ def from_json(text: str | bytes) -> list[Node]:
         document = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twins)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"an alias graph's JSON: {error}") from None
-    found = _entry(document, "document", ("format", "version", "nodes"))
-    if found["format"] != FORMAT:
-        _wrong("format", found["format"], repr(FORMAT))
-    if type(found["version"]) is not int or found["version"] != VERSION:
-        mend = f"{VERSION}, the one that this package reads (AliasGraph.to_json writes a graph anew)"
-        _wrong("version", found["version"], mend)
-    if type(found["nodes"]) is not list:
-        _wrong("nodes", found["nodes"], "a list")
-    nodes = [_read_node(value, f"nodes[{i}]", len(found["nodes"])) for i, value in enumerate(found["nodes"])]
+    form = document.get("format") if isinstance(document, dict) else None
+    if form != FORMAT:
+        raise ValueError(f"an alias graph's JSON: format is {form!r}, this version reads {FORMAT!r}; {MEND}")
+    found = read_fields(document, Document, "an alias graph's JSON", MEND)
+    nodes = [_read_node(value, f"nodes[{i}]", len(found.nodes)) for i, value in enumerate(found.nodes)]
     _check_names(nodes)
     for i in _readers_last(nodes):
         _complete(nodes, i)
@@ -161,60 +187,29 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _wrong(where: str, found: object, wanted: str) -> NoReturn:
-    shown = repr(found)
-    raise ValueError(f"{where}: must be {wanted}, not {shown if len(shown) < 80 else shown[:77] + '...'}")
-
-
-def _entry(value: Any, where: str, names: tuple[str, ...]) -> dict[str, Any]:
-    """A JSON object with exactly these fields."""
-    if not isinstance(value, dict):
-        _wrong(where, value, f"an object with the fields {list(names)}")
-    for name in names:
-        if name not in value:
-            raise ValueError(f"{where}.{name}: is missing")
-    for name in value:
-        if name not in names:
-            raise ValueError(f"{where}.{name}: is no field; there are {list(names)}")
-    return value
-
-
-def _integer(value: Any, where: str, least: int, stop: int | None = None) -> int:
-    if type(value) is not int or value < least or (stop is not None and value >= stop):
-        _wrong(where, value, f"an integer >= {least}" + (f" and < {stop}" if stop is not None else ""))
-    return value
-
-
-def _integers(value: Any, where: str, stop: int | None = None) -> tuple[int, ...]:
-    if type(value) is not list:
-        _wrong(where, value, "a list of integers")
-    return tuple(_integer(v, f"{where}[{k}]", 0, stop) for k, v in enumerate(value))
-
-
 def _color_of_json(value: Any, where: str) -> Hashable:
     if isinstance(value, dict):
-        _wrong(where, value, "null, a string, a number, a bool, or a list of such")
+        raise ValueError(f"{where}: must be null, a string, a number, a bool, or a list of such, not {value!r}")
     if isinstance(value, list):
         return tuple(_color_of_json(v, f"{where}[{k}]") for k, v in enumerate(value))
     return value  # type: ignore[no-any-return]
 
 
-def _read_node(value: Any, where: str, count: int) -> Node:
+def _read_node(value: dict[str, Any], where: str, count: int) -> Node:
     """A node whose own fields are right; the item size of a view is not known yet."""
-    is_view = isinstance(value, dict) and "kind" in value
-    entry = _entry(value, where, ("name", "shape", *(("kind", "inputs") if is_view else ("itemsize", "color"))))
-    if type(entry["name"]) is not str:
-        _wrong(f"{where}.name", entry["name"], "a string")
-    shape = _integers(entry["shape"], f"{where}.shape")
-    if not is_view:
-        color = _color_of_json(entry["color"], f"{where}.color")
-        return Node(shape, _integer(entry["itemsize"], f"{where}.itemsize", 1), None, (), color, entry["name"])
-    inputs = _integers(entry["inputs"], f"{where}.inputs", count)
+    if "kind" not in value:
+        memory = read_fields(value, MemoryEntry, where)
+        color = _color_of_json(memory.color, f"{where}.color")
+        return Node(memory.shape, memory.itemsize, None, (), color, memory.name)
+    view = read_fields(value, ViewEntry, where)
+    beyond = next((k for k, j in enumerate(view.inputs) if j >= count), None)
+    if beyond is not None:
+        raise ValueError(f"{where}.inputs[{beyond}]: must be a node's number below {count}, not {view.inputs[beyond]}")
     try:
-        kind = kind_from_dict(entry["kind"])
+        kind = kind_from_dict(view.kind)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}.kind: {error}") from None
-    return Node(shape, 0, kind, inputs, None, entry["name"])
+    return Node(view.shape, 0, kind, view.inputs, None, view.name)
 
 
 def _check_names(nodes: Sequence[Node]) -> None:
