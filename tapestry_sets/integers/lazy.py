@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import product
 from math import gcd, lcm, prod
@@ -32,13 +31,25 @@ from tapestry_sets.integers.tuning import (
     WALK_ABOVE,
 )
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import OPEN, Budget, Question, TooHard, as_int, attempt, check_pieces, current, helped, limits
+from tapestry_sets.limits import (
+    OPEN,
+    Budget,
+    Question,
+    TooHard,
+    Value,
+    as_int,
+    attempt,
+    check_pieces,
+    current,
+    helped,
+    limits,
+    put_fields,
+)
 
 NONE = np.empty(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Intersection(Integers):
+class Intersection(Integers, Value):
     """The common elements of two or more sets, not listed: each question is answered from the sets.
 
     Only `setts` and the operators ``| - ^ ~`` list pieces.
@@ -64,7 +75,12 @@ class Intersection(Integers):
     4627341
     """
 
+    __slots__ = __match_args__ = ("operands",)
+
     operands: tuple[Integers, ...]
+
+    def __init__(self, operands: tuple[Integers, ...]) -> None:
+        put_fields(self, operands=operands)
 
     @property
     def _factors(self) -> tuple[Integers, ...]:
@@ -157,8 +173,7 @@ class Intersection(Integers):
         return Intersection(tuple(s.scale(f) for s in self.operands))
 
 
-@dataclass(frozen=True, slots=True)
-class Filled(Integers):
+class Filled(Integers, Value):
     """The elements of one set whose numbers are in another, {outer.nth(k) : k in ink}, not listed.
 
     It is made by `Integers.fill`, in the same time whatever the sets are. A question about it is one about
@@ -181,8 +196,13 @@ class Filled(Integers):
     DisjointSetts([Sett(Stripe(8, 32), Stripe(4, 3)), Sett(Stripe(1, 39, phase=17))])
     """
 
+    __slots__ = __match_args__ = ("outer", "ink")
+
     outer: Integers
     ink: Integers
+
+    def __init__(self, outer: Integers, ink: Integers) -> None:
+        put_fields(self, outer=outer, ink=ink)
 
     @property
     def is_empty(self) -> bool:
@@ -265,8 +285,7 @@ class Filled(Integers):
         return Filled(self.outer.scale(f), self.ink.scale(f))
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled(Integers):
+class Sampled(Integers, Value):
     """A set as seen through another, {k : at.nth(k) in inner}, not listed.
 
     It is made by `Integers.sample`, in the same time whatever the sets are. A question about it is one about
@@ -285,8 +304,13 @@ class Sampled(Integers):
     (True, 499995000941042485, 1000000000000000000)
     """
 
+    __slots__ = __match_args__ = ("inner", "at")
+
     inner: Integers
     at: Integers
+
+    def __init__(self, inner: Integers, at: Integers) -> None:
+        put_fields(self, inner=inner, at=at)
 
     @property
     def _both(self) -> tuple[Integers, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
 from operator import attrgetter
 from typing import Any, NoReturn, TypeVar
 
@@ -19,10 +18,10 @@ class Frozen:
     __slots__ = ()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        raise AttributeError(f"{type(self).__name__}.{name}: a {type(self).__name__} is never changed; make a new one")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise FrozenInstanceError(f"cannot delete field {name!r}")
+        raise AttributeError(f"{type(self).__name__}.{name}: a field is never deleted")
 
     def __setstate__(self, state: tuple[None, dict[str, object]]) -> None:
         put_fields(self, **state[1])  # of a pickle or a copy

@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import wraps
 from typing import ParamSpec, TypeVar
+
+from msgspec import Struct, field
+
+from tapestry_sets.limits.constructors import hide_fields
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct, eq=False):
     """How questions were decided. A matrix is one question for each of its pairs.
 
     Attributes
@@ -33,8 +35,10 @@ class Tally:
     closed: int = 0
     isl: int = 0
     listed: int = 0
-    rungs: Counter[str] = field(default_factory=Counter, repr=False, compare=False)
-    _helped: str = field(default="", repr=False)
+    rungs: Counter[str] = field(default_factory=Counter)
+    _helped: str = ""
+
+    __repr__ = hide_fields("rungs", "_helped")
 
     @property
     def total(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -290,7 +289,7 @@ class AliasGraph:
         node = self._nodes[i]
         if color is None:
             color = node.color if node.kind is None else 0
-        self._replace(i, replace(node, kind=None, inputs=(), color=check_color(color, "to_allocation")))
+        self._replace(i, node.replace(kind=None, inputs=(), color=check_color(color, "to_allocation")))
         return AliasTensor(self, i)
 
     def to_view(self, tensor: TensorRef, kind: ViewKind, *inputs: TensorRef) -> AliasTensor:
@@ -337,7 +336,7 @@ class AliasGraph:
             if path:
                 reads = " reads ".join(map(str, path))
                 raise ValueError(f"to_view: tensor {i} cannot be a view of tensor {j}, for {reads}: that is a cycle")
-        self._replace(i, replace(made, name=node.name))
+        self._replace(i, made.replace(name=node.name))
         return AliasTensor(self, i)
 
     def to_identity(self, tensor: TensorRef, source: TensorRef) -> AliasTensor:
@@ -366,7 +365,7 @@ class AliasGraph:
         if self._nodes[i].kind is not None:
             under = [j for j in self._under(i) if self._nodes[j].kind is None]
             raise ValueError(f"recolor: tensor {i} is a view; colors belong to allocations, here to {under}")
-        self._replace(i, replace(self._nodes[i], color=check_color(color, "recolor")))
+        self._replace(i, self._nodes[i].replace(color=check_color(color, "recolor")))
         return AliasTensor(self, i)
 
     def rename(self, tensor: TensorRef, name: str) -> AliasTensor:
@@ -380,7 +379,7 @@ class AliasGraph:
         i = self._number(tensor)
         node = self._nodes[i]
         if name != node.name:
-            self._replace(i, replace(node, name=self._free_name(name)))
+            self._replace(i, node.replace(name=self._free_name(name)))
         return AliasTensor(self, i)
 
     # -- more tensors of old ones -------------------------------------------------------------------------
@@ -410,9 +409,9 @@ class AliasGraph:
         made: dict[int, int] = {}
         for j in self._under(i):
             node = self._nodes[j]
-            fresh = replace(node, inputs=tuple(made[k] for k in node.inputs), name="")
+            fresh = node.replace(inputs=tuple(made[k] for k in node.inputs), name="")
             if node.kind is None and color is not None:
-                fresh = replace(fresh, color=check_color(color, "clone"))
+                fresh = fresh.replace(color=check_color(color, "clone"))
             made[j] = self._append(fresh).id
         return AliasTensor(self, made[i])
 
@@ -606,7 +605,7 @@ class AliasGraph:
             yield
         except BaseException:
             for i in range(len(self._nodes) - 1, before - 1, -1):
-                self._replace(i, replace(self._nodes[i], kind=None, inputs=(), name=""))
+                self._replace(i, self._nodes[i].replace(kind=None, inputs=(), name=""))
             del self._nodes[before:], self._outs[before:], self._views[before:]
             raise
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from math import isfinite
 from typing import Annotated, Any, NoReturn
 
 import msgspec
 
-from tapestry_sets.limits import read_fields
+from tapestry_sets.limits import Value, put_fields, read_fields
 from tapestry_sets.views import Shape, ViewKind, kind_from_dict, kind_to_dict
 
 FORMAT = "tapestry-alias-graph/3"
@@ -19,8 +18,7 @@ MOST_MARKS = 40
 """A longer kind is cut where it is named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Value):
     """A tensor of an alias graph; names do not count in comparisons.
 
     Parameters
@@ -38,12 +36,24 @@ class Node:
         Empty for none.
     """
 
+    __slots__ = ("color", "inputs", "itemsize", "kind", "name", "shape")
+    __match_args__ = ("shape", "itemsize", "kind", "inputs", "color")
+
     shape: Shape
     itemsize: int
     kind: ViewKind | None
     inputs: tuple[int, ...]
     color: Hashable
-    name: str = field(compare=False)
+    name: str
+
+    def __init__(
+        self, shape: Shape, itemsize: int, kind: ViewKind | None, inputs: tuple[int, ...], color: Hashable, name: str
+    ) -> None:
+        put_fields(self, shape=shape, itemsize=itemsize, kind=kind, inputs=inputs, color=color, name=name)
+
+    def replace(self, **fields: Any) -> Node:
+        """Return a node with some other fields."""
+        return Node(**{name: getattr(self, name) for name in self.__slots__} | fields)
 
 
 def view_node(nodes: Sequence[Node], kind: ViewKind, inputs: tuple[int, ...]) -> Node:
@@ -242,4 +252,4 @@ def _complete(nodes: list[Node], i: int) -> None:
     if made.shape != node.shape:
         given, right = list(node.shape), list(made.shape)
         raise ValueError(f"nodes[{i}].shape: is {given}, but the kind makes {right} of its inputs")
-    nodes[i] = replace(made, name=node.name)
+    nodes[i] = made.replace(name=node.name)

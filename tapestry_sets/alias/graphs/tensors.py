@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.overlap import Overlap, overlap, overlaps
+from tapestry_sets.limits import Frozen, put_fields
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import InternalOverlap, Order, View, Viewable, ViewKind
 
@@ -22,8 +22,7 @@ TensorRef: TypeAlias = "AliasTensor | int | str"
 """A tensor of a graph, its number or its name."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AliasTensor(Viewable):
+class AliasTensor(Viewable, Frozen):
     """A tensor of an alias graph: NumPy's words add views of it to the graph. Made by `AliasGraph`.
 
     Parameters
@@ -35,7 +34,6 @@ class AliasTensor(Viewable):
     Examples
     --------
     >>> from tapestry_sets.alias import AliasGraph
-    >>> from tapestry_sets.alias import AliasGraph
     >>> g = AliasGraph()
     >>> a = g.allocate((4, 6), name="a")
     >>> a[1:].reshape(9, 2)
@@ -46,8 +44,13 @@ class AliasTensor(Viewable):
     poprithms, memory/alias: Tensor.
     """
 
+    __slots__ = ("graph", "id")
+
     graph: AliasGraph
     id: int
+
+    def __init__(self, graph: AliasGraph, id: int) -> None:
+        put_fields(self, graph=graph, id=id)
 
     __contains__ = None  # a tensor has places, not values: `3 in tensor` has no meaning
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tapestry_sets import Allocation, Sett, Stripe, Tally, View, allocate, concatenate, pad, stack, tally
+from tapestry_sets import Allocation, Sett, Stripe, View, allocate, concatenate, pad, stack, tally
 from tapestry_sets.alias.ladder import cells as cells_module
 from tapestry_sets.alias.overlap import (
     contains,
@@ -353,14 +353,14 @@ def test_a_tally_tells_what_isl_and_lists_decided() -> None:
     question = counted(lambda a, b: a.meets(b))
     with tally() as decided:
         assert question(one, two) and not question(one, three)
-    assert decided == Tally(2, 0, 0)
+    assert (decided.closed, decided.isl, decided.listed) == (2, 0, 0)
     with without_closed_forms():
         with tally() as decided:
             assert question(one, two) and not question(one, three)
-        assert decided == Tally(0, 2, 0)
+        assert (decided.closed, decided.isl, decided.listed) == (0, 2, 0)
         with patch.object(isl, "available", lambda: False), tally() as decided:
             assert question(one, two) and not question(one, three)
-        assert decided == Tally(0, 0, 2)
+        assert (decided.closed, decided.isl, decided.listed) == (0, 0, 2)
 
 
 @pytest.mark.parametrize("n", [10**3, 10**9, 10**15])
