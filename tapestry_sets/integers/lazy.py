@@ -6,11 +6,12 @@ closed forms, and a lazy one is listed where it is short in the window.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial, reduce
 from itertools import product
 from math import gcd, lcm, prod
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -22,6 +23,7 @@ from tapestry_sets.integers.integers import Forms, Integers, Operand
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.sett import DisjointSetts, Explicit, Sett
 from tapestry_sets.integers.tuning import (
+    COUNTED,
     CUT_BELOW,
     LAZY_LEAPS,
     LEAPS_OF_MEMBERS,
@@ -34,6 +36,7 @@ from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import (
     OPEN,
     Budget,
+    Open,
     Question,
     TooHard,
     Value,
@@ -43,10 +46,11 @@ from tapestry_sets.limits import (
     current,
     helped,
     limits,
-    put_fields,
+    put_field,
 )
 
 NONE = np.empty(0, np.int64)
+T = TypeVar("T")
 
 
 class Intersection(Integers, Value):
@@ -80,7 +84,7 @@ class Intersection(Integers, Value):
     operands: tuple[Integers, ...]
 
     def __init__(self, operands: tuple[Integers, ...]) -> None:
-        put_fields(self, operands=operands)
+        put_field(self, "operands", operands)
 
     @property
     def _factors(self) -> tuple[Integers, ...]:
@@ -202,7 +206,8 @@ class Filled(Integers, Value):
     ink: Integers
 
     def __init__(self, outer: Integers, ink: Integers) -> None:
-        put_fields(self, outer=outer, ink=ink)
+        put_field(self, "outer", outer)
+        put_field(self, "ink", ink)
 
     @property
     def is_empty(self) -> bool:
@@ -310,7 +315,8 @@ class Sampled(Integers, Value):
     at: Integers
 
     def __init__(self, inner: Integers, at: Integers) -> None:
-        put_fields(self, inner=inner, at=at)
+        put_field(self, "inner", inner)
+        put_field(self, "at", at)
 
     @property
     def _both(self) -> tuple[Integers, ...]:
@@ -561,6 +567,8 @@ def _is_disjoint(factors: Sequence[Integers], lo: int | None, hi: int | None) ->
 
 def _grouped(factors: Sequence[Integers]) -> tuple[Integers, ...]:
     """Return factors in which the explicit ones are one, whose common elements have closed forms."""
+    if len(factors) == 2 and not _are_explicit(factors):
+        return tuple(factors)
     listed = tuple(factor for s in factors if isinstance(s, Explicit) for factor in s._factors)
     lazy = tuple(dict.fromkeys(s for s in factors if not isinstance(s, Explicit)))
     if not listed:
@@ -589,8 +597,8 @@ def _first_lazy(factors: tuple[Integers, ...], lo: int, hi: int | None) -> int |
     """Return what `_first` does: from set to set, then by sets around them, then by listing."""
     if len(factors) == 1:
         return factors[0]._first(lo, hi)
-    end = lo + period_of(factors)
-    hi = end if hi is None else min(hi, end)
+    if hi is None:
+        hi = lo + period_of(factors)
     with Question():
         return _first_leaping(factors, lo, hi)
 
@@ -599,7 +607,7 @@ def _first_leaping(factors: tuple[Integers, ...], lo: int, hi: int) -> int | Non
     leap = conjunction.Leap([partial(s._first, hi=hi) for s in factors], lo)
     if attempt(lambda: _has_ended(leap, hi, LAZY_LEAPS)) is True:
         return leap.met
-    z = leap.z
+    z, hi = leap.z, min(hi, lo + period_of(factors))
     inks = _inks(factors, z, hi)
     if inks is not None:
         k = _first(*inks[1:])
@@ -609,10 +617,9 @@ def _first_leaping(factors: tuple[Integers, ...], lo: int, hi: int) -> int | Non
         whole = hi - lo >= period_of(around)
         if _is_disjoint(around, *((None, None) if whole else (z, hi))):
             return None
-    for listing in _listings(factors, z, hi):
-        found = attempt(listing.first)
-        if found is not OPEN:
-            return found
+    found = _ask_listed(factors, z, hi, _Listing.first)
+    if found is not OPEN:
+        return found
     if attempt(lambda: _has_ended(leap, hi, NEST_LEAPS)) is True:
         return leap.met
     raise _too_hard("first common element", factors, z, hi)
@@ -665,11 +672,10 @@ def _count_in_groups(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
         return _count(*inks[1:])
     if whole and hi - lo > period:
         return whole * _count_lazy(factors, lo, lo + period) + _count_lazy(factors, lo, lo + rest)
-    for listing in _listings(factors, lo, hi):
-        count = attempt(listing.count)
-        if count is not OPEN:
-            return count
-    raise _too_hard("count of common elements", factors, lo, hi)
+    count = _ask_listed(factors, lo, hi, _Listing.count)
+    if count is OPEN:
+        raise _too_hard("count of common elements", factors, lo, hi)
+    return count
 
 
 def _too_hard(what: str, factors: Sequence[Integers], lo: int, hi: int) -> TooHard:
@@ -699,27 +705,48 @@ class _Listing(Struct, frozen=True):
         return _count(self.factors, self.lo, self.hi) if self.elements is None else len(self.elements) * self.width
 
 
-def _listings(factors: tuple[Integers, ...], lo: int, hi: int) -> Iterator[_Listing]:
-    """Yield ways to answer a question about the common elements in the window, the cheapest first."""
+def _ask_listed(factors: tuple[Integers, ...], lo: int, hi: int, question: Callable[[_Listing], T]) -> T | Open:
+    """Ask what is listed: few setts for little, then elements if they may be, then the setts again for all there is."""
+    tried = []
+    for listing in _listed_setts(factors, lo, hi):
+        found = attempt(partial(question, listing), COUNTED)
+        if found is not OPEN:
+            return found
+        tried.append(listing)
+    with Question() as budget:
+        elements = _listed_elements(factors, lo, hi) if budget.lists else None
+    if elements is not None:
+        return question(elements)
+    each = (attempt(partial(question, listing)) for listing in tried if budget.lists)
+    return next((found for found in each if found is not OPEN), OPEN)
+
+
+def _listed_setts(factors: tuple[Integers, ...], lo: int, hi: int) -> Iterator[_Listing]:
+    """Yield sets of few setts that answer: seen through an outer set, or else as they are."""
+    is_seen = False
     for at, s in enumerate(factors):  # s.outer.fill(s.ink) & b is s.outer.fill(s.ink & b.sample(s.outer))
         if isinstance(s, Filled):
             rest = [t for i, t in enumerate(factors) if i != at]
             first, last = s.outer.rank(lo), s.outer.rank(hi)
             seen = [_in_few_setts(_seen(t, s.outer), first, last) for t in rest]
             if all(t is not None for t in seen):
+                is_seen = True
                 yield _Listing(_flat([s.ink, *seen]), first, last, s.outer, None)
-    listed = [_in_few_setts(s, lo, hi) for s in factors]
-    if all(s is not None for s in listed):
+    listed = [] if is_seen else [_in_few_setts(s, lo, hi) for s in factors]
+    if listed and all(s is not None for s in listed):
         yield _Listing(_flat(listed), lo, hi, None, None)
-    with Question() as budget:
-        may_list = budget.lists
+
+
+def _listed_elements(factors: tuple[Integers, ...], lo: int, hi: int) -> _Listing | None:
+    """Return the common elements, blocks of a width that all lengths share as one each; None if they are too many."""
     width = gcd(lo, hi, *(length for s in factors for length in _lengths(s))) or 1
     blocks = tuple(_divided(s, width) for s in factors) if width > 1 else factors
     with suppress(OverflowError):  # elements beyond int64 are not listed
-        common = attempt(lambda: common_elements(blocks, lo // width, hi // width)) if may_list else None
+        common = attempt(lambda: common_elements(blocks, lo // width, hi // width))
         if common is not OPEN and common is not None:
             helped("listed")
-            yield _Listing((), lo, hi, None, common, width)
+            return _Listing((), lo, hi, None, common, width)
+    return None
 
 
 def _lengths(s: Integers) -> Iterator[int]:

@@ -171,6 +171,8 @@ class Question:
         Whether at most half of what is left may be spent, because there are other ways.
     isl, lists : bool
         Whether isl may be asked, and elements be listed, as far as the question around allows it.
+    most : int, optional
+        How many steps an attempt may take at most.
 
     Examples
     --------
@@ -179,12 +181,13 @@ class Question:
     (True, 0.5)
     """
 
-    __slots__ = ("_around", "_attempt", "_budget", "_isl", "_lists", "_token")
+    __slots__ = ("_around", "_attempt", "_budget", "_isl", "_lists", "_most", "_token")
 
-    def __init__(self, attempt: bool = False, isl: bool = True, lists: bool = True) -> None:
+    def __init__(self, attempt: bool = False, isl: bool = True, lists: bool = True, most: int | None = None) -> None:
         self._attempt = attempt
         self._isl = isl
         self._lists = lists
+        self._most = most
 
     def __enter__(self) -> Budget:
         self._token: Token[Budget | None] | None = None
@@ -194,7 +197,8 @@ class Question:
             self._token = _QUESTION.set(budget)
         elif self._attempt or not (self._isl and self._lists):
             most = budget.left // 2 if self._attempt else budget.left
-            budget = Budget(max(most, 0), budget.isl and self._isl, budget.lists and self._lists)
+            most = max(0, most if self._most is None else min(most, self._most))
+            budget = Budget(most, budget.isl and self._isl, budget.lists and self._lists)
             self._token = _QUESTION.set(budget)
         self._budget = budget
         return budget

@@ -93,8 +93,8 @@ def ask_one(refusals: tuple[type[Exception], ...], way: Callable[..., T], *about
         return OPEN
 
 
-def attempt(way: Callable[[], T]) -> T | Open:
-    """Return what one way answers within half of the budget that is left, or `OPEN` where it refuses.
+def attempt(way: Callable[[], T], most: int | None = None) -> T | Open:
+    """Return what one way answers within half of the budget that is left, `most` steps at most; `OPEN` if it refuses.
 
     Sets that are made of sets ask each other to any depth, and the innermost one refuses by an error as it does
     when a caller asks it. It becomes `OPEN` here.
@@ -105,7 +105,7 @@ def attempt(way: Callable[[], T]) -> T | Open:
     >>> attempt(lambda: 5), attempt(lambda: check_pieces(10**9, "a long list"))
     (5, <Open.OPEN: 'open'>)
     """
-    with Question(attempt=True):
+    with Question(attempt=True, most=most):
         return ask_one(REFUSALS, way)
 
 
