@@ -17,9 +17,9 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import Bools, Int64Array
-from tapestry_sets.integers import conjunction, explicit, integers, members, ranks, unions
+from tapestry_sets.integers import conjunction, explicit, integers, ranks, unions
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.integers.integers import Forms, Integers, Operand
+from tapestry_sets.integers.integers import Forms, Integers
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.sett import DisjointSetts, Explicit, Sett
 from tapestry_sets.integers.tuning import (
@@ -98,7 +98,7 @@ class Intersection(Integers, Value):
     @property
     def is_empty(self) -> bool:
         """Whether the sets share no integer."""
-        return _is_disjoint(self.operands, None, None)
+        return have_none(self.operands, None, None)
 
     @property
     def period(self) -> int:
@@ -109,10 +109,10 @@ class Intersection(Integers, Value):
         return all(z in s for s in self.operands)
 
     def _count(self, lo: int, hi: int) -> int:
-        return _count(self.operands, lo, hi)
+        return count_in_all(self.operands, lo, hi)
 
     def _first(self, lo: int, hi: int | None) -> int | None:
-        return _first(self.operands, lo, hi)
+        return first_in_all(self.operands, lo, hi)
 
     def _elements(self, lo: int, hi: int) -> Int64Array:
         if not _are_explicit(self.operands):
@@ -152,11 +152,11 @@ class Intersection(Integers, Value):
 
     def is_disjoint_within(self, lo: int | None, hi: int | None) -> bool:
         """Return whether the sets share no integer in a window, or at all."""
-        return _is_disjoint(self.operands, lo, hi)
+        return have_none(self.operands, lo, hi)
 
     def is_inside(self, other: Integers, lo: int | None, hi: int | None) -> bool:
         """Return whether the common elements in a window, or all of them, are in another set."""
-        return _is_subset(self.operands, other, lo, hi)
+        return lie_in(self.operands, other, lo, hi)
 
     def _listed(self, within: Within | None) -> tuple[Nest, ...]:
         met, *rest = (s._listed(within) for s in self.operands)
@@ -325,7 +325,7 @@ class Sampled(Integers, Value):
     @property
     def is_empty(self) -> bool:
         """Whether the set holds no integer."""
-        return self.at.is_empty or _is_disjoint(self._both, None, None)
+        return self.at.is_empty or have_none(self._both, None, None)
 
     @property
     def period(self) -> int:
@@ -341,12 +341,12 @@ class Sampled(Integers, Value):
         return self.inner._density()
 
     def _count(self, lo: int, hi: int) -> int:
-        return 0 if self.at.is_empty else _count(self._both, self.at._nth(lo), self.at._nth(hi))
+        return 0 if self.at.is_empty else count_in_all(self._both, self.at._nth(lo), self.at._nth(hi))
 
     def _first(self, lo: int, hi: int | None) -> int | None:
         if self.at.is_empty:
             return None
-        z = _first(self._both, self.at._nth(lo), None if hi is None else self.at._nth(hi))
+        z = first_in_all(self._both, self.at._nth(lo), None if hi is None else self.at._nth(hi))
         return None if z is None else self.at.rank(z)
 
     def _nth(self, k: int) -> int:
@@ -397,98 +397,6 @@ class Sampled(Integers, Value):
 Integers.forms = Forms(Sett, DisjointSetts, Intersection, Filled, Sampled)
 
 
-# ------------------------------------------------------------------------------------- several sets, as callers ask
-
-
-def count_common(*sets: Operand, start: int | None = None, stop: int | None = None) -> int:
-    """Return how many integers all of the sets share in [start, stop), or in one common period.
-
-    Parameters
-    ----------
-    *sets : Stripe, Sett, DisjointSetts, Intersection, Filled or Sampled
-        At least one.
-    start, stop : int, optional
-        The range, both or neither.
-
-    Raises
-    ------
-    ValueError
-        If there is no set, or start > stop.
-    TooHard
-        If nothing answers within its budget; never for setts of coprime periods over whole common periods.
-
-    Examples
-    --------
-    >>> from tapestry_sets import Stripe
-    >>> halves = [Stripe(n // 2, n - n // 2) for n in (7, 11, 13, 17, 19, 23, 29)]
-    >>> count_common(*halves), count_common(*halves, start=0, stop=10**9)
-    (997920, 4627341)
-    """
-    factors = _all_factors(sets, "count_common")
-    if start is None and stop is None:
-        return _count(factors, 0, period_of(factors))
-    return _count(factors, *integers.check_bounds(start, stop, "count_common"))
-
-
-def first_common(*sets: Operand, start: int, stop: int | None = None) -> int | None:
-    """Return the smallest integer >= start (and < stop, if given) that all of the sets share, or None.
-
-    Parameters
-    ----------
-    *sets : Stripe, Sett, DisjointSetts, Intersection, Filled or Sampled
-        At least one.
-    start, stop : int
-        The range; to any length if `stop` is not given.
-
-    Raises
-    ------
-    ValueError
-        If there is no set, or start > stop.
-    TooHard
-        If nothing answers within its budget.
-
-    Examples
-    --------
-    >>> from tapestry_sets import Stripe
-    >>> first_common(Stripe(1, 6, phase=6), Stripe(1, 10), Stripe(1, 12, phase=1), start=0)
-    209
-    """
-    return _first(_all_factors(sets, "first_common"), *integers.check_start(start, stop, "first_common"))
-
-
-def isdisjoint(*sets: Operand, within: Within | None = None) -> bool:
-    """Return whether no integer is in all of the sets; two of them may meet.
-
-    Parameters
-    ----------
-    *sets : Stripe, Sett, DisjointSetts, Intersection, Filled or Sampled
-        At least one.
-    within : (int, int), optional
-        The range; by default the whole line.
-
-    Raises
-    ------
-    ValueError
-        If there is no set, or the window is reversed.
-    TooHard
-        If nothing answers within its budget.
-
-    Examples
-    --------
-    >>> from tapestry_sets import Stripe
-    >>> isdisjoint(Stripe(2, 1), Stripe(2, 1, phase=1), Stripe(2, 1, phase=2))
-    True
-    """
-    return _is_disjoint(_all_factors(sets, "isdisjoint"), *integers.check_window(within, "isdisjoint"))
-
-
-def _all_factors(sets: Sequence[Operand], verb: str) -> tuple[Integers, ...]:
-    factors = tuple(factor for s in sets for factor in integers.as_set(s)._factors)
-    if not factors:
-        raise ValueError(f"{verb}: needs at least one set; every integer is in all of none, and is Sett()")
-    return factors
-
-
 # ------------------------------------------------------------------------------------- elements in a window, listed
 
 
@@ -527,7 +435,7 @@ def _conjunctions(factors: Sequence[Integers]) -> Iterable[tuple[Nest, ...]]:
     return product(*listed)
 
 
-def _first(factors: Sequence[Integers], lo: int, hi: int | None) -> int | None:
+def first_in_all(factors: Sequence[Integers], lo: int, hi: int | None) -> int | None:
     """Return the smallest integer in the window that all sets share, or None."""
     if len(factors) == 1:
         return factors[0]._first(lo, hi)
@@ -543,7 +451,7 @@ def _first(factors: Sequence[Integers], lo: int, hi: int | None) -> int | None:
         return conjunction.first_of_any(_conjunctions(factors), leap.z, hi)
 
 
-def _count(factors: Sequence[Integers], lo: int, hi: int) -> int:
+def count_in_all(factors: Sequence[Integers], lo: int, hi: int) -> int:
     """Return how many integers in the window all sets share."""
     if len(factors) == 1:
         return factors[0]._count(lo, hi)
@@ -552,10 +460,10 @@ def _count(factors: Sequence[Integers], lo: int, hi: int) -> int:
     return conjunction.count_of_all(_conjunctions(factors), lo, hi)
 
 
-def _is_disjoint(factors: Sequence[Integers], lo: int | None, hi: int | None) -> bool:
+def have_none(factors: Sequence[Integers], lo: int | None, hi: int | None) -> bool:
     """Return whether no integer (in the window) is in all sets."""
     if lo is not None and hi is not None:
-        return lo == hi or _first(factors, lo, hi) is None
+        return lo == hi or first_in_all(factors, lo, hi) is None
     if _are_explicit(factors):
         return conjunction.are_disjoint(_conjunctions(factors))
     with Question():
@@ -608,14 +516,16 @@ def _first_leaping(factors: tuple[Integers, ...], lo: int, hi: int) -> int | Non
     if attempt(lambda: _has_ended(leap, hi, LAZY_LEAPS)) is True:
         return leap.met
     z, hi = leap.z, min(hi, lo + period_of(factors))
+    if z >= hi:
+        return None
     inks = _inks(factors, z, hi)
     if inks is not None:
-        k = _first(*inks[1:])
+        k = first_in_all(*inks[1:])
         return None if k is None else inks[0]._nth(k)
     around = tuple(each for s in factors for each in _around(s))
     if len(around) > 1:
         whole = hi - lo >= period_of(around)
-        if _is_disjoint(around, *((None, None) if whole else (z, hi))):
+        if have_none(around, *((None, None) if whole else (z, hi))):
             return None
     found = _ask_listed(factors, z, hi, _Listing.first)
     if found is not OPEN:
@@ -665,11 +575,11 @@ def _count_in_groups(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
     whole, rest = divmod(hi - lo, period)
     groups = _coprime(factors) if whole else []
     if len(groups) > 1:
-        each = prod(_count(group, 0, period_of(group)) for group in groups)
+        each = prod(count_in_all(group, 0, period_of(group)) for group in groups)
         return whole * each + _count_lazy(factors, lo, lo + rest)
     inks = _inks(factors, lo, hi)
     if inks is not None:
-        return _count(*inks[1:])
+        return count_in_all(*inks[1:])
     if whole and hi - lo > period:
         return whole * _count_lazy(factors, lo, lo + period) + _count_lazy(factors, lo, lo + rest)
     count = _ask_listed(factors, lo, hi, _Listing.count)
@@ -698,11 +608,13 @@ class _Listing(Struct, frozen=True):
     def first(self) -> int | None:
         if self.elements is not None:
             return int(self.elements[0]) * self.width if len(self.elements) else None
-        z = _first(self.factors, self.lo, self.hi)
+        z = first_in_all(self.factors, self.lo, self.hi)
         return z if z is None or self.outer is None else self.outer._nth(z)
 
     def count(self) -> int:
-        return _count(self.factors, self.lo, self.hi) if self.elements is None else len(self.elements) * self.width
+        return (
+            count_in_all(self.factors, self.lo, self.hi) if self.elements is None else len(self.elements) * self.width
+        )
 
 
 def _ask_listed(factors: tuple[Integers, ...], lo: int, hi: int, question: Callable[[_Listing], T]) -> T | Open:
@@ -805,101 +717,27 @@ def _elements_by_listing(s: Intersection, lo: int, hi: int) -> Int64Array:
     return integers.to_array(_walk(s, lo, hi)) if found is None else found
 
 
-# -------------------------------------------------------------------------------- any common element of two sets
-
-
-def some_common(one: Integers, two: Integers, lo: int, hi: int, isl: bool = True, lists: bool = True) -> int | None:
-    """Return an integer in the window that two sets share, or None: the first that is found.
-
-    Parameters
-    ----------
-    one, two : Integers
-    lo, hi : int
-    isl, lists : bool
-        Whether isl may be asked, and elements be listed.
-
-    Raises
-    ------
-    TooHard
-        If nothing answers within its budget.
-    """
-    if isinstance(one, Explicit) and isinstance(two, Explicit):
-        ours, theirs = (members.spans_of(s._nests, lo, hi) for s in (one, two))
-        return members.some_common(ours, theirs, isl)
-    with Question(isl=isl, lists=lists):
-        return _first((one, two), lo, hi)
-
-
-def count_in_both(one: Integers, two: Integers, lo: int, hi: int, lists: bool = True) -> int:
-    """Return how many integers in the window two sets share; see `some_common`."""
-    if isinstance(one, Explicit) and isinstance(two, Explicit):
-        return members.count_common(*(members.spans_of(s._nests, lo, hi) for s in (one, two)))
-    with Question(lists=lists):
-        return _count((one, two), lo, hi)
-
-
-def is_subset(one: Integers, two: Integers, lo: int, hi: int, lists: bool = True) -> bool:
-    """Return whether each integer in the window of one set is in another; see `some_common`."""
-    if isinstance(one, Explicit) and isinstance(two, Explicit):
-        return members.is_subset(*(members.spans_of(s._nests, lo, hi) for s in (one, two)))
-    with Question(lists=lists):
-        return _is_subset((one,), two, lo, hi)
-
-
-def first_beside(one: Integers, two: Integers, lo: int, hi: int, lists: bool = True) -> int | None:
-    """Return the smallest integer in the window of one set that is not in another, or None; see `some_common`.
-
-    Examples
-    --------
-    >>> from tapestry_sets import Stripe
-    >>> first_beside(Sett(Stripe(1, 5)), Sett(Stripe(7, 3)), 0, 10**9)
-    18
-    """
-    if is_subset(one, two, lo, hi, lists):
-        return None
-    while True:
-        z = one.first(lo, hi)
-        assert z is not None, "a set without elements is in every other"
-        if z not in two:
-            return z
-        middle = (z + 1 + hi) // 2
-        if is_subset(one, two, z + 1, middle, lists):
-            lo = middle
-        else:
-            lo, hi = z + 1, middle
-
-
-def ends_of(s: Integers, hi: int) -> tuple[int, int] | None:
-    """Return the first and the last integer in [0, hi) of a set that is explicit or filled, None if there is none."""
-    first = s._first(0, hi)
-    if first is None:
-        return None
-    if isinstance(s, Explicit):
-        return first, max([nests.rfind(nest, hi - 1) for nest in s._nests])
-    return first, s._nth(s._count(0, hi) - 1)
-
-
 # ------------------------------------------------------------------------------------------------- inclusion
 
 
-def _is_subset(factors: Sequence[Integers], other: Integers, lo: int | None, hi: int | None) -> bool:
+def lie_in(factors: Sequence[Integers], other: Integers, lo: int | None, hi: int | None) -> bool:
     """Return whether the common elements of sets (in the window) are all in another."""
     if isinstance(other, Intersection):
-        return all(_is_subset(factors, operand, lo, hi) for operand in other.operands)
+        return all(lie_in(factors, operand, lo, hi) for operand in other.operands)
     other = _together(other._factors)
     if any(_is_part(s, other) for s in factors):
         return True
     if isinstance(other, Filled):  # all lie in the outer set, and their numbers there are in the ink
-        if not _is_subset(factors, other.outer, lo, hi):
+        if not lie_in(factors, other.outer, lo, hi):
             return False
         seen = _seen(_together(factors), other.outer)
         ends = (None, None) if lo is None or hi is None else (other.outer.rank(lo), other.outer.rank(hi))
-        return _is_subset((seen,), other.ink, *ends)
+        return lie_in((seen,), other.ink, *ends)
     if isinstance(other, Sampled):  # as numbers of `at`, they are those of elements of the inner set
         if other.at.is_empty:
-            return _is_disjoint(factors, lo, hi)
+            return have_none(factors, lo, hi)
         ends = (None, None) if lo is None or hi is None else (other.at._nth(lo), other.at._nth(hi))
-        return _is_subset((Filled(other.at, _together(factors)),), other.inner, *ends)
+        return lie_in((Filled(other.at, _together(factors)),), other.inner, *ends)
     theirs = other._listed(None)
     with Question():
         if _are_explicit(factors):
@@ -935,7 +773,7 @@ def _is_covered_lazy(factors: Sequence[Integers], theirs: Sequence[Nest], lo: in
     if around and attempt(lambda: _are_covered(around, theirs, lo, hi)) is True:
         return True
     outside = unions.subtract([()], theirs, None)
-    return all(_is_disjoint((*factors, Sett._of(c)), lo, hi) for c in outside)
+    return all(have_none((*factors, Sett._of(c)), lo, hi) for c in outside)
 
 
 def _are_covered(factors: Sequence[Integers], theirs: Sequence[Nest], lo: int | None, hi: int | None) -> bool:

@@ -85,9 +85,17 @@ def _count_runs(s: Nest, t: Nest, lo: int, hi: int) -> int:
         return sum([sums_count(p, q) for p, q in product(sums_of(s, lo, hi), sums_of(t, lo, hi))])
 
 
+def _refuse(s: Nest, t: Nest, lo: int, hi: int) -> int | None:
+    """Say that only isl is left, which is not to be asked."""
+    raise TooHard(
+        f"a common element of {s} and {t} in [{lo}, {hi}): more than {tuning.BLOCKS} pairs of blocks, and too many "
+        "runs or remainders for equations; isl was not to be asked"
+    )
+
+
 HARD_COMMON = {
     True: (Rung(_solve_runs, (TooManyPieces,)), Rung(pairs.first_in_both, (TooHard,))),
-    False: (Rung(_solve_runs_without_isl, REFUSALS),),
+    False: (Rung(_solve_runs_without_isl, REFUSALS), Rung(_refuse)),
 }
 """The ways to a common element of two nests where few blocks do not decide, with isl and without."""
 HARD_COUNT = (Rung(_count_runs, REFUSALS), Rung(pairs.count_in_both, (TooHard,)))

@@ -40,7 +40,7 @@ from tapestry_sets.alias.ladder.known import KnownCells, join_digits
 from tapestry_sets.alias.ladder.preimage import Turn
 from tapestry_sets.alias.tuning import COUNT_LIMIT, FEW_SETTS, MOST_PAIRS, MOST_PRODUCTS, TRIED
 from tapestry_sets.digits import Progression
-from tapestry_sets.integers import DisjointSetts, Int64Array, ends_of, explicit_setts, lazy, members
+from tapestry_sets.integers import DisjointSetts, Int64Array, ends_of, explicit_setts, members, together
 from tapestry_sets.limits import OPEN, REFUSALS, Open, Rung, TooHard, TooManyPieces, climb, current, limits
 from tapestry_sets.regions import Box, unflatten
 from tapestry_sets.solvers import equation, isl
@@ -190,9 +190,9 @@ def _named(name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
-leap_with_isl = of_sets("leap_with_isl", lazy.some_common, lists=False)
-leap_without_isl = of_sets("leap_without_isl", lazy.some_common, lists=False, isl=False)
-hold_without_list = of_sets("hold_without_list", lazy.is_subset, lists=False)
+leap_with_isl = of_sets("leap_with_isl", together.some_common, lists=False)
+leap_without_isl = of_sets("leap_without_isl", together.some_common, lists=False, isl=False)
+hold_without_list = of_sets("hold_without_list", together.lies_within, lists=False)
 
 
 def leap_blocks(a: KnownCells, b: KnownCells) -> int | Open | None:
@@ -249,12 +249,12 @@ def try_around(a: KnownCells, b: KnownCells) -> int | Open | None:
     if not (a.shatters or b.shatters):
         return OPEN
     one, two = a.around, b.around
-    z = lazy.some_common(one, two, 0, a.extent, lists=False)
+    z = together.some_common(one, two, 0, a.extent, lists=False)
     if z is None:
         return None
     last = min([ends[1] for s in (one, two) if (ends := ends_of(s, a.extent))])
     for k in range(TRIED):
-        z = lazy.some_common(one, two, z + (last - z) * k // TRIED, last + 1, lists=False)
+        z = together.some_common(one, two, z + (last - z) * k // TRIED, last + 1, lists=False)
         if z is None:
             break
         if _holds(a, z) and _holds(b, z):
@@ -370,7 +370,7 @@ def try_subset(a: KnownCells, b: KnownCells) -> bool | Open:
     """Compare a set around the first with the second; look for some cells of the first in the second."""
     if not (a.shatters or b.shatters):
         return OPEN
-    if b.setts is not None and lazy.is_subset(a.around, b.setts, 0, a.extent, lists=False):
+    if b.setts is not None and together.lies_within(a.around, b.setts, 0, a.extent, lists=False):
         return True
     sample = a.sample
     keep = None if sample is None else b.hold_each(sample)
@@ -399,7 +399,7 @@ def count_sums_with_sums(a: KnownCells, b: KnownCells) -> int | Open:
     if any(x.sums is not None and equation.equal_sums(x.sums[1]) is not None for x in (a, b)):
         one, two = (climb(RUNGS[CellQuestion.EXPLICIT], x, closed=True) for x in (a, b))
         is_open = one is OPEN or two is OPEN
-        return OPEN if is_open else lazy.count_in_both(one, two, 0, a.extent, lists=False)
+        return OPEN if is_open else together.count_shared(one, two, 0, a.extent, lists=False)
     return sum([members.sums_count(p, q) for p, q in pairs])
 
 
@@ -547,7 +547,7 @@ def find_beside_by_list(a: KnownCells, b: KnownCells) -> int | Open | None:
     return _first_of(np.setdiff1d(numbers, common, assume_unique=True))
 
 
-find_in_listed_sets = of_sets("find_in_listed_sets", lazy.some_common)
+find_in_listed_sets = of_sets("find_in_listed_sets", together.some_common)
 
 # ----------------------------------------------------------------------------------------------------- the table
 
@@ -608,21 +608,21 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         Rung(try_subset, REFUSALS),
         Rung(count_subset, REFUSALS),
         by_isl("is_subset_by_isl", "whether a view contains another", lambda x, y: bool(x.is_subset(y))),
-        Rung(of_sets("is_subset_of_listed_sets", lazy.is_subset), REFUSALS, "listed"),
+        Rung(of_sets("is_subset_of_listed_sets", together.lies_within), REFUSALS, "listed"),
         Rung(is_subset_by_list, HARD, "listed"),
     ),
     CellQuestion.COUNT: (
         Rung(count_few_blocks, HARD),
         Rung(count_on_diagonal, REFUSALS),
         Rung(count_before_turn, REFUSALS),
-        Rung(of_sets("count_setts_with_setts", lazy.count_in_both, lists=False), REFUSALS),
+        Rung(of_sets("count_setts_with_setts", together.count_shared, lists=False), REFUSALS),
         Rung(count_sums_with_sums, REFUSALS),
-        Rung(of_sets("count_in_listed_sets", lazy.count_in_both), REFUSALS, "listed"),
+        Rung(of_sets("count_in_listed_sets", together.count_shared), REFUSALS, "listed"),
         by_list("count_by_list", len),
         Rung(count_by_isl, HARD, "isl"),
     ),
     CellQuestion.BESIDE: (
-        Rung(of_sets("find_beside_setts", lazy.first_beside, lists=False), REFUSALS),
+        Rung(of_sets("find_beside_setts", together.first_beside, lists=False), REFUSALS),
         Rung(find_none_beside),
         by_isl("find_beside_by_isl", "a cell that another view does not read", lambda x, y: _a_number(x.subtract(y))),
         Rung(find_beside_by_list, (), "listed"),

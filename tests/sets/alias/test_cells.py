@@ -32,9 +32,9 @@ from tapestry_sets.alias.memory.arrays import MEMORY
 from tapestry_sets.integers import lazy
 from tapestry_sets.integers import nest as nest_module
 from tapestry_sets.integers.integers import Integers
-from tapestry_sets.integers.lazy import Filled, is_subset, some_common
-from tapestry_sets.integers.lazy import count_in_both as count_common
+from tapestry_sets.integers.lazy import Filled
 from tapestry_sets.integers.sett import DisjointSetts
+from tapestry_sets.integers.together import count_shared, lies_within, some_common
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.kinds.choosing import AsStrided
 from tapestry_sets.views.view import _find_chain
@@ -188,8 +188,8 @@ def answers_are(s: Integers, t: Integers, mine: set[int], other: set[int], exten
     assert shared in both if both else shared is None
     if isinstance(s, Filled) or isinstance(t, Filled):
         assert shared == min(both, default=None)
-    assert count_common(s, t, 0, extent) == len(both)
-    assert is_subset(s, t, 0, extent) == (mine <= other)
+    assert count_shared(s, t, 0, extent) == len(both)
+    assert lies_within(s, t, 0, extent) == (mine <= other)
 
 
 @given(misaligned_pairs())
@@ -212,8 +212,8 @@ def test_blocks_of_a_common_width_are_counted_as_single_cells(pair: Misaligned) 
     w = 10**9
     s, t = (filled([DisjointSetts._of(m.nest for m in link.scale(w).members) for link in c]) for c in (ours, theirs))
     mine, other = numbers_read(x), numbers_read(y)
-    assert count_common(s, t, 0, A.size * w) == len(mine & other) * w
-    assert is_subset(s, t, 0, A.size * w) == (mine <= other)
+    assert count_shared(s, t, 0, A.size * w) == len(mine & other) * w
+    assert lies_within(s, t, 0, A.size * w) == (mine <= other)
     first = some_common(s, t, 0, A.size * w)
     if isinstance(s, Filled) or isinstance(t, Filled):
         assert first == (min(mine & other) * w if mine & other else None)

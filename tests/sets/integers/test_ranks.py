@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from tapestry_sets import DisjointSetts, Sett, Stripe, TooHard, TooManyPieces, limits
 from tapestry_sets.integers import lazy, ranks, unions
 from tapestry_sets.integers.integers import Integers
-from tapestry_sets.integers.lazy import Filled, Intersection, Sampled, count_common, first_common, isdisjoint
+from tapestry_sets.integers.lazy import Filled, Intersection, Sampled
 from tapestry_sets.integers.nest import EMPTY, Nest, canonical, contains
+from tapestry_sets.integers.together import count_common, first_common, isdisjoint
 from tests.oracles import in_nesting, listed, members
 from tests.strategies import nestings, stripes, windows
 
