@@ -133,6 +133,15 @@ class Backend(Protocol[D]):
         return []
 
 
+def wrong_backend(backend: object) -> str:
+    """What keeps an argument from being a backend or a name of one; empty if nothing does."""
+    if isinstance(backend, type):
+        return f"backend is the class {backend.__name__}; give an object of it: {backend.__name__}()"
+    if isinstance(backend, str) or callable(getattr(backend, "open", None)):
+        return ""
+    return f"backend is {type(backend).__name__}; it must be a Backend or one of the names {sorted(BACKENDS)}"
+
+
 def load_backend(name: str) -> Backend[Any]:
     """Return a new backend of a name in `BACKENDS`; its wing is loaded here.
 

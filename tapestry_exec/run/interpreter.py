@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import Array, pack, read_view, unpack
 from tapestry_exec.run import tuning
-from tapestry_exec.run.backends import BACKENDS, Backend, DeviceMemory, Recorded
+from tapestry_exec.run.backends import Backend, DeviceMemory, Recorded, wrong_backend
 from tapestry_exec.run.check import describe
 from tapestry_exec.run.evaluate import bind, check_finite, difference, evaluate_with_scale, most_apart
 from tapestry_exec.run.prepared import PreparedPlan
@@ -188,10 +188,8 @@ def _check_arguments(plan: Any, backend: Any, progress: Any, memory_nbytes: Any,
     wrong = ""
     if not isinstance(plan, ShardPlan):
         wrong = f"shard_plan is {type(plan).__name__}; it must be a ShardPlan: make one with plan(graph, mesh)"
-    elif isinstance(backend, type):
-        wrong = f"backend is the class {backend.__name__}; give an object of it: {backend.__name__}()"
-    elif not isinstance(backend, str) and not callable(getattr(backend, "open", None)):
-        wrong = f"backend is {type(backend).__name__}; it must be a Backend or one of the names {sorted(BACKENDS)}"
+    elif wrong_one := wrong_backend(backend):
+        wrong = wrong_one
     elif progress is not None and not callable(progress):
         wrong = f"progress is {type(progress).__name__}; it must be a function of (steps done, steps in all, operator)"
     elif memory_nbytes is not None and (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from tapestry_exec.run.backends import Backend, load_backend
+from tapestry_exec.run.backends import Backend, load_backend, wrong_backend
 from tapestry_exec.run.check import check_plan
 from tapestry_plan.ir import Shard
 from tapestry_plan.steps import HOST, Copy, Fetch, ShardPlan, Spill, spill
@@ -21,8 +21,8 @@ class Findings(Struct, frozen=True):
     shards: dict[int, Shard]
     arenas_nbytes: list[int]
     payloads_nbytes: list[int]
-    fitted: dict[int, ShardPlan] = field(default_factory=dict)
-    """By bytes of memory: the plan that spills so that it fits."""
+    fitted: dict[int, ShardPlan | None] = field(default_factory=dict)
+    """By bytes of memory: the plan that spills so that it fits; None where the plan itself fits."""
     backends: dict[str, Backend[Any]] = field(default_factory=dict)
     """They keep their arenas warm from run to run, and live as long as the plan."""
 
@@ -49,6 +49,8 @@ class PreparedPlan:
     ------
     InvalidPlan
         When the plan's steps do not hold together.
+    TypeError
+        For what is no backend.
     ValueError
         For the name of no backend.
 
@@ -64,6 +66,8 @@ class PreparedPlan:
     """
 
     def __init__(self, plan: ShardPlan, backend: str | Backend[Any] = "numpy") -> None:
+        if wrong := wrong_backend(backend):
+            raise TypeError(f"PreparedPlan: {wrong}")
         found: Findings | None = plan.kept.get(Findings) if isinstance(plan, ShardPlan) else None
         if found is None:
             found = Findings(check_plan(plan), _arenas_nbytes(plan), _payloads_nbytes(plan))
@@ -80,13 +84,12 @@ class PreparedPlan:
         """This plan, or the one that stands for it where arenas may have no more bytes, which spills."""
         if memory_nbytes is None:
             return self
-        fitted = self._found.fitted.get(memory_nbytes)
-        if fitted is None:
+        known = self._found.fitted
+        if memory_nbytes not in known:
             fitted = spill(self.plan, memory_nbytes)
-        if fitted is self.plan:
-            return self
-        self._found.fitted[memory_nbytes] = fitted
-        return PreparedPlan(fitted, self.backend)
+            known[memory_nbytes] = None if fitted is self.plan else fitted
+        spilling = known[memory_nbytes]
+        return self if spilling is None else PreparedPlan(spilling, self.backend)
 
 
 def _arenas_nbytes(plan: ShardPlan) -> list[int]:

@@ -37,6 +37,8 @@ def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> tu
 
     Raises
     ------
+    TypeError
+        For what is no tensor.
     ValueError
         If y has several cells and no seed is given, a dtype is not floating, or an operator on the way declares
         neither an adjoint nor an expansion; the graph is unchanged then.
@@ -54,8 +56,9 @@ def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> tu
     ----------
     Griewank, Walther, "Evaluating Derivatives", 2008: reverse mode.
     """
-    graph = y.graph
+    _check_types(y, wrt, seed)
     _check(y, wrt, seed)
+    graph = y.graph
     with graph._all_or_nothing():
         kept = graph.nodes.keys() | graph.stored.keys() | graph.selections.keys()
         found = _Reverse(graph, wrt).run(y, seed)
@@ -74,6 +77,14 @@ def _drop_unread(graph: Graph, kept: set[str], wanted: Sequence[Tensor]) -> None
     for name in [name for name in graph.stored if name not in kept and name not in read]:
         if graph.stored[name].kind == "constant":
             del graph.stored[name]
+
+
+def _check_types(y: object, wrt: object, seed: object) -> None:
+    if isinstance(wrt, Tensor | str) or not isinstance(wrt, Sequence):
+        raise TypeError(f"gradient: wrt is {wrt!r}; it must be a sequence of tensors of a graph, as [x]")
+    for what, tensor in (("y", y), *((f"wrt[{k}]", t) for k, t in enumerate(wrt)), ("seed", seed)):
+        if not isinstance(tensor, Tensor) and (tensor is not None or what != "seed"):
+            raise TypeError(f"gradient: {what} is {tensor!r}; it must be a tensor of a graph")
 
 
 def _check(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None) -> None:

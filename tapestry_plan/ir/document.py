@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from tapestry_plan.ir import tuning
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Stored, check_dtype, check_shape, sha256_of
-from tapestry_sets.limits import read_fields
+from tapestry_sets.limits import check_format, read_fields
 from tapestry_sets.views import piece_from_dict, piece_to_dict
 
 GRAPH_FORMAT = "tapestry-graph/2"
+WHAT = "graph document"
+ANEW = "write it anew with Graph.to_json, from the model or the program that made the graph"
 Word = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -72,13 +74,8 @@ def read_document(data: Any) -> GraphDocument:
         For another format or version, and where a field is missing, unknown or of the wrong type, with its place; or
         two tensors, nodes or selections have one name.
     """
-    found = data.get("format") if isinstance(data, dict) else None
-    if found != GRAPH_FORMAT:
-        raise ValueError(
-            f"graph document: format is {found!r}, this version reads {GRAPH_FORMAT!r}; "
-            "write it anew with Graph.to_json, from the model or the program that made the graph"
-        )
-    document = read_fields(data, GraphDocument, "graph document", "write it anew with Graph.to_json")
+    check_format(data, WHAT, GRAPH_FORMAT, ANEW)
+    document = read_fields(data, GraphDocument, WHAT, "write it anew with Graph.to_json")
     _check_names_differ([entry.name for entry in document.tensors], "tensors")
     _check_names_differ([entry.node for entry in document.order if isinstance(entry, OperatorEntry)], "nodes")
     _check_names_differ([entry.select for entry in document.order if isinstance(entry, SelectionEntry)], "selections")

@@ -25,7 +25,7 @@ from tapestry_plan.ir.selection import check_pieces, label_of
 from tapestry_plan.ir.signature import Shape, Signature
 from tapestry_plan.ir.tensors import Attrs, OpNode, Selection, Source, Stored, check_dtype, check_shape
 from tapestry_sets.draw import Picture
-from tapestry_sets.limits import hide_fields
+from tapestry_sets.limits import hide_fields, read_json
 from tapestry_sets.regions import Box
 from tapestry_sets.views import Concat, Viewable, ViewKind, compose_pieces, identity_piece
 
@@ -519,11 +519,7 @@ class Graph:
         ValueError
             For text that is not JSON, another format or version, or a graph that does not hold together.
         """
-        try:
-            data = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"Graph.from_json: this is no JSON document: {error}") from None
-        return cls.from_dict(data, ops)
+        return cls.from_dict(read_json(text, documents.WHAT, documents.GRAPH_FORMAT, documents.ANEW), ops)
 
     @classmethod
     def from_dict(cls, document: Any, ops: Mapping[str, Op] | None = None) -> Graph:

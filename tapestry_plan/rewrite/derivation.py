@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from tapestry_plan.ir import Graph, finite, from_finite
 from tapestry_plan.rewrite.draft import Draft, NotApplicable, Rewrite
-from tapestry_sets.limits import read_fields
+from tapestry_sets.limits import read_fields, read_json
 
 DERIVATION_FORMAT = "tapestry-derivation/1"
 ANEW = "write it anew with Derivation.to_json, from the program that made the steps with Derivation().then(...)"
@@ -243,13 +243,7 @@ class Derivation(Struct, frozen=True):
             For text that is not JSON, another format or version, and where a field is missing, unknown or of the wrong
             type, with its place.
         """
-        try:
-            document = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"Derivation.from_json: this is no JSON document: {error}") from None
-        found = document.get("format") if isinstance(document, dict) else None
-        if found != DERIVATION_FORMAT:
-            raise ValueError(f"derivation: format is {found!r}, this version reads {DERIVATION_FORMAT!r}; {ANEW}")
+        document = read_json(text, "derivation", DERIVATION_FORMAT, ANEW)
         read = read_fields(document, _Document, "derivation", ANEW)
         plain = ({key: from_finite(value) for key, value in step.arguments.items()} for step in read.steps)
         return cls(tuple(Applied(step.rule, step.at, given) for step, given in zip(read.steps, plain, strict=True)))

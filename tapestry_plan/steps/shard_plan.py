@@ -14,7 +14,7 @@ from msgspec.structs import asdict, astuple, force_setattr
 from tapestry_plan.ir import Graph, Op, UnsupportedOp, finite, from_finite
 from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps.mesh import Device, Link, Mesh
-from tapestry_sets.limits import hide_fields
+from tapestry_sets.limits import hide_fields, read_json, which_is
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece, piece_from_dict, piece_to_dict, region_from_dict, region_to_dict
 
@@ -457,27 +457,20 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             For text that is not JSON, another format or version, or a document that was edited.
         """
         try:
-            document = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
-            raise PlanVersionError(f"this is no JSON document: {error}") from None
-        found = document.get("format") if isinstance(document, dict) else None
-        if found != PLAN_FORMAT:
-            raise PlanVersionError(
-                f"plan document: format is {found!r}, this version reads {PLAN_FORMAT!r}; "
-                "make the plan again: tapestry plan MODEL --json"
-            )
+            document = read_json(text, "plan document", PLAN_FORMAT, "make the plan again: tapestry plan MODEL --json")
+        except ValueError as error:
+            raise PlanVersionError(str(error)) from None
         edited = document.pop("sha256", None) != _digest(document)
         told = "its SHA-256 does not match, it was edited; make it again"
         try:
             _require(document, cls)
             graph = Graph.from_dict(document["graph"], ops)
             own = {name: value for name, value in document.items() if name not in ("format", "graph")}
-            made = cls(graph, **{name: READERS.get(name, from_finite)(value) for name, value in own.items()})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            made = cls(graph, **_read_fields(READERS, own))
+        except WRONG as error:
             if isinstance(error, UnsupportedOp) and not edited:
                 raise
-            wrong = f"a field is missing, unknown or wrong: {error}"
-            raise PlanVersionError(f"plan document: {wrong}{f'; {told}' if edited else ''}") from None
+            raise PlanVersionError(f"plan document: {error}{f'; {told}' if edited else ''}") from None
         if edited:
             raise PlanVersionError(f"plan document: {told}")
         return made
@@ -520,6 +513,46 @@ STEPS = {kind.__struct_config__.tag: kind for kind in get_args(Step)}
 """The kinds of steps by the word that documents have for them."""
 
 
+WRONG = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+"""What is raised for plain data that cannot be read."""
+
+
+class _WrongAt(ValueError):
+    """What is wrong in a document, and where."""
+
+    def __init__(self, place: str, reason: str, shown: str) -> None:
+        super().__init__(f"{reason} - at `${place}`{shown}")
+        self.place, self.reason, self.shown = place, reason, shown
+
+
+def _wrong_at(place: str, value: Any, error: Exception) -> _WrongAt:
+    """The error of a value at a place, or of what is wrong inside of it."""
+    if isinstance(error, _WrongAt):
+        return _WrongAt(place + error.place, error.reason, error.shown)
+    return _WrongAt(place, f"field {error} is missing" if isinstance(error, KeyError) else str(error), which_is(value))
+
+
+def _read_fields(readers: Mapping[str, Callable[[Any], Any]], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields, each by its reader, or as plain values."""
+    fields = {}
+    for name, value in entry.items():
+        try:
+            fields[name] = readers.get(name, from_finite)(value)
+        except WRONG as error:
+            raise _wrong_at(f".{name}", value, error) from None
+    return fields
+
+
+def _read_all(read: Callable[[Any], Any], entries: Sequence[Any]) -> tuple[Any, ...]:
+    made = []
+    for i, entry in enumerate(entries):
+        try:
+            made.append(read(entry))
+        except WRONG as error:
+            raise _wrong_at(f"[{i}]", entry, error) from None
+    return tuple(made)
+
+
 def _read_step(entry: dict[str, Any]) -> Step:
     kind = STEPS.get(entry["type"])
     if kind is None:
@@ -529,11 +562,11 @@ def _read_step(entry: dict[str, Any]) -> Step:
 
 def _read(kind: Any, entry: dict[str, Any]) -> Any:
     """A struct from its fields; regions and pieces by their own readers."""
-    return kind(**{name: FIELDS.get(name, from_finite)(value) for name, value in entry.items()})
+    return kind(**_read_fields(FIELDS, entry))
 
 
 def _read_each(kind: Any, entries: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
-    return tuple(_read(kind, entry) for entry in entries)
+    return _read_all(partial(_read, kind), entries)
 
 
 def _read_mesh(entry: dict[str, Any]) -> Mesh:
@@ -547,7 +580,7 @@ def _read_mesh(entry: dict[str, Any]) -> Mesh:
 def _require(entry: Mapping[str, Any], kind: type[Struct]) -> None:
     missing = set(kind.__struct_fields__) - OF_LATE - entry.keys()
     if missing:
-        raise KeyError(min(missing))
+        raise ValueError(f"field {min(missing)!r} is missing")
 
 
 def _read_boxes(boxes: Sequence[Any]) -> tuple[Box, ...]:
@@ -563,7 +596,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "mesh": _read_mesh,
     "placement": lambda all_: {n: {int(d): _read_boxes(b) for d, b in places.items()} for n, places in all_.items()},
     "buffers": partial(_read_each, Buffer),
-    "steps": lambda entries: tuple(map(_read_step, entries)),
+    "steps": partial(_read_all, _read_step),
     "stages": partial(_read_each, Stage),
     "outputs": partial(_read_each, Output),
     "nbytes_by_link": lambda links: {(a, b): nbytes for a, b, nbytes in links},
@@ -572,7 +605,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 }
 """The fields of a plan that are more than plain values in its document, with what reads each."""
 FIELDS: dict[str, Callable[[Any], Any]] = {
-    "regions": lambda regions: tuple(map(region_from_dict, regions)),
+    "regions": partial(_read_all, region_from_dict),
     "piece": lambda piece: None if piece is None else piece_from_dict(piece),
     "blocks": _read_blocks,
     "replicas": _read_blocks,

@@ -107,7 +107,7 @@ def _as_views(
     found = [read_view(x, f"{what}: argument {k}") for k, x in enumerate(views)]
     arrays = [i for i, (x, view) in enumerate(zip(views, found, strict=True)) if x is not view]
     if names is not None:
-        return found, names_of(views, names), arrays
+        return found, names_of(views, names, what), arrays
     called = [f"array {i}" if i in arrays else _view_name(view) for i, view in enumerate(found)]
     return found, called, arrays
 

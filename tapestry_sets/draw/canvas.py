@@ -409,12 +409,14 @@ def check_many(things: Sequence[Any], what: str) -> None:
         raise ValueError(f"draw: {len(things)} {what}s are more than {len(MARKS)} in one picture; draw a part of them")
 
 
-def names_of(sets: Sequence[Any], names: Sequence[str] | None) -> list[str]:
-    """Return what a legend calls the sets: the names given, or their reprs."""
+def names_of(sets: Sequence[Any], names: Sequence[str] | None, verb: str = "draw") -> list[str]:
+    """Return what a legend calls sets or views: the names given, or their reprs."""
     if names is None:
         return [shortened(repr(s), 80) for s in sets]
     if isinstance(names, str) or len(names) != len(sets) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"draw: names must be a sequence of {len(sets)} strings, one for each set, not {names!r}")
+        raise ValueError(
+            f"{verb}: names must be a sequence of {len(sets)} strings, one for each argument, not {names!r}"
+        )
     return list(names)
 
 

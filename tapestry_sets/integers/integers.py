@@ -312,7 +312,7 @@ class Integers(Drawn, ABC):
         >>> evens.isdisjoint(evens.shift(1)), evens.isdisjoint(Stripe(1, 4), within=(1, 10))
         (True, True)
         """
-        return (self & other).is_disjoint_within(*check_window(within, "isdisjoint"))
+        return self._meet(other, "isdisjoint: other").is_disjoint_within(*check_window(within, "isdisjoint"))
 
     def first_common(self, other: Operand, start: int, stop: int | None = None) -> int | None:
         """Return the smallest common element >= start (and < stop, if given), or None.
@@ -323,7 +323,7 @@ class Integers(Drawn, ABC):
         >>> Sett(Stripe(1, 100002)).first_common(Stripe(1, 100018, phase=1), 0)
         6876506289
         """
-        return (self & other)._first(*check_start(start, stop, "first_common"))
+        return self._meet(other, "first_common: other")._first(*check_start(start, stop, "first_common"))
 
     def count_common(self, other: Operand, start: int | None = None, stop: int | None = None) -> int:
         """Return how many common elements lie in [start, stop), or in one common period.
@@ -334,7 +334,7 @@ class Integers(Drawn, ABC):
         >>> Sett(Stripe(1, 1)).count_common(Stripe(1, 2), 0, 6 * 10**15)
         1000000000000000
         """
-        both = self & other
+        both = self._meet(other, "count_common: other")
         lo, hi = (0, both.period) if start is None and stop is None else check_bounds(start, stop, "count_common")
         return both._count(lo, hi)
 
@@ -348,7 +348,9 @@ class Integers(Drawn, ABC):
         >>> quarters <= evens, quarters <= ~evens
         (False, True)
         """
-        return self.forms.intersection(self._factors).is_inside(as_set(other), *check_window(within, "issubset"))
+        return self.forms.intersection(self._factors).is_inside(
+            as_set(other, "issubset: other"), *check_window(within, "issubset")
+        )
 
     __le__ = issubset
 
@@ -370,6 +372,14 @@ class Integers(Drawn, ABC):
 
     def __and__(self, other: Operand) -> Intersection:
         return self.forms.intersection((*self._factors, *as_set(other)._factors))
+
+    def _meet(self, other: Operand, what: str) -> Intersection:
+        """Return ``self & other``; `what` is the verb and the place that a message names."""
+        try:
+            return self & other
+        except TypeError:
+            as_set(other, what)
+            raise
 
     def __rand__(self, other: Operand) -> Intersection:
         return as_set(other) & self
@@ -395,7 +405,7 @@ class Integers(Drawn, ABC):
         DisjointSetts([Sett(Stripe(1, 5))])
         """
         check_window(within, "intersection")
-        return self.forms.setts._reduced((self & other)._listed(within))
+        return self.forms.setts._reduced(self._meet(other, "intersection: other")._listed(within))
 
     def union(self, other: Operand, within: Within | None = None) -> DisjointSetts:
         """Return the union as disjoint setts, few of which merge; see `DisjointSetts`, and `intersection` for `within`.
@@ -407,7 +417,9 @@ class Integers(Drawn, ABC):
         DisjointSetts([Sett(Stripe(2, 2))])
         """
         check_window(within, "union")
-        return self.forms.setts._merged(unions.union(self._listed(within), as_set(other)._listed(within), within))
+        return self.forms.setts._merged(
+            unions.union(self._listed(within), as_set(other, "union: other")._listed(within), within)
+        )
 
     def difference(self, other: Operand, within: Within | None = None) -> DisjointSetts:
         """Return the elements that are not in `other`, as disjoint setts; see `intersection` for `within`.
@@ -419,7 +431,9 @@ class Integers(Drawn, ABC):
         DisjointSetts([Sett(Stripe(3, 1), Stripe(3, 1, phase=2))])
         """
         check_window(within, "difference")
-        return self.forms.setts._merged(unions.subtract(self._listed(within), as_set(other)._listed(within), within))
+        return self.forms.setts._merged(
+            unions.subtract(self._listed(within), as_set(other, "difference: other")._listed(within), within)
+        )
 
     def symmetric_difference(self, other: Operand, within: Within | None = None) -> DisjointSetts:
         """Return the elements of exactly one of both sets, as disjoint setts; see `intersection` for `within`.
@@ -431,7 +445,7 @@ class Integers(Drawn, ABC):
         DisjointSetts([Sett(Stripe(1, 1))])
         """
         check_window(within, "symmetric_difference")
-        mine, theirs = self._listed(within), as_set(other)._listed(within)
+        mine, theirs = self._listed(within), as_set(other, "symmetric_difference: other")._listed(within)
         either = (*unions.subtract(mine, theirs, within), *unions.subtract(theirs, mine, within))
         return self.forms.setts._merged(explicit.merge_nests(either))
 
@@ -469,7 +483,7 @@ class Integers(Drawn, ABC):
         ----------
         poprithms, memory/nest/sett.hpp, `fillWith`: composition by multiplication.
         """
-        return self.forms.filled(self, as_set(ink))
+        return self.forms.filled(self, as_set(ink, "fill: ink"))
 
     def sample(self, at: Operand) -> Sampled:
         """Return {k : at.nth(k) in self}, not listed: this set as seen through `at`, in the numbers of `at`.
@@ -489,7 +503,7 @@ class Integers(Drawn, ABC):
         ----------
         poprithms, memory/nest/sett.hpp, `sampleAt`: composition by division.
         """
-        return self.forms.sampled(self, as_set(at))
+        return self.forms.sampled(self, as_set(at, "sample: at"))
 
     def split(self, period: int) -> tuple[tuple[Sett, Sett], ...]:
         """Return the set as a disjoint union of {period*q + r : q in outer, r in inner, 0 <= r < period}.
@@ -532,14 +546,15 @@ Operand = Stripe | Integers
 """Whatever an operation on sets of integers takes."""
 
 
-def as_set(x: object) -> Integers:
-    """Return an operand as a set; a stripe becomes a sett."""
+def as_set(x: object, what: str = "") -> Integers:
+    """Return an operand as a set; a stripe becomes a sett. `what` is the verb and the place that a message names."""
     if isinstance(x, Integers):
         return x
     if isinstance(x, Stripe):
         return Integers.forms.sett._of(nests.canonical([x.level]))
     raise TypeError(
-        f"a set of integers is a Stripe, Sett, DisjointSetts, Intersection, Filled or Sampled, not {type(x).__name__}"
+        f"{f'{what} is {x!r}; ' if what else ''}a set of integers is a Stripe, Sett, DisjointSetts, Intersection, "
+        f"Filled or Sampled, not {type(x).__name__}"
     )
 
 

@@ -27,5 +27,5 @@ from tapestry_sets.limits.constructors import (
     put_field,
     put_fields,
 )
-from tapestry_sets.limits.documents import read_fields
+from tapestry_sets.limits.documents import check_format, read_fields, read_json, which_is
 from tapestry_sets.limits.tallies import TALLY, Tally, counted, helped, tally

@@ -3,13 +3,79 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
-MOST_MARKS = 60
+MOST_MARKS = 70
 """A longer value is cut where it is named."""
+
+
+def read_json(text: object, what: str, form: str, mend: str, *, refuse_twins: bool = False) -> dict[str, Any]:
+    """Return the plain data of a JSON document of one format.
+
+    Parameters
+    ----------
+    text : str or bytes
+    what : str
+        How the messages name the document.
+    form : str
+        What its field ``format`` must be.
+    mend : str
+        What to do about another format.
+    refuse_twins : bool
+        Whether to refuse a field that is given twice, which takes three times as long; else the last one counts.
+
+    Raises
+    ------
+    TypeError
+        For what is no text.
+    ValueError
+        For text that is no JSON, or nests too deeply, and for another format.
+
+    Examples
+    --------
+    >>> read_json('{"format": "set/1", "period": 6}', "a set", "set/1", "write it anew")
+    {'format': 'set/1', 'period': 6}
+    >>> read_json('{"format": "set/0"}', "a set", "set/1", "write it anew")
+    Traceback (most recent call last):
+    ...
+    ValueError: a set: format is 'set/0', this version reads 'set/1'; write it anew
+    """
+    if not isinstance(text, str | bytes | bytearray):
+        raise TypeError(f"{what} is a {type(text).__name__}; give the text, as of path.read_text()")
+    try:
+        data = _decode_strictly(text) if refuse_twins else msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{what}: this is no JSON document: {error}") from None
+    return check_format(data, what, form, mend)
+
+
+def check_format(data: Any, what: str, form: str, mend: str) -> dict[str, Any]:
+    """Return plain data if its field ``format`` is as it must be, else raise ValueError; see `read_json`."""
+    found = data.get("format") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or found != form:
+        raise ValueError(f"{what}: format is {found!r}, this version reads {form!r}; {mend}")
+    return data
+
+
+def _decode_strictly(text: str | bytes | bytearray) -> Any:
+    import json  # few callers need it
+
+    return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twins)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"field {next(n for n in names if names.count(n) > 1)!r} is given twice")
+    return found
 
 
 def read_fields(data: object, kind: type[T], what: str, mend: str = "") -> T:
@@ -54,7 +120,16 @@ def _found(data: Any, message: str) -> str:
             data = data[name or int(number)]
         except (KeyError, IndexError, TypeError):  # a place that msgspec writes in another way
             return ""
-    shown = repr(data)
-    if place is None or isinstance(data, dict):
-        return ""
-    return f", which is {shown if len(shown) <= MOST_MARKS else shown[: MOST_MARKS - 1] + '…'}"
+    return "" if place is None else which_is(data)
+
+
+def which_is(value: object) -> str:
+    """Return what a message says of a value behind its place: nothing of a dict, little of a long value.
+
+    Examples
+    --------
+    >>> which_is([4, "6"]), which_is({"shape": 6})
+    (", which is [4, '6']", '')
+    """
+    shown = "" if isinstance(value, dict) else f", which is {value!r}"
+    return shown if len(shown) <= MOST_MARKS else f"{shown[: MOST_MARKS - 1]}…"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from math import isfinite
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import msgspec
 
-from tapestry_sets.limits import Value, put_fields, read_fields
+from tapestry_sets.limits import Value, put_fields, read_fields, read_json
 from tapestry_sets.views import Shape, ViewKind, kind_from_dict, kind_to_dict
 
 FORMAT = "tapestry-alias-graph/3"
@@ -129,7 +129,7 @@ def to_json(nodes: Sequence[Node], indent: int | None = None) -> str:
     TypeError
         If a color has no JSON form; the message names the place.
     """
-    import json  # where a document is written or read: few callers do
+    import json  # where a document is written: few callers do
 
     entries = [_node_dict(nodes, i) for i in range(len(nodes))]
     return json.dumps({"format": FORMAT, "nodes": entries}, indent=indent, allow_nan=False)
@@ -166,35 +166,13 @@ def from_json(text: str | bytes) -> list[Node]:
         For text that is no JSON, another format or version, and nodes that do not hold together; the message names
         the place.
     """
-    if not isinstance(text, (str, bytes, bytearray)):
-        raise TypeError(f"an alias graph's JSON is a {type(text).__name__}; give the text, as of path.read_text()")
-    import json
-
-    try:
-        document = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_twins)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"an alias graph's JSON: {error}") from None
-    form = document.get("format") if isinstance(document, dict) else None
-    if form != FORMAT:
-        raise ValueError(f"an alias graph's JSON: format is {form!r}, this version reads {FORMAT!r}; {MEND}")
+    document = read_json(text, "an alias graph's JSON", FORMAT, MEND, refuse_twins=True)
     found = read_fields(document, Document, "an alias graph's JSON", MEND)
     nodes = [_read_node(value, f"nodes[{i}]", len(found.nodes)) for i, value in enumerate(found.nodes)]
     _check_names(nodes)
     for i in _readers_last(nodes):
         _complete(nodes, i)
     return nodes
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"field {next(n for n in names if names.count(n) > 1)!r} is given twice")
-    return found
 
 
 def _color_of_json(value: Any, where: str) -> Hashable:

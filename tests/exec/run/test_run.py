@@ -282,6 +282,14 @@ def test_arguments_of_wrong_types_are_named(arguments: dict[str, Any], message: 
         run(**{"shard_plan": p, "inputs": inputs, **arguments})
 
 
+@pytest.mark.parametrize(
+    ("backend", "wrong"), [(3, "int"), (None, "NoneType"), (NumpyBackend, "the class NumpyBackend")]
+)
+def test_what_is_no_backend_is_named_where_a_plan_is_prepared(backend: Any, wrong: str) -> None:
+    with pytest.raises(TypeError, match=f"^PreparedPlan: backend is {wrong}; (it must be a Backend or|give an object)"):
+        PreparedPlan(moving_plan()[0], backend)
+
+
 def test_unknown_backend() -> None:
     p, inputs = moving_plan()
     with pytest.raises(ValueError, match="no backend 'abacus'; known are \\['cupy', 'numpy', 'simulated'\\]"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tapestry_exec import CupyBackend, InvalidPlan, NumpyBackend, ResultMismatch, TransferMismatch, run
+from tapestry_exec.run.prepared import PreparedPlan
 from tapestry_plan import HOST, Graph, InfeasiblePlan, Mesh, ShardPlan, gradient, load_onnx, ops, plan
 from tapestry_plan.onnx import he_random
 from tapestry_plan.ops import add, matmul, relu
@@ -109,6 +112,27 @@ def test_a_run_that_fits_is_as_without_a_limit(backend: str | CupyBackend) -> No
     assert [event.kind for event in found.timeline] == [
         event.kind for event in run(p, inputs, backend=backend).timeline
     ]
+
+
+def test_what_a_limit_asks_for_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that a plan fits as it is, which does not keep the plan alive."""
+    asked: list[int] = []
+
+    def counted(plan: ShardPlan, memory_nbytes: int) -> ShardPlan:
+        asked.append(memory_nbytes)
+        return spill(plan, memory_nbytes)
+
+    monkeypatch.setattr(sys.modules[PreparedPlan.__module__], "spill", counted)
+    p, least = waiting()
+    most = max(p.peak_nbytes)
+    assert least < most
+    for memory in (most, least, most, least):
+        prepared = PreparedPlan(p)
+        assert (prepared.within(memory) is prepared) == (memory == most)
+    assert asked == [most, least]
+    gone = weakref.ref(p)
+    del p, prepared
+    assert gone() is None
 
 
 def test_the_document_of_a_plan_that_spills_runs(backend: str | CupyBackend) -> None:

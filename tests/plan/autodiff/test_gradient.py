@@ -419,6 +419,22 @@ def test_wrong_input_is_named(ask: Callable[[Tensor, Tensor], Any], message: str
         ask(x, i)
 
 
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda x: gradient(x.graph, 3), "^gradient: wrt is 3; it must be a sequence of tensors"),
+        (lambda x: gradient("x", "y"), "^gradient: wrt is 'y'; it must be a sequence of tensors"),
+        (lambda x: gradient(x, x), "^gradient: wrt is Tensor.*; it must be a sequence of tensors"),
+        (lambda x: gradient("x", [x]), "^gradient: y is 'x'; it must be a tensor"),
+        (lambda x: gradient(x, [x, 3]), r"^gradient: wrt\[1\] is 3; it must be a tensor"),
+        (lambda x: gradient(x, [x], 1.0), r"^gradient: seed is 1\.0; it must be a tensor"),
+    ],
+)
+def test_what_is_no_tensor_is_named(ask: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        ask(Graph().input("x", (2, 3)))
+
+
 def test_a_refused_gradient_leaves_the_graph_as_it_was() -> None:
     g = Graph()
     x = g.input("x", (2, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tapestry_plan import HOST, Graph, Mesh, PlanVersionError, ShardPlan, plan
 from tapestry_plan.ops.cells.elementwise import relu
 from tapestry_plan.ops.windows.windows import max_pool
+from tapestry_plan.rewrite import Derivation
 from tapestry_plan.steps import Alloc, Compute, Copy, Free, Reduce
 from tapestry_plan.steps.mesh import align
 
@@ -131,3 +133,31 @@ def test_a_field_that_no_plan_has_is_named(inside) -> None:  # type: ignore[no-u
     inside(document)["surprise"] = 1
     with pytest.raises(PlanVersionError, match=r"surprise.*edited"):
         ShardPlan.from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda d: d.pop("alternatives"), r"field 'alternatives' is missing"),
+        (lambda d: d["mesh"].pop("link"), r"field 'link' is missing - at `\$\.mesh`"),
+        (lambda d: d["steps"][1].pop("type"), r"field 'type' is missing - at `\$\.steps\[1\]`"),
+        (lambda d: d.update(steps=5), r"at `\$\.steps`, which is 5;"),
+        (lambda d: d["steps"][1].update(regions=[3]), r"at `\$\.steps\[1\]\.regions\[0\]`, which is 3;"),
+        (lambda d: d["graph"].update(tensors=3), r"graph document: .* at `\$\.tensors`, which is 3;"),
+    ],
+)
+def test_what_is_wrong_in_a_plan_is_named_with_its_place(edit, message) -> None:  # type: ignore[no-untyped-def]
+    document = json.loads(made().to_json())
+    edit(document)
+    with pytest.raises(PlanVersionError, match=message):
+        ShardPlan.from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, b"\xff"])
+@pytest.mark.parametrize("kind", [ShardPlan, Graph, Derivation])
+def test_text_that_is_no_json_is_refused_by_every_reader(kind: Any, text: str | bytes) -> None:
+    with pytest.raises(ValueError, match="this is no JSON document: ") as caught:
+        kind.from_json(text)
+    assert kind is not ShardPlan or isinstance(caught.value, PlanVersionError)
+    with pytest.raises(TypeError, match=r"is a int; give the text, as of path\.read_text\(\)"):
+        kind.from_json(3)

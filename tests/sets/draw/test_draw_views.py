@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import Picture, Stripe, View, allocate, concatenate, draw, overlap, pad, show_views
+from tapestry_sets import Picture, Stripe, View, allocate, concatenate, draw, origins_table, overlap, pad, show_views
 from tapestry_sets.draw import show, tuning
 from tapestry_sets.views import Derived
 from tapestry_sets.views.view import _learn
@@ -475,3 +475,11 @@ def test_views_that_cannot_be_drawn_are_refused() -> None:
     with pytest.raises(TypeError, match="Stripe"):
         show_views(Stripe(1, 1))
     assert draw.text(Stripe(1, 1)) == "1."
+
+
+def test_a_wrong_number_of_names_is_refused_by_the_verb() -> None:
+    A = allocate((4,))
+    with pytest.raises(ValueError, match=r"^show_views: names must be a sequence of 1 strings, .* not \['a', 'b'\]"):
+        show_views(A, names=["a", "b"])
+    with pytest.raises(ValueError, match=r"^origins_table: names must be a sequence of 1 strings"):
+        origins_table(A, names="a")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from itertools import combinations, product
 from math import lcm
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -493,6 +494,19 @@ def test_what_is_no_set_is_refused() -> None:
         0.5 in s  # noqa: B015
     with pytest.raises(TypeError, match="member 0 must be a Sett"):
         DisjointSetts([Stripe(1, 1)])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("s", [Sett(Stripe(1, 1)), Sett(Stripe(1, 1)) & Sett(Stripe(1, 2))])
+@pytest.mark.parametrize(
+    "verb", ["first_common", "count_common", "issubset", "intersection", "union", "difference", "symmetric_difference"]
+)
+def test_what_is_no_set_is_named_with_verb_and_place(s: Any, verb: str) -> None:
+    about = (3, 0) if verb == "first_common" else (3,)
+    with pytest.raises(TypeError, match=f"^{verb}: other is 3; a set of integers is a Stripe, .*, not int$"):
+        getattr(s, verb)(*about)
+    for filler, place in (("fill", "ink"), ("sample", "at")):
+        with pytest.raises(TypeError, match=f"^{filler}: {place} is 3; a set of integers is a Stripe, .*, not int$"):
+            getattr(s, filler)(3)
 
 
 @pytest.mark.parametrize("both", [False, True])
