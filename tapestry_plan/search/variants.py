@@ -201,7 +201,7 @@ class Variants:
                 new = [name for name in draft.nodes if name not in before]
                 stored = [out for out in outs if (maker := draft.maker(out)) and maker.name not in before]
                 self._check(node, outs, len(new), set(stored))
-        except ValueError:
+        except ValueError:  # by expansions that do not apply, operators that take no such inputs, and `_check`
             return None
         if len(set(stored)) == len(stored):
             self._same.update((out, old) for out, old in zip(outs, node.outputs, strict=True) if out in stored)

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from tapestry_sets.digits import Int64Array
 from tapestry_sets.draw.tuning import DOTS, MAX_CELLS, PAGE, SHOWN_LENGTH
-from tapestry_sets.limits import check_positive
+from tapestry_sets.limits import REFUSALS, check_positive
 
 COLORS = ("#ffffff", "#0072b2", "#d55e00", "#007a5a", "#aa3377", "#7a5c00", "#4b4bb5", "#555555")
 """Fill of a cell: nothing, first set, second set, and so on, then again from the first. White text is legible on
@@ -52,10 +52,18 @@ class Picture(Struct, frozen=True):
         return {"text/plain": self.text, "image/svg+xml": self.svg}
 
 
+class TooLarge(ValueError):
+    """There is more than a picture has room for."""
+
+
+NOT_DRAWN = (TooLarge, *REFUSALS)
+"""What is raised where there is no picture: it would be too large, or what it shows is too hard to say."""
+
+
 def check_cells(n: int, what: str, mend: str, most: int = MAX_CELLS) -> None:
     """Refuse a picture of too many cells."""
     if n > most:
-        raise ValueError(f"draw: {n} {what} are more than {most}; {mend}")
+        raise TooLarge(f"draw: {n} {what} are more than {most}; {mend}")
 
 
 # --------------------------------------------------------------------------------- grids: cells with coordinates
@@ -406,7 +414,7 @@ def check_many(things: Sequence[Any], what: str) -> None:
     if not things:
         raise ValueError(f"draw: needs at least one {what}")
     if len(things) > len(MARKS):
-        raise ValueError(f"draw: {len(things)} {what}s are more than {len(MARKS)} in one picture; draw a part of them")
+        raise TooLarge(f"draw: {len(things)} {what}s are more than {len(MARKS)} in one picture; draw a part of them")
 
 
 def names_of(sets: Sequence[Any], names: Sequence[str] | None, verb: str = "draw") -> list[str]:

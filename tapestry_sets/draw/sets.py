@@ -16,7 +16,7 @@ from tapestry_sets.draw import canvas
 from tapestry_sets.draw.levels import levels_svg
 from tapestry_sets.draw.tuning import SHOWN_AT_LEAST, SHOWN_CELLS, SHOWN_LENGTH
 from tapestry_sets.draw.views import views_picture
-from tapestry_sets.limits import as_int, check_positive, check_range
+from tapestry_sets.limits import OPEN, as_int, ask_one, check_positive, check_range
 
 # ------------------------------------------------------------------------------------------------------- rasters
 
@@ -84,7 +84,7 @@ def _window(s: Any, start: object, stop: object) -> tuple[int, int]:
 def _region_raster(regions: Sequence[Any]) -> canvas.Raster:
     shape, start = tuple(regions[0].shape), tuple(regions[0].start)
     if len(shape) > 3:
-        raise ValueError(f"draw: shape {shape} has rank {len(shape)}; slice it to rank 3 or less, or flatten it")
+        raise canvas.TooLarge(f"draw: shape {shape} has rank {len(shape)}; slice it to rank 3 or less, or flatten it")
     box = (1,) * (3 - len(shape)) + shape
     canvas.check_cells(prod(shape), f"points of shape {shape}", "slice it to draw a part")
     cells = np.zeros(box, np.int64)
@@ -276,10 +276,8 @@ def summary(x: Any) -> str:
     >>> summary(Stripe(2, 3)), summary(Stripe(1, 10**9))
     ('11...', '1.................................................................. (period 1000000001)')
     """
-    try:
-        return _summary(x)
-    except ValueError:  # what is not listed may be too hard to list
-        return repr(x)
+    drawn = ask_one(canvas.NOT_DRAWN, _summary, x)
+    return repr(x) if drawn is OPEN else drawn
 
 
 def _summary(x: Any) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from itertools import combinations, product
 from math import prod
 from operator import attrgetter
@@ -22,7 +21,7 @@ from msgspec.structs import replace
 
 from tapestry_sets.digits import Int64Array, number_of, point_of
 from tapestry_sets.draw import canvas, tuning
-from tapestry_sets.limits import check_positive
+from tapestry_sets.limits import OPEN, REFUSALS, ask_one, check_positive
 
 Codes = Int64Array
 
@@ -72,9 +71,7 @@ class _Read:
         """Return how many cells there are; None if that is too hard to say."""
         if self._all is not None:
             return len(self._all)
-        with suppress(ValueError):
-            return int(self.cells.size)
-        return None
+        return _number_if_told(attrgetter("size"), self.cells)
 
 
 def _bit_counts(codes: Codes) -> Codes:
@@ -408,10 +405,14 @@ def _pair_lines(home: _Home, codes: Codes) -> list[canvas.LegendLine]:
     return lines
 
 
+def _number_if_told(way: Callable[..., Any], *about: Any) -> int | None:
+    """Return what a way to count answers; None where that is too hard."""
+    found = ask_one(REFUSALS, way, *about)
+    return None if found is OPEN else int(found)
+
+
 def _common_size(one: _Read, two: _Read) -> int | None:
-    with suppress(ValueError):
-        return int(one.cells.count_common(two.cells))
-    return None
+    return _number_if_told(one.cells.count_common, two.cells)
 
 
 # ------------------------------------------------------------------------------------------------- the indices' side
@@ -546,8 +547,7 @@ def _grids_of(grids: Sequence[canvas.CellGrid], several: bool) -> list[canvas.Dr
 def views_mimebundle(*views: Any, title: str = "") -> dict[str, str]:
     """Return the forms in which a notebook shows views: their reprs, and where they lie in memory."""
     named = "\n".join([*([title] if title else []), *map(repr, views)])
-    try:
-        picture = views_picture(views, title=title, indices=len(views) > 1)
-    except ValueError:  # the cells of a view may be too hard to say
+    picture = ask_one(canvas.NOT_DRAWN, lambda: views_picture(views, title=title, indices=len(views) > 1))
+    if picture is OPEN:
         return {"text/plain": named}
     return {"text/plain": f"{named}\n{picture.text}", "image/svg+xml": picture.svg}

@@ -165,3 +165,46 @@ def test_public_errors_are_caught_in_the_loop_alone() -> None:
             }
             found += [(path.name, name) for name in names]
     assert sorted(found) == [("climb.py", "refusals")] * 3
+
+
+SWALLOW = {
+    "tapestry_exec/cli/commands.py: _planned_before",
+    "tapestry_exec/cli/commands.py: main",
+    "tapestry_exec/cli/expression.py: _declaration",
+    "tapestry_exec/cli/expression.py: _try",
+    "tapestry_exec/cuda/recording.py: abandon",
+    "tapestry_exec/run/check.py: _check_buffer",
+    "tapestry_exec/run/check.py: _regions",
+    "tapestry_exec/run/check.py: _check_shards",
+    "tapestry_exec/run/interpreter.py: _run_on_devices",
+    "tapestry_plan/autodiff/gradient.py: _adjoint",
+    "tapestry_plan/rewrite/rules.py: _fuse",
+    "tapestry_plan/search/variants.py: _option",
+    "tapestry_sets/alias/overlap.py: overlaps",
+}
+"""Functions that go on after any ValueError, or any exception: each is about something else than how hard it is."""
+
+
+def test_nothing_swallows_a_public_error_with_all_others() -> None:
+    """They are ValueErrors: a handler of these that raises nothing takes a refusal, and a fault, for an answer."""
+    root = Path(tapestry_sets.__file__).parents[1]
+    found = set()
+    for path in root.glob("tapestry_*/**/*.py"):
+        for made in ast.walk(ast.parse(path.read_text())):
+            if isinstance(made, ast.FunctionDef) and any(map(_swallows, ast.walk(made))):
+                found.add(f"{path.relative_to(root)}: {made.name}")
+    assert found == SWALLOW
+
+
+def _swallows(node: ast.AST) -> bool:
+    """Whether a node catches ValueErrors, by that name or a wider one, and raises none."""
+    if isinstance(node, ast.ExceptHandler):
+        kinds = [node.type] if node.type else []
+        if any(isinstance(inner, ast.Raise) for inner in ast.walk(node)):
+            return False
+        is_bare = not kinds
+    else:
+        is_suppress = isinstance(node, ast.Call) and ast.unparse(node.func) == "suppress"
+        kinds, is_bare = list(node.args) if is_suppress else [], False  # type: ignore[attr-defined]
+    names = {inner.id for kind in kinds for inner in ast.walk(kind) if isinstance(inner, ast.Name)}
+    return is_bare or bool(names & {"ValueError", "Exception", "BaseException"})

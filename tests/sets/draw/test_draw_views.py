@@ -13,8 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import Picture, Stripe, View, allocate, concatenate, draw, origins_table, overlap, pad, show_views
+from tapestry_sets import (
+    Picture,
+    Stripe,
+    TooHard,
+    View,
+    allocate,
+    concatenate,
+    draw,
+    origins_table,
+    overlap,
+    pad,
+    show_views,
+)
 from tapestry_sets.draw import show, tuning
+from tapestry_sets.draw.views import _number_if_told
 from tapestry_sets.views import Derived
 from tapestry_sets.views.view import _learn
 from tests.drawings import Drawing, assert_legible, holders, read
@@ -483,3 +496,12 @@ def test_a_wrong_number_of_names_is_refused_by_the_verb() -> None:
         show_views(A, names=["a", "b"])
     with pytest.raises(ValueError, match=r"^origins_table: names must be a sequence of 1 strings"):
         origins_table(A, names="a")
+
+
+def test_a_picture_hides_refusals_and_no_faults() -> None:
+    def fail(error: Exception) -> int:
+        raise error
+
+    assert _number_if_told(fail, TooHard("no answer")) is None
+    with pytest.raises(ValueError, match="a fault"):
+        _number_if_told(fail, ValueError("a fault"))
