@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 T = TypeVar("T")
-MOST_MARKS = 70
+LONGEST_SHOWN = 70
 """A longer value is cut where it is named."""
 
 
@@ -132,4 +132,4 @@ def which_is(value: object) -> str:
     (", which is [4, '6']", '')
     """
     shown = "" if isinstance(value, dict) else f", which is {value!r}"
-    return shown if len(shown) <= MOST_MARKS else f"{shown[: MOST_MARKS - 1]}…"
+    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[: LONGEST_SHOWN - 1]}…"
