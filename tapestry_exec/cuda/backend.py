@@ -23,12 +23,12 @@ from typing import Any, Literal
 import numpy as np
 
 from tapestry_exec.copies import Array, aligned_bytes
-from tapestry_exec.cuda.device import CupyDevice, HostDevice, RegionList, clock_of
+from tapestry_exec.cuda.device import CupyDevice, HostDevice, clock_of
 from tapestry_exec.cuda.gpus import Gpu, RawKernel, Shared
 from tapestry_exec.cuda.lanes import Lane, Span
 from tapestry_exec.cuda.payloads import Payload, Pinned, cells_of, ring_nbytes
 from tapestry_exec.cuda.recording import Recording, Recordings, copy_placed
-from tapestry_exec.run import BackendUnavailable, OrderingFault, Phase
+from tapestry_exec.run import BackendUnavailable, OrderingFault, Phase, Regions
 from tapestry_plan.ir import Op
 from tapestry_plan.steps import HOST, Fetch, ShardPlan, Spill
 
@@ -238,7 +238,7 @@ class CupyBackend:
             self._shared.current.forget()
         self._kept = list(devices)
 
-    def place(self, array: Array, regions: RegionList, tensor: str) -> Payload:
+    def place(self, array: Array, regions: Regions, tensor: str) -> Payload:
         """Pack cells of a host array, which are a tensor's, into pinned memory."""
         made = self._pinned_room(sum(region.size for region in regions), array.dtype)
         if self._recordings.now is not None:

@@ -24,13 +24,13 @@ from tapestry_exec.cuda.payloads import Payload, cells_of, ring_nbytes
 from tapestry_exec.cuda.recording import NotRecordable
 from tapestry_exec.cuda.tuning import CLOCK_TRIES, DIRECT_NBYTES
 from tapestry_exec.numpy import POISON_FLOAT, POISON_OTHER, NumpyDevice
+from tapestry_exec.run import Attrs, Buffers, Reads, Regions, Writes
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
 from tapestry_plan.steps import HOST, Buffer, align
 from tapestry_sets.digits import Ints
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece
 
-RegionList = Sequence[Region]
 Used = Sequence["Block | Payload"]
 """Memory that work uses, with who else does."""
 
@@ -76,7 +76,7 @@ class HostDevice(NumpyDevice):
     def leave(self) -> None:
         """Give up all buffers that are left: nobody is told."""
 
-    def unpack(self, payload: Any, buffer: Buffer, regions: RegionList) -> None:
+    def unpack(self, payload: Any, buffer: Buffer, regions: Regions) -> None:
         super().unpack(cells_of(payload) if isinstance(payload, Payload) else payload, buffer, regions)
 
 
@@ -149,7 +149,7 @@ class CupyDevice:
         self._ground.leave(buffer.offset, buffer.offset + align(buffer.nbytes), block.uses)
         self._tell(block, False)
 
-    def pack(self, buffer: Buffer, regions: RegionList) -> Payload:
+    def pack(self, buffer: Buffer, regions: Regions) -> Payload:
         """The regions' cells, each region row-major, as one payload; as they lie where that is contiguous."""
         block = self._ready(buffer, self.out)
         transfers = copies.pack_transfers(buffer.shape, buffer.start, tuple(regions))
@@ -169,7 +169,7 @@ class CupyDevice:
             told(block.address, buffer.nbytes)
         return self.pack(buffer, (Region.full(buffer.shape, buffer.start),))
 
-    def unpack(self, payload: Any, buffer: Buffer, regions: RegionList) -> None:
+    def unpack(self, payload: Any, buffer: Buffer, regions: Regions) -> None:
         """Write a payload that `pack` made of the same regions."""
         block = self._target(buffer, regions, self.incoming)
         transfers = copies.unpack_transfers(buffer.shape, buffer.start, tuple(regions))
@@ -190,12 +190,12 @@ class CupyDevice:
         self._do(self.incoming, [payload], [made], partial(self._memcpy, made.address, payload))
         return made
 
-    def copy(self, src: Buffer, dst: Buffer, regions: RegionList) -> None:
+    def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
         """Copy cells between two buffers of this device."""
         transfers = copies.between(src.shape, src.start, dst.shape, dst.start, tuple(regions))
         self._copy(src, self._target(dst, regions, self.compute), transfers)
 
-    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: RegionList) -> None:
+    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None:
         """Fill cells of a view's block through one of the view's pieces."""
         lane, cells = self.compute, tuple(regions)
         target = self._ready(dst, lane) if piece.guards else self._target(dst, regions, lane)
@@ -213,13 +213,7 @@ class CupyDevice:
             self._copy(src, target, transfers)
 
     def merge(
-        self,
-        monoid: Monoid,
-        attrs: Mapping[str, Any],
-        parts: Sequence[Buffer],
-        output: Buffer,
-        regions: RegionList,
-        fan_in: int | None,
+        self, monoid: Monoid, attrs: Attrs, parts: Buffers, output: Buffer, regions: Regions, fan_in: int | None
     ) -> None:
         """Merge partial results in the order given, and unwrap what comes out."""
         read = [self._ready(part, self.compute) for part in parts]
@@ -227,14 +221,7 @@ class CupyDevice:
         work = partial(self._merge, monoid, attrs, read, target, regions, fan_in)
         self._do(self.compute, read, [target], work)
 
-    def launch(
-        self,
-        op: Op,
-        inputs: Sequence[tuple[Buffer, Box] | None],
-        outputs: Sequence[tuple[Buffer, Box]],
-        shard: Shard,
-        workspace: Buffer | None,
-    ) -> None:
+    def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None:
         """Run an operator's kernel, or its block function, on blocks of this device's buffers."""
         read = [None if item is None else (self._ready(item[0], self.compute), item[1]) for item in inputs]
         write = [(self._ready(buffer, self.compute), box) for buffer, box in outputs]
@@ -312,7 +299,7 @@ class CupyDevice:
             beside = copies.outside(buffer.shape, buffer.start, shape)
             self._launch(_fills(beside, block.dtype, buffer.fill, block.address))
 
-    def _target(self, buffer: Buffer, regions: RegionList, lane: Lane) -> Block:
+    def _target(self, buffer: Buffer, regions: Regions, lane: Lane) -> Block:
         """The block of a buffer whose cells in `regions` are about to be written."""
         block = self._blocks[buffer.id]
         if block.fresh is not None and len(regions) == 1 and regions[0].size == prod(buffer.shape):
@@ -348,13 +335,7 @@ class CupyDevice:
         return found
 
     def _merge(
-        self,
-        monoid: Monoid,
-        attrs: Mapping[str, Any],
-        parts: Sequence[Block],
-        target: Block,
-        regions: RegionList,
-        fan_in: int | None,
+        self, monoid: Monoid, attrs: Attrs, parts: Sequence[Block], target: Block, regions: Regions, fan_in: int | None
     ) -> None:
         cupy, blocks = self.shared.cupy, (target, *parts)
         out, *whole = (self._whole(block) for block in blocks)

@@ -5,7 +5,7 @@ How regions and views are copied between its arrays is told in `copies`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tapestry_exec import copies
 from tapestry_exec.copies import Array
 from tapestry_exec.numpy.tuning import POISON_FLOAT, POISON_OTHER
-from tapestry_exec.run import Backend
+from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Writes
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
 from tapestry_plan.steps import Buffer, align
 from tapestry_sets.digits import Ints
@@ -48,7 +48,7 @@ class NumpyBackend(Backend["NumpyDevice"]):
         """Take the devices' arenas back."""
         self._closed = [[device.memory for device in devices]]
 
-    def place(self, array: Array, regions: Sequence[Region], tensor: str) -> Array:
+    def place(self, array: Array, regions: Regions, tensor: str) -> Array:
         """Pack cells of a host array for a device; a view of it where they are contiguous there."""
         if len(regions) == 1 and regions[0].is_box:
             cells = array[copies.slices_of(regions[0], (0,) * array.ndim)]
@@ -105,13 +105,13 @@ class NumpyDevice:
                 copies.fill_cells(copies.outside(buffer.shape, buffer.start, tensor_shape), array, buffer.fill)
         return array
 
-    def _target(self, buffer: Buffer, regions: Sequence[Region]) -> Array:
+    def _target(self, buffer: Buffer, regions: Regions) -> Array:
         """The array of a buffer whose cells in `regions` are about to be written."""
         if buffer.id in self._fresh and len(regions) == 1 and regions[0].size == self._arrays[buffer.id].size:
             del self._fresh[buffer.id]
         return self._array(buffer)
 
-    def pack(self, buffer: Buffer, regions: Sequence[Region]) -> Array:
+    def pack(self, buffer: Buffer, regions: Regions) -> Array:
         """The regions' cells, each region row-major, as one contiguous payload."""
         return copies.pack(self._array(buffer), buffer.start, regions)
 
@@ -119,17 +119,17 @@ class NumpyDevice:
         """All cells of a buffer, as one payload; also those that nothing wrote."""
         return self.pack(buffer, (Region.full(buffer.shape, buffer.start),))
 
-    def unpack(self, payload: Array, buffer: Buffer, regions: Sequence[Region]) -> None:
+    def unpack(self, payload: Array, buffer: Buffer, regions: Regions) -> None:
         """Write a payload that `pack` made of the same regions."""
         copies.unpack(payload, self._target(buffer, regions), buffer.start, regions)
 
-    def copy(self, src: Buffer, dst: Buffer, regions: Sequence[Region]) -> None:
+    def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None:
         """Copy cells between two buffers of this device."""
         source, target = self._array(src), self._target(dst, regions)
         where = src.shape, src.start, dst.shape, dst.start, tuple(regions)
         copies.strided_copies(copies.between, source.itemsize, *where).carry(source, target)
 
-    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Sequence[Region]) -> None:
+    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None:
         """Fill cells of a view's block through one of the view's pieces."""
         target = self._array(dst) if piece.guards else self._target(dst, regions)
         source = target if src.id == dst.id else self._array(src)
@@ -137,13 +137,7 @@ class NumpyDevice:
             copies.read_piece(piece, source, src.box, target, dst.start, region)
 
     def merge(
-        self,
-        monoid: Monoid,
-        attrs: Mapping[str, Any],
-        parts: Sequence[Buffer],
-        output: Buffer,
-        regions: Sequence[Region],
-        fan_in: int | None,
+        self, monoid: Monoid, attrs: Attrs, parts: Buffers, output: Buffer, regions: Regions, fan_in: int | None
     ) -> None:
         """Merge partial results in the order given, and unwrap what comes out."""
         target = self._target(output, regions)
@@ -155,7 +149,7 @@ class NumpyDevice:
         copies.unpack(np.ascontiguousarray(merged_cells, target.dtype), target, output.start, regions)
 
     def _merge_in_place(
-        self, ufunc: Any, parts: Sequence[Buffer], target: Array, start: Ints, regions: Sequence[Region]
+        self, ufunc: Any, parts: Sequence[Buffer], target: Array, start: Ints, regions: Regions
     ) -> None:
         first, *others = parts
         where = first.shape, first.start, target.shape, start, tuple(regions)
@@ -168,14 +162,7 @@ class NumpyDevice:
                     theirs = copies.strided_view(source, t.src_offset, t.dims, t.src_strides)
                     ufunc(mine, theirs, out=mine)
 
-    def launch(
-        self,
-        op: Op,
-        inputs: Sequence[tuple[Buffer, Box] | None],
-        outputs: Sequence[tuple[Buffer, Box]],
-        shard: Shard,
-        workspace: Buffer | None,
-    ) -> None:
+    def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None:
         """Run an operator's block function on blocks of this device's buffers."""
         read = [None if item is None else copies.read_only(self._block(*item)) for item in inputs]
         write = [self._block(*item) for item in outputs]

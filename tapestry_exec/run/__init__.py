@@ -5,10 +5,15 @@ Checks before the first step, the interpreter, the unsharded run to compare with
 
 from tapestry_exec.run.backends import (
     BACKENDS,
+    Attrs,
     Backend,
     BackendUnavailable,
+    Buffers,
     DeviceMemory,
     OrderingFault,
+    Reads,
+    Regions,
+    Writes,
     load_from_wing,
 )
 from tapestry_exec.run.check import InvalidPlan, check_plan

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from tapestry_exec.copies import Array
 from tapestry_exec.run.trace import Phase
@@ -26,6 +26,13 @@ BACKENDS = {
 """Backends by name: the wing that has each, and its class there."""
 BESIDE = dict.fromkeys(("KernelError", "NoDevicePath", "RawKernel"), "tapestry_exec.cuda")
 """What else is taken from a wing that is loaded when it is asked for."""
+
+Attrs: TypeAlias = Mapping[str, Any]
+Buffers: TypeAlias = Sequence[Buffer]
+Regions: TypeAlias = Sequence[Region]
+Reads: TypeAlias = Sequence[tuple[Buffer, Box] | None]
+"""The blocks that an operator reads; None for an operand that it has not."""
+Writes: TypeAlias = Sequence[tuple[Buffer, Box]]
 
 
 class BackendUnavailable(RuntimeError):
@@ -51,28 +58,15 @@ class DeviceMemory(Protocol):
 
     def alloc(self, buffer: Buffer, tensor_shape: Sequence[int]) -> None: ...
     def free(self, buffer: Buffer) -> None: ...
-    def pack(self, buffer: Buffer, regions: Sequence[Region]) -> Any: ...
+    def pack(self, buffer: Buffer, regions: Regions) -> Any: ...
     def spill(self, buffer: Buffer) -> Any: ...
-    def unpack(self, payload: Any, buffer: Buffer, regions: Sequence[Region]) -> None: ...
-    def copy(self, src: Buffer, dst: Buffer, regions: Sequence[Region]) -> None: ...
-    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Sequence[Region]) -> None: ...
+    def unpack(self, payload: Any, buffer: Buffer, regions: Regions) -> None: ...
+    def copy(self, src: Buffer, dst: Buffer, regions: Regions) -> None: ...
+    def gather(self, src: Buffer, dst: Buffer, piece: Piece, regions: Regions) -> None: ...
     def merge(
-        self,
-        monoid: Monoid,
-        attrs: Mapping[str, Any],
-        parts: Sequence[Buffer],
-        output: Buffer,
-        regions: Sequence[Region],
-        fan_in: int | None,
+        self, monoid: Monoid, attrs: Attrs, parts: Buffers, output: Buffer, regions: Regions, fan_in: int | None
     ) -> None: ...
-    def launch(
-        self,
-        op: Op,
-        inputs: Sequence[tuple[Buffer, Box] | None],
-        outputs: Sequence[tuple[Buffer, Box]],
-        shard: Shard,
-        workspace: Buffer | None,
-    ) -> None: ...
+    def launch(self, op: Op, inputs: Reads, outputs: Writes, shard: Shard, workspace: Buffer | None) -> None: ...
 
 
 D = TypeVar("D", bound=DeviceMemory)
@@ -92,7 +86,7 @@ class Backend(Protocol[D]):
 
     def open(self, nbytes: Sequence[int], payload_nbytes: Sequence[int]) -> Sequence[D]: ...
     def close(self, devices: Sequence[D]) -> None: ...
-    def place(self, array: Array, regions: Sequence[Region], tensor: str) -> Any: ...
+    def place(self, array: Array, regions: Regions, tensor: str) -> Any: ...
     def move(self, payload: Any, src: int, dst: int) -> Any: ...
     def fetch(self, payload: Any) -> Array: ...
 

@@ -95,10 +95,7 @@ def subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = Non
     >>> subtract([()], [((1, 6, 0),), ((2, 6, 4),)])
     [((3, 6, 1),)]
     """
-    if within is None:
-        left = list(xs)
-    else:
-        left = [t for x in xs for t in explicit.meet_within(x, (), *within)]
+    left = list(xs) if within is None else [t for x in xs for t in explicit.meet_within(x, (), *within)]
     blocks = _Blocks("difference", within, complement)
     for y in ys:
         kept: list[Nest] = []
