@@ -103,7 +103,7 @@ def isdisjoint(*sets: Operand, within: Within | None = None) -> bool:
 
 
 def _all_factors(sets: Sequence[Operand], verb: str) -> tuple[Integers, ...]:
-    factors = tuple(factor for s in sets for factor in integers.as_set(s)._factors)
+    factors = tuple(f for k, s in enumerate(sets) for f in integers.as_set(s, f"{verb}: sets[{k}]")._factors)
     if not factors:
         raise ValueError(f"{verb}: needs at least one set; every integer is in all of none, and is Sett()")
     return factors

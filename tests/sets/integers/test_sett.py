@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from functools import partial
 from itertools import combinations, product
 from math import lcm
 from typing import Any
@@ -14,7 +16,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import DisjointSetts, Intersection, Limits, Sett, Stripe, TooHard, TooManyPieces
-from tapestry_sets.integers import digit_sets, integers, lazy, progression_set
+from tapestry_sets.integers import (
+    count_common,
+    digit_sets,
+    first_common,
+    integers,
+    isdisjoint,
+    lazy,
+    progression_set,
+)
 from tapestry_sets.integers.integers import Integers
 from tests.oracles import in_nesting, listed, members
 from tests.strategies import nestings, stripes, windows
@@ -507,6 +517,12 @@ def test_what_is_no_set_is_named_with_verb_and_place(s: Any, verb: str) -> None:
     for filler, place in (("fill", "ink"), ("sample", "at")):
         with pytest.raises(TypeError, match=f"^{filler}: {place} is 3; a set of integers is a Stripe, .*, not int$"):
             getattr(s, filler)(3)
+
+
+@pytest.mark.parametrize("ask", [count_common, partial(first_common, start=0), isdisjoint])
+def test_which_of_several_is_no_set_is_named(ask: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match=r"^\w+: sets\[1\] is 3; a set of integers is a Stripe, .*, not int$"):
+        ask(Sett(), 3)
 
 
 @pytest.mark.parametrize("both", [False, True])
