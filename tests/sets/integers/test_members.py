@@ -125,3 +125,12 @@ def test_the_next_way_answers_where_one_refuses() -> None:
     for refusal in members.HARD_COUNT[0].refusals:
         with mock.patch.object(members, "HARD_COUNT", asked(refusal, members.HARD_COUNT, 0)):
             assert count() == len(LISTED[0] & LISTED[1])
+
+
+def test_blocks_of_a_width_that_all_lengths_share_are_counted_as_single_elements() -> None:
+    one, two = Sett(Stripe(4, 3)), Sett(Stripe(2, 3)).fill(Stripe(13, 16)).fill(Stripe(17, 14))
+    for p in (11, 13, 17, 19):
+        one = one.fill(Stripe(p // 2, p - p // 2))
+    many = len(set(one.elements(0, 300_000).tolist()) & set(two.elements(0, 300_000).tolist()))
+    w = 10**9
+    assert one.scale(w).count_common(two.scale(w), 0, 300_000 * w) == many * w > 0
