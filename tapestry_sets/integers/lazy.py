@@ -590,8 +590,8 @@ def _count_in_groups(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
 
 def _too_hard(what: str, factors: Sequence[Integers], lo: int, hi: int) -> TooHard:
     return TooHard(
-        f"{what} of {len(factors)} sets of periods {[s.period for s in factors]} in [{lo}, {hi}): each set needs "
-        f"more than {LISTED_SETTS} setts and {MOST_LISTED} elements there; ask within a shorter range"
+        f"{what} of {len(factors)} sets of periods {[s.period for s in factors]} in [{lo}, {hi}): neither the budget "
+        f"nor {LISTED_SETTS} setts nor {MOST_LISTED} elements of one decide; ask within a shorter range"
     )
 
 

@@ -53,9 +53,7 @@ def some_in_both(s: Nest, t: Nest, lo: int, hi: int, by_isl: bool = True) -> int
     if s == nests.EMPTY or t == nests.EMPTY:
         return None
     found = leap_blocks(s, t, lo, hi)
-    if found is OPEN:
-        found = climb(HARD_COMMON[by_isl], s, t, lo, hi)
-    return found
+    return climb(HARD_COMMON[by_isl], s, t, lo, hi) if found is OPEN else found
 
 
 def leap_blocks(s: Nest, t: Nest, lo: int, hi: int) -> int | Open | None:

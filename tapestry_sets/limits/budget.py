@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from enum import Enum
+from sys import maxsize
 from typing import Final
 
 from msgspec import Struct
@@ -183,7 +184,7 @@ class Question:
 
     __slots__ = ("_around", "_attempt", "_budget", "_isl", "_lists", "_most", "_token")
 
-    def __init__(self, attempt: bool = False, isl: bool = True, lists: bool = True, most: int | None = None) -> None:
+    def __init__(self, attempt: bool = False, isl: bool = True, lists: bool = True, most: int = maxsize) -> None:
         self._attempt = attempt
         self._isl = isl
         self._lists = lists
@@ -193,11 +194,11 @@ class Question:
         self._token: Token[Budget | None] | None = None
         self._around = budget = _QUESTION.get()
         if budget is None:
-            budget = Budget(_CURRENT.get().budget, self._isl, self._lists)
+            budget = Budget(min(_CURRENT.get().budget, self._most), self._isl, self._lists)
             self._token = _QUESTION.set(budget)
         elif self._attempt or not (self._isl and self._lists):
             most = budget.left // 2 if self._attempt else budget.left
-            most = max(0, most if self._most is None else min(most, self._most))
+            most = max(0, min(most, self._most))
             budget = Budget(most, budget.isl and self._isl, budget.lists and self._lists)
             self._token = _QUESTION.set(budget)
         self._budget = budget

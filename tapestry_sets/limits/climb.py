@@ -13,6 +13,7 @@ part of the budget, by `attempt`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from sys import maxsize
 from typing import Any, NamedTuple, TypeVar
 
 from tapestry_sets.limits.budget import OPEN, Open, Question, TooHard, TooManyPieces
@@ -93,7 +94,7 @@ def ask_one(refusals: tuple[type[Exception], ...], way: Callable[..., T], *about
         return OPEN
 
 
-def attempt(way: Callable[[], T], most: int | None = None) -> T | Open:
+def attempt(way: Callable[[], T], most: int = maxsize) -> T | Open:
     """Return what one way answers within half of the budget that is left, `most` steps at most; `OPEN` if it refuses.
 
     Sets that are made of sets ask each other to any depth, and the innermost one refuses by an error as it does

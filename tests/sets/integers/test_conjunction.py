@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from tapestry_sets import Stripe, TooHard, limits
 from tapestry_sets.integers import conjunction, nest, tuning
 from tapestry_sets.integers.nest import Nest
+from tapestry_sets.limits import attempt
+from tapestry_sets.limits import current as limits_in_force
 from tapestry_sets.limits.budget import OPEN, Budget, Open, Question
 from tapestry_sets.solvers import isl
 from tests.oracles import in_nesting, listed
@@ -197,3 +199,13 @@ def test_runs_add_up_to_the_listed_elements(every: list[list[Stripe]], window: t
     both = sum(all(in_nesting(levels, z) for levels in every) for z in range(*window))
     if all(v and v != nest.EMPTY for v in s):
         assert conjunction._count_runs(s, *window, Budget(100_000)) == both
+
+
+def test_an_attempt_takes_at_most_its_steps_inside_a_question_and_outside() -> None:
+    def left() -> int:
+        with Question() as budget:
+            return budget.left
+
+    assert attempt(left, 7) == 7 and attempt(left) == limits_in_force().budget
+    with Question() as budget:
+        assert attempt(left, 7) == 7 and attempt(left) == budget.left // 2
