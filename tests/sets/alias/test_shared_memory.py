@@ -24,7 +24,7 @@ from tapestry_sets.integers.nest import Nest, canonical, clip, elements
 from tapestry_sets.limits.budget import TooHard, TooManyPieces, limits
 from tapestry_sets.limits.tallies import tally
 from tapestry_sets.views import Allocation
-from tests.sets.alias.test_arrays import BASES, Exported, OnlyCuda, Strided, addresses, pointer, views
+from tests.array_exports import BASES, Exported, OnlyCuda, Strided, addresses, pointer, views
 
 # ---------------------------------------------------------------------------------------------- the truth, by listing
 
