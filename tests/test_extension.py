@@ -250,7 +250,7 @@ def once() -> Iterator[Rule]:
         node = draft.node(at)
         below = draft.maker(node.inputs[0])
         if node.op != "relu" or below is None or below.op != "relu":
-            raise NotApplicable(f"{at!r} is no relu of a relu")
+            raise NotApplicable(f"{at!r} is not a relu of a relu")
         draft.become(at, [draft.tensor(node.inputs[0])])
 
     yield once
@@ -266,7 +266,7 @@ def test_a_rewrite_applies_refuses_is_recorded_and_replayed(once: Rule) -> None:
     for shorter in (once.apply(g, "second"), Derivation.from_json(steps.to_json()).replay(g)):
         assert "second" not in shorter.nodes
         np.testing.assert_array_equal(evaluate(shorter, {"x": x})["y"], evaluate(g, {"x": x})["y"])
-    with pytest.raises(NotApplicable, match="'first' is no relu of a relu"):
+    with pytest.raises(NotApplicable, match="'first' is not a relu of a relu"):
         once.apply(g, "first")
 
 

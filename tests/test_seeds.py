@@ -201,7 +201,7 @@ def test_the_split_sum_ends_at_m_minus_one() -> None:
     np.testing.assert_allclose(run(p, inputs, verify=True).outputs["Y"], expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore::tapestry_plan.ir.monoids.NoMonoid")  # NaN is no zero on the right
+@pytest.mark.filterwarnings("ignore::tapestry_plan.ir.monoids.NoMonoid")  # NaN is not neutral on the right
 def test_a_merge_order_needs_associativity_alone() -> None:
     """The document asks for "monadic laws". Parts merge in ascending order, so that merges need not commute."""
     last = Monoid("last", lambda xp, a, b: b, (float("nan"),), is_commutative=False)

@@ -97,7 +97,7 @@ def test_a_type_name_has_one_meaning_in_a_package(package: str) -> None:
 
 
 @pytest.mark.parametrize("wing", WINGS)
-def test_exported_functions_are_no_participles(wing: str) -> None:
+def test_exported_functions_are_not_participles(wing: str) -> None:
     found = {name for name in exported_functions(wing) if is_participle(name)} - PARTICIPLES
     assert not found, f"functions are verbs (`place`, not `placed`): {sorted(found)}"
 

@@ -131,7 +131,7 @@ def parse_nbytes(text: str | None) -> int | None:
         return None
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
     if not found:
-        raise click.UsageError(f"--memory {text!r} is no size; write for example 16GB, 512MiB or 1000000")
+        raise click.UsageError(f"--memory {text!r} is not a size; write for example 16GB, 512MiB or 1000000")
     return int(float(found[1]) * UNITS[found[2] or ""]) if "." in found[1] else int(found[1]) * UNITS[found[2] or ""]
 
 

@@ -125,7 +125,7 @@ class _Reader:
     def view(self, node: ast.expr) -> View:
         found = self.value(node)
         if not isinstance(found, View):
-            self.fail(f"{ast.unparse(node)!r} is no view")
+            self.fail(f"{ast.unparse(node)!r} is not a view")
         return found
 
     def value(self, node: ast.expr) -> Any:
@@ -151,7 +151,7 @@ class _Reader:
             case ast.Subscript(value=base, slice=key):
                 whole, at = self.value(base), self.value(key)
                 if not isinstance(whole, View | list):  # a list is what `split` makes
-                    self.fail(f"{ast.unparse(base)!r} is no view")
+                    self.fail(f"{ast.unparse(base)!r} is not a view")
                 return self._try(lambda: whole[at])
             case ast.Attribute(value=base, attr=name) if name in PROPERTIES:
                 return getattr(self.view(base), name)

@@ -181,7 +181,7 @@ class CupyBackend:
         if unknown:
             near = get_close_matches(unknown[0], ops, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"CupyBackend: kernels has {unknown[0]!r}, which is no operator's name{hint}")
+            raise ValueError(f"CupyBackend: kernels has {unknown[0]!r}, which is not an operator's name{hint}")
         if self.fallback:
             return
         on_gpu = [op for op, device in runs if self._asked is None or self._asked[device : device + 1] != [HOST]]

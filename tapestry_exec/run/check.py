@@ -163,13 +163,13 @@ class _Follow:
             self._need(holds, "buffer {} of {!r}: " + message, b.id, b.tensor, *about)
 
         need(b.id not in self.buffers, "there are two buffers of this number")
-        need(0 <= b.device < self.plan.mesh.size, "device {} is none of the mesh's {}", b.device, self.plan.mesh.size)
+        need(0 <= b.device < self.plan.mesh.size, "device {} is not on the mesh of {}", b.device, self.plan.mesh.size)
         try:
             dtype = np.dtype(b.dtype)
         except (TypeError, ValueError, SyntaxError):
-            self._fail("buffer {} of {!r}: {!r} is no dtype of NumPy", b.id, b.tensor, b.dtype)
+            self._fail("buffer {} of {!r}: {!r} is not a dtype of NumPy", b.id, b.tensor, b.dtype)
         is_state = b.part >= 0 and dtype.fields is not None
-        need(is_state or dtype.kind in "biufc", "{!r} is no dtype of numbers or booleans", b.dtype)
+        need(is_state or dtype.kind in "biufc", "{!r} is not a dtype of numbers or booleans", b.dtype)
         is_box = len(b.start) == len(b.shape) and all(n >= 0 for n in b.shape)
         need(is_box, "start {} and shape {} make no box", b.start, b.shape)
         nbytes = prod(b.shape) * dtype.itemsize
@@ -178,7 +178,7 @@ class _Follow:
         need(b.offset >= 0 and not b.offset % unit, "offset {} must be >= 0 and a multiple of {}", b.offset, unit)
         if b.fill is not None and dtype.kind in "biu":
             low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-            need(low <= b.fill <= high and b.fill == int(b.fill), "fill {} is no value of {}", b.fill, b.dtype)
+            need(low <= b.fill <= high and b.fill == int(b.fill), "fill {} is not a value of {}", b.fill, b.dtype)
         if b.tensor in self.graph.stored or b.tensor in self.graph.selections:
             shape = self._source(b.tensor).shape
             need(len(shape) == len(b.shape), "shape {} has another rank than the tensor's {}", b.shape, shape)
@@ -189,7 +189,7 @@ class _Follow:
         self.buffers[b.id] = b
 
     def _maker(self, tensor: str, where: str = "") -> OpNode:
-        self._need(tensor in self.makers, "{!r} is no operator's result; only results have parts" + where, tensor)
+        self._need(tensor in self.makers, "no operator makes {!r}; only results have parts" + where, tensor)
         return self.makers[tensor]
 
     def _written(self, tensor: str) -> str:
@@ -345,7 +345,7 @@ class _Follow:
 
     def _read_through(self, step: Copy, piece: Piece, target: Held, cells: DisjointRegions) -> None:
         view = self._source(target.buffer.tensor)
-        told = "the piece is none of the {} pieces of {!r}"
+        told = "the piece is not one of the {} pieces of {!r}"
         self._need(piece in view.pieces, told, len(view.pieces), target.buffer.tensor)
         if piece.source >= 0:
             source = self._held(step.src, target.buffer.device)
@@ -363,7 +363,7 @@ class _Follow:
         index = step.index
         given = len(step.inputs), len(step.outputs)
         fits = given == (len(node.inputs), len(node.outputs))
-        self._need(fits, "{} inputs and {} outputs are no operands of {!r}", *given, node.op)
+        self._need(fits, "{} inputs and {} outputs do not fit the operands of {!r}", *given, node.op)
         fits = index.rank == len(signature.axes) and not index.is_empty and signature.index.contains(index)
         self._need(fits, "index box {} is empty or outside the index space {}", index, signature.index_shape)
         shard = self.shards[self.at] = shard_of(self.graph, node, index)
@@ -399,7 +399,7 @@ class _Follow:
         if key not in self.images:
             image = projection.image(index, within=shape)
             if not isinstance(image, DisjointRegions):
-                self._fail("the projection of {} is no union of products", index)
+                self._fail("the projection of {} is not a union of products", index)
             self.images[key] = image
         return self.images[key]
 

@@ -254,7 +254,7 @@ def read_array(file: str | PathLike[str]) -> Array:
     """
     with open(file, "rb") as stored:
         if stored.read(6) != b"\x93NUMPY":
-            raise ValueError(f"{file} is no .npy file; write the array with numpy.save")
+            raise ValueError(f"{file} is not a .npy file; write the array with numpy.save")
     try:
         array: Array = np.load(file, allow_pickle=False)
     except Exception as error:  # NumPy reads the header as Python text, and raises whatever that raises

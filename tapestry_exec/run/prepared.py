@@ -50,9 +50,9 @@ class PreparedPlan:
     InvalidPlan
         When the plan's steps do not hold together.
     TypeError
-        For what is no backend.
+        If `backend` is neither a backend nor a name.
     ValueError
-        For the name of no backend.
+        If no backend has the name.
 
     Examples
     --------

@@ -193,11 +193,11 @@ def check_target(path: str | os.PathLike[str], what: str) -> Path:
         target = Path(path).resolve()
         folder, there, plain = target.parent.is_dir(), target.exists(), target.is_file()
     except (ValueError, OSError, RuntimeError) as error:  # a zero character, a name too long, a loop of links
-        raise ValueError(f"{what}: {str(path)!r} is no path that can be written: {error}") from None
+        raise ValueError(f"{what}: {str(path)!r} is not a path that can be written: {error}") from None
     if not folder:
         raise ValueError(f"{what}: the folder of {str(path)!r} does not exist; make it first")
     if there and not plain:
-        kind = "a folder" if target.is_dir() else "no ordinary file"
+        kind = "a folder" if target.is_dir() else "not an ordinary file"
         raise ValueError(f"{what}: {str(path)!r} is {kind}; give the name of a file")
     if not os.access(target.parent, os.W_OK):
         raise ValueError(f"{what}: the folder of {str(path)!r} cannot be written to; choose another one")

@@ -36,7 +36,7 @@ def bind(name: str, signature: Signature, args: Any, kwargs: Any) -> BoundArgume
 def refuse(value: Any) -> None:
     """Raise TypeError for a NumPy array among operands, as CuPy does."""
     if isinstance(value, np.ndarray):
-        raise TypeError(f"Unsupported type {type(value)}: a NumPy array is no operand of device functions; asarray it")
+        raise TypeError(f"Unsupported type {type(value)}: device functions take no NumPy array; asarray it")
 
 
 class Flags(Struct, frozen=True):

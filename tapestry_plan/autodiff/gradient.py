@@ -38,7 +38,7 @@ def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> tu
     Raises
     ------
     TypeError
-        For what is no tensor.
+        If `y` or one of `wrt` is not a tensor.
     ValueError
         If y has several cells and no seed is given, a dtype is not floating, or an operator on the way declares
         neither an adjoint nor an expansion; the graph is unchanged then.

@@ -546,7 +546,7 @@ class Graph:
             for name in node.outputs:
                 tensor = self.stored.get(name)
                 if tensor is None or tensor.kind != "result":
-                    found = "no stored tensor" if tensor is None else f"of kind {tensor.kind!r}"
+                    found = "not a stored tensor" if tensor is None else f"of kind {tensor.kind!r}"
                     raise ValueError(f"node {node.name!r} writes {name!r}, which is {found}; it must be a result")
                 if name in makers:
                     raise ValueError(
@@ -599,7 +599,7 @@ class Graph:
         return declared
 
     def _derive(self, name: str) -> Op | None:
-        """The operator that a name like ``part(linear)`` makes of others; None where it is no such name."""
+        """The operator that a name like ``part(linear)`` makes of others; None if it is not such a name."""
         form, bracket, rest = name.partition("(")
         if form not in DERIVED or not bracket or not rest.endswith(")"):
             return None
@@ -723,7 +723,7 @@ class Tensor(Arithmetic, Viewable, Struct, frozen=True):
         except OverflowError:
             raise ValueError(f"{op}: {number!r} is beyond {self.dtype}; cast the tensor to a wider dtype") from None
         if value.dtype.kind != "f" and value != number:
-            raise ValueError(f"{op}: {number!r} is no {self.dtype}; cast the tensor or round the number")
+            raise ValueError(f"{op}: {number!r} is not of dtype {self.dtype}; cast the tensor or round the number")
         return self.graph.constant(self.graph._fresh("number"), value)
 
     @property

@@ -57,7 +57,7 @@ def same_graph(one: Graph, other: Graph) -> bool:
     """
     for graph in (one, other):
         if not isinstance(graph, Graph):
-            raise TypeError(f"same_graph: {graph!r} is no graph")
+            raise TypeError(f"same_graph: {graph!r} is not a graph")
     a, b = _Wiring.of(one), _Wiring.of(other)
     numbers: dict[Hashable, int] = {}
     return _match(a, b, a.passes(numbers), b.passes(numbers), numbers)

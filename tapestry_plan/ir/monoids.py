@@ -172,7 +172,7 @@ def _variance(xp: Any, state: State, attrs: Mapping[str, Any]) -> Any:
 
 def _floating(dtype: str) -> str:
     if np.dtype(dtype).kind != "f":
-        raise ValueError(f"operand 0 is {dtype}, but the result is no {dtype}; cast it to a floating dtype")
+        raise ValueError(f"operand 0 is {dtype}, but the result is not {dtype}; cast it to a floating dtype")
     return dtype
 
 
@@ -319,8 +319,8 @@ def check_monoid(monoid: Monoid, dtype: str = "float64", seed: int = 0) -> None:
         right = monoid.merge(np, a, monoid.merge(np, b, c))
         laws = [
             ("merge is not associative: (a·b)·c", left, "a·(b·c)", right),
-            ("zero is no zero: zero·a", monoid.merge(np, zero, a), "a", a),
-            ("zero is no zero: a·zero", monoid.merge(np, a, zero), "a", a),
+            ("zero is not neutral: zero·a", monoid.merge(np, zero, a), "a", a),
+            ("zero is not neutral: a·zero", monoid.merge(np, a, zero), "a", a),
         ]
         if monoid.is_commutative:
             laws.append(("merge is not commutative: a·b", monoid.merge(np, a, b), "b·a", monoid.merge(np, b, a)))

@@ -119,6 +119,6 @@ def _domain_by_number(piece: Piece, shape: Shape) -> Domain:
         keeps = all(isinstance(step, Relinearize) and prod(step.from_shape) == size for step in steps)
         home = steps[-1].to_shape if steps and isinstance(steps[-1], Relinearize) else shape
         if not keeps or guard.region.shape != home or any(guard.region.start):
-            raise TooHard(f"the cells of a view of shape {shape} that read through {piece} are no few products")
+            raise TooHard(f"the cells of a view of shape {shape} that read through {piece} make too many products")
         domain = domain & guard.region.reshape(shape)
     return domain

@@ -575,7 +575,7 @@ def _products(images: Sequence[Any], boxes: Sequence[Box]) -> list[DisjointRegio
     for image, box in zip(images, boxes, strict=True):
         if not isinstance(image, DisjointRegions):
             raise ValueError(
-                f"the projection's image of {box} is no union of products; "
+                f"the projection's image of {box} is not a union of products; "
                 "give each coordinate of the projection index axes of its own"
             )
     return list(images)

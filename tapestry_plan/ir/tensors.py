@@ -98,7 +98,7 @@ def check_dtype(name: str, what: str) -> str:
     try:
         dtype = np.dtype(name)
     except TypeError:
-        raise ValueError(f"{what}: {name!r} is no dtype of NumPy") from None
+        raise ValueError(f"{what}: {name!r} is not a dtype of NumPy") from None
     if dtype.hasobject:
         raise ValueError(f"{what}: dtype {name!r} holds objects; give numbers or booleans")
     return dtype.name

@@ -96,10 +96,10 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
         if not model.HasField("graph") or not model.opset_import:
             missing = ", a graph but no opset" if model.HasField("graph") else ", no graph"
     except DecodeError:
-        missing = " that are no message of protobuf"
+        missing = " that are not a protobuf message"
     if missing:
         raise ValueError(
-            f"load_onnx: {path or f'the {len(data)} bytes given'}: this is no ONNX model, or it is truncated "
+            f"load_onnx: {path or f'the {len(data)} bytes given'}: this is not an ONNX model, or it is truncated "
             f"[{len(data)} bytes{missing}]; check the file, or export it again"
         )
     return model, path
@@ -221,7 +221,7 @@ def _external_place(tensor: Any, folder: Path) -> tuple[Path, int, int]:
     try:
         offset, length = int(entry.get("offset", 0)), int(entry.get("length", needed))
     except ValueError:
-        raise ValueError(f"{where} at an offset or length that is no number: {entry}") from None
+        raise ValueError(f"{where} at an offset or length that is not a number: {entry}") from None
     if offset < 0 or length < 0:
         raise ValueError(
             f"{where} at offset {offset}, length {length}; neither can be negative: export the model again"
@@ -518,7 +518,7 @@ def _check_names(model: Any, nodes: Sequence[Node], outputs: Sequence[str]) -> N
     for name in outputs:
         if name not in made:
             raise ValueError(
-                f"output {name!r} is no tensor of the model; "
+                f"output {name!r} is not a tensor of the model; "
                 f"its own outputs are {[value.name for value in model.graph.output]}"
             )
 
@@ -560,7 +560,7 @@ def _add_inputs(
     unknown = sorted(shapes.keys() - {value.name for value in values})
     if unknown:
         raise ValueError(
-            f"shapes names {unknown[0]!r}, which is no input; the inputs are {[value.name for value in values]}"
+            f"shapes names {unknown[0]!r}, which is not an input; the inputs are {[value.name for value in values]}"
         )
     used = {name for node in needed for name in node.inputs} | set(outputs)
     for value in values:

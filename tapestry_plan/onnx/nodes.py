@@ -85,7 +85,7 @@ class Importing:
         if found is None:
             array = self.value(name)
             if array.dtype.kind not in "fiub" or array.dtype.isbuiltin != 1:
-                raise ValueError(f"tensor {name!r} is {array.dtype}, which is no dtype of NumPy")
+                raise ValueError(f"tensor {name!r} is {array.dtype}, which is not a dtype of NumPy")
             origin = self._from_file.get(name)
             path = f"{self._path}#{origin}" if origin is not None else None
             found = self.tensors[name] = self.graph.constant(name, array, path)

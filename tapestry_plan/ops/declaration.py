@@ -145,7 +145,7 @@ def _tensor_beside(op: str, given: Sequence[Any]) -> Tensor:
     """The first tensor beside numbers, whose dtype these take."""
     tensor = next((operand for operand in given if isinstance(operand, Tensor)), None)
     if tensor is None:
-        raise TypeError(f"{op}: {' and '.join(map(repr, given))} are no tensors; give one at least")
+        raise TypeError(f"{op}: {' and '.join(map(repr, given))} are not tensors; give one at least")
     return tensor
 
 

@@ -60,7 +60,7 @@ def named_dtype(name: Any) -> str:
     try:
         dtype = np.dtype(name)
     except TypeError:
-        raise ValueError(f"dtype {name!r} is no dtype of NumPy") from None
+        raise ValueError(f"dtype {name!r} is not a dtype of NumPy") from None
     if dtype.kind not in "fiub":
         raise ValueError(f"dtype is {dtype.name}; give one of real numbers, integers or truth values")
     return str(dtype.name)

@@ -168,7 +168,7 @@ def substitute_axes(projection: IndexProjection, axes: Sequence[int | Range], ra
     for k in range(old_rank):
         found = axes[k]
         if isinstance(found, Range) and found.extent > 1 and sum(row[k] != 0 for row in matrix) > 1:
-            raise ValueError(f"index axis {k} moves several coordinates at once; the block would be no box")
+            raise ValueError(f"index axis {k} moves several coordinates at once; the block would not be a box")
     new_splits = tuple((axis, q) for axis, q in ((axes[a], q) for a, q in splits) if isinstance(axis, int))
     return IndexProjection(AffineMap(tuple(rows), tuple(offset), rank + 2 * len(splits)), tuple(shape), new_splits)
 
@@ -196,7 +196,7 @@ def _split_range(found: Range, q: int, together: bool) -> tuple[Range, Range]:
     if blocks.extent == 1:
         return blocks, Range(within, found.extent)
     if found.extent < q or (together and (within or found.extent % q)):
-        raise ValueError(f"{found.extent} index points from {found.start} on are no whole blocks of {q}")
+        raise ValueError(f"{found.extent} index points from {found.start} on are not whole blocks of {q}")
     return blocks, Range(0, q)
 
 

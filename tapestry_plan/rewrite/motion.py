@@ -103,7 +103,7 @@ def selection_named(graph: Graph, name: str, what: str) -> Selection:
     """Return a selection; ValueError, which begins with `what`, if the graph has none of that name."""
     found = graph.selections.get(graph.tensor(name).name)
     if found is None:
-        raise ValueError(f"{what}: {name!r} is a stored tensor, no selection; give one of {list(graph.selections)}")
+        raise ValueError(f"{what}: {name!r} is a stored tensor, not a selection; give one of {list(graph.selections)}")
     return found
 
 

@@ -65,7 +65,7 @@ def _weights(draft: Draft, node: OpNode) -> tuple[int, str, int]:
     """The input that is a softmax, what the softmax reads, and its axis."""
     op = _core(draft, node)
     if op.reduction != "sum" or "prod_sum" not in [e.__name__ for e in op.expansions]:
-        raise NotApplicable(f"the declaration of {op.name} lists no expansion 'prod_sum'; it is no sum of products")
+        raise NotApplicable(f"the declaration of {op.name} lists no expansion 'prod_sum'; it is not a sum of products")
     for k in range(len(node.inputs)):
         first = draft.maker(node.inputs[k])
         if first is None or "exp_sum" not in [e.__name__ for e in _core(draft, first).expansions]:
@@ -116,7 +116,7 @@ def _exponentials(
     k, low, high = block
     tensor = draft.tensor(scores)
     part = draft.slice(tensor, along(Box.of(tensor.shape), axis, low, high))
-    # Rows of a block that a mask leaves nothing of: −inf − (−inf) would be no number.
+    # Rows of a block that a mask leaves nothing of: −inf − (−inf) would not be a number.
     least = float(np.finfo(part.dtype).min)
     top = draft.op("clip", draft.op("max", part, axis=axis, keepdims=True), min=least)
     weights = draft.op("exp", draft.op("subtract", part, top))

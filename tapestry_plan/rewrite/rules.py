@@ -293,7 +293,7 @@ def private_maker(draft: Draft, node: OpNode, operand: int) -> OpNode:
     name = node.inputs[operand]
     first = draft.maker(name)
     if first is None:
-        raise NotApplicable(f"{name!r} is no operator's result itself")
+        raise NotApplicable(f"{name!r} is not itself the result of an operator")
     if draft.is_output(name) or [item.name for item in draft.readers(name)] != [node.name]:
         raise NotApplicable(f"{name!r} is also read elsewhere, or is an output")
     return first

@@ -379,7 +379,7 @@ def _check_names(
     for name in layout:
         if name not in starts and name not in graph.outputs:
             raise ValueError(
-                f"layout: {name!r} is no graph input, constant or output; they are {[*starts, *graph.outputs][:12]}"
+                f"layout: {name!r} is not a graph input, constant or output; they are {[*starts, *graph.outputs][:12]}"
             )
         if name not in starts and graph.outputs[name] not in graph.stored:
             behind = ", ".join(map(repr, graph.source(graph.outputs[name]).stored)) or "constants"

@@ -128,7 +128,7 @@ def parse_parts(value: int | str | Sequence[str], mesh: Mesh, where: str) -> int
     try:
         parts = as_int(value, where)
     except TypeError:
-        raise TypeError(f"{where}: {value!r} is no number of parts; give an integer or names of mesh axes") from None
+        raise TypeError(f"{where}: {value!r} is not a number of parts; give an integer or names of mesh axes") from None
     if not 1 <= parts <= mesh.size:
         raise ValueError(
             f"{where}: {parts} parts asked for, the mesh has {mesh.size} devices; give a number from 1 to {mesh.size}"

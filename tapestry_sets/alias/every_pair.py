@@ -48,7 +48,7 @@ class PairRow:
 
     @cached_property
     def spans(self) -> list[NestSpan] | None:
-        """The numbers as nests and where these begin and end; None if they are no setts."""
+        """The numbers as nests and where these begin and end; None if they are not setts."""
         if not isinstance(self.setts, DisjointSetts):
             return None
         return members.spans_of(self.setts._nests, 0, self.home.size)

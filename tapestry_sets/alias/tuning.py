@@ -65,7 +65,7 @@ FIRST_PAIRS = 1 << 12
 MOST_PAIRS_AT_ONCE = 1 << 18
 """The same, at most."""
 FEW_BYTES = 100_000
-"""Bytes of so short a span are sieved rather than joined as sets, where their parts are no boxes."""
+"""Bytes of so short a span are sieved rather than joined as sets, where their parts are not boxes."""
 FEW_JOINED = 64
 """How many different parts are joined as sets before they are sieved."""
 SIEVE_BLOCK = 1 << 22

@@ -8,7 +8,7 @@ from __future__ import annotations
 # ------------------------------------------------------------------ bounds: what is refused, or drawn in part
 
 MAX_CELLS = 1 << 14
-"""A picture of more cells than this is refused: it would be no picture."""
+"""A picture of more cells than this is refused: nobody could read it."""
 MAX_LENGTH = 1 << 10
 """A picture of nested levels, which is one line, is refused above this many integers."""
 MAX_LINE = 1 << 10

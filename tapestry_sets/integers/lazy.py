@@ -662,7 +662,7 @@ def _listed_elements(factors: tuple[Integers, ...], lo: int, hi: int) -> _Listin
 
 
 def _lengths(s: Integers) -> Iterator[int]:
-    """Yield all lengths and phases of a set's levels; 1 where blocks of numbers are no blocks of elements."""
+    """Yield all lengths and phases of a set's levels; 1 where blocks of numbers are not blocks of elements."""
     if isinstance(s, Explicit):
         yield from (length for nest in s._nests for level in nest for length in level)
     elif isinstance(s, Sampled):

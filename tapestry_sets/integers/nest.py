@@ -2,7 +2,7 @@
 
 A nest is a tuple of levels ``(on, period, phase)``, outermost first. An integer z is in the nest if
 ``(z - phase) mod period < on`` at the first level and that remainder is in the nest of the other levels.
-``()`` is every integer and `EMPTY` is no integer. All functions here take canonical nests (see
+``()`` is every integer and `EMPTY` holds none. All functions here take canonical nests (see
 `canonical`), so that each block of each level begins and ends with an element.
 
 A window is a pair ``lo, hi``: the integers ``lo <= z < hi``.

@@ -154,7 +154,7 @@ class Sett(Explicit, Value):
     ``v1.on + v1.off``; poprithms, memory/nest/sett.hpp.
     """
 
-    # what was written is no part of the set: not compared, not pickled, and not there where an operation made the sett
+    # what a caller wrote: neither compared nor pickled, and not there where an operation made the sett
     __slots__ = ("_written", "nest")
     __match_args__ = ("nest",)
     nest: Nest

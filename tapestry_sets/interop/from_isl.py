@@ -213,7 +213,7 @@ def _slices(points: Any) -> Iterator[Any]:
     bounds = isl.bounds_of(points)
     assert bounds is not None, "an empty set is a product"
     n, axis = min((hi - lo, axis) for axis, (lo, hi) in enumerate(zip(*bounds, strict=True)) if hi - lo > 1)
-    check_pieces(n, f"from_isl: {points}, which is no product of its axes", "clip it with within=")
+    check_pieces(n, f"from_isl: {points}, which is not a product of its axes", "clip it with within=")
     for value in range(bounds[0][axis], bounds[1][axis]):
         yield isl.with_coordinate(points, axis, value)
 
@@ -258,7 +258,7 @@ def _blocks(relation: Any) -> IndexProjection:
     offsets = relation.sum(low.neg()).range()
     first = isl.function_pieces(low)
     if len(first) != 1:
-        raise ValueError(f"from_isl: the first cell of each block of {relation} is no one expression: {low}")
+        raise ValueError(f"from_isl: the first cell of each block of {relation} is not a single expression: {low}")
     if isl.is_everything(first[0][0]) and isl.is_bounded(offsets):
         bounds = isl.bounds_of(offsets)
         assert bounds is not None, "a map of every point is not empty"
@@ -266,7 +266,7 @@ def _blocks(relation: Any) -> IndexProjection:
         if not any(bounds[0]) and relation.is_equal(isl.to_isl(found)):
             assert isinstance(found, IndexProjection), "a block has a shape"
             return found
-    raise ValueError(f"from_isl: {relation} takes a point to several cells that are no block of constant shape")
+    raise ValueError(f"from_isl: {relation} takes a point to several cells that are not one block of constant shape")
 
 
 def _total(function: Any, shape: tuple[int, ...] | None) -> AffineMap | IndexProjection:
@@ -277,7 +277,7 @@ def _total(function: Any, shape: tuple[int, ...] | None) -> AffineMap | IndexPro
     matrix, offset = [], []
     for row, own in zip(rows, floors, strict=True):
         if row.divisor > 1:
-            raise ValueError(f"from_isl: {function} has values that are no integers")
+            raise ValueError(f"from_isl: {function} has values that are not integers")
         columns, constant = [*row.axes, *[0] * (2 * len(splits))], row.constant
         for c, d in zip(row.divs, own, strict=True):
             if not c:

@@ -235,7 +235,7 @@ class _Reader:
         above = right.constant - 1 if word == "ceildiv" else 0
         parts = left.plus(_AffineForm({}, above)).divided(right.constant)
         if parts is None:
-            self.fail(f"{word} of a form that is no split of one index axis", at)
+            self.fail(f"{word} of a form that does not split a single index axis", at)
         return parts[1] if word == "mod" else parts[0]
 
     def factor(self) -> _AffineForm:
@@ -262,7 +262,7 @@ class _Reader:
             return _AffineForm({}, int(self.take()))
         if word not in self.names:
             known = ", ".join(self.names) or "none"
-            self.fail(f"{word!r} is no dimension or symbol; known are {known}" if word else "the map ends too early")
+            self.fail(f"{word!r} is not a dimension or symbol; known are {known}" if word else "the map ends too early")
         self.take()
         found = self.names[word]
         if found is None:
@@ -313,7 +313,7 @@ class _Reader:
             word = found.group().strip()
             at = found.end() - len(word)
             if found["wrong"]:
-                _refuse(self.text, at, 1, f"{word!r} is no part of an affine map")
+                _refuse(self.text, at, 1, f"{word!r} cannot be part of an affine map")
             yield word, at
         yield "", len(self.text.rstrip())
 

@@ -173,7 +173,7 @@ class SymbolicView(Struct, frozen=True, eq=False):
     def permute_dims(self, axes: Sequence[int]) -> SymbolicView:
         """Return the view whose axis k is this one's axis axes[k]."""
         if sorted(axes) != list(range(self.rank)):
-            raise ValueError(f"permute_dims: {tuple(axes)} is no order of the axes of {self.shape}")
+            raise ValueError(f"permute_dims: {tuple(axes)} is not an order of the axes of {self.shape}")
         moved = replace(self, shape=tuple(self.shape[a] for a in axes), _axes=tuple(self._axes[a] for a in axes))
         return moved._say(self, "permute_dims", tuple(axes))
 

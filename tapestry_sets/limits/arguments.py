@@ -45,7 +45,7 @@ def as_int(value: object, what: str) -> int:
 
 
 def is_int(value: object, least: float = -inf, most: float = inf) -> TypeGuard[int]:
-    """Return whether a value is an integer of Python, no truth value, from `least` to `most`.
+    """Return whether a value is an integer of Python, not a truth value, from `least` to `most`.
 
     Examples
     --------

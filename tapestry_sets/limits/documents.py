@@ -30,9 +30,9 @@ def read_json(text: object, what: str, form: str, mend: str, *, refuse_twins: bo
     Raises
     ------
     TypeError
-        For what is no text.
+        If `text` is neither str nor bytes.
     ValueError
-        For text that is no JSON, or nests too deeply, and for another format.
+        For text that is not JSON, or nests too deeply, and for another format.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def read_json(text: object, what: str, form: str, mend: str, *, refuse_twins: bo
     try:
         data = _decode_strictly(text) if refuse_twins else msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{what}: this is no JSON document: {error}") from None
+        raise ValueError(f"{what}: this is not a JSON document: {error}") from None
     return check_format(data, what, form, mend)
 
 
@@ -67,7 +67,7 @@ def _decode_strictly(text: str | bytes | bytearray) -> Any:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

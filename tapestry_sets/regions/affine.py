@@ -257,7 +257,7 @@ class AffineMap(Struct, frozen=True, metaclass=Checked):
         """
         rank = len(axes)
         if sorted(axes) != list(range(rank)):
-            raise ValueError(f"AffineMap.permutation: {tuple(axes)} is no order of the axes 0 to {rank - 1}")
+            raise ValueError(f"AffineMap.permutation: {tuple(axes)} is not an order of the axes 0 to {rank - 1}")
         return cls.select(rank, [(a, 1) for a in axes])
 
     @classmethod

@@ -765,7 +765,7 @@ def _subtract_boxes(r: Region, s: Region) -> list[Region]:
     spans = [span for span in r.spans if span is not None]
     for axis, (u, v) in enumerate(zip(spans[:], s.spans, strict=True)):
         if v is None:
-            raise AssertionError(f"{s!r} is no box")
+            raise AssertionError(f"{s!r} is not a box")
         lo, hi = max(u[0], v[0]), min(u[1], v[1])
         if lo >= hi:
             return [r]

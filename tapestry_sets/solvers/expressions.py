@@ -61,7 +61,7 @@ def _read_affine(sympy: Any, shown: Any, expr: Any, columns: list[Any]) -> tuple
     foreign = expr.free_symbols - set(columns)
     if foreign:
         names = ", ".join(sorted(map(str, foreign)))
-        raise ValueError(f"IndexProjection.from_exprs: {shown} uses {names}, which is no index symbol")
+        raise ValueError(f"IndexProjection.from_exprs: {shown} uses {names}, which is not an index symbol")
     rest = expr
     row = []
     for symbol in columns:

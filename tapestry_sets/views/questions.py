@@ -289,7 +289,7 @@ def _same_by_isl(one: Questions, two: Questions) -> bool:
         mine, theirs = _relations(one), _relations(two)
         return mine.keys() == theirs.keys() and all(mine[home].is_equal(theirs[home]) for home in mine)
 
-    what = "View.same_view: the views are of no few patches"
+    what = "View.same_view: the views have too many patches"
     return isl.decide(what, same, operations, "ask about parts of the views")
 
 
@@ -326,7 +326,7 @@ def _by_allocation(
 
 
 def _preimage_by_isl(view: Questions, cells: Mapping[Allocation, DisjointRegions]) -> ImplicitRegion:
-    what = f"View.preimage: the indices of a view of shape {view.shape} that read the cells are no few products"
+    what = f"View.preimage: the indices of a view of shape {view.shape} that read the cells make too many products"
 
     def made() -> str:
         maps = isl.to_isl(view)

@@ -51,7 +51,7 @@ def allocate(
         if n < 0:
             raise ValueError(f"allocate: extent {n} of axis {axis} in shape {extents} must be >= 0")
     if dtype is not None and np.dtype(dtype).hasobject:  # type: ignore[call-overload]
-        raise ValueError(f"allocate: dtype {dtype!r} holds references to objects, no values; give one of fixed size")
+        raise ValueError(f"allocate: dtype {dtype!r} holds references to objects, not values; give one of fixed size")
     bytes_ = np.dtype(dtype).itemsize if dtype is not None else None  # type: ignore[call-overload]
     if bytes_ is not None and itemsize not in (None, bytes_):
         raise ValueError(f"allocate: dtype {dtype} has {bytes_} bytes but itemsize is {itemsize}; give one of them")

@@ -498,7 +498,7 @@ def _axis_tuple(axis: int | Sequence[int], what: str) -> Shape:
 def _per_axis(value: int | Sequence[int], n: int, what: str) -> Shape:
     if not isinstance(value, (Sequence, np.ndarray)):
         if not n:
-            raise ValueError(f"sliding_windows: {what} {value!r} is for no axis; name one axis or more")
+            raise ValueError(f"sliding_windows: {what} {value!r} names no axis; name one axis or more")
         return (as_int(value, f"sliding_windows: {what}"),) * n
     values = as_ints(value, f"sliding_windows: {what}")
     if len(values) != n:

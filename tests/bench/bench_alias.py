@@ -96,7 +96,7 @@ def chain_of_ten() -> Iterable[Row]:
 
 
 def other_chains() -> Iterable[Row]:
-    """Chains whose views are no strides of their allocation: a reshape across rows, a concatenation, a pad, a roll."""
+    """Chains whose views do not stride over their allocation: a reshape across rows, a concatenation, a pad, a roll."""
 
     def ours(n: int) -> bool:
         base = allocate((n, n + 1))

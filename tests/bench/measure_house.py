@@ -217,7 +217,7 @@ def imports_between(modules: dict[str, Module], followed: bool) -> dict[str, set
             whole = f"{source}.{name}" if f"{source}.{name}" in modules else source
             found.add(follow(modules, source, name) if followed else whole)
         edges[module.name] = found - {module.name}
-    if followed:  # doors are read through: they are no modules of the chain
+    if followed:  # doors are read through: they are not modules of the chain
         doors = {name for name, module in modules.items() if module.is_door}
         edges = {name: found - doors for name, found in edges.items() if name not in doors}
     return edges

@@ -331,7 +331,7 @@ def test_integers_of_numpy_are_integers(kind: Any) -> None:
     assert progression_set(two, [(five, two)]).same_points(progression_set(2, [(5, 2)]))
 
 
-def test_empty_ranges_are_no_error() -> None:
+def test_empty_ranges_raise_nothing() -> None:
     assert S.count(4, 4) == 0
     assert S.elements(4, 4).tolist() == []
     assert BOTH.first(4, 4) is None

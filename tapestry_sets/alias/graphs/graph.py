@@ -529,7 +529,7 @@ class AliasGraph:
         Raises
         ------
         ValueError
-            For text that is no JSON, another format or version, and a graph that does not hold together; the message
+            For text that is not JSON, another format or version, and a graph that does not hold together; the message
             names the place.
         """
         return cls._of(alias_nodes.from_json(text))
@@ -548,7 +548,7 @@ class AliasGraph:
         try:
             i = as_int(tensor, "a tensor's number")
         except TypeError:
-            raise TypeError(f"{tensor!r} is no tensor of the graph; give an AliasTensor, its number or name") from None
+            raise TypeError(f"{tensor!r} is not a tensor of the graph; give a tensor, number or name") from None
         if not -len(self) <= i < len(self):
             raise IndexError(f"the graph has no tensor {i}: it has {len(self)}")
         return i % len(self)

@@ -62,12 +62,12 @@ def view_node(nodes: Sequence[Node], kind: ViewKind, inputs: tuple[int, ...]) ->
     Raises
     ------
     TypeError
-        If `kind` is no view kind.
+        If `kind` is not a view kind.
     ValueError
         If there is no input, item sizes differ, or the shapes do not fit the kind.
     """
     if not isinstance(kind, ViewKind):
-        raise TypeError(f"{kind!r} is no view kind: it lacks out_shape and pieces")
+        raise TypeError(f"{kind!r} is not a view kind: it lacks out_shape and pieces")
     if not inputs:
         raise ValueError(f"{kind_text(kind)}: a view needs at least one input")
     sizes = [nodes[j].itemsize for j in inputs]
@@ -163,7 +163,7 @@ def from_json(text: str | bytes) -> list[Node]:
     Raises
     ------
     ValueError
-        For text that is no JSON, another format or version, and nodes that do not hold together; the message names
+        For text that is not JSON, another format or version, and nodes that do not hold together; the message names
         the place.
     """
     document = read_json(text, "an alias graph's JSON", FORMAT, MEND, refuse_twins=True)

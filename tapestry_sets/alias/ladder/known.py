@@ -40,7 +40,7 @@ class KnownCells(Struct, frozen=True, dict=True):
     extent : int
         Its number of cells.
     setts : DisjointSetts, Filled or None
-        The cells' row-major numbers in [0, extent); None where they need too many setts and are no filled sets.
+        The cells' row-major numbers in [0, extent); None where they need too many setts and are not filled sets.
     sums : progression, optional
         The same numbers where many copies of a pattern lie within each other, and setts are not made of them.
     strides : Strided, optional
@@ -75,7 +75,7 @@ class KnownCells(Struct, frozen=True, dict=True):
 
     @cached_property
     def spans(self) -> list[NestSpan] | None:
-        """The nests of the numbers, and where each begins and ends; None where they are no explicit setts."""
+        """The nests of the numbers, and where each begins and ends; None where they are not explicit setts."""
         if not isinstance(self.setts, DisjointSetts):
             return None
         return members.spans_of(self.setts._nests, 0, self.extent)

@@ -1,6 +1,6 @@
 """Preimages: sets pulled back through the last steps of a map.
 
-A view whose cells are no few setts is often a plain one before its last renumbering. What another view reads is then
+A view whose cells make many setts is often a plain one before its last renumbering. What another view reads is then
 pulled back through that renumbering, as progressions, and the question is asked where the view is plain.
 """
 

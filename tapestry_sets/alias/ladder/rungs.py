@@ -425,7 +425,7 @@ def isl_numbers(x: KnownCells, operations: int = isl.BUILD_OPERATIONS) -> Any:
 def _ask_isl(what: str, x: KnownCells, question: Callable[[], Any], operations: int = isl.MAX_OPERATIONS) -> Any:
     """What isl answers within its limit for each of the pieces."""
     why = (
-        f"{what}: the cells that {x.name} reads of an allocation of shape {x.home} are no few setts and too "
+        f"{what}: the cells that {x.name} reads of an allocation of shape {x.home} make too many setts, and are too "
         "many to list"
     )
     return isl.decide(why, question, operations * len(x.pieces), "ask about a part of the view")

@@ -86,7 +86,7 @@ def as_view(x: object) -> View:
     TypeError
         If `x` is neither.
     ValueError
-        If the array holds Python objects, has no address, has elements that are no whole bytes or reaches beyond
+        If the array holds Python objects, has no address, has elements that are not whole bytes or reaches beyond
         its address space; and what the array itself raises, as one that is freed does.
 
     Notes
@@ -236,7 +236,7 @@ def _checked(x: object, found: Layout) -> Layout:
         address, itemsize = index(found.address), index(found.itemsize)
         shape, strides = tuple(map(index, found.shape)), tuple(map(index, found.strides))
     except TypeError:
-        raise TypeError(f"as_view: {type(x).__name__} gives numbers that are no integers: {found[1:]}") from None
+        raise TypeError(f"as_view: {type(x).__name__} gives numbers that are not integers: {found[1:]}") from None
     if len(shape) != len(strides) or min(shape, default=0) < 0:
         raise ValueError(
             f"as_view: {type(x).__name__} gives shape {shape} and strides {strides}; one stride for each axis and "

@@ -91,7 +91,7 @@ class SharedGroup(Struct, frozen=True, eq=False, dict=True):
         Raises
         ------
         TooHard
-            If three or more members read bytes that are no few setts, and too many to count one by one.
+            If three or more members read bytes that make too many setts, and are too many to count one by one.
         """
         return self._read_by(2)
 
@@ -154,7 +154,7 @@ class SharedGroup(Struct, frozen=True, eq=False, dict=True):
         try:
             return self.keys.index(key)
         except ValueError:
-            raise KeyError(f"{key!r} is no member of this group; its members are {_some(self.keys)}") from None
+            raise KeyError(f"{key!r} is not a member of this group; its members are {_some(self.keys)}") from None
 
     @property
     def pairs(self) -> tuple[tuple[Hashable, Hashable], ...]:
@@ -412,7 +412,7 @@ def shared_memory(arrays: Mapping[Any, object] | Iterable[object]) -> SharedMemo
     Raises
     ------
     TypeError, ValueError
-        If there is none, or one of them is no array; the message names it.
+        If there is none, or one of them is not an array; the message names it.
     TooHard
         If a question about two strided arrays is too hard to decide; see `limits`.
 

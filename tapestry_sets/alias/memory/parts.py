@@ -474,7 +474,7 @@ class Cover:
         self.boxes = self._boxes()
 
     def _boxes(self) -> Columns | None:
-        """Return the parts as boxes of digits, (boxes, digits, 2); None where they are no boxes."""
+        """Return the parts as boxes of digits, (boxes, digits, 2); None where they are not boxes."""
         if any(P % Q for P, Q in pairwise(self.radices)) or any(part.cells is not None for part in self.parts):
             return None
         found: list[list[tuple[int, int]]] = []
@@ -541,7 +541,7 @@ class Cover:
         z = part.listed(self.start, self.extent) if part.size <= tuning.COUNT_LIMIT else None
         if z is None:
             raise TooHard(
-                f"the bytes that several arrays read: {part.size} bytes of one are no few setts, and more than "
+                f"the bytes that several arrays read: {part.size} bytes of one make too many setts, and more than "
                 f"{tuning.COUNT_LIMIT} are not listed; ask for the overlap of two of them"
             )
         return z
@@ -581,7 +581,7 @@ def _explicit(part: Part, extent: int) -> list[tuple[int, int, Nest]]:
 
 
 def _digits(p: Progression, radices: Sequence[int]) -> list[list[tuple[int, int]]] | None:
-    """Return a progression as disjoint boxes of digits, most significant first; None if they are no boxes.
+    """Return a progression as disjoint boxes of digits, most significant first; None if they are not boxes.
 
     Examples
     --------

@@ -153,9 +153,9 @@ def check_out_shape(kind: ViewKind, shapes: Shapes) -> Shape:
     try:
         out_shape = kind.out_shape
     except AttributeError:
-        raise TypeError(f"apply: {kind!r} is no view kind, which has the methods out_shape and pieces") from None
+        raise TypeError(f"apply: {kind!r} is not a view kind, which has the methods out_shape and pieces") from None
     shape = out_shape(shapes)
     for n in shape:
         if type(n) is not int:
-            raise TypeError(f"apply: {kind!r} makes the shape {shape}, of which {n!r} is no int; give integers")
+            raise TypeError(f"apply: {kind!r} makes the shape {shape}, of which {n!r} is not an int; give integers")
     return shape

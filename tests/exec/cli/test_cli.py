@@ -231,7 +231,7 @@ def test_a_file_that_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 100, b"PK\x03\x04 zip"])
-def test_a_file_that_is_no_onnx(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_onnx(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
     refused(call("run", tmp_path / "m.onnx"), "m.onnx")
 
@@ -314,16 +314,16 @@ def test_inputs_that_do_not_fit(file: Path, tmp_path: Path, array: np.ndarray, p
 @pytest.mark.parametrize(
     ("content", "part"),
     [
-        (b"junk", "is no .npy file; write the array with numpy.save"),
-        (b"", "is no .npy file"),
-        (b"PK\x03\x04", "is no .npy file"),
-        (b"\x80\x04\x95 pickled", "is no .npy file"),
+        (b"junk", "is not a .npy file; write the array with numpy.save"),
+        (b"", "is not a .npy file"),
+        (b"PK\x03\x04", "is not a .npy file"),
+        (b"\x80\x04\x95 pickled", "is not a .npy file"),
         (b"\x93NUMPY", "is damaged or truncated"),
         (b"\x93NUMPY\x01\x00\x05\x00{'a':", "is damaged or truncated"),
         (None, "is damaged or truncated"),
     ],
 )
-def test_files_that_are_no_arrays(file: Path, tmp_path: Path, content: bytes | None, part: str) -> None:
+def test_files_that_are_not_arrays(file: Path, tmp_path: Path, content: bytes | None, part: str) -> None:
     np.save(tmp_path / "x.npy", np.zeros((2, 3, 8, 8), np.float32))
     whole = (tmp_path / "x.npy").read_bytes()
     (tmp_path / "x.npy").write_bytes(whole[:-5] if content is None else content)
@@ -345,8 +345,8 @@ def test_a_plan_that_was_edited(file: Path, tmp_path: Path) -> None:
         (text.replace('"offset":0', '"offset":64', 1), "edited"),
         (json.dumps({**document, "format": "tapestry-plan/0"}), "tapestry-plan/0"),
         ("[]", "format"),
-        ("{", "no JSON"),
-        (text[: len(text) // 2], "no JSON"),
+        ("{", "not a JSON document"),
+        (text[: len(text) // 2], "not a JSON document"),
     ):
         plan_file.write_text(changed)
         refused(call("run", file, "--plan", plan_file), part)
@@ -499,7 +499,7 @@ def test_help_says_what_memory_does() -> None:
 
 def test_memory_that_is_too_small(file: Path) -> None:
     refused(call("plan", file, "--memory", "1KB"), "1,000")
-    refused(call("plan", file, "--memory", "much"), "--memory 'much' is no size")
+    refused(call("plan", file, "--memory", "much"), "--memory 'much' is not a size")
     refused(call("run", file, "--memory", "64"))
 
 
@@ -524,7 +524,7 @@ def test_a_trace_that_cannot_be_written(file: Path, tmp_path: Path) -> None:
         ("A[4]; (lambda: A)(); A", "cannot be called"),
         ("A[4]; import os; A", "only declarations"),
         ("A[4]; A + A; A", "means nothing here"),
-        ("A[4]; 3; A", "'3' is no view"),
+        ("A[4]; 3; A", "'3' is not a view"),
         ("A[4]; A[True]; A", "means nothing here"),
         ("A[4]; A.flip(7); A", "axis 7"),
         ("A[4]; A.flip(None, 1, 2); A", "flip"),

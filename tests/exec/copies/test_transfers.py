@@ -143,7 +143,7 @@ def test_pieces_of_views(case: tuple[View, np.ndarray], data: st.DataObject) -> 
             assert sorted(pairs(found)) == expected
 
 
-def test_a_renumbering_across_rows_is_no_strided_copy() -> None:
+def test_a_renumbering_across_rows_is_not_a_strided_copy() -> None:
     (piece,) = allocate((4, 6), name="A").reshape(24).pieces
     line, region = Box((0,), (24,)), (Region.full((24,)),)
     assert through(piece, Box((0, 1), (4, 4)), line, region) is None

@@ -272,7 +272,7 @@ def test_numbers_of_numpy_name_devices() -> None:
 
 def test_kernels_for_operators_that_there_are_not() -> None:
     p, feeds = rows()
-    with pytest.raises(ValueError, match="kernels has 'rellu', which is no operator's name; did you mean 'relu'"):
+    with pytest.raises(ValueError, match="kernels has 'rellu', which is not an operator's name; did you mean 'relu'"):
         run(p, feeds, backend=CupyBackend(cupy=simulated.cupy(1), kernels={"rellu": kernel(2)}))
 
 
@@ -298,7 +298,7 @@ def test_options_of_a_kernel() -> None:
 
 
 @pytest.mark.parametrize("backend", [CupyBackend])
-def test_a_class_is_no_backend(backend: Any) -> None:
+def test_a_class_is_not_a_backend(backend: Any) -> None:
     p, feeds = rows()
     with pytest.raises(TypeError, match=r"backend is the class CupyBackend; give an object of it: CupyBackend\(\)"):
         run(p, feeds, backend=backend)

@@ -306,7 +306,7 @@ def test_blocks_take_several_tiles_where_there_are_few(module: shim.Module | OnG
     assert (dst == src[::-1]).all()
 
 
-def test_nothing_to_copy_is_no_launch() -> None:
+def test_nothing_to_copy_launches_nothing() -> None:
     assert copies([], 4, 0, 0) == []
     assert copies([Transfer((3, 0), 0, (1, 1), 0, (1, 1))], 4, 0, 0) == []
     assert copies([Transfer((3,), 0, (1,), 0, (1,), (Guard((1,), 5, 9),))], 4, 0, 0) == []
@@ -408,7 +408,7 @@ def test_merges(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
-def test_a_tree_is_no_row(module: shim.Module | OnGpu, dtype: str) -> None:
+def test_a_tree_is_not_a_row(module: shim.Module | OnGpu, dtype: str) -> None:
     values = placed(np.array([[1e4], [1], [-1e4], [1e-3], [0.3]], dtype))
     found = []
     for fan_in in (None, 2, 3):

@@ -125,7 +125,7 @@ def test_large_blocks_are_moved_as_they_lie(make: Callable[..., CupyBackend]) ->
     exactly(p, feeds, make())
 
 
-def test_views_that_are_no_strided_copies(make: Callable[..., CupyBackend]) -> None:
+def test_views_that_are_not_strided_copies(make: Callable[..., CupyBackend]) -> None:
     g = Graph()
     x = g.input("x", (6, 10))
     g.output(relu(x.T.reshape(4, 15)), "y")

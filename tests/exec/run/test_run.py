@@ -285,7 +285,7 @@ def test_arguments_of_wrong_types_are_named(arguments: dict[str, Any], message: 
 @pytest.mark.parametrize(
     ("backend", "wrong"), [(3, "int"), (None, "NoneType"), (NumpyBackend, "the class NumpyBackend")]
 )
-def test_what_is_no_backend_is_named_where_a_plan_is_prepared(backend: Any, wrong: str) -> None:
+def test_what_is_not_a_backend_is_named_where_a_plan_is_prepared(backend: Any, wrong: str) -> None:
     with pytest.raises(TypeError, match=f"^PreparedPlan: backend is {wrong}; (it must be a Backend or|give an object)"):
         PreparedPlan(moving_plan()[0], backend)
 
@@ -387,11 +387,11 @@ def test_targets_that_cannot_be_written_are_found_before_the_run(tmp_path: Path)
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for target, message in (
         (tmp_path, "is a folder; give the name of a file"),
-        (tmp_path / "pipe", "is no ordinary file"),
+        (tmp_path / "pipe", "is not an ordinary file"),
         (tmp_path / "no" / "t.json", "does not exist; make it first"),
-        (tmp_path / ("x" * 300), "is no path that can be written"),
-        ("a\0b", "is no path that can be written"),
-        (tmp_path / "loop", "is no path that can be written"),
+        (tmp_path / ("x" * 300), "is not a path that can be written"),
+        ("a\0b", "is not a path that can be written"),
+        (tmp_path / "loop", "is not a path that can be written"),
     ):
         with pytest.raises(ValueError, match=f"trace: .* {message}"):
             run(p, inputs, backend=Never(), trace=target)

@@ -58,7 +58,7 @@ class Trace:
     Raises
     ------
     AssertionError
-        When it is no trace that a viewer shows as it is meant.
+        When it is not a trace that a viewer shows as it is meant.
     """
 
     def __init__(self, path: Path) -> None:
@@ -120,7 +120,7 @@ class Trace:
 
 
 def refuse(constant: str) -> None:
-    raise AssertionError(f"{constant} is no JSON")
+    raise AssertionError(f"{constant} is not JSON")
 
 
 def check(trace: Trace, r: RunResult) -> None:

@@ -154,7 +154,7 @@ def refuses(method: Callable[..., Any], count: int) -> bool:
         return True
     except (AttributeError, TypeError, ValueError):
         return False
-    raise AssertionError("None is no operand")
+    raise AssertionError("None is not an operand")
 
 
 @pytest.mark.parametrize("name", UFUNCS.split())

@@ -430,7 +430,7 @@ def test_wrong_input_is_named(ask: Callable[[Tensor, Tensor], Any], message: str
         (lambda x: gradient(x, [x], 1.0), r"^gradient: seed is 1\.0; it must be a tensor"),
     ],
 )
-def test_what_is_no_tensor_is_named(ask: Callable[[Any], Any], message: str) -> None:
+def test_what_is_not_a_tensor_is_named(ask: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         ask(Graph().input("x", (2, 3)))
 

@@ -154,7 +154,7 @@ def other_constant(document: Any) -> None:
         lambda d: d["tensors"].append({"name": "more", "shape": [1], "dtype": "int8", "kind": "input"}),
     ],
 )
-def test_whatever_is_no_name_counts(edit: Callable[[Any], object]) -> None:
+def test_whatever_is_not_a_name_counts(edit: Callable[[Any], object]) -> None:
     g, h = base(), edited(edit)
     assert not same_graph(g, h) and not same_graph(h, g) and same_graph(h, edited(edit))
 
@@ -212,7 +212,7 @@ def test_values_that_no_neighbors_tell_apart() -> None:
 
 
 def test_wrong_input_is_named() -> None:
-    with pytest.raises(TypeError, match="'g' is no graph"):
+    with pytest.raises(TypeError, match="'g' is not a graph"):
         same_graph(Graph(), "g")  # type: ignore[arg-type]
     g = base()
     (node,) = g.nodes.values()

@@ -99,7 +99,7 @@ GRAPHS: list[tuple[str, str, Edit, str]] = [
         "OperationNodesSourcesAndResultsAreTensors",
         "an output is a selection",
         lambda d: put(node(d, "act"), outputs=["slice"]),
-        "writes 'slice', which is no stored tensor",
+        "writes 'slice', which is not a stored tensor",
     ),
     (
         "OperationNodesSourcesAndResultsAreTensors",
@@ -121,7 +121,7 @@ GRAPHS: list[tuple[str, str, Edit, str]] = [
         ),
         "'fc1' is made by the nodes 'fc1' and 'n'",
     ),
-    ("TensorDTypesAreValidConstraint", "unknown", lambda d: put(tensor(d, "x"), dtype="float31"), "no dtype of NumPy"),
+    ("TensorDTypesAreValidConstraint", "unknown", lambda d: put(tensor(d, "x"), dtype="word"), "not a dtype of NumPy"),
     ("TensorDTypesAreValidConstraint", "mixed", lambda d: put(tensor(d, "w"), dtype="float64"), "cast them"),
     (
         "TensorDTypesAreValidConstraint",
@@ -248,7 +248,7 @@ PLANS: list[tuple[str, str, Edit, str]] = [
         "IPFSignatureAgreementConstraint",
         "fewer inputs than the signature",
         lambda d: step(d, "compute", "fc1")["inputs"].pop(),
-        "2 inputs and 1 outputs are no operands",
+        "2 inputs and 1 outputs do not fit the operands of",
     ),
     (
         "IPFSignatureAgreementConstraint",
@@ -342,7 +342,7 @@ def test_index_boxes_partition_the_index_space(bounds: list[tuple[int, int]], me
     ],
 )
 def test_index_boxes_of_a_plans_document(start: int, shape: int, placed: bool, message: str) -> None:
-    """A replica that is computed in part only is no partition, though nothing reads what is missing."""
+    """A replica that is computed in part only is not a partition, though nothing reads what is missing."""
     g = Graph()
     g.output(relu(g.input("x", (4,)), name="act"), "y")
     document = json.loads(plan(g, Mesh(2), fix={"act": {}}).to_json())
@@ -362,7 +362,7 @@ def test_a_reduction_without_one_of_its_parts() -> None:
 
 @pytest.mark.parametrize("n", [1, 10**9])
 def test_coverage_is_exact(n: int) -> None:
-    """[0, 3), [2, 4), [5, 8) has eight cells from 0 to 8 and is no cover of [0, 8): sizes and bounds do not tell."""
+    """[0, 3), [2, 4), [5, 8) has eight cells from 0 to 8 and does not cover [0, 8): sizes and bounds do not tell."""
 
     def signature(shapes: Any, attrs: Any) -> Signature:
         axes = (Axis("i", 8 * n),)

@@ -234,7 +234,7 @@ def test_a_monoid_of_ones_own_shards_plans_and_runs() -> None:
 
 def test_a_monoid_whose_order_matters_keeps_it() -> None:
     x = np.arange(24.0).reshape(4, 6)
-    with pytest.warns(NoMonoid, match="zero is no zero: a·zero"):
+    with pytest.warns(NoMonoid, match="zero is not neutral: a·zero"):
         planned(lambda t: reduce_with(LAST, t, 1, keepdims=True), x, {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoMonoid)
@@ -245,7 +245,7 @@ def test_a_monoid_whose_order_matters_keeps_it() -> None:
             planned(lambda t: reduce_with(LAST, t, keepdims=True), x, {})
 
 
-def test_what_is_no_monoid_is_said() -> None:
+def test_what_is_not_a_monoid_is_said() -> None:
     halfway = Monoid("halfway", lambda xp, a, b: ((a[0] + b[0]) / 2,), (0,))
     with pytest.warns(NoMonoid, match=r"monoid halfway: merge is not associative: \(a·b\)·c gives"):
         check_monoid(halfway)
@@ -270,8 +270,8 @@ def test_consumers_read_what_is_unwrapped() -> None:
     np.testing.assert_array_equal(evaluate(g, {"x": x})["out"].shape, x.shape)
 
 
-def test_states_of_integers_are_refused_where_results_are_no_integers() -> None:
+def test_states_of_integers_are_refused_where_results_are_not_integers() -> None:
     g = Graph()
-    with pytest.raises(ValueError, match="operand 0 is int64, but the result is no int64; cast it"):
+    with pytest.raises(ValueError, match="operand 0 is int64, but the result is not int64; cast it"):
         var(g.input("x", (4,), "int64"), keepdims=True)
     assert not g.nodes

@@ -98,7 +98,7 @@ def affine_maps(draw: st.DrawFn, rank: int, out_rank: int) -> AffineMap:
 
 @st.composite
 def piece_lists(draw: st.DrawFn) -> tuple[list[Piece], Shape, list[Shape]]:
-    """Pieces of a view that often are no partition, and that often read outside their source."""
+    """Pieces of a view that often are not a partition, and that often read outside their source."""
     shape = tuple(draw(st.lists(st.integers(1, 5), max_size=3)))
     shapes = [tuple(draw(st.lists(st.integers(1, 12), max_size=2))) for _ in range(2)]
     size = int(np.prod(shape))
@@ -232,7 +232,7 @@ def slab(axis: int, start: int, stop: int, source: int, shift: int, shape: Shape
         ),
     ],
 )
-def test_kinds_that_are_no_maps_are_refused(pieces: list[Piece], message: str) -> None:
+def test_kinds_that_are_not_maps_are_refused(pieces: list[Piece], message: str) -> None:
     kind, shapes = Pieces((6, 5), tuple(pieces)), ((6, 5), (3, 5))
     with pytest.raises(ValueError, match=f"^pieces: {message}"):
         check_selection(kind, shapes)
@@ -309,7 +309,7 @@ def bounds_of(piece: dict[str, Any], axis: int) -> list[list[int]]:
         ),
     ],
 )
-def test_documents_with_selections_that_are_no_maps_are_refused(edit: Any, message: str) -> None:
+def test_documents_with_selections_that_are_not_maps_are_refused(edit: Any, message: str) -> None:
     Graph.from_json(json.dumps(document()))
     changed = document()
     edit(changed)

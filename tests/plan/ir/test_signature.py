@@ -137,11 +137,11 @@ def test_blocks_are_pairs_of_start_and_extent() -> None:
     [
         ([["i * i"]], [], "not affine"),
         ([["i / 2"]], [], "not affine"),
-        ([["i + q"]], [], "q, which is no index symbol"),
+        ([["i + q"]], [], "q, which is not an index symbol"),
         ([["i"]], ["q"], "the reduction q is none of the axes"),
     ],
 )
-def test_what_is_no_signature(inputs: list[list[str]], reductions: list[str], message: str) -> None:
+def test_what_is_not_a_signature(inputs: list[list[str]], reductions: list[str], message: str) -> None:
     i, q = symbols("i q", integer=True)
     known = {"i": i, "q": q}
     read = [[sympify(one, locals=known) for one in operand] for operand in inputs]

@@ -275,7 +275,7 @@ def test_outputs_choose_a_part_of_the_model() -> None:
     ]
     graph = load_onnx(model_of(nodes, {"x": (2,), "unused": ("n",)}), outputs=["a"])
     assert list(graph.outputs) == ["a"] and list(graph.nodes) == ["Relu_0"]
-    with pytest.raises(ValueError, match=r"output 'b' is no tensor of the model; its own outputs are \['y'\]"):
+    with pytest.raises(ValueError, match=r"output 'b' is not a tensor of the model; its own outputs are \['y'\]"):
         load_onnx(model_of(nodes, {"x": (2,)}), outputs=["b"])
 
 
@@ -334,13 +334,13 @@ def relu_model(**changes: Any) -> Any:
     return model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (2, 3)}, **changes)
 
 
-def test_what_is_no_model(tmp_path: Path) -> None:
+def test_what_is_not_a_model(tmp_path: Path) -> None:
     whole = relu_model().SerializeToString()
     for name, data in (("text", b"hello, world\n"), ("empty", b""), ("zeros", bytes(100))):
         path = tmp_path / f"{name}.onnx"
         path.write_bytes(data)
         with pytest.raises(
-            ValueError, match=rf"{name}.onnx: this is no ONNX model, or it is truncated \[{len(data)} bytes"
+            ValueError, match=rf"{name}.onnx: this is not an ONNX model, or it is truncated \[{len(data)} bytes"
         ):
             load_onnx(path)
     for length in range(len(whole)):
@@ -436,7 +436,7 @@ def test_dynamic_axes_are_named() -> None:
 @pytest.mark.parametrize(
     ("shapes", "says"),
     [
-        ({"z": [2, 3]}, r"shapes names 'z', which is no input; the inputs are \['x'\]"),
+        ({"z": [2, 3]}, r"shapes names 'z', which is not an input; the inputs are \['x'\]"),
         ({"x": [2]}, r"\(2,\) has rank 1, the input has rank 2: \(n, 3\)"),
         ({"x": [2, 4]}, "says 4 on axis 1, but the model fixes it to 3"),
         ({"x": [0, 3]}, "extents are at least 1"),
@@ -652,5 +652,5 @@ def test_external_data_of_another_length(tmp_path: Path) -> None:
     for entries in ({"offset": -4}, {"length": -1}, {"offset": -8, "length": 8}):
         with pytest.raises(ValueError, match=r"at offset .*, length .*; neither can be negative"):
             load_onnx(external_model(tmp_path / "m.onnx", "w.bin", **entries))
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         load_onnx(external_model(tmp_path / "m.onnx", "w.bin", offset="far"))  # type: ignore[arg-type]

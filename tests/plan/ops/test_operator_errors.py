@@ -57,7 +57,7 @@ def test_dtypes_are_not_mixed() -> None:
     with pytest.raises(ValueError, match="operand 0 is int64, but the operator works on floating"):
         ops.exp(g.input("c", (2,), "int64"))
     assert not g.nodes
-    with pytest.raises(ValueError, match=r"min is 0.5, which is no value of operand 0's dtype int64"):
+    with pytest.raises(ValueError, match=r"min is 0.5, which is not a value of operand 0's dtype int64"):
         ops.clip(g.input("d", (2,), "int64"), 0.5)
     with pytest.raises(ValueError, match=r"alpha is 0\.5, but operand 0 is int64"):
         ops.gemm(*[g.input(name, (2, 2), "int64") for name in "ef"], alpha=0.5)
@@ -79,7 +79,7 @@ def test_dtypes_are_not_mixed() -> None:
         (lambda g, x, i: ops.negative(g.input("u", (3,), "uint8")), "has no negative numbers"),
         (lambda g, x, i: ops.where(x, x, x), "a choice is made by truth values"),
         (lambda g, x, i: ops.where(ops.less(x, x), x, i), "operand 2 is int64, operand 1 is float32"),
-        (lambda g, x, i: ops.astype(x, "word"), "dtype 'word' is no dtype of NumPy"),
+        (lambda g, x, i: ops.astype(x, "word"), "dtype 'word' is not a dtype of NumPy"),
         (lambda g, x, i: ops.astype(x, "complex64"), "give one of real numbers"),
         (lambda g, x, i: ops.prelu(g.input("v", (6,)), x), r"the slope has shape \(4, 6\)"),
         (lambda g, x, i: ops.gelu(x, "fast"), "approximate='fast' must be"),
@@ -104,7 +104,7 @@ def test_dtypes_are_not_mixed() -> None:
         (lambda g, x, i: ops.scatter_nd(x, g.input("j", (3, 1), "int64"), x), r"\(3, 6\) is needed"),
         (lambda g, x, i: ops.one_hot(i, 0), "depth is 0"),
         (lambda g, x, i: ops.one_hot(x, 3), "indices are integers"),
-        (lambda g, x, i: ops.one_hot(i, 3, dtype="word"), "no dtype"),
+        (lambda g, x, i: ops.one_hot(i, 3, dtype="word"), "not a dtype"),
         (lambda g, x, i: ops.top_k(x, 7), "k is 7; axis 1"),
         (lambda g, x, i: ops.resize(x), "give sizes or scales"),
         (lambda g, x, i: ops.resize(x, (3,)), "for each axis of the shape"),

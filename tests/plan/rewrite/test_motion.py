@@ -465,7 +465,7 @@ def test_a_permutation_feature_first() -> None:
     ("name", "placement", "error", "message"),
     [
         ("nope", {"x": 0}, ValueError, "no tensor 'nope'"),
-        ("x", {"x": 0}, ValueError, "'x' is a stored tensor, no selection; give one of ['flip']"),
+        ("x", {"x": 0}, ValueError, "'x' is a stored tensor, not a selection; give one of ['flip']"),
         ("flip", {}, ValueError, "the placement has no device for tensor 'x'"),
         ("flip", {"x": {0: Box((0, 0), (2, 6))}}, ValueError, "cell (2, 0) of tensor 'x', which cell (1, 0) of 'flip'"),
         ("flip", {"x": {0: Box((0, 0), (5, 6))}}, ValueError, "which reaches outside its shape (4, 6)"),

@@ -286,7 +286,7 @@ def test_a_fused_operator_is_cut_by_the_planner_like_any_other() -> None:
         assert difference(run(p, arrays, verify=True).outputs["Y"], evaluate(g, arrays)["Y"]) == 0
 
 
-def test_the_beginning_of_a_tensor_is_no_tensor_itself() -> None:
+def test_the_beginning_of_a_tensor_is_not_a_tensor_itself() -> None:
     """Parts read such slices: the same cells in the same places, but fewer."""
     g = Graph()
     x = g.input("x", (10, 6))
@@ -574,7 +574,7 @@ REFUSALS: list[tuple[Rule, str, dict[str, Any], str]] = [
     (shard, "l", {"axis": "k", "parts": 3, "fan_in": 1}, "fan_in is 1; a tree merges at least 2"),
     (forward, "r", {}, "no input is a concatenation"),
     (forward, "r", {"operand": 3}, "there is no input 3; it has 1"),
-    (fuse, "l", {}, "'x' is no operator's result itself"),
+    (fuse, "l", {}, "'x' is not itself the result of an operator"),
     (fuse, "s", {}, "'r' is also read elsewhere, or is an output"),
     (expand, "r", {}, r"relu lists the expansions \[\]"),
     (expand, "l", {"into": "exp_sum"}, r"linear lists the expansions \['matmul_add', 'prod_sum'\], not 'exp_sum'"),
@@ -623,7 +623,7 @@ def test_a_concatenation_read_as_a_whole_does_not_move_on() -> None:
 
 
 def test_results_in_turns_are_not_concatenated() -> None:
-    """An operator whose axis writes every other column: parts along it are no blocks of the result."""
+    """An operator whose axis writes every other column: parts along it are not blocks of the result."""
 
     def signature(shapes: Any, attrs: Any) -> Signature:
         axes = (Axis("i", shapes[0][0]), Axis("j", 2))
@@ -652,7 +652,7 @@ def test_rules_from_outside_are_applied_found_recorded_and_replayed() -> None:
         node = draft.node(at)
         below = draft.maker(node.inputs[0])
         if node.op != "negative" or below is None or below.op != "negative":
-            raise NotApplicable("it is no negation of a negation")
+            raise NotApplicable("it is not a negation of a negation")
         draft.become(at, [draft.tensor(below.inputs[0])])
 
     try:
@@ -691,7 +691,7 @@ def test_selections_move_and_shrink_as_their_own_functions_say() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "no JSON"),
+        ("{", "not a JSON document"),
         ("{}", "format is None"),
         ('{"format": "tapestry-derivation/0", "steps": []}', r"derivation/1'; write it anew with Derivation\.to_json"),
         ('{"format": "tapestry-derivation/1"}', "missing required field `steps`"),
@@ -706,7 +706,7 @@ def test_selections_move_and_shrink_as_their_own_functions_say() -> None:
         ),
     ],
 )
-def test_what_is_no_derivation_is_refused(text: str, reason: str) -> None:
+def test_what_is_not_a_derivation_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Derivation.from_json(text)
 

@@ -90,7 +90,7 @@ def test_attention_is_expanded_and_taken_by_key_blocks(case: Case) -> None:
 
 # -- two in one block ----------------------------------------------------------------------------------------
 
-INEXACT = re.compile("not without gaps|are no whole blocks|in blocks, not cell by cell|as a whole|no box")
+INEXACT = re.compile("not without gaps|are not whole blocks|in blocks, not cell by cell|as a whole|would not be a box")
 """Why two operators have no exact block: what is read has gaps, or is written several cells at a time."""
 
 

@@ -391,7 +391,7 @@ def _one() -> Graph:
         ({"fix": {"y": {"i0": 4, "i1": 4}}}, "16 parts asked for"),
         ({"fix": {"y": {"i0": "q"}}}, "mesh axis 'q'"),
         ({"fix": {"y": {"i0": "x", "i1": "x"}}}, "used twice"),
-        ({"layout": {"nothing": {0: 2}}}, "no graph input"),
+        ({"layout": {"nothing": {0: 2}}}, "not a graph input"),
         ({"placement": "anywhere"}, "'free' or 'single'"),
         ({"fix": {"y": {"i0": 2}}, "forbid": {"y": {"i0": 2}}}, "in fix and in forbid"),
         ({"memory_nbytes": -1}, "memory_nbytes is -1; it is a number of bytes, an integer >= 0"),
@@ -423,7 +423,7 @@ def test_wrong_requests_are_named(kwargs: dict, message: str) -> None:
         ((_one(), Mesh((2,))), {"time_limit_seconds": True}, "time_limit_seconds is True"),
         ((_one(), Mesh((2,))), {"expand": [["exp_sum"]]}, r"expand has \['exp_sum'\], it must be True"),
         ((_one(), Mesh((2,))), {"fix": {"y": 4}}, "must map axes to parts"),
-        ((_one(), Mesh((2,))), {"fix": {"y": {"i0": 2.0}}}, "no number of parts"),
+        ((_one(), Mesh((2,))), {"fix": {"y": {"i0": 2.0}}}, "not a number of parts"),
     ],
 )
 def test_wrong_types_are_named(args: tuple, kwargs: dict, message: str) -> None:

@@ -89,6 +89,6 @@ def test_wrong_requests(wanted: dict[str, object], message: str) -> None:
         parse_layout(AXES, wanted, Mesh((2, 2)), "here")
 
 
-def test_booleans_are_no_numbers_of_parts() -> None:
-    with pytest.raises(TypeError, match="no number of parts"):
+def test_booleans_are_not_numbers_of_parts() -> None:
+    with pytest.raises(TypeError, match="not a number of parts"):
         parse_layout(AXES, {"m": True}, Mesh((2, 2)), "here")

@@ -155,8 +155,8 @@ def test_what_is_wrong_in_a_plan_is_named_with_its_place(edit, message) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, b"\xff"])
 @pytest.mark.parametrize("kind", [ShardPlan, Graph, Derivation])
-def test_text_that_is_no_json_is_refused_by_every_reader(kind: Any, text: str | bytes) -> None:
-    with pytest.raises(ValueError, match="this is no JSON document: ") as caught:
+def test_text_that_is_not_json_is_refused_by_every_reader(kind: Any, text: str | bytes) -> None:
+    with pytest.raises(ValueError, match="this is not a JSON document: ") as caught:
         kind.from_json(text)
     assert kind is not ShardPlan or isinstance(caught.value, PlanVersionError)
     with pytest.raises(TypeError, match=r"is a int; give the text, as of path\.read_text\(\)"):

@@ -254,7 +254,7 @@ def test_wrong_sizes_are_named(memory: Any, kind: type[Exception], message: str)
         spill(waiting(2), memory)
 
 
-def test_what_is_no_plan_is_named() -> None:
+def test_what_is_not_a_plan_is_named() -> None:
     with pytest.raises(TypeError, match="the plan is Graph; it must be a ShardPlan"):
         spill(Graph(), 100)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="least_memory: the plan is NoneType; it must be a ShardPlan"):

@@ -317,7 +317,7 @@ def test_shattering_chains_are_decided_at_every_size(n: int) -> None:
     assert not overlaps(odd, A.reshape(n, n + 1)[:, n // 2 :])
 
 
-def test_constants_are_no_memory() -> None:
+def test_constants_are_not_memory() -> None:
     A = allocate((4,))
     padded = pad(A, 2)
     assert overlap(padded, A).size == 4

@@ -151,9 +151,9 @@ def test_names_are_of_one_tensor_each() -> None:
         g["z"]
     with pytest.raises(IndexError, match="no tensor 2: it has 2"):
         g[2]
-    with pytest.raises(TypeError, match="is no tensor of the graph; give an AliasTensor, its number or name"):
+    with pytest.raises(TypeError, match="is not a tensor of the graph; give a tensor, number or name"):
         g[1.0]  # type: ignore[index]
-    with pytest.raises(TypeError, match="True is no tensor of the graph"):
+    with pytest.raises(TypeError, match="True is not a tensor of the graph"):
         g[True]
     assert [t.id for t in g] == [0, 1] and len(g) == 2
 

@@ -132,7 +132,7 @@ REFUSED: list[tuple[Callable[[AliasGraph], object], type[Exception], str]] = [
     ),
     (lambda g: concatenate([g["b"], g["w"]]), ValueError, "bytes a cell; they must agree"),
     (lambda g: g.to_view("b", Concat(0)), ValueError, "a view needs at least one input"),
-    (lambda g: g.to_view("b", "Concat", "b"), TypeError, "'Concat' is no view kind"),  # type: ignore[arg-type]
+    (lambda g: g.to_view("b", "Concat", "b"), TypeError, "'Concat' is not a view kind"),  # type: ignore[arg-type]
     (lambda g: g.to_view("b", Concat(0), "c"), KeyError, "no tensor 'c'"),
     (lambda g: g.to_view("b", Flip((1,)), "b"), ValueError, "flip: axis 1 is out of range"),
     (lambda g: g.recolor("v", 3), ValueError, r"tensor 3 is a view; colors belong to allocations, here to \[0\]"),

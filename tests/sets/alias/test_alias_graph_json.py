@@ -159,7 +159,7 @@ def test_a_document_that_is_wrong_is_refused_with_the_place(
         ("", "Expecting value"),
         ("{", "Expecting property name"),
         ("[1]", "format is None"),
-        ('{"format": NaN}', "NaN is no JSON number"),
+        ('{"format": NaN}', "NaN is not a JSON number"),
         ('{"format": 1, "format": 2}', "field 'format' is given twice"),
         ("[" * 100_000, "recursion"),
         (b"\xff\xfe\xff", "codec"),

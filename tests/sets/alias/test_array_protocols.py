@@ -378,7 +378,7 @@ def test_fields_beside_objects_are_read() -> None:
     assert not overlaps(table["n"], table["Oslo"])
     assert overlaps(OnlyInterface(table["n"]), table["n"][1:])
     named = memoryview(np.zeros(3, [("Oslo", "f4"), ("O", "i2")]))
-    assert as_view(named).shape == (3, 6)  # a name in the format is no object
+    assert as_view(named).shape == (3, 6)  # a name in the format is not an object
 
 
 def with_data(**changes: Any) -> Strided:
@@ -394,7 +394,7 @@ def with_data(**changes: Any) -> Strided:
         (with_data(typestr="|t3"), ValueError, r"elements of type '\|t3', of which the bytes are not known"),
         (with_data(shape=(2, 3)), ValueError, r"shape \(2, 3\) and strides \(1,\); one stride for each axis"),
         (with_data(shape=(-1,)), ValueError, r"shape \(-1,\)"),
-        (with_data(shape=(2.5,)), TypeError, "numbers that are no integers"),
+        (with_data(shape=(2.5,)), TypeError, "numbers that are not integers"),
         (Strided(5, (7,), (-1,)), ValueError, r"from address 0x5 reaches from -1 to 6, beyond the addresses"),
         (Strided(2**64 - 4, (3,), (2,)), ValueError, "beyond the addresses"),
     ],

@@ -385,7 +385,7 @@ def test_isl_gives_up_within_its_limit() -> None:
 
 
 @pytest.mark.parametrize("n", [10, 10**7])
-def test_gaps_at_the_ends_are_no_run(n: int) -> None:
+def test_gaps_at_the_ends_do_not_count_as_runs(n: int) -> None:
     """Sums of 3s and 5s leave out 1, 2, 4 and 7, whatever fills up between."""
     pytest.importorskip("islpy")
     gaps = MEMORY.apply(AsStrided((n, n), (3, 5)))

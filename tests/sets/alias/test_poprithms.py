@@ -497,7 +497,7 @@ def test_padding_is_shared_or_distinct() -> None:
     scalar = next(t for t in shared.origins() if t != a)
     assert scalar.shape == () and shared[5:].same_elements(scalar) and shared[:5, :5].same_elements(a)
     assert shared.overlap(distinct).size == 25 and not distinct.overlaps(scalar)
-    one = g.pad(a, ((0, 0), (0, 1)))[:1]  # a single cell of padding is no self-overlap
+    one = g.pad(a, ((0, 0), (0, 1)))[:1]  # a single cell of padding does not overlap itself
     assert not one.has_internal_overlap() and one.size == 6
     assert g.pad(a, 0) == a and g.pad(a[0, 0], ()).rank == 0
 

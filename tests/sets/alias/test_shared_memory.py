@@ -496,7 +496,7 @@ def test_no_arrays(nothing: Any) -> None:
 
 
 @pytest.mark.parametrize("x", [np.zeros((3, 4)), "text", b"bytes", 3, allocate((3,)), None])
-def test_one_array_is_no_sequence_of_arrays(x: Any) -> None:
+def test_one_array_is_not_a_sequence_of_arrays(x: Any) -> None:
     with pytest.raises(TypeError, match=rf"shared_memory: takes a mapping .* not a {type(x).__name__}; write \[x, y\]"):
         shared_memory(x)
 
@@ -520,7 +520,7 @@ def test_a_wrong_member_is_named() -> None:
 def test_a_wrong_key_is_named() -> None:
     x = np.zeros(3)
     found = shared_memory({"a": x, "b": x, "c": np.zeros(2)})
-    with pytest.raises(KeyError, match="'c' is no member of this group; its members are 'a', 'b'"):
+    with pytest.raises(KeyError, match="'c' is not a member of this group; its members are 'a', 'b'"):
         found[0].overlap("a", "c")
     with pytest.raises(IndexError):
         found[1]

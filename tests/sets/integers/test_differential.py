@@ -109,7 +109,7 @@ def period(*every: Levels) -> int:
 def period_error(keep: Bools, shift: int) -> str | None:
     """Say where a set is not periodic, if it is not."""
     wrong = np.flatnonzero(keep[shift:] != keep[:-shift])
-    return f"{shift} is no period, see place {wrong[0]}" if len(wrong) else None
+    return f"{shift} is not a period, see place {wrong[0]}" if len(wrong) else None
 
 
 def first_of(keep: Bools, lo: int) -> int | None:

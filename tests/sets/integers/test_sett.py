@@ -494,7 +494,7 @@ def test_overlapping_members_are_refused_and_a_shared_element_is_named() -> None
         DisjointSetts([Sett(Stripe(1, 1)), Sett(Stripe(1, 2)).difference(Sett(Stripe(1, 11))).members[0]])
 
 
-def test_what_is_no_set_is_refused() -> None:
+def test_what_is_not_a_set_is_refused() -> None:
     s = Sett(Stripe(1, 1))
     with pytest.raises(TypeError, match="not int"):
         s.isdisjoint(3)  # type: ignore[arg-type]
@@ -510,7 +510,7 @@ def test_what_is_no_set_is_refused() -> None:
 @pytest.mark.parametrize(
     "verb", ["first_common", "count_common", "issubset", "intersection", "union", "difference", "symmetric_difference"]
 )
-def test_what_is_no_set_is_named_with_verb_and_place(s: Any, verb: str) -> None:
+def test_what_is_not_a_set_is_named_with_verb_and_place(s: Any, verb: str) -> None:
     about = (3, 0) if verb == "first_common" else (3,)
     with pytest.raises(TypeError, match=f"^{verb}: other is 3; a set of integers is a Stripe, .*, not int$"):
         getattr(s, verb)(*about)
@@ -520,13 +520,13 @@ def test_what_is_no_set_is_named_with_verb_and_place(s: Any, verb: str) -> None:
 
 
 @pytest.mark.parametrize("ask", [count_common, partial(first_common, start=0), isdisjoint])
-def test_which_of_several_is_no_set_is_named(ask: Callable[..., object]) -> None:
+def test_which_of_several_is_not_a_set_is_named(ask: Callable[..., object]) -> None:
     with pytest.raises(TypeError, match=r"^\w+: sets\[1\] is 3; a set of integers is a Stripe, .*, not int$"):
         ask(Sett(), 3)
 
 
 @pytest.mark.parametrize("both", [False, True])
-def test_what_is_no_window_is_refused(both: bool) -> None:
+def test_what_is_not_a_window_is_refused(both: bool) -> None:
     s = Sett() & Sett() if both else Sett()
     with pytest.raises(TypeError, match=r"isdisjoint: within must be a pair \(start, stop\), not 5"):
         s.isdisjoint(Stripe(1, 1), within=5)  # type: ignore[arg-type]

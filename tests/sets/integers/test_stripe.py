@@ -180,7 +180,7 @@ def test_negative_or_no_period_is_refused(on: int, off: int) -> None:
 
 
 @pytest.mark.parametrize("bad", [True, np.True_, 1.0, "1", None])
-def test_what_is_no_integer_is_refused(bad: object) -> None:
+def test_what_is_not_an_integer_is_refused(bad: object) -> None:
     with pytest.raises(TypeError, match="Stripe: on must be an integer"):
         Stripe(bad, 1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Stripe: phase must be an integer"):

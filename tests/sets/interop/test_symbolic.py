@@ -308,7 +308,7 @@ def test_what_is_not_affine_is_named() -> None:
         overlap_condition(a, a[sympy.Symbol("N", integer=True, nonnegative=True) :])
 
 
-def test_what_is_no_size_is_refused() -> None:
+def test_what_is_not_a_size_is_refused() -> None:
     real, signed = sympy.Symbol("x"), sympy.Symbol("k", integer=True)
     with pytest.raises(ValueError, match="not known to be an integer"):
         symbolic_allocate((real,))

@@ -130,7 +130,7 @@ def test_one_extent_of_a_shape_may_be_left_open() -> None:
         Region.full((0, 4)).reshape((-1, 0))
 
 
-def test_what_is_no_sequence_is_refused() -> None:
+def test_what_is_not_a_sequence_is_refused() -> None:
     with pytest.raises(TypeError, match="Region: shape must be a sequence of integers, one for each axis, not 3"):
         Region.full(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Region: point must be a sequence of integers, one for each axis, not 1"):

@@ -146,7 +146,7 @@ def test_rank_0_and_empty_places() -> None:
     assert nothing.fill(Region.full((0, 0))).is_empty
 
 
-def test_a_place_that_is_no_product_is_refused() -> None:
+def test_a_place_that_is_not_a_product_is_refused() -> None:
     corners = Region.from_bounds((4, 4), (0, 0), (1, 1)) | Region.from_bounds((4, 4), (3, 3), (4, 4))
     with pytest.raises(ValueError, match="sample: at must be a product, a union of one member, not of 2"):
         Region.full((4, 4)).sample(corners)

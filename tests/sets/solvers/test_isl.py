@@ -222,7 +222,7 @@ def test_projections_come_back_from_isl(p: IndexProjection) -> None:
     try:
         found = from_isl(isl.to_isl(p))
     except ValueError as error:  # isl may write the floors of a split in another way
-        assert p.splits and ("give within=" in str(error) or "is no one expression" in str(error))
+        assert p.splits and ("give within=" in str(error) or "is not a single expression" in str(error))
         return
     if isinstance(found, AffineMap):
         found = IndexProjection(found, (1,) * found.out_rank)
@@ -315,8 +315,8 @@ def test_what_isl_knows_as_functions_becomes_maps() -> None:
         ("[N] -> { [z] : 0 <= z < N }", "parameters N; fix"),
         ("{ [z] : z >= 3 }", "neither bounded nor periodic; give within="),
         ("{ [i, j] : i > j }", "not bounded; give within="),
-        ("{ [i] -> [j] : i <= j }", r"lexmin|no block of constant shape"),
-        ("{ [i] -> [j] : 0 <= j < i }", "no block of constant shape"),
+        ("{ [i] -> [j] : i <= j }", r"lexmin|not one block of constant shape"),
+        ("{ [i] -> [j] : 0 <= j < i }", "not one block of constant shape"),
         ("{ [i] -> [i] : i > 0 }", "neither every point nor bounded; give within="),
         ("{ [i, j] -> [floor((i + 2j)/3)] }", "more than i/q; give within="),
     ],
@@ -371,7 +371,7 @@ def test_empty_unions_are_empty_isl_sets() -> None:
     assert isl.to_isl(DisjointRegions((2, 3))).dim(islpy.dim_type.set) == 2
 
 
-def test_what_is_no_set_is_refused() -> None:
+def test_what_is_not_a_set_is_refused() -> None:
     with pytest.raises(TypeError, match="not int"):
         isl.to_isl(3)
     with pytest.raises(TypeError, match="not int"):

@@ -228,7 +228,7 @@ def test_a_kind_and_its_pieces_are_the_same_view(pair: tuple[View, np.ndarray]) 
         (lambda p: Assembled((4,), (p,), ((6,),)).out_shape(((7,),)), ValueError, r"\(\(6,\),\), not \(\(7,\),\)"),
     ],
 )
-def test_pieces_that_are_no_view_are_refused(make: Callable[[Piece], Any], error: Any, message: str) -> None:
+def test_pieces_that_make_no_view_are_refused(make: Callable[[Piece], Any], error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         make(Piece(0, (), IndexMap((AffineMap(((1,),), (2,)),))))
 
@@ -344,7 +344,7 @@ def edited(kind: ViewKind, change: Callable[[dict[str, Any]], Any]) -> dict[str,
         (edited(EVERY[22][0], lambda d: d["regions"].pop()), r"fill_into: no region holds the point \(1, 0\)"),
     ],
 )
-def test_documents_that_are_no_kind_are_refused(data: Any, message: str) -> None:
+def test_documents_of_no_kind_are_refused(data: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         kind_from_dict(data)
 

@@ -529,7 +529,7 @@ def public(error: Exception | None) -> type[BaseException] | tuple[()]:
 
 
 def is_mistaken(x: Any) -> bool:
-    """Whether something in the arguments is no integer, slice or shallow sequence where these belong.
+    """Whether something in the arguments is not an integer, slice or shallow sequence where these belong.
 
     These are a TypeError (an IndexError in a subscript) before all else, also where NumPy converts them or comes to
     another error first.
@@ -569,7 +569,7 @@ def is_more(word: str, args: tuple[Any, ...]) -> bool:
     return word == "squeeze" and isinstance(args[0], list)
 
 
-def test_booleans_and_floats_are_no_integers() -> None:
+def test_booleans_and_floats_are_not_integers() -> None:
     view = allocate((4, 6))
     for make in (
         lambda: view.reshape(4.0, 6),
@@ -663,12 +663,12 @@ def test_views_are_pickled_and_copied_however_long_their_chain() -> None:
 
 @pytest.mark.parametrize("kind", [Repeat(1.5, 0), Reshape((24.0,)), Tile((1.5,)), Pad(((1.5, 1), (0, 0)))])  # type: ignore[arg-type]
 def test_kinds_of_no_integers_are_refused(kind: ViewKind) -> None:
-    with pytest.raises(TypeError, match="is no int; give integers"):
+    with pytest.raises(TypeError, match="is not an int; give integers"):
         allocate((4, 6)).apply(kind)
 
 
-def test_what_is_no_kind_is_refused() -> None:
-    with pytest.raises(TypeError, match="apply: 3 is no view kind, which has the methods out_shape and pieces"):
+def test_what_is_not_a_kind_is_refused() -> None:
+    with pytest.raises(TypeError, match="apply: 3 is not a view kind, which has the methods out_shape and pieces"):
         allocate((4, 6)).apply(3)  # type: ignore[arg-type]
 
 
