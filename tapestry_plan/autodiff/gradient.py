@@ -15,7 +15,7 @@ import numpy as np
 
 from tapestry_plan.autodiff.adjoints import Through
 from tapestry_plan.ir import Backward, Graph, OpNode, Selection, Tensor
-from tapestry_sets.views import Reshape, Term, placed, scatter_terms
+from tapestry_sets.views import Reshape, Term, assemble_at, scatter_terms
 
 
 def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -268,5 +268,5 @@ def _place(grad: Tensor, terms: Sequence[Term], shape: tuple[int, ...]) -> Tenso
         if term.summed:
             read = grad.graph.op("sum", read, axis=term.summed, keepdims=False)
         sources.append(read.reshape(read.size))
-    whole = sources[0].apply(placed([term.place for term in terms]), *sources[1:])
+    whole = sources[0].apply(assemble_at([term.place for term in terms]), *sources[1:])
     return whole.apply(Reshape(shape))

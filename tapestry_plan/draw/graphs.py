@@ -173,7 +173,7 @@ def _op_node(graph: Any, item: Any, after: Sequence[str], sharded: _Sharded | No
     lines = [_short(item.op), *([_short(item.name)] if item.name != item.op else [])]
     for kind in ("parallel", "reduction"):
         words = ", ".join(f"{axis.name} {axis.size}" for axis in axes if axis.kind == kind)
-        lines += [f"{kind} {canvas.shortened(words, 48)}"] if words else []
+        lines += [f"{kind} {canvas.shorten(words, 48)}"] if words else []
     plots = () if sharded is None else (replace(sharded.index, caption=_parts_words(sharded.index)),)
     return _boxed(f"op {item.name}", after, lines, "op", plots, _cut_box)
 

@@ -128,7 +128,7 @@ class Plot(Struct, frozen=True, dict=True):
             body = canvas.beside([_with_outside(grid, beyond, several) for grid, beyond in pairs])
         notes = map(canvas.as_drawn, self.notes(planes))
         legend = canvas.legend_drawing(self.legend(), several)
-        inside = canvas.below([canvas.as_drawn(canvas.shortened(self.caption, 140)), body, legend, *notes], 6)
+        inside = canvas.below([canvas.as_drawn(canvas.shorten(self.caption, 140)), body, legend, *notes], 6)
         return canvas.Drawing(inside.width, inside.height, (f'<g data-role="{self.role}">', *inside.parts, "</g>"))
 
     def planes(self) -> Planes | None:

@@ -97,7 +97,7 @@ def show_projection(
     else:
         plots += operand_plots(op, boxes)
         title = title or (op.node.name if op.node.name == op.node.op else f"{op.node.name}: {op.node.op}")
-    lines = [canvas.shortened(title)] if title else []
+    lines = [canvas.shorten(title)] if title else []
     return Picture(
         "\n".join([*lines, "\n\n".join(plot.text() for plot in plots)]),
         canvas.document(_arranged(plots), title),
@@ -219,7 +219,7 @@ def _output_plot(signature: Signature, number: int, boxes: Sequence[Box], frame:
 
 def plain(name: str, most: int = 48) -> str:
     """A name that fits into a line: without characters that are not printed, and not too long."""
-    return canvas.shortened(name if name.isprintable() else repr(name), most)
+    return canvas.shorten(name if name.isprintable() else repr(name), most)
 
 
 def at_text(projection: IndexProjection, signature: Signature) -> str:

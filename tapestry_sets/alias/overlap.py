@@ -19,7 +19,7 @@ from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twic
 from tapestry_sets.digits import Bools
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import members
-from tapestry_sets.limits import OPEN, counted, hide_fields
+from tapestry_sets.limits import OPEN, count_question, hide_fields
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.views import Allocation, InternalOverlap, MemoryQueries, Order, View, Viewable, fill_memory
 
@@ -56,7 +56,7 @@ def _read_all(views: object, what: str) -> list[View]:
     return [read_view(x, f"{what}: views[{k}]") for k, x in enumerate(views)]
 
 
-@counted
+@count_question
 def overlaps(a: object, b: object) -> bool:
     """Return whether two views read a common cell.
 
@@ -104,7 +104,7 @@ def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:
     return [(allocation, mine, other) for allocation, mine, other in both if other is not None]
 
 
-@counted
+@count_question
 def overlap(a: object, b: object) -> Overlap[Allocation]:
     """Return what two views share: size, bytes, regions and witnesses, each computed when asked for.
 
@@ -169,7 +169,7 @@ class Overlap(Struct, Generic[M], frozen=True):
         return tuple(allocation for allocation, _, _ in self.shared)
 
     @property
-    @counted
+    @count_question
     def size(self) -> int:
         """How many different cells both views read.
 
@@ -181,7 +181,7 @@ class Overlap(Struct, Generic[M], frozen=True):
         return sum(x.count_common(y) for _, x, y in self.shared)
 
     @property
-    @counted
+    @count_question
     def nbytes(self) -> int:
         """How many bytes both views read."""
         return sum(x.count_common(y) * allocation.itemsize for allocation, x, y in self.shared)
@@ -208,7 +208,7 @@ class Overlap(Struct, Generic[M], frozen=True):
         return {allocation: _witness(x, y) for allocation, x, y in self.shared}
 
 
-@counted
+@count_question
 def _witness(x: Cells, y: Cells) -> Witness:
     cell = x.a_common_cell(y)
     assert cell is not None, "cells that meet have a common one"
@@ -280,14 +280,14 @@ def origins(view: object) -> dict[Allocation, DisjointRegions]:
     return read_view(view, "origins").origins()
 
 
-@counted
+@count_question
 def contains(a: object, b: object) -> bool:
-    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `missing`."""
+    """Return whether `a` reads every cell of memory that `b` reads; see `View.contains`, and `find_missing`."""
     return read_view(a, "contains: a").contains(read_view(b, "contains: b"))
 
 
-@counted
-def missing(a: object, b: object) -> Missing | None:
+@count_question
+def find_missing(a: object, b: object) -> Missing | None:
     """Return a cell that `b` reads and `a` does not, and an index of `b` that reads it; None if `a` contains `b`.
 
     Parameters
@@ -303,12 +303,12 @@ def missing(a: object, b: object) -> Missing | None:
     --------
     >>> from tapestry_sets.views import allocate
     >>> A = allocate((4, 6), name="A")
-    >>> missing(A[:, ::2], A[2, :3])
+    >>> find_missing(A[:, ::2], A[2, :3])
     Missing(at=(1,), allocation=Allocation((4, 6), name='A', itemsize=1), cell=(2, 1))
-    >>> missing(A[2:], A[2, :3]) is None
+    >>> find_missing(A[2:], A[2, :3]) is None
     True
     """
-    x, y = read_view(a, "missing: a"), read_view(b, "missing: b")
+    x, y = read_view(a, "find_missing: a"), read_view(b, "find_missing: b")
     mine = x.cells
     for allocation, theirs in y.cells.items():
         cell = theirs.cell_beside(mine.get(allocation))
@@ -319,13 +319,13 @@ def missing(a: object, b: object) -> Missing | None:
     return None
 
 
-@counted
+@count_question
 def same_elements(a: object, b: object) -> bool:
     """Return whether `a` and `b` read the same cells of memory; see `View.same_elements`."""
     return read_view(a, "same_elements: a").same_elements(read_view(b, "same_elements: b"))
 
 
-@counted
+@count_question
 def has_internal_overlap(view: object) -> bool:
     """Return whether a view or an array reads some cell twice; see `View.has_internal_overlap`.
 
@@ -337,7 +337,7 @@ def has_internal_overlap(view: object) -> bool:
     return read_view(view, "has_internal_overlap").has_internal_overlap()
 
 
-@counted
+@count_question
 def internal_overlap(view: object) -> InternalOverlap | None:
     """Return a cell that a view or an array reads at two indices, and these, or None; see `View.internal_overlap`.
 
@@ -352,7 +352,7 @@ def internal_overlap(view: object) -> InternalOverlap | None:
     return read_view(view, "internal_overlap").internal_overlap()
 
 
-@counted
+@count_question
 def is_contiguous(view: object, order: Order | None = None) -> bool:
     """Return whether a view or an array reads one gapless run of memory; see `View.is_contiguous`.
 

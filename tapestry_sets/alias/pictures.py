@@ -10,7 +10,7 @@ from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.memory.arrays import read_view
 from tapestry_sets.alias.overlap import overlaps
 from tapestry_sets.alias.tables import align, as_html, yes_or_no
-from tapestry_sets.draw import ADDRESSES, SHOWN_LENGTH, Picture, names_of, numbered, shortened, views_picture
+from tapestry_sets.draw import ADDRESSES, SHOWN_LENGTH, Picture, names_of, number_repeats, shorten, views_picture
 from tapestry_sets.integers import Sett
 from tapestry_sets.limits import OPEN, TooHard, TooManyPieces, ask_one
 from tapestry_sets.regions import Region
@@ -229,7 +229,7 @@ def origins_table(*views: object, names: Sequence[str] | None = None) -> Origins
         assert called is not None, "a name was made for each"
         called = [v.name if isinstance(v, Allocation) and v.name else f"v{i}" for i, v in enumerate(found)]
     homes = list(dict.fromkeys(a for view in found for a in view.cells))
-    named = dict(zip(homes, map(_home_name, homes, numbered(map(_home_name, homes))), strict=True))
+    named = dict(zip(homes, map(_home_name, homes, number_repeats(map(_home_name, homes))), strict=True))
     each = (_rows_of(i, found, called or [], i in arrays, named) for i in range(len(found)))
     return OriginsTable(tuple(map(tuple, each)))
 
@@ -250,7 +250,7 @@ def _rows_of(
     view = views[i]
     aliases = [names[k] for k, other in enumerate(views) if k != i and overlaps(view, other)]
     about = {
-        "view": shortened(names[i], 40),
+        "view": shorten(names[i], 40),
         "shape": str(view.shape[:-1] if is_array else view.shape),
         "chain": "\n".join(_chain(view)) or "-",
     }

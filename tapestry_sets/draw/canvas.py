@@ -226,7 +226,7 @@ def written(x: float, y: float, words: str, anchor: str = "start", size: int = S
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{size}" fill="{fill}">{_clean(words)}</text>'
 
 
-def shortened(words: str, most: int = 100) -> str:
+def shorten(words: str, most: int = 100) -> str:
     """Return words, cut off where they are too long."""
     return words if len(words) <= most else words[: most - 1] + "…"
 
@@ -260,7 +260,7 @@ def beside(drawings: Sequence[Drawing], gap: int = 12) -> Drawing:
 def document(drawing: Drawing, title: str, margin: int = 8) -> str:
     """Return a drawing as a complete element, on paper of its own so that dark pages do not swallow it."""
     if title:
-        line = shortened(title)
+        line = shorten(title)
         words = written(0, 12, line, size=12).replace("<text ", '<text font-weight="bold" ', 1)
         drawing = below([Drawing(8 * len(line), LINE, (words,)), drawing], 6)
     width, height = drawing.width + 2 * margin, drawing.height + 2 * margin
@@ -271,7 +271,7 @@ def document(drawing: Drawing, title: str, margin: int = 8) -> str:
     )
     paper = f'<path d="M0 0H{width}V{height}H0Z" fill="{PAPER}"/>'
     inside = [f'<g transform="translate({margin},{margin})">', *drawing.parts, "</g>"]
-    return "\n".join([head, f"<title>{_clean(shortened(title or 'a set', 500))}</title>", paper, *inside, "</svg>"])
+    return "\n".join([head, f"<title>{_clean(shorten(title or 'a set', 500))}</title>", paper, *inside, "</svg>"])
 
 
 def margin_of(grid: CellGrid) -> int:
@@ -379,7 +379,7 @@ def count_lines(cells: Raster, names: Sequence[str]) -> list[LegendLine]:
     lines = []
     for i, name in enumerate(names):
         n = int((held >> i & 1).sum())
-        lines.append(LegendLine((i,), MARKS[i], f"{shortened(name, 80)}: {n} of {held.size} cells"))
+        lines.append(LegendLine((i,), MARKS[i], f"{shorten(name, 80)}: {n} of {held.size} cells"))
     if len(names) > 1:
         n = int((held & (held - 1) != 0).sum())
         lines.append(LegendLine((0, 1), "X", f"in two or more: {n} of {held.size} cells"))
@@ -420,7 +420,7 @@ def check_many(things: Sequence[Any], what: str) -> None:
 def names_of(sets: Sequence[Any], names: Sequence[str] | None, verb: str = "draw") -> list[str]:
     """Return what a legend calls sets or views: the names given, or their reprs."""
     if names is None:
-        return [shortened(repr(s), 80) for s in sets]
+        return [shorten(repr(s), 80) for s in sets]
     if isinstance(names, str) or len(names) != len(sets) or not all(isinstance(name, str) for name in names):
         raise ValueError(
             f"{verb}: names must be a sequence of {len(sets)} strings, one for each argument, not {names!r}"

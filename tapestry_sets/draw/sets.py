@@ -323,7 +323,7 @@ def _integers_svg(x: Any, name: str) -> str:
     period = x.period
     start = _first_shown(x) if period > SHOWN_LENGTH else 0
     length = min(SHOWN_LENGTH, -(-SHOWN_AT_LEAST // period) * period)
-    title = f"{canvas.shortened(name, 70)}, period {_number(period)}"
+    title = f"{canvas.shorten(name, 70)}, period {_number(period)}"
     if len(getattr(x, "stripes", ())) in range(2, 9):
         return levels_svg(x, start, start + length, title=title)
     return svg(x, start=start, stop=start + length, title=title, names=[f"elements in [{start}, {start + length})"])

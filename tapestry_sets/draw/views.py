@@ -151,10 +151,10 @@ def _homes(views: Sequence[Any]) -> list[_Home]:
     for i, view in enumerate(views):
         for allocation, cells in view.cells.items():
             homes.setdefault(allocation, {})[i] = _Read(cells)
-    return [_Home(a, read, nth) for (a, read), nth in zip(homes.items(), numbered(map(_name_of, homes)), strict=True)]
+    return [_Home(a, read, k) for (a, read), k in zip(homes.items(), number_repeats(map(_name_of, homes)), strict=True)]
 
 
-def numbered(names: Iterable[str]) -> list[int]:
+def number_repeats(names: Iterable[str]) -> list[int]:
     """Return for each name how often it has come up, so that things named alike can be told apart."""
     seen: Counter[str] = Counter()
     numbers = []
@@ -373,7 +373,7 @@ def _legend(home: _Home, page: _Page, views: Sequence[_Named], shared: _Shared |
     for i, read in home.read.items():
         shown = int((codes >> i & 1).sum())
         words = _how_many(home, shown if whole else read.size(), shown)
-        lines.append(canvas.LegendLine((i,), canvas.MARKS[i], f"{canvas.shortened(views[i].name, 80)}: {words}"))
+        lines.append(canvas.LegendLine((i,), canvas.MARKS[i], f"{canvas.shorten(views[i].name, 80)}: {words}"))
     if len(home.read) == 2 or (whole and len(home.read) > 1):
         shown = int((codes & (codes - 1) != 0).sum())
         n = shown if whole else _common_size(*home.read.values())
@@ -420,12 +420,12 @@ def _common_size(one: _Read, two: _Read) -> int | None:
 
 def _brief(name: str) -> str:
     """Return a name as it stands before a row: without what it is equal to, and not too long."""
-    return canvas.shortened(name.split(" = ")[0], tuning.LONGEST_NAME)
+    return canvas.shorten(name.split(" = ")[0], tuning.LONGEST_NAME)
 
 
 def _index_name(name: str, index: Sequence[int]) -> str:
     """Return an element of a view as words; a name that is not a single term is set in parentheses."""
-    called = inner = canvas.shortened(name.split(" = ")[0], 80)
+    called = inner = canvas.shorten(name.split(" = ")[0], 80)
     while inner != (inner := re.sub(r"\([^()]*\)|\[[^][]*\]", "", inner)):
         pass  # what is in brackets does not matter, however deep
     if not index:
@@ -488,7 +488,7 @@ def views_picture(
         drawings.append(drawing)
     for i, one in enumerate(every):
         if not any(i in home.read for home in homes):
-            lines.append(f"{canvas.shortened(one.name, 80)}, of shape {tuple(one.view.shape)}, reads no memory")
+            lines.append(f"{canvas.shorten(one.name, 80)}, of shape {tuple(one.view.shape)}, reads no memory")
             drawings.append(canvas.as_drawn(lines[-1]))
     return canvas.Picture("\n".join(lines), canvas.document(canvas.below(drawings, 16), title))
 
@@ -526,7 +526,7 @@ def _home_picture(
 
 
 def _home_name(home: _Home) -> str:
-    name, itemsize = canvas.shortened(_name_of(home.allocation), 80), home.allocation.itemsize
+    name, itemsize = canvas.shorten(_name_of(home.allocation), 80), home.allocation.itemsize
     if home.is_addresses:
         return f"{home.allocation.name or 'memory'}, byte by byte"
     name += f" #{home.nth}" if home.nth > 1 else ""

@@ -44,8 +44,8 @@ from tapestry_sets.limits import (
     attempt,
     check_pieces,
     current,
-    helped,
     limits,
+    note_help,
     put_field,
 )
 
@@ -656,7 +656,7 @@ def _listed_elements(factors: tuple[Integers, ...], lo: int, hi: int) -> _Listin
     with suppress(OverflowError):  # elements beyond int64 are not listed
         common = attempt(lambda: common_elements(blocks, lo // width, hi // width))
         if common is not OPEN and common is not None:
-            helped("listed")
+            note_help("listed")
             return _Listing((), lo, hi, None, common, width)
     return None
 

@@ -28,4 +28,4 @@ from tapestry_sets.limits.constructors import (
     put_fields,
 )
 from tapestry_sets.limits.documents import check_format, read_fields, read_json, which_is
-from tapestry_sets.limits.tallies import TALLY, Tally, counted, helped, tally
+from tapestry_sets.limits.tallies import TALLY, Tally, count_question, note_help, tally

@@ -86,14 +86,14 @@ def tally() -> Iterator[Tally]:
         TALLY.reset(token)
 
 
-def helped(by: str) -> None:
+def note_help(by: str) -> None:
     """Note that isl ("isl") or a list of cells ("listed") helps with the question at hand."""
     kept = TALLY.get()
     if kept is not None:
         kept.note(by)
 
 
-def counted(question: Callable[P, R]) -> Callable[P, R]:
+def count_question(question: Callable[P, R]) -> Callable[P, R]:
     """Make a function count as one question; those that it asks itself are not counted."""
 
     @wraps(question)

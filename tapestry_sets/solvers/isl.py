@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from tapestry_sets.limits import OPEN, Open, TooHard, helped
+from tapestry_sets.limits import OPEN, Open, TooHard, note_help
 from tapestry_sets.solvers.tuning import BUILD_OPERATIONS as BUILD_OPERATIONS
 from tapestry_sets.solvers.tuning import COUNT_OPERATIONS as COUNT_OPERATIONS
 from tapestry_sets.solvers.tuning import LIST_OPERATIONS as LIST_OPERATIONS
@@ -113,7 +113,7 @@ def within(question: Callable[[], T], operations: int) -> T | Open:
     isl, ``isl_ctx_set_max_operations``.
     """
     islpy = _islpy()
-    helped("isl")
+    note_help("isl")
     probe = islpy.Set("{ [x, y] : 2x + 3y >= 7 and 3x - 2y <= 5 and x + y <= 20 }")
     context = islpy.DEFAULT_CONTEXT
     context.reset_operations()

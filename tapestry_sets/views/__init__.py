@@ -3,7 +3,7 @@
 View kinds, pieces (the normal form), NumPy's words, views themselves, their patches and adjoints.
 """
 
-from tapestry_sets.views.adjoint import Term, placed, scatter_terms
+from tapestry_sets.views.adjoint import Term, assemble_at, scatter_terms
 from tapestry_sets.views.documents import (
     kind_from_dict,
     kind_to_dict,

@@ -141,13 +141,13 @@ def _term(at: int, cell: int, moving: Sequence[Digit], still: Sequence[Digit], s
     return Term(read, tuple(range(len(moving), len(every))), place)
 
 
-def placed(places: Sequence[Region], fill: float = 0.0) -> Assembled:
+def assemble_at(places: Sequence[Region], fill: float = 0.0) -> Assembled:
     """Return the kind that puts sources of rank 1 in disjoint places of one box, and a constant elsewhere.
 
     Examples
     --------
     >>> from tapestry_sets.integers import Stripe
-    >>> kind = placed([Region((7,), [Stripe(1, 2)])])
+    >>> kind = assemble_at([Region((7,), [Stripe(1, 2)])])
     >>> kind.out_shape(((3,),)), [piece.fill for piece in kind.pieces(((3,),))]
     ((7,), [None, 0.0])
     """

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tapestry_sets.digits import Strided
-from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, counted, current
+from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, count_question, current
 from tapestry_sets.regions import DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl
 from tapestry_sets.views import hook
@@ -79,7 +79,7 @@ class Questions(Viewable):
         """
         return {allocation: c.regions() for allocation, c in self.cells.items()}
 
-    @counted
+    @count_question
     def contains(self, other: Questions) -> bool:
         """Return whether this view reads every cell of memory that `other` reads.
 
@@ -95,7 +95,7 @@ class Questions(Viewable):
         mine = self.cells
         return all(a in mine and c.issubset(mine[a]) for a, c in other.cells.items())
 
-    @counted
+    @count_question
     def same_elements(self, other: Questions) -> bool:
         """Return whether both views read the same cells of memory, in whatever order and number."""
         if not isinstance(other, Questions):
@@ -169,7 +169,7 @@ class Questions(Viewable):
         found = ask_one((TooManyPieces,), preimage, self._normal_form(), self.shape, each)
         return _preimage_by_isl(self, wanted) if found is OPEN else found
 
-    @counted
+    @count_question
     def internal_overlap(self) -> InternalOverlap | None:
         """Return a cell of memory that the view reads at two of its indices, and these; None if there is none.
 
@@ -200,7 +200,7 @@ class Questions(Viewable):
         one, two, number = found
         return InternalOverlap(one, two, home, Relinearize((home.size,), home.shape).apply((number,)))
 
-    @counted
+    @count_question
     def has_internal_overlap(self) -> bool:
         """Return whether the view reads some cell of memory at two of its indices; see `internal_overlap`.
 
@@ -213,7 +213,7 @@ class Questions(Viewable):
         """
         return self.internal_overlap() is not None
 
-    @counted
+    @count_question
     def is_contiguous(self, order: Order | None = None) -> bool:
         """Return whether the cells that the view reads are one gapless run of one allocation.
 

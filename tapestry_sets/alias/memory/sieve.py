@@ -16,7 +16,7 @@ import numpy as np
 
 from tapestry_sets.alias.tuning import LISTED_COST, MOST_RUNS, MOST_WORK, SIEVE_BLOCK, TURN_COST
 from tapestry_sets.integers import Item, Nest, count, elements, explicit
-from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, helped
+from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, note_help
 
 Bounded = tuple[int, int, Nest]
 """Start, length and tail; see `nest.Item`."""
@@ -70,7 +70,7 @@ class Sieve:
     def blocks(self) -> Iterator[tuple[int, np.ndarray[Any, np.dtype[np.int32]]]]:
         """Yield counts block by block, and where each begins; a count stops to matter above `LEAST`."""
         self.check()
-        helped("listed")
+        note_help("listed")
         ahead, open_ = 0, []
         for low in range(0, self.span, SIEVE_BLOCK):
             high = min(low + SIEVE_BLOCK, self.span)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapestry_sets.digits import Progression, number_of, points_of
 from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, count_common, first_common
-from tapestry_sets.limits import helped
+from tapestry_sets.limits import note_help
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.pieces.images import read_points
 from tapestry_sets.views.pieces.maps import INT64_MAX, IndexMap, Relinearize
@@ -184,7 +184,7 @@ def listed(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int]) -
     OverflowError
         If a number may exceed 64 bits.
     """
-    helped("listed")
+    note_help("listed")
     points = np.indices(shape, np.int64).reshape(len(shape), prod(shape)).T
     return np.unique(_read(pieces, points, home))
 

@@ -15,10 +15,10 @@ from tapestry_sets import Allocation, Sett, Stripe, View, allocate, concatenate,
 from tapestry_sets.alias.ladder import cells as cells_module
 from tapestry_sets.alias.overlap import (
     contains,
+    find_missing,
     has_internal_overlap,
     internal_overlap,
     is_contiguous,
-    missing,
     origins,
     overlap,
     overlap_matrix,
@@ -27,7 +27,7 @@ from tapestry_sets.alias.overlap import (
     same_elements,
 )
 from tapestry_sets.integers import lazy
-from tapestry_sets.limits import counted
+from tapestry_sets.limits import count_question
 from tapestry_sets.solvers import isl
 from tests.oracles import memory_for, read_view
 from tests.sets.alias.test_ladder import without_closed_forms
@@ -76,7 +76,7 @@ def test_order_of_cells_does_not_matter(pair: Pair) -> None:
 @given(view_pairs())
 def test_what_one_view_lacks_of_another_is_named(pair: Pair) -> None:
     a, x, b, y, base = pair
-    found = missing(a, b)
+    found = find_missing(a, b)
     assert (found is None) == (cells(y) <= cells(x))
     if found is not None:
         assert found.allocation == base
@@ -104,13 +104,13 @@ def test_it_is_named_alike_where_sets_are_not_held(pair: Pair) -> None:
 def test_what_is_missing_is_found_at_any_size(n: int) -> None:
     A = allocate((n, n + 1), name="A")
     most = concatenate([A[: n // 2], A[n // 2 + 1 :]])
-    found = missing(most, A.T)
+    found = find_missing(most, A.T)
     assert found is not None and found.cell[0] == n // 2 and found.at == found.cell[::-1]
-    found = missing(A[:, :-1], A)
+    found = find_missing(A[:, :-1], A)
     assert found is not None and found.at == found.cell == (0, n)
-    assert missing(A, most) is None and missing(A, allocate((3,))[:0]) is None
+    assert find_missing(A, most) is None and find_missing(A, allocate((3,))[:0]) is None
     B = allocate((3,))
-    found = missing(A, concatenate([A.ravel(), B]))
+    found = find_missing(A, concatenate([A.ravel(), B]))
     assert found is not None and found.allocation == B and found.at == (n * (n + 1),) and found.cell == (0,)
 
 
@@ -350,7 +350,7 @@ def test_a_tally_tells_what_isl_and_lists_decided() -> None:
     one = replace(A[:, ::7].cells[A], setts=None)
     two = replace(A[3::5].cells[A], setts=None)
     three = replace(A[:, 1::7].cells[A], setts=None)
-    question = counted(lambda a, b: a.meets(b))
+    question = count_question(lambda a, b: a.meets(b))
     with tally() as decided:
         assert question(one, two) and not question(one, three)
     assert (decided.closed, decided.isl, decided.listed) == (2, 0, 0)
@@ -374,7 +374,7 @@ def test_diagonals_and_windows_are_counted_in_closed_form_at_any_size(n: int) ->
         assert not overlaps(A.flip(1).diagonal(), A.diagonal())
         assert overlap(A.ravel()[:: n - 1], A[1::2]).size == n // 2 + 1
         assert overlap(A.reshape(n // 2, 2 * n).diagonal(), A[::2, ::3]).size == len(range(0, n // 2, 3))
-        assert missing(A[::3, 1::4], down) == ((0,), A, (0, 3))
+        assert find_missing(A[::3, 1::4], down) == ((0,), A, (0, 3))
         assert not windows.has_internal_overlap() and windows.contains(A[::5, : n - 7 : 7])
         assert overlap(down, A[::3, 1::4]).witness == ((6,), (2, 2), (6, 9))
     assert decided.closed == decided.total > 10
@@ -419,7 +419,7 @@ def test_chains_are_compared_without_lists_where_closed_forms_end() -> None:
         (overlaps, ("a", "b")),
         (overlap, ("a", "b")),
         (contains, ("a", "b")),
-        (missing, ("a", "b")),
+        (find_missing, ("a", "b")),
         (same_elements, ("a", "b")),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from tapestry_sets import Region, Sett, Stripe, TooManyPieces, View, allocate, concatenate, limits, pad, stack
-from tapestry_sets.views import Term, placed, scatter_terms
+from tapestry_sets.views import Term, assemble_at, scatter_terms
 from tests.oracles import cell_read
 from tests.strategies import views
 
@@ -93,7 +93,7 @@ def test_too_many_terms_are_refused() -> None:
 def test_what_is_placed_is_read_back() -> None:
     every_third = Region((10,), [Stripe(1, 2)])
     pair = Region((10,), [Sett(Stripe(2, 8, phase=4))])
-    kind = placed([every_third, pair], fill=7.0)
+    kind = assemble_at([every_third, pair], fill=7.0)
     a, b = allocate((4,), name="a"), allocate((2,), name="b")
     view = a.apply(kind, b)
     assert view.shape == (10,)
@@ -108,7 +108,7 @@ def test_what_is_placed_is_read_back() -> None:
 
 def test_places_that_share_a_point_are_refused() -> None:
     with pytest.raises(ValueError, match="share"):
-        placed([Region((4,), [Stripe(2, 2)]), Region((4,), [Stripe(1, 3, phase=1)])])
+        assemble_at([Region((4,), [Stripe(2, 2)]), Region((4,), [Stripe(1, 3, phase=1)])])
 
 
 def test_stacked_views() -> None:
