@@ -195,15 +195,15 @@ def test_the_drawn_ladder_is_the_one_that_is_climbed(text: str) -> None:
 def test_the_drawn_budgets_are_those_that_are_set(text: str) -> None:
     budgets = {
         "leap_blocks": integers_numbers.BLOCKS,
-        "find_on_diagonal": alias_numbers.FEW_SETTS,
+        "find_on_diagonal": alias_numbers.MAX_SETTS,
         "try_samples": alias_numbers.SAMPLE,
-        "find_before_turn": alias_numbers.MOST_PRODUCTS,
+        "find_before_turn": alias_numbers.MAX_PRODUCTS,
         "leap_with_isl": isl.NEST_OPERATIONS,
         "try_around": alias_numbers.TRIED,
-        "solve_sums": alias_numbers.MOST_PAIRS,
+        "solve_sums": alias_numbers.MAX_PAIRS,
         "find_by_isl": isl.MAX_OPERATIONS,
-        "find_in_listed_sets": integers_numbers.MOST_LISTED,
-        "find_by_list": alias_numbers.COUNT_LIMIT,
+        "find_in_listed_sets": integers_numbers.MAX_LISTED,
+        "find_by_list": alias_numbers.MAX_SCAN,
     }
     assert {name: budget.split()[0] for name, _, _, budget, _ in rungs_of(text)} == {
         name: f"{number:,}" for name, number in budgets.items()
@@ -212,7 +212,7 @@ def test_the_drawn_budgets_are_those_that_are_set(text: str) -> None:
 
 def test_the_limits_page_says_how_much_is_listed() -> None:
     page = (ROOT / "docs" / "limits.md").read_text()
-    assert f"past {alias_numbers.COUNT_LIMIT:,} cells of a view and {integers_numbers.MOST_LISTED:,} elements" in page
+    assert f"past {alias_numbers.MAX_SCAN:,} cells of a view and {integers_numbers.MAX_LISTED:,} elements" in page
 
 
 @pytest.mark.parametrize("package", PACKAGES)

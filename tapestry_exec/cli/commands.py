@@ -583,7 +583,7 @@ def overlap_command(views: str, table: bool, as_json: bool, svg_file: Path | Non
         click.echo(f"{a}  and  {b}:\n  {describe_overlap(shared)}")
     if table:
         click.echo(f"\n{origins_table(*given, names=names)}")
-    if len(found) <= tuning.MOST_DRAWN:
+    if len(found) <= tuning.SHOWN_VIEWS:
         click.echo(f"\n{show_views(*given, names=names, indices=False).text}")
 
 

@@ -1,6 +1,6 @@
 """The numbers of this wing: what is shown, and when. No answer changes with them."""
 
-MOST_DRAWN = 32
+SHOWN_VIEWS = 32
 """The picture of an overlap shows up to so many views."""
 SHOWN_AFTER = 1.0
 """Runs are shown once they have taken so many seconds."""

@@ -32,4 +32,4 @@ from tapestry_exec.copies.strided import (
     together,
     unpack_transfers,
 )
-from tapestry_exec.copies.tuning import ITEM_NBYTES, MOST_CELLS, RANK
+from tapestry_exec.copies.tuning import ITEM_NBYTES, MAX_CELLS, RANK

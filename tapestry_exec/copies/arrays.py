@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from tapestry_exec.copies import tuning
 from tapestry_exec.copies.strided import (
     Transfer,
     fill_transfers,
@@ -27,7 +28,6 @@ from tapestry_exec.copies.strided import (
     through,
     unpack_transfers,
 )
-from tapestry_exec.copies.tuning import KEPT, MAX_ITEM_NBYTES, MAX_POINTS, WORTH_ANOTHER_COPY
 from tapestry_plan.steps import ALIGNMENT_NBYTES
 from tapestry_sets.digits import Ints
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
@@ -119,7 +119,7 @@ class StridedCopies(Struct, frozen=True):
             mine[...] = np.ndarray(dims, item or source.dtype, source, src_offset, src_strides)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=tuning.KEPT)
 def strided_copies(form: Callable[..., tuple[Transfer, ...]], itemsize: int, *where: Any) -> StridedCopies:
     """What a function of `strided` gives for arguments, as copies of items of so many bytes.
 
@@ -142,7 +142,7 @@ def _in_runs(t: Transfer, itemsize: int) -> _Views:
     nbytes = t.dims[along[0]] * itemsize if along else 0
     item = None
     kept = list(range(len(t.dims)))
-    if len(kept) > 1 and 0 < nbytes <= MAX_ITEM_NBYTES:
+    if len(kept) > 1 and 0 < nbytes <= tuning.MAX_ITEM_NBYTES:
         item = np.dtype((np.void, nbytes))
         kept.remove(along[0])
     src, dst = (tuple(steps[k] * itemsize for k in kept) for steps in (t.src_strides, t.dst_strides))
@@ -152,7 +152,7 @@ def _in_runs(t: Transfer, itemsize: int) -> _Views:
 def _ordered(views: _Views) -> Iterator[_Views]:
     """Two copies where NumPy's innermost loop would have two turns only; it goes along the target's least stride."""
     last = min(range(len(views.dims)), key=lambda k: abs(views.dst_strides[k]), default=None)
-    if last is None or views.dims[last] != 2 or prod(views.dims) < 2 * WORTH_ANOTHER_COPY:
+    if last is None or views.dims[last] != 2 or prod(views.dims) < 2 * tuning.WORTH_ANOTHER_COPY:
         yield views
         return
     dims, src, dst = (seq[:last] + seq[last + 1 :] for seq in (views.dims, views.src_strides, views.dst_strides))
@@ -306,11 +306,11 @@ def _point_chunks(region: Region) -> Iterator[NDArray[np.int64]]:
 
 def _chunks(axes: list[NDArray[np.int64]], fixed: list[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
     inner = prod(len(axis) for axis in axes[1:])
-    if len(axes) > 1 and inner > MAX_POINTS:
+    if len(axes) > 1 and inner > tuning.MAX_POINTS:
         for x in axes[0]:
             yield from _chunks(axes[1:], [*fixed, np.array([x])])
         return
-    step = max(1, MAX_POINTS // max(inner, 1))
+    step = max(1, tuning.MAX_POINTS // max(inner, 1))
     rows = axes[0] if axes else np.zeros(1, np.int64)
     for k in range(0, len(rows), step):
         grid = np.meshgrid(*fixed, *([rows[k : k + step]] if axes else []), *axes[1:], indexing="ij")

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from tapestry_exec.copies import tuning
 from tapestry_exec.copies.strided import Transfer
-from tapestry_exec.copies.tuning import ITEM_NBYTES, MOST_CELLS, RANK
 from tapestry_sets.digits import Digits, advance, join_digits, turn_digit
 
 
@@ -116,7 +116,7 @@ def _range_of(c: int, low: int, high: int) -> tuple[int, int]:
 def _of_rank(box: GuardedDigits) -> Iterator[GuardedDigits]:
     """Parts of at most eight dimensions: the smallest extents are counted out."""
     dims = box.forms.columns()[0]
-    if len(dims) <= RANK:
+    if len(dims) <= tuning.RANK:
         yield box
         return
     axis = min(range(len(dims)), key=lambda k: (dims[k], k))
@@ -130,7 +130,7 @@ def _of_rank(box: GuardedDigits) -> Iterator[GuardedDigits]:
 def _of_size(box: GuardedDigits) -> Iterator[GuardedDigits]:
     """Parts of less than 2³¹ cells: the largest extent is halved."""
     dims = box.forms.columns()[0]
-    if prod(dims) < MOST_CELLS:
+    if prod(dims) < tuning.MAX_CELLS:
         yield box
         return
     axis = max(range(len(dims)), key=lambda k: dims[k])
@@ -160,7 +160,7 @@ def widen(transfer: Transfer, nbytes: int, src: int | None, dst: int) -> tuple[T
     if not runs or any(guard.coefficients[-1] for guard in transfer.guards):
         return transfer, 1
     outer = (*transfer.src_strides[:-1], *transfer.dst_strides[:-1], transfer.src_offset, transfer.dst_offset)
-    factor = ITEM_NBYTES // nbytes
+    factor = tuning.ITEM_NBYTES // nbytes
     while factor > 1 and (
         any(value % factor for value in (*outer, transfer.dims[-1]))
         or (src or 0) % (factor * nbytes)

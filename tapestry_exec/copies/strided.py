@@ -14,7 +14,7 @@ from math import prod
 
 from msgspec import Struct
 
-from tapestry_exec.copies.tuning import KEPT
+from tapestry_exec.copies import tuning
 from tapestry_sets.digits import Digits, Ints, join_digits
 from tapestry_sets.integers import StridedRun
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
@@ -115,7 +115,7 @@ def row_major(shape: Sequence[int]) -> Ints:
 # ---------------------------------------------------------------------------------------------------- regions
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=tuning.KEPT)
 def pack_transfers(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Transfer, ...]:
     """From an array over a box to a payload of rank 1 that holds the regions one after the other, each row-major.
 
@@ -147,13 +147,13 @@ def pack_transfers(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tup
     return tuple(found)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=tuning.KEPT)
 def unpack_transfers(shape: Ints, start: Ints, regions: tuple[Region, ...]) -> tuple[Transfer, ...]:
     """From the payload that `pack_transfers` fills to the array over the box."""
     return tuple(transfer.swap() for transfer in pack_transfers(shape, start, regions))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=tuning.KEPT)
 def between(
     src_shape: Ints, src_start: Ints, dst_shape: Ints, dst_start: Ints, regions: tuple[Region, ...]
 ) -> tuple[Transfer, ...]:
@@ -175,7 +175,7 @@ def between(
     return tuple(map(Transfer.of, together(boxes, regions)))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=tuning.KEPT)
 def together(boxes: tuple[tuple[Ints, Ints], ...], regions: tuple[Region, ...]) -> tuple[Digits, ...]:
     """Where the cells of regions lie in several arrays over boxes of the same coordinates: a form for each array.
 
@@ -199,7 +199,7 @@ def together(boxes: tuple[tuple[Ints, Ints], ...], regions: tuple[Region, ...]) 
     )
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=tuning.KEPT)
 def outside(shape: Ints, start: Ints, tensor_shape: Ints) -> tuple[Transfer, ...]:
     """The cells of a box that lie outside the tensor, each once, as fills: the source is one cell, its strides 0.
 
@@ -264,13 +264,13 @@ def _places(runs: Sequence[StridedRun], ranks: Ints, at: int) -> Linear:
 # ------------------------------------------------------------------------------------- reading through views
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=tuning.KEPT)
 def domain_of(piece: Piece, shape: Ints) -> DisjointRegions:
     """The cells of a view of this shape that read through a piece."""
     return piece_domain(piece, Box.of(shape))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=tuning.KEPT)
 def through(piece: Piece, src_box: Box, dst_box: Box, regions: tuple[Region, ...]) -> tuple[Transfer, ...] | None:
     """From a source's block to a view's block, through one of the view's pieces that is not a constant.
 
@@ -302,7 +302,7 @@ def through(piece: Piece, src_box: Box, dst_box: Box, regions: tuple[Region, ...
     return None if linear is None else _written(piece, linear, dst_box, regions)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=tuning.KEPT)
 def fill_transfers(piece: Piece, dst_box: Box, regions: tuple[Region, ...]) -> tuple[Transfer, ...] | None:
     """The cells of a view's block that a constant piece fills; the source is one cell, its strides 0.
 
@@ -337,7 +337,7 @@ def _read(runs: Sequence[StridedRun], linear: Linear) -> Linear:
     return tuple(c * step for c, run in zip(coefficients, runs, strict=True) for _, step in run.levels), offset
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=tuning.KEPT)
 def linear_offset(piece: Piece, box: Box) -> Linear | None:
     """The source's element offset as one linear form of the view's coordinates, where it is one.
 

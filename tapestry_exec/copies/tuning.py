@@ -8,7 +8,7 @@ value copies the same cells in another time; tests/bench/bench_exec.py runs thro
 
 RANK = 8
 """Dimensions that a kernel takes."""
-MOST_CELLS = 1 << 31
+MAX_CELLS = 1 << 31
 """A kernel's indices are of 32 bits: larger boxes are cut."""
 ITEM_NBYTES = 16
 """Of the largest item that a kernel moves at once."""

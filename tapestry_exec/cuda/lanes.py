@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from tapestry_plan.steps import align
+
 
 class Mark(NamedTuple):
     """An operation in a lane: the lane, its number there, and the event recorded behind it."""
@@ -167,8 +169,6 @@ class Ring:
     ----------
     nbytes : int
         Its size; no single slot is larger. Two that are in use at once must fit together.
-    alignment : int
-        In bytes.
 
     Examples
     --------
@@ -177,8 +177,8 @@ class Ring:
     [0, 128, 0, 128]
     """
 
-    def __init__(self, nbytes: int, alignment: int = 64) -> None:
-        self.nbytes, self._alignment = nbytes, alignment
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
         self._next = 0
         self._ground = Ground()
 
@@ -190,7 +190,7 @@ class Ring:
         ValueError
             When the ring is smaller than what is asked for.
         """
-        size = -(-nbytes // self._alignment) * self._alignment
+        size = align(nbytes)
         if size > self.nbytes:
             raise ValueError(f"a payload of {nbytes:,} B is asked for; the ring for payloads has {self.nbytes:,} B")
         start = self._next if self._next + size <= self.nbytes else 0

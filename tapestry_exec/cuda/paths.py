@@ -21,7 +21,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from tapestry_exec.copies import MOST_CELLS
+from tapestry_exec.copies import MAX_CELLS
 from tapestry_exec.cuda import kernels
 from tapestry_exec.cuda.tuning import DIRECT_FLOP_PER_SECOND, LAUNCH_SECONDS, NBYTES_PER_SECOND, PRODUCT_FLOP_PER_SECOND
 from tapestry_plan.ir import Activation, Addition, Correlation, Form, MatrixProduct, Monoid, RandomCells, Scatter
@@ -101,7 +101,7 @@ def _correlation(form: Correlation, inputs: Sequence[Any], out: Any) -> Way | No
     x, w, bias = inputs[form.x], inputs[form.w], _given(inputs, form.bias)
     if not out.size or not _are_floats(x, w, bias, out) or (bias is not None and not bias.flags.c_contiguous):
         return None
-    if max(out.size, w.size) >= MOST_CELLS:
+    if max(out.size, w.size) >= MAX_CELLS:
         return None
     if not is_direct_faster(form, out.dtype.name, out.shape, w.shape, bias is not None):
         return None

@@ -5,7 +5,7 @@ How a launch deals 34 cells out where a tile has 10 and a launch at most 2 block
 ```text
  cells    0123456789 0123456789 0123456789 0123
  tiles    [ tile 0 ] [ tile 1 ] [ tile 2 ] [ 3 ]    of THREADS · CELLS cells: thread t makes CELLS of them
- blocks     block 0    block 1    block 0   block 1   at most MOST_BLOCKS, which take tiles in turn
+ blocks     block 0    block 1    block 0   block 1   at most MAX_BLOCKS, which take tiles in turn
 ```
 
 A convolution's block makes TALL channels of THREADS · CELLS · HEIGHT / TALL cells; a thread HEIGHT channels of CELLS.
@@ -30,9 +30,9 @@ HEIGHT = {"float32": 8, "float64": 4}
 
 # ----------------------------------------------------------------------------- tuning: results do not change with them
 
-MOST_BLOCKS = 1 << 16
+MAX_BLOCKS = 1 << 16
 """Blocks of one launch: many times what a GPU runs at once; beyond, blocks take several tiles."""
-SCATTER_THREADS, MOST_SHARES = 1 << 16, 256
+SCATTER_THREADS, MAX_SHARES = 1 << 16, 256
 """Threads that a scatter should have at least, and parts of a lane at most: each walks through all updates."""
 FEW_CHANNELS = 4
 """Up to so many channels a convolution makes one by one: a block of more would mostly make none."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tapestry_exec import copies
 from tapestry_exec.copies import Array
-from tapestry_exec.numpy.tuning import POISON_FLOAT, POISON_OTHER
+from tapestry_exec.numpy import tuning
 from tapestry_exec.run import Attrs, Backend, Buffers, Reads, Regions, Writes
 from tapestry_plan.ir import Monoid, Op, Shard, components_of, merge_states
 from tapestry_plan.steps import Buffer, align
@@ -99,7 +99,7 @@ class NumpyDevice:
         array = self._arrays[buffer.id]
         tensor_shape = self._fresh.pop(buffer.id, None)
         if tensor_shape is not None:
-            poison = POISON_FLOAT if array.dtype.kind in "fc" else POISON_OTHER
+            poison = tuning.POISON_FLOAT if array.dtype.kind in "fc" else tuning.POISON_OTHER
             self.memory[buffer.offset : buffer.offset + buffer.nbytes].fill(poison)
             if buffer.fill is not None:
                 copies.fill_cells(copies.outside(buffer.shape, buffer.start, tensor_shape), array, buffer.fill)

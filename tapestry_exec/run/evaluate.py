@@ -163,7 +163,7 @@ def bind(graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] |
         declared[kind] = {name: tensor for name, tensor in graph.stored.items() if tensor.kind == kind}
         unknown = sorted(set(arrays) - declared[kind].keys())
         if unknown:
-            known = list(declared[kind])[: tuning.MOST_NAMES]
+            known = list(declared[kind])[: tuning.SHOWN_NAMES]
             raise ValueError(f"{kind}s: the graph has no {kind} {unknown[0]!r}; its {kind}s are {known}")
     for name, tensor in declared["input"].items():
         if name not in inputs:

@@ -282,8 +282,8 @@ class _Interpreter:
                 return f", input blocks (start, stop) {boxes}"
             case Copy() | Reduce():
                 block = step.dst if isinstance(step, Copy) else step.output
-                more = len(step.regions) - tuning.REGIONS_NAMED
-                listed = ", ".join(map(repr, step.regions[: tuning.REGIONS_NAMED]))
+                more = len(step.regions) - tuning.SHOWN_REGIONS
+                listed = ", ".join(map(repr, step.regions[: tuning.SHOWN_REGIONS]))
                 listed += f" and {more} more" if more > 0 else ""
                 return f", {self._extent(block)}, regions [{listed}]"
             case Alloc() | Free() | Spill() | Fetch():

@@ -19,7 +19,7 @@ ROUNDINGS = 16
 
 # -- messages ------------------------------------------------------------------------------------------------
 
-REGIONS_NAMED = 8
+SHOWN_REGIONS = 8
 """How many regions of a step that failed are listed."""
-MOST_NAMES = 12
+SHOWN_NAMES = 12
 """How many of a graph's inputs or constants an error names."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tapestry_exec.run import OrderingFault
 from tapestry_exec.simulated.ordering import HOST, Access, Checker, Clock, Memory
-from tapestry_exec.simulated.tuning import ALIGNMENT_NBYTES, MOST_FREED_NBYTES, POISON
+from tapestry_exec.simulated.tuning import ALIGNMENT_NBYTES, MAX_FREED_NBYTES, POISON
 
 Bytes = NDArray[np.uint8]
 HostArray = NDArray[Any]
@@ -189,7 +189,7 @@ class Machine:
         """Give memory back; its addresses stay known for a while."""
         self.checker.freed(memory)
         self._freed.append(memory)
-        while sum(one.nbytes for one in self._freed) > MOST_FREED_NBYTES:
+        while sum(one.nbytes for one in self._freed) > MAX_FREED_NBYTES:
             self.checker.forget(self._freed.pop(0))
 
     def host_view(self, data: Any, dims: tuple[int, ...], dtype: np.dtype[Any], strides: Any, order: str) -> HostArray:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tapestry_exec.cuda import Launch
-from tapestry_exec.simulated.tuning import MESSAGE_NBYTES, MOST_SHARED_NBYTES, MOST_THREADS
+from tapestry_exec.simulated.tuning import MAX_SHARED_NBYTES, MAX_THREADS, MESSAGE_NBYTES
 
 HEADER = files("tapestry_exec.simulated").joinpath("shim.h")
 OPTIONS = (
@@ -163,11 +163,11 @@ def _check_extents(launch: Launch) -> None:
         if len(extents) != 3 or any(n < 1 for n in extents):
             raise ValueError(f"kernel {launch.entry}: {what} {extents} must have three extents of at least 1")
     threads = prod(launch.block)
-    if threads > MOST_THREADS:
-        raise ValueError(f"kernel {launch.entry}: block {launch.block} has {threads} threads, more than {MOST_THREADS}")
-    if launch.shared_nbytes > MOST_SHARED_NBYTES:
+    if threads > MAX_THREADS:
+        raise ValueError(f"kernel {launch.entry}: block {launch.block} has {threads} threads, more than {MAX_THREADS}")
+    if launch.shared_nbytes > MAX_SHARED_NBYTES:
         raise ValueError(
-            f"kernel {launch.entry}: {launch.shared_nbytes} bytes of shared memory are more than {MOST_SHARED_NBYTES}"
+            f"kernel {launch.entry}: {launch.shared_nbytes} bytes of shared memory are more than {MAX_SHARED_NBYTES}"
         )
 
 
@@ -284,7 +284,7 @@ def _without_literals(text: str) -> str:
 def _with_dynamic_shared(source: str) -> str:
     """``extern __shared__ T name[]`` as an array in the shared section, as long as a block's may be."""
     return _DYNAMIC.sub(
-        rf"__shared__ __align__(16) unsigned char \3_shim[{MOST_SHARED_NBYTES}]; "
+        rf"__shared__ __align__(16) unsigned char \3_shim[{MAX_SHARED_NBYTES}]; "
         r"\2* const \3 = reinterpret_cast<\2*>(\3_shim);",
         source,
     )

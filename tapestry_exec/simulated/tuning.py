@@ -2,8 +2,8 @@
 
 ```text
  memory of a device     at multiples of ALIGNMENT_NBYTES, filled with POISON until something is written
- what is freed          kept up to MOST_FREED_NBYTES in all, so that a late use of it is told from a stray one
- a launch               at most MOST_THREADS in a block, MOST_SHARED_NBYTES of dynamic shared memory for each
+ what is freed          kept up to MAX_FREED_NBYTES in all, so that a late use of it is told from a stray one
+ a launch               at most MAX_THREADS in a block, MAX_SHARED_NBYTES of dynamic shared memory for each
 ```
 
 Results do not change with those under "tuning"; no sweep is recorded.
@@ -13,9 +13,9 @@ Results do not change with those under "tuning"; no sweep is recorded.
 
 ALIGNMENT_NBYTES = 512
 """Of every allocation, as CUDA's."""
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 """Of a block, on every GPU."""
-MOST_SHARED_NBYTES = 232448
+MAX_SHARED_NBYTES = 232448
 """Dynamic shared memory of a block on the largest GPUs."""
 
 # --------------------------------------------------------------------------------------------------------- tuning
@@ -24,7 +24,7 @@ POISON = 0xFF
 """What each byte of new memory holds: cells of floats are NaN."""
 MEMORY_NBYTES = 1 << 34
 """What a simulated device says that it has."""
-MOST_FREED_NBYTES = 1 << 27
+MAX_FREED_NBYTES = 1 << 27
 """Memory that was freed is kept up to so many bytes, so that a late use of it is found."""
 MESSAGE_NBYTES = 512
 """Room for what a kernel that fails says."""

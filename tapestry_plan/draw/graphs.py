@@ -189,7 +189,7 @@ def _caption(plot: Plot, node: Any) -> str:
 
 
 def _short(name: str) -> str:
-    return plain(name, tuning.SHORT)
+    return plain(name, tuning.SHOWN_NAME)
 
 
 Outline = Callable[[int, int], str]

@@ -189,7 +189,7 @@ def region_text(region: Region) -> str:
 
 
 def _axis_text(lo: int, hi: int, count: int, runs: Sequence[StridedRun], extent: int) -> str:
-    spans = [(lo, hi)] if count == extent else intervals(runs, tuning.LISTED_SPANS)
+    spans = [(lo, hi)] if count == extent else intervals(runs, tuning.SHOWN_SPANS)
     if spans is not None:
         return _spans_text(spans, extent)
     levels = runs[0].levels if len(runs) == 1 else ()
@@ -265,7 +265,7 @@ def _products(plot: Plot) -> list[tuple[int, Region]]:
 def _pattern(plot: Plot, axis: int) -> Pattern | None:
     """How an axis is divided; None where it is too long, or in too many products."""
     extent, start, found = plot.box.shape[axis], plot.box.start[axis], _products(plot)
-    if extent > tuning.LISTED or len(found) > tuning.MEMBERS:
+    if extent > tuning.MAX_LISTED or len(found) > tuning.MAX_MEMBERS:
         return None
     bits = np.zeros((len(found), extent), np.bool_)
     for row, (_, region) in zip(bits, found, strict=True):
@@ -390,9 +390,9 @@ def outline(plot: Plot) -> canvas.Drawing:
     shown = [
         (k, region)
         for k, cells in enumerate(plot.inside[: tuning.SHOWN_PARTS])
-        for region in cells.regions[: tuning.MEMBERS]
+        for region in cells.regions[: tuning.MAX_MEMBERS]
     ]
-    shared = [_outlined("shared", region, tall, wide) for region in plot.shared.regions[: tuning.MEMBERS]]
+    shared = [_outlined("shared", region, tall, wide) for region in plot.shared.regions[: tuning.MAX_MEMBERS]]
     frame = f'<path d="M0 0h{wide.pixels}v{tall.pixels}h-{wide.pixels}z" fill="none" stroke="{canvas.INK}"/>'
     rows = tall.apart([region for _, region in shown], lambda _: canvas.SMALL + 2)
     columns = wide.apart([region for _, region in shown], lambda edge: canvas.breadth(str(edge)) + 6)

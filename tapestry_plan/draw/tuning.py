@@ -4,14 +4,12 @@ The first table bounds work: past it a space is drawn in outline. The others are
 another picture, of the same counts. The values were chosen by eye.
 """
 
-from __future__ import annotations
-
 # ------------------------------------------------------------------ bounds of work
 
-LISTED = 4096
+MAX_LISTED = 4096
 """The longest axis whose cells are looked at one by one."""
 
-MEMBERS = 256
+MAX_MEMBERS = 256
 """At most so many products of all parts are looked at cell by cell, or drawn in outline."""
 
 # ------------------------------------------------------------------ how much is shown
@@ -25,18 +23,18 @@ ROWS, COLUMNS, PLANES = 40, 64, 12
 LINE_CELLS = 512
 """As `ROWS` and `COLUMNS`, for a tensor that varies along one axis: it is folded into lines."""
 
-LISTED_SPANS, DRAWN_SPANS = 4, 24
+SHOWN_SPANS, DRAWN_SPANS = 4, 24
 """At most so many intervals of an axis are named in words, and drawn in outline; else their bounds are."""
 
 OUTLINE = (96, 220, 120, 260)
 """Least and largest height, least and largest width of an outline, in pixels."""
 
-SHORT = 28
+SHOWN_NAME = 28
 """Characters of a name in a node; the text has all of them."""
 
 # ------------------------------------------------------------------ layers
 
-WIDEST_RIGHT = 1400
+MAX_RIGHT = 1400
 """Graphs whose layers are wider than this in all are drawn downwards without being asked."""
 
 BETWEEN_LAYERS, BETWEEN_NODES, LANE = 36, 14, 6

@@ -486,7 +486,7 @@ class Graph:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """The forms in which a notebook shows the graph: a drawing too, unless it is large."""
-        if len(self.stored) + len(self.nodes) + len(self.selections) > tuning.MOST_NODES:
+        if len(self.stored) + len(self.nodes) + len(self.selections) > tuning.SHOWN_NODES:
             return {"text/plain": repr(self)}
         return {"text/plain": repr(self), "image/svg+xml": self.draw().svg}
 

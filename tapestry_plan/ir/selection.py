@@ -82,7 +82,7 @@ def check_pieces(pieces: Sequence[Piece], shape: Shape, shapes: Sequence[Shape],
     retell(tell, _assembled, tuple(shape), tuple(pieces), tuple(shapes), refusals=ValueError)
 
 
-_assembled = lru_cache(maxsize=tuning.CHECKED)(Assembled)
+_assembled = lru_cache(maxsize=tuning.KEPT_CHECKS)(Assembled)
 """Checks views without a name; those that are right are remembered."""
 
 

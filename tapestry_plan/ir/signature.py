@@ -548,7 +548,7 @@ class Signature(Struct, frozen=True, dict=True):
         return columns
 
 
-@lru_cache(maxsize=tuning.CUTS)
+@lru_cache(maxsize=tuning.KEPT_CUTS)
 def parts_of(size: int, parts: int) -> tuple[tuple[int, int], ...]:
     """Cut [0, size) into parts as even as possible, larger ones first.
 

@@ -4,8 +4,6 @@ The first table bounds what is asked or written: another value refuses other gra
 second is tuning: another value changes time and memory alone. They were chosen by hand; no sweep is recorded.
 """
 
-from __future__ import annotations
-
 # ------------------------------------------------------------------ bounds
 
 MAX_COPIES = 1024
@@ -14,13 +12,13 @@ MAX_COPIES = 1024
 CARRIED_NBYTES = 4096
 """Constants without a file of up to so many bytes, such as numbers in formulas, are in a graph's document."""
 
-MOST_NODES = 400
+SHOWN_NODES = 400
 """Graphs of more nodes are not drawn in a notebook unless asked for."""
 
 # ------------------------------------------------------------------ tuning
 
-CHECKED = 4096
+KEPT_CHECKS = 4096
 """How many verdicts are kept: the layers of a network use the same kinds on the same shapes."""
 
-CUTS = 1 << 16
+KEPT_CUTS = 1 << 16
 """How many cuts of axes into even parts are kept."""

@@ -1,4 +1,14 @@
-"""Constants of the operators: how much is worked on at once, so that it stays in a core's own cache."""
+"""Numbers of the operators: two bounds, and how much is worked on at once, so that it stays in a core's own cache."""
+
+# ------------------------------------------------------------------ bounds
+
+MAX_CELLS = 1 << 60
+"""Cells of one tensor of random numbers: a counter numbers 2⁶⁴ groups of four words, and a number takes up to four."""
+
+MAX_DENOMINATOR = 4096
+"""A resizing's factor given as a floating number is the nearest fraction with no larger denominator."""
+
+# ------------------------------------------------------------------ tuning
 
 TILE_CELLS = 1 << 18
 """Cells that the formula of an activation is applied to at once: what it computes in between is no larger."""
@@ -8,6 +18,3 @@ TILE_NBYTES = 1 << 21
 
 TILE_COUNTERS = 1 << 14
 """Counters of random numbers that are worked on at once, with their words and what is between."""
-
-LARGEST_DENOMINATOR = 4096
-"""A resizing's factor given as a floating number is the nearest fraction with no larger denominator: a bound."""

@@ -267,7 +267,7 @@ def _cut(workspace: Any, sizes: Sequence[int]) -> list[Any]:
 
 
 def _aligned(nbytes: int) -> int:
-    return -(-nbytes // tuning.ALIGNED_NBYTES) * tuning.ALIGNED_NBYTES
+    return -(-nbytes // tuning.ALIGNMENT_NBYTES) * tuning.ALIGNMENT_NBYTES
 
 
 def _axis_of(projection: IndexProjection, column: int) -> int:

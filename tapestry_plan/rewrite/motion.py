@@ -346,18 +346,18 @@ def _fewest(home: Allocation, view: View) -> DisjointRegions:
     """The cells of a tensor that a view reads, as regions of its box or, where those are fewer, of its numbers'."""
     cells = view.cells[home]
     row = (home.size,)
-    many = f"more than {tuning.MOST_REGIONS}"
+    many = f"more than {tuning.MAX_REGIONS}"
     numbers = ask_one((TooManyPieces,), cells.explicit)
     if numbers is not OPEN:
         found = DisjointRegions(row, [Region(row, [sett]) for sett in numbers.members])
         many = str(len(found))
-        if len(found) <= tuning.MOST_REGIONS:
+        if len(found) <= tuning.MAX_REGIONS:
             with limits(max_pieces=4 * len(found) + 4):
                 regions = ask_one((TooManyPieces,), cells.regions)
             return found if regions is OPEN or len(regions) > len(found) else regions
     raise TooManyPieces(
         f"motion: the cells of tensor {home.name!r} of shape {home.shape} that are needed are {many} regions, and a "
-        f"message may have {tuning.MOST_REGIONS}; move a selection below this one that shows each of its cells once, "
+        f"message may have {tuning.MAX_REGIONS}; move a selection below this one that shows each of its cells once, "
         "and do the rest where it arrives"
     )
 

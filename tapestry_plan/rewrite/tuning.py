@@ -7,12 +7,12 @@ sweep over them is recorded.
 
 # -- bounds of work ------------------------------------------------------------------------------------------
 
-MOST_REGIONS = 256
+MAX_REGIONS = 256
 """How many regions a message may have."""
 
 # -- tuning --------------------------------------------------------------------------------------------------
 
 FEW_REGIONS = 32
 """Of so many regions a cascade is looked through for a shorter one."""
-ALIGNED_NBYTES = 64
+ALIGNMENT_NBYTES = 64
 """Scratch memory of each of two blocks in one begins at a multiple of so many bytes: a cache line."""

@@ -16,8 +16,8 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
+from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import IntArray
-from tapestry_plan.search.tuning import MAX_CODES, MAX_STAGE_SECONDS
 from tapestry_plan.steps import Mesh
 from tapestry_sets.digits import point_of
 from tapestry_sets.integers import Sett
@@ -123,7 +123,7 @@ class RegionTable(Struct):
     def _count_common(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """Sizes of intersections of sets of an axis that are not intervals: each combination is counted once."""
         base = len(self._axis_spans[axis])
-        if base ** len(ids) > MAX_CODES:
+        if base ** len(ids) > tuning.MAX_CODES:
             return self._count_sparsely(axis, ids)
         codes = reduce(lambda code, i: code * base + i, ids)
         table = np.zeros(base ** len(ids), np.int64)
@@ -153,7 +153,7 @@ class RegionTable(Struct):
 
 def _renumber(codes: IntArray, many: int) -> tuple[IntArray, IntArray]:
     """The distinct ones of some codes below `many`, ascending, and for each code its number among them."""
-    if many > MAX_CODES:
+    if many > tuning.MAX_CODES:
         found, numbers = np.unique(codes, return_inverse=True)
         return found, numbers.reshape(codes.shape)
     occurs = np.zeros(many, bool)
@@ -254,9 +254,9 @@ def compute_seconds(flop: float, nbytes: int, mesh: Mesh) -> float:
 
 def to_ticks(seconds: NDArray[np.float64]) -> IntArray:
     """Seconds as whole picoseconds."""
-    if seconds.size and float(seconds.max()) > MAX_STAGE_SECONDS:
+    if seconds.size and float(seconds.max()) > tuning.MAX_STAGE_SECONDS:
         raise ValueError(
-            f"a stage is modeled to take {float(seconds.max()):.3g} s, more than the {MAX_STAGE_SECONDS:.0f} s "
+            f"a stage is modeled to take {float(seconds.max()):.3g} s, more than the {tuning.MAX_STAGE_SECONDS:.0f} s "
             "that are counted exactly; check the mesh's rates"
         )
     return cast(IntArray, np.rint(seconds * TICKS_PER_SECOND).astype(np.int64))

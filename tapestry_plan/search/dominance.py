@@ -15,11 +15,11 @@ from math import ceil, floor, prod
 import numpy as np
 
 from tapestry_plan.ir import Graph, OpNode, Selection
+from tapestry_plan.search import tuning
 from tapestry_plan.search.cost import TICKS_PER_SECOND
 from tapestry_plan.search.elimination import Factor, Minimum, minimize
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Asked, Problem, pull_back, stored_behind
-from tapestry_plan.search.tuning import MAX_ROUNDS
 from tapestry_plan.search.variants import Variants
 from tapestry_sets.regions import DisjointRegions
 
@@ -46,7 +46,7 @@ def find_undominated(
     alone = {at: found for at, found in least.items() if found is not None}
     sizes = problem.sizes
     allowed: set[int] = set()
-    for _ in range(MAX_ROUNDS if len(alone) == len(least) else 0):
+    for _ in range(tuning.MAX_ROUNDS if len(alone) == len(least) else 0):
         # Each of the others is paid by how much the plan is above the bound. If even then none of them brings the sum
         # below the bound, any sum with one of them, unpaid, is above the plan.
         reward = ticks - bound_ticks + 1

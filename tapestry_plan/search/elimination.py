@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tapestry_plan.search.tuning import MAX_ENTRIES, MAX_TABLE_ENTRIES, MIN_SPLIT_ENTRIES
+from tapestry_plan.search import tuning
 
 IntArray = NDArray[np.int64]
 _WORST = np.iinfo(np.int64).max
@@ -54,7 +54,11 @@ class Minimum(Struct, frozen=True):
 
 
 def minimize(
-    sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = MAX_TABLE_ENTRIES, total: int = MAX_ENTRIES
+    sizes: Sequence[int],
+    factors: Sequence[Factor],
+    *,
+    cap: int = tuning.MAX_TABLE_ENTRIES,
+    total: int = tuning.MAX_ENTRIES,
 ) -> Minimum:
     """Choose a value for each variable so that the factors' sum is least.
 
@@ -90,7 +94,7 @@ def minimize(
         work = [factor for factor in work if var not in factor.scope]
         chosen.append((var, bucket))
         # Tables that are kept for choosing the values must fit memory together.
-        groups = _groups(bucket, sizes, min(cap, max(room // (len(remaining) + 1) * 8, MIN_SPLIT_ENTRIES)))
+        groups = _groups(bucket, sizes, min(cap, max(room // (len(remaining) + 1) * 8, tuning.MIN_SPLIT_ENTRIES)))
         exact = exact and len(groups) <= 1
         for group in groups:
             table = _add(group, sizes)
@@ -208,7 +212,7 @@ def improve(
     costs: Callable[[int, Sequence[int]], tuple[IntArray, IntArray]],
     *,
     seed: int = 0,
-    time_limit_seconds: float = 5.0,
+    time_limit_seconds: float = tuning.IMPROVING_SECONDS,
 ) -> tuple[int, ...]:
     """Move one variable at a time to its best value until nothing improves or the time is up.
 

@@ -11,12 +11,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from tapestry_plan.ir import BUILTIN_OPS, Axis, Graph, OpNode
+from tapestry_plan.search import tuning
 from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
 from tapestry_plan.search.dominance import find_undominated
 from tapestry_plan.search.elimination import Factor, improve, minimize
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Asked, Moved, Problem
-from tapestry_plan.search.tuning import IMPROVING_SECONDS, MAX_COMPARISONS, MIN_TRYING_SECONDS
 from tapestry_plan.search.variants import Variants
 from tapestry_plan.steps import (
     Alternative,
@@ -134,10 +134,10 @@ def plan(
             choice = improve(choice, problem.costs, seed=seed, time_limit_seconds=seconds)
         return _write_down(problem, choice, lowest, fan_in), problem, bound, found.entries
 
-    limit = IMPROVING_SECONDS if time_limit_seconds is None else time_limit_seconds
+    limit = tuning.IMPROVING_SECONDS if time_limit_seconds is None else time_limit_seconds
     result, problem, bound, entries = solved(graph, limit)
     if time_limit_seconds is None:
-        limit = min(limit, max(MIN_TRYING_SECONDS, time.monotonic() - began))
+        limit = min(limit, max(tuning.MIN_TRYING_SECONDS, time.monotonic() - began))
     if names is not False:
         kept = [graph.outputs[label] for label in layout if label in graph.outputs]
         every = Variants(graph, names, {*fix, *forbid}, kept)
@@ -311,7 +311,7 @@ def _alternatives(problem: Problem, node: str, choice: Sequence[int]) -> tuple[A
     at = problem.position["operator", node]
     variable = problem.variables[at]
     work = sum(len(cost.uses) for cost in problem.counted_alone.get(at, ())) * len(variable.layouts)
-    if work > MAX_COMPARISONS:
+    if work > tuning.MAX_COMPARISONS:
         return ()
     ticks, nbytes = problem.costs(at, choice)
     best: dict[tuple[int, ...], Alternative] = {}

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tapestry_plan.ir import Axis, Graph, OpNode, Source, Stored, cells_of
+from tapestry_plan.search import tuning
 from tapestry_plan.search.cost import (
     Held,
     RegionTable,
@@ -22,7 +23,6 @@ from tapestry_plan.search.cost import (
     unite,
 )
 from tapestry_plan.search.elimination import Factor, IntArray, alternatives
-from tapestry_plan.search.tuning import MAX_CELLS, MAX_FACTOR_ENTRIES, MAX_JOINT_CONSUMERS, MAX_STAGE_SECONDS
 from tapestry_plan.search.variants import Given
 from tapestry_plan.steps import InfeasiblePlan, Layout, Mesh, list_layouts, parse_layout, sort_layouts
 from tapestry_sets.regions import Box, DisjointRegions
@@ -307,7 +307,7 @@ class Problem:
         makers = {out: (node, k) for node in self.order for k, out in enumerate(node.outputs)}
         costs = []
         for name, tensor in self.graph.stored.items():
-            if prod(tensor.shape) > MAX_CELLS:
+            if prod(tensor.shape) > tuning.MAX_CELLS:
                 raise ValueError(f"tensor {name!r} of shape {tensor.shape} has more than 2**60 cells")
             if name in makers:
                 costs.append(self._cost_of(*makers[name], self.graph.stored[self.stored_as(name)]))
@@ -404,11 +404,11 @@ class Problem:
                 compute_seconds(per_point * (box.size if box else 0), int(nbytes[row, device]), self.mesh)
                 for device, box in enumerate(option.boxes)
             )
-        if seconds.size and seconds.max() > MAX_STAGE_SECONDS:
+        if seconds.size and seconds.max() > tuning.MAX_STAGE_SECONDS:
             raise ValueError(
                 f"operator {node.name!r} ({node.op}) with index space {self.graph.signature(node.name).index_shape} is "
-                f"modeled to take {seconds.max():.3g} s, more than the {MAX_STAGE_SECONDS:.0f} s that are counted "
-                "exactly; give smaller extents or higher rates of the mesh"
+                f"modeled to take {seconds.max():.3g} s, more than the {tuning.MAX_STAGE_SECONDS:.0f} s that are "
+                "counted exactly; give smaller extents or higher rates of the mesh"
             )
         return to_ticks(seconds)
 
@@ -444,7 +444,8 @@ class Problem:
     def _fits(self, cost: TensorCost, consumers: Sequence[int], choices: Iterable[int] = ()) -> bool:
         """Whether consumers can be counted jointly: they are few, and so are the entries of their table."""
         scope = [cost.producer, *(cost.uses[k].variable for k in consumers), *choices]
-        return len(consumers) <= MAX_JOINT_CONSUMERS and prod(self.sizes[v] for v in scope) <= MAX_FACTOR_ENTRIES
+        entries = prod(self.sizes[v] for v in scope)
+        return len(consumers) <= tuning.MAX_JOINT_CONSUMERS and entries <= tuning.MAX_FACTOR_ENTRIES
 
     def _factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
         """What the last of some consumers costs, given the producer and those before it."""

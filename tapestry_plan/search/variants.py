@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from tapestry_plan.ir import Expansion, Graph, OpNode, Signature, Tensor
 from tapestry_plan.rewrite import Draft, expand
-from tapestry_plan.search.tuning import MAX_DEPTH, MAX_EXPANSION_NODES, MAX_READINGS
+from tapestry_plan.search import tuning
 from tapestry_plan.steps import Expansions
 
 Given = tuple[tuple[int, int], ...]
@@ -139,8 +139,8 @@ class Variants:
             self._add(node, (), (node.name,))
         asked = [(node.inputs, given) for node, given in self._nodes]
         asked += [((name,), ()) for name in self.original.outputs.values()]
-        found = [tuple(islice(self._list_readings(*one), MAX_READINGS + 1)) for one in asked]
-        many = [one for one, readings in zip(asked, found, strict=True) if len(readings) > MAX_READINGS]
+        found = [tuple(islice(self._list_readings(*one), tuning.MAX_READINGS + 1)) for one in asked]
+        many = [one for one, readings in zip(asked, found, strict=True) if len(readings) > tuning.MAX_READINGS]
         if many:
             self._dropped.update(self._last_view(names) for names, _ in many)
             return False
@@ -152,7 +152,7 @@ class Variants:
     # -- building ----------------------------------------------------------------------------------------
 
     def _add(self, node: OpNode, given: Given, path: Path) -> None:
-        wanted = len(path) // 2 < MAX_DEPTH and self._is_wanted(node)
+        wanted = len(path) // 2 < tuning.MAX_DEPTH and self._is_wanted(node)
         options, left_out = self._options(node, path) if wanted else ([], ())
         if not options:
             self._nodes.append((node, given))
@@ -214,8 +214,8 @@ class Variants:
             a, b = self.graph.tensor(old), self.graph.tensor(new)
             if (a.shape, a.dtype) != (b.shape, b.dtype):
                 raise ValueError("other shapes or dtypes than the operator's")
-        if count > MAX_EXPANSION_NODES:
-            raise ValueError(f"more than {MAX_EXPANSION_NODES} operators")
+        if count > tuning.MAX_EXPANSION_NODES:
+            raise ValueError(f"more than {tuning.MAX_EXPANSION_NODES} operators")
         if any(self.stored(old) in self.kept and new not in stored for old, new in pairs):
             raise ValueError("a view in place of a tensor whose layout is asked for")
 

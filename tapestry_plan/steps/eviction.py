@@ -46,17 +46,17 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from tapestry_plan.steps import tuning
 from tapestry_plan.steps.mesh import align
 from tapestry_plan.steps.offsets import Stay, assign_offsets
 from tapestry_plan.steps.shard_plan import Alloc, Buffer, Copy, Fetch, Free, Spill, Step
 from tapestry_plan.steps.timeline import StepUse, Timeline, find_widest
-from tapestry_plan.steps.tuning import DISTANCE_EXPONENTS, NEAR_USES, SLACKS
 
 
 def evict(timeline: Timeline, cap: int, fresh: int) -> Eviction:
     """The eviction of a device that moves the fewest bytes, in the fewest transfers, of those that are tried."""
     best, fewest = _evict_by_size(timeline, cap, fresh)
-    for near, exponent in product(NEAR_USES, DISTANCE_EXPONENTS):
+    for near, exponent in product(tuning.NEAR_USES, tuning.DISTANCE_EXPONENTS):
         if best is not None and best.nbytes <= fewest:
             break
         one = Eviction(timeline, cap, fresh, exponent, near).follow()
@@ -69,10 +69,8 @@ def evict(timeline: Timeline, cap: int, fresh: int) -> Eviction:
 def _evict_by_size(timeline: Timeline, cap: int, fresh: int) -> tuple[Eviction | None, int]:
     """The best eviction whose blocks found their places afterwards, and the fewest bytes if all of them did."""
     widest = find_widest(timeline)[1]
-    rooms = [room for slack in SLACKS if (room := cap - int(cap * slack)) >= widest]
-    loose = [
-        EvictionBySize(timeline, room, fresh, exponent).follow() for room in rooms for exponent in DISTANCE_EXPONENTS
-    ]
+    rooms = [room for slack in tuning.SLACKS if (room := cap - int(cap * slack)) >= widest]
+    loose = [EvictionBySize(timeline, *each).follow() for each in product(rooms, (fresh,), tuning.DISTANCE_EXPONENTS)]
     loose.sort(key=lambda one: (one.nbytes, one.transfers))
     return next((one for one in loose if one.place_all(cap)), None), loose[0].nbytes
 

@@ -8,7 +8,7 @@ from math import isfinite, prod
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES, MAX_DEVICES
+from tapestry_plan.steps import tuning
 from tapestry_sets.digits import point_of
 from tapestry_sets.limits import as_int, as_ints
 
@@ -22,8 +22,8 @@ class Device(Struct, frozen=True):
     memory_nbytes_per_second : float
     """
 
-    flop_per_second: float = 1e11
-    memory_nbytes_per_second: float = 2e10
+    flop_per_second: float = tuning.FLOP_PER_SECOND
+    memory_nbytes_per_second: float = tuning.MEMORY_NBYTES_PER_SECOND
 
     def __post_init__(self) -> None:
         _check_positive("Device", "flop_per_second", self.flop_per_second)
@@ -33,8 +33,8 @@ class Device(Struct, frozen=True):
 class Link(Struct, frozen=True):
     """What a device can receive: seconds before the first byte, and bytes in a second."""
 
-    latency_seconds: float = 1e-6
-    nbytes_per_second: float = 1e10
+    latency_seconds: float = tuning.LATENCY_SECONDS
+    nbytes_per_second: float = tuning.NBYTES_PER_SECOND
 
     def __post_init__(self) -> None:
         if not isfinite(self.latency_seconds) or self.latency_seconds < 0:
@@ -80,8 +80,8 @@ class Mesh(Struct, frozen=True):
         for axis, n in enumerate(shape):
             if n < 1:
                 raise ValueError(f"Mesh: axis {axis} of {shape} has {n} devices; every axis needs at least 1")
-        if prod(shape) > MAX_DEVICES:
-            raise ValueError(f"Mesh: {shape} has {prod(shape)} devices; at most {MAX_DEVICES} can be planned")
+        if prod(shape) > tuning.MAX_DEVICES:
+            raise ValueError(f"Mesh: {shape} has {prod(shape)} devices; at most {tuning.MAX_DEVICES} can be planned")
         names = tuple(self.names) or tuple("xyzuvwabcdefghij"[: len(shape)])
         if len(names) != len(shape) or len(set(names)) != len(names):
             raise ValueError(f"Mesh: names {names} do not name the {len(shape)} axes of {shape} one by one")
@@ -113,7 +113,7 @@ def _check_positive(what: str, name: str, value: float) -> None:
 
 def align(nbytes: int) -> int:
     """`nbytes` rounded up to the alignment of an arena."""
-    return -(-nbytes // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
+    return -(-nbytes // tuning.ALIGNMENT_NBYTES) * tuning.ALIGNMENT_NBYTES
 
 
 def parse_parts(value: int | str | Sequence[str], mesh: Mesh, where: str) -> int:

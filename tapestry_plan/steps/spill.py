@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tapestry_plan.steps import tuning
 from tapestry_plan.steps.eviction import Eviction, evict
 from tapestry_plan.steps.mesh import align
 from tapestry_plan.steps.shard_plan import (
@@ -26,7 +27,6 @@ from tapestry_plan.steps.shard_plan import (
     Step,
 )
 from tapestry_plan.steps.timeline import READ, WRITTEN, Timeline, find_widest, is_placing, list_timelines
-from tapestry_plan.steps.tuning import ALIGNMENT_NBYTES
 from tapestry_sets.limits import as_int
 from tapestry_sets.regions import Region
 
@@ -89,7 +89,7 @@ def spill(plan: ShardPlan, memory_nbytes: int | Sequence[int]) -> ShardPlan:
     fresh = max(buffer.id for buffer in plan.buffers) + 1
     found = []
     for device in tight:
-        cap = given[device] // ALIGNMENT_NBYTES * ALIGNMENT_NBYTES
+        cap = given[device] // tuning.ALIGNMENT_NBYTES * tuning.ALIGNMENT_NBYTES
         found.append(evict(timelines[device], cap, fresh))
         fresh = found[-1].fresh
     return _write_down(plan, found)
@@ -163,7 +163,7 @@ def _check_fits(plan: ShardPlan, timeline: Timeline, memory_nbytes: int) -> None
     more = f" and {len(use.buffers) - 6} more of {rest:,} B" if rest else ""
     raise InfeasiblePlan(
         f"device {timeline.device} needs {nbytes:,} B at once in {_describe(plan, use.at)}, memory is "
-        f"{memory_nbytes:,} B: it uses {tensors}{more}, in whole lines of {ALIGNMENT_NBYTES} B, which no "
+        f"{memory_nbytes:,} B: it uses {tensors}{more}, in whole lines of {tuning.ALIGNMENT_NBYTES} B, which no "
         f"spilling makes smaller; give at least {nbytes:,} B, plan for more devices, or cut the operator along further "
         "axes with fix"
     )

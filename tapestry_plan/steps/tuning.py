@@ -12,6 +12,13 @@ MAX_DEVICES = 4096
 ALIGNMENT_NBYTES = 64
 """Arenas are laid out in multiples of a cache line."""
 
+# -- what a device and a link are taken for, unless the caller says more: a processor of a few cores --
+
+FLOP_PER_SECOND, MEMORY_NBYTES_PER_SECOND = 1e11, 2e10
+"""What a device computes, and moves within its memory."""
+LATENCY_SECONDS, NBYTES_PER_SECOND = 1e-6, 1e10
+"""What a link takes before the first byte, and moves then."""
+
 # -- tuning --------------------------------------------------------------------------------------------------
 
 DISTANCE_EXPONENTS = (0.0, 1.0, 4.0)

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.cells import Cells
-from tapestry_sets.alias.tuning import EXACT, LEAPS_AT_ONCE, MOST_LEVELS, MOST_MEMBERS, PAIRS_AT_ONCE
 from tapestry_sets.batch import RegionArray
 from tapestry_sets.digits import Strided, reach
 from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, Integers, Item, NestSpan, clip, ends_of, members
@@ -83,11 +83,11 @@ def groups(views: Sequence[View]) -> dict[Allocation, list[PairRow]]:
 
 
 def _few_items(setts: Integers | None, extent: int) -> tuple[Item, ...]:
-    if not isinstance(setts, DisjointSetts) or len(setts.members) > MOST_MEMBERS:
+    if not isinstance(setts, DisjointSetts) or len(setts.members) > tuning.MAX_MEMBERS:
         return ()
     found = [clip(member.nest, 0, extent) for member in setts.members]
     items = tuple([item for item in found if item is not None])
-    fits = all(item.start + item.length < EXACT and len(item.tail) <= MOST_LEVELS for item in items)
+    fits = all(item.start + item.length < tuning.INT_EXACT and len(item.tail) <= tuning.MAX_LEVELS for item in items)
     return items if fits else ()
 
 
@@ -181,7 +181,7 @@ class Nests:
         return np.array(on, np.int64), np.array(period, np.int64), np.array(phase, np.int64)
 
     def next(self, rows: Int64Array, z: Int64Array) -> Int64Array:
-        """Return the smallest element >= z of each row, `EXACT` where there is none."""
+        """Return the smallest element >= z of each row, `INT_EXACT` where there is none."""
         at, many = self._first[rows], self._many[rows]
         best = self._next_in(at, z)
         for m in range(1, int(many.max(initial=1))):
@@ -200,7 +200,7 @@ class Nests:
             rest = into
         for block, on_, period_, inside in reversed(ways):  # else where the next block begins
             rest = np.where(inside & (rest < on_), block + rest, block + period_)
-        return cast(Int64Array, np.where(rest < length, start + rest, EXACT))
+        return cast(Int64Array, np.where(rest < length, start + rest, tuning.INT_EXACT))
 
     def apart(self, i: Int64Array, j: Int64Array) -> Bools:
         """Return which pairs of rows of one item each have levels that miss each other modulo the gcd of periods."""
@@ -325,7 +325,7 @@ def _pairs_with_many(rows: Sequence[PairRow], few: Bools) -> list[tuple[int, int
 def _close_pairs(nests: Nests, aligned: Bools) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield pairs i < j of rows whose bounds meet and that are not both along the axes, some at a time."""
     n = len(aligned)
-    rows = max(1, PAIRS_AT_ONCE // max(1, n))
+    rows = max(1, tuning.PAIRS_AT_ONCE // max(1, n))
     for start in range(0, n, rows):
         some = np.arange(start, min(start + rows, n))
         close = (nests.low[some, None] < nests.high) & (nests.low < nests.high[some, None])
@@ -338,13 +338,13 @@ def _leap(nests: Nests, i: Int64Array, j: Int64Array) -> tuple[Int64Array, Int64
     """Return which of the pairs are found to meet, and which stay open, as positions."""
     z = np.maximum(nests.low[i], nests.low[j])
     at, hits = np.arange(len(i)), []
-    for _ in range(LEAPS_AT_ONCE):
+    for _ in range(tuning.LEAPS_AT_ONCE):
         if not len(at):
             break
         x = nests.next(i[at], z)
         y = nests.next(j[at], x)
-        hits.append(at[(x == y) & (x < EXACT)])
-        going = (x < y) & (y < EXACT)
+        hits.append(at[(x == y) & (x < tuning.INT_EXACT)])
+        going = (x < y) & (y < tuning.INT_EXACT)
         at, z = at[going], y[going]
     return np.concatenate([at[:0], *hits]), at
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.memory.arrays import read_view
 from tapestry_sets.alias.overlap import overlaps
@@ -15,12 +16,6 @@ from tapestry_sets.integers import Sett
 from tapestry_sets.limits import OPEN, TooHard, TooManyPieces, ask_one
 from tapestry_sets.regions import Region
 from tapestry_sets.views import Allocation, Derived, View
-
-MAX_REGIONS = 6
-"""A table lists at most so many regions that a view reads of an allocation, and says how many more there are."""
-
-MAX_STEPS = 12
-"""A table lists at most so many steps of a view's chain."""
 
 
 def show_views(
@@ -274,8 +269,8 @@ def _chain(view: View) -> list[str]:
             steps.append(f"{len(view.sources)} sources")
             break
         (view,) = view.sources
-    if len(steps) > MAX_STEPS:
-        steps = [*steps[:MAX_STEPS], f"{len(steps) - MAX_STEPS} more steps"]
+    if len(steps) > tuning.SHOWN_STEPS:
+        steps = [*steps[: tuning.SHOWN_STEPS], f"{len(steps) - tuning.SHOWN_STEPS} more steps"]
     return steps[::-1]
 
 
@@ -296,8 +291,10 @@ def _regions(cells: Cells, is_addresses: bool) -> list[str]:
     if found is OPEN:
         return ["too many regions"]
     members = found.members
-    lines = [_region(region, is_addresses) for region in members[:MAX_REGIONS]]
-    return lines if len(members) <= MAX_REGIONS else [*lines, f"and {len(members) - MAX_REGIONS} more"]
+    lines = [_region(region, is_addresses) for region in members[: tuning.SHOWN_REGIONS]]
+    return (
+        lines if len(members) <= tuning.SHOWN_REGIONS else [*lines, f"and {len(members) - tuning.SHOWN_REGIONS} more"]
+    )
 
 
 def _region(region: Region, is_addresses: bool) -> str:

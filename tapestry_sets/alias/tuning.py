@@ -3,35 +3,50 @@
 The rows of tests/bench/bench_alias.py run through all of them; the values were chosen by hand.
 """
 
-from __future__ import annotations
-
-from tapestry_sets.digits import COUNT_LIMIT as COUNT_LIMIT
-from tapestry_sets.integers import FEW_SETTS as FEW_SETTS
+from tapestry_sets.digits import MAX_SCAN as MAX_SCAN
+from tapestry_sets.integers import MAX_SETTS as MAX_SETTS
 
 # ------------------------------------------------------------------ bounds of work
 
-MOST_PAIRS = 10_000
+MAX_PAIRS = 10_000
 """How many pairs of progressions are compared by equations."""
 SAMPLE = 2_000
 """How many cells are tried for one in another view, where a set around those of a view is all that is held."""
 TRIED = 48
 """How many common elements of the sets around two views are tried."""
-MOST_BOXES = 1_000
+MAX_BOXES = 1_000
 """How many products of indices are looked at for those that read a cell."""
 MAX_CORNER_RANK = 10
 """Views of a higher rank have too many corners to look at."""
-MOST_PRODUCTS = 12_000
+MAX_PRODUCTS = 12_000
 """How many products of progressions a set may be while it is pulled back."""
-MOST_CLASSES = 64
+MAX_CLASSES = 64
 """Into how many remainders a progression is cut for one coordinate."""
-MOST_COPIES = 8
+MAX_COPIES = 8
 """Of a pattern whose copies lie within each other, how many are made one set of setts."""
-MOST_WORK = 500_000_000
+MAX_WORK = 500_000_000
 """How many counts may be raised, some nanoseconds each."""
-MOST_RUNS = 1 << 18
+MAX_RUNS = 1 << 18
 """So many runs of bytes are looked at for those that make fewer setts."""
 MAX_JOINED = 1000
 """How many setts the bytes of several members may be where they are counted by joining sets."""
+
+MIN_MEMBERS = 2
+"""How many members must read a byte for it to be shared: what the word means, so no other value is right."""
+
+INT_EXACT = 1 << 61
+"""Positions below this leave room for sums in int64; others are added as Python's integers."""
+
+# ------------------------------------------------------------------ what is shown
+
+SHOWN_REGIONS, SHOWN_STEPS = 6, 12
+"""At most so many regions that a view reads, and steps of its chain, are in a table, which counts the others."""
+SHOWN_ROWS = 20
+"""How many groups, and how many members of each, a table lists."""
+SHOWN_TENSORS = 200
+"""A notebook shows the table of a graph of at most so many tensors."""
+SHOWN_TEXT = 40
+"""Characters of a kind that an error names; a longer one is cut."""
 
 # ------------------------------------------------------------------ tuning: the faster of two ways
 
@@ -40,12 +55,10 @@ FEW_NUMBERS = 16
 """Of many parts, those of so few numbers are compared by these."""
 
 # All pairs of many views.
-MOST_MEMBERS = 16
+MAX_MEMBERS = 16
 """Views of more nests than this are asked pair by pair."""
-MOST_LEVELS = 8
+MAX_LEVELS = 8
 """So are views of deeper nests."""
-EXACT = 1 << 61
-"""Positions below this leave room for sums in int64."""
 LEAPS_AT_ONCE = 24
 """How many times a pair leaps before it is asked by itself."""
 PAIRS_AT_ONCE = 1 << 16
@@ -62,7 +75,7 @@ MAX_TURNS = 12
 """How many times parts are told apart before those left together are asked pair by pair."""
 FIRST_PAIRS = 1 << 12
 """How many pairs are looked at in one pass, at first."""
-MOST_PAIRS_AT_ONCE = 1 << 18
+MAX_PAIRS_AT_ONCE = 1 << 18
 """The same, at most."""
 FEW_BYTES = 100_000
 """Bytes of so short a span are sieved rather than joined as sets, where their parts are not boxes."""

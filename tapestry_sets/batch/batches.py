@@ -117,7 +117,7 @@ class Batch(Frozen, ABC):
         self._listed("overlap_matrix"), columns._listed("overlap_matrix")
         if other is not None or not len(self):
             return self[:, None].overlaps(columns)
-        n, rows = len(self), max(1, 2 * tuning.PAIRS_A_PASS // len(self))
+        n, rows = len(self), max(1, 2 * tuning.PAIRS_AT_ONCE // len(self))
         out: Array = None
         for at in range(0, n, rows):
             end = min(at + rows, n)
@@ -154,7 +154,7 @@ class Batch(Frozen, ABC):
         """
         columns = self if other is None else other
         self._listed("overlapping_pairs"), columns._listed("overlapping_pairs")
-        n, rows = len(self), max(1, 8 * tuning.PAIRS_A_PASS // max(1, len(columns)))
+        n, rows = len(self), max(1, 8 * tuning.PAIRS_AT_ONCE // max(1, len(columns)))
         parts = []
         for at in range(0, max(1, n), rows):
             left = at if other is None else 0

@@ -197,12 +197,12 @@ def largest(x: Array) -> int:
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Yield the parts of a shape, in order, that have at most `tuning.PAIRS_A_PASS` entries."""
+    """Yield the parts of a shape, in order, that have at most `tuning.PAIRS_AT_ONCE` entries."""
     axis = next((k for k, n in enumerate(shape) if n > 1), None)
-    if axis is None or prod(shape) <= tuning.PAIRS_A_PASS:
+    if axis is None or prod(shape) <= tuning.PAIRS_AT_ONCE:
         yield tuple(slice(0, n) for n in shape)
         return
-    rows = max(1, tuning.PAIRS_A_PASS // prod(shape[axis + 1 :]))
+    rows = max(1, tuning.PAIRS_AT_ONCE // prod(shape[axis + 1 :]))
     for at in range(0, shape[axis], rows):
         part = slice(at, min(at + rows, shape[axis]))
         for inner in _blocks(shape[axis + 1 :]):

@@ -364,7 +364,7 @@ COLUMNS = ("low", "high", "on", "period", "phase")
 
 def _row_blocks(n: int) -> Iterator[slice]:
     """Yield the rows of a matrix of n columns, some at a time."""
-    rows = max(1, 2 * tuning.PAIRS_A_PASS // max(1, n))
+    rows = max(1, 2 * tuning.PAIRS_AT_ONCE // max(1, n))
     for at in range(0, n, rows):
         yield slice(at, min(at + rows, n))
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import gcd, prod
 
+from tapestry_sets.digits import tuning
 from tapestry_sets.digits.cutting import clip_ascending
 from tapestry_sets.digits.digits import Digit, Digits, Levels
-from tapestry_sets.digits.tuning import COUNT_LIMIT, MAX_COPIES, MAX_GRIDS
 from tapestry_sets.limits import TooManyPieces
 
 Progression = tuple[int, Levels]
@@ -96,7 +96,7 @@ def separate(p: Progression) -> list[Progression]:
             done.append(one)
         else:
             todo += parts[::-1]
-        if len(todo) + len(done) > MAX_COPIES:
+        if len(todo) + len(done) > tuning.MAX_COPIES:
             return [p]
     return done
 
@@ -120,7 +120,7 @@ def _runs_of_pair(copies: tuple[int, int], run: tuple[int, int]) -> list[tuple[i
     (k, d), (n, s) = copies, run
     g = gcd(s, d)
     classes = min(k, s // g)
-    if n < d // g or classes > MAX_COPIES:
+    if n < d // g or classes > tuning.MAX_COPIES:
         return None
     return [(d * j, (n + d // g * ((k - 1 - j) // (s // g)), s)) for j in range(classes)]
 
@@ -179,9 +179,9 @@ def split_progression(p: Progression, q: int) -> list[tuple[Progression, Progres
     todo: list[tuple[int, Levels, Levels]] = [(p[0], p[1], ())]
     while todo:
         first, levels, high = todo.pop()
-        if len(out) + len(todo) > MAX_GRIDS:
+        if len(out) + len(todo) > tuning.MAX_GRIDS:
             raise TooManyPieces(
-                f"splitting {p} into rows of {q} needs more than {MAX_GRIDS} products; "
+                f"splitting {p} into rows of {q} needs more than {tuning.MAX_GRIDS} products; "
                 "ask overlaps() or isdisjoint(), which need no explicit set"
             )
         while levels and levels[0][1] % q == 0:  # whole rows: the quotient alone moves
@@ -226,9 +226,9 @@ def _expand(first: int, count: int, step: int, inner: Levels, q: int) -> Iterato
     """Cut the outermost level so that what repeats after lcm(step, q) becomes a level of whole rows."""
     cycle = q // gcd(step, q)  # steps after which the position in the row comes back
     cycles, tail = divmod(count, cycle)
-    if cycle > MAX_GRIDS and min(count, cycle) > MAX_GRIDS and (inner or step >= q):
+    if cycle > tuning.MAX_GRIDS and min(count, cycle) > tuning.MAX_GRIDS and (inner or step >= q):
         raise TooManyPieces(
-            f"steps of {step} in rows of {q} meet {min(count, cycle)} positions, more than {MAX_GRIDS}; "
+            f"steps of {step} in rows of {q} meet {min(count, cycle)} positions, more than {tuning.MAX_GRIDS}; "
             "ask overlaps() or isdisjoint(), which need no explicit set"
         )
     for start, n, repeats in ((first, cycle, cycles), (first + cycles * cycle * step, tail, 1)):
@@ -244,9 +244,9 @@ def _expand(first: int, count: int, step: int, inner: Levels, q: int) -> Iterato
 def _rows(first: int, n: int, step: int, q: int) -> Iterator[tuple[int, int]]:
     """Cut n elements of a plain run at the ends of rows of q: (first, count) for each row."""
     rows = (first + (n - 1) * step) // q - first // q + 1
-    if rows > MAX_GRIDS:
+    if rows > tuning.MAX_GRIDS:
         raise TooManyPieces(
-            f"steps of {step} in rows of {q} fill {rows} different rows, more than {MAX_GRIDS}; "
+            f"steps of {step} in rows of {q} fill {rows} different rows, more than {tuning.MAX_GRIDS}; "
             "ask overlaps() or isdisjoint(), which need no explicit set"
         )
     while n:
@@ -275,13 +275,13 @@ def clip_progression(p: Progression, start: int, stop: int) -> list[Progression]
     if start <= first and first + reach(levels) < stop:
         return [p]
     parts: list[Digits] = []
-    if not clip_ascending((first,), levels, (), (0, start, stop, MAX_GRIDS), parts):
-        raise TooManyPieces(f"[{start}, {stop}) cuts more than {MAX_GRIDS} copies of the pattern of {p}")
+    if not clip_ascending((first,), levels, (), (0, start, stop, tuning.MAX_GRIDS), parts):
+        raise TooManyPieces(f"[{start}, {stop}) cuts more than {tuning.MAX_GRIDS} copies of the pattern of {p}")
     return [progression(part.origin[0], part.digits) for part in parts]
 
 
 def count_distinct(p: Progression) -> int | None:
-    """Return how many different elements the progression has, or None if more than `COUNT_LIMIT` sums interleave.
+    """Return how many different elements the progression has, or None if more than `MAX_SCAN` sums interleave.
 
     Examples
     --------
@@ -292,7 +292,7 @@ def count_distinct(p: Progression) -> int | None:
     sums = prod(count for count, _ in levels)
     if interleaved_copies(levels) == 1:
         return sums
-    if sums > COUNT_LIMIT:
+    if sums > tuning.MAX_SCAN:
         return None
     values = {first}
     for count, step in reversed(levels):

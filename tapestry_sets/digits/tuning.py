@@ -6,7 +6,7 @@ them is recorded; tests/bench/bench_sets.py and bench_alias.py run through them.
 
 MAX_GRIDS = 10_000
 """How many grids an explicit answer may have before `TooManyPieces` is raised."""
-COUNT_LIMIT = 2_000_000
+MAX_SCAN = 2_000_000
 """How many elements may be counted one by one, where nothing better answers."""
 MAX_COPIES = 64
 """How many interleaved copies of a longer progression are merged explicitly; isl takes over beyond."""

@@ -15,7 +15,8 @@ import numpy as np
 from msgspec import Struct, field
 
 from tapestry_sets.digits import Int64Array
-from tapestry_sets.draw.tuning import DOTS, MAX_CELLS, PAGE, SHOWN_LENGTH
+from tapestry_sets.draw import tuning
+from tapestry_sets.draw.tuning import CHARACTER, LINE, SMALL
 from tapestry_sets.limits import REFUSALS, check_positive
 
 COLORS = ("#ffffff", "#0072b2", "#d55e00", "#007a5a", "#aa3377", "#7a5c00", "#4b4bb5", "#555555")
@@ -60,7 +61,7 @@ NOT_DRAWN = (TooLarge, *REFUSALS)
 """What is raised where there is no picture: it would be too large, or what it shows is too hard to say."""
 
 
-def check_cells(n: int, what: str, mend: str, most: int = MAX_CELLS) -> None:
+def check_cells(n: int, what: str, mend: str, most: int = tuning.MAX_CELLS) -> None:
     """Refuse a picture of too many cells."""
     if n > most:
         raise TooLarge(f"draw: {n} {what} are more than {most}; {mend}")
@@ -111,7 +112,7 @@ def line_grid(cells: Int64Array, start: int, wrap: int) -> CellGrid:
     return CellGrid(folded.reshape(rows, width), range(start, start + n, width), range(width), "", at, "+")
 
 
-def box_grids(cells: Raster, start: Sequence[int], wrap: int = SHOWN_LENGTH) -> list[CellGrid]:
+def box_grids(cells: Raster, start: Sequence[int], wrap: int = tuning.SHOWN_LENGTH) -> list[CellGrid]:
     """Return the planes of a raster of a box that begins at `start`; its rank is that of `start`."""
     if not start:
         return [CellGrid(cells[0], (), (), "", lambda row, column: "")]
@@ -200,10 +201,6 @@ class Drawing(Struct, frozen=True):
     parts: tuple[str, ...]
 
 
-CHARACTER, SMALL, LINE = 6, 10, 16
-"""Pixels: the advance of a small monospaced character, its font size, and the height of a line."""
-
-
 def _clean(words: str) -> str:
     """Return words as XML text; characters that XML does not know become question marks."""
     from html import escape  # loaded with the first picture, not with the package
@@ -248,7 +245,7 @@ def beside(drawings: Sequence[Drawing], gap: int = 12) -> Drawing:
     parts: list[str] = []
     x = height = 0
     for drawing in drawings:
-        if x and x + drawing.width > PAGE:
+        if x and x + drawing.width > tuning.PAGE:
             rows.append(Drawing(x - gap, height, tuple(parts)))
             parts, x, height = [], 0, 0
         parts += [f'<g transform="translate({x},0)">', *drawing.parts, "</g>"]
@@ -278,7 +275,7 @@ def margin_of(grid: CellGrid) -> int:
     """Return how many pixels are before the cells of a plane: for labels, and for dots."""
     longest = max(map(len, grid.heads)) if grid.heads else widest(grid.rows)
     labels = longest * CHARACTER + 5 if grid.heads or grid.rows else 0
-    return max(labels, widest(grid.columns, grid.plus) * CHARACTER // 2) + DOTS * grid.cut.left
+    return max(labels, widest(grid.columns, grid.plus) * CHARACTER // 2) + tuning.DOTS * grid.cut.left
 
 
 def grid_drawing(grid: CellGrid, cell: int, marks: bool, tall: int | None = None, margin: int = 0) -> Drawing:
@@ -291,20 +288,22 @@ def grid_drawing(grid: CellGrid, cell: int, marks: bool, tall: int | None = None
     wide = widest(grid.columns, grid.plus) * CHARACTER
     labels = list(grid.heads) or grid.rows
     left = max(margin, margin_of(grid))
-    top = (LINE if grid.caption else 0) + (SMALL + 4 if grid.columns else 0) + DOTS * grid.cut.above
+    top = (LINE if grid.caption else 0) + (SMALL + 4 if grid.columns else 0) + tuning.DOTS * grid.cut.above
     parts = [written(0, SMALL, grid.caption)] if grid.caption else []
     parts += [
-        written(left + (k + 0.5) * cell, top - 4 - DOTS * grid.cut.above, f"{grid.plus}{grid.columns[k]}", "middle")
+        written(
+            left + (k + 0.5) * cell, top - 4 - tuning.DOTS * grid.cut.above, f"{grid.plus}{grid.columns[k]}", "middle"
+        )
         for k in ticks(grid.columns, (wide + CHARACTER) / cell)
     ]
     parts += [
-        written(left - 4 - DOTS * grid.cut.left, top + (k + 0.5) * side + 3.5, str(labels[k]), "end")
+        written(left - 4 - tuning.DOTS * grid.cut.left, top + (k + 0.5) * side + 3.5, str(labels[k]), "end")
         for k in (range(rows) if grid.heads else ticks(grid.rows, (SMALL + 1) / side))
     ]
     parts += _dots(grid.cut, left, top, columns * cell, rows * side)
     parts += [f'<g transform="translate({left},{top})">', *cells_drawn(grid, cell, side, marks), "</g>"]
-    width = max(left + columns * cell + max(2, wide // 2, DOTS * grid.cut.right), breadth(grid.caption))
-    return Drawing(width, top + rows * side + 2 + DOTS * grid.cut.below, tuple(parts))
+    width = max(left + columns * cell + max(2, wide // 2, tuning.DOTS * grid.cut.right), breadth(grid.caption))
+    return Drawing(width, top + rows * side + 2 + tuning.DOTS * grid.cut.below, tuple(parts))
 
 
 def _dots(cut: CanvasCut, left: int, top: int, width: int, height: int) -> list[str]:
@@ -404,7 +403,7 @@ def legend_drawing(lines: Sequence[LegendLine], marks: bool) -> Drawing:
     return Drawing(20 + longest, len(lines) * LINE, tuple(parts))
 
 
-def cell_size(cell: int | None, columns: int, page: int = PAGE, least: int = 3) -> int:
+def cell_size(cell: int | None, columns: int, page: int = tuning.PAGE, least: int = 3) -> int:
     """Return the side of a square: as asked for, or what fits the page."""
     return max(least, min(14, page // max(1, columns))) if cell is None else check_positive(cell, "draw: cell")
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapestry_sets.digits import Int64Array
-from tapestry_sets.draw import canvas
-from tapestry_sets.draw.tuning import MAX_LENGTH, PAGE
+from tapestry_sets.draw import canvas, tuning
 from tapestry_sets.limits import as_int
 
 TINTS = ("#cfe3f5", "#a9cdec", "#7fb3df", "#5a9bd3")
@@ -57,7 +56,9 @@ def _level_window(stripes: Sequence[Any], start: object, stop: object) -> tuple[
     first = as_int(start, "draw: start")
     period = stripes[0].period if stripes else 1
     last = max(first, first + period if stop is None else as_int(stop, "draw: stop"))
-    canvas.check_cells(last - first, f"integers in [{first}, {last})", "give start and stop to draw a part", MAX_LENGTH)
+    canvas.check_cells(
+        last - first, f"integers in [{first}, {last})", "give start and stop to draw a part", tuning.MAX_LENGTH
+    )
     cells = (last - first) * (len(stripes) + 1)
     canvas.check_cells(cells, f"cells of {len(stripes)} levels", "give start and stop to draw a part")
     return first, last
@@ -173,13 +174,13 @@ def levels_svg(levels: Any, start: int = 0, stop: int | None = None, cell: int |
     """
     first, last, heads, blocks, cells = _shown(levels, start, stop)
     margin = max(map(len, heads)) * canvas.CHARACTER + 16
-    side = canvas.cell_size(cell, last - first, PAGE - margin, 1)
+    side = canvas.cell_size(cell, last - first, tuning.PAGE - margin, 1)
     parts: list[str] = []
     for k, row in enumerate(blocks):
         parts += _bars(row, k, margin - first * side, side)
-    y = BARS_TOP + len(blocks) * BAR_ROW
+    y = tuning.BARS_TOP + len(blocks) * tuning.BAR_ROW
     parts += [
-        canvas.written(0, BARS_TOP + k * BAR_ROW + (12.5 if k < len(blocks) else 10.5), head)
+        canvas.written(0, tuning.BARS_TOP + k * tuning.BAR_ROW + (12.5 if k < len(blocks) else 10.5), head)
         for k, head in enumerate(heads)
     ]
     grid = canvas.line_grid(cells, first, max(1, last - first))
@@ -193,25 +194,21 @@ def levels_svg(levels: Any, start: int = 0, stop: int | None = None, cell: int |
     return canvas.document(canvas.Drawing(width, y + canvas.LINE, tuple(parts)), title)
 
 
-BARS_TOP, BAR_ROW, BAR = 16, 28, 18
-"""Pixels: above the first row of bars, from one row to the next, and the height of a bar."""
-
-
 def _bars(blocks: Sequence[_LevelBlock], level: int, zero: int, side: int) -> list[str]:
     """Return the bars of one level with lines from their ends to the next; integer 0 is at x = zero."""
-    y = BARS_TOP + level * BAR_ROW
+    y = tuning.BARS_TOP + level * tuning.BAR_ROW
     tint = TINTS[min(level, len(TINTS) - 1)]
     parts = []
     for lo, hi, first, last in blocks:
         left, right = zero + lo * side, zero + hi * side
         r, s = (min(5, (right - left) // 2) if whole else 0 for whole in (first == lo, last == hi))
         outline = (
-            f"M{left + r} {y}H{right - s}q{s} 0 {s} {s}V{y + BAR - s}q0 {s} -{s} {s}H{left + r}"
+            f"M{left + r} {y}H{right - s}q{s} 0 {s} {s}V{y + tuning.BAR - s}q0 {s} -{s} {s}H{left + r}"
             f"q-{r} 0 -{r} -{r}V{y + r}q0 -{r} {r} -{r}z"
         )
         parts.append(f'<path d="{outline}" fill="{tint}" stroke="{canvas.INK}" stroke-width="0.75"')
         parts[-1] += f' data-level="{level + 1}" data-lo="{lo}" data-hi="{hi}"/>'
-        guides = f"M{left} {y + BAR}V{y + BAR_ROW}M{right} {y + BAR}V{y + BAR_ROW}"
+        guides = f"M{left} {y + tuning.BAR}V{y + tuning.BAR_ROW}M{right} {y + tuning.BAR}V{y + tuning.BAR_ROW}"
         parts.append(
             f'<path d="{guides}" stroke="{canvas.FAINT}" stroke-width="0.75" stroke-dasharray="2 2" fill="none"/>'
         )

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_sets.draw import canvas
+from tapestry_sets.draw import canvas, tuning
 from tapestry_sets.draw.levels import levels_svg
-from tapestry_sets.draw.tuning import SHOWN_AT_LEAST, SHOWN_CELLS, SHOWN_LENGTH
 from tapestry_sets.draw.views import views_picture
 from tapestry_sets.limits import OPEN, as_int, ask_one, check_positive, check_range
 
@@ -98,7 +97,9 @@ def _region_raster(regions: Sequence[Any]) -> canvas.Raster:
     return cells
 
 
-def text(*sets: Any, start: int = 0, stop: int | None = None, axes: bool = False, wrap: int = SHOWN_LENGTH) -> str:
+def text(
+    *sets: Any, start: int = 0, stop: int | None = None, axes: bool = False, wrap: int = tuning.SHOWN_LENGTH
+) -> str:
     """Return sets as text: ``.`` for a free cell, ``1`` for one of the first set.
 
     With several sets, a mark (1 to 9, then a to w) is the number of the only set there, and ``X`` is where two or
@@ -153,7 +154,7 @@ def svg(
     cell: int | None = None,
     names: Sequence[str] | None = None,
     title: str = "",
-    wrap: int = SHOWN_LENGTH,
+    wrap: int = tuning.SHOWN_LENGTH,
 ) -> str:
     """Return sets as an SVG drawing: a square for each cell, colored by the sets that hold it, with coordinates.
 
@@ -208,7 +209,7 @@ def show(
     stop: int | None = None,
     names: Sequence[str] | None = None,
     title: str = "",
-    wrap: int = SHOWN_LENGTH,
+    wrap: int = tuning.SHOWN_LENGTH,
 ) -> canvas.Picture:
     """Return a picture of sets, or of views in memory, that a notebook draws and ``print`` writes.
 
@@ -283,11 +284,11 @@ def summary(x: Any) -> str:
 def _summary(x: Any) -> str:
     if hasattr(x, "points"):
         return text(x) if _is_small(x) else repr(x)
-    if x.period <= SHOWN_LENGTH:
+    if x.period <= tuning.SHOWN_LENGTH:
         return text(x)
     start = _first_shown(x)
     where = f"from {start}: " if start else ""
-    return f"{where}{text(x, start=start, stop=start + SHOWN_LENGTH)}... (period {_number(x.period)})"
+    return f"{where}{text(x, start=start, stop=start + tuning.SHOWN_LENGTH)}... (period {_number(x.period)})"
 
 
 def _number(n: int) -> str:
@@ -296,14 +297,15 @@ def _number(n: int) -> str:
 
 
 def _is_small(x: Any) -> bool:
-    return len(x.shape) <= 3 and all(0 < n <= SHOWN_LENGTH for n in x.shape) and prod(x.shape) <= SHOWN_CELLS
+    fits = all(0 < n <= tuning.SHOWN_LENGTH for n in x.shape) and prod(x.shape) <= tuning.SHOWN_CELLS
+    return fits and len(x.shape) <= 3
 
 
 def _first_shown(x: Any) -> int:
     """Return where the window of a long period begins: at 0, or at the first element beyond it."""
     # a search may be long in a set that is not listed, and elements must fit int64
     is_listed = any(hasattr(x, name) for name in ("on", "stripes", "members"))
-    if not is_listed or len(x.elements(0, SHOWN_LENGTH)):
+    if not is_listed or len(x.elements(0, tuning.SHOWN_LENGTH)):
         return 0
     found = x.find(0)
     return found if found is not None and found < 1 << 62 else 0
@@ -321,8 +323,8 @@ def mimebundle(x: Any) -> dict[str, str]:
 def _integers_svg(x: Any, name: str) -> str:
     """Return a window of a set of integers: some periods of a short one, 64 integers of a long one."""
     period = x.period
-    start = _first_shown(x) if period > SHOWN_LENGTH else 0
-    length = min(SHOWN_LENGTH, -(-SHOWN_AT_LEAST // period) * period)
+    start = _first_shown(x) if period > tuning.SHOWN_LENGTH else 0
+    length = min(tuning.SHOWN_LENGTH, -(-tuning.MIN_SHOWN // period) * period)
     title = f"{canvas.shorten(name, 70)}, period {_number(period)}"
     if len(getattr(x, "stripes", ())) in range(2, 9):
         return levels_svg(x, start, start + length, title=title)

@@ -3,8 +3,6 @@
 Another value changes pictures, and with them examples in docstrings; no answer and no benchmark depends on them.
 """
 
-from __future__ import annotations
-
 # ------------------------------------------------------------------ bounds: what is refused, or drawn in part
 
 MAX_CELLS = 1 << 14
@@ -17,7 +15,7 @@ MAX_WINDOWS = 6
 """At most so many windows show one line of memory."""
 MAX_PAIRS = 10
 """At most so many pairs of views are counted in a legend."""
-LISTED_CELLS = 1 << 20
+MAX_LISTED = 1 << 20
 """A view of at most so many cells is listed, where its cells are held in no form that lists a window of them."""
 
 # ------------------------------------------------------------------ layout
@@ -26,7 +24,7 @@ SHOWN_LENGTH = 64
 """The longest period that is shown whole without being asked, and the cells in a line of a drawing."""
 SHOWN_CELLS = 1 << 12
 """The largest box that a notebook draws without being asked."""
-SHOWN_AT_LEAST = 24
+MIN_SHOWN = 24
 """Short periods are repeated to at least this many integers in a notebook, so that one sees that they repeat."""
 BEFORE, AFTER = 16, 48
 """How many cells a window of a line shows before and after the cell that it is about."""
@@ -36,11 +34,15 @@ INDEX_BOX = (1, 8, 24)
 """As `BOX`, for the picture of a view's own shape."""
 FAR_NUMBER = 10**7
 """A window of a line that goes beyond this number is labeled by the distance from its first cell."""
-WIDEST_ROW = 240
+MAX_ROW = 240
 """A row of more cells than this is drawn in part."""
-LONGEST_NAME = 24
+SHOWN_NAME = 24
 """The longest name that stands before a row."""
 PAGE = 960
 """The width in pixels that drawings keep to where they can."""
+CHARACTER, SMALL, LINE = 6, 10, 16
+"""Pixels: the advance of a small monospaced character, its font size, and the height of a line."""
+BARS_TOP, BAR_ROW, BAR = 16, 28, 18
+"""Pixels: above the first row of bars, from one row to the next, and the height of a bar."""
 DOTS = 12
 """Pixels beside or above the cells where dots say that more are left out."""

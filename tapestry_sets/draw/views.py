@@ -41,7 +41,7 @@ class _Read:
 
     def __init__(self, cells: Any) -> None:
         self.cells = cells
-        self._all: Codes | None = cells.list_numbers(tuning.LISTED_CELLS) if cells.setts is None else None
+        self._all: Codes | None = cells.list_numbers(tuning.MAX_LISTED) if cells.setts is None else None
 
     def numbers(self, lo: int, hi: int) -> Codes:
         """Return the row-major numbers in [lo, hi), less lo."""
@@ -293,7 +293,7 @@ def _from(first: int) -> Callable[[int, int], str]:
 def _box_page(home: _Home, shared: _Shared | None) -> _Page:
     """Return an allocation of two or three axes as its planes: whole, or what is around a cell."""
     shape = home.shape
-    if home.size <= tuning.MAX_CELLS and shape[-1] <= tuning.WIDEST_ROW:
+    if home.size <= tuning.MAX_CELLS and shape[-1] <= tuning.MAX_ROW:
         codes = home.codes(0, home.size)
         return _Page(
             canvas.box_grids(codes.reshape((1,) * (3 - len(shape)) + shape), (0,) * len(shape)), [], codes, True
@@ -420,7 +420,7 @@ def _common_size(one: _Read, two: _Read) -> int | None:
 
 def _brief(name: str) -> str:
     """Return a name as it stands before a row: without what it is equal to, and not too long."""
-    return canvas.shorten(name.split(" = ")[0], tuning.LONGEST_NAME)
+    return canvas.shorten(name.split(" = ")[0], tuning.SHOWN_NAME)
 
 
 def _index_name(name: str, index: Sequence[int]) -> str:

@@ -409,7 +409,7 @@ def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> in
         spend(budget, 1 + length * len(every) // tuning.BITS_A_BRANCH, what, every)
         return _mask(every, lo, hi).bit_count()
     one, two = _halves(every)
-    if two and _longer((one, two)) <= tuning.TABLE:
+    if two and _longer((one, two)) <= tuning.MAX_TABLE:
         spend(budget, 1 + (period(one) + period(two)) // tuning.ENTRIES_A_BRANCH, what, every)
         return _count_halves(one, two, lo, hi)
     every, lo, hi = tuple(nests.shift(s, -lo) for s in every), 0, length  # places from the window's start fit int64
@@ -417,7 +417,7 @@ def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> in
     runs = sum(n // s[-1][0] for n, s in zip(counts, every, strict=True))
     if runs <= min(budget.left, max(counts) // tuning.RUN_LENGTH):
         return _count_runs(every, lo, hi, budget)
-    if min(counts) <= tuning.TABLE // 4 and length < 1 << 62:
+    if min(counts) <= tuning.MAX_TABLE // 4 and length < 1 << 62:
         spend(budget, 1 + min(counts) * sum(map(len, every)) // tuning.ELEMENTS_A_BRANCH, what, every)
         few = every[counts.index(min(counts))]
         return int(np.count_nonzero(contains_each(every, nests.elements(few, lo, hi))))

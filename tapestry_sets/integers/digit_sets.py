@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tapestry_sets.digits import MAX_COPIES, Progression, Strided, as_interval, interleaved_copies, reach
-from tapestry_sets.integers import explicit, unions
+from tapestry_sets.integers import explicit, tuning, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import Item, Nest, repeat
 from tapestry_sets.integers.sett import DisjointSetts, Sett
-from tapestry_sets.integers.tuning import LONG_SPAN, SUM_SPAN
 from tapestry_sets.limits import TooManyPieces, as_int, current
 
 
@@ -56,7 +55,7 @@ def explicit_setts(p: Progression, extent: int) -> DisjointSetts:
     """
     first, levels = p
     copies = interleaved_copies(levels)
-    if copies > MAX_COPIES and reach(levels) > LONG_SPAN:
+    if copies > MAX_COPIES and reach(levels) > tuning.LONG_SPAN:
         raise TooManyPieces(
             f"the sums of steps {levels} interleave {copies} copies of a pattern; "
             "ask overlaps() or isdisjoint(), which need no explicit set"
@@ -168,7 +167,7 @@ def _goes_on(length: int, tail: Nest, step: int) -> bool:
 
 def _overlapping(item: Item, steps: list[tuple[int, int]], span: int) -> list[Item]:
     """Return the union of interleaved copies: as a bit mask if short, else copy by copy."""
-    if span <= SUM_SPAN:
+    if span <= tuning.SUM_SPAN:
         mask = nests.bits(item.tail, 0, item.length)
         for step, n in steps:
             done = 1

@@ -10,9 +10,9 @@ from itertools import pairwise
 from math import gcd, lcm
 
 from tapestry_sets.integers import nest as nests
+from tapestry_sets.integers import tuning
 from tapestry_sets.integers.pairs import descend, surely_disjoint
 from tapestry_sets.integers.stripe import Level
-from tapestry_sets.integers.tuning import MANY_BLOCKS, MASK_BITS, SPREAD, STEPS_A_PIECE
 from tapestry_sets.limits import Budget, TooManyPieces, current
 
 Block = tuple[int, int, nests.Nest]
@@ -76,16 +76,16 @@ class _Meet:
     def __init__(self, s: nests.Nest, t: nests.Nest) -> None:
         self.s = s
         self.t = t
-        self.budget = Budget(STEPS_A_PIECE * current().max_pieces)
+        self.budget = Budget(tuning.STEPS_A_PIECE * current().max_pieces)
 
     def spend(self, steps: int) -> None:
         """Take steps from the budget, or raise `TooManyPieces`."""
         if not self.budget.spend(steps):
             most = current().max_pieces
             raise TooManyPieces(
-                f"what {self.s} and {self.t} (on, period, phase) share is not listed in {STEPS_A_PIECE * most} blocks; "
-                "count_common, first_common, isdisjoint and issubset list nothing, within=(start, stop) lists a part, "
-                f"and limits(max_pieces={4 * most}) allows more"
+                f"what {self.s} and {self.t} (on, period, phase) share is not listed in {tuning.STEPS_A_PIECE * most} "
+                "blocks; count_common, first_common, isdisjoint and issubset list nothing, within=(start, stop) lists "
+                f"a part, and limits(max_pieces={4 * most}) allows more"
             )
 
     def whole(self, s: nests.Nest, t: nests.Nest) -> list[nests.Nest]:
@@ -175,7 +175,7 @@ class _Meet:
             s, si, t, tj = t, tj, s, si
         a, P, p = s[0]
         steps = (hi - lo) // P
-        if steps > MANY_BLOCKS and surely_disjoint(s, si, t, tj):
+        if steps > tuning.MANY_BLOCKS and surely_disjoint(s, si, t, tj):
             return
         self.spend(steps)
         tail, found = s[1:], list[Block]()
@@ -360,9 +360,9 @@ def merge_nests(every: Iterable[nests.Nest]) -> list[nests.Nest]:
     common = lcm(*(s[0][1] for s in current))
     if sum(nests.count(s, 0, s[0][1]) * (common // s[0][1]) for s in current) == common:
         return [()]
-    if sum(common // s[0][1] for s in current) <= SPREAD:  # of several periods: all of them in the common one
+    if sum(common // s[0][1] for s in current) <= tuning.SPREAD:  # of several periods: all of them in the common one
         current = min(current, _with_period(_spread(current, common), common), key=len)
-    if common <= MASK_BITS:  # short: begin again from the blocks, and take the shorter answer
+    if common <= tuning.MASK_BITS:  # short: begin again from the blocks, and take the shorter answer
         mask = 0
         for s in current:
             mask |= nests.bits(s, 0, common)

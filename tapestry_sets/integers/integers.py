@@ -24,11 +24,10 @@ from msgspec import Struct
 
 from tapestry_sets.digits import Bools, Int64Array
 from tapestry_sets.draw import Drawn
-from tapestry_sets.integers import explicit, ranks, unions
+from tapestry_sets.integers import explicit, ranks, tuning, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.stripe import Stripe
-from tapestry_sets.integers.tuning import CLOSE, MOST_LISTED, ONE_BY_ONE
 from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import Question, TooHard, as_int, check_positive, check_range
 
@@ -244,7 +243,7 @@ class Integers(Drawn, ABC):
     def _nth_between(self, lo: int, hi: int, k: int, n: int) -> int:
         """Return the element of number k of the n that lie in [lo, hi)."""
         halve = False
-        while n > CLOSE and hi - lo > 1:
+        while n > tuning.CLOSE and hi - lo > 1:
             length = hi - lo
             middle = (lo + hi) // 2 if halve else lo + min(max((2 * k + 1) * length // (2 * n), 1), length - 1)
             below = self._count(lo, middle) if middle - lo <= hi - middle else n - self._count(middle, hi)
@@ -268,7 +267,7 @@ class Integers(Drawn, ABC):
 
     def _contains_each(self, z: Int64Array) -> Bools:
         """Return which of some integers, different and ascending, are elements."""
-        if len(z) and self._count(int(z[0]), int(z[-1]) + 1) <= MOST_LISTED:
+        if len(z) and self._count(int(z[0]), int(z[-1]) + 1) <= tuning.MAX_LISTED:
             return np.isin(z, self._elements(int(z[0]), int(z[-1]) + 1), assume_unique=True)
         return np.array([at in self for at in to_list(z)], bool)
 
@@ -568,9 +567,9 @@ def to_array(values: Iterable[int]) -> Int64Array:
 
 def to_list(values: Int64Array) -> list[int]:
     """Return integers that are to be looked at one by one, if these are not too many."""
-    if len(values) > ONE_BY_ONE:
+    if len(values) > tuning.MAX_SCAN:
         raise TooHard(
-            f"{len(values)} elements of a union or a lazy set would be looked at one by one, more than {ONE_BY_ONE}; "
-            "ask within a shorter range"
+            f"{len(values)} elements of a union or a lazy set would be looked at one by one, more than "
+            f"{tuning.MAX_SCAN}; ask within a shorter range"
         )
     return cast("list[int]", values.tolist())

@@ -17,21 +17,11 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import Bools, Int64Array
-from tapestry_sets.integers import conjunction, explicit, integers, ranks, unions
+from tapestry_sets.integers import conjunction, explicit, integers, ranks, tuning, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.integers import Forms, Integers
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.sett import DisjointSetts, Explicit, Sett
-from tapestry_sets.integers.tuning import (
-    COUNTED,
-    CUT_BELOW,
-    LAZY_LEAPS,
-    LEAPS_OF_MEMBERS,
-    LISTED_SETTS,
-    MOST_LISTED,
-    NEST_LEAPS,
-    WALK_ABOVE,
-)
 from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import (
     OPEN,
@@ -119,9 +109,9 @@ class Intersection(Integers, Value):
             return _elements_by_listing(self, lo, hi)
         few, *rest = sorted(self.operands, key=lambda s: s._count(lo, hi))
         many = few._count(lo, hi)
-        if many <= WALK_ABOVE:
+        if many <= tuning.WALK_ABOVE:
             return _in_all(few._elements(lo, hi), rest)
-        if many > CUT_BELOW:
+        if many > tuning.CUT_BELOW:
             return integers.to_array(_walk(self, lo, hi))
         return _in_halves(self, lo, hi)
 
@@ -243,10 +233,10 @@ class Filled(Integers, Value):
         many = self.ink._count(first, last)
         if not many:
             return NONE
-        if WALK_ABOVE < last - first <= 16 * many:
+        if tuning.WALK_ABOVE < last - first <= 16 * many:
             return _in_halves(self, lo, hi)
         k = self.ink._elements(first, last)
-        if last - first <= min(16 * many + 1024, WALK_ABOVE):
+        if last - first <= min(16 * many + 1024, tuning.WALK_ABOVE):
             return self.outer._elements(lo, hi)[k - first]
         return self.outer._nth_each(k)
 
@@ -358,10 +348,10 @@ class Sampled(Integers, Value):
         first, last = self.at._nth(lo), self.at._nth(hi)
         if max(-first, last) >> 62:
             return integers.to_array(_walk(self, lo, hi))
-        if WALK_ABOVE < hi - lo <= CUT_BELOW:
+        if tuning.WALK_ABOVE < hi - lo <= tuning.CUT_BELOW:
             return _in_halves(self, lo, hi)
         z = (self.inner & self.at)._elements(first, last)
-        if hi - lo <= min(16 * len(z) + 1024, WALK_ABOVE):
+        if hi - lo <= min(16 * len(z) + 1024, tuning.WALK_ABOVE):
             return np.searchsorted(self.at._elements(first, last), z) + lo
         return self.at._rank_each(z)
 
@@ -446,7 +436,7 @@ def first_in_all(factors: Sequence[Integers], lo: int, hi: int | None) -> int | 
     leap = conjunction.Leap([partial(s._first, hi=hi) for s in factors], lo)
     members = sum(len(s._listed(None)) + 1 for s in factors)
     with Question():
-        if leap.go(hi, Budget(min(NEST_LEAPS, LEAPS_OF_MEMBERS // members))):
+        if leap.go(hi, Budget(min(tuning.NEST_LEAPS, tuning.LEAPS_OF_MEMBERS // members))):
             return leap.met
         return conjunction.first_of_any(_conjunctions(factors), leap.z, hi)
 
@@ -513,7 +503,7 @@ def _first_lazy(factors: tuple[Integers, ...], lo: int, hi: int | None) -> int |
 
 def _first_leaping(factors: tuple[Integers, ...], lo: int, hi: int) -> int | None:
     leap = conjunction.Leap([partial(s._first, hi=hi) for s in factors], lo)
-    if attempt(lambda: _has_ended(leap, hi, LAZY_LEAPS)) is True:
+    if attempt(lambda: _has_ended(leap, hi, tuning.LAZY_LEAPS)) is True:
         return leap.met
     z, hi = leap.z, min(hi, lo + period_of(factors))
     if z >= hi:
@@ -530,7 +520,7 @@ def _first_leaping(factors: tuple[Integers, ...], lo: int, hi: int) -> int | Non
     found = _ask_listed(factors, z, hi, _Listing.first)
     if found is not OPEN:
         return found
-    if attempt(lambda: _has_ended(leap, hi, NEST_LEAPS)) is True:
+    if attempt(lambda: _has_ended(leap, hi, tuning.NEST_LEAPS)) is True:
         return leap.met
     raise _too_hard("first common element", factors, z, hi)
 
@@ -591,7 +581,7 @@ def _count_in_groups(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
 def _too_hard(what: str, factors: Sequence[Integers], lo: int, hi: int) -> TooHard:
     return TooHard(
         f"{what} of {len(factors)} sets of periods {[s.period for s in factors]} in [{lo}, {hi}): neither the budget "
-        f"nor {LISTED_SETTS} setts nor {MOST_LISTED} elements of one decide; ask within a shorter range"
+        f"nor {tuning.MAX_LISTED_SETTS} setts nor {tuning.MAX_LISTED} elements decide; ask within a shorter range"
     )
 
 
@@ -621,7 +611,7 @@ def _ask_listed(factors: tuple[Integers, ...], lo: int, hi: int, question: Calla
     """Ask what is listed: few setts for little, then elements if they may be, then the setts again for all there is."""
     tried = []
     for listing in _listed_setts(factors, lo, hi):
-        found = attempt(partial(question, listing), COUNTED)
+        found = attempt(partial(question, listing), tuning.COUNTED)
         if found is not OPEN:
             return found
         tried.append(listing)
@@ -691,7 +681,7 @@ def _in_few_setts(s: Integers, lo: int, hi: int) -> Integers | None:
     """Return a set that is right in the window, listed if it is lazy; None if that needs too many setts."""
     if _are_explicit(s._factors):
         return s
-    with limits(max_pieces=min(LISTED_SETTS, current().max_pieces)):
+    with limits(max_pieces=min(tuning.MAX_LISTED_SETTS, current().max_pieces)):
         found = attempt(lambda: s._listed((lo, hi)))
     return None if found is OPEN else DisjointSetts._of(found)
 
@@ -700,7 +690,7 @@ def common_elements(factors: Sequence[Integers], lo: int, hi: int) -> Int64Array
     """Return the common elements in the window where one of the sets has few there, else None."""
     counts = {s: s._count(lo, hi) for s in factors}
     few, *rest = sorted(factors, key=counts.__getitem__)
-    if counts[few] > MOST_LISTED:
+    if counts[few] > tuning.MAX_LISTED:
         return None
     return _in_all(few._elements(lo, hi), rest)
 

@@ -108,7 +108,7 @@ def sums_of(s: Nest, lo: int, hi: int) -> list[Progression]:
     TooManyPieces
         If they are not few.
     """
-    with limits(max_pieces=min(tuning.FEW_SETTS, current().max_pieces)):
+    with limits(max_pieces=min(tuning.MAX_SETTS, current().max_pieces)):
         return [(run.first, run.levels) for run in nests.runs(s, lo, hi)]
 
 

@@ -307,7 +307,7 @@ def _count_period(s: Nest, t: Nest) -> int:
         pairs = zip(_residue_counts(s, 0, P, g), _residue_counts(t, 0, Q, g), strict=True)
         return sum(m * n for m, n in pairs)
     if (
-        s[0][0] + t[0][0] > tuning.RESIDUES * g and max(P, Q) <= tuning.TABLE
+        s[0][0] + t[0][0] > tuning.RESIDUES * g and max(P, Q) <= tuning.MAX_TABLE
     ):  # more distances between blocks than residues
         return int(np.dot(_residue_table(s, P, g), _residue_table(t, Q, g)))
     return PairCount().common(s, 0, t, 0, 0, P // g * Q)
@@ -340,7 +340,7 @@ def _correlated(
 
 
 def _residue_table(s: Nest, P: int, g: int) -> Int64Array:
-    """Return what `_residue_counts` does for one period, of at most `TABLE` integers, of which g is a divisor."""
+    """Return what `_residue_counts` does for one period, of at most `MAX_TABLE` integers, of which g is a divisor."""
     return cast(Int64Array, listed(bits(s, 0, P), P).reshape(P // g, g).sum(axis=0, dtype=np.int64))
 
 
@@ -436,7 +436,7 @@ class PairCount:
         if self._correlates(a + b, shifts, P // g * Q):
             shifts = min(shifts, (a + b) // 64)
         steps = min(blocks_s, blocks_t, shifts // easy)
-        if hi - lo <= min(tuning.TABLE, steps * tuning.BITS_A_STEP):
+        if hi - lo <= min(tuning.MAX_TABLE, steps * tuning.BITS_A_STEP):
             s, t = (x, *s[1:]), (y, *t[1:])
             return (bits(s, lo, hi) & bits(t, lo, hi)).bit_count()
         if shifts <= easy * min(blocks_s, blocks_t):
@@ -448,7 +448,7 @@ class PairCount:
     @staticmethod
     def _correlates(length: int, shifts: int, common: int) -> bool:
         """Return whether all shifts of two blocks are counted at once, by a correlation of the listed blocks."""
-        return shifts > tuning.MANY_SHIFTS and tuning.SHORT < length <= tuning.TABLE and common < 1 << 61
+        return shifts > tuning.MANY_SHIFTS and tuning.SHORT < length <= tuning.MAX_TABLE and common < 1 << 61
 
     def _blocks(self, tail: Nest, x: Level, t: Nest, lo: int, hi: int) -> int:
         """Sum over the blocks of the stripe x with `tail` inside; their places in t repeat with its period."""

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import gcd, lcm
 
-from tapestry_sets.integers import explicit
+from tapestry_sets.integers import explicit, tuning
 from tapestry_sets.integers.nest import (
     EMPTY,
     Item,
@@ -35,7 +35,6 @@ from tapestry_sets.integers.nest import (
     shift,
 )
 from tapestry_sets.integers.pairs import descend, is_subset, surely_disjoint
-from tapestry_sets.integers.tuning import ATTEMPTS, ORIGINS, PARTS
 from tapestry_sets.limits import Budget, attempt, check_pieces, current
 
 
@@ -505,7 +504,7 @@ class _Join:
     __slots__ = ("budget",)
 
     def __init__(self) -> None:
-        self.budget = Budget(ATTEMPTS)
+        self.budget = Budget(tuning.ATTEMPTS)
 
     def nests(self, s: Nest, t: Nest, depth: int) -> Nest | None:
         """Return one nest for two, seen from where blocks of theirs begin."""
@@ -538,7 +537,7 @@ class _Join:
     def tails(self, items: list[Item], depth: int) -> Iterator[Nest]:
         """Yield nests, relative to the first item's start, that may hold what all of the items hold."""
         lo = items[0].start
-        for item in items[:ORIGINS]:
+        for item in items[: tuning.ORIGINS]:
             if item.tail:  # its pattern goes on where the others are
                 yield shift(item.tail, item.start - lo)
         if all(_end(one) <= two.start for one, two in pairwise(items)):
@@ -557,7 +556,7 @@ class _Join:
     def parts(self, items: list[Item], depth: int) -> Item | None:
         """Return one item made of the blocks of the items in which others begin, or of all; if they are few."""
         around = [item for item in items if any(item.start < other.start < _end(item) for other in items)] or items
-        if sum(item.length // item.tail[0][1] + 2 for item in around if item.tail) > PARTS:
+        if sum(item.length // item.tail[0][1] + 2 for item in around if item.tail) > tuning.PARTS:
             return None
         steps = _Lister("union of two", "")
         blocks = [block for item in around for block in _blocks(item, steps)]
@@ -576,7 +575,7 @@ class _Join:
 def _begins(s: Nest, t: Nest, common: int) -> list[int]:
     """Return where a block of the union may begin, at the first blocks of each nest: the likeliest first."""
     (a, P, p), (b, Q, q) = s[0], t[0]
-    firsts = {(u[0][2] + i * u[0][1]) % common for u in (s, t) for i in range(min(ORIGINS, common // u[0][1]))}
+    firsts = {(u[0][2] + i * u[0][1]) % common for u in (s, t) for i in range(min(tuning.ORIGINS, common // u[0][1]))}
     return sorted(firsts, key=lambda z: (max((p - z) % P + a, (q - z) % Q + b), z))
 
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tapestry_sets.digits import Bools, Int64Array
-from tapestry_sets.integers import explicit, pairs, ranks, unions
+from tapestry_sets.integers import explicit, pairs, ranks, tuning, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.integers import Integers, Operand, check_bounds, check_window
 from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
 from tapestry_sets.integers.stripe import Stripe
-from tapestry_sets.integers.tuning import MERGED_MEMBERS
 from tapestry_sets.integers.unions import Within
 from tapestry_sets.limits import Value, as_int, check_positive, put_field, put_fields
 
@@ -419,7 +418,7 @@ class DisjointSetts(Explicit, Value):
     def _merged(cls, found: Iterable[Nest]) -> DisjointSetts:
         """Wrap canonical nests that are known to be disjoint, merging pairs until none merge, if they are few."""
         left = unions.reduced(found)
-        return cls._of(left if len(left) > MERGED_MEMBERS else unions.fold(left, ranks.join))
+        return cls._of(left if len(left) > tuning.MERGED_MEMBERS else unions.fold(left, ranks.join))
 
     @classmethod
     def from_split(cls, pairs: Iterable[tuple[Sett | Stripe, Sett | Stripe]], period: int) -> DisjointSetts:

@@ -6,8 +6,6 @@ None of them has a benchmark of its own. tests/bench/bench_sets.py runs through 
 change helps; the values were chosen by hand, and no sweep over them is recorded.
 """
 
-from __future__ import annotations
-
 # ------------------------------------------------------------------ bounds of work
 
 # Steps of a search, from one element or one pair of blocks to the next.
@@ -35,19 +33,19 @@ STEPS_A_PIECE = 4
 """How many blocks of two nests may be tried for each piece allowed."""
 BLOCKS_A_PIECE = 40
 """How many blocks may be tried for each piece allowed, over all pairs of members of two unions."""
-FEWEST_BLOCKS = 100_000
+MIN_BLOCKS = 100_000
 """How many of these may be tried at least."""
 PAIR = 32
 """A pair of members that is looked at takes as long as this many blocks."""
 MET_PIECES = 4096
 """How many nests two of a conjunction may become on its last rung."""
-FEW_SETTS = 200
+MAX_SETTS = 200
 """How many setts a set may be where it can be held by its chain instead, and how many runs a nest."""
-LISTED_SETTS = 500
+MAX_LISTED_SETTS = 500
 """How many setts a lazy set may become where a question about several is answered by listing it."""
-MOST_LISTED = 1 << 22
+MAX_LISTED = 1 << 22
 """How many elements of each set may be listed to answer a question about lazy sets."""
-ONE_BY_ONE = 1 << 16
+MAX_SCAN = 1 << 16
 """How many numbers may be taken to elements, or back, one by one."""
 
 LONG_SPAN = 1 << 22
@@ -56,7 +54,7 @@ LONG_SPAN = 1 << 22
 # How far two nests are looked at for one that is their union.
 SPREAD = 64
 """How many blocks nests of several periods may have in a common one, for these to be merged there."""
-MOST_JOINED_MEMBERS = 64
+MAX_JOINED_MEMBERS = 64
 """Pairs of more members than this are not looked at for what makes one nest."""
 MERGED_MEMBERS = 8
 """Unions of up to this many members are looked through for any two that `Sett.merge` makes one."""
@@ -80,7 +78,7 @@ SUM_SPAN = 1 << 22
 """Sums of progressions up to this long are made as bit masks where their copies interleave."""
 BITS_A_STEP = 1 << 14
 """Bits of a mask that cost about as much as one block that is counted by itself."""
-TABLE = 1 << 24
+MAX_TABLE = 1 << 24
 """Periods and blocks up to this length may be listed as an array, to count with; it also bounds memory."""
 MANY_SHIFTS = 256
 """Fewer distances between two blocks are counted one by one, more by one correlation."""

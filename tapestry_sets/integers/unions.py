@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import gcd
 
-from tapestry_sets.integers import explicit
+from tapestry_sets.integers import explicit, tuning
 from tapestry_sets.integers.nest import EMPTY, Nest, complement, count, period
 from tapestry_sets.integers.pairs import surely_disjoint
-from tapestry_sets.integers.tuning import BLOCKS_A_PIECE, FEWEST_BLOCKS, MOST_JOINED_MEMBERS, PAIR, SPREAD
 from tapestry_sets.limits import Budget, TooManyPieces, check_pieces, current
 
 Within = tuple[int, int]
@@ -28,7 +27,7 @@ class _Blocks:
         self.what = what
         self.within = within
         self.met = met
-        self.budget = Budget(max(FEWEST_BLOCKS, BLOCKS_A_PIECE * current().max_pieces))
+        self.budget = Budget(max(tuning.MIN_BLOCKS, tuning.BLOCKS_A_PIECE * current().max_pieces))
 
     def are_apart(self, x: Nest, y: Nest) -> bool:
         """Return whether x and y are seen to be apart; else take what x and all that it is met with cost."""
@@ -38,7 +37,7 @@ class _Blocks:
             blocks = sum([_blocks(x, t) for t in self.met(y)])
             if self.within is not None:
                 blocks = min(blocks, (self.within[1] - self.within[0]) // max(period(x), period(y)))
-            blocks += PAIR
+            blocks += tuning.PAIR
         if not self.budget.spend(blocks):
             most = current().max_pieces
             raise TooManyPieces(
@@ -149,7 +148,7 @@ def joined(s: Nest, t: Nest) -> Nest | None:
         return None
     P, Q = s[0][1], t[0][1]
     common = P // gcd(P, Q) * Q
-    if common // P + common // Q > SPREAD:
+    if common // P + common // Q > tuning.SPREAD:
         return None
     found = explicit._with_period(explicit._spread([s, t], common), common)
     return found[0] if len(found) == 1 else None
@@ -193,7 +192,7 @@ def reduced(every: Iterable[Nest]) -> list[Nest]:
     left = [s for s in every if s != EMPTY]
     if len(left) == 2 and _are_everything(*left):
         return [()]
-    if len(left) > MOST_JOINED_MEMBERS:
+    if len(left) > tuning.MAX_JOINED_MEMBERS:
         return left
     return fold(left, joined)
 

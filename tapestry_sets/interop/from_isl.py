@@ -82,10 +82,10 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
         if rank != box.rank:
             raise ValueError(f"from_isl: within {box} has rank {box.rank} where {shape} needs rank {rank}")
         shape = shape.intersect_domain(inside) if is_map else shape.intersect(inside)
-    refusal = TooHard(f"from_isl: isl needs more than {tuning.OPERATIONS} operations for {shape}")
+    refusal = TooHard(f"from_isl: isl needs more than {tuning.MAX_OPERATIONS} operations for {shape}")
     if is_map:
-        return isl.bounded(lambda: _map_of(shape), refusal, tuning.OPERATIONS)
-    return isl.bounded(lambda: _set_of(shape, None if within is None else box), refusal, tuning.OPERATIONS)
+        return isl.bounded(lambda: _map_of(shape), refusal, tuning.MAX_OPERATIONS)
+    return isl.bounded(lambda: _set_of(shape, None if within is None else box), refusal, tuning.MAX_OPERATIONS)
 
 
 def _rank(points: Any) -> int:

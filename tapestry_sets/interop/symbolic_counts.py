@@ -127,8 +127,9 @@ def _check_views(verb: str, *views: object) -> None:
 
 
 def _ask_isl(question: Callable[[], Any], what: str) -> Any:
-    refusal = TooHard(f"{what}: isl needs more than {tuning.OPERATIONS} operations; take fewer words or smaller steps")
-    return isl.bounded(question, refusal, tuning.OPERATIONS)
+    most = tuning.MAX_OPERATIONS
+    refusal = TooHard(f"{what}: isl needs more than {most} operations; take fewer words or smaller steps")
+    return isl.bounded(question, refusal, most)
 
 
 def _align_symbols(points: Any, symbols: Sequence[Expr]) -> Any:

@@ -3,11 +3,9 @@
 None of them has a benchmark; the tests of this wing run through all of them. The values were chosen by hand.
 """
 
-from __future__ import annotations
-
 # ------------------------------------------------------------------ bounds of work
 
-OPERATIONS = 2 * 10**6
+MAX_OPERATIONS = 2 * 10**6
 """How many of its basic operations isl may take for a question: a second or two."""
 MAX_LEVELS = 6
 """How deep a nest may become that is read from isl: counting in one takes twice as long with each level."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tapestry_sets.limits import tuning
 from tapestry_sets.limits.arguments import check_positive
 
 
@@ -37,8 +38,8 @@ class Limits(Struct, frozen=True):
         How many branches, some microseconds each, a question may take before `TooHard` is raised.
     """
 
-    max_pieces: int = 10_000
-    budget: int = 100_000
+    max_pieces: int = tuning.MAX_PIECES
+    budget: int = tuning.BUDGET
 
 
 _DEFAULT = Limits()

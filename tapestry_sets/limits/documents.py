@@ -7,9 +7,9 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from tapestry_sets.limits import tuning
+
 T = TypeVar("T")
-LONGEST_SHOWN = 70
-"""A longer value is cut where it is named."""
 
 
 def read_json(text: object, what: str, form: str, mend: str, *, refuse_twins: bool = False) -> dict[str, Any]:
@@ -132,4 +132,4 @@ def which_is(value: object) -> str:
     (", which is [4, '6']", '')
     """
     shown = "" if isinstance(value, dict) else f", which is {value!r}"
-    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[: LONGEST_SHOWN - 1]}…"
+    return shown if len(shown) <= tuning.SHOWN_TEXT else f"{shown[: tuning.SHOWN_TEXT - 1]}…"

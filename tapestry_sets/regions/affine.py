@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from tapestry_sets.digits import COUNT_LIMIT, Grid, as_interval, interval, reach
+from tapestry_sets.digits import MAX_SCAN, Grid, as_interval, interval, reach
 from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import Int64Array, axis_setts
 from tapestry_sets.limits import Checked, TooHard, Value, as_ints, put_fields
@@ -467,18 +467,18 @@ class ImplicitRegion(Value, Drawn):
         Raises
         ------
         TooHard
-            If the points would have to be counted one by one and may be more than `COUNT_LIMIT`.
+            If the points would have to be counted one by one and may be more than `MAX_SCAN`.
         """
         if self.known_points is not None:
             return len(self.known_points)
         if self.known_size is not None:
             return self.known_size
         points = self.to_isl()
-        count = self._ask("size", lambda: isl.count_points(points, COUNT_LIMIT), isl.COUNT_OPERATIONS)
+        count = self._ask("size", lambda: isl.count_points(points, MAX_SCAN), isl.COUNT_OPERATIONS)
         if count is None:
             raise TooHard(
                 f"ImplicitRegion.size: counting needs a scan of up to {prod(self.shape)} points of the box "
-                f"{self.start} + {self.shape}, more than {COUNT_LIMIT}; ask is_empty, isdisjoint or bounds instead"
+                f"{self.start} + {self.shape}, more than {MAX_SCAN}; ask is_empty, isdisjoint or bounds instead"
             )
         return count
 

@@ -17,15 +17,12 @@ import numpy as np
 from tapestry_sets.digits import Grid, Progression, as_interval, combine, count_distinct, interval, number_of, reach
 from tapestry_sets.integers import Int64Array
 from tapestry_sets.limits import OPEN, TooManyPieces, Value, as_int, as_ints, ask_one, put_fields
-from tapestry_sets.regions import affine
+from tapestry_sets.regions import affine, tuning
 from tapestry_sets.regions.affine import AffineMap, Box, ImplicitRegion
 from tapestry_sets.regions.coordinates import CoordinateCut, along_box, bounds_of, meets, plan_columns, solve
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.solvers import isl, read_exprs
-
-LIST_LIMIT = 1 << 15
-"""Images that are not a small union of products are listed where the selection has at most so many blocks' cells."""
 
 
 class IndexProjection(Value):
@@ -484,7 +481,8 @@ class IndexProjection(Value):
     def _listed_image(self, selection: Box | Region | DisjointRegions, hull: Box, frame: Box) -> Int64Array | None:
         """The image's points in row-major order, None where they are too many to list or exceed 64 bits."""
         far = max(map(abs, (*hull.start, *hull.stop, *frame.start, *frame.stop)), default=0)
-        if selection.size * prod(self.shape) > LIST_LIMIT or far * (1 + len(self.shape)) >= 2**62 or hull.size >= 2**62:
+        is_far = far * (1 + len(self.shape)) >= 2**62 or hull.size >= 2**62
+        if is_far or selection.size * prod(self.shape) > tuning.MAX_LISTED:
             return None
         starts = np.array([self(point).start for point in _points_of(selection)], np.int64)
         inner = np.indices(self.shape, np.int64).reshape(len(self.shape), prod(self.shape)).T

@@ -27,8 +27,8 @@ from tapestry_sets.integers import (
 )
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import OPEN, Budget, Open, Question, TooHard, attempt, check_pieces, current, limits
+from tapestry_sets.regions import tuning
 from tapestry_sets.regions.axis import VIEWS
-from tapestry_sets.regions.tuning import ATTEMPT_SHARE, FEW_MISSING, ROWS_MASK_SPAN
 
 NumberTerms = tuple[NestConjunction, ...]
 """Conjunctions that share no number of the box."""
@@ -142,7 +142,7 @@ def is_subset(xs: NumberTerms, ys: NumberTerms, size: int) -> bool:
     _check_work(len(xs) * len(ys))
     with Question() as budget:
         left = tuple(x for x in xs if not any(conjunction.is_inside(x, y, 0, size) for y in ys))
-        if left and size > ROWS_MASK_SPAN:
+        if left and size > tuning.MASK_SPAN:
             missing = _first_missing(left, ys, size, budget)
             if missing is not OPEN:
                 return missing is None
@@ -155,9 +155,9 @@ def _first_missing(xs: NumberTerms, ys: NumberTerms, size: int, budget: Budget) 
 
     What is missing is mostly soon found, and few terms are soon seen to be empty.
     """
-    part = budget.left // ATTEMPT_SHARE
+    part = budget.left // tuning.ATTEMPT_SHARE
     kept, budget.left = budget.left - part, 2 * part  # an attempt takes half of it
-    with limits(max_pieces=FEW_MISSING):
+    with limits(max_pieces=tuning.MAX_MISSING):
         found = attempt(lambda: conjunction.first_of_any(subtract(xs, ys, size), 0, size))
     budget.left = max(budget.left - part, 0) + kept
     return found

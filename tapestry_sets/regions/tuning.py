@@ -1,15 +1,16 @@
 """The numbers of this wing; see `tapestry_sets.integers.tuning` for what the two tables mean, and what was measured."""
 
-from __future__ import annotations
-
 # ------------------------------------------------------------------ bounds of work
 
-FEW_MISSING = 256
+MAX_MISSING = 256
 """How many terms of a difference are looked at for an element, before elements are counted."""
 ATTEMPT_SHARE = 4
 """The part of a budget, one of so many, that an attempt may take before another way is gone."""
 
+MAX_LISTED = 1 << 15
+"""Images that are not a small union of products are listed where the selection has at most so many blocks' cells."""
+
 # ------------------------------------------------------------------ tuning: the faster of two ways
 
-ROWS_MASK_SPAN = 1 << 20
+MASK_SPAN = 1 << 20
 """In boxes up to this size counting is quick, by bit masks."""

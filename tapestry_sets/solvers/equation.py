@@ -20,8 +20,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from tapestry_sets.digits import make_steps_positive
 from tapestry_sets.limits import OPEN, Budget, Open, TooHard, current
-from tapestry_sets.solvers import isl
-from tapestry_sets.solvers.tuning import BRANCHES_A_REMAINDER, SEARCHED
+from tapestry_sets.solvers import isl, tuning
 
 T = TypeVar("T")
 
@@ -55,7 +54,7 @@ def solve(total: int, terms: WeightedTerms, by_isl: bool = True) -> tuple[int, .
     plain, rest = _positive(total, terms)
     merged = _merge(plain)
     steps, counts = [m.step for m in merged], [m.values for m in merged]
-    found = _PartSearch(steps, counts, SEARCHED).answer(rest)
+    found = _PartSearch(steps, counts, tuning.SEARCHED).answer(rest)
     if found is OPEN:
         found = _by_isl(rest, steps, counts, by_isl)
     return None if found is None else _spread(found, merged, terms)
@@ -215,7 +214,7 @@ class _PartSearch(_Remainders[tuple[int, ...] | None]):
 def _by_isl(total: int, steps: Sequence[int], counts: Sequence[int], asked: bool) -> tuple[int, ...] | None:
     names = [f"x{k}" for k in range(len(steps))]
     shown = " + ".join(f"{step}*{x}" for step, x in zip(steps, names, strict=True))
-    why = f"{shown} = {total} with digits below {tuple(counts)}: more than {SEARCHED} remainders are possible"
+    why = f"{shown} = {total} with digits below {tuple(counts)}: more than {tuning.SEARCHED} remainders are possible"
     if not asked:
         raise TooHard(why)
     if not isl.available():
@@ -244,7 +243,7 @@ def count(total: int, terms: WeightedTerms) -> int:
     """
     plain, rest = _positive(total, terms)
     plain.reverse()
-    budget = current().budget // BRANCHES_A_REMAINDER
+    budget = current().budget // tuning.BRANCHES_A_REMAINDER
     search = _PartCount([step for step, _, _ in plain], [n for _, n, _ in plain], budget)
     solutions = search.answer(rest)
     if solutions is OPEN:

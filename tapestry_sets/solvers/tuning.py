@@ -3,8 +3,6 @@
 Another value changes which questions are refused, never an answer. The values were chosen by hand.
 """
 
-from __future__ import annotations
-
 # isl's basic operations.
 BUILD_OPERATIONS = 10**7
 """How many of its basic operations isl may take to read and compose sets and maps: a second or two."""

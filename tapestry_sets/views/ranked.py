@@ -15,10 +15,9 @@ from msgspec import Struct
 
 from tapestry_sets.digits import Strided, contiguous
 from tapestry_sets.integers import DisjointSetts, nest_of
-from tapestry_sets.views import hook
+from tapestry_sets.views import hook, tuning
 from tapestry_sets.views.kinds.kind import ViewKind
 from tapestry_sets.views.pieces.maps import Shape
-from tapestry_sets.views.tuning import MAX_CHAIN
 
 EVERY = DisjointSetts._of(((),))
 
@@ -70,7 +69,7 @@ class Ranked(Struct, frozen=True):
 def _append(sets: tuple[DisjointSetts, ...], ink: DisjointSetts) -> tuple[DisjointSetts, ...] | None:
     if ink == EVERY:
         return sets
-    return (*sets, ink) if len(sets) < MAX_CHAIN else None
+    return (*sets, ink) if len(sets) < tuning.MAX_CHAIN else None
 
 
 def _find_own(kind: ViewKind, shape: Shape, source: Shape) -> DisjointSetts | None:

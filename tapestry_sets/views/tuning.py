@@ -6,8 +6,6 @@ a benchmark of its own. The rows "chain of 10 views" of tests/bench/bench_alias.
 were chosen by hand, and no sweep over them is recorded.
 """
 
-from __future__ import annotations
-
 # ------------------------------------------------------------------ bounds of work
 
 MAX_PATCHES = 1000

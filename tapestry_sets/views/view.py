@@ -12,7 +12,7 @@ from tapestry_sets.digits import Strided, contiguous, renumber
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
 from tapestry_sets.limits import OPEN, Budget, Frozen, Open, TooHard, compile_constructor, current
-from tapestry_sets.views import hook
+from tapestry_sets.views import hook, tuning
 from tapestry_sets.views.kept_answers import NOTHING, UNASKED, Known
 from tapestry_sets.views.kinds.choosing import Slice
 from tapestry_sets.views.kinds.kind import ViewKind, check_out_shape
@@ -25,7 +25,6 @@ from tapestry_sets.views.pieces.reading import cell_read
 from tapestry_sets.views.questions import Questions, say_no_view
 from tapestry_sets.views.ranked import EVERY, Ranked
 from tapestry_sets.views.subscript import Key, plain_slices
-from tapestry_sets.views.tuning import FOLDED_PIECES, LONG_CHAIN, MANY_PIECES, SHORT_CHAIN, WALKED_KINDS
 from tapestry_sets.views.walks import sources_first, walk
 from tapestry_sets.views.words import Viewable
 
@@ -523,7 +522,7 @@ def _fold(view: Derived) -> tuple[Allocation, Strided] | None:
     if 0 in view.shape or any(form is None or below[0] is None or form[0] != below[0][0] for form in below):
         return None
     pieces = view.kind.pieces(tuple([source.shape for source in view.sources]))
-    if len(pieces) > FOLDED_PIECES or any(piece.source < 0 for piece in pieces):
+    if len(pieces) > tuning.FOLDED_PIECES or any(piece.source < 0 for piece in pieces):
         return None
     _learn(view).normal = flat = _normalize_by_patches(view)
     (one, *more) = flat.patches
@@ -653,7 +652,7 @@ def _read_at(view: View, index: Shape) -> tuple[Hashable, int]:
     """The allocation and the row-major number of the cell that an index reads, or a constant and 0."""
     walked = 0
     while isinstance(view, Derived):
-        if walked == WALKED_KINDS:  # from here on by patches, which cost the same however long the chain is
+        if walked == tuning.WALKED_KINDS:  # from here on by patches, which cost the same however long the chain is
             home, number = view._normal_form().at(Relinearize(view.shape, (view.size,)).apply(index)[0])
             if not isinstance(home, Opaque):
                 return home, number
@@ -686,14 +685,14 @@ def _simplify(view: View) -> View:
             stack.pop()
             continue
         made = anew.get(id(v))
-        is_long = _count_kinds(v, LONG_CHAIN) == LONG_CHAIN
+        is_long = _count_kinds(v, tuning.LONG_CHAIN) == tuning.LONG_CHAIN
         if made is None:
             below = [u for u in _find_opaque(v) if is_long and u is not v and not _is_simplified(u)]
             if below:
                 stack += below
                 continue
             made = anew[id(v)] = _rebuild_from_patches(v)
-            if not is_long and _count_kinds(made) > SHORT_CHAIN:
+            if not is_long and _count_kinds(made) > tuning.SHORT_CHAIN:
                 stack += v.sources
                 continue
         made = _choose_shortest(v, made, is_long)
@@ -708,9 +707,10 @@ def _simplify(view: View) -> View:
 def _choose_shortest(view: Derived, made: View, is_long: bool) -> View:
     """What a view built anew, its other chains, and the view itself have as the shortest."""
     if is_long:
-        is_shorter = _count_kinds(made, LONG_CHAIN) < LONG_CHAIN or _count_kinds(view) > _count_kinds(made)
+        most = tuning.LONG_CHAIN
+        is_shorter = _count_kinds(made, most) < most or _count_kinds(view) > _count_kinds(made)
         return made if is_shorter else view
-    if _count_kinds(made) > SHORT_CHAIN or all(isinstance(source, Allocation) for source in view.sources):
+    if _count_kinds(made) > tuning.SHORT_CHAIN or all(isinstance(source, Allocation) for source in view.sources):
         for other in _find_others(view):
             made = other if _count_kinds(other, _count_kinds(made)) < _count_kinds(made) else made
     return made
@@ -769,7 +769,7 @@ def _compose_chain(view: Derived, work: Budget) -> Composed:
     if budget <= refused:  # it is asked for in several ways, one after another
         raise TooHard(why)
     order = _chain(view) or _sort_open(view, lambda known: known.composed is None)
-    anew = _compose_anew(view, order, work) if len(order) > WALKED_KINDS else None
+    anew = _compose_anew(view, order, work) if len(order) > tuning.WALKED_KINDS else None
     if anew is not None:
         _learn(view).composed = anew
         return anew
@@ -824,7 +824,7 @@ def _choose_fewer(
     view: Derived, allocations: tuple[Allocation, ...], pieces: tuple[Piece, ...], work: Budget
 ) -> Composed:
     """The pieces of a view, or those of the same view built anew from its patches if they are fewer."""
-    if len(pieces) <= MANY_PIECES:
+    if len(pieces) <= tuning.MANY_PIECES:
         return allocations, pieces
     flat = view._normal_form()
     if flat.stages or 2 * len(flat.patches) > len(pieces) or _find_opaque(view):

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 from msgspec import Struct
 
-from tapestry_exec.copies import MOST_CELLS
+from tapestry_exec.copies import MAX_CELLS
 from tapestry_exec.cuda.kernels.epilogue import check_floats
 from tapestry_exec.cuda.kernels.structs import CONVOLUTION, CStruct, Launch, check_addresses
 from tapestry_exec.cuda.tuning import CELLS, FEW_CHANNELS, HEIGHT, KEPT, TALL, THREADS
@@ -117,8 +117,8 @@ def _check_convolution(work: Convolving, most: int) -> None:
     of_arrays = [len(v) - 2 for v in (work.x_strides, work.w_strides, work.out_strides)]
     if rank not in (1, 2, 3) or {*lengths, *of_arrays} != {rank}:
         raise ValueError(f"convolutions: {work} must have one to three spatial axes, the same ones throughout")
-    if most >= MOST_CELLS:
-        raise ValueError(f"convolutions: {work} counts up to {most}; less than {MOST_CELLS} is numbered")
+    if most >= MAX_CELLS:
+        raise ValueError(f"convolutions: {work} counts up to {most}; less than {MAX_CELLS} is numbered")
 
 
 def _tall(dtype: str, width: int) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapestry_exec.copies import ITEM_NBYTES, MOST_CELLS
+from tapestry_exec.copies import ITEM_NBYTES, MAX_CELLS
 from tapestry_exec.cuda.kernels.structs import Launch, check_addresses, divisor
-from tapestry_exec.cuda.tuning import LANES, MOST_BLOCKS, THREADS, TILE
+from tapestry_exec.cuda.tuning import LANES, MAX_BLOCKS, THREADS, TILE
 
 ACTIVATIONS = "none", "relu", "sigmoid", "tanh", "gelu"
 """Functions that end an epilogue or a convolution, in the kernels' order."""
@@ -45,12 +45,12 @@ def epilogues(x: int, bias: int | None, rows: int, columns: int, dtype: str, act
     check_addresses("epilogues", itemsize, [x] if bias is None else [x, bias])
     if not rows * columns or (bias is None and activation == "none"):
         return []
-    if columns >= MOST_CELLS:
-        raise ValueError(f"epilogues: rows of {columns} cells are too long; at most {MOST_CELLS - 1} fit")
+    if columns >= MAX_CELLS:
+        raise ValueError(f"epilogues: rows of {columns} cells are too long; at most {MAX_CELLS - 1} fit")
     whole = columns % LANES[dtype] == 0 and x % ITEM_NBYTES == 0 and (bias or 0) % ITEM_NBYTES == 0
     lanes = LANES[dtype] if whole else 1
     groups = columns // lanes
-    fit = (MOST_CELLS - 1) // groups
+    fit = (MAX_CELLS - 1) // groups
     launches = []
     for top in range(0, rows, fit):
         total = min(fit, rows - top) * groups
@@ -59,7 +59,7 @@ def epilogues(x: int, bias: int | None, rows: int, columns: int, dtype: str, act
             *(np.uint64(x + top * columns * itemsize), np.uint64(bias or 0)),
             *(np.uint32(value) for value in (total, groups, magic, shift, code)),
         )
-        grid = min(-(-total // TILE), MOST_BLOCKS), 1, 1
+        grid = min(-(-total // TILE), MAX_BLOCKS), 1, 1
         launches.append(Launch(f"epilogue_{dtype}x{lanes}", grid, (THREADS, 1, 1), args))
     return launches
 

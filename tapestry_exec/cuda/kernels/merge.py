@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from tapestry_exec.cuda.kernels.structs import MERGE, CStruct, Launch, check_addresses, walk_parts
-from tapestry_exec.cuda.tuning import KEPT, MOST_BLOCKS, PARTS, THREADS
+from tapestry_exec.cuda.tuning import KEPT, MAX_BLOCKS, PARTS, THREADS
 from tapestry_sets.digits import Ints
 
 MERGES = "add", "multiply", "minimum", "maximum", "logical_or", "logical_and"
@@ -80,7 +80,7 @@ def merges(
             work = struct.copy()
             addresses = [at + n * itemsize for (at, _), n in zip(taken, offsets, strict=True)]
             work["out"]["address"], work["from"]["address"][: len(some)] = addresses[0], addresses[1:]
-            blocks = min(-(-int(work["total"]) // THREADS), MOST_BLOCKS)
+            blocks = min(-(-int(work["total"]) // THREADS), MAX_BLOCKS)
             launches.append(Launch(f"merge_{cell}", (blocks, 1, 1), (THREADS, 1, 1), (work, np.uint32(code))))
     return launches
 

@@ -10,9 +10,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tapestry_exec.copies import MOST_CELLS, RANK
+from tapestry_exec.copies import MAX_CELLS, RANK
 from tapestry_exec.cuda.kernels.structs import WORDS, CStruct, Launch, check_addresses, reverse_to_rank, write_index
-from tapestry_exec.cuda.tuning import KEPT, LANES, MOST_BLOCKS, THREADS
+from tapestry_exec.cuda.tuning import KEPT, LANES, MAX_BLOCKS, THREADS
 from tapestry_sets.digits import Ints
 
 
@@ -131,7 +131,7 @@ class Rows(Struct, frozen=True):
     def parts(self) -> Iterator[Rows]:
         """The same words in parts that a launch numbers."""
         count = prod(n for n, _ in self.axes)
-        if len(self.axes) < RANK and count * self.groups < MOST_CELLS:
+        if len(self.axes) < RANK and count * self.groups < MAX_CELLS:
             yield self
         elif not self.axes:
             half = self.run // 8 * 4
@@ -162,5 +162,5 @@ def _fill_words(
         work["first"], work["run"] = part.first, part.run
         work["key0"], work["key1"] = key
         work.flags.writeable = False
-        found.append((work, part.at, (min(-(-int(work["total"]) // THREADS), MOST_BLOCKS), 1, 1)))
+        found.append((work, part.at, (min(-(-int(work["total"]) // THREADS), MAX_BLOCKS), 1, 1)))
     return tuple(found)

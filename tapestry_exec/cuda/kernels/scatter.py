@@ -7,10 +7,10 @@ from functools import lru_cache
 import numpy as np
 from msgspec import Struct
 
-from tapestry_exec.copies import MOST_CELLS
+from tapestry_exec.copies import MAX_CELLS
 from tapestry_exec.cuda.kernels.merge import name_merge
 from tapestry_exec.cuda.kernels.structs import SCATTER, CStruct, Launch, check_addresses, walk_parts
-from tapestry_exec.cuda.tuning import KEPT, MOST_BLOCKS, MOST_SHARES, SCATTER_THREADS, THREADS
+from tapestry_exec.cuda.tuning import KEPT, MAX_BLOCKS, MAX_SHARES, SCATTER_THREADS, THREADS
 from tapestry_sets.digits import Ints
 
 REPLACE = 8
@@ -73,7 +73,7 @@ def scatters(
     size = np.dtype(dtype).itemsize
     check_addresses("scatters", size, (out.address, updates.address))
     check_addresses("scatters", 8, (at.address,))
-    if turns >= MOST_CELLS or {len(out.strides), len(at.strides), len(updates.strides)} != {len(lanes)}:
+    if turns >= MAX_CELLS or {len(out.strides), len(at.strides), len(updates.strides)} != {len(lanes)}:
         raise ValueError(
             f"scatters: {turns} turns of lanes {lanes} with {out}, {at}, {updates}: wrong strides or turns"
         )
@@ -85,7 +85,7 @@ def scatters(
         work["out"]["address"], work["at"]["address"], work["updates"]["address"] = (
             place.address + n * each for place, n, each in moves
         )
-        grid = min(-(-int(work["total"]) // THREADS), MOST_BLOCKS), 1 << int(work["bits"]), 1
+        grid = min(-(-int(work["total"]) // THREADS), MAX_BLOCKS), 1 << int(work["bits"]), 1
         launches.append(Launch(f"scatter_{cell}", grid, (THREADS, 1, 1), (work, np.uint32(code))))
     return launches
 
@@ -105,5 +105,5 @@ def _fill_scatters(turns: int, lanes: Ints, *strides: Ints) -> tuple[tuple[CStru
 
 def _share_bits(turns: int, lanes: int) -> int:
     """Into how many parts a lane's cells are shared out: enough threads to fill a GPU, not more than turns."""
-    wanted = min(SCATTER_THREADS // lanes, turns, MOST_SHARES)
+    wanted = min(SCATTER_THREADS // lanes, turns, MAX_SHARES)
     return max(wanted, 1).bit_length() - 1

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tapestry_exec.copies import ITEM_NBYTES, Transfer, normal_forms, widen
 from tapestry_exec.cuda.kernels.structs import BATCH, CStruct, Launch, reverse_to_rank, write_index
-from tapestry_exec.cuda.tuning import GUARDS, KEPT, MOST_BLOCKS, THREADS, TILE, TRANSFERS
+from tapestry_exec.cuda.tuning import GUARDS, KEPT, MAX_BLOCKS, THREADS, TILE, TRANSFERS
 
 
 class _Prepared(Struct, frozen=True, eq=False):
@@ -22,7 +22,7 @@ class _Prepared(Struct, frozen=True, eq=False):
 
     @property
     def grid(self) -> tuple[int, int, int]:
-        return min(int(self.batch["tiles"]), MOST_BLOCKS), 1, 1
+        return min(int(self.batch["tiles"]), MAX_BLOCKS), 1, 1
 
 
 def copies(transfers: Sequence[Transfer], itemsize: int, src: int, dst: int) -> list[Launch]:

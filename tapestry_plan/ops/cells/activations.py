@@ -7,10 +7,10 @@ from typing import Any
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Activation, Shard, Tensor
+from tapestry_plan.ops import tuning
 from tapestry_plan.ops.cells.error_function import error_function
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import floating
-from tapestry_plan.ops.tuning import TILE_CELLS
 
 Formula = Callable[..., Any]
 """``(xp, x, **attributes) -> array`` of x's shape and dtype."""
@@ -24,7 +24,7 @@ def in_tiles(formula: Formula, takes_out: bool = False) -> Any:
         if x.ndim == 0:
             out[...] = formula(xp, x, **shard.attrs)
             return
-        rows = max(1, TILE_CELLS * len(x) // x.size)
+        rows = max(1, tuning.TILE_CELLS * len(x) // x.size)
         for top in range(0, len(x), rows):
             some = slice(top, top + rows)
             if takes_out:

@@ -17,13 +17,12 @@ from msgspec import Struct
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Graph, Op, RandomCells, Shape, Shard, Signature, Tensor
+from tapestry_plan.ops import tuning
 from tapestry_plan.ops.declaration import Arguments, Operator, add_op, operator
 from tapestry_plan.ops.operands import number_axes, of_kinds, touched
 from tapestry_plan.ops.random.philox import region_words
 from tapestry_sets.limits import is_int
 
-MOST_CELLS = 1 << 60
-"""A counter numbers 2⁶⁴ groups of four words, and a number takes up to four."""
 WORDS = 1 << 32
 """How many words there are: seeds and streams are words."""
 
@@ -286,7 +285,7 @@ def _make(
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     if not all(is_int(n, 1) for n in extents):
         raise ValueError(f"{op.name}: shape {shape!r} must hold integers >= 1")
-    if math.prod(extents) > MOST_CELLS:
+    if math.prod(extents) > tuning.MAX_CELLS:
         raise ValueError(f"{op.name}: shape {extents} needs more than 2**60 numbers of one stream")
     made = np.dtype(dtype)
     if made.kind not in kinds or (kinds == "f" and made.itemsize not in (4, 8)):

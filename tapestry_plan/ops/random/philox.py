@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tapestry_plan.ops.tuning import TILE_COUNTERS
+from tapestry_plan.ops import tuning
 
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 WEYL = 0x9E3779B9, 0xBB67AE85
@@ -84,7 +84,7 @@ def region_words(
         first = first[..., None] + along
     first = first.reshape(rows) + xp.uint64(firsts[lead] * each)
     groups = (run * each + 6) // 4
-    step = max(1, TILE_COUNTERS // groups)
+    step = max(1, tuning.TILE_COUNTERS // groups)
     for top in range(0, rows, step):
         part = first[top : top + step]
         counters = (part >> 2)[:, None] + xp.arange(groups, dtype=xp.uint64)

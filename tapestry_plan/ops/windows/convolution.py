@@ -8,10 +8,9 @@ from typing import Any
 
 from tapestry_plan.autodiff import adjoints
 from tapestry_plan.ir import Attrs, Axis, Correlation, LinearForm, Shape, Shard, Signature, Tensor
-from tapestry_plan.ops import expansions
+from tapestry_plan.ops import expansions, tuning
 from tapestry_plan.ops.declaration import operator
 from tapestry_plan.ops.operands import ints_of, need_rank, need_vector, same_dtype, spatial_names, spatial_of, touched
-from tapestry_plan.ops.tuning import TILE_NBYTES
 from tapestry_plan.ops.windows.window import Window, groups_of, offsets_of
 
 
@@ -125,7 +124,7 @@ def _tile(shard: Shard, itemsize: int) -> tuple[int, int]:
     """Rows of one tile, as many as fit into TILE_NBYTES, at least one; and the bytes of a row."""
     names = spatial_of(shard)
     row = itemsize * math.prod(shard.length(name) for name in ("ci", *(f"k{name}" for name in names), *names[1:]))
-    return max(1, min(shard.length(names[0]), TILE_NBYTES // row)), row
+    return max(1, min(shard.length(names[0]), tuning.TILE_NBYTES // row)), row
 
 
 def _conv_workspace(shard: Shard, itemsize: int) -> int:

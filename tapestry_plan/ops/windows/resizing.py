@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tapestry_plan.ir import Attrs, Backward, LinearForm, Operand, Shape, Shard, Signature, Tensor, project
+from tapestry_plan.ops import tuning
 from tapestry_plan.ops.declaration import add_op, operator
 from tapestry_plan.ops.operands import need_rank, number_axes, touched
-from tapestry_plan.ops.tuning import LARGEST_DENOMINATOR
 from tapestry_sets.limits import is_int
 
 Int64 = NDArray[np.int64]
@@ -76,7 +76,7 @@ def _places_of(shape: Shape, attrs: Attrs) -> list[tuple[Fraction, Fraction]]:
     if len(scales) != len(shape) or any(scale <= 0 for scale in scales):
         raise ValueError(f"scales is {scales!r}; give a positive number for each axis of the shape {shape}")
     exact = [
-        Fraction(scale).limit_denominator(LARGEST_DENOMINATOR) if attrs.get("scales") else scale for scale in scales
+        Fraction(scale).limit_denominator(tuning.MAX_DENOMINATOR) if attrs.get("scales") else scale for scale in scales
     ]
     coordinates = attrs["coordinates"]
     return [_place(n, m, scale, coordinates) for n, m, scale in zip(shape, sizes, exact, strict=True)]
@@ -220,7 +220,7 @@ def resize(
             raise ValueError("resize: give sizes or scales")
         if len(scales) != x.ndim:
             raise ValueError(f"resize: scales is {tuple(scales)!r}; give one for each axis of the shape {x.shape}")
-        exact = [Fraction(float(scale)).limit_denominator(LARGEST_DENOMINATOR) for scale in scales]
+        exact = [Fraction(float(scale)).limit_denominator(tuning.MAX_DENOMINATOR) for scale in scales]
         sizes = [math.floor(n * scale) for n, scale in zip(x.shape, exact, strict=True)]
     given = None if scales is None else tuple(float(scale) for scale in scales)
     how = {"mode": mode, "coordinates": coordinates, "nearest": nearest}

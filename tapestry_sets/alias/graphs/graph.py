@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapestry_sets.alias import tuning
 from tapestry_sets.alias.graphs import nodes as alias_nodes
 from tapestry_sets.alias.graphs.nodes import Node, kind_text, view_node
 from tapestry_sets.alias.graphs.tensors import AliasTensor, TensorRef
@@ -34,10 +35,6 @@ from tapestry_sets.views import (
     view_of,
     walk,
 )
-
-MOST_ROWS = 200
-"""A notebook shows the table of a graph of at most so many tensors."""
-
 
 # ---------------------------------------------------------------------------------------------------- the graph
 
@@ -144,7 +141,7 @@ class AliasGraph:
         return f"AliasGraph({len(self)} tensors, {allocations} of them allocations)"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        if not 0 < len(self) <= MOST_ROWS:
+        if not 0 < len(self) <= tuning.SHOWN_TENSORS:
             return {"text/plain": repr(self)}
         rows = self._rows()
         return {"text/plain": "\n".join([repr(self), *align(rows)]), "text/html": as_html(rows)}

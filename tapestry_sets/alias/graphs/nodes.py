@@ -9,13 +9,12 @@ from typing import Annotated, Any
 
 import msgspec
 
+from tapestry_sets.alias import tuning
 from tapestry_sets.limits import Value, put_fields, read_fields, read_json
 from tapestry_sets.views import Shape, ViewKind, kind_from_dict, kind_to_dict
 
 FORMAT = "tapestry-alias-graph/3"
 MEND = "write the graph anew with AliasGraph.to_json"
-MOST_MARKS = 40
-"""A longer kind is cut where it is named."""
 
 
 class Node(Value):
@@ -88,7 +87,7 @@ def kind_text(kind: ViewKind) -> str:
     """
     values: list[object] = [getattr(kind, name) for name in getattr(type(kind), "__match_args__", ())]
     text = f"{type(kind).__name__}({', '.join(map(repr, values))})"
-    return text if len(text) <= MOST_MARKS else f"{text[: MOST_MARKS - 1]}…"
+    return text if len(text) <= tuning.SHOWN_TEXT else f"{text[: tuning.SHOWN_TEXT - 1]}…"
 
 
 # ------------------------------------------------------------------------------------------------------- writing

@@ -23,10 +23,10 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import cast
 
+from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.flat import flatten_pieces
 from tapestry_sets.alias.ladder.known import KnownCells
 from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
-from tapestry_sets.alias.tuning import FEW_SETTS
 from tapestry_sets.digits import Strided
 from tapestry_sets.integers import DisjointSetts, Integers, Sett
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, climb, current, limits
@@ -189,7 +189,7 @@ def in_few_setts(s: Integers, extent: int) -> Integers:
     """Return the set listed, where that is quickly done."""
     if isinstance(s, DisjointSetts):
         return s
-    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
+    with limits(max_pieces=min(tuning.MAX_SETTS, current().max_pieces)):
         found = ask_one((TooManyPieces,), s.setts, (0, extent))
     return s if found is OPEN else found
 
@@ -197,6 +197,6 @@ def in_few_setts(s: Integers, extent: int) -> Integers:
 def local_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...]) -> DisjointSetts | None:
     """Return the row-major numbers of the cells that a view's pieces read of its one source, None if not few setts."""
     mine = tuple(piece for piece in pieces if piece.source == 0)
-    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
+    with limits(max_pieces=min(tuning.MAX_SETTS, current().max_pieces)):
         found = ask_one((TooManyPieces,), flatten_pieces, mine, shape, home, prod(home))
     return found if isinstance(found, DisjointSetts) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tapestry_sets.alias.tuning import FEW_NUMBERS, FEW_SETTS, MOST_COPIES
+from tapestry_sets.alias import tuning
 from tapestry_sets.digits import Progression, combine, interleaved_copies, interval, reach, separate
 from tapestry_sets.integers import DisjointSetts, Nest, explicit_setts, members, merge_nests, pairs, unions
 from tapestry_sets.integers import nest as nests
@@ -33,12 +33,12 @@ def flatten_pieces(
     parts: list[list[Nest]] = []
     for piece in pieces:
         runs, apart = _flat_runs(piece, shape, home)
-        if any(interleaved_copies(run[1]) > MOST_COPIES for run in runs):
+        if any(interleaved_copies(run[1]) > tuning.MAX_COPIES for run in runs):
             single = [q for run in runs for q in separate(run)]
-            if not any(interleaved_copies(run[1]) > MOST_COPIES for run in single):
+            if not any(interleaved_copies(run[1]) > tuning.MAX_COPIES for run in single):
                 runs, apart = single, False
         if len(runs) == len(pieces) == 1:  # a plain chain
-            return runs[0] if interleaved_copies(runs[0][1]) > MOST_COPIES else explicit_setts(runs[0], extent)
+            return runs[0] if interleaved_copies(runs[0][1]) > tuning.MAX_COPIES else explicit_setts(runs[0], extent)
         each = [[m.nest for m in explicit_setts(run, extent).members] for run in dict.fromkeys(runs)]
         parts += [merge_nests(nest for part in each for nest in part)] if apart and len(each) > 1 else each
     return DisjointSetts._reduced(_union(parts, extent))
@@ -48,7 +48,7 @@ def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:
     """The union of disjoint unions: parts apart from all others are only put beside them."""
     sizes = [sum([nests.count(s, 0, extent) for s in part]) for part in parts]
     order = sorted(range(len(parts)), key=lambda k: -sizes[k])
-    few = [k for k in order if sizes[k] <= FEW_NUMBERS] if len(parts) > FEW_SETTS else []
+    few = [k for k in order if sizes[k] <= tuning.FEW_NUMBERS] if len(parts) > tuning.MAX_SETTS else []
     total: list[Nest] = []
     is_merged = True
     for k in order[: len(order) - len(few)]:
@@ -111,7 +111,7 @@ def set_around(pieces: Iterable[Piece], shape: tuple[int, ...], home: tuple[int,
         if run[0] < 0 or run[0] + reach(run[1]) >= extent or interleaved_copies(run[1]) > 1:  # as where guards cut it
             return DisjointSetts._of([()])
         total = unions.union(total, [m.nest for m in explicit_setts(run, extent).members], (0, extent))
-        if len(total) > FEW_SETTS:
+        if len(total) > tuning.MAX_SETTS:
             return DisjointSetts._of([()])
     return DisjointSetts._of(total)
 

@@ -16,9 +16,9 @@ from typing import Self, cast
 import numpy as np
 from msgspec import Struct
 
+from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.flat import flatten_pieces, set_around
 from tapestry_sets.alias.ladder.preimage import Turn, turned
-from tapestry_sets.alias.tuning import FEW_SETTS, MAX_CORNER_RANK, MOST_BOXES, SAMPLE
 from tapestry_sets.digits import Digits, Progression, Strided, number_of, point_of, reach
 from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, Integers, NestSpan, contains_each, ends_of, members
 from tapestry_sets.limits import OPEN, Open, TooManyPieces, ask_one
@@ -98,7 +98,7 @@ class KnownCells(Struct, frozen=True, dict=True):
         """
         if self.sums is not None:
             return [self.sums]
-        if not isinstance(self.setts, DisjointSetts) or len(self.setts.members) > FEW_SETTS:
+        if not isinstance(self.setts, DisjointSetts) or len(self.setts.members) > tuning.MAX_SETTS:
             return None
         found = ask_one((TooManyPieces,), lambda: list(self.split()))
         return None if found is OPEN else found
@@ -136,7 +136,7 @@ class KnownCells(Struct, frozen=True, dict=True):
     def sample(self) -> Int64Array | None:
         """The numbers of some cells, from all over the view; None where int64 may not hold them."""
         with suppress(OverflowError):
-            return reading.sampled(self.pieces, self.shape, self.home, SAMPLE)
+            return reading.sampled(self.pieces, self.shape, self.home, tuning.SAMPLE)
         return None
 
     @cached_property
@@ -170,8 +170,8 @@ class KnownCells(Struct, frozen=True, dict=True):
         """What the view reads as digits of (index, cell), both row-major numbers; `OPEN` where they are not few."""
         found: list[Digits] = []
         for piece in () if 0 in self.shape else self.pieces:
-            boxes = read_patches(piece, self.shape, self.home, MOST_BOXES)
-            if boxes is OPEN or len(found) + len(boxes) > MOST_BOXES:
+            boxes = read_patches(piece, self.shape, self.home, tuning.MAX_BOXES)
+            if boxes is OPEN or len(found) + len(boxes) > tuning.MAX_BOXES:
                 return OPEN
             found += boxes
         return found
@@ -185,7 +185,7 @@ class KnownCells(Struct, frozen=True, dict=True):
     @property
     def corners(self) -> list[int]:
         """The numbers read at the view's corners, where it has not too many."""
-        if len(self.shape) > MAX_CORNER_RANK or 0 in self.shape:
+        if len(self.shape) > tuning.MAX_CORNER_RANK or 0 in self.shape:
             return []
         corners = product(*({0, n - 1} for n in self.shape))
         read = (reading.cell_read(piece, at) for at in corners for piece in self.pieces)

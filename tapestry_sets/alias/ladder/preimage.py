@@ -11,7 +11,7 @@ from itertools import product
 from math import gcd, prod
 from typing import NamedTuple
 
-from tapestry_sets.alias.tuning import MOST_CLASSES, MOST_PRODUCTS
+from tapestry_sets.alias import tuning
 from tapestry_sets.digits import Progression, clip_progression, progression, split_progression
 from tapestry_sets.integers import Nest, explicit_setts
 from tapestry_sets.limits import TooManyPieces
@@ -86,7 +86,7 @@ class Turn(NamedTuple):
         found: list[Nest] = []
         spent = 0
         for p in sets:
-            grids = _in_coordinates(p, self.home, MOST_PRODUCTS - spent)
+            grids = _in_coordinates(p, self.home, tuning.MAX_PRODUCTS - spent)
             spent += len(grids)
             for grid in grids:
                 for box in self._before(grid):
@@ -122,9 +122,9 @@ def _in_coordinates(p: Progression, shape: Sequence[int], most: int) -> list[tup
     return grids if shape else [()]
 
 
-def _check(n: int, most: int = MOST_PRODUCTS) -> None:
+def _check(n: int, most: int = tuning.MAX_PRODUCTS) -> None:
     if n > most:
-        raise TooManyPieces(f"a set pulled back through a view has more than {MOST_PRODUCTS} products")
+        raise TooManyPieces(f"a set pulled back through a view has more than {tuning.MAX_PRODUCTS} products")
 
 
 def turned(piece: Piece, shape: Sequence[int], home: tuple[int, ...]) -> tuple[Piece, Turn] | None:
@@ -179,7 +179,7 @@ def congruent(p: Progression, b: int, c: int) -> list[Progression]:
     Raises
     ------
     TooManyPieces
-        If they are more than `MOST_CLASSES`.
+        If they are more than `MAX_CLASSES`.
 
     Examples
     --------
@@ -193,8 +193,8 @@ def congruent(p: Progression, b: int, c: int) -> list[Progression]:
     for k, (count, step) in enumerate(loose):
         is_last = k == len(loose) - 1
         todo = [cut for at, done in todo for cut in _classes(at, done, count, step, b if is_last else None, c)]
-        if len(todo) > MOST_CLASSES:
-            raise TooManyPieces(f"{p} modulo {c} is more than {MOST_CLASSES} progressions")
+        if len(todo) > tuning.MAX_CLASSES:
+            raise TooManyPieces(f"{p} modulo {c} is more than {tuning.MAX_CLASSES} progressions")
     return [progression(at, done) for at, done in todo if (at - b) % c == 0]
 
 
@@ -205,8 +205,8 @@ def _classes(
     g = gcd(step, c)
     cycle = c // g
     if b is None:
-        if min(cycle, count) > MOST_CLASSES:
-            raise TooManyPieces(f"steps of {step} modulo {c} are more than {MOST_CLASSES} remainders")
+        if min(cycle, count) > tuning.MAX_CLASSES:
+            raise TooManyPieces(f"steps of {step} modulo {c} are more than {tuning.MAX_CLASSES} remainders")
         starts: Iterable[int] = range(min(cycle, count))
     elif (b - first) % g:
         return []

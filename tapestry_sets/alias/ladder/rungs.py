@@ -35,10 +35,10 @@ from typing import Any, cast
 import numpy as np
 from msgspec.structs import replace
 
+from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.flat import flatten_pieces
 from tapestry_sets.alias.ladder.known import KnownCells, join_digits
 from tapestry_sets.alias.ladder.preimage import Turn
-from tapestry_sets.alias.tuning import COUNT_LIMIT, FEW_SETTS, MOST_PAIRS, MOST_PRODUCTS, TRIED
 from tapestry_sets.digits import Progression
 from tapestry_sets.integers import DisjointSetts, Int64Array, ends_of, explicit_setts, members, together
 from tapestry_sets.limits import OPEN, REFUSALS, Open, Rung, TooHard, TooManyPieces, climb, current, limits
@@ -226,7 +226,7 @@ def _indices_within(a: KnownCells, b: KnownCells) -> list[tuple[Piece, list[read
     if one.diagonal is None or two.diagonal is not None:
         return OPEN
     piece, shape = one.diagonal
-    with limits(max_pieces=min(FEW_SETTS, current().max_pieces)):
+    with limits(max_pieces=min(tuning.MAX_SETTS, current().max_pieces)):
         setts = climb(RUNGS[CellQuestion.EXPLICIT], two, closed=True)
         if setts is OPEN:
             return setts
@@ -253,8 +253,8 @@ def try_around(a: KnownCells, b: KnownCells) -> int | Open | None:
     if z is None:
         return None
     last = min([ends[1] for s in (one, two) if (ends := ends_of(s, a.extent))])
-    for k in range(TRIED):
-        z = together.some_common(one, two, z + (last - z) * k // TRIED, last + 1, lists=False)
+    for k in range(tuning.TRIED):
+        z = together.some_common(one, two, z + (last - z) * k // tuning.TRIED, last + 1, lists=False)
         if z is None:
             break
         if _holds(a, z) and _holds(b, z):
@@ -281,7 +281,7 @@ def _before(a: KnownCells, b: KnownCells) -> tuple[KnownCells, KnownCells, Turn]
         return OPEN
     head, turn = a.turned
     if isinstance(b.setts, DisjointSetts):
-        with limits(max_pieces=min(MOST_PRODUCTS, current().max_pieces)):
+        with limits(max_pieces=min(tuning.MAX_PRODUCTS, current().max_pieces)):
             pulled = DisjointSetts._of(turn.pull(b.split()))
         return head, replace(head, shape=(pulled.count(0, turn.extent),), pieces=(), setts=pulled, sums=None), turn
     return (head, b.turned[0], turn) if b.turned is not None and b.turned[1].is_like(turn) else OPEN
@@ -338,7 +338,7 @@ def solve_sums(a: KnownCells, b: KnownCells) -> int | Open | None:
 def _pair_progressions(a: KnownCells, b: KnownCells) -> Iterable[tuple[Progression, Progression]] | Open:
     """The pairs of progressions, where they are few and not both sets of numbers are held."""
     mine, theirs = (None, None) if a.setts is not None and b.setts is not None else (a.progressions, b.progressions)
-    if mine is None or theirs is None or len(mine) * len(theirs) > MOST_PAIRS:
+    if mine is None or theirs is None or len(mine) * len(theirs) > tuning.MAX_PAIRS:
         return OPEN
     return product(mine, theirs)
 
@@ -468,11 +468,13 @@ def count_by_isl(*each: KnownCells) -> int:
     numbers = [isl_numbers(x) for x in each]
     what = "the cells that two views share" if len(each) > 1 else f"the cells that {each[0].name} reads"
     refusal = TooHard(
-        f"counting {what} needs a scan of more than {COUNT_LIMIT} candidates; overlaps() and the witness do not"
+        f"counting {what} needs a scan of more than {tuning.MAX_SCAN} candidates; overlaps() and the witness do not"
     )
     operations = isl.COUNT_OPERATIONS * len(each[0].pieces)
     count = isl.bounded(
-        lambda: isl.count_points(reduce(lambda x, y: x.intersect(y), numbers), COUNT_LIMIT), refusal, operations
+        lambda: isl.count_points(reduce(lambda x, y: x.intersect(y), numbers), tuning.MAX_SCAN),
+        refusal,
+        operations,
     )
     if count is None:
         raise refusal
@@ -483,7 +485,7 @@ def count_by_isl(*each: KnownCells) -> int:
 
 
 def _list(x: KnownCells) -> Int64Array | Open:
-    numbers = x.list_numbers(COUNT_LIMIT)
+    numbers = x.list_numbers(tuning.MAX_SCAN)
     return OPEN if numbers is None else numbers
 
 
@@ -491,13 +493,13 @@ def _list_common(a: KnownCells, b: KnownCells) -> Int64Array | Open:
     """The numbers in both, listed from one of them, of which setts come last."""
     sides = sorted(((a, b), (b, a)), key=lambda side: (isinstance(side[0].setts, DisjointSetts), prod(side[0].shape)))
     for one, two in sides:
-        numbers = one.list_numbers(COUNT_LIMIT)
+        numbers = one.list_numbers(tuning.MAX_SCAN)
         if numbers is None:
             continue
         keep = two.hold_each(numbers)
         if keep is not None:
             return numbers[keep]
-        others = two.list_numbers(COUNT_LIMIT)
+        others = two.list_numbers(tuning.MAX_SCAN)
         if others is not None:
             return np.intersect1d(numbers, others, assume_unique=True)
     return OPEN

@@ -9,19 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
+from tapestry_sets.alias import tuning
 from tapestry_sets.alias.memory.arrays import as_view, told
 from tapestry_sets.alias.memory.parts import Cover, Forest, Part, Space, parts_of
 from tapestry_sets.alias.overlap import Overlap, overlap
 from tapestry_sets.alias.tables import align
-from tapestry_sets.alias.tuning import EXACT
 from tapestry_sets.integers import DisjointSetts, Nest, members
 from tapestry_sets.limits import OPEN, REFUSALS, TooHard, ask_one, hide_fields, retell
 from tapestry_sets.regions import DisjointRegions, unflatten
 from tapestry_sets.views import Allocation, View
-
-ROWS = 20
-"""How many groups, and how many members of each, a table lists."""
-
 
 # ------------------------------------------------------------------------------------------------------ the groups
 
@@ -308,7 +304,7 @@ class _Around:
     def __init__(self, members: Sequence[Member], order: Sequence[int]) -> None:
         ends = [members[i].ends for i in order]
         origin = min(low for low, _ in ends)
-        dtype: Any = np.int64 if max(high for _, high in ends) - origin < EXACT else object
+        dtype: Any = np.int64 if max(high for _, high in ends) - origin < tuning.INT_EXACT else object
         self.order = np.array(order, np.int64)
         self.low, self.high = (np.array([end[k] - origin for end in ends], dtype) for k in (0, 1))
         stripes = [_stripe(members[i], origin) for i in order]
@@ -378,11 +374,11 @@ class SharedMemory(Struct, frozen=True, eq=False):
 
     def __str__(self) -> str:
         lines = [_summary(self)]
-        for k, group in enumerate(self.groups[:ROWS]):
+        for k, group in enumerate(self.groups[: tuning.SHOWN_ROWS]):
             first, *more = _group_lines(group)
             lines += ["", f"group {k}: {first}", *more]
-        if len(self.groups) > ROWS:
-            lines += ["", f"and {len(self.groups) - ROWS:,} more groups"]
+        if len(self.groups) > tuning.SHOWN_ROWS:
+            lines += ["", f"and {len(self.groups) - tuning.SHOWN_ROWS:,} more groups"]
         return "\n".join(lines)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
@@ -490,8 +486,8 @@ def _grouped(
 
 
 def _some(keys: Sequence[Hashable]) -> str:
-    listed = ", ".join(repr(key) for key in keys[:ROWS])
-    return f"{listed} and {len(keys) - ROWS:,} more" if len(keys) > ROWS else listed
+    listed = ", ".join(repr(key) for key in keys[: tuning.SHOWN_ROWS])
+    return f"{listed} and {len(keys) - tuning.SHOWN_ROWS:,} more" if len(keys) > tuning.SHOWN_ROWS else listed
 
 
 def _many(n: int, what: str) -> str:
@@ -517,8 +513,8 @@ def _group_lines(group: SharedGroup) -> list[str]:
     total = _or_unknown(lambda: _many(group.nbytes, "byte"))
     shared = _or_unknown(lambda: _many(group.nbytes_shared, "byte"))
     begin = f" from {group.start:#x} on" if len(group.allocations) == 1 else ""
-    rows = align([_row(group, k) for k in range(min(len(group), ROWS))])
-    more = [f"  and {len(group) - ROWS:,} more"] if len(group) > ROWS else []
+    rows = align([_row(group, k) for k in range(min(len(group), tuning.SHOWN_ROWS))])
+    more = [f"  and {len(group) - tuning.SHOWN_ROWS:,} more"] if len(group) > tuning.SHOWN_ROWS else []
     return [
         f"{len(group):,} arrays read {total} of {names}{begin}; at least two of them read {shared}",
         *(f"  {row}" for row in rows),

@@ -69,7 +69,7 @@ class Part(NamedTuple):
         assert self.cells is not None, "what is bounded by its ends and its tail is not listed"
         if isinstance(self.cells.setts, DisjointSetts):
             return self.cells.setts.elements(0, extent) - origin
-        z = self.cells.list_numbers(tuning.COUNT_LIMIT)
+        z = self.cells.list_numbers(tuning.MAX_SCAN)
         return None if z is None else z - origin
 
     def nest(self, size: int) -> Nest:
@@ -154,7 +154,7 @@ class Space:
         self.origin = min(part.start for part in parts)
         self.size = home.size
         span = max(part.start + part.length for part in parts) - self.origin
-        self.dtype: Any = np.int64 if span < tuning.EXACT else object
+        self.dtype: Any = np.int64 if span < tuning.INT_EXACT else object
         self.member = np.array([part.member for part in parts], np.int64)
         self.low = np.array([part.start - self.origin for part in parts], self.dtype)
         self.high = self.low + np.array([part.length for part in parts], self.dtype)
@@ -446,7 +446,7 @@ def _pairs_within(ids: Columns, ends: Columns) -> Iterator[tuple[Columns, Column
         m = k + 1 + np.arange(len(k)) - np.repeat(before[at:stop] - before[at], many[at:stop])
         if len(k):
             yield ids[k], ids[m]
-        at, room = stop, min(2 * room, tuning.MOST_PAIRS_AT_ONCE)
+        at, room = stop, min(2 * room, tuning.MAX_PAIRS_AT_ONCE)
 
 
 # ----------------------------------------------------------------------------------------------- bytes of several
@@ -483,7 +483,7 @@ class Cover:
             if boxes is None:
                 return None
             found += boxes
-        dtype: Any = np.int64 if self.stop - self.start < tuning.EXACT else object
+        dtype: Any = np.int64 if self.stop - self.start < tuning.INT_EXACT else object
         return np.array(found, dtype).reshape(len(found), len(self.radices) + 1, 2)
 
     def _boxes_of(self, part: Part) -> list[list[tuple[int, int]]] | None:
@@ -538,11 +538,11 @@ class Cover:
         return Sieve(bounded, [self._list(part) for part in self.parts if part.cells is not None])
 
     def _list(self, part: Part) -> Columns:
-        z = part.listed(self.start, self.extent) if part.size <= tuning.COUNT_LIMIT else None
+        z = part.listed(self.start, self.extent) if part.size <= tuning.MAX_SCAN else None
         if z is None:
             raise TooHard(
                 f"the bytes that several arrays read: {part.size} bytes of one make too many setts, and more than "
-                f"{tuning.COUNT_LIMIT} are not listed; ask for the overlap of two of them"
+                f"{tuning.MAX_SCAN} are not listed; ask for the overlap of two of them"
             )
         return z
 

@@ -14,16 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tapestry_sets.alias.tuning import LISTED_COST, MOST_RUNS, MOST_WORK, SIEVE_BLOCK, TURN_COST
+from tapestry_sets.alias import tuning
 from tapestry_sets.integers import Item, Nest, count, elements, explicit
 from tapestry_sets.limits import TooHard, TooManyPieces, check_pieces, note_help
 
 Bounded = tuple[int, int, Nest]
 """Start, length and tail; see `nest.Item`."""
 Columns = np.ndarray[Any, Any]
-
-LEAST = 2
-"""How many members must read a byte, at most, for it to be asked about."""
 
 
 class Sieve:
@@ -46,7 +43,7 @@ class Sieve:
         often = Counter(parts)
         lengths = [x for start, length, tail in often for x in (start, length, *(y for level in tail for y in level))]
         self.width = 1 if lists else max(1, gcd(*lengths))
-        self.parts = sorted((_divided(part, self.width), min(n, LEAST)) for part, n in often.items())
+        self.parts = sorted((_divided(part, self.width), min(n, tuning.MIN_MEMBERS)) for part, n in often.items())
         self.lists = lists
         ends = [start + length for (start, length, _), _ in self.parts] + [int(z[-1]) + 1 for z in lists if len(z)]
         self.span = max(ends, default=0)
@@ -55,25 +52,25 @@ class Sieve:
     @property
     def work(self) -> int:
         """About how many counts are raised."""
-        raised = sum(count(tail, 0, n) * (LISTED_COST if len(tail) > 1 else 1) for (_, n, tail), _ in self.parts)
-        turns = sum(n // SIEVE_BLOCK + 1 for (_, n, _), _ in self.parts)
-        return self.span + raised + TURN_COST * turns + LISTED_COST * sum(map(len, self.lists))
+        raised = sum(count(tail, 0, n) * (tuning.LISTED_COST if len(tail) > 1 else 1) for (_, n, tail), _ in self.parts)
+        turns = sum(n // tuning.SIEVE_BLOCK + 1 for (_, n, _), _ in self.parts)
+        return self.span + raised + tuning.TURN_COST * turns + tuning.LISTED_COST * sum(map(len, self.lists))
 
     def check(self) -> None:
         """Raise TooHard if the work is too much."""
-        if self.work > MOST_WORK:
+        if self.work > tuning.MAX_WORK:
             raise TooHard(
                 f"the bytes that {len(self.parts) + len(self.lists)} parts of arrays read: to count them takes about "
-                f"{self.work} steps, more than {MOST_WORK}; ask for the overlap of two of them, or about fewer"
+                f"{self.work} steps, more than {tuning.MAX_WORK}; ask for the overlap of two of them, or about fewer"
             )
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray[Any, np.dtype[np.int32]]]]:
-        """Yield counts block by block, and where each begins; a count stops to matter above `LEAST`."""
+        """Yield counts block by block, and where each begins; a count stops to matter above `MIN_MEMBERS`."""
         self.check()
         note_help("listed")
         ahead, open_ = 0, []
-        for low in range(0, self.span, SIEVE_BLOCK):
-            high = min(low + SIEVE_BLOCK, self.span)
+        for low in range(0, self.span, tuning.SIEVE_BLOCK):
+            high = min(low + tuning.SIEVE_BLOCK, self.span)
             while ahead < len(self.parts) and self.parts[ahead][0][0] < high:
                 open_.append(self.parts[ahead])
                 ahead += 1
@@ -88,9 +85,9 @@ class Sieve:
     def sizes(self) -> tuple[int, ...]:
         """Return how many integers one part or more hold, and how many two or more; TooHard if that is too much."""
         if self._sizes is None:
-            totals = [0] * LEAST
+            totals = [0] * tuning.MIN_MEMBERS
             for _, counts in self.blocks():
-                for k in range(LEAST):
+                for k in range(tuning.MIN_MEMBERS):
                     totals[k] += int(np.count_nonzero(counts > k))
             self._sizes = tuple(total * self.width for total in totals)
         return self._sizes
@@ -101,10 +98,10 @@ class Sieve:
         for low, counts in self.blocks():
             change = np.flatnonzero(np.diff(np.concatenate([[False], counts >= least, [False]])))
             many += len(change) // 2
-            if many > MOST_RUNS:
+            if many > tuning.MAX_RUNS:
                 raise TooManyPieces(
-                    f"the bytes that {least} of several arrays read are more than {MOST_RUNS} runs of bytes; nbytes "
-                    "and nbytes_shared count them, overlap(a, b) tells what two members share"
+                    f"the bytes that {least} of several arrays read are more than {tuning.MAX_RUNS} runs of bytes; "
+                    "nbytes and nbytes_shared count them, overlap(a, b) tells what two members share"
                 )
             begins.append(change[::2] + low)
             ends.append(change[1::2] + low)

@@ -23,11 +23,11 @@ from tapestry_sets.digits import Digit, Digits, Ints, renumber, unflatten
 from tapestry_sets.integers import Sett, nest_of
 from tapestry_sets.limits import OPEN
 from tapestry_sets.regions import Region
+from tapestry_sets.views import tuning
 from tapestry_sets.views.kinds.choosing import AsStrided
 from tapestry_sets.views.normal.folding import fold
 from tapestry_sets.views.normal.patches import Constant, Flat, patch_of
 from tapestry_sets.views.pieces.maps import Relinearize, put_extents
-from tapestry_sets.views.tuning import STRIDED_WORDS
 from tapestry_sets.views.words import Viewable, concatenate, fill_into, pad, roll
 
 V = TypeVar("V", bound=Viewable)
@@ -286,7 +286,7 @@ def _find_shortest(home: Ints, cell: int, levels: HomeLevels, shape: Ints) -> _P
                 plan = _by_axes(_Plan(home), radices, (cell, form), shape, keep)
                 found += [] if plan is None else [plan]
     best = min(found, key=lambda plan: len(plan.words), default=None)
-    if best is not None and len(best.words) <= STRIDED_WORDS:
+    if best is not None and len(best.words) <= tuning.STRIDED_WORDS:
         return best
     plan = _Plan(home)
     counts, strides = zip(*levels, strict=True)

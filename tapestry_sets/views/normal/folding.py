@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from tapestry_sets.digits import Digit, Digits, Ints, join_digits
 from tapestry_sets.limits import OPEN, Open
+from tapestry_sets.views import tuning
 from tapestry_sets.views.normal.patches import Flat, Patch, through
-from tapestry_sets.views.tuning import FOLDED_COPIES, LOOK_AHEAD, LOOPED_PATCHES
 
 
 def as_one(patches: Sequence[Patch]) -> Patch | None:
@@ -62,7 +62,7 @@ def _first_difference(patches: Iterable[Patch], guess: Patch) -> int | Open | No
     """The first index where patches read something else than a guess that covers them all, None if there is none."""
     found: list[int] = []
     for patch in patches:
-        parts = through(patch.forms.pick_forms((0, 1, 0)), guess, FOLDED_COPIES)
+        parts = through(patch.forms.pick_forms((0, 1, 0)), guess, tuning.FOLDED_COPIES)
         if parts is OPEN:
             return OPEN
         for (at, *steps), cell, other in map(_list_forms, parts):
@@ -89,12 +89,12 @@ def fold(patches: Iterable[Patch]) -> tuple[Patch, ...]:
     (Patch(at=0, cell=0, digits=((7, 1, 1),), home='A'),)
     """
     found = _fold_until_done(list(patches))
-    while 1 < len(found) <= FOLDED_COPIES:
+    while 1 < len(found) <= tuning.FOLDED_COPIES:
         again = _fold_until_done([copy for patch in found for copy in _list_copies(patch)])
         if len(again) >= len(found):
             break
         found = again
-    if 1 < len(found) <= LOOPED_PATCHES:
+    if 1 < len(found) <= tuning.LOOPED_PATCHES:
         whole = as_one(found)
         found = found if whole is None else [whole]
     found.sort(key=lambda patch: patch.at)
@@ -106,7 +106,7 @@ def _list_copies(patch: Patch) -> list[Patch]:
     if not patch.digits:
         return [patch]
     (count, by, step), inner = patch.digits[0], patch.digits[1:]
-    if count > FOLDED_COPIES or by == (inner[0][0] * inner[0][1] if inner else 1):
+    if count > tuning.FOLDED_COPIES or by == (inner[0][0] * inner[0][1] if inner else 1):
         return [patch]
     return [Patch(patch.at + j * by, patch.cell + j * step, inner, patch.home) for j in range(count)]
 
@@ -197,7 +197,7 @@ def _next_row(group: dict[tuple[int, int], Patch], first: tuple[int, int]) -> Di
     """The row of equal patches from the first on whose second is nearest, as a digit."""
     digits = group[first].digits
     at, cell = first
-    for second in islice(group, 1, 1 + LOOK_AHEAD):
+    for second in islice(group, 1, 1 + tuning.LOOK_AHEAD):
         by, step = second[0] - at, second[1] - cell
         n = 2
         while (at + n * by, cell + n * step) in group:
@@ -236,8 +236,8 @@ def _fold_uneven(patches: list[Patch]) -> list[Patch]:
     for deal, counts in groups.items():
         starts = list(counts)
         for k, first in enumerate(starts):
-            ahead = [start for start in starts[k + 1 : k + 1 + 2 * LOOK_AHEAD] if start in counts]
-            for turn in _list_turns(first, ahead[:LOOK_AHEAD] if first in counts else [], deal):
+            ahead = [start for start in starts[k + 1 : k + 1 + 2 * tuning.LOOK_AHEAD] if start in counts]
+            for turn in _list_turns(first, ahead[: tuning.LOOK_AHEAD] if first in counts else [], deal):
                 n = _count_turns(turn, counts, alone, deal)
                 gap = (turn[1][0] - first[0], turn[1][1] - first[1])
                 if n and deal.has_room(n, gap[0]):
@@ -295,7 +295,7 @@ def _count_turns(
 def _fold_loops(patches: list[Patch]) -> list[Patch]:
     """Join patches that fill a stretch of indices with equal ones that fill the next stretch in the same way."""
     todo = sorted(patches, key=lambda p: p.at)
-    if not 4 <= len(todo) <= LOOPED_PATCHES:
+    if not 4 <= len(todo) <= tuning.LOOPED_PATCHES:
         return patches
     k = 0
     while k < len(todo):

@@ -13,6 +13,7 @@ from msgspec import Struct
 from tapestry_sets.digits import CutDigits, Digits, Grid, advance, cut_each, progression, unflatten
 from tapestry_sets.limits import OPEN, Budget, Open, current
 from tapestry_sets.regions import Box, DisjointRegions, regions_of
+from tapestry_sets.views import tuning
 from tapestry_sets.views.normal.folding import fold
 from tapestry_sets.views.normal.patches import (
     Constant,
@@ -25,7 +26,6 @@ from tapestry_sets.views.normal.patches import (
     through,
 )
 from tapestry_sets.views.pieces.piece import Piece
-from tapestry_sets.views.tuning import BRANCHES_A_COMPARISON, MAX_DIGIT, MAX_PATCHES, MAX_STAGES, TRIES
 from tapestry_sets.views.walks import walk
 
 
@@ -42,7 +42,7 @@ def flat_of(
     pieces: Iterable[Piece],
     shape: Sequence[int],
     sources: Sequence[tuple[tuple[int, ...], Flat]],
-    most: int = MAX_PATCHES,
+    most: int = tuning.MAX_PATCHES,
 ) -> Flat | Open:
     """Return the normal form of a view without empty axes, from those of its sources; `OPEN` where it is too long.
 
@@ -64,7 +64,7 @@ def flat_of(
     (Patch(at=0, cell=3, digits=((2, 1, 1),), home='A'), Patch(at=2, cell=0, digits=((3, 1, 1),), home='A'))
     """
     found: list[Patch] = []
-    tries = Budget(TRIES + 2 * sum([len(flat.patches) for _, flat in sources]))
+    tries = Budget(tuning.TRIES + 2 * sum([len(flat.patches) for _, flat in sources]))
     for piece in pieces:
         home, flat = sources[piece.source] if piece.source >= 0 else ((), None)
         boxes = read_patches(piece, shape, home, most)
@@ -91,11 +91,11 @@ def _fold_all(patches: list[Patch]) -> Flat | Open:
     folded = fold(patches)
     longer = {patch for patch in folded if isinstance(patch.home, Flat)}.difference(patches)
     if longer:  # folded, these may be spelled out after all
-        tries = Budget(TRIES + 2 * len(folded))
+        tries = Budget(tuning.TRIES + 2 * len(folded))
         each = [resolve(p.forms, p.home, tries) if p in longer else [p] for p in folded]
         folded = fold([one for part in each for one in part])
     stages = max([patch.home.stages + 1 for patch in folded if isinstance(patch.home, Flat)], default=0)
-    if stages > MAX_STAGES:
+    if stages > tuning.MAX_STAGES:
         return OPEN
     return Flat(sum([patch.size for patch in folded]), folded, stages)
 
@@ -110,7 +110,7 @@ def find_opaque(flat: Flat) -> list[object]:
 # ------------------------------------------------------------------------------------------------ the same or not
 
 
-def agree(one: Flat, two: Flat, limit: int = MAX_PATCHES) -> bool | None:
+def agree(one: Flat, two: Flat, limit: int = tuning.MAX_PATCHES) -> bool | None:
     """Return whether two views of one size read the same cell at each index; None if that is not known.
 
     Both are gone through in the order of their indices, and patches are compared where they share some: that is
@@ -127,7 +127,7 @@ def agree(one: Flat, two: Flat, limit: int = MAX_PATCHES) -> bool | None:
     if one == two:
         return True
     mine, theirs = set(one.patches), set(two.patches)
-    comparison = _Comparison(limit, Budget(max(current().budget // BRANCHES_A_COMPARISON, 1)))
+    comparison = _Comparison(limit, Budget(max(current().budget // tuning.BRANCHES_A_COMPARISON, 1)))
     known: bool | None = True
     for patch, other in _pair_sharing(
         [patch for patch in one.patches if patch not in theirs], [patch for patch in two.patches if patch not in mine]
@@ -219,10 +219,10 @@ def preimage(
     """
     grids: list[Grid] = []
     for home, home_shape, regions in cells:
-        read = cut_each(_read_home(flat, home), unflatten, 1, home_shape, MAX_PATCHES)
+        read = cut_each(_read_home(flat, home), unflatten, 1, home_shape, tuning.MAX_PATCHES)
         indices = cut_each(read, _indices_in, regions)
-        apart = cut_each(cut_each(indices, unflatten, 0, shape, MAX_PATCHES), _along_axes)
-        if apart is OPEN or len(grids) + len(apart) > MAX_PATCHES:
+        apart = cut_each(cut_each(indices, unflatten, 0, shape, tuning.MAX_PATCHES), _along_axes)
+        if apart is OPEN or len(grids) + len(apart) > tuning.MAX_PATCHES:
             return OPEN
         grids += [_progressions(box) for box in apart]
     return regions_of(grids, Box.of(shape), apart=True)
@@ -232,7 +232,7 @@ def _indices_in(box: Digits, regions: DisjointRegions) -> CutDigits:
     """Of digits (index, coordinates of the cell) the indices whose cells are in regions."""
     found: list[Digits] = []
     for region in regions.regions:
-        cuts = in_region(box, 1, region, MAX_PATCHES)
+        cuts = in_region(box, 1, region, tuning.MAX_PATCHES)
         if cuts is OPEN:
             return OPEN
         found += [cut.pick_forms((0,)) for cut in cuts]
@@ -257,14 +257,14 @@ def _read_home(flat: Flat, home: Hashable) -> CutDigits:
 
 def _read_below(box: Digits, patch: Patch) -> CutDigits:
     """The digits of (index, cell) of what a patch reads of digits over its home."""
-    return through(patch.forms, patch_of(box, None), MAX_PATCHES)
+    return through(patch.forms, patch_of(box, None), tuning.MAX_PATCHES)
 
 
 def _along_axes(box: Digits) -> CutDigits:
     """The digits cut until each of them moves one form only."""
     for k, digit in enumerate(box.digits):
         if sum(map(bool, digit[1:])) > 1:
-            if digit[0] > MAX_DIGIT:
+            if digit[0] > tuning.MAX_DIGIT:
                 return OPEN
             rest = box.digits[:k] + box.digits[k + 1 :]
             return cut_each([Digits(advance(box.origin, digit, j), rest) for j in range(digit[0])], _along_axes)

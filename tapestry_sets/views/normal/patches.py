@@ -28,8 +28,8 @@ from tapestry_sets.digits import (
 )
 from tapestry_sets.limits import OPEN, Budget, Open, Value, put_field
 from tapestry_sets.regions import AffineMap, Region
+from tapestry_sets.views import tuning
 from tapestry_sets.views.pieces.piece import Piece
-from tapestry_sets.views.tuning import INLINED_PATCHES
 
 
 class Constant(Value):
@@ -328,7 +328,7 @@ def resolve(box: Digits, home: Hashable, tries: Budget | None = None) -> list[Pa
     (one, *more) = home.patches
     if not more and one.digits == ((home.size, 1, 1),) and not one.cell:  # the same by another name
         return resolve(box, one.home, tries)
-    found = _inline(box, home, INLINED_PATCHES + 2 * len(home.patches), tries)
+    found = _inline(box, home, tuning.INLINED_PATCHES + 2 * len(home.patches), tries)
     return [patch_of(box, home)] if found is OPEN else found
 
 

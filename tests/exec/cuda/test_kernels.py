@@ -820,7 +820,7 @@ def test_parts_of_rows_hold_each_word_once(box: tuple, each: int, bits: int) -> 
 
     whole = Rows.of(*box, each)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels.philox, "MOST_CELLS", 1 << bits)
+        patch.setattr(kernels.philox, "MAX_CELLS", 1 << bits)
         patch.setattr(kernels.philox, "RANK", 3)
         parts = list(whole.parts())
         assert all(len(p.axes) < 3 and prod(n for n, _ in p.axes) * p.groups < 1 << bits for p in parts)

@@ -156,7 +156,7 @@ def test_a_transport_that_fails_is_named(backend: str | CupyBackend, monkeypatch
 
 
 def test_many_regions_are_counted_not_listed(backend: str | CupyBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["tapestry_exec.run.tuning"], "REGIONS_NAMED", 0)
+    monkeypatch.setattr(sys.modules["tapestry_exec.run.tuning"], "SHOWN_REGIONS", 0)
     p, inputs = made()
     with broken(backend, "merge"), pytest.raises(StepFailed, match=r"regions \[ and 1 more\]"):
         run(p, inputs, backend=backend)

@@ -31,7 +31,7 @@ def rand(*shape: int, low: float = 0.2, high: float = 0.9) -> Array:
     return (low + (high - low) * RNG.permutation(n) / max(n, 1)).reshape(shape)
 
 
-MOST_CELLS = 12
+MAX_CELLS = 12
 """Of a larger array, the differences at so many cells are taken."""
 
 
@@ -54,7 +54,7 @@ def both_ways(
     numeric = []
     for k, a in enumerate(arrays):
         slopes = np.full(a.shape, np.nan)
-        for cell in np.random.default_rng(k).permutation(a.size)[:MOST_CELLS]:
+        for cell in np.random.default_rng(k).permutation(a.size)[:MAX_CELLS]:
             at = np.unravel_index(cell, a.shape)
             step = np.zeros_like(a)
             step[at] = 1e-6

@@ -14,7 +14,7 @@ from hypothesis import example, given
 
 from tapestry_plan import Graph, concat, operation
 from tapestry_plan.draw.layers import LayerNode, layered
-from tapestry_plan.ir.tuning import MOST_NODES
+from tapestry_plan.ir.tuning import SHOWN_NODES
 from tapestry_plan.ops import conv, linear, relu
 from tapestry_plan.ops.products.matrices import matmul
 from tapestry_sets import Box
@@ -242,7 +242,7 @@ def test_large_graphs_are_drawn_when_asked_for() -> None:
     for _ in range(700):
         x = relu(x).T
     g.output(x)
-    assert set(g._repr_mimebundle_()) == {"text/plain"} and MOST_NODES < 3 * 700
+    assert set(g._repr_mimebundle_()) == {"text/plain"} and SHOWN_NODES < 3 * 700
     before = time.process_time()
     nodes, edges = nodes_and_edges(g.draw().svg)
     assert len(nodes) == 2101 and sum(edges.values()) == 2100 and time.process_time() - before < 5

@@ -201,7 +201,7 @@ def test_tiles_of_a_convolution_do_not_change_its_values(monkeypatch: pytest.Mon
     arrays = case.arrays()
     (whole,) = run_cut(BUILTIN_OPS["conv"], case.attrs, arrays)
     for nbytes in (1, 3 * 27 * 9 * 4, 7 * 27 * 9 * 4):  # one, three and seven rows of ten
-        monkeypatch.setattr(convolution, "TILE_NBYTES", nbytes)
+        monkeypatch.setattr(convolution.tuning, "TILE_NBYTES", nbytes)
         (tiled,) = run_cut(BUILTIN_OPS["conv"], case.attrs, arrays)
         close(tiled, whole, 1e-6)
 

@@ -401,7 +401,7 @@ def test_chains_are_compared_without_lists_where_closed_forms_end() -> None:
         reads.append(cells(values))
     both = reads[0] & reads[1]
     with (
-        patch.object(lazy, "LAZY_LEAPS", 0),
+        patch.object(lazy.tuning, "LAZY_LEAPS", 0),
         patch.object(lazy, "_inks", lambda *about: None),
     ):
         with patch.object(cells_module, "in_few_setts", lambda s, extent: s), tally() as decided:

@@ -121,7 +121,7 @@ def rows_of(table: OriginsTable) -> list[dict[str, str]]:
 @pytest.fixture(autouse=True)
 def long_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """All regions are listed, so that they can be read back."""
-    monkeypatch.setattr("tapestry_sets.alias.pictures.MAX_REGIONS", 10_000)
+    monkeypatch.setattr("tapestry_sets.alias.tuning.SHOWN_REGIONS", 10_000)
 
 
 @given(view_pairs(cells=120))
@@ -199,7 +199,7 @@ def test_a_table_of_large_views_and_of_arrays() -> None:
 
 
 def test_long_chains_and_many_regions_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tapestry_sets.alias.pictures.MAX_REGIONS", 2)
+    monkeypatch.setattr("tapestry_sets.alias.tuning.SHOWN_REGIONS", 2)
     view: View = allocate((64, 64), name="A")
     for _ in range(20):
         view = view[1:].T

@@ -199,7 +199,7 @@ def test_they_are_answered_alike_where_listing_is_all_that_is_left(pair: Misalig
     ours, theirs = _find_chain(one), _find_chain(two)
     if len(ours) < 2 or len(theirs) < 2:
         return
-    with patch.object(lazy, "LAZY_LEAPS", 0), patch.object(lazy, "_inks", lambda *about: None):
+    with patch.object(lazy.tuning, "LAZY_LEAPS", 0), patch.object(lazy, "_inks", lambda *about: None):
         answers_are(filled(ours), filled(theirs), numbers_read(x), numbers_read(y), A.size)
 
 

@@ -31,7 +31,7 @@ from tests.strategies import one_more
 
 Known = tuple[View, np.ndarray]
 STEPS = 12
-MOST_CELLS = 300
+MAX_CELLS = 300
 EXAMPLES = 10_000
 """For each of the five families below in the thorough profile."""
 
@@ -73,7 +73,7 @@ def pools(
             new = draw(joined(pool))
         else:
             new = draw(one_more(*(pool[-1] if draw(st.integers(0, 3)) else draw(st.sampled_from(pool)))))
-        if new[0].size <= MOST_CELLS:
+        if new[0].size <= MAX_CELLS:
             pool.append(new)
     return homes, pool
 

@@ -61,7 +61,7 @@ def test_so_it_is_of_several_allocations(left: Pair, right: Pair) -> None:
 
 @given(views(length=4, cells=120))
 def test_halves_find_it_where_products_are_too_many(pair: tuple[View, np.ndarray]) -> None:
-    with patch.object(known_module, "MOST_BOXES", 0):
+    with patch.object(known_module.tuning, "MAX_BOXES", 0):
         check_twice(*pair)
 
 
@@ -158,7 +158,7 @@ def test_pieces_put_together_are_in_order_or_not(pair: Pair, i: int, j: int) -> 
 @given(views(length=3, cells=100))
 def test_order_is_decided_by_isl_where_products_are_too_many(pair: tuple[View, np.ndarray]) -> None:
     pytest.importorskip("islpy")
-    with patch.object(known_module, "MOST_BOXES", 0):
+    with patch.object(known_module.tuning, "MAX_BOXES", 0):
         check_order(*pair)
 
 
@@ -205,7 +205,7 @@ def test_without_isl_too_many_products_are_refused() -> None:
     A = allocate((10, 11))
     view = roll(A, 1, 0)
     with (
-        patch.object(known_module, "MOST_BOXES", 0),
+        patch.object(known_module.tuning, "MAX_BOXES", 0),
         patch.object(isl, "available", lambda: False),
         pytest.raises(ValueError, match="in order"),
     ):

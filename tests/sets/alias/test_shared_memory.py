@@ -375,7 +375,7 @@ def test_too_many_setts_to_join_are_listed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_thousands_of_strides_are_counted_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sieve_module, "SIEVE_BLOCK", 777)  # several blocks
+    monkeypatch.setattr(tuning, "SIEVE_BLOCK", 777)  # several blocks
     monkeypatch.setattr(tuning, "FEW_BYTES", 0)
     rng = np.random.default_rng(5)
     x = np.zeros(5000, np.uint8)

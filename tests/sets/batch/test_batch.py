@@ -328,7 +328,7 @@ def test_slices_of_one_tensor_are_the_ones_that_share_memory_in_numpy() -> None:
 # ---------------------------------------------------------------------------------------------- numbers, blocks
 
 
-@pytest.mark.parametrize("limits", [{"FLOAT_EXACT": 0}, {"FLOAT_EXACT": 0, "INT_EXACT": 0}, {"PAIRS_A_PASS": 3}])
+@pytest.mark.parametrize("limits", [{"FLOAT_EXACT": 0}, {"FLOAT_EXACT": 0, "INT_EXACT": 0}, {"PAIRS_AT_ONCE": 3}])
 @few(4)
 @given(regions_in_one_box(4, max_rank=2), st.lists(stripes(), min_size=1, max_size=5))
 def test_answers_do_not_depend_on_the_numbers_or_the_blocks(
@@ -345,7 +345,7 @@ def test_answers_do_not_depend_on_the_numbers_or_the_blocks(
     expected = answers()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in limits.items():
-            patch.setattr(tuning if name == "PAIRS_A_PASS" else kernels, name, value)
+            patch.setattr(tuning if name == "PAIRS_AT_ONCE" else kernels, name, value)
         assert answers() == expected
 
 

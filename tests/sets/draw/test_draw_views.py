@@ -226,7 +226,7 @@ def test_views_of_rank_zero() -> None:
 @contextmanager
 def small_pictures() -> Iterator[None]:
     """Windows so small that small allocations are drawn in part."""
-    small: dict[str, object] = {"MAX_LINE": 7, "MAX_CELLS": 9, "WIDEST_ROW": 5, "BEFORE": 2, "AFTER": 3}
+    small: dict[str, object] = {"MAX_LINE": 7, "MAX_CELLS": 9, "MAX_ROW": 5, "BEFORE": 2, "AFTER": 3}
     small |= {"BOX": (1, 2, 3), "INDEX_BOX": (1, 2, 2)}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in small.items():
@@ -285,7 +285,7 @@ class Bare:
         return self.real.count_common(getattr(other, "real", other))
 
 
-@pytest.mark.parametrize("listed", [tuning.LISTED_CELLS, 0])
+@pytest.mark.parametrize("listed", [tuning.MAX_LISTED, 0])
 def test_windows_of_views_that_are_held_in_no_closed_form(listed: int) -> None:
     @given(view_pairs(length=2, cells=60), st.sampled_from(["rows", "grid"]))
     def check(pair: Pair, mode: str) -> None:
@@ -294,7 +294,7 @@ def test_windows_of_views_that_are_held_in_no_closed_form(listed: int) -> None:
             if isinstance(view, Derived):  # as if no closed form were known; an allocation always has one
                 _learn(view).cells = {a: Bare(cells) for a, cells in view.cells.items()}
         with small_pictures(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tuning, "LISTED_CELLS", listed)
+            patch.setattr(tuning, "MAX_LISTED", listed)
             picture = show_views(one, two, names=["one", "two"], mode=mode, indices=False)
         in_rows = mode == "rows" or home.rank not in (2, 3)
         check_windows(picture, numbers(one, home), numbers(two, home), home.shape, in_rows)

@@ -30,7 +30,7 @@ several = st.lists(
 RUNGS = {
     "as it is": {},
     "isl": {"NEST_LEAPS": 0},
-    "pieces": {"NEST_LEAPS": 0, "isl": False, "MASK_SPAN": 0, "TABLE": 0},
+    "pieces": {"NEST_LEAPS": 0, "isl": False, "MASK_SPAN": 0, "MAX_TABLE": 0},
     "halves": {"MASK_SPAN": 0},
 }
 

@@ -18,7 +18,7 @@ from tapestry_sets.solvers import isl
 from tests.strategies import nestings
 
 HI = 500
-LONG = {"MASK_BITS": 0, "SHORT": 0, "TABLE": 0, "RESIDUES": 0}
+LONG = {"MASK_BITS": 0, "SHORT": 0, "MAX_TABLE": 0, "RESIDUES": 0}
 """No window is so short that bit masks decide."""
 WAYS: dict[str, dict[str, int]] = {
     "as it is": {},

@@ -214,7 +214,7 @@ def test_every_way_to_count_gives_the_listed_number(one: Levels, two: Levels, wi
     with mock.patch.multiple(tuning, SHORT=0, MANY_SHIFTS=0, BITS_A_STEP=0, RESIDUES=0):  # by tables of residues
         assert pairs.count_in_both(s, t, lo, hi) == both
     with mock.patch.multiple(
-        tuning, SHORT=0, MANY_SHIFTS=1 << 60, BITS_A_STEP=0, RESIDUES=0, TABLE=0
+        tuning, SHORT=0, MANY_SHIFTS=1 << 60, BITS_A_STEP=0, RESIDUES=0, MAX_TABLE=0
     ):  # block by block
         assert pairs.count_in_both(s, t, lo, hi) == both
 

@@ -306,7 +306,7 @@ def test_what_is_too_hard_says_so_and_a_short_range_is_answered(cascade: tuple[F
     other = Sett(Stripe(4, 3)).fill(Stripe(2, 1))
     for p in (5, 9, 13, 21, 27):
         other = other.fill(Stripe(p - 2, 2))
-    with mock.patch.object(lazy, "MOST_LISTED", 100), pytest.raises(TooHard, match="ask within a shorter range"):
+    with mock.patch.object(lazy.tuning, "MAX_LISTED", 100), pytest.raises(TooHard, match="ask within a shorter range"):
         s.count_common(other, 0, s.period)
     wanted = [z for z in points.tolist() if z < 3000 and z in other]
     assert s.count_common(other, 0, 3000) == len(wanted)

@@ -142,7 +142,7 @@ def test_far_elements_of_intersections_and_unions_by_number(
     both, either = Sett(*one) & Sett(*two), Sett(*one) | Sett(*two)
     n = lcm(*(levels[0].period for levels in (one, two, three) if levels))
     a, b, c = (listed(levels, (0, n)) for levels in (one, two, three))
-    with mock.patch.object(integers, "CLOSE", few):
+    with mock.patch.object(integers.tuning, "CLOSE", few):
         for s, held in ((both, a & b), (either, a | b), (both & Sett(*three), a & b & c), (either & both, a & b)):
             if held:
                 block, rest = divmod(k, len(held))
@@ -168,7 +168,7 @@ def test_elements_of_thin_fills_are_those_of_the_numbers(one: Levels, two: Level
     numbers = {z: i - sum(x < 0 for x in points) for i, z in enumerate(points)}
     held = [z for z in range(*window) if z in numbers and in_nesting(two, numbers[z])]
     far = 3 * 10**18  # where int64 does not hold what is on the way
-    with mock.patch.object(lazy, "WALK_ABOVE", 1):
+    with mock.patch.object(lazy.tuning, "WALK_ABOVE", 1):
         assert outer.fill(ink).elements(*window).tolist() == held
         assert (outer | outer).fill(ink).elements(*window).tolist() == held
         moved = outer.shift(far).fill(ink.shift(-outer.rank(-far)))
@@ -277,8 +277,8 @@ def test_the_lazy_intersection_answers_as_a_set(
     assert isinstance(both, Intersection)
     assert {z for z in range(*window) if z in both} == points
     assert both.elements(*window).tolist() == sorted(points)
-    for cut_below in (lazy.CUT_BELOW, 0):  # in halves, and one by one
-        with mock.patch.multiple(lazy, WALK_ABOVE=1, CUT_BELOW=cut_below):
+    for cut_below in (lazy.tuning.CUT_BELOW, 0):  # in halves, and one by one
+        with mock.patch.multiple(lazy.tuning, WALK_ABOVE=1, CUT_BELOW=cut_below):
             assert both.elements(*window).tolist() == sorted(points)
     assert both.count(*window) == len(points)
     assert both.first(*window) == min(points, default=None)
@@ -329,7 +329,7 @@ def test_a_set_and_its_complement_share_nothing_and_lack_nothing(levels: Levels)
     st.integers(-5, 5),
     st.lists(st.tuples(st.integers(0, 5) | st.integers(1, 5), st.integers(-9, 9)), max_size=3),
     st.integers(0, 4) | st.integers(1, 4),
-    st.sampled_from([0, digit_sets.SUM_SPAN]),
+    st.sampled_from([0, digit_sets.tuning.SUM_SPAN]),
 )
 def test_progression_set_is_the_sum(first: int, levels: list[tuple[int, int]], width: int, mask_span: int) -> None:
     ranges = [range(count) for count, _ in levels]
@@ -338,7 +338,7 @@ def test_progression_set_is_the_sum(first: int, levels: list[tuple[int, int]], w
         for js in product(*ranges)
         for t in range(width)
     }
-    with mock.patch.object(digit_sets, "SUM_SPAN", mask_span):
+    with mock.patch.object(digit_sets.tuning, "SUM_SPAN", mask_span):
         found = progression_set(first, levels, width)
     window = (min(expected), max(expected) + 2) if expected else (-50, 50)
     assert members(found, window) == expected
@@ -613,7 +613,7 @@ def test_long_lists_of_lazy_sets_are_made_in_parts() -> None:
     s, t = Sett(Stripe(2, 1)), Sett(Stripe(3, 2))
     both = np.arange(10**7)
     both = both[(both % 3 < 2) & (both % 5 < 3)]
-    with mock.patch.object(lazy, "WALK_ABOVE", 1 << 16):
+    with mock.patch.object(lazy.tuning, "WALK_ABOVE", 1 << 16):
         np.testing.assert_array_equal((s & t).elements(0, 10**7), both)
         seen = s.sample(t).elements(0, 10**6)
         filled = s.fill(t).elements(0, 10**6)

@@ -388,8 +388,8 @@ def test_a_small_budget_makes_no_answer_wrong(known: list[Known], budget: int) -
 @given(reshaped_sets(3))
 def test_subsets_are_right_whether_elements_are_sought_or_counted(known: list[Known]) -> None:
     (x, a), (y, b), (z, c) = known
-    for small in (0, rowmajor.ROWS_MASK_SPAN):
-        with mock.patch.object(rowmajor, "ROWS_MASK_SPAN", small):
+    for small in (0, rowmajor.tuning.MASK_SPAN):
+        with mock.patch.object(rowmajor.tuning, "MASK_SPAN", small):
             assert (x & y <= z) == bool((a & b <= c).all())
             assert (x <= y | z) == bool((a <= (b | c)).all())
             assert x <= (x & y) | (x - y)
