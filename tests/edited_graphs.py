@@ -204,8 +204,8 @@ def kinds_of_several(draw: st.DrawFn, shape: tuple[int, ...], count: int) -> Mad
     return Stack(axis), lambda a: np.stack(a, axis)
 
 
-MOST_CELLS = 96
-MOST_NODES = 15
+MAX_CELLS = 96
+MAX_NODES = 15
 
 
 class Play:
@@ -233,7 +233,7 @@ class Play:
         shape = self.model[i].shape
         kind, numpys = self.draw(kinds_of_several(shape, 3) if several else kinds_of_one(shape))
         out = kind.out_shape((shape,) * len(inputs))
-        if len(self.g) < MOST_NODES and int(np.prod(out)) <= MOST_CELLS:
+        if len(self.g) < MAX_NODES and int(np.prod(out)) <= MAX_CELLS:
             first, *others = (self.g[j] for j in inputs)
             made = first.apply(kind, *others)
             assert made.id == len(self.model)
@@ -293,7 +293,7 @@ class Play:
 
     def clone(self) -> None:
         i, color = self.any_tensor(), self.draw(st.none() | st.integers(0, 2))
-        if len(self.g) + len(reads(self.model, i)) > MOST_NODES:
+        if len(self.g) + len(reads(self.model, i)) > MAX_NODES:
             return
         top = self.g.clone(i, color)
         pattern = {top.id: i}
@@ -311,7 +311,7 @@ class Play:
         widths = [(self.draw(st.integers(0, 2)), self.draw(st.integers(0, 2))) for _ in self.model[i].shape]
         inside = values(self.model)[i]
         out = np.pad(inside, widths, constant_values=-1) if widths else inside
-        if out.size > MOST_CELLS or len(self.g) + 1 + 3 * sum(map(any, widths)) > MOST_NODES:
+        if out.size > MAX_CELLS or len(self.g) + 1 + 3 * sum(map(any, widths)) > MAX_NODES:
             return
         made = self.g.pad(i, widths, color=7, shared=shared)
         for t in list(self.g)[len(self.model) :]:

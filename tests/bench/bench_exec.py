@@ -53,7 +53,7 @@ ITEM = np.dtype(np.float32)
 LEAST_SHARE = 0.95
 """Of the peer's throughput."""
 PASSES = 5
-MOST_MICROSECONDS = 20.0
+MAX_MICROSECONDS = 20.0
 """A step of a plan with tiny blocks, all in all."""
 
 
@@ -347,7 +347,7 @@ def step_cost(rounds: int) -> StepCost:
 
 
 def step_table(found: StepCost) -> list[str]:
-    reached = "reached" if found.call <= MOST_MICROSECONDS else "**not reached**"
+    reached = "reached" if found.call <= MAX_MICROSECONDS else "**not reached**"
     rows = [(kind, str(count), total / count, total) for kind, (count, total) in found.kinds.items()]
     return [
         "## What a step costs",
@@ -356,7 +356,7 @@ def step_table(found: StepCost) -> list[str]:
         f"these runs the median one: {found.call:.1f} us a step from the call of `run` to its return. The operators' "
         f"own NumPy calls, run alone, are {found.blocks:.1f} us of it; the others are what is around them: binding, "
         "checking inputs and counts, buffers, views of blocks, copies between devices, timeline. "
-        f"Aim <= {MOST_MICROSECONDS:.0f} us for all of it: {reached}.",
+        f"Aim <= {MAX_MICROSECONDS:.0f} us for all of it: {reached}.",
         "",
         "| step | how many | us each | us a step of the plan |",
         "|---|---|---|---|",

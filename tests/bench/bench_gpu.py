@@ -46,7 +46,7 @@ from tapestry_sets import Region
 RESULTS = Path(__file__).resolve().parent / "results" / "bench_gpu.md"
 SECTOR_NBYTES = 32
 ROUNDS = 9
-MOST_AT_ONCE = 200
+MAX_AT_ONCE = 200
 """Launches of one thing between two events; a stream holds about a thousand kernels before the host has to wait."""
 
 
@@ -104,7 +104,7 @@ class Bench:
         """Median seconds of some queries on the GPU, which alternate; with `is_ahead`, without the host's share."""
         costs = [self._cost(query) for query in queries]
         least = self.sizes.least_seconds
-        count = min(MOST_AT_ONCE, max(1, ceil(least / min(whole for _, whole in costs)))) if is_ahead else 1
+        count = min(MAX_AT_ONCE, max(1, ceil(least / min(whole for _, whole in costs)))) if is_ahead else 1
         ahead = 1.5 * count * max(host for host, _ in costs) if is_ahead and least else 0.0
         found: list[list[float]] = [[] for _ in queries]
         for _ in range(ROUNDS):

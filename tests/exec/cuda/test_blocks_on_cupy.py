@@ -97,7 +97,7 @@ def cuts_of(case: Case) -> list[dict[str, int]]:
     return [{}, {axis.name: min(2, axis.size) for axis in axes}]
 
 
-MOST_SHARDS = 4
+MAX_SHARDS = 4
 """Of a cut, about so many shards are run, the first among them."""
 
 
@@ -106,7 +106,7 @@ def run_case(op: Op, case: Case, capture: bool = False) -> None:
     xp = simulated.cupy(1)
     for cut in cuts_of(case):
         shards = shards_of(op, case.attrs, arrays, cut)
-        for shard in shards[:: max(1, len(shards) // MOST_SHARDS)]:
+        for shard in shards[:: max(1, len(shards) // MAX_SHARDS)]:
             same_bits(on(xp, op, shard, arrays, capture), on(np, op, shard, arrays))
 
 

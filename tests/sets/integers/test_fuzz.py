@@ -31,7 +31,7 @@ EXPRESSIONS, DEFAULT_EXPRESSIONS = 6_000, 60
 PLAIN = ("&", "&", "&", "|", "-", "^", "~", "shift", "scale", "reverse")
 KINDS = {"plain": PLAIN, "numbered": (*PLAIN, "fill", "fill", "sample", "sample")}
 """The operations of expressions; those of "numbered" ones see sets by the numbers of their elements."""
-MOST_PIECES = 300
+MAX_PIECES = 300
 """Explicit answers are refused beyond this, so that expressions of expressions stay short."""
 FARTHEST = 1500
 """Elements are numbered by listing them from 0 up to this distance."""
@@ -74,7 +74,7 @@ class Report:
     slowest: list[tuple[float, str]] = field(default_factory=list)
 
     def ask(
-        self, text: str, question: Callable[[], Any], seconds: float = SECONDS, pieces: int = MOST_PIECES
+        self, text: str, question: Callable[[], Any], seconds: float = SECONDS, pieces: int = MAX_PIECES
     ) -> tuple[bool, Any]:
         """Return (True, answer), or (False, None) where there is none; interrupt what takes too long."""
         self.asked += 1
