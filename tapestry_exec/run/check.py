@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tapestry_exec.copies import domain_of
-from tapestry_plan.ir import Graph, OpNode, Shard, Signature, Source, check_partition
+from tapestry_plan.ir import Graph, NoPartition, OpNode, Shard, Signature, Source, check_partition
 from tapestry_plan.steps import (
     ALIGNMENT_NBYTES,
     HOST,
@@ -36,7 +36,7 @@ from tapestry_plan.steps import (
     shard_of,
 )
 from tapestry_sets.regions import Box, DisjointRegions, IndexProjection, Region
-from tapestry_sets.views import Piece, piece_image
+from tapestry_sets.views import Piece, first_shared, piece_image
 
 
 class InvalidPlan(ValueError):
@@ -307,10 +307,9 @@ class _Follow:
         for r in regions:
             told = "a region lies in a box of shape {} from {}, the tensor is {}"
             self._need(r.shape == shape and not any(r.start), told, r.shape, r.start, shape)
-        try:
-            return DisjointRegions(shape, regions)
-        except ValueError as error:
-            self._fail("{}", error)
+        shared = first_shared(regions)
+        self._need(shared is None, "regions {1} and {2} share the point {0}", *(shared or ()))
+        return DisjointRegions(shape, regions)
 
     def _copy(self, step: Copy) -> None:
         target = self._held(step.dst)
@@ -472,7 +471,7 @@ class _Follow:
             boxes = list(dict.fromkeys(chain(*places.values())))  # replicas count once
             try:
                 check_partition(boxes, self.graph.signature(name).index, f"the index boxes computed of {name!r}")
-            except ValueError as error:
+            except NoPartition as error:
                 self._fail("{}", error)
             said = self.plan.placement.get(name)
             same = {device: tuple(found) for device, found in places.items()} == said

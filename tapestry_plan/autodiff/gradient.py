@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 
 from tapestry_plan.autodiff.adjoints import Through
-from tapestry_plan.ir import Backward, Graph, OpNode, Selection, Tensor
+from tapestry_plan.ir import Backward, Graph, NotApplicable, OpNode, Selection, Tensor
 from tapestry_sets.views import Reshape, Term, assemble_at, scatter_terms
 
 
@@ -193,10 +193,10 @@ class _Reverse:
             try:
                 with self.graph._all_or_nothing():
                     return self._through(expansion(inputs, node.attrs), inputs, grads)
-            except ValueError as error:
+            except NotApplicable as error:
                 reasons.append(f"{expansion.__name__}: {error}")
         why = f", and no expansion has one ({'; '.join(reasons)})" if reasons else " and no expansion"
-        raise ValueError(
+        raise NotApplicable(
             f"gradient: operator {node.op!r} of node {node.name!r} declares no adjoint{why}; give its Op an adjoint"
         )
 

@@ -4,7 +4,7 @@ Signatures, boundaries, monoids, forms, selections, graphs and whether two are t
 """
 
 from tapestry_plan.ir.boundary import AROUND, resolve
-from tapestry_plan.ir.cover import check_partition
+from tapestry_plan.ir.cover import NoPartition, check_partition
 from tapestry_plan.ir.document import finite, from_finite
 from tapestry_plan.ir.forms import Activation, Addition, Correlation, Form, MatrixProduct, RandomCells, Scatter
 from tapestry_plan.ir.graph import (
@@ -15,6 +15,7 @@ from tapestry_plan.ir.graph import (
     Block,
     Expansion,
     Graph,
+    NotApplicable,
     Op,
     Shard,
     Tensor,

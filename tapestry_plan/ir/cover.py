@@ -10,6 +10,10 @@ from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import first_gap, first_shared
 
 
+class NoPartition(ValueError):
+    """Parts do not cover a whole exactly; the message names a point."""
+
+
 def check_partition(boxes: Sequence[Box], whole: Box, what: str) -> None:
     """Check that boxes cover a whole exactly: no point outside, none in two boxes, none left out.
 
@@ -23,7 +27,7 @@ def check_partition(boxes: Sequence[Box], whole: Box, what: str) -> None:
 
     Raises
     ------
-    ValueError
+    NoPartition
         Naming a box outside, a point in two boxes, or a point in none.
 
     Examples
@@ -33,11 +37,11 @@ def check_partition(boxes: Sequence[Box], whole: Box, what: str) -> None:
     >>> check_partition([Box((0,), (3,)), Box((2,), (2,)), Box((5,), (3,))], Box.of((8,)), "shards")
     Traceback (most recent call last):
     ...
-    ValueError: shards: parts 0 and 1 both have (2,); each point must be in exactly one part
+    tapestry_plan.ir.cover.NoPartition: shards: parts 0 and 1 both have (2,); each point must be in exactly one part
     """
     for k, box in enumerate(boxes):
         if box.rank != whole.rank or not whole.contains(box):
-            raise ValueError(f"{what}: part {k} is {box}, outside {whole}; parts must lie inside")
+            raise NoPartition(f"{what}: part {k} is {box}, outside {whole}; parts must lie inside")
     check_cover([cells_of(box, whole) for box in boxes], whole, what)
 
 
@@ -45,16 +49,14 @@ def check_cover(parts: Sequence[DisjointRegions], whole: Box, what: str) -> None
     """Check that sets of cells, all inside a box, share no cell and leave none out, as `check_partition` does."""
     back = tuple(-a for a in whole.start)
     home = [cells.shift(back) for cells in parts]
-    shared = first_shared(home)
-    if shared is not None:
+    if (shared := first_shared(home)) is not None:
         point, one, other = shared
-        raise ValueError(
+        raise NoPartition(
             f"{what}: parts {one} and {other} both have {_move(point, whole.start)}; "
             "each point must be in exactly one part"
         )
-    gap = first_gap(home or [DisjointRegions(whole.shape)])
-    if gap is not None:
-        raise ValueError(f"{what}: no part has {_move(gap, whole.start)}; each point must be in exactly one part")
+    if (gap := first_gap(home or [DisjointRegions(whole.shape)])) is not None:
+        raise NoPartition(f"{what}: no part has {_move(gap, whole.start)}; each point must be in exactly one part")
 
 
 def _move(point: Sequence[int], by: Sequence[int]) -> tuple[int, ...]:

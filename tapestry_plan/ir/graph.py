@@ -34,6 +34,10 @@ class UnsupportedOp(ValueError):
     """A model asks for operators that have no declaration."""
 
 
+class NotApplicable(ValueError):
+    """The conditions of a rule or an expansion fail at a place; the message says which and why."""
+
+
 class Shard(Struct, frozen=True):
     """What a block function is told of its part of the work.
 
@@ -151,7 +155,7 @@ class Op(Struct, frozen=True):
         Attributes that nodes have where they are not given.
     expansions : tuple of callable
         Functions ``(inputs, attrs) -> tensor``, or a tuple of tensors, that say the operator in other ones and in
-        views, and raise ValueError where they cannot; rewrites know them by their names.
+        views, and raise NotApplicable where they cannot; rewrites know them by their names.
     adjoint : callable, optional
         ``(Backward) -> gradients``: for each input the gradient that it receives, or None; a gradient of a larger shape
         is summed to the input's. Without it, gradients go through the first expansion.
@@ -278,7 +282,8 @@ class Graph:
             signature, around = resolve(declared.signature, [source.shape for source in present], frozen_attrs)
             dtypes = () if around else declared.dtype([source.dtype for source in present], frozen_attrs)
         except ValueError as error:
-            raise ValueError(f"{what}: {error}") from None
+            kind = NotApplicable if isinstance(error, NotApplicable) else ValueError
+            raise kind(f"{what}: {error}") from None
         if around:
             return self._op_extended(declared, inputs, node_name, frozen_attrs, around)
         shapes = [operand.projection.bounding_box(signature.index).stop for operand in signature.outputs]

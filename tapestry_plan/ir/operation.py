@@ -125,7 +125,8 @@ class Operation(Struct, frozen=True):
         >>> op.check_shards(op.shard({"batch": 3})[1:])
         Traceback (most recent call last):
         ...
-        ValueError: shards of 'fc1': no part has (0, 0, 0); each point must be in exactly one part
+        tapestry_plan.ir.cover.NoPartition: shards of 'fc1': no part has (0, 0, 0);
+        each point must be in exactly one part
         """
         what = f"shards of {self.node.name!r}"
         if not shards:

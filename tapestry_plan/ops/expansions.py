@@ -1,7 +1,7 @@
 """Expansions: operators written as other operators and views; declarations list them.
 
 Each is a function of an operator's inputs and attributes that builds what gives the same outputs, and raises
-ValueError where it says nothing. Declarations name it in their field `expansions`; the rule `expand` applies it.
+NotApplicable where it says nothing. Declarations name it in their field `expansions`; the rule `expand` applies it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tapestry_plan.ir import Attrs, Tensor, concat
+from tapestry_plan.ir import Attrs, NotApplicable, Tensor, concat
 from tapestry_plan.ops.operands import axis_of
 from tapestry_plan.ops.windows.window import Window
 from tapestry_sets.views import interleave, pad
@@ -150,7 +150,7 @@ def by_group(inputs: Inputs, attrs: Attrs) -> Tensor:
     x, w = inputs[:2]
     groups = attrs["groups"]
     if groups == 1:
-        raise ValueError("it has one group; there is nothing to split")
+        raise NotApplicable("it has one group; there is nothing to split")
     width, depth = w.shape[0] // groups, w.shape[1]
     dense = {**attrs, "groups": 1}
     parts = []
@@ -176,7 +176,7 @@ def interleaved(inputs: Inputs, attrs: Attrs) -> Tensor:
     window = Window.of(w.shape[2:], attrs)
     axis = next((a for a, d in enumerate(window.dilations) if d > 1), None)
     if axis is None:
-        raise ValueError("no axis is dilated")
+        raise NotApplicable("no axis is dilated")
     rows = window.out_shape(x.shape[2:])[axis]
     common = gcd(window.strides[axis], window.dilations[axis])
     s, d, kernel = window.strides[axis] // common, window.dilations[axis] // common, window.kernel[axis]
@@ -199,7 +199,7 @@ def phases(inputs: Inputs, attrs: Attrs) -> Tensor:
     window = Window.of(w.shape[2:], attrs)
     axis = next((a for a, s in enumerate(window.strides) if s > 1 and window.dilations[a] == 1), None)
     if axis is None:
-        raise ValueError("no axis that is not dilated has a stride")
+        raise NotApplicable("no axis that is not dilated has a stride")
     rows, s, kernel = window.out_shape(x.shape[2:])[axis], window.strides[axis], window.kernel[axis]
     inner, source, total = _unpadded(attrs, window, axis, 1), _pad_input(x, window), None
     for r in range(min(s, kernel)):
@@ -216,7 +216,7 @@ def strided_view(inputs: Inputs, attrs: Attrs) -> Tensor:
     x, w = inputs[:2]
     window = Window.of(w.shape[2:], attrs)
     if all(s == 1 for s in window.strides):
-        raise ValueError("no axis has a stride")
+        raise NotApplicable("no axis has a stride")
     found = _op("conv", *inputs, **{**attrs, "strides": 1})
     for axis, (n, s) in enumerate(zip(window.out_shape(x.shape[2:]), window.strides, strict=True)):
         found = _every(found, axis + 2, 0, s, n)
@@ -248,6 +248,8 @@ def _every(x: Tensor, axis: int, first: int, step: int, count: int) -> Tensor:
 def windows_einsum(inputs: Inputs, attrs: Attrs) -> Tensor:
     """A convolution as the sum of products of windows and weights."""
     x, w, *bias = inputs
+    if np.dtype(x.dtype).kind not in "iuf":
+        raise NotApplicable(f"einsum multiplies numbers that are not complex; {x.name!r} is {x.dtype}")
     n, spatial, groups = x.shape[0], x.ndim - 2, attrs["groups"]
     windows = windows_of(x, Window.of(w.shape[2:], attrs))
     out = windows.shape[2 : 2 + spatial]
@@ -281,7 +283,7 @@ def windows_mean(inputs: Inputs, attrs: Attrs) -> Tensor:
 def _pooled(op: str, inputs: Inputs, attrs: Attrs, fill: float) -> Tensor:
     (x,) = inputs
     if attrs.get("ceil_mode"):
-        raise ValueError("ceil_mode has windows that reach beyond the padding; pad more instead")
+        raise NotApplicable("ceil_mode has windows that reach beyond the padding; pad more instead")
     windows = windows_of(x, Window.of_pool(x.ndim - 2, attrs), fill)
     return _op(op, windows, axis=tuple(range(x.ndim, windows.ndim)), keepdims=False)
 

@@ -4,7 +4,7 @@ Rules, the drafts that they edit, derivations that record and replay them, fused
 """
 
 from tapestry_plan.rewrite.derivation import RULES, Derivation, Rule, find, rewrite, rule
-from tapestry_plan.rewrite.draft import Change, Draft, NotApplicable, Rewrite
+from tapestry_plan.rewrite.draft import Change, Draft, NotApplicable, Rewrite, as_tuple
 from tapestry_plan.rewrite.motion import Motion, motion, replay, selected_view
 from tapestry_plan.rewrite.online_softmax import key_blocks
 from tapestry_plan.rewrite.rules import compose, expand, fold, forward, fuse, move, shard, simplify

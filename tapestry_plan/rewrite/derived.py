@@ -20,6 +20,7 @@ from tapestry_plan.ir import (
     Attrs,
     Form,
     Monoid,
+    NotApplicable,
     Op,
     Operand,
     Shape,
@@ -121,8 +122,7 @@ def move_projection(projection: IndexProjection, box: Box, origin: Sequence[int]
             for row, old in zip(rows, matrix, strict=True):
                 row += old[at : at + 2]
         else:
-            stop = box.start[axis] + box.shape[axis]
-            raise ValueError(f"index points {box.start[axis]} to {stop} begin inside a block of {q}; cut at multiples")
+            raise NotApplicable(f"index points from {box.start[axis]} on begin inside a block of {q}; cut at multiples")
     return IndexProjection(
         AffineMap(tuple(map(tuple, rows)), tuple(offset), rank + 2 * len(splits)), projection.shape, tuple(splits)
     )
@@ -168,7 +168,7 @@ def substitute_axes(projection: IndexProjection, axes: Sequence[int | Range], ra
     for k in range(old_rank):
         found = axes[k]
         if isinstance(found, Range) and found.extent > 1 and sum(row[k] != 0 for row in matrix) > 1:
-            raise ValueError(f"index axis {k} moves several coordinates at once; the block would not be a box")
+            raise NotApplicable(f"index axis {k} moves several coordinates at once; the block would not be a box")
     new_splits = tuple((axis, q) for axis, q in ((axes[a], q) for a, q in splits) if isinstance(axis, int))
     return IndexProjection(AffineMap(tuple(rows), tuple(offset), rank + 2 * len(splits)), tuple(shape), new_splits)
 
@@ -196,15 +196,15 @@ def _split_range(found: Range, q: int, together: bool) -> tuple[Range, Range]:
     if blocks.extent == 1:
         return blocks, Range(within, found.extent)
     if found.extent < q or (together and (within or found.extent % q)):
-        raise ValueError(f"{found.extent} index points from {found.start} on are not whole blocks of {q}")
+        raise NotApplicable(f"{found.extent} index points from {found.start} on are not whole blocks of {q}")
     return blocks, Range(0, q)
 
 
 def _solid(width: int, ranges: Sequence[tuple[int, int]], coordinate: int) -> int:
-    """How many cells a block has that steps over some ranges make wider; ValueError where it has gaps."""
+    """How many cells a block has that steps over some ranges make wider; NotApplicable where it has gaps."""
     for step, count in sorted(ranges):
         if count > 1 and step > width:
-            raise ValueError(f"coordinate {coordinate} is read in steps of {step}, {width} wide: not without gaps")
+            raise NotApplicable(f"coordinate {coordinate} is read in steps of {step}, {width} wide: not without gaps")
         width += step * (count - 1)
     return width
 

@@ -14,15 +14,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tapestry_plan.ir import Graph, Op, OpNode, Selection, Source, Stored, Tensor
+from tapestry_plan.ir import Graph, NotApplicable, Op, OpNode, Selection, Source, Stored, Tensor
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions
 from tapestry_sets.views import Concat, ViewKind, piece_domain, sources_first, walk
 
 _ABSENT: Any = object()
-
-
-class NotApplicable(ValueError):
-    """The conditions of a rule fail at a place; the message says which and why."""
 
 
 class Change(Struct, frozen=True):
@@ -190,11 +186,8 @@ class Draft(Graph):
         return self.tensor(known)
 
     def _slice(self, tensor: Tensor, box: Box) -> Tensor:
-        parts: list[tuple[Box, Tile]] = []
-        for tile in self.tiles(tensor.name) or ():
-            common = tile.box.intersect(box)
-            if common is not None:
-                parts.append((common, tile))
+        tiles = self.tiles(tensor.name) or ()
+        parts = [(common, tile) for tile in tiles if (common := tile.box.intersect(box)) is not None]
         moving = {c for common, _ in parts for c in range(box.rank) if common.shape[c] != box.shape[c]}
         if not parts or len(moving) > 1:
             return tensor[tuple(slice(a, b) for a, b in zip(box.start, box.stop, strict=True))]

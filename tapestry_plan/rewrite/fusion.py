@@ -23,6 +23,7 @@ from tapestry_plan.ir import (
     Correlation,
     Form,
     MatrixProduct,
+    NotApplicable,
     Op,
     Operand,
     Shape,
@@ -89,7 +90,7 @@ class Fusion(Struct, frozen=True):
         one, two = dict(attrs["fused.first"]), dict(attrs["fused.second"])
         made = signature_of(first, shapes[:count], one)
         if len(made.outputs) != 1:
-            raise ValueError(f"{first.name} has {len(made.outputs)} outputs; only one can stay inside a block")
+            raise NotApplicable(f"{first.name} has {len(made.outputs)} outputs; only one can stay inside a block")
         between = made.outputs[0].projection.bounding_box(made.index).stop
         used = signature_of(second, tuple(_with_between(shapes[count:], at, between)), two)
         whole = frozenset(attrs["fused.whole"])
@@ -100,7 +101,7 @@ class Fusion(Struct, frozen=True):
 
         Raises
         ------
-        ValueError
+        NotApplicable
             When the first operator writes no single cell, or whole axis, at each index point.
         """
         projection = self.first_signature.outputs[0].projection
@@ -114,14 +115,14 @@ class Fusion(Struct, frozen=True):
             elif len(terms) == 1 and terms[0][1] == 1 and b == 0 and n == 1 and not projection.splits:
                 found.append(terms[0][0])
             else:
-                raise ValueError(f"{self.first.name} writes coordinate {len(found)} in blocks, not cell by cell")
+                raise NotApplicable(f"{self.first.name} writes coordinate {len(found)} in blocks, not cell by cell")
         return tuple(found)
 
     def reader(self) -> Operand:
         """How the second operator reads the result between."""
         operands = {self.second_signature.inputs[k] for k in self.at}
         if len(operands) != 1 or any(operand.also for operand in operands):
-            raise ValueError(f"{self.second.name} reads operands {list(self.at)} in different ways")
+            raise NotApplicable(f"{self.second.name} reads operands {list(self.at)} in different ways")
         return operands.pop()
 
     def unlike_cells(self) -> dict[str, str]:
@@ -167,13 +168,13 @@ class Fusion(Struct, frozen=True):
 
         Raises
         ------
-        ValueError
+        NotApplicable
             When parts would not read exactly what they need.
         """
         unlike = self.unlike_cells()
         left = [name for name in unlike if name not in self.whole]
         if left:
-            raise ValueError(unlike[left[0]])
+            raise NotApplicable(unlike[left[0]])
         small = without_axes(self.second_signature, sorted(self.whole))
         cells = self.cells(self.second_signature.index)
         assert cells is not None, "the whole operator reads every operand"
@@ -296,7 +297,7 @@ def fuse_ops(first: Op, second: Op) -> Derived:
     """
     for op in (first, second):
         if op.has_states:
-            raise ValueError(f"{op.name} makes states that are unwrapped afterwards; its block has no result yet")
+            raise NotApplicable(f"{op.name} makes states that are unwrapped afterwards; its block has no result yet")
 
     def signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
         wanted = tuple(map(tuple, attrs.get("fused.of", ())))

@@ -279,7 +279,7 @@ def _fuse(draft: Draft, at: str, operand: int | None, strict: bool) -> None:
             first = private_maker(draft, node, k)
             attrs = _fusion(draft, first, node, strict)
             _join(draft, first, node, attrs)
-        except ValueError as error:
+        except NotApplicable as error:
             reasons.append(f"input {k}: {error}")
         else:
             return
@@ -300,7 +300,7 @@ def private_maker(draft: Draft, node: OpNode, operand: int) -> OpNode:
 
 
 def _fusion(draft: Draft, first: OpNode, node: OpNode, strict: bool) -> dict[str, Any]:
-    """The attributes of the fused operator; ValueError where the two do not fit."""
+    """The attributes of the fused operator; NotApplicable where the two do not fit."""
     between = first.outputs[0]
     at = tuple(k for k, name in enumerate(node.inputs) if name == between)
     inputs = (*first.inputs, *(name for name in node.inputs if name != between))
@@ -367,7 +367,7 @@ def expand(draft: Draft, at: str, into: str | None = None) -> None:
         try:
             with draft.scope(at):
                 found = known[name](tuple(map(draft.tensor, node.inputs)), node.attrs)
-        except ValueError as error:
+        except NotApplicable as error:
             if (len(draft.nodes), len(draft.selections)) != mark:
                 raise
             reasons.append(f"{name}: {error}")

@@ -23,8 +23,8 @@ from math import prod
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tapestry_plan.ir import Expansion, Graph, OpNode, Signature, Tensor
-from tapestry_plan.rewrite import Draft, expand
+from tapestry_plan.ir import Expansion, Graph, NotApplicable, OpNode, Signature, Tensor
+from tapestry_plan.rewrite import Draft, as_tuple, expand
 from tapestry_plan.search import tuning
 from tapestry_plan.steps import Expansions
 
@@ -183,8 +183,7 @@ class Variants:
             if (path, into) in self._dropped:
                 left_out.append(into)
                 continue
-            option = self._option(node, expansion)
-            if option is not None:
+            if (option := self._option(node, expansion)) is not None:
                 found.append(option)
         return found, tuple(left_out)
 
@@ -194,30 +193,29 @@ class Variants:
         before = set(draft.nodes)
         try:
             with draft.edit(), draft.scope(node.name):
-                made = expansion(tuple(map(draft.tensor, node.inputs)), node.attrs)
-                tensors = made if isinstance(made, tuple) else (made,)
+                tensors = as_tuple(expansion(tuple(map(draft.tensor, node.inputs)), node.attrs))
                 _check_made(node, expansion, tensors)
                 outs = tuple(t.name for t in tensors)
                 new = [name for name in draft.nodes if name not in before]
                 stored = [out for out in outs if (maker := draft.maker(out)) and maker.name not in before]
                 self._check(node, outs, len(new), set(stored))
-        except ValueError:  # by expansions that do not apply, operators that take no such inputs, and `_check`
+        except NotApplicable:
             return None
         if len(set(stored)) == len(stored):
             self._same.update((out, old) for out, old in zip(outs, node.outputs, strict=True) if out in stored)
         return Option(expansion.__name__, tuple(new), outs)
 
     def _check(self, node: OpNode, outs: Sequence[str], count: int, stored: Collection[str]) -> None:
-        """Raise ValueError for an expansion that is not considered."""
+        """Raise NotApplicable for an expansion that is not considered."""
         pairs = tuple(zip(node.outputs, outs, strict=True))
         for old, new in pairs:
             a, b = self.graph.tensor(old), self.graph.tensor(new)
             if (a.shape, a.dtype) != (b.shape, b.dtype):
-                raise ValueError("other shapes or dtypes than the operator's")
+                raise NotApplicable("other shapes or dtypes than the operator's")
         if count > tuning.MAX_EXPANSION_NODES:
-            raise ValueError(f"more than {tuning.MAX_EXPANSION_NODES} operators")
+            raise NotApplicable(f"more than {tuning.MAX_EXPANSION_NODES} operators")
         if any(self.stored(old) in self.kept and new not in stored for old, new in pairs):
-            raise ValueError("a view in place of a tensor whose layout is asked for")
+            raise NotApplicable("a view in place of a tensor whose layout is asked for")
 
     # -- asking ------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tapestry_exec import InvalidPlan, ResultMismatch, TransferMismatch, check_plan, run
+from tapestry_exec.run import check
 from tapestry_exec.run.prepared import Findings, PreparedPlan
 from tapestry_plan import HOST, Graph, Mesh, PlanVersionError, ShardPlan, UnsupportedOp, concat, plan
 from tapestry_plan.ops import conv, matmul, relu
@@ -274,6 +275,18 @@ def test_outputs_must_be_covered() -> None:
         check_plan(replace(p, outputs=()))
     with pytest.raises(InvalidPlan, match="output 'y' is float64"):
         check_plan(replace(p, outputs=(msgspec.structs.replace(out, dtype="float64"),)))
+
+
+@pytest.mark.parametrize("name", ["check_partition", "first_shared"])
+def test_a_fault_of_the_check_is_not_taken_for_one_of_the_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*args: Any) -> None:
+        raise ValueError("planted")
+
+    p, _ = made(0)
+    monkeypatch.setattr(check, name, faulty)
+    with pytest.raises(ValueError, match=r"^planted$") as raised:
+        check_plan(p)
+    assert raised.type is ValueError
 
 
 def test_replicas_of_outputs_are_read_like_their_blocks() -> None:

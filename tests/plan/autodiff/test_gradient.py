@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tapestry_exec import evaluate, run
 from tapestry_plan import Graph, Mesh, Op, Tensor, concat, gradient, ops, plan
 from tapestry_plan.autodiff import adjoints
-from tapestry_plan.ir import BUILTIN_OPS
+from tapestry_plan.ir import BUILTIN_OPS, NotApplicable
 from tapestry_plan.ops import array_api as xp
 from tapestry_plan.ops import dropout
 from tapestry_plan.ops.operands import elementwise_signature
@@ -443,6 +443,25 @@ def test_a_refused_gradient_leaves_the_graph_as_it_was() -> None:
     with pytest.raises(ValueError, match="declares no adjoint"):
         gradient(y, [x])
     assert g.to_json() == before
+
+
+def test_a_fault_in_an_expansion_is_not_taken_for_a_refusal() -> None:
+    def refusing(inputs: Any, attrs: Any) -> Any:
+        raise NotApplicable("it is odd")
+
+    def faulty(inputs: Any, attrs: Any) -> Any:
+        raise ValueError("planted")
+
+    for expansions, kind, message in (
+        ((refusing,), NotApplicable, r"no expansion has one \(refusing: it is odd\)"),
+        ((refusing, faulty), ValueError, "^planted$"),
+    ):
+        g = Graph()
+        x = g.input("x", (2, 3))
+        own = replace(BUILTIN_OPS["relu"], name="own", adjoint=None, expansions=expansions)
+        with pytest.raises(kind, match=message) as raised:
+            gradient(ops.sum(g.op(own, x), keepdims=True), [x])
+        assert raised.type is kind
 
 
 def test_an_operator_of_ones_own_with_an_adjoint() -> None:

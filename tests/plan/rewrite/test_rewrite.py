@@ -33,6 +33,7 @@ from tapestry_plan.ops import linear, matmul, relu, softmax
 from tapestry_plan.rewrite import (
     RULES,
     Derivation,
+    Draft,
     NotApplicable,
     Rule,
     compose,
@@ -45,6 +46,7 @@ from tapestry_plan.rewrite import (
     move,
     rewrite,
     rule,
+    rules,
     shard,
     simplify,
 )
@@ -594,6 +596,17 @@ def test_what_does_not_apply_is_refused_with_the_reason(rule: Rule, at: str, giv
     with pytest.raises(NotApplicable, match=reason):
         rule.apply(g, at, **given_)
     assert g.to_json() == before
+
+
+def test_a_fault_while_fusing_is_not_taken_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*args: Any) -> None:
+        raise ValueError("planted")
+
+    g = chain()
+    assert find(g, fuse) == ["r"]
+    monkeypatch.setattr(rules, "_join", faulty)
+    with pytest.raises(ValueError, match=r"^planted$"):
+        rules._fuse(Draft(g), "r", None, strict=True)
 
 
 def test_windows_are_not_read_cell_by_cell() -> None:

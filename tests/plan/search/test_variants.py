@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tapestry_plan import Graph, Tensor, concat, same_graph
-from tapestry_plan.ir import BUILTIN_OPS
+from tapestry_plan.ir import BUILTIN_OPS, NotApplicable
 from tapestry_plan.ops import conv, relu, softmax
 from tapestry_plan.rewrite.rules import expand
 from tapestry_plan.search.tuning import MAX_READINGS
@@ -133,6 +133,34 @@ def test_expansions_that_are_declared_wrongly_are_named(wrong: Any, text: str) -
     g.output(g.op(replace(BUILTIN_OPS["softmax"], name="soft", expansions=(wrong,)), g.input("x", (4, 6)), name="s"))
     with pytest.raises(TypeError, match=f"operator 'soft': its expansion '{wrong.__name__}', applied to 's', {text}"):
         Variants(g, True)
+
+
+def refusing(inputs: Any, attrs: Any) -> Any:
+    raise NotApplicable("softmax of this kind is not a quotient")
+
+
+def faulty(inputs: Any, attrs: Any) -> Any:
+    raise ValueError("planted")
+
+
+def test_a_fault_in_an_expansion_is_not_taken_for_a_refusal() -> None:
+    g = Graph()
+    own = replace(BUILTIN_OPS["softmax"], name="soft", expansions=(refusing,))
+    g.output(g.op(own, g.input("x", (4, 6)), name="s"))
+    assert Variants(g, True).choices == []
+    g.output(g.op(replace(own, name="softer", expansions=(refusing, faulty)), g.tensor("x"), name="t"))
+    with pytest.raises(ValueError, match=r"^planted$") as raised:
+        Variants(g, True)
+    assert raised.type is ValueError
+
+
+@pytest.mark.parametrize("dtype", ["bool", "complex64"])
+def test_products_of_what_einsum_does_not_multiply_are_left_out(dtype: str) -> None:
+    g = Graph()
+    y = g.op("conv", g.input("x", (1, 2, 6, 6), dtype), g.input("w", (4, 2, 3, 3), dtype), name="c", strides=2)
+    g.output(y)
+    found = Variants(g, ["windows_einsum", "phases"]).choices[0]
+    assert [option.into for option in found.options] == ["phases"]
 
 
 # -- no more than there is room for --------------------------------------------------------------------------

@@ -174,12 +174,7 @@ SWALLOW = {
     "tapestry_exec/cli/expression.py: _try",
     "tapestry_exec/cuda/recording.py: abandon",
     "tapestry_exec/run/check.py: _check_buffer",
-    "tapestry_exec/run/check.py: _regions",
-    "tapestry_exec/run/check.py: _check_shards",
     "tapestry_exec/run/interpreter.py: _run_on_devices",
-    "tapestry_plan/autodiff/gradient.py: _adjoint",
-    "tapestry_plan/rewrite/rules.py: _fuse",
-    "tapestry_plan/search/variants.py: _option",
     "tapestry_sets/alias/overlap.py: overlaps",
 }
 """Functions that go on after any ValueError, or any exception: each is about something else than how hard it is."""
