@@ -136,7 +136,7 @@ def parse_nbytes(text: str | None) -> int | None:
 
 
 def parse_expand(wanted: Sequence[str], no_expand: bool) -> bool | list[str]:
-    """What `plan` is to expand, from ``--expand NAME`` and ``--no-expand``.
+    """The expansions that `plan` may apply, from ``--expand NAME`` and ``--no-expand``.
 
     Examples
     --------
@@ -275,7 +275,7 @@ def print_operators(p: ShardPlan, title: str) -> None:
 
 
 def print_devices(p: ShardPlan, r: RunResult | None) -> None:
-    """For each device its bytes and peak memory, predicted and, after a run, counted; what is spilled if anything."""
+    """For each device its bytes and peak memory, predicted and, after a run, counted; the spilled bytes if any."""
     shown = [("B received", "nbytes_received"), ("peak B", "peak_nbytes")]
     if any(p.nbytes_spilled):
         shown.append(("B spilled", "nbytes_spilled"))
@@ -360,7 +360,7 @@ class Planning(Struct, frozen=True):
         return load_onnx(_file(self.model), shapes=self.shapes)
 
     def plan(self, graph: Graph, mesh: Mesh) -> ShardPlan:
-        """A plan in the memory that there is; where none fits as it is, the fastest one, with what is idle spilled."""
+        """A plan in the memory that there is; where none fits as it is, the fastest one, which spills idle buffers."""
         with timed(f"planning {self.model.name} for {mesh.size} devices", self.quiet):
             try:
                 return plan(graph, mesh, memory_nbytes=self.memory_nbytes, seed=self.seed, expand=self.expand)

@@ -121,7 +121,7 @@ class StridedCopies(Struct, frozen=True):
 
 @lru_cache(maxsize=tuning.KEPT)
 def strided_copies(form: Callable[..., tuple[Transfer, ...]], itemsize: int, *where: Any) -> StridedCopies:
-    """What a function of `strided` gives for arguments, as copies of items of so many bytes.
+    """The result of a function of `strided` for arguments, as copies of items of so many bytes.
 
     Raises
     ------

@@ -69,7 +69,7 @@ class Transfer(Struct, frozen=True):
 
     @property
     def forms(self) -> Digits:
-        """The places in the target and in the source, and what the guards bound, as forms of the index's digits."""
+        """The places in the target and in the source, and the bounds of the guards, as forms of the index's digits."""
         strides = self.dst_strides, self.src_strides, *(guard.coefficients for guard in self.guards)
         origin = self.dst_offset, self.src_offset, *(0,) * len(self.guards)
         return Digits(origin, tuple(zip(self.dims, *strides, strict=True)))

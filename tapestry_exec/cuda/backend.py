@@ -294,7 +294,7 @@ class CupyBackend:
         return found
 
     def arrive(self) -> None:
-        """Have what was fetched: run what was recorded."""
+        """Run the recorded steps, so that the fetched arrays arrive."""
         if self._recordings.now is not None:
             self._leave()
             self._recordings.now.end()

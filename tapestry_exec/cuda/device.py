@@ -215,7 +215,7 @@ class CupyDevice:
     def merge(
         self, monoid: Monoid, attrs: Attrs, parts: Buffers, output: Buffer, regions: Regions, fan_in: int | None
     ) -> None:
-        """Merge partial results in the order given, and unwrap what comes out."""
+        """Merge partial results in the order given, and unwrap the merged state."""
         read = [self._ready(part, self.compute) for part in parts]
         target = self._target(output, regions, self.compute)
         work = partial(self._merge, monoid, attrs, read, target, regions, fan_in)

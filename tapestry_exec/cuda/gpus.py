@@ -63,7 +63,7 @@ class RawKernel(Struct, frozen=True):
         force_setattr(self, "options", tuple(self.options))
 
     def asked(self, inputs: Sequence[Any], outputs: Sequence[Any], shard: Shard) -> Asked | None:
-        """What `launch` wants for a shard.
+        """The arguments of `launch` for a shard.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class Gpu:
         self._tables_nbytes = 0
 
     def prepare(self, attached: Iterable[RawKernel]) -> None:
-        """Compile what is not compiled yet.
+        """Compile the kernels that are not compiled yet.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class Current:
 
 
 class Shared(Struct, frozen=True):
-    """What the devices of a backend share.
+    """The state that the devices of a backend share.
 
     Parameters
     ----------

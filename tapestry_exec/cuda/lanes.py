@@ -50,7 +50,7 @@ class Lane:
         self._events: list[Any] = []
 
     def after(self, marks: Iterable[Mark]) -> None:
-        """Let what comes next in this lane wait for operations in others."""
+        """Let the next operations of this lane wait for operations in others."""
         # in        ─1──2──3─          an operation of `compute` waits for 3 of `in`: it comes after 1 and 2
         #                  └──►        as well, so a later wait for them is left out, and so is one for its own lane
         # compute   ──────────4─
@@ -63,7 +63,7 @@ class Lane:
             self._start = self.time()
 
     def mark(self) -> Mark:
-        """Leave a mark behind what was put into this lane so far."""
+        """Leave a mark behind the operations of this lane so far."""
         if self._number == len(self._events):
             self._events.append(self._new_event(False))
         event = self._events[self._number]
@@ -106,7 +106,7 @@ class Uses:
 
     @property
     def all(self) -> list[Mark]:
-        """What a writer waits for."""
+        """The marks that a writer waits for."""
         return self.writes + self.reads
 
 

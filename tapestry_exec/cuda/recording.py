@@ -66,7 +66,7 @@ class Recording:
         return self._lanes[0]
 
     def begin(self) -> None:
-        """Capture what is put into any of the lanes from here on."""
+        """Capture the operations of all lanes from here on."""
         # lane 0   begin ─●──── work ────────●─ end
         # lane 1          └─►── work ──●─────►     a stream is captured once it waits for one that is, and must be
         # lane 2          └─►── work ──●─────►     joined again before the end
@@ -83,7 +83,7 @@ class Recording:
         return Payload(memory.ptr, nbytes, dtype, HOST, Uses(), np.frombuffer(memory, np.uint8, nbytes).view(dtype))
 
     def place(self, tensor: str, array: Array, regions: Sequence[Region], cells: Array) -> None:
-        """Note what a run writes into `cells`, of an input or a constant, before it launches the graph."""
+        """Note the values that a run writes into `cells`, of an input or a constant, before it launches the graph."""
         self._placed.append(Placed(tensor, tuple(regions), cells))
         copy_placed(array, regions, cells)
 
@@ -155,7 +155,7 @@ class Recordings:
         self.now, self._was_tried = None, False
 
     def drop(self) -> None:
-        """Give up what is not whole."""
+        """Give up an unfinished recording."""
         if self.now is not None and not self.now.is_whole:
             self.now.abandon()
             self.now = None

@@ -139,7 +139,7 @@ class NumpyDevice:
     def merge(
         self, monoid: Monoid, attrs: Attrs, parts: Buffers, output: Buffer, regions: Regions, fan_in: int | None
     ) -> None:
-        """Merge partial results in the order given, and unwrap what comes out."""
+        """Merge partial results in the order given, and unwrap the merged state."""
         target = self._target(output, regions)
         if monoid.is_plain and (fan_in is None or len(parts) <= 2):
             self._merge_in_place(getattr(np, monoid.ufunc), parts, target, output.start, regions)

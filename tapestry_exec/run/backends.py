@@ -52,7 +52,7 @@ class Recorded(Protocol):
 
 
 class DeviceMemory(Protocol):
-    """One device: its arena, and what can be done in it. It reaches no other device's memory."""
+    """One device: its arena, and the operations in it. It reaches no other device's memory."""
 
     peak_nbytes: int
 
@@ -112,23 +112,23 @@ class Backend(Protocol[D]):
         """Wait until everything launched is done."""
 
     def arrive(self) -> None:
-        """Have what was fetched."""
+        """Wait until the fetched arrays are here."""
 
     @property
     def spans(self) -> Sequence[Any] | None:
-        """What was put into the queues of devices that work ahead of the host, else None: its times are right."""
+        """The operations queued on devices that work ahead of the host, else None: the host's times are right."""
         return None
 
     def start_clocks(self) -> None:
         """Let devices that work ahead of the host note when they do."""
 
     def times(self, begin: float) -> Sequence[Phase]:
-        """Return when what is in `spans` ran, in seconds since a time of the host's."""
+        """Return when the operations of `spans` ran, in seconds since a time of the host's."""
         return []
 
 
 def wrong_backend(backend: object) -> str:
-    """What keeps an argument from being a backend or a name of one; empty if nothing does."""
+    """The reason why an argument is neither a backend nor a name of one; empty if it is one of them."""
     if isinstance(backend, type):
         return f"backend is the class {backend.__name__}; give an object of it: {backend.__name__}()"
     if isinstance(backend, str) or callable(getattr(backend, "open", None)):
@@ -150,7 +150,7 @@ def load_backend(name: str) -> Backend[Any]:
 
 
 def load_from_wing(name: str) -> Any:
-    """Return what a wing that is not loaded by itself has under this name.
+    """Return the object of this name; load the wing that lists it.
 
     Raises
     ------

@@ -44,7 +44,7 @@ class InvalidPlan(ValueError):
 
 
 class Held(Struct):
-    """What a live buffer holds so far, and what was asked of it."""
+    """The cells that a live buffer holds so far, and those that steps read of it."""
 
     buffer: Buffer
     cells: list[DisjointRegions] = field(default_factory=list)
@@ -510,7 +510,7 @@ class _Follow:
 
 
 def misfit(value: Any, wanted: Any, where: str) -> str | None:
-    """What is wrong with the types in a plan, None when they are as declared: documents can hold anything.
+    """The first wrong type in a plan, in words; None when all are as declared: documents can hold anything.
 
     Examples
     --------

@@ -65,7 +65,7 @@ def evaluate(
 def evaluate_with_scale(
     graph: Graph, inputs: Mapping[str, Any], constants: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Array], float]:
-    """What `evaluate` returns, and the largest finite magnitude of all floating numbers on the way."""
+    """The result of `evaluate`, and the largest finite magnitude of all floating numbers on the way."""
     return _evaluated(graph, inputs, constants, dict(graph.outputs), _largest)
 
 

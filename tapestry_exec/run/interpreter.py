@@ -41,7 +41,7 @@ class ResultMismatch(RuntimeError):
 
 
 class RunResult(Struct, frozen=True):
-    """What a run gave, and what it took; every number was counted, none is taken from the plan.
+    """The outputs of a run, its bytes and its times; the run counts every number and takes none from the plan.
 
     Of a plan that was recorded as a graph of the driver, and launched as a whole, the counts are those of the run that
     was recorded.

@@ -16,7 +16,7 @@ from tapestry_sets.regions import Region
 
 
 class Findings(Struct, frozen=True):
-    """What a plan alone decides, whatever runs it, and the backends that were asked for by name to run it."""
+    """The facts that a plan alone decides, whatever runs it, and the backends that callers named to run it."""
 
     shards: dict[int, Shard]
     arenas_nbytes: list[int]
@@ -28,7 +28,7 @@ class Findings(Struct, frozen=True):
 
 
 class PreparedPlan:
-    """A plan that was checked, and what it needs on a backend; the second one of the same plan takes no time.
+    """A checked plan and its sizes on a backend; the second one of the same plan takes no time.
 
     Parameters
     ----------

@@ -34,16 +34,16 @@ COPY_KINDS = {f"memcpy{ends}": kind for kind, ends in enumerate(COPY_ENDS)}
 
 
 class CUDARuntimeError(RuntimeError):
-    """What the runtime refuses, by CUDA's name of the error."""
+    """A call that the runtime refuses, by CUDA's name of the error."""
 
 
 class CUDADriverError(RuntimeError):
-    """What the driver refuses, which launches kernels, by CUDA's name of the error."""
+    """A call that the driver refuses, which launches kernels, by CUDA's name of the error."""
 
 
 @dataclass(eq=False)
 class Queue:
-    """What is issued to it is done in order: a stream without its methods.
+    """A stream without its methods: operations issued to it are done in order.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Work:
         return [access.memory for access in [*self.reads, *self.writes]]
 
     def traced(self) -> tuple[list[Access], list[Access]] | None:
-        """What it read and wrote, for work of which only doing it tells; None where `reads` and `writes` do."""
+        """The bytes read and written, for work of which only doing it tells; None where `reads` and `writes` do."""
         return None
 
 
@@ -124,7 +124,7 @@ class InFlight(Struct, eq=False):
 
 
 class Capture(Struct, eq=False):
-    """What is put into streams while a graph is being captured: work, and records of and waits for events.
+    """The operations put into streams while a graph is captured: work, and records of and waits for events.
 
     A call that fails makes it invalid: all that its streams are asked from then on fails too, until it is ended.
     """
@@ -231,7 +231,7 @@ class Machine:
         return found
 
     def clock_of(self, stream: Queue) -> Clock:
-        """What the stream's next operation comes after: the default stream and blocking ones wait for each other."""
+        """The clock before the stream's next operation: the default stream and blocking ones wait for each other."""
         null = self.nulls[stream.device_id]
         if stream is null:
             for other in self.streams.values():

@@ -28,7 +28,7 @@ Numbers = NDArray[np.int32]
 
 
 class Memory:
-    """A block of memory that was allocated at once, and what was done to each of its bytes.
+    """A block of memory that was allocated at once, and the last accesses of each of its bytes.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class Access(Struct, frozen=True, eq=False):
 
 
 class Operation(Struct, frozen=True):
-    """What was issued: for messages."""
+    """An issued operation, for messages."""
 
     number: int
     name: str
@@ -145,7 +145,7 @@ class Operation(Struct, frozen=True):
 
 @dataclass
 class Checker:
-    """Follows what is issued to streams and what they wait for.
+    """Follows the operations and the waits that are issued to streams.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class Checker:
         return found if found is not None and address < found.stop else None
 
     def place(self, address: int) -> tuple[Memory, int, int] | None:
-        """What a pointer leads to: a block, and the first byte and the one behind the last of the buffer there.
+        """The block that a pointer leads to, and the first byte and the one behind the last of the buffer there.
 
         Of a block that holds no buffers these are all of its bytes. None where no memory is, or no buffer in a block
         that holds some; a buffer that was freed is found until another one takes its place.
@@ -223,7 +223,7 @@ class Checker:
         return (memory, *self._buffers[number][1:]) if number else None
 
     def whereabouts(self, address: int) -> str:
-        """What lies at an address, for messages."""
+        """The buffer or block at an address, in words for messages."""
         memory = self.at(address)
         if memory is None:
             before = [block for block in self.blocks if block.stop <= address]
@@ -296,7 +296,7 @@ class Checker:
     # -- order -------------------------------------------------------------------------------------------
 
     def clock(self, agent: str) -> Clock:
-        """What an agent's next operation comes after."""
+        """The clock that an agent's next operation follows."""
         return self.clocks.setdefault(agent, {})
 
     def join(self, agent: str, clock: Mapping[str, int]) -> None:

@@ -177,7 +177,7 @@ def _check_extents(launch: Launch) -> None:
 def compile_source(
     source: str, *, name: str = "kernels.cu", options: Sequence[str] = (), sanitize: bool = False
 ) -> Module:
-    """Compile CUDA C++ for this CPU; what was compiled before is taken from a cache.
+    """Compile CUDA C++ for this CPU; a cache keeps compiled libraries.
 
     Parameters
     ----------

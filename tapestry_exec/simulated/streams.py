@@ -50,7 +50,7 @@ class Stream(Queue):
         self.machine.wait_for_host("synchronize", self)
 
     def record(self, event: Event | None = None) -> Event:
-        """Record an event behind what is in it."""
+        """Record an event behind the stream's operations so far."""
         made: Event = self.machine.cuda.Event() if event is None else event
         made.record(self)
         return made
@@ -82,7 +82,7 @@ class Stream(Queue):
         capture.entries.append(("wait", stream, token))
 
     def begin_capture(self) -> None:
-        """Take down what comes next, in it and in streams that wait for it, instead of doing it."""
+        """Take down the next operations, of it and of streams that wait for it, instead of doing them."""
         if self.ptr == 0:
             raise RuntimeError("cannot capture on the default (legacy) stream")
         if self.capture is not None:
@@ -91,7 +91,7 @@ class Stream(Queue):
         self.capture = Capture(self, [self])
 
     def end_capture(self) -> Graph:
-        """The graph of what was taken down; of a capture in which a call failed there is none, but it ends here."""
+        """The graph of the operations taken down. A capture in which a call failed ends here too, without a graph."""
         capture = self.capture
         if capture is None or capture.origin is not self:
             raise CUDARuntimeError("cudaErrorIllegalState: no capture began with this stream")
@@ -118,7 +118,7 @@ class Event:
         self.has_time = not disable_timing
 
     def record(self, stream: Any = None) -> None:
-        """Record it behind what is in a stream, by default the current one."""
+        """Record it behind the operations of a stream, by default the current one."""
         found = self.machine.stream(stream)
         if found.device_id != self.device:
             raise CUDARuntimeError(
@@ -135,7 +135,7 @@ class Event:
         self.seconds = perf_counter()
 
     def synchronize(self) -> None:
-        """The host waits for what it was recorded behind."""
+        """The host waits for the operations before the event."""
         if self.captured is not None:
             self.captured[0].fail("cudaErrorCapturedEvent: the event was recorded while capturing")
         if self.clock is not None:
@@ -150,7 +150,7 @@ def get_elapsed_time(start_event: Event, end_event: Event) -> float:
 
 
 class Graph:
-    """What was captured: launched, it is done again on whatever the memory holds then."""
+    """The captured operations: a launch does them again, on whatever the memory holds then."""
 
     machine: ClassVar[Machine]
 
@@ -183,7 +183,7 @@ class Graph:
             )
 
     def launch(self, stream: Any = None) -> None:
-        """Do what was captured, as one operation of a stream."""
+        """Do the captured operations, as one operation of a stream."""
         machine = self.machine
         checker, found = machine.checker, machine.stream(stream)
         if found.capture is not None:

@@ -19,7 +19,7 @@ from tapestry_sets.views import Reshape, Term, assemble_at, scatter_terms
 
 
 def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Add to a graph what computes the gradient of a tensor with respect to others.
+    """Add operators to a graph that compute the gradient of a tensor with respect to others.
 
     Parameters
     ----------

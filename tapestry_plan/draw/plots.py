@@ -32,7 +32,7 @@ Places = Mapping[int, NDArray[np.intp]]
 
 
 class Plot(Struct, frozen=True, dict=True):
-    """One space and what each part has of it.
+    """One space and the places that each part has of it.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Plot(Struct, frozen=True, dict=True):
         return lines
 
     def notes(self, planes: Planes | None) -> list[str]:
-        """What the legend does not say: planes and parts that are not drawn, and what is read outside."""
+        """Notes below the legend: planes and parts that are not drawn, and reads outside the frame."""
         left_out = len(self.cells) - tuning.SHOWN_PARTS
         read = _union([cells - cells_of(self.frame, self.box) for cells in self.cells]).size
         number = planes.number if planes else 0
@@ -381,7 +381,7 @@ def _with_outside(grid: canvas.CellGrid, beyond: canvas.CellGrid, several: bool)
 
 
 def outline(plot: Plot) -> canvas.Drawing:
-    """A space too large for cells: a rectangle to scale, and in it the bounds of what each part has."""
+    """A space too large for cells: a rectangle to scale, and in it the bounds of each part's places."""
     down, across = _outline_axes(plot)
     tall, wide = _scale(plot.frame, down, *tuning.OUTLINE[:2]), _scale(plot.frame, across, *tuning.OUTLINE[2:])
     left = 8 if down is None else canvas.breadth(str(plot.frame.stop[down])) + 8

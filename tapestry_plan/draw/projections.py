@@ -18,7 +18,7 @@ def show_projection(
     shapes: Sequence[Sequence[int]] | None = None,
     title: str = "",
 ) -> Picture:
-    """A picture of an index space with its parts, and of what each part reads and writes of every operand.
+    """A picture of an index space with its parts, and of the cells of every operand that each part reads and writes.
 
     Cells that several parts touch are marked ``X`` and counted: the halo of windows, weights that all read, partial
     results that are to be merged. Places that are read outside a tensor are gray in the drawing and blank in the text.

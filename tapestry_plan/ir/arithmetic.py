@@ -91,7 +91,7 @@ class Arithmetic:
     __ge__ = _forth("greater_equal")
 
     def __floordiv__(self, other: Self | float) -> Self:
-        """The quotient rounded down, as Python has it: what is left is `%`."""
+        """The quotient rounded down, as Python has it, beside the remainder `%`."""
         with self._all_or_nothing():
             whole = (self - self % other)._with("divide", other)
             return whole._call("round") if np.dtype(self.dtype).kind == "f" else whole

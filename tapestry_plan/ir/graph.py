@@ -39,7 +39,7 @@ class NotApplicable(ValueError):
 
 
 class Shard(Struct, frozen=True):
-    """What a block function is told of its part of the work.
+    """A block function's part of the work.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ Adjoint = Callable[["Backward"], Sequence["Tensor | None"]]
 
 
 class Backward(Struct, frozen=True):
-    """What an operator's adjoint is given.
+    """The arguments of an operator's adjoint.
 
     Parameters
     ----------
@@ -657,7 +657,7 @@ class Graph:
                         stack.append((below, False))
 
     def written_dtypes(self, name: str) -> tuple[str, ...]:
-        """The dtypes of what a node's block writes: of its outputs, or of the states that they are unwrapped from."""
+        """The dtypes that a node's block writes: of its outputs, or of the states that they are unwrapped from."""
         node = self.nodes[name]
         op = self.ops[node.op]
         if not op.has_states:

@@ -32,7 +32,7 @@ class ShardRegions(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True):
-    """An operator node and what follows from its signature.
+    """An operator node, with the regions and costs that follow from its signature.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class Operation(Struct, frozen=True):
         return self.graph.signature(self.node.name)
 
     def region(self, index: Box) -> ShardRegions:
-        """What the index points of a box read and write."""
+        """The cells that the index points of a box read and write."""
         return self._regions([index])[0]
 
     def _regions(self, boxes: Sequence[Box]) -> tuple[ShardRegions, ...]:

@@ -54,7 +54,7 @@ def check_selection(kind: ViewKind, shapes: Sequence[Shape]) -> None:
 
 
 def label_of(kind: ViewKind) -> str:
-    """Return what a view kind is called in graphs: its ``label``, else its class in lower case, ``permute_dims``."""
+    """Return the name of a view kind in graphs: its ``label``, else its class in lower case, ``permute_dims``."""
     return getattr(kind, "label", None) or re.sub(r"(?<!^)(?=[A-Z])", "_", type(kind).__name__).lower()
 
 

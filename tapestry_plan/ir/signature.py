@@ -213,7 +213,7 @@ def project(
 
 
 class Signature(Struct, frozen=True, dict=True):
-    """What an operator touches: its index space and the projections of its operands.
+    """An operator's index space and the projections of its operands.
 
     Which shards are possible, what each reads and writes, and what neighbors share follow from this alone.
 

@@ -60,7 +60,7 @@ class Selection(Struct, frozen=True):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """What is made, as of an operator: the view."""
+        """The tensors that it makes, as of an operator: the view."""
         return (self.name,)
 
 

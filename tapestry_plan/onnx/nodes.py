@@ -46,7 +46,7 @@ class Node:
 
 
 class Importing:
-    """What is known while a model becomes a graph: tensors made so far, and values known in advance."""
+    """The state of an import: tensors made so far, and values known in advance."""
 
     def __init__(self, model: Any, path: Path | None, opset: int, weights: Sequence[str]) -> None:
         self.graph = Graph(model.graph.name or (path.stem if path else "graph"))
@@ -156,7 +156,7 @@ Result = Tensor | list[Tensor] | None
 
 
 def refusal(node: Node, why: str) -> UnsupportedOp:
-    """The error for a node that asks for what its operator here cannot do."""
+    """The error for a node with a feature that its operator here lacks."""
     return UnsupportedOp(f"{node.where}: {why}")
 
 

@@ -99,7 +99,7 @@ def logaddexp(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def floor_divide(x1: Tensor, x2: Tensor | float, /) -> Tensor:
-    """The quotient rounded down, cell by cell, as Python has it: what is left is `remainder`."""
+    """The quotient rounded down, cell by cell, as Python has it, beside `remainder`."""
     return x1 // x2
 
 

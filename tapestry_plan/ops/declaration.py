@@ -173,7 +173,7 @@ def _counted(
 
 
 def add_op(op: Op, *operands: Tensor | None, name: str | None = None, **attrs: Any) -> Tensor:
-    """What an operator makes that is added to the graph of its first operand; what is None is not given."""
+    """Add an operator to the graph of its first operand and return its results; attributes of None are left out."""
     for k, operand in enumerate(operands):
         if not isinstance(operand, Tensor) and (operand is not None or not k):
             raise TypeError(f"{op.name}: operand {k} is a {type(operand).__name__}; give a tensor of the graph")

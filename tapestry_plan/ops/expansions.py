@@ -212,7 +212,7 @@ def phases(inputs: Inputs, attrs: Attrs) -> Tensor:
 
 
 def strided_view(inputs: Inputs, attrs: Attrs) -> Tensor:
-    """Strided convolution := a dense one, of whose results a strided selection keeps what is wanted."""
+    """Strided convolution := a dense one, of whose results a strided selection keeps every so many."""
     x, w = inputs[:2]
     window = Window.of(w.shape[2:], attrs)
     if all(s == 1 for s in window.strides):

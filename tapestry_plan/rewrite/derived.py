@@ -135,7 +135,7 @@ def _first(projection: IndexProjection, box: Box) -> tuple[int, ...]:
 
 
 class Range(Struct, frozen=True):
-    """What becomes of an index axis: all of its points from `start` on, so many, belong to one index point."""
+    """An index axis in the derived operator: so many of its points, from `start` on, belong to one index point."""
 
     start: int
     extent: int
@@ -234,7 +234,7 @@ class Whole(Struct, frozen=True):
 
     @classmethod
     def of_part(cls, op: Op, attrs: Attrs) -> Whole:
-        """What the attributes of a node of ``part(op)`` say."""
+        """Read the attributes of a node of ``part(op)``."""
         core = core_attributes(op, attrs)
         missing = [key for key in PART_ATTRIBUTES if key not in attrs and key != "part.around"]
         if missing:
@@ -280,7 +280,7 @@ class Whole(Struct, frozen=True):
         return Signature(axes, moved(self.signature.inputs, windows), moved(self.signature.outputs, self.outputs()))
 
     def shard(self, local: Shard) -> Shard:
-        """What the block function of the operator is told of a part of this part."""
+        """The shard that the operator's block function gets for a part of this part."""
         index = local.index.shift(self.box.start)
         inputs: list[Box | None] = []
         given = iter(local.input_boxes)

@@ -22,7 +22,7 @@ _ABSENT: Any = object()
 
 
 class Change(Struct, frozen=True):
-    """What a rewrite did to one selection: the labels of its cascade before and after, nearest to memory first."""
+    """One selection in a rewrite: the labels of its cascade before and after, nearest to memory first."""
 
     selection: str
     before: tuple[str, ...]
@@ -30,7 +30,7 @@ class Change(Struct, frozen=True):
 
 
 class Rewrite(Struct, frozen=True):
-    """A graph that computes what another one does, and how it came about.
+    """A graph that computes the same as another one, and how it came about.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class Draft(Graph):
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Name what is added ``name.…``."""
+        """Name the added nodes ``name.…``."""
         before, self._scope = self._scope, name
         try:
             yield
@@ -370,7 +370,7 @@ class Draft(Graph):
             raise
 
     def undo(self) -> None:
-        """Take back what was done since the last `edit` began."""
+        """Take back all changes since the last `edit` began."""
         while len(self._log) > self._mark:
             where, key, was = self._log.pop()
             if was is _ABSENT:
@@ -379,7 +379,7 @@ class Draft(Graph):
                 where[key] = was
 
     def changes(self, at: str) -> tuple[Change, ...]:
-        """What the last edit did: the operators and selections that went, and those that came."""
+        """The changes of the last edit: the operators and selections that went, and those that came."""
         before: dict[tuple[int, str], Any] = {}
         after: dict[tuple[int, str], Any] = {}
         for where, key, was in self._log[self._mark :]:
@@ -420,7 +420,7 @@ class Draft(Graph):
 
 
 def as_tuple(made: Any) -> tuple[Any, ...]:
-    """What an operator or an expansion gives, in a tuple also where it is one tensor."""
+    """The tensors of an operator or an expansion, in a tuple also where it is one."""
     return made if isinstance(made, tuple) else (made,)
 
 

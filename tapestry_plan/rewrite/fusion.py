@@ -81,7 +81,7 @@ class Fusion(Struct, frozen=True):
 
     @classmethod
     def of(cls, first: Op, second: Op, attrs: Attrs) -> Fusion:
-        """What the attributes of a node of ``fused(first,second)`` say."""
+        """Read the attributes of a node of ``fused(first,second)``."""
         missing = [key for key in FUSED_ATTRIBUTES if key not in attrs]
         if missing:
             raise ValueError(f"the attribute {missing[0]} is missing")
@@ -209,7 +209,7 @@ class Fusion(Struct, frozen=True):
         self.second.block(xp, operands, outputs, replace(two, workspace=scratch[2]))
 
     def plan(self, shard: Shard, itemsize: int) -> tuple[Shard | None, Shard, tuple[int, int, int]]:
-        """What the two block functions are told, and the scratch bytes of the result between and of both."""
+        """The shards of the two block functions, and the scratch bytes of the result between and of both."""
         count = len(self.first_signature.inputs)
         index = with_whole(shard.index, shard.signature, self.second_signature)
         cells = self.cells(index)
@@ -226,7 +226,7 @@ class Fusion(Struct, frozen=True):
         return one, two, (out.size * item, self.first.workspace(one, item), last)
 
     def form(self, shard: Shard) -> Form | None:
-        """What both do, if the second one only ends what the first one begins."""
+        """The form of both, if the second one only ends the work of the first one."""
         one, two, _ = self.plan(shard, 1)
         if one is None or self.first.work is None or self.second.work is None:
             return None
@@ -287,7 +287,7 @@ _known_fusion = once_for_attributes(Fusion.of)
 
 @lru_cache(maxsize=1024)
 def fuse_ops(first: Op, second: Op) -> Derived:
-    """The operator that runs two block functions one after the other, so that what is between them is never stored.
+    """The operator that runs two block functions one after the other, and never stores the tensor between them.
 
     Examples
     --------

@@ -145,7 +145,7 @@ class Message(Struct, frozen=True):
 
 
 class Motion(Struct, frozen=True):
-    """A selection in two parts: what the holders of its tensors send, and what the consumer makes of it.
+    """A selection in two parts: the cells that the holders of its tensors send, and the consumer's view of them.
 
     Each different remote cell travels once. Fewer bytes cannot do: no device but its holders knows the value of a
     cell, each cell of a stored tensor may have any value, and the view shows every one of them; so its bytes have to
@@ -191,7 +191,7 @@ class Motion(Struct, frozen=True):
 
 
 def motion(graph: Graph, name: str, placement: Placement, consumer: DeviceName) -> Motion:
-    """Return what the holders of a selection's tensors send to a consumer, and how it makes the view of that.
+    """Return the cells that holders of a selection's tensors send to a consumer, and how it makes the view of them.
 
     Parameters
     ----------
@@ -407,7 +407,7 @@ def _split(arrived: Allocation, cells: DisjointRegions) -> list[View]:
 
 
 def replay(view: View, sources: Mapping[Allocation, V]) -> V:
-    """Return what a view's kinds make of other sources in the place of its allocations.
+    """Apply a view's kinds to other sources in the place of its allocations.
 
     Parameters
     ----------

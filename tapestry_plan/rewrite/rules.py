@@ -384,7 +384,7 @@ def expand(draft: Draft, at: str, into: str | None = None) -> None:
 def fold(
     draft: Draft, at: str, op: str, inputs: Sequence[str], into: str, attrs: Mapping[str, Any] | None = None
 ) -> None:
-    """The way back from an expansion: one operator in place of what an expansion of it builds.
+    """The way back from an expansion: one operator in place of the operators that its expansion builds.
 
     Parameters
     ----------
@@ -479,5 +479,5 @@ def simplify(draft: Draft, at: str) -> None:
 
 @rule(requires="a selection over stored tensors with places", keeps="every cell", selections=True)
 def move(draft: Draft, at: str, placement: Mapping[str, int], consumer: int) -> None:
-    """As `move_selection`: what holders pack, then what the consumer makes of it."""
+    """As `move_selection`: the holders pack cells, then the consumer makes the view of them."""
     move_in(draft, at, dict(placement), consumer)

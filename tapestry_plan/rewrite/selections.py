@@ -62,7 +62,7 @@ def simplify_selections(graph: Graph) -> Rewrite:
 
 
 def simplify_in(draft: Draft, name: str) -> tuple[Change, ...]:
-    """Make a selection of a draft the shortest cascade; give what that changed, nothing where it was."""
+    """Make a selection of a draft the shortest cascade; return the change, nothing where it was the shortest."""
     before, changed = _labels(draft, name), False
     while name in draft.selections:  # a cascade built anew may itself have a shorter one
         view = selected_view(draft, name)
@@ -75,7 +75,7 @@ def simplify_in(draft: Draft, name: str) -> tuple[Change, ...]:
 
 
 def move_selection(graph: Graph, name: str, placement: Placement, consumer: DeviceName) -> Rewrite:
-    """Return a graph in which a selection is what its holders pack and what the consumer makes of that; see `motion`.
+    """Return a graph in which the holders of a selection pack its cells and the consumer unpacks them; see `motion`.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def move_selection(graph: Graph, name: str, placement: Placement, consumer: Devi
 
 
 def move_in(draft: Draft, name: str, placement: Placement, consumer: DeviceName) -> None:
-    """Make a selection of a draft what its holders pack and what the consumer makes of that."""
+    """Let the holders of a draft's selection pack its cells and the consumer unpack them."""
     _rebuild(draft, name, motion(draft, name, placement, consumer).composed())
 
 

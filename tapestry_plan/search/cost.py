@@ -173,7 +173,7 @@ def _count(sets: Sequence[Sett], extent: int) -> int:
 
 
 class Held(Struct, frozen=True):
-    """What the layouts of a producer leave on the devices, by class of layouts.
+    """The cells that the layouts of a producer leave on the devices, by class of layouts.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ Kind = Literal["operator", "source", "output"]
 
 
 class Known(Struct):
-    """What problems of one mesh with mostly the same operators have in common: it is worked out once.
+    """Facts that problems of one mesh share whose operators are mostly the same: each is worked out once.
 
     Everything is kept by what it depends on. Arrays are known by their identity, and kept with what was made of them.
     """
@@ -45,7 +45,7 @@ class Known(Struct):
     arrays: dict[tuple[Any, ...], tuple[tuple[IntArray, ...], Any]] = field(default_factory=dict)
 
     def of_arrays(self, what: tuple[Any, ...], arrays: tuple[IntArray, ...], make: Callable[[], T]) -> T:
-        """What is made of some arrays, made now if it was not before."""
+        """The kept result for some arrays, made now if it was not before."""
         key = (*what, *map(id, arrays))
         if key not in self.arrays:
             self.arrays[key] = arrays, make()
@@ -53,7 +53,7 @@ class Known(Struct):
         return found
 
     def of_node(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """What is made of an operator."""
+        """The kept result for an operator, made now if it was not before."""
         if key not in self.nodes:
             self.nodes[key] = make()
         found: T = self.nodes[key]
@@ -61,7 +61,7 @@ class Known(Struct):
 
 
 class Asked(Struct, frozen=True):
-    """What a problem is given besides its graph, as in `plan`; and what is known of others that were given the same."""
+    """The arguments of a problem besides its graph, as in `plan`, and the facts known of others with the same ones."""
 
     mesh: Mesh
     placement: Literal["free", "single"] = "free"
@@ -90,14 +90,14 @@ class Use(Struct):
 
 
 class Moved(Struct, frozen=True):
-    """What one consumer receives of one tensor: bytes by device, and modeled picoseconds."""
+    """The bytes of one tensor that one consumer receives, by device, and modeled picoseconds."""
 
     nbytes: IntArray
     ticks: int
 
 
 class TensorCost(Struct):
-    """What is moved for one stored tensor, whatever the layouts."""
+    """The costs of moving one stored tensor, for all layouts."""
 
     tensor: Stored
     table: RegionTable
@@ -480,7 +480,7 @@ class Problem:
     # -- the chosen layouts ------------------------------------------------------------------------------
 
     def count_moved(self, choice: Sequence[int]) -> dict[tuple[str, str], Moved]:
-        """For each (tensor, consumer): what moves, as chosen."""
+        """For each (tensor, consumer): the bytes that move, as chosen."""
         return {key: value for cost in self.tensors for key, value in self._count_moved_of(cost, choice)}
 
     def _count_moved_of(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[tuple[tuple[str, str], Moved]]:

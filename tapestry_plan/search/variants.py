@@ -69,14 +69,14 @@ class Choice(Struct, frozen=True):
 
 
 class Reading(Struct, frozen=True):
-    """What an operator, or an output, reads, where choices are as `given`: names of tensors."""
+    """The names of the tensors that an operator, or an output, reads where choices are as `given`."""
 
     given: Given
     names: tuple[str, ...]
 
 
 class Present(Struct, frozen=True):
-    """An operator of some variants: those in which choices are as `given`; and what it reads in them."""
+    """An operator of some variants, those in which choices are as `given`, and the tensors that it reads in them."""
 
     node: OpNode
     given: Given
@@ -299,7 +299,7 @@ class Variants:
         return Variants(self.original, self.expand, pinned, self.kept)
 
     def kind(self, choice: Choice) -> object:
-        """What operators have in common that are probably better expanded together."""
+        """The key of operators that are probably better expanded together."""
         node = self.graph.nodes[choice.node]
         shapes = tuple(self.graph.tensor(name).shape for name in node.inputs)
         return node.op, repr(sorted(node.attrs.items())), shapes, len(choice.given), len(choice.options)

@@ -76,7 +76,7 @@ def _evict_by_size(timeline: Timeline, cap: int, fresh: int) -> tuple[Eviction |
 
 
 class Eviction:
-    """Follows one device's timeline under a cap, and writes down what is given up and brought back."""
+    """Follows one device's timeline under a cap, and writes down the buffers that it gives up and brings back."""
 
     def __init__(self, timeline: Timeline, cap: int, fresh: int, exponent: float, near: int | None) -> None:
         self.timeline, self.cap, self.fresh, self.exponent, self.near = timeline, cap, fresh, exponent, near
@@ -290,7 +290,7 @@ class Eviction:
 
 
 class EvictionBySize(Eviction):
-    """Follows a timeline with nothing but the sum of what is resident under the cap; places are found afterwards."""
+    """Follows a timeline with nothing but the sum of resident bytes under the cap; places are found afterwards."""
 
     def __init__(self, timeline: Timeline, cap: int, fresh: int, exponent: float) -> None:
         super().__init__(timeline, cap, fresh, exponent, None)

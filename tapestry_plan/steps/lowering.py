@@ -20,7 +20,7 @@ WORKSPACE = "(workspace)"
 
 
 class ChosenLayouts(Struct, frozen=True):
-    """What the search decided: layouts of operators, of sources that have one, and of outputs."""
+    """The layouts that the search chose: of operators, of sources that have one, and of outputs."""
 
     graph: Graph
     mesh: Mesh
@@ -34,7 +34,7 @@ class ChosenLayouts(Struct, frozen=True):
 
 
 class Lowered(Struct, frozen=True):
-    """The steps, and what was counted while they were written."""
+    """The steps, and the bytes counted while they were written."""
 
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
@@ -434,7 +434,7 @@ def lower(chosen: ChosenLayouts) -> Lowered:
 
 
 def shard_of(graph: Graph, node: OpNode, index: Box) -> Shard:
-    """What the block function of an operator is told of an index box, without its workspace."""
+    """The shard of an index box for an operator's block function, without its workspace."""
     signature = graph.signature(node.name)
     outputs = tuple(signature.output_box(k, index) or Box((), ()) for k in range(len(node.outputs)))
     inputs = tuple(signature.input_box(k, index) for k in range(len(node.inputs)))

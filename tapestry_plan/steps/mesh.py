@@ -14,7 +14,7 @@ from tapestry_sets.limits import as_int, as_ints
 
 
 class Device(Struct, frozen=True):
-    """What one device can do; by default a processor of a few cores.
+    """The rates of one device; by default of a processor of a few cores.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Device(Struct, frozen=True):
 
 
 class Link(Struct, frozen=True):
-    """What a device can receive: seconds before the first byte, and bytes in a second."""
+    """The link into a device: seconds before the first byte, and bytes in a second."""
 
     latency_seconds: float = tuning.LATENCY_SECONDS
     nbytes_per_second: float = tuning.NBYTES_PER_SECOND
@@ -95,7 +95,7 @@ class Mesh(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Mesh:
-        """A mesh from ``"4"`` or ``"2x2"``; ValueError naming what could not be read."""
+        """A mesh from ``"4"`` or ``"2x2"``; a ValueError names the part that could not be read."""
         parts = text.lower().replace("×", "x").split("x")
         if not all(part.strip().isdecimal() for part in parts):
             raise ValueError(f"mesh {text!r} is not numbers joined by 'x'; write for example 4 or 2x2")

@@ -172,7 +172,7 @@ class Spill(msgspec.Struct, frozen=True, tag="spill"):
 
 
 class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
-    """Fill a buffer with what was spilled of another one of the same device, box and dtype.
+    """Fill a buffer with the spilled bytes of another one of the same device, box and dtype.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ Step = Alloc | Copy | Compute | Reduce | Free | Spill | Fetch
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """What one operator costs in the plan.
+    """The costs of one operator in the plan.
 
     Parameters
     ----------
@@ -349,7 +349,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     @property
     def cost(self) -> float:
-        """What the search minimized: `seconds`."""
+        """The figure that the search minimized: `seconds`."""
         return self.seconds
 
     @property
@@ -377,7 +377,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
 
     @cached_property
     def kept(self) -> WeakKeyDictionary[object, Any]:
-        """What was worked out for this plan, by who keeps it here; gone with either. Neither written nor compared."""
+        """Answers kept for this plan, by who keeps them here; gone with either. Neither written nor compared."""
         return WeakKeyDictionary()
 
     @cached_property
@@ -386,7 +386,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         return {stage.node: stage for stage in self.stages}
 
     def explain(self, node: str) -> str:
-        """Why an operator is sharded as it is: what it would cost otherwise, all else being equal.
+        """Why an operator is sharded as it is: its costs otherwise, all else being equal.
 
         Raises
         ------

@@ -20,7 +20,7 @@ class StepUse(Struct, frozen=True):
 
 
 class Timeline(Struct):
-    """The life of one device: what is used step by step, and what is placed from the host."""
+    """The life of one device: the buffers that each step uses, and those that the host places."""
 
     device: int
     buffers: dict[int, Buffer] = field(default_factory=dict)

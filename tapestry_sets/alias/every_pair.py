@@ -28,7 +28,7 @@ PairAxis = tuple[int, int, int, int, int]
 
 
 class PairRow:
-    """What one view reads of an allocation: as stripes along its axes, as few nests, or as it comes."""
+    """The cells of an allocation that one view reads: as stripes along its axes, as few nests, or as it comes."""
 
     def __init__(self, number: int, view: View, home: Allocation) -> None:
         self.number, self.view, self.home = number, view, home
@@ -72,7 +72,7 @@ class PairRow:
 
 
 def groups(views: Sequence[View]) -> dict[Allocation, list[PairRow]]:
-    """Return what the views read of each allocation."""
+    """Return the cells that the views read of each allocation."""
     found: dict[Allocation, list[PairRow]] = {}
     for k, view in enumerate(views):
         if 0 not in view.shape:
@@ -92,7 +92,7 @@ def _few_items(setts: Integers | None, extent: int) -> tuple[Item, ...]:
 
 
 def along_axes(form: Strided, shape: Sequence[int]) -> tuple[PairAxis, ...] | None:
-    """Return what a strided view reads along each axis of its allocation, if that is a product of stripes.
+    """Return a strided view's stripe along each axis of its allocation, if its cells are a product of stripes.
 
     Examples
     --------

@@ -106,7 +106,7 @@ def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:
 
 @count_question
 def overlap(a: object, b: object) -> Overlap[Allocation]:
-    """Return what two views share: size, bytes, regions and witnesses, each computed when asked for.
+    """Return the overlap of two views: size, bytes, regions and witnesses, each computed when asked for.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def overlap(a: object, b: object) -> Overlap[Allocation]:
 
 
 class Memory(Protocol):
-    """What cells lie in: an allocation, or the tensor of an alias graph that is one."""
+    """The memory of cells: an allocation, or the tensor of an alias graph that is one."""
 
     @property
     def itemsize(self) -> int:
@@ -142,7 +142,7 @@ M = TypeVar("M", bound=Memory)
 
 
 class Overlap(Struct, Generic[M], frozen=True):
-    """What two views share; true if they share anything. Made by `overlap`.
+    """The cells that two views share; true if there are any. Made by `overlap`.
 
     Parameters
     ----------

@@ -115,7 +115,7 @@ def _view_name(view: View) -> str:
 
 
 class OriginsTable(Struct, frozen=True):
-    """What views read, as a table: ``print`` writes it, a notebook shows it.
+    """A table of the cells that views read: ``print`` writes it, a notebook shows it.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class OriginsTable(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The table in aligned columns; what several lines of a view have in common is said once."""
+        """The table in aligned columns; columns that several lines of a view share are written once."""
         return "\n".join(align(self._cells(), ruler=True))
 
     @property
@@ -161,7 +161,7 @@ PER_ALLOCATION = ("reads", "regions", "cells", "nbytes")
 
 
 def origins_table(*views: object, names: Sequence[str] | None = None) -> OriginsTable:
-    """Return a table of what views read: for each view and allocation the regions, and what follows from them.
+    """Return a table of the cells that views read: for each view and allocation the regions, and their properties.
 
     Parameters
     ----------

@@ -36,6 +36,6 @@ def as_html(rows: Sequence[Sequence[str]], style: str = "") -> str:
 
 
 def yes_or_no(question: Callable[[], bool]) -> str:
-    """Return what a table says of a question, which may be too hard."""
+    """Return a table's entry for a question, which may be too hard."""
     answer = ask_one(REFUSALS, question)
     return "?" if answer is OPEN else "yes" if answer else "no"

@@ -62,7 +62,7 @@ def as_key(key: object) -> Any:
 
 
 class Batch(Frozen, ABC):
-    """What batches of stripes, boxes and regions share."""
+    """The base of batches of stripes, boxes and regions."""
 
     __slots__ = ()
 

@@ -21,7 +21,7 @@ CutDigits = list[Digits] | Open
 
 
 def cut_each(parts: CutDigits, cut: Callable[..., CutDigits], *how: Any) -> CutDigits:
-    """Return what a cut, with its arguments after the first, leaves of all parts; `OPEN` where it gives one up."""
+    """Cut all parts by a function, with its arguments after the first; `OPEN` where it gives one up."""
     if parts is OPEN:
         return OPEN
     found: list[Digits] = []

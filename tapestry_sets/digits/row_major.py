@@ -26,7 +26,7 @@ def number_of(point: Iterable[Any], shape: Sequence[int]) -> Any:
 
 
 def point_of(number: Any, shape: Sequence[int]) -> tuple[Any, ...]:
-    """Return the point of a row-major number, or of an array of them; the outermost coordinate takes what is left.
+    """Return the point of a row-major number, or of an array of them; the outermost coordinate takes the rest.
 
     Examples
     --------

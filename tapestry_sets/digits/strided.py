@@ -75,7 +75,7 @@ def cut_axis(levels: Levels, start: int, count: int, step: int) -> tuple[int, Le
 
 
 def at_index(levels: Levels, i: int) -> int:
-    """Return what index i of an axis adds to the offset."""
+    """Return the number that index i of an axis adds to the offset."""
     offset = 0
     for n, by in levels[:0:-1]:
         i, digit = divmod(i, n)

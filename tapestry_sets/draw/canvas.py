@@ -80,7 +80,7 @@ class CanvasCut(NamedTuple):
 
 
 class CellGrid(Struct, frozen=True):
-    """One plane of a picture: cells by (row, column), -1 where there is none, and what labels them.
+    """One plane of a picture: cells by (row, column), -1 where there is none, and their labels.
 
     `at` says the place of a cell; `plus` is before the labels of columns that count from some place. Rows have either
     numbers or, where each stands for a set, `heads`; only some numbers are written in a drawing, but all heads.
@@ -159,7 +159,7 @@ def text_of(cells: Raster) -> str:
 
 
 def mark_of(code: int) -> str:
-    """Return what stands in text for a cell: the sets that hold it are the bits of `code`."""
+    """Return the mark of a cell in text: the sets that hold it are the bits of `code`."""
     if code <= 0:
         return "." if code == 0 else " "
     return MARKS[code.bit_length() - 1] if code & (code - 1) == 0 else "X"
@@ -404,7 +404,7 @@ def legend_drawing(lines: Sequence[LegendLine], marks: bool) -> Drawing:
 
 
 def cell_size(cell: int | None, columns: int, page: int = tuning.PAGE, least: int = 3) -> int:
-    """Return the side of a square: as asked for, or what fits the page."""
+    """Return the side of a square: as asked for, or as fits the page."""
     return max(least, min(14, page // max(1, columns))) if cell is None else check_positive(cell, "draw: cell")
 
 
@@ -417,7 +417,7 @@ def check_many(things: Sequence[Any], what: str) -> None:
 
 
 def names_of(sets: Sequence[Any], names: Sequence[str] | None, verb: str = "draw") -> list[str]:
-    """Return what a legend calls sets or views: the names given, or their reprs."""
+    """Return the names of sets or views in a legend: those given, or their reprs."""
     if names is None:
         return [shorten(repr(s), 80) for s in sets]
     if isinstance(names, str) or len(names) != len(sets) or not all(isinstance(name, str) for name in names):

@@ -266,7 +266,7 @@ class Drawn:
 
 
 def summary(x: Any) -> str:
-    """Return a picture of a set where one can be drawn, else its repr: what ``str`` shows.
+    """Return the text of ``str``: a picture of a set where one can be drawn, else its repr.
 
     Sets of integers are shown over one period, or 64 integers of a longer one, from the first element if there is
     none in [0, 64).

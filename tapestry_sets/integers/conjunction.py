@@ -537,12 +537,12 @@ def are_disjoint(every: Iterable[NestConjunction], lo: int | None = None, hi: in
 
 
 def is_inside(one: NestConjunction, two: NestConjunction, lo: int | None = None, hi: int | None = None) -> bool:
-    """Return whether one conjunction is in another: whether it misses what each nest of the other lacks."""
+    """Return whether one conjunction is in another: whether it misses the complement of each nest of the other."""
     return are_disjoint([(*one, c) for s in two for c in nests.complement(s)], lo, hi)
 
 
 def adds_up(one: NestConjunction, every: Iterable[NestConjunction], lo: int, hi: int) -> bool:
-    """Return whether disjoint conjunctions hold all of one: they do if what each of them shares with it adds up."""
+    """Return whether disjoint conjunctions hold all of one: they do if the elements that they share with it add up."""
     return count_of_all([(*one, *two) for two in every], lo, hi) == count(one, lo, hi)
 
 

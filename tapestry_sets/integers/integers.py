@@ -75,7 +75,7 @@ class Forms(Struct, frozen=True):
 
 
 class Integers(Drawn, ABC):
-    """A set of integers: what setts, their unions and the lazy sets have in common.
+    """A set of integers: the base of setts, their unions and the lazy sets.
 
     Each is one of `Sett`, `DisjointSetts`, `Intersection`, `Filled` and `Sampled`; where a method takes another set,
     it takes any of these or a `Stripe`. What lists pieces (``| - ^ ~``, `setts`, `intersection` to `complement`, and

@@ -127,7 +127,7 @@ def clip(s: Nest, lo: int, hi: int) -> Item | None:
 
 
 def cut(s: Nest, lo: int, hi: int) -> tuple[int, int, Nest] | None:
-    """Return what `clip` does, as a plain tuple (start, length, tail)."""
+    """Clip as `clip` does; return a plain tuple (start, length, tail)."""
     if s == EMPTY or lo >= hi:
         return None
     if not s:
@@ -149,7 +149,7 @@ def cut(s: Nest, lo: int, hi: int) -> tuple[int, int, Nest] | None:
 
 
 def cut_stripe(s: Nest, lo: int, hi: int) -> tuple[int, int, Nest] | None:
-    """Return what `cut` does, of a nest of one level that is not empty in a window that is not."""
+    """Cut as `cut` does, a nest of one level that is not empty in a window that is not."""
     a, P, p = s[0]
     into = (lo - p) % P
     first = block = lo - into

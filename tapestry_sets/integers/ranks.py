@@ -202,7 +202,7 @@ def fill(outer: Sequence[Nest], ink: Sequence[Nest]) -> list[Nest]:
 def fill_within(
     outer: Sequence[Nest], first: int, ink: Sequence[Nest], lo: int, hi: int, instead: str = FILL_INSTEAD
 ) -> list[Nest]:
-    """Return what `fill` does as nests that are right in a window, whose first element has the number `first`.
+    """Fill as `fill` does; the nests are right in a window, whose first element has the number `first`.
 
     The nests need to be right in the window, and in its numbers, alone. `instead` is what an error names to ask.
 
@@ -321,7 +321,7 @@ def sample(inner: Sequence[Nest], at: Sequence[Nest]) -> list[Nest]:
 def sample_within(
     inner: Sequence[Nest], at: Sequence[Nest], lo: int, hi: int, first: int, last: int, instead: str = SAMPLE_INSTEAD
 ) -> list[Nest]:
-    """Return what `sample` does as nests that are right for the numbers [first, last), whose elements are in [lo, hi).
+    """Sample as `sample` does; the nests are right for the numbers [first, last), whose elements are in [lo, hi).
 
     The nests need to be right in the window [lo, hi) alone. `instead` is what an error names to ask.
 
@@ -484,7 +484,7 @@ def join_rows(found: Pairs) -> Pairs:
 
 
 def join(s: Nest, t: Nest) -> Nest | None:
-    """Return one nest that holds what two disjoint nests hold, or None if none is found.
+    """Return one nest that holds the elements of two disjoint nests, or None if none is found.
 
     Of nests of up to four levels in which every block begins with a whole block of the next level, what one cut
     parts is found: the blocks of any one level cut into two at one place, or the outermost blocks dealt out in

@@ -333,7 +333,7 @@ class Sett(Explicit, Value):
         return Integers.count_common(self, other, start, stop)
 
     def strided(self, first: int, step: int) -> DisjointSetts:
-        """Return {k : first + step*k in self}: what a strided view sees of the set.
+        """Return {k : first + step*k in self}: the set as a strided view sees it.
 
         Parameters
         ----------

@@ -166,7 +166,7 @@ def _may_join(s: Nest, t: Nest) -> bool:
 
 
 def settled(met: list[Nest]) -> list[Nest]:
-    """Return what `reduced` does, sooner, for the common elements of two nests as `explicit.meet` returns them.
+    """Reduce as `reduced` does, sooner, the common elements of two nests as `explicit.meet` returns them.
 
     There the blocks of one period are joined already, but for equal ones that are interleaved.
     """

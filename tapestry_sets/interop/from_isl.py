@@ -23,7 +23,7 @@ Found = DisjointSetts | DisjointRegions | AffineMap | IndexProjection | tuple[Pi
 
 
 def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
-    """Return what isl describes as stripes, regions or maps, exactly.
+    """Return a set or map of isl as stripes, regions or maps, exactly.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ class SymbolicRow(Struct, frozen=True):
 
 
 class SymbolicMemory(Struct, frozen=True, eq=False):
-    """What a symbolic allocation stands for, and the allocations made of it for values of the symbols."""
+    """The fields of a symbolic allocation, and the allocations made of it for values of the symbols."""
 
     shape: tuple[Expr, ...]
     name: str

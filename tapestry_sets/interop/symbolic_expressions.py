@@ -19,7 +19,7 @@ Expr = Any
 
 
 class NonAffineSize(ValueError):
-    """What is asked needs an expression that is not affine in the symbols and indices; the message names it."""
+    """A question needs an expression that is not affine in the symbols and indices; the message names it."""
 
 
 def load_sympy() -> ModuleType:
@@ -85,7 +85,7 @@ def find_symbols(exprs: Iterable[Expr]) -> list[Expr]:
 
 
 def write_context(symbols: Sequence[Expr]) -> str:
-    """What is known of the symbols, as a formula."""
+    """The known bounds of the symbols, as a formula."""
     lows = [(s, 1 if s.is_positive else 0) for s in symbols if s.is_nonnegative]
     return " and ".join(f"{write_expr(s)} >= {low}" for s, low in lows) or "true"
 

@@ -28,7 +28,7 @@ class TooHard(ValueError):
 
 
 class Limits(Struct, frozen=True):
-    """What questions and explicit answers may cost.
+    """The costs that questions and explicit answers may have.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ def check_pieces(n: int, what: str, instead: str = "count_common, first_common a
 
 
 class Open(Enum):
-    """What a way returns that cannot answer: it leaves the question open. The only member is `OPEN`."""
+    """The answer of a way that leaves the question open. The only member is `OPEN`."""
 
     OPEN = "open"
 

@@ -87,7 +87,7 @@ def climb(rungs: Iterable[Rung], *about: Any, closed: bool = False) -> Any:
 
 
 def ask_one(refusals: tuple[type[Exception], ...], way: Callable[..., T], *about: Any) -> T | Open:
-    """Return what one way answers, `OPEN` if it refuses."""
+    """Return the answer of one way, `OPEN` if it refuses."""
     try:
         return way(*about)
     except refusals:
@@ -95,7 +95,7 @@ def ask_one(refusals: tuple[type[Exception], ...], way: Callable[..., T], *about
 
 
 def attempt(way: Callable[[], T], most: int = maxsize) -> T | Open:
-    """Return what one way answers within half of the budget that is left, `most` steps at most; `OPEN` if it refuses.
+    """Return the answer of one way within half of the rest of the budget, `most` steps at most; `OPEN` if it refuses.
 
     Sets that are made of sets ask each other to any depth, and the innermost one refuses by an error as it does
     when a caller asks it. It becomes `OPEN` here.
@@ -113,7 +113,7 @@ def attempt(way: Callable[[], T], most: int = maxsize) -> T | Open:
 def retell(
     tell: Callable[[Any], Exception], way: Callable[..., T], *about: Any, refusals: type[Exception] = TooHard
 ) -> T:
-    """Return what one way answers; where it is too hard, or refuses otherwise, raise what `tell` makes of that."""
+    """Return the answer of one way; where it is too hard, or refuses otherwise, raise the error that `tell` makes."""
     try:
         return way(*about)
     except refusals as error:

@@ -13,7 +13,7 @@ F = TypeVar("F", bound="Frozen")
 
 
 class Frozen:
-    """What is made once and never changed: its constructor puts the fields, and nothing else can."""
+    """The base of values that never change: the constructor sets the fields, and nothing else can."""
 
     __slots__ = ()
 
@@ -57,7 +57,7 @@ class Value(Frozen):
 
 
 class Checked(StructMeta):
-    """The class of structs that check what they are made of.
+    """The class of structs that check their fields.
 
     The fields of ``Cls(…)`` are what ``Cls._check(…)`` returns; ``Cls._of(…)`` takes fields that are known to be right.
 

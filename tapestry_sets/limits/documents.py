@@ -124,7 +124,7 @@ def _found(data: Any, message: str) -> str:
 
 
 def which_is(value: object) -> str:
-    """Return what a message says of a value behind its place: nothing of a dict, little of a long value.
+    """Return a message's words on a value, behind its place: none for a dict, few for a long value.
 
     Examples
     --------

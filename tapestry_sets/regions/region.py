@@ -1,4 +1,4 @@
-"""Regions: products of setts in a box of integer points, and what two of them share.
+"""Regions: products of setts in a box of integer points, and the points that two of them share.
 
 A region lives in a box: the points ``start <= point < start + shape``. Coordinates are absolute. Two
 regions can be combined only in the same box.

@@ -38,7 +38,7 @@ class Members(Points):
         return self._moved(lambda r: r.broadcast_to(shape))
 
     def reduce_to(self, shape: Sequence[int]) -> DisjointRegions:
-        """Return what broadcasting sends into the union; see `Region.reduce_to`."""
+        """Return the points that broadcasting sends into the union; see `Region.reduce_to`."""
         like = Region.empty(self.shape, self.start).reduce_to(shape)
         found = self.forms.regions._of(like.shape, (), like.start)
         for member in self.regions:  # members that were apart may fall together

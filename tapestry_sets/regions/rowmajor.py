@@ -104,7 +104,7 @@ def meet(xs: NumberTerms, ys: NumberTerms, size: int) -> NumberTerms:
 
 
 def subtract(xs: NumberTerms, ys: NumberTerms, size: int) -> NumberTerms:
-    """Return the terms of the difference: for each nest what it lacks, of what the nests before it hold."""
+    """Return the terms of the difference: for each nest the numbers of the nests before it that it lacks."""
     with Question():
         for y in ys:
             missing = [(y[:at], c) for at, s in enumerate(y) for c in nests.complement(s)]
@@ -190,7 +190,7 @@ def listed(terms: NumberTerms, size: int) -> list[Nest]:
 
 
 def restart(s: Nest, size: int) -> Nest:
-    """Return a nest that holds in each window of `size` from zero on what `s` holds in the first."""
+    """Return a nest that repeats, in each window of `size` from zero on, the numbers of `s` in the first."""
     return nests.canonical([(size, size, 0), *s]) if size else EMPTY
 
 

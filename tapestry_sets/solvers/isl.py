@@ -76,7 +76,7 @@ def nests_first_common(
 
 
 def bounded(question: Callable[[], T], refusal: Exception, operations: int = MAX_OPERATIONS) -> T:
-    """Return what `question` answers, or raise `refusal` if isl needs too long for it; see `within`.
+    """Return the answer of `question`, or raise `refusal` if isl needs too long for it; see `within`.
 
     Examples
     --------
@@ -92,14 +92,14 @@ def bounded(question: Callable[[], T], refusal: Exception, operations: int = MAX
 def decide(
     what: str, question: Callable[[], T], operations: int, mend: str, refusal: Callable[[str], Exception] = TooHard
 ) -> T:
-    """Return what `question` answers; where isl is missing or needs too long, raise a refusal that says what to do."""
+    """Return the answer of `question`; where isl is missing or needs too long, raise a refusal that says what to do."""
     if not available():
         raise refusal(f"{what}, and isl, which might decide it, is not installed: pip install islpy")
     return bounded(question, refusal(f"{what}, and isl needs more than {operations} operations; {mend}"), operations)
 
 
 def within(question: Callable[[], T], operations: int) -> T | Open:
-    """Return what `question` answers, or OPEN if isl needs too long for it.
+    """Return the answer of `question`, or OPEN if isl needs too long for it.
 
     Parameters
     ----------
@@ -353,7 +353,7 @@ def _complaint(text: str, kind: Any) -> str:
 
 
 def as_set_or_map(x: Any) -> tuple[Any, bool]:
-    """Return what isl gives as an islpy.Set or islpy.Map, and whether it is a map.
+    """Return an object of isl as an islpy.Set or islpy.Map, and whether it is a map.
 
     Parameters
     ----------

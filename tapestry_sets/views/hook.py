@@ -41,7 +41,7 @@ class InternalOverlap(NamedTuple):
 
 
 class MemoryQueries(Struct, frozen=True):
-    """What `alias` answers for views; each field is the function of that name there."""
+    """The questions that `alias` answers for views; each field is the function of that name there."""
 
     read_cells: Callable[..., Cells]
     filled_cells: Callable[..., Cells]

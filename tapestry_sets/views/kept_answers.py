@@ -1,4 +1,4 @@
-"""What was found out about a view, kept for the next question."""
+"""Answers found for a view, kept for the next question."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNASKED: Final = Unasked.UNASKED
 
 
 class Known:
-    """What was found out about a view of a kind, kept for the next question.
+    """The answers found for a view of a kind, kept for the next question.
 
     The class's own values are those of a view that nothing was asked about yet: such views share `NOTHING`, so that
     a chain of thousands of views is made without a thousand of these.

@@ -46,7 +46,7 @@ class Ranked(Struct, frozen=True):
         return None if nest is None else _append(self.sets, DisjointSetts._of((nest,)))
 
     def extend(self, kind: ViewKind, shape: Shape, source: Shape) -> Ranked | None:
-        """Return the ranked form of a view of a shape over what this is the form of, of shape `source`."""
+        """Return the ranked form of a view of a shape over this form's view, which has the shape `source`."""
         step = getattr(kind, "strided", None)
         form = step((source,), self.form) if step is not None and self.form is not None else None
         if form is not None:

@@ -415,7 +415,7 @@ def check_color(color: Hashable, what: str) -> Hashable:
 
 
 def sort_views(view: View) -> list[View]:
-    """Return the views below and including `view`, each once, sources before what reads them."""
+    """Return the views below and including `view`, each once, sources before their readers."""
     return sources_first(view, lambda v: v.sources)
 
 

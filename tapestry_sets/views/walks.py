@@ -1,4 +1,4 @@
-"""Walks over what stands below something else; they do not recurse, as chains may be thousands of kinds long."""
+"""Walks over the things below something else; they do not recurse, as chains may be thousands of kinds long."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Viewable:
 
     @abstractmethod
     def apply(self, kind: ViewKind, *others: Self) -> Self:
-        """Return what a view kind makes of this and others."""
+        """Apply a view kind to this and other views."""
 
     def _all_or_nothing(self) -> AbstractContextManager[None]:
         """Where `apply` adds something to a whole: what takes it back if an error is raised meanwhile."""

@@ -269,7 +269,7 @@ def prelu(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
 
 @operator(block=writes(_remainder), dtype=numeric, adjoint=adjoints.remainder)
 def remainder(a: Tensor | float, b: Tensor | float, *, truncate: bool = False, name: str | None = None) -> Tensor:
-    """What is left of a after division by b, cell by cell.
+    """The remainder of a after division by b, cell by cell.
 
     Parameters
     ----------

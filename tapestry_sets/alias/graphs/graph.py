@@ -167,7 +167,7 @@ class AliasGraph:
         inputs_of: Callable[[str], Iterable[str]],
         make: Callable[[str, tuple[AliasTensor, ...]], AliasTensor],
     ) -> tuple[AliasTensor, ...]:
-        """Add the wanted tensors of another graph, by name, and of what they alias only what is not here yet.
+        """Add the wanted tensors of another graph, by name, and those that they alias and that are not here yet.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class AliasGraph:
     # -- edits --------------------------------------------------------------------------------------------
 
     def to_allocation(self, tensor: TensorRef, color: Hashable = None) -> AliasTensor:
-        """Make a view memory of its own; what reads it follows. Of an allocation only the color may change.
+        """Make a view memory of its own; its readers follow. Of an allocation only the color may change.
 
         Parameters
         ----------
@@ -290,7 +290,7 @@ class AliasGraph:
         return AliasTensor(self, i)
 
     def to_view(self, tensor: TensorRef, kind: ViewKind, *inputs: TensorRef) -> AliasTensor:
-        """Make a tensor a view of others, which may stand anywhere in the graph; what reads it follows.
+        """Make a tensor a view of others, which may stand anywhere in the graph; its readers follow.
 
         Parameters
         ----------
@@ -337,7 +337,7 @@ class AliasGraph:
         return AliasTensor(self, i)
 
     def to_identity(self, tensor: TensorRef, source: TensorRef) -> AliasTensor:
-        """Make a tensor the same as another one of its shape; what reads it follows.
+        """Make a tensor the same as another one of its shape; its readers follow.
 
         Raises
         ------

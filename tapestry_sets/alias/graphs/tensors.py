@@ -93,7 +93,7 @@ class AliasTensor(Viewable, Frozen):
 
     @property
     def kind(self) -> ViewKind | None:
-        """What it makes of `ins`; None for an allocation."""
+        """The view kind that makes it of `ins`; None for an allocation."""
         return self._node.kind
 
     @property
@@ -103,7 +103,7 @@ class AliasTensor(Viewable, Frozen):
 
     @property
     def color(self) -> Hashable:
-        """The color of an allocation; None for a view, whose `colors` are those of what it reads."""
+        """The color of an allocation; None for a view, whose `colors` are those of the allocations that it reads."""
         return self._node.color
 
     @property
@@ -176,7 +176,7 @@ class AliasTensor(Viewable, Frozen):
         return overlaps(self.view, self._of(other, "overlaps"))
 
     def overlap(self, other: AliasTensor) -> Overlap[AliasTensor]:
-        """Return what both tensors share: size, bytes, regions and a witness.
+        """Return the cells that both tensors share: size, bytes, regions and a witness.
 
         Examples
         --------

@@ -100,7 +100,7 @@ def _ends(s: Nest, extent: int) -> tuple[int, int]:
 
 
 def set_around(pieces: Iterable[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> DisjointSetts:
-    """Return a set of numbers that pieces which shatter read at most: what their last map makes of the box before."""
+    """Return a set of numbers that pieces which shatter read at most: the image of a box under their last map."""
     total: list[Nest] = []
     for piece in pieces:
         last = max((k for k, step in enumerate(piece.map.steps) if isinstance(step, AffineMap)), default=0)

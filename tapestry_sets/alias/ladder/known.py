@@ -57,7 +57,7 @@ class KnownCells(Struct, frozen=True, dict=True):
 
     @classmethod
     def of_pieces(cls, pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> Self:
-        """Return what is known of the cells that pieces of one source read."""
+        """Return the known facts on the cells that pieces of one source read."""
         found = ask_one((TooManyPieces,), flatten_pieces, pieces, shape, home, extent)
         setts = found if isinstance(found, DisjointSetts) else None
         sums = None if found is OPEN or isinstance(found, DisjointSetts) else found
@@ -167,7 +167,7 @@ class KnownCells(Struct, frozen=True, dict=True):
 
     @cached_property
     def boxes(self) -> list[Digits] | Open:
-        """What the view reads as digits of (index, cell), both row-major numbers; `OPEN` where they are not few."""
+        """The view's reads as digits of (index, cell), both row-major numbers; `OPEN` where they are not few."""
         found: list[Digits] = []
         for piece in () if 0 in self.shape else self.pieces:
             boxes = read_patches(piece, self.shape, self.home, tuning.MAX_BOXES)

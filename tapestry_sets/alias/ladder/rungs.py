@@ -48,7 +48,7 @@ from tapestry_sets.views import Piece, Relinearize, images, reading
 
 
 class CellQuestion(StrEnum):
-    """What is asked of the cells of one view, or of two views of one allocation."""
+    """A question on the cells of one view, or of two views of one allocation."""
 
     EMPTY = "reads nothing"
     SIZE = "how many cells"
@@ -464,7 +464,7 @@ def index_by_isl(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | None
 
 
 def count_by_isl(*each: KnownCells) -> int:
-    """Let isl count the image of the maps, or what two images have in common."""
+    """Let isl count the image of the maps, or the common cells of two images."""
     numbers = [isl_numbers(x) for x in each]
     what = "the cells that two views share" if len(each) > 1 else f"the cells that {each[0].name} reads"
     refusal = TooHard(

@@ -161,7 +161,7 @@ class SharedGroup(Struct, frozen=True, eq=False, dict=True):
         return tuple(zip(firsts, seconds, strict=True))
 
     def overlap(self, key: Hashable, other: Hashable) -> Overlap[Allocation]:
-        """Return what two members share."""
+        """Return the overlap of two members."""
         return overlap(self[key], self[other])
 
     @property
@@ -227,7 +227,7 @@ def _kin_of(members: Sequence[Member]) -> Kin:
 
 
 class Member(Struct, frozen=True):
-    """A member of a group, with what it reads of each memory."""
+    """A member of a group, with its parts of each memory."""
 
     key: Hashable
     view: View

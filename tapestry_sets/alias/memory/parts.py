@@ -78,7 +78,7 @@ class Part(NamedTuple):
 
 
 def parts_of(member: int, view: View) -> Iterator[tuple[Allocation, Part]]:
-    """Yield what a member reads of each allocation."""
+    """Yield the part of each allocation that a member reads."""
     nested = view.as_nest()
     if nested is not None:
         yield from ((nested[0], part) for part in _parts_of_nest(member, nested[1], prod(nested[0].shape)))

@@ -1,4 +1,4 @@
-"""The protocol of a view kind, and what several kinds share."""
+"""The protocol of a view kind, and the helpers that several kinds share."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Assembly(Generic[V]):
         self._made: dict[Hashable, V] = {}
 
     def view(self, flat: Flat, shape: Ints) -> V:
-        """Return a view of `shape`, without empty axes, that reads what `flat` says.
+        """Return a view of `shape`, without empty axes, that reads the cells of `flat`.
 
         One patch takes at most 6 kinds, a constant fewer: of `Reshape`, `Slice`, `Index`, `SlidingWindow`,
         `PermuteDims`, `Broadcast` and `Reshape` where so many do, else `AsStrided` and `Reshape`. A patch may be cut

@@ -30,7 +30,7 @@ from tapestry_sets.views.walks import walk
 
 
 class Opaque:
-    """What stands for a view of more than a few patches: the same only as itself."""
+    """The normal form of a view of more than a few patches: the same only as itself."""
 
     __slots__ = ("view",)
 

@@ -33,7 +33,7 @@ from tapestry_sets.views.pieces.piece import Piece
 
 
 class Constant(Value):
-    """What a constant's cells are: one value and no memory."""
+    """The cells of a constant: one value and no memory."""
 
     value: float
     __slots__ = __match_args__ = ("value",)
@@ -186,7 +186,7 @@ def strided_patch(offset: int, levels: Levels, home: Hashable) -> Patch:
 
 
 def read_patches(piece: Piece, shape: Sequence[int], home: Sequence[int], limit: int) -> CutDigits:
-    """Return what a piece reads of a source of shape `home`: digits of (index, cell), both row-major numbers.
+    """Return the reads of a piece in a source of shape `home`: digits of (index, cell), both row-major numbers.
 
     `OPEN` if that takes more than `limit` boxes of digits.
 

@@ -130,7 +130,7 @@ def stays_injective(piece: Piece, box: Box) -> bool:
 
 
 def push(piece: Piece, grids: list[Grid], stop: int | None = None) -> tuple[list[Grid], bool]:
-    """Return what `piece` makes of disjoint grids of view cells after `stop` steps (default all).
+    """Return the images of disjoint grids of view cells under `piece` after `stop` steps (default all).
 
     Returns
     -------

@@ -49,7 +49,7 @@ class AxisReading(Struct, frozen=True):
     step: int
 
     def levels(self, extent: int) -> tuple[int, Levels] | None:
-        """Return what is read of an axis of this extent as (first, ((count, step), …)), if every digit is free.
+        """Return the reads of an axis of this extent as (first, ((count, step), …)), if every digit is free.
 
         Examples
         --------
