@@ -457,7 +457,7 @@ def _check_options(cupy: Any, **flags: object) -> None:
     if flags["blocking"] and flags["capture"]:
         raise ValueError("CupyBackend: blocking waits after each step, which no graph holds; give capture or blocking")
     if cupy is not None and not hasattr(cupy, "cuda"):
-        raise TypeError(f"CupyBackend: cupy is {cupy!r}, which has no 'cuda'; give CuPy or what stands in for it")
+        raise TypeError(f"CupyBackend: cupy is {cupy!r}, which has no 'cuda'; give CuPy or a stand-in for it")
 
 
 def _checked_devices(devices: Any) -> list[int] | None:

@@ -241,18 +241,18 @@ class _Follow:
 
     def _spill(self, step: Spill) -> None:
         held = self._held(step.buffer)
-        self._need(step.buffer not in self.host, "what was spilled of the buffer is kept already")
+        self._need(step.buffer not in self.host, "the host keeps cells of the buffer already")
         self._need(held.cells, "the buffer holds nothing")
         held.spilled = True
         self.host[step.buffer] = Held(held.buffer, list(held.cells), held.copied, held.read, True), self.at
 
     def _fetch(self, step: Fetch) -> None:
         target = self._held(step.buffer)
-        self._need(step.spilled in self.host, "nothing of buffer {} is kept in host memory", step.spilled)
+        self._need(step.spilled in self.host, "the host keeps nothing of buffer {}", step.spilled)
         kept, _ = self.host[step.spilled]
         for name in ("device", "tensor", "start", "shape", "dtype", "part", "fill"):
             ours, theirs = getattr(target.buffer, name), getattr(kept.buffer, name)
-            told = "the {} of buffer {} is {!r}, that of what was spilled {!r}"
+            told = "the {} of buffer {} is {!r}, that of the spilled one {!r}"
             self._need(ours == theirs, told, name, step.buffer, ours, theirs)
         self._need(not target.cells, "buffer {} holds cells already", step.buffer)
         target.cells, target.copied, target.read, target.spilled = list(kept.cells), kept.copied, kept.read, True
@@ -263,18 +263,18 @@ class _Follow:
             del self.host[step.spilled]
 
     def _check_fetched(self, held: Held) -> None:
-        """What was brought back from the host was read or added to."""
+        """Check that a later step reads or adds to cells that came back from the host."""
         if held.fetched is not None and held.fetched[1:] == (len(held.read), len(held.cells)):
             self.at = held.fetched[0]
             self._fail("no later step reads or writes buffer {}", held.buffer.id)
 
     def _check_kept(self) -> None:
-        """What is in host memory at the end is there for the outputs."""
+        """Check that the host keeps nothing at the end but cells of the outputs."""
         wanted = {number for out in self.plan.outputs for number, _ in (*out.blocks, *out.replicas)}
         for number, (_, at) in self.host.items():
             if number not in wanted:
                 self.at = at
-                self._fail("no later step fetches what is kept of buffer {} in host memory", number)
+                self._fail("no later step fetches the cells of buffer {} that the host keeps", number)
 
     # -- reading and writing -----------------------------------------------------------------------------
 
@@ -316,7 +316,7 @@ class _Follow:
         b = target.buffer
         cells = self._regions(step.regions, self._source(b.tensor).shape)
         placed = step.src == HOST and step.piece is None
-        self._need(placed or not step.again, "only what comes from the host can be placed again")
+        self._need(placed or not step.again, "only cells from the host can be placed again")
         if step.piece is not None:
             return self._read_through(step, step.piece, target, cells)
         fits = step.tensor in self.graph.stored and b.tensor == step.tensor

@@ -181,7 +181,7 @@ class Op(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if isinstance(self.reduction, str) and self.reduction not in MONOIDS:
-            raise ValueError(f"operator {self.name!r}: reduction {self.reduction!r} is none of {sorted(MONOIDS)}")
+            raise ValueError(f"operator {self.name!r}: reduction {self.reduction!r} is not one of {sorted(MONOIDS)}")
 
     @property
     def monoid(self) -> Monoid | None:

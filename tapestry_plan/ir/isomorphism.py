@@ -32,7 +32,7 @@ def same_graph(one: Graph, other: Graph) -> bool:
     Raises
     ------
     TypeError
-        For what is not a graph.
+        If an argument is not a graph.
     ValueError
         For a graph with a cycle, or that reads what it does not have.
 

@@ -200,7 +200,7 @@ def project(
         unknown = [name for name in form if name and name not in columns]
         if unknown:
             raise ValueError(
-                f"project: coordinate {coordinate} uses {unknown[0]!r}, which is none of the columns "
+                f"project: coordinate {coordinate} uses {unknown[0]!r}, which is not one of the columns "
                 f"{columns}; name an axis of the index space or declare a split"
             )
     rows = tuple([tuple([form.get(name, 0) for name in columns]) for form in start])
@@ -273,7 +273,7 @@ class Signature(Struct, frozen=True, dict=True):
         """
         foreign = [symbol for symbol in reductions if symbol not in axes]
         if foreign:
-            raise ValueError(f"from_exprs: the reduction {foreign[0]} is none of the axes {list(axes)}")
+            raise ValueError(f"from_exprs: the reduction {foreign[0]} is not one of the axes {list(axes)}")
         index = list(axes)
 
         def read(operand: Sequence[Any] | Operand) -> Operand:

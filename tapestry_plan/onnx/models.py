@@ -469,7 +469,7 @@ def load_onnx(
     UnsupportedOp
         Listing every node whose operator is not supported, by name, type, domain and opset.
     ValueError
-        For what is not an ONNX model or is truncated, an unknown opset, axes without a size, shapes that do not
+        For bytes that are not an ONNX model or are truncated, an unknown opset, axes without a size, shapes that do not
         fit, external data that is missing or outside the model's folder, sparse or string tensors.
 
     Examples

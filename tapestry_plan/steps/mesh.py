@@ -123,7 +123,7 @@ def parse_parts(value: int | str | Sequence[str], mesh: Mesh, where: str) -> int
     if isinstance(value, Sequence):
         unknown = [name for name in value if name not in mesh.names]
         if unknown:
-            raise ValueError(f"{where}: mesh axis {unknown[0]!r} is none of {mesh.names}")
+            raise ValueError(f"{where}: mesh axis {unknown[0]!r} is not one of {mesh.names}")
         return prod(mesh.shape[mesh.names.index(name)] for name in value)
     try:
         parts = as_int(value, where)

@@ -110,7 +110,7 @@ def least_memory(plan: ShardPlan) -> tuple[int, ...]:
     Raises
     ------
     TypeError
-        For what is not a plan.
+        If `plan` is not a plan.
     """
     _check_plan("least_memory", plan)
     timelines = list_timelines(plan, range(plan.mesh.size))

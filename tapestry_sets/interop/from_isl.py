@@ -48,7 +48,7 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
     Raises
     ------
     TypeError
-        If `x` is nothing of the kind.
+        If `x` is not one of these.
     ValueError
         If the text is wrong (the message says where), or what it describes is none of the above (the message names
         the part that is not).

@@ -20,7 +20,7 @@ def read_exprs(
     Raises
     ------
     ValueError
-        For what is not affine with integer coefficients; the message names the expression and says why.
+        For an expression that is not affine with integer coefficients; the message names the expression and says why.
     """
     import sympy
 

@@ -166,7 +166,7 @@ def to_isl(x: Any) -> Any:
     ImportError
         If islpy is not installed.
     TypeError
-        If `x` is none of these.
+        If `x` is not one of these.
     ValueError
         If a map's number of input axes is not known.
 
@@ -362,7 +362,7 @@ def as_set_or_map(x: Any) -> tuple[Any, bool]:
     Raises
     ------
     TypeError
-        If `x` is none of these.
+        If `x` is not one of these.
     ValueError
         If it is a union over several spaces, or has parameters.
     """

@@ -227,7 +227,7 @@ class Questions(Viewable):
         Raises
         ------
         ValueError
-            If `order` is none of these.
+            If `order` is not one of these.
 
         Examples
         --------

@@ -67,7 +67,7 @@ def epilogues(x: int, bias: int | None, rows: int, columns: int, dtype: str, act
 def check_floats(what: str, dtype: str, activation: str) -> tuple[int, int]:
     """The size of a cell and the number of an activation."""
     if dtype not in LANES:
-        raise ValueError(f"{what}: dtype {dtype!r} is none of {', '.join(LANES)}")
+        raise ValueError(f"{what}: dtype {dtype!r} is not one of {', '.join(LANES)}")
     if activation not in ACTIVATIONS:
-        raise ValueError(f"{what}: activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
+        raise ValueError(f"{what}: activation {activation!r} is not one of {', '.join(ACTIVATIONS)}")
     return np.dtype(dtype).itemsize, ACTIVATIONS.index(activation)

@@ -23,9 +23,9 @@ DTYPES = (
 def name_merge(function: str, dtype: str) -> tuple[str, int]:
     """The cells' type in the kernels' names, and the function's number."""
     if function not in MERGES:
-        raise ValueError(f"merges: {function!r} is none of {', '.join(MERGES)}")
+        raise ValueError(f"merges: {function!r} is not one of {', '.join(MERGES)}")
     if dtype not in DTYPES:
-        raise ValueError(f"merges: dtype {dtype!r} is none of {', '.join(DTYPES)}")
+        raise ValueError(f"merges: dtype {dtype!r} is not one of {', '.join(DTYPES)}")
     code = MERGES.index(function)
     if dtype == "bool":
         return "int8", MERGES.index("logical_or" if function in ("add", "maximum", "logical_or") else "logical_and")

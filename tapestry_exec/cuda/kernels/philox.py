@@ -75,7 +75,7 @@ def random_uniforms(
     ['philox_float64']
     """
     if dtype not in LANES:
-        raise ValueError(f"random_uniforms: dtype {dtype!r} is none of {', '.join(LANES)}")
+        raise ValueError(f"random_uniforms: dtype {dtype!r} is not one of {', '.join(LANES)}")
     made = np.dtype(dtype)
     check_addresses("random_uniforms", made.itemsize, [out])
     least, most = made.type(low), made.type(high)

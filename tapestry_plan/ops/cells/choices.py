@@ -165,7 +165,7 @@ def astype(x: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
     Raises
     ------
     ValueError
-        For what is not a dtype of NumPy, or a dtype of complex numbers, strings or times.
+        For a name that is not a dtype of NumPy, or a dtype of complex numbers, strings or times.
 
     References
     ----------

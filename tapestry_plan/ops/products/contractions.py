@@ -37,7 +37,7 @@ class Equation(Struct, frozen=True):
         Raises
         ------
         ValueError
-            For what is not an equation, another number of operands or axes, or an output that names an axis twice or
+            For a wrong equation, another number of operands or axes, or an output that names an axis twice or
             one that no operand has.
 
         Examples
@@ -184,7 +184,7 @@ def einsum(equation: str, *operands: Tensor, name: str | None = None) -> Tensor:
     Raises
     ------
     ValueError
-        For what is not an equation, operands that do not fit it, or no operands.
+        For text that is not an equation, operands that do not fit it, or no operands.
 
     Examples
     --------

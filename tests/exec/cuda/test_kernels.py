@@ -510,8 +510,8 @@ def test_sums_of_many_updates_have_one_order(module: shim.Module | OnGpu) -> Non
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"function": "subtract"}, "'subtract' is none of add, multiply"),
-        ({"dtype": "complex64"}, "dtype 'complex64' is none of bool"),
+        ({"function": "subtract"}, "'subtract' is not one of add, multiply"),
+        ({"dtype": "complex64"}, "dtype 'complex64' is not one of bool"),
         ({"turns": 1 << 31}, "wrong strides or turns"),
         ({"lanes": (3, 4)}, "wrong strides or turns"),
         ({"out": kernels.Strided(2, (1,))}, "address 2 must be a multiple of 4"),
@@ -611,8 +611,8 @@ def test_epilogues_of_many_rows_are_cut() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((0, None, 1, 1, "float16", "relu"), "dtype 'float16' is none of float32, float64"),
-        ((0, None, 1, 1, "float32", "swish"), "activation 'swish' is none of none, relu"),
+        ((0, None, 1, 1, "float16", "relu"), "dtype 'float16' is not one of float32, float64"),
+        ((0, None, 1, 1, "float32", "swish"), "activation 'swish' is not one of none, relu"),
         ((4, 2, 1, 1, "float32", "relu"), "address 2 must be a multiple of 4"),
         ((0, 0, 1, 1 << 31, "float32", "relu"), "rows of 2147483648 cells are too long"),
     ],
@@ -714,8 +714,8 @@ def test_convolutions(module: shim.Module | OnGpu, work: Convolving, has_bias: b
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"dtype": "int32"}, "dtype 'int32' is none of"),
-        ({"activation": "elu"}, "activation 'elu' is none of"),
+        ({"dtype": "int32"}, "dtype 'int32' is not one of"),
+        ({"activation": "elu"}, "activation 'elu' is not one of"),
         ({"kernel": (3, 3)}, "must have one to three spatial axes, the same ones"),
         ({"extents": (1 << 31,)}, "less than 2147483648 is numbered"),
     ],

@@ -239,7 +239,7 @@ def test_what_is_fetched_twice_or_in_vain_is_refused() -> None:
         refused(q, (*q.steps[: k + 1], *q.steps[k:]), "holds cells already|nothing of buffer")
         if not fetch.keep:
             kept = replace_step(q, k, Fetch(fetch.buffer, fetch.spilled, True))
-            refused(q, kept, "no later step fetches what is kept")
+            refused(q, kept, "no later step fetches the cells of buffer [0-9]+ that the host keeps")
 
 
 def replace_step(p: ShardPlan, k: int, step: Step) -> tuple[Step, ...]:
@@ -253,7 +253,7 @@ def test_what_another_buffer_held_is_refused() -> None:
         fetch = q.steps[k]
         assert isinstance(fetch, Fetch)
         for other in set(spills) - {fetch.spilled}:
-            refused(q, replace_step(q, k, Fetch(fetch.buffer, other)), "that of what was spilled|nothing of buffer")
+            refused(q, replace_step(q, k, Fetch(fetch.buffer, other)), "that of the spilled one|nothing of buffer")
 
 
 def test_what_is_placed_again_must_have_been_there() -> None:

@@ -254,7 +254,7 @@ def test_what_is_not_a_monoid_is_said() -> None:
 
 
 def test_a_reduction_of_no_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="operator 'x': reduction 'average' is none of"):
+    with pytest.raises(ValueError, match="operator 'x': reduction 'average' is not one of"):
         Op("x", lambda shapes, attrs: None, lambda *a: None, reduction="average")  # type: ignore[arg-type, return-value]
 
 

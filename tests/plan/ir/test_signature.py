@@ -138,7 +138,7 @@ def test_blocks_are_pairs_of_start_and_extent() -> None:
         ([["i * i"]], [], "not affine"),
         ([["i / 2"]], [], "not affine"),
         ([["i + q"]], [], "q, which is not an index symbol"),
-        ([["i"]], ["q"], "the reduction q is none of the axes"),
+        ([["i"]], ["q"], "the reduction q is not one of the axes"),
     ],
 )
 def test_what_is_not_a_signature(inputs: list[list[str]], reductions: list[str], message: str) -> None:
