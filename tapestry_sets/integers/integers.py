@@ -354,7 +354,7 @@ class Integers(Drawn, ABC):
     __le__ = issubset
 
     def __ge__(self, other: Operand) -> bool:
-        return as_set(other).issubset(self)
+        return as_set(other, ">=: the other side").issubset(self)
 
     def same_points(self, other: Operand, within: Within | None = None) -> bool:
         """Return whether both sets hold the same integers, whatever their form.
@@ -370,27 +370,23 @@ class Integers(Drawn, ABC):
         return self.issubset(other, within) and as_set(other).issubset(self, within)
 
     def __and__(self, other: Operand) -> Intersection:
-        return self.forms.intersection((*self._factors, *as_set(other)._factors))
+        return self.forms.intersection((*self._factors, *as_set(other, "&: the other side")._factors))
 
     def _meet(self, other: Operand, what: str) -> Intersection:
         """Return ``self & other``; `what` is the verb and the place that a message names."""
-        try:
-            return self & other
-        except TypeError:
-            as_set(other, what)
-            raise
+        return self & as_set(other, what)
 
     def __rand__(self, other: Operand) -> Intersection:
-        return as_set(other) & self
+        return as_set(other, "&: the left side") & self
 
     def __ror__(self, other: Operand) -> DisjointSetts:
-        return as_set(other) | self
+        return as_set(other, "|: the left side") | self
 
     def __rsub__(self, other: Operand) -> DisjointSetts:
-        return as_set(other) - self
+        return as_set(other, "-: the left side") - self
 
     def __rxor__(self, other: Operand) -> DisjointSetts:
-        return as_set(other) ^ self
+        return as_set(other, "^: the left side") ^ self
 
     def intersection(self, other: Operand, within: Within | None = None) -> DisjointSetts:
         """Return the common elements listed as disjoint setts; ``a & b`` is the same set, not listed.

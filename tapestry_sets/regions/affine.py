@@ -17,6 +17,7 @@ from tapestry_sets.digits import MAX_SCAN, Grid, as_interval, interval, reach
 from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import Int64Array, axis_setts
 from tapestry_sets.limits import Checked, TooHard, Value, as_ints, put_fields
+from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.solvers import isl
@@ -502,8 +503,11 @@ class ImplicitRegion(Value, Drawn):
         points = self.to_isl().intersect(isl.point_set(at))
         return not self._ask("__contains__", points.is_empty)
 
-    def _held_by(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> list[bool] | None:
+    def _held_by(self, what: str, other: ImplicitRegion | Region | DisjointRegions | Box) -> list[bool] | None:
         """Say for each point whether it is in `other`; None if the points are not listed."""
+        if not isinstance(other, ImplicitRegion | Points | Box):
+            raise TypeError(f"{what}: takes an ImplicitRegion, regions or a Box, not {type(other).__name__}: {other!r}")
+        same_rank(f"{what}: the other side is {other!r}", other.rank, self.rank)
         if self.known_points is None:
             return None
         points = map(tuple, self.known_points.tolist())
@@ -520,23 +524,23 @@ class ImplicitRegion(Value, Drawn):
         return bool(self._ask(what, lambda: getattr(mine, verb)(theirs)))
 
     def __and__(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> ImplicitRegion:
+        held = self._held_by("&", other)
         text = str(self.to_isl().intersect(isl_of(other)))
-        held = self._held_by(other)
         points = None if held is None or self.known_points is None else self.known_points[np.array(held, bool)]
         return ImplicitRegion(self.start, self.shape, text, known_points=points)
 
     def __le__(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> bool:
-        held = self._held_by(other)
+        held = self._held_by("<=", other)
         return all(held) if held is not None else self._compare("__le__", "is_subset", other)
 
     def isdisjoint(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> bool:
         """Return whether no point is common."""
-        held = self._held_by(other)
+        held = self._held_by("isdisjoint", other)
         return not any(held) if held is not None else self._compare("isdisjoint", "is_disjoint", other)
 
     def same_points(self, other: ImplicitRegion | Region | DisjointRegions | Box) -> bool:
         """Return whether both hold the same points."""
-        held = self._held_by(other)
+        held = self._held_by("same_points", other)
         if held is not None:
             return all(held) and len(held) == other.size
         return self._compare("same_points", "is_equal", other)

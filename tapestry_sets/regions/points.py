@@ -240,10 +240,11 @@ class Points(Drawn, ABC):
 
     def _same_box(self, other: object, verb: str) -> Points:
         if not isinstance(other, Points):
-            raise TypeError(f"{verb}: takes a Region, DisjointRegions or Reshaped, not {type(other).__name__}")
+            kind = type(other).__name__
+            raise TypeError(f"{verb}: takes a Region, DisjointRegions or Reshaped, not {kind}: {other!r}")
         if self.shape != other.shape or self.start != other.start:
             raise ValueError(
                 f"{verb}: both regions must be in one box, not shape {self.shape} from {self.start} "
-                f"and shape {other.shape} from {other.start}"
+                f"and shape {other.shape} from {other.start}; shift one, or build both in one box"
             )
         return other

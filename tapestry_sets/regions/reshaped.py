@@ -184,7 +184,8 @@ class Reshaped(Members, Value):
 
     def _left(self, other: Region | DisjointRegions, verb: str) -> Reshaped:
         """Return the operand on the left, held by its numbers, if it is in this box."""
-        other._same_box(self, verb)
+        one, two = (other, self) if isinstance(other, Points) else (self, other)
+        one._same_box(two, verb)  # refuses what is not a set of points
         return other._numbered()
 
     def __rand__(self, other: Region | DisjointRegions) -> Reshaped:

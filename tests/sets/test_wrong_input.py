@@ -5,6 +5,7 @@ Each row is a call, the error's type and words that its message must hold, in an
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -17,6 +18,7 @@ from tapestry_sets import (
     Box,
     DisjointRegions,
     DisjointSetts,
+    ImplicitRegion,
     IndexProjection,
     Region,
     Sett,
@@ -289,6 +291,47 @@ VIEWS = rows(
     ("tile: negative", lambda: tile(A, -2), ValueError, ("-2", ">= 0")),
     ("windows: too long", lambda: A.sliding_windows(7, axis=1), ValueError, ("7", "6")),
 )
+
+
+OPERATORS = {"&": "and_", "|": "or_", "-": "sub", "^": "xor", "<=": "le", ">=": "ge"}
+IMPLICIT = ImplicitRegion((0, 0), (4, 6), "{ [i, j] : 0 <= i < 4 and 0 <= j < 6 and i + j < 5 }")
+OF_INTEGERS = [T, U, BOTH, ~U]
+OF_POINTS = [R, R | Region.from_bounds((4, 6), (0, 0), (2, 3)), R.reshape((6, 4)).reshape((4, 6)), IMPLICIT]
+
+
+@pytest.mark.parametrize("sign", OPERATORS)
+@pytest.mark.parametrize("is_left", [True, False])
+@pytest.mark.parametrize("one", [*OF_INTEGERS, *OF_POINTS], ids=lambda x: type(x).__name__)
+def test_operators_of_sets_refuse_what_is_of_another_kind(one: Any, is_left: bool, sign: str) -> None:
+    """They name both types, as Python does, or the operator, what is wrong with its type, and what it takes."""
+    others = OF_POINTS if any(one is own for own in OF_INTEGERS) else OF_INTEGERS
+    for other in (3, None, {1}, "a", Box((0,), (4,)), A, *others):
+        if other is A and not is_left:
+            continue  # views answer for themselves
+        left, right = (one, other) if is_left else (other, one)
+        with pytest.raises((TypeError, ValueError)) as caught:
+            getattr(operator, OPERATORS[sign])(left, right)
+        said, kinds = str(caught.value), [type(left).__name__, type(right).__name__]
+        of_python = all(f"'{kind}'" in said for kind in kinds)
+        of_ours = " takes " in said or "a set of integers is a" in said or "rank 1 where rank 2" in said
+        assert of_python or (of_ours and any(kind in said for kind in kinds)), said
+
+
+@pytest.mark.parametrize("sign", OPERATORS)
+@pytest.mark.parametrize("one", OF_POINTS[:3], ids=lambda x: type(x).__name__)
+def test_operators_of_regions_refuse_other_boxes(one: Any, sign: str) -> None:
+    for other in (Region.full((5, 6)), Region.full((4,)), MOVED, Region.full((6, 4)).reshape((3, 8))):
+        with pytest.raises(ValueError, match=r"in one box, not shape .* from .* and shape .* from .*; shift one"):
+            getattr(operator, OPERATORS[sign])(one, other)
+
+
+def test_implicit_regions_refuse_what_has_another_rank() -> None:
+    line = Region.full((4,))
+    for ask in (IMPLICIT.__and__, IMPLICIT.__le__, IMPLICIT.isdisjoint, IMPLICIT.same_points):
+        with pytest.raises(ValueError, match=r"the other side is Region\(\(4,\).*rank 1 where rank 2 is needed"):
+            ask(line)
+        with pytest.raises(TypeError, match="takes an ImplicitRegion, regions or a Box, not Sett: Sett"):
+            ask(T)  # type: ignore[arg-type]
 
 
 def says(message: str, words: tuple[str, ...]) -> list[str]:
