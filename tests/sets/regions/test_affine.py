@@ -129,7 +129,7 @@ def test_affine_map_errors() -> None:
         AffineMap(((1,), (2,)), (0,))
     with pytest.raises(ValueError, match=r"row 1 \(1,\) has 1 columns where 2"):
         AffineMap(((1, 2), (1,)), (0, 0))
-    with pytest.raises(ValueError, match="no order of the axes"):
+    with pytest.raises(ValueError, match="is not an order of the axes"):
         AffineMap.permutation((0, 0))
 
 
