@@ -137,8 +137,8 @@ def run(
         For missing, unknown or unfit inputs and constants, an unknown backend, a trace that cannot be written,
         or less memory than one step needs (`InfeasiblePlan`); nothing has run then.
     StepFailed
-        When a step raises, as block functions may; names step, operator, shard, devices and regions. Ctrl-C is
-        no failure: KeyboardInterrupt comes through, devices are closed, and no trace is written.
+        When a step raises, as block functions may; names step, operator, shard, devices and regions. Ctrl-C
+        raises KeyboardInterrupt instead: devices are closed, and no trace is written.
     TransferMismatch
         When bytes counted differ from bytes predicted.
     ResultMismatch

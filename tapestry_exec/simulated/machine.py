@@ -351,7 +351,7 @@ class Machine:
 
     @contextmanager
     def trying(self) -> Iterator[None]:
-        """What is computed meanwhile tells the shapes of results only: what is captured is not done yet."""
+        """Compute for the shapes of results only: captured operations are not done yet."""
         self._is_trying = True
         try:
             yield

@@ -1,4 +1,4 @@
-"""What CuPy has of NumPy's functions, and with which parameters: no others are offered.
+"""The functions of NumPy that CuPy has, with their parameters: no others are offered.
 
 A line of a table is names of functions and then the parameters that each of them takes.
 """

@@ -83,7 +83,7 @@ class Plot(Struct, frozen=True, dict=True):
         return common
 
     def legend(self) -> list[canvas.LegendLine]:
-        """What each part has, those that have the same in one line, and how much of it is shared."""
+        """The places of each part, parts with the same ones in one line, and how many are shared."""
         alike: dict[str, list[int]] = {}
         for k, cells in enumerate(self.inside[: tuning.SHOWN_PARTS]):
             words = f"{regions_text(cells)}: {cells.size:,} of {self.frame.size:,} cells"

@@ -43,7 +43,7 @@ def _of_bits(word: str) -> Callable[[Arithmetic], str]:
 
 
 class Arithmetic:
-    """What a tensor is to Python's operators; a subclass says how an operator is added to its graph."""
+    """Python's operators on tensors; a subclass says how an operator is added to its graph."""
 
     __slots__ = ()
 

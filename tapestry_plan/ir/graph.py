@@ -733,7 +733,7 @@ class Tensor(Arithmetic, Viewable, Struct, frozen=True):
 
     @property
     def device(self) -> Graph:
-        """What the array API calls a device: the graph."""
+        """The graph, which is the device in the array API's words."""
         return self.graph
 
     def __array_namespace__(self, api_version: str | None = None) -> ModuleType:

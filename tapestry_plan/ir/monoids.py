@@ -290,7 +290,7 @@ class NoMonoid(UserWarning):
 
 
 def check_monoid(monoid: Monoid, dtype: str = "float64", seed: int = 0) -> None:
-    """Warn, with `NoMonoid`, if merging random states shows that a monoid is none.
+    """Warn, with `NoMonoid`, if merging random states shows that it breaks a law of monoids.
 
     Rounding is allowed for: states may differ by some units in the last place of their largest component.
 

@@ -122,7 +122,7 @@ class Importing:
         return None if found is None else [int(v) for v in found]
 
     def bind(self, name: str, result: Tensor | Array) -> None:
-        """Say what a model tensor is: a tensor of the graph, or a value."""
+        """Bind the name of a model tensor to a tensor of the graph, or to a value."""
         if isinstance(result, Tensor):
             self.tensors[name] = result
         else:

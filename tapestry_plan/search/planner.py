@@ -357,7 +357,7 @@ def _check_types(
 def _parse_whole(
     what: str, value: Any, wanted: str, least: int | None = None, error: type[Exception] = TypeError
 ) -> int:
-    """An integer of any kind, NumPy's too; `error` is raised for what is none."""
+    """An integer of any kind, NumPy's too; `error` is raised for another value."""
     try:
         number = index(value)
     except TypeError:

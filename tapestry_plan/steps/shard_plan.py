@@ -297,7 +297,7 @@ class InfeasiblePlan(ValueError):
 
 
 class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
-    """What runs where: placements, steps, and what they are predicted to cost.
+    """A plan that says what runs where: placements, steps, and their predicted costs.
 
     What is predicted was counted twice before a plan is given out: by region algebra on the layouts, and while
     the steps were written.

@@ -50,7 +50,7 @@ def from_isl(x: Any, within: Box | Sequence[int] | None = None) -> Found:
     TypeError
         If `x` is not one of these.
     ValueError
-        If the text is wrong (the message says where), or what it describes is none of the above (the message names
+        If the text is wrong (the message says where), or it describes none of the above (the message names
         the part that is not).
     TooManyPieces
         If more pieces are needed than allowed.

@@ -56,7 +56,7 @@ def is_int(value: object, least: float = -inf, most: float = inf) -> TypeGuard[i
 
 
 def as_ints(values: Iterable[object], what: str) -> tuple[int, ...]:
-    """Return a sequence of integers as a tuple, or say which of them, or what else, is none."""
+    """Return a sequence of integers as a tuple, or raise an error that names the argument that is wrong."""
     try:
         found = tuple(values)
     except TypeError:

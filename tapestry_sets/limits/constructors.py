@@ -1,4 +1,4 @@
-"""What classes of values need beyond msgspec: bases, constructors without checks, reprs that leave long fields out."""
+"""Helpers for values, beyond msgspec: bases, constructors without checks, reprs that leave long fields out."""
 
 from __future__ import annotations
 

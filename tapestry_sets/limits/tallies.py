@@ -46,7 +46,7 @@ class Tally(Struct, eq=False):
         return self.closed + self.isl + self.listed
 
     def note(self, help_: str) -> None:
-        """Say what helped with the question at hand: "isl", or "listed", which outweighs it."""
+        """Note the help with the question at hand: "isl", or "listed", which outweighs it."""
         if self._helped != "listed":
             self._helped = help_
 

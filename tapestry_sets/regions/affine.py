@@ -389,7 +389,7 @@ def regions_of(grids: Sequence[Grid], box: Box, apart: bool = False) -> Disjoint
 
 
 def _solid_region(grid: Grid, box: Box) -> DisjointRegions | None:
-    """The union of one grid that is a box, the usual case; None if it is none."""
+    """The union of one grid that is a box, the usual case; None if it is not a box."""
     spans = []
     for p, start, extent in zip(grid, box.start, box.shape, strict=True):
         solid = as_interval(p)

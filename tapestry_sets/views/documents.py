@@ -99,7 +99,7 @@ def piece_to_dict(piece: Piece) -> dict[str, Any]:
 
 
 def piece_from_dict(data: Mapping[str, Any]) -> Piece:
-    """Return the piece that `piece_to_dict` wrote; a ValueError names the place where a document is none."""
+    """Return the piece that `piece_to_dict` wrote; a ValueError names the place where a document is wrong."""
     return cast(Piece, _read(data, "Piece"))
 
 
@@ -120,7 +120,7 @@ def region_to_dict(region: Region) -> dict[str, Any]:
 
 
 def region_from_dict(data: Mapping[str, Any]) -> Region:
-    """Return the region that `region_to_dict` wrote; a ValueError names the place where a document is none."""
+    """Return the region that `region_to_dict` wrote; a ValueError names the place where a document is wrong."""
     return cast(Region, _read(data, "Region"))
 
 

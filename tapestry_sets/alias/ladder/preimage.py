@@ -128,7 +128,7 @@ def _check(n: int, most: int = tuning.MAX_PRODUCTS) -> None:
 
 
 def turned(piece: Piece, shape: Sequence[int], home: tuple[int, ...]) -> tuple[Piece, Turn] | None:
-    """Return a piece without its last turn, and the turn; None if its last steps are none.
+    """Return a piece without its last turn, and the turn; None if its last steps are not a turn.
 
     What is left reads numbers in [0, extent) of the turn: it is a piece of a view of so many cells.
 

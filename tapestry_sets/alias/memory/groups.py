@@ -262,7 +262,7 @@ class Member(Struct, frozen=True):
         return tuple((home, *part[1:4]) for home, part in self.parts)
 
     def _nests(self) -> list[Nest] | None:
-        """The nests that are read; None where a part is none."""
+        """The nests that are read; None where a part is not a nest."""
         if any(part.cells is not None for _, part in self.parts):
             return None
         return [part.nest(home.size) for home, part in self.parts]
