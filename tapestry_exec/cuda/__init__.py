@@ -1,6 +1,12 @@
 """How do GPUs run a plan, through CuPy?
 
-Lanes of work ordered by events, raw kernels and the choice between them, payloads, recorded runs.
+From the ground up; each row stands on rows above it:
+
+    kernels  lanes  paths   raw kernels; queues ordered by events; a raw kernel or a block function?
+    gpus  payloads          devices and compiled kernels; packed cells on their way
+    recording               a run as a graph of launches
+    device                  one device's memory and lanes
+    backend                 what a run asks of all devices
 """
 
 from tapestry_exec.cuda.backend import CupyBackend, NoDevicePath

@@ -1,6 +1,12 @@
 """What is an operator, a view between two, a graph?
 
-Signatures, boundaries, monoids, forms, selections, graphs and whether two are the same.
+From the ground up; each row stands on rows above it:
+
+    arithmetic  forms  monoids  pictures  signature    signs, a block's work, merges, a hook, axes and projections
+        boundary  cover  selection  tensors            padding, exact partitions, views, what a graph is made of
+                     document                          tensors and operators in JSON
+                       graph                           operators, tensors and selections; adds and checks them
+               operation  isomorphism                  shards of an operator; whether two graphs are the same
 """
 
 from tapestry_plan.ir.boundary import AROUND, resolve

@@ -1,6 +1,11 @@
 """Which other graph computes the same?
 
-Rules, the drafts that they edit, derivations that record and replay them, fused and partial operators, motion.
+From the ground up; each row stands on rows above it:
+
+    draft  derived  motion           a graph being edited; operators made of others; where views are evaluated
+    derivation  fusion  selections   rules, recorded and replayed; two operators in one block; shorter cascades
+    rules                            shard, fuse, expand, fold, forward, move, simplify
+    online_softmax                   one rule more, made of these
 """
 
 from tapestry_plan.rewrite.derivation import RULES, Derivation, Rule, find, rewrite, rule

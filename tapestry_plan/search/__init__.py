@@ -1,6 +1,13 @@
 """Which plan costs least, and how is that proved?
 
-Exact cost tables, the choice of layouts and expansions, elimination, dominance pruning, and `plan` itself.
+A tower, from the ground up:
+
+    elimination  variants    least sums of tables; a graph with its expansions beside it
+    cost                     bytes and seconds of layouts, as numbers
+    problem                  operators as variables, tensors as tables
+    joint                    expansions and layouts as one sum of tables
+    dominance                drops layouts that cannot win
+    planner                  `plan`: search, prove, lower
 """
 
 from tapestry_plan.search.planner import plan

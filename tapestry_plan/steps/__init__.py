@@ -1,6 +1,12 @@
 """What is a plan, step by step?
 
-Meshes, layouts, lowering to explicit steps, places in memory, eviction, and the plan as a document.
+From the ground up; each row stands on rows above it:
+
+    mesh  offsets          devices and links; places of buffers in an arena
+    layout  shard_plan     which device holds what; the plan, a document of steps
+    lowering  timeline     a graph and its layouts as steps; when each buffer is used
+    eviction               which buffers leave a full arena, and when they come back
+    spill                  a plan again, with less memory
 """
 
 from tapestry_plan.steps.layout import Layout, list_layouts, parse_layout, sort_layouts

@@ -1,6 +1,11 @@
 """Do views share memory, where, and how much?
 
-Cells and the ladder of ways to decide about them, overlaps with witnesses, all pairs, real arrays, alias graphs.
+From the ground up; each row stands on rows above it:
+
+    ladder  memory/arrays             cells of a view, and the rungs that decide about two; arrays as views
+    every_pair  one_view              all pairs of many views; a view that reads a cell twice, or one run
+    overlap                           what users ask of two views or arrays
+    graphs  memory/groups  pictures   editable graphs of views; groups of arrays; drawings
 """
 
 from tapestry_sets.alias.graphs.graph import AliasGraph

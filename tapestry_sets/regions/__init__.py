@@ -1,6 +1,14 @@
 """Which points of a box does a set, or an affine map, reach?
 
-Shapes, regions (products of setts), their unions and reshapes, affine maps and index projections.
+A tower, from the ground up:
+
+    axis  shapes       one axis of a region; shapes as callers write them
+    rowmajor  points   row-major numbers; the questions that every form answers
+    region             a product of setts
+    regions            unions that share no point
+    reshaped  affine   renumbered regions; boxes, affine maps and their images
+    coordinates        one coordinate of a projection
+    projection         what index boxes read
 """
 
 from tapestry_sets.regions.affine import (
