@@ -42,6 +42,9 @@ BRITISH = re.compile(
     re.IGNORECASE,
 )
 
+IS_NO = re.compile(r"(?<!there )\b(?:is|are) no\s+(?!longer\b|more\b|larger\b)\w+", re.IGNORECASE)
+"""``7 is no axis``, where ``7 is not an axis`` is plain; ``there is no axis`` tells of absence."""
+
 
 def type_names(path: Path) -> set[str]:
     """The classes, type aliases and type variables that a module defines, without the underscore of private ones."""
@@ -113,6 +116,12 @@ def test_spelling_is_american() -> None:
 @pytest.mark.parametrize("word", ["colour", "normalisation", "Neighbours", "modelled", "centre"])
 def test_british_words_are_seen(word: str) -> None:
     assert BRITISH.search(f"a {word} here")
+
+
+def test_what_something_is_not_is_said_plainly() -> None:
+    texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *(p for top in PACKAGES for p in (ROOT / top).rglob("*.py"))]
+    found = {f"{p.relative_to(ROOT)}: {match.group()}" for p in texts for match in IS_NO.finditer(p.read_text())}
+    assert not found, f"write `is not a`: {sorted(found)}"
 
 
 def test_participles_are_seen() -> None:
