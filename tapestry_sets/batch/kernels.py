@@ -360,6 +360,11 @@ def _first(
     xp: Namespace, a: Array, P: Array, p: Array, b: Array, Q: Array, q: Array, start: Array
 ) -> tuple[Array, Array]:
     """Return whether stripes meet from `start` on, and where first; see `stripe.stripes_first_common`."""
+    # s   ███······███······███    now: `start` lies in blocks of both, f and e behind their beginnings
+    # t   ·██····██████····████    soon: t's next block begins, Q - e away, before the block of s ends, a - f away
+    #      ^ start ^ block         else: from the next `block` of s, or k periods later, to the first of t in it
+    #
+    # A column has all three cases, so each is computed for all pairs and the last lines choose.
     one = xp.ones_like(a)
     filled = (a > 0) & (b > 0)
     a, b = xp.maximum(a, one), xp.maximum(b, xp.ones_like(b))

@@ -211,6 +211,13 @@ def clip_ascending(
     if low <= first and last < high:
         out.append(Digits(origin, (*still, *active)))
         return len(out) <= limit
+    # Copies of the inner digits begin x apart, and each reaches `span` far; low and high cut some of them:
+    #
+    #                  low                         high
+    #     ├────┤   ├────│─┤   ├────┤   ├────┤   ├────│─┤   ├────┤
+    #              touched    whole             whole_end  touched_end
+    #
+    # Those from `whole` to `whole_end` stay one digit, those to the left and right of them are cut one by one.
     outer, inner = active[0], active[1:]
     count, x = outer[0], outer[1 + form]
     span = last - first - (count - 1) * x

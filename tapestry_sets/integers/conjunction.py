@@ -162,6 +162,12 @@ def coarse(every: tuple[Nest, ...]) -> tuple[tuple[Nest, ...], int, int]:
     >>> coarse((((600, 900, 701), (200, 300, 0)), ((100, 500, 1),)))
     ((((6, 9, 7), (2, 3, 0)), ((1, 5, 0),)), 100, 1)
     """
+    # Where all blocks begin and end at r plus multiples of f, f integers are in or out as one:
+    #
+    #     r      r + f    r + 2·f  r + 3·f
+    #     ├── in ──┼── in ──┼── out ─┼── …      becomes      in, in, out, …
+    #
+    # Only outermost phases contain r; phases inside count from the start of a block, so f divides them.
     offset, f = every[0][0][2], 0
     for s in every:
         a, P, p = s[0]

@@ -453,6 +453,14 @@ def _row(s: Nest, at: int, n: int, level: tuple[int, int, int], lo: int = 0, hi:
 
 def _split_block(a: int, P: int, p: int, tail: Nest, n: int, instead: str) -> Pairs:
     """Split the blocks (a, P, p) with `tail` inside, where n divides P: first row, whole rows, last row."""
+    # A block [p, p + a) written in rows of n:
+    #
+    #     · · · p ■ ■      first row, a part of one
+    #     ■ ■ ■ ■ ■ ■      whole_from: rows whose columns are all in the block, told by `tail` alone
+    #     ■ ■ ■ ■ ■ ■
+    #     ■ ■ · · · ·      whole_to: the last row, a part of one
+    #
+    # As n divides P, all blocks lie alike and come again every P // n rows.
     found: Pairs = []
     whole_from, whole_to = -(-p // n), (p + a) // n
     if whole_from < whole_to:

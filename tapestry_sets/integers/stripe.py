@@ -347,6 +347,16 @@ def stripes_count_period(s: Level, t: Level) -> int:
 
 def _ramp_sum(n: int, P: int, y: int, Q: int) -> int:
     """Return sum over 0 <= k < n and j >= 0 of max(0, y + P*k - Q*j), for n >= 1, P, y >= 0 and Q > 0."""
+    # Columns h[k] = y + P·k; of each what lies above 0, above Q, above 2·Q, … counts:
+    #
+    #     2·Q ─────────────────▄─
+    #                      ▄ █ █      h[k] = Q·m + r[k] with m = c + d·k and r[k] = y % Q + (P % Q)·k:
+    #       Q ─────────▄─█─█─█─█─     the lines 0 … m - 1 count Q·m·(m + 1)/2 + m·r[k], and line m counts r[k].
+    #              ▄ █ █ █ █ █ █
+    #       0 ─█─█─█─█─█─█─█─█─█─
+    #
+    # What is left is r[k] - Q·j for j >= 1 where that is positive: the same sum, seen from its far end with k and j
+    # in each other's place. So P and Q shrink as in Euclid's algorithm, and the loop is as short.
     total = 0
     while True:
         c, y = divmod(y, Q)

@@ -45,6 +45,12 @@ def normal(s: Nest, lo: int, hi: int) -> AxisForm:
 
 def common_progression(p: EvenSteps, q: EvenSteps) -> EvenSteps | None:
     """Return the common elements of two progressions, by the Chinese remainder theorem."""
+    # p: 0 by 4   x . . . x . . . x . . . x . . . x . . . x
+    # q: 2 by 6   . . x . . . . . x . . . . . x . . . . . x
+    # common      . . . . . . . . z . . . . . . . . . . . x      from z on by lcm(4, 6) = 12
+    #
+    # z = a + c·k is in q where c·k = d - a modulo f: with g = gcd(c, f), k = (d - a)/g · (c/g)⁻¹ modulo f/g. Equal
+    # steps and steps of 1, which are most of all, need no inverse and come first.
     (a, b, c), (d, e, f) = p, q
     first = a if a > d else d
     last = b if b < e else e

@@ -543,6 +543,13 @@ class IndexProjection(Value):
 
     def _preimage_of_grid(self, target: Grid, space: Box) -> DisjointRegions | None:
         """The index points whose block meets a grid, None where that is not a product of the axes."""
+        # One coordinate at a time, the block [b + Σ c·x, … + w) against the goal, whose elements are ●:
+        #
+        #     goal           ● ● ● ●                 what this says of the index
+        #     blocks           [──]                  all lie in a goal without gaps: nothing
+        #     blocks   [──]                          none can reach it: no point at all
+        #     blocks        [──]→ [──]→              one column moves them: its values, by solving one equation
+        #     blocks        [──]↗ [──]→              several do: None, as what fits is not a product of axes
         found = DisjointRegions(space.shape, (space.to_region(),), space.start)
         domain = affine.grid_of(space)
         for terms, b, w, goal in zip(self.map.terms(), self.map.offset, self.shape, target, strict=True):
@@ -569,6 +576,10 @@ class IndexProjection(Value):
 
     def _domain_of(self, column: int, domain: Grid) -> Progression:
         """The values of one column over an index box (a hull of the remainders where they wrap)."""
+        # A split axis has two columns, here for q = 4 and a box from 6 to 13:
+        #
+        #     x         6 7 | 8 9 10 11 | 12        quotients 1 … 3
+        #     x % 4     2 3 | 0 1  2  3 |  0        remainders wrap, so 0 … 3; in one block they would be an interval
         if column < self.index_rank:
             return domain[column]
         a, q = self.splits[(column - self.index_rank) // 2]

@@ -169,6 +169,12 @@ class _Remainders(ABC, Generic[T]):
 
     def two(self, i: int, total: int) -> tuple[int, int, int]:
         """Return the values of digit i for which digit i + 1 makes up the rest: first, step, and one past the last."""
+        # a·x + b·y = total, solutions are b/g apart in x and a/g in y:
+        #
+        #     y ┤ ·                     x >= low: else y would be past its last value, counts[i + 1] - 1
+        #       ┤      ·                x <= total // a: else y would be negative
+        #       ┤           ·           x is total/g · (a/g)⁻¹ modulo b/g, and `first` the least one from low on
+        #       └─┴────┴────┴─── x
         found = self._inverses.get(i)
         if found is None:
             g = gcd(self.steps[i], self.steps[i + 1])

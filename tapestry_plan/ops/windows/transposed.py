@@ -14,6 +14,12 @@ from tapestry_plan.ops.windows.window import Window, groups_of
 
 
 def _conv_transpose_signature(shapes: Sequence[Shape], attrs: Attrs) -> Signature:
+    # Cell i of the input reaches outputs stride·i … stride·i + kernel - 1, here with stride 2 and a kernel of 3:
+    #
+    #     output o      0 1 2 3 4 5 6
+    #     from i = 0    x x x                  q = o // 2 counts cells of the input: outputs 2·q and 2·q + 1 read
+    #     from i = 1        x x x              cells q + low … q + high of it (`_span`), so the axis is split by 2,
+    #     from i = 2            x x x          and each output cell is a sum of its own, written once
     x, w = shapes[:2]
     names = spatial_names(x, "operand 0")
     need_rank(w, len(x), "the weight", "channels, output channels of a group, kernel")

@@ -202,6 +202,12 @@ def _classes(
     first: int, done: list[tuple[int, int]], count: int, step: int, b: int | None, c: int
 ) -> list[tuple[int, list[tuple[int, int]]]]:
     """Cut a level by the remainders of its sums modulo c; only that which makes b, if there is a b."""
+    # step 4 modulo c = 6: a cycle of 3 remainders
+    #
+    #     k              0  1  2  3  4  5  6
+    #     4·k modulo 6   0  4  2  0  4  2  0      class 0 is k = 0, 3, 6, class 1 is 1, 4, class 2 is 2, 5
+    #
+    # A class is one level, every third k with the step 4·3, which c divides: so all of it is in or out.
     g = gcd(step, c)
     cycle = c // g
     if b is None:

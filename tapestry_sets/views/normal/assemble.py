@@ -183,6 +183,10 @@ def _find_slabs(parts: Sequence[_BoxPart], axis: int) -> list[list[_BoxPart]]:
 
 def _turn_slabs(slabs: Sequence[Sequence[_BoxPart]], axis: int, start: Ints, shape: Ints) -> Flat | None:
     """The patches of a box whose two slabs change places, if they fold: then the box is a roll of that."""
+    # ├─── slab 0 ───┼─ slab 1 ─┤        as the box is
+    # ├─ slab 1 ─┼─── slab 0 ───┤        turned: slab 0 moves up by the length of slab 1, slab 1 down by that of slab 0
+    #
+    # A roll has two slabs whatever it rolled; where the turned box is of fewer patches, it is what was rolled.
     size = prod(shape)
     weights = [size := size // n for n in shape]
     middle = _span_of(slabs[0], axis)[1]

@@ -225,6 +225,12 @@ def _add_digit(digits: tuple[Digit, ...], new: Digit) -> tuple[Digit, ...]:
 
 def _fold_uneven(patches: list[Patch]) -> list[Patch]:
     """Join patches that take turns where the first of them have one turn more: they are dealt and not all even."""
+    # Eight cells dealt to three patches:
+    #
+    #     at        0  1  2  3  4  5  6  7
+    #     patch     A  B  C  A  B  C  A  B      counts 3, 3, 2 with steps of 3: one patch of 8 with steps of the gap
+    #
+    # So the round, `by`, must be as many gaps as there are patches, and only the last ones may have a turn less.
     groups: dict[_Deal, dict[tuple[int, int], int]] = {}
     for patch in sorted(patches, key=lambda p: p.at):
         for k, (count, by, step) in enumerate(patch.digits):
