@@ -1,6 +1,11 @@
 """What happens at each step of a plan?
 
-Checks before the first step, the interpreter, the unsharded run to compare with, traces, and the table of backends.
+From the ground up; each row stands on rows above it:
+
+    check  evaluate  trace    before the first step; the unsharded run to compare with; timelines
+    backends                  the protocol of a backend, and their table
+    prepared                  what is done once for a plan and a backend
+    interpreter               one loop over the steps
 """
 
 from tapestry_exec.run.backends import (

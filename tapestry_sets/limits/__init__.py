@@ -1,6 +1,10 @@
 """How much work may a question cost, and who decided it?
 
-Budgets, the two public errors `TooHard` and `TooManyPieces`, tallies, and integers as callers write them.
+From the ground up; each row stands on rows above it:
+
+    arguments  constructors  documents    integers as callers write them; values; plain data against types
+    budget  tallies                       limits, with the errors `TooHard` and `TooManyPieces`; who decided
+    climb                                 the loop that runs a ladder
 """
 
 from tapestry_sets.limits.arguments import as_int, as_ints, check_positive, check_range, is_int
