@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -148,3 +149,83 @@ def libraries_of(module: str) -> frozenset[str]:
 
 def is_dotted(value: object) -> bool:
     return isinstance(value, str) and "." in value and all(part.isidentifier() for part in value.split("."))
+
+
+# ------------------------------------------------------------------------------------------------- tables of numbers
+
+FACTS = {
+    "tapestry_sets.alias.memory.arrays": "ADDRESSES CUDA ROCM IS_COPIED IS_PADDED NEWEST WORDS FULL_READ_ONLY",
+    "tapestry_sets.batch.kernels": "FLOAT_EXACT INT_EXACT THIRD INT64",
+    "tapestry_sets.draw.views": "ADDRESSES",
+    "tapestry_sets.integers.nest": "EMPTY",
+    "tapestry_sets.views.pieces.maps": "INT64_MAX",
+    "tapestry_sets.views.pieces.reading": "STRIDE",
+    "tapestry_plan.draw.plots": "FRAME",
+    "tapestry_plan.ir.monoids": "NOWHERE",
+    "tapestry_plan.onnx.models": "OLDEST_OPSET TARGET_OPSET",
+    "tapestry_plan.ops.cells.error_function": "_NEAR _MIDDLE _FAR _SINGLE",
+    "tapestry_plan.ops.random.generators": "WORDS",
+    "tapestry_plan.ops.random.philox": "MULTIPLIERS WEYL ROUNDS WORD",
+    "tapestry_plan.search.cost": "TICKS_PER_SECOND",
+    "tapestry_plan.steps.shard_plan": "HOST",
+    "tapestry_exec.cuda.kernels.scatter": "REPLACE",
+}
+"""Numbers that nobody chooses, beside the code that they are of: of a format, an algorithm, a machine's words."""
+SWEEP = Path(__file__).parent / "bench" / "results" / "sweep_tuning.md"
+
+
+def is_number(value: ast.expr | None) -> bool:
+    match value:
+        case ast.Constant(value=int() | float() as number):
+            return not isinstance(number, bool)
+        case ast.UnaryOp(operand=operand):
+            return is_number(operand)
+        case ast.BinOp(left=left, right=right):
+            return is_number(left) and is_number(right)
+        case ast.Tuple(elts=elements):
+            return bool(elements) and all(map(is_number, elements))
+    return False
+
+
+def assigned(module: str) -> Iterator[tuple[int, str, ast.expr | None]]:
+    """Line, name and value of each constant of a module."""
+    for node in tree_of(module).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [found.id for target in targets for found in ast.walk(target) if isinstance(found, ast.Name)]
+            yield from ((node.lineno, name, node.value) for name in names)
+
+
+def test_numbers_stand_in_the_tables() -> None:
+    found = {
+        module: " ".join(name for _, name, value in assigned(module) if is_number(value))
+        for module in PATHS
+        if not module.endswith(".tuning")
+    }
+    assert {module: names for module, names in found.items() if names} == FACTS
+
+
+def tuning_numbers() -> Iterator[str]:
+    """What stands below a heading with the word "tuning", by the names that the sweep gives them."""
+    for module, path in PATHS.items():
+        if module.endswith(".tuning"):
+            lines = path.read_text().splitlines()
+            for line, name, _ in assigned(module):
+                heading = next((text for text in lines[:line][::-1] if re.match("# -{2}", text)), "")
+                if "tuning" in heading:
+                    yield f"{module.removeprefix('tapestry_').removesuffix('.tuning')}.{name}"
+
+
+def test_each_tuning_number_has_a_row_in_the_sweep() -> None:
+    rows = set(re.findall(r"^\| `([\w.]+)` \|", SWEEP.read_text(), re.M))
+    numbers = set(tuning_numbers())
+    assert {"sets.integers.SHORT", "sets.batch.PAIRS_AT_ONCE", "exec.cuda.KEPT"} <= numbers
+    missing = {name for name in numbers if name not in rows and name.rpartition(".")[0] not in rows}
+    assert not missing, f"python tests/bench/sweep_tuning.py --write measures them, or says why not: {sorted(missing)}"
+    stale = {row for row in rows - numbers if not any(name.startswith(f"{row}.") for name in numbers)}
+    assert not stale, f"rows of the sweep that are not tuning numbers: {sorted(stale)}"
+
+
+def test_one_prefix_says_most() -> None:
+    names = {name for module in PATHS if module.endswith(".tuning") for _, name, _ in assigned(module)}
+    assert not {name for name in names if name.split("_")[0] in ("MOST", "LEAST", "FEWEST", "LARGEST", "LONGEST")}

@@ -1,7 +1,8 @@
 """Numbers of this wing: three bounds that kernels share, and what only makes copies faster.
 
 The bounds are those of the kernels' structs and indices: another value needs other kernels. The rest is tuning: another
-value copies the same cells in another time; tests/bench/bench_exec.py runs through it, and no sweep is recorded.
+value copies the same cells in another time. Each has a row under its name in
+tests/bench/results/sweep_tuning.md.
 """
 
 # --------------------------------------------------------------------------------------------------------- bounds
@@ -13,6 +14,9 @@ MAX_CELLS = 1 << 31
 ITEM_NBYTES = 16
 """Of the largest item that a kernel moves at once."""
 
+MAX_POINTS = 1 << 20
+"""Points whose coordinates are listed at once where a view is not a strided copy."""
+
 # --------------------------------------------------------------------------------------------------------- tuning
 
 KEPT = 1 << 14
@@ -21,5 +25,3 @@ MAX_ITEM_NBYTES = 1 << 20
 """Runs of cells up to so many bytes are moved as one item; longer ones lose nothing to the loop over them."""
 WORTH_ANOTHER_COPY = 512
 """Beginning a copy takes about as long as so many turns of a loop."""
-MAX_POINTS = 1 << 20
-"""Points whose coordinates are listed at once where a view is not a strided copy."""

@@ -1,4 +1,7 @@
-"""Numbers of the operators: two bounds, and how much is worked on at once, so that it stays in a core's own cache."""
+"""Numbers of the operators: two bounds, and how much is worked on at once, so that it stays in a core's own cache.
+
+Each of the latter has a row under its name in tests/bench/results/sweep_tuning.md.
+"""
 
 # ------------------------------------------------------------------ bounds
 

@@ -1,6 +1,7 @@
 """The numbers of this wing; see `tapestry_sets.integers.tuning` for what the two tables mean.
 
-The rows of tests/bench/bench_alias.py run through all of them; the values were chosen by hand.
+Bounds were chosen by hand; the rows of tests/bench/bench_alias.py run through all of them. Each tuning number has a row
+under its name in tests/bench/results/sweep_tuning.md: times at a quarter to four times its value, or why none.
 """
 
 from tapestry_sets.digits import MAX_SCAN as MAX_SCAN
@@ -26,6 +27,11 @@ MAX_COPIES = 8
 """Of a pattern whose copies lie within each other, how many are made one set of setts."""
 MAX_WORK = 500_000_000
 """How many counts may be raised, some nanoseconds each."""
+TURN_COST = 1_000
+"""What it costs to look at one part in one block, in counts raised."""
+LISTED_COST = 8
+"""What a count of a deeper nest costs, in those of a stripe."""
+
 MAX_RUNS = 1 << 18
 """So many runs of bytes are looked at for those that make fewer setts."""
 MAX_JOINED = 1000
@@ -55,11 +61,11 @@ FEW_NUMBERS = 16
 """Of many parts, those of so few numbers are compared by these."""
 
 # All pairs of many views.
-MAX_MEMBERS = 16
+MAX_MEMBERS = 8
 """Views of more nests than this are asked pair by pair."""
 MAX_LEVELS = 8
 """So are views of deeper nests."""
-LEAPS_AT_ONCE = 24
+LEAPS_AT_ONCE = 12
 """How many times a pair leaps before it is asked by itself."""
 PAIRS_AT_ONCE = 1 << 16
 """How many pairs leap at once."""
@@ -69,7 +75,7 @@ FEW_PARTS = 12
 """So few parts are asked pair by pair at once."""
 MANY_SETTS = 64
 """A member whose bytes are more setts is one part, of which only the ends are known to the sorting."""
-MAX_PERIODS = 8
+MAX_PERIODS = 2
 """How many periods are tried to tell parts apart, the most frequent first."""
 MAX_TURNS = 12
 """How many times parts are told apart before those left together are asked pair by pair."""
@@ -77,13 +83,9 @@ FIRST_PAIRS = 1 << 12
 """How many pairs are looked at in one pass, at first."""
 MAX_PAIRS_AT_ONCE = 1 << 18
 """The same, at most."""
-FEW_BYTES = 100_000
+FEW_BYTES = 400_000
 """Bytes of so short a span are sieved rather than joined as sets, where their parts are not boxes."""
 FEW_JOINED = 64
 """How many different parts are joined as sets before they are sieved."""
-SIEVE_BLOCK = 1 << 22
+SIEVE_BLOCK = 1 << 21
 """How many counts are kept at once."""
-TURN_COST = 1_000
-"""What it costs to look at one part in one block, in counts raised."""
-LISTED_COST = 8
-"""What a count of a deeper nest costs, in those of a stripe."""

@@ -2,8 +2,8 @@
 
 The first table bounds what a question may cost, besides `limits`: another value changes which questions are refused
 or how an explicit answer is cut, never what an answer holds. The second is tuning: another value changes time alone.
-None of them has a benchmark of its own. tests/bench/bench_sets.py runs through all of them, so it shows whether a
-change helps; the values were chosen by hand, and no sweep over them is recorded.
+Bounds were chosen by hand; tests/bench/bench_sets.py runs through all of them. Each tuning number has a
+row under its name in tests/bench/results/sweep_tuning.md: times at a quarter to four times its value, or why none.
 """
 
 # ------------------------------------------------------------------ bounds of work
@@ -65,21 +65,24 @@ ATTEMPTS = 200
 PARTS = 12
 """How many blocks two items may be taken apart into, to be joined anew."""
 
+MAX_TABLE = 1 << 24
+"""Periods and blocks up to this length may be listed as an array, to count with; longer ones are counted in steps."""
+CUT_BELOW = 1 << 28
+"""Windows of up to this many elements are cut into shorter ones, and longer ones walked within the budget."""
+
 # ------------------------------------------------------------------ tuning: the faster of two ways
 
 # Bit masks, tables and transforms in the place of single steps.
 MASK_BITS = 1024
 """Windows up to this length are decided by one AND of two bit masks."""
-SHORT = 8192
+SHORT = 4096
 """Windows up to this length are counted by one AND of two bit masks."""
-MASK_SPAN = 1 << 20
+MASK_SPAN = 1 << 21
 """Windows up to this length are counted by bit masks of three nests or more."""
 SUM_SPAN = 1 << 22
 """Sums of progressions up to this long are made as bit masks where their copies interleave."""
 BITS_A_STEP = 1 << 14
 """Bits of a mask that cost about as much as one block that is counted by itself."""
-MAX_TABLE = 1 << 24
-"""Periods and blocks up to this length may be listed as an array, to count with; it also bounds memory."""
 MANY_SHIFTS = 256
 """Fewer distances between two blocks are counted one by one, more by one correlation."""
 RESIDUES = 64
@@ -96,7 +99,7 @@ BLOCKS = 60
 """How many pairs of blocks of two nests are tried before an equation is asked."""
 MEMBER_LEAPS = 8
 """How many times a search goes from union to union before members are compared."""
-FEW_MEMBERS = 32
+FEW_MEMBERS = 64
 """Unions of more members are not leapt through, but compared where their members' bounds meet."""
 COUNTED = 2_000
 """What of the budget a count of two nests may take before an equation is asked."""
@@ -104,9 +107,7 @@ FEW_BRANCHES = 64
 """What of the budget a count may take before other ways are asked."""
 
 # Elements listed whole, in halves, or one by one.
-CUT_BELOW = 1 << 28
-"""Windows of up to this many elements are cut into shorter ones, and longer ones walked within the budget."""
-WALK_ABOVE = 1 << 22
+WALK_ABOVE = 1 << 20
 """Common elements are filtered from the smaller set up to this many, and sought one by one above it."""
 CLOSE = 8
 """So many elements are taken one after the other where an element is sought by its number."""

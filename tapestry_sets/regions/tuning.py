@@ -1,4 +1,4 @@
-"""The numbers of this wing; see `tapestry_sets.integers.tuning` for what the two tables mean, and what was measured."""
+"""The numbers of this wing; see `tapestry_sets.integers.tuning` for what the two tables mean."""
 
 # ------------------------------------------------------------------ bounds of work
 

@@ -1,9 +1,9 @@
 """The numbers of this wing: what bounds work, and what only chooses the faster of two ways.
 
 The first table bounds how far views are spelled out and simplified: beyond it, isl or the budget of `limits` decides,
-or pieces stay as they are; no answer changes. The second is tuning: another value changes time alone. None of them has
-a benchmark of its own. The rows "chain of 10 views" of tests/bench/bench_alias.py run through them; the values
-were chosen by hand, and no sweep over them is recorded.
+or pieces stay as they are; no answer changes. The second is tuning: another value changes time alone. Bounds
+were chosen by hand. Each tuning number has a row under its name in tests/bench/results/sweep_tuning.md: times at a
+quarter to four times its value, or why none.
 """
 
 # ------------------------------------------------------------------ bounds of work

@@ -1,0 +1,467 @@
+"""Sweep the tuning constants: run as a script; each row is a constant, with times at other values of it.
+
+python tests/bench/sweep_tuning.py [NAME …]   prints the table, of some constants alone if any are named
+python tests/bench/sweep_tuning.py --write    also writes it to tests/bench/results/sweep_tuning.md
+
+A constant is set to 1/4, 1/2, 1, 2 and 4 times its value in one process, in turn, and questions that it decides are
+asked. Before each, their sets and views are made anew and what the packages remember is dropped. Answers must be equal
+at all values. That the constant decides is checked: a profiler must count other calls at one of the values. A number is
+the time there by the time at the committed value, best of several; over several questions it is the geometric mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from functools import _lru_cache_wrapper, partial, reduce
+from math import prod
+from operator import and_
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+from typing import Any, NamedTuple
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy is loaded: threads that wait for a core hide what a value does
+
+import numpy as np
+from bench_alias import random_chain, with_reshapes
+from bench_sets import machine, random_nest, shown
+
+import tapestry_exec.copies.tuning
+import tapestry_plan.ops.tuning
+import tapestry_sets.alias.tuning
+import tapestry_sets.batch.tuning
+import tapestry_sets.integers.tuning
+import tapestry_sets.regions.tuning
+import tapestry_sets.views.tuning
+from tapestry_exec.copies import pack
+from tapestry_exec.run import evaluate
+from tapestry_plan import Graph, ops
+from tapestry_sets import (
+    Region,
+    Sett,
+    Stripe,
+    View,
+    allocate,
+    concatenate,
+    overlap,
+    overlap_matrix,
+    overlap_sizes,
+    roll,
+    shared_memory,
+)
+from tapestry_sets.batch.batches import StripeArray
+from tapestry_sets.integers import explicit, members, pairs
+
+RESULTS = Path(__file__).parent / "results" / "sweep_tuning.md"
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+SECONDS, MAX_ROUNDS, CLOSE = 1.6, 9, 1.1
+"""Of all rounds of one constant together, how many there are at most, and which ratio still counts as the best."""
+
+Ask = Callable[[], object]
+Make = Callable[[], Ask]
+
+
+# --------------------------------------------------------------------------------------------------- the questions
+
+
+def nest_pairs(on: int, many: int, depth: int = 3) -> list[tuple[Any, Any]]:
+    source = random.Random(1)
+    return [(random_nest(source, depth, on).nest, random_nest(source, depth, on).nest) for _ in range(many)]
+
+
+def count_pairs(on: int, many: int = 60) -> Ask:
+    """How many elements two nests share."""
+    drawn = nest_pairs(on, many)
+    return lambda: [pairs.count_in_both(s, t, 0, 10**9) for s, t in drawn]
+
+
+def any_of_pairs(on: int, many: int = 100) -> Ask:
+    """Whether two nests share an element."""
+    drawn = nest_pairs(on, many)
+    return lambda: [members.some_in_both(s, t, 0, 10**9) is None for s, t in drawn]
+
+
+def count_members(on: int, many: int = 20) -> Ask:
+    """How many elements two nests share, as members of unions."""
+    drawn = [(members.spans_of([s], 0, 10**9), members.spans_of([t], 0, 10**9)) for s, t in nest_pairs(on, many)]
+    return lambda: [members.count_common(s, t) for s, t in drawn]
+
+
+def meet_pairs(on: int, many: int = 20, depth: int = 2) -> Ask:
+    """What two nests share, as nests."""
+    drawn = nest_pairs(on, many, depth)
+    return lambda: [len(explicit.meet(s, t)) > 0 for s, t in drawn]
+
+
+def count_triples(on: int, stop: int, many: int = 20) -> Ask:
+    """How many elements three nests share."""
+    source = random.Random(3)
+    drawn = [reduce(and_, [random_nest(source, 2, on) for _ in range(3)]) for _ in range(many)]
+    return lambda: [x.count(0, stop) for x in drawn]
+
+
+def count_stripes(periods: Sequence[int], stop: int) -> Ask:
+    """How many elements half-on stripes share."""
+    every = reduce(and_, [Sett(Stripe(p // 2 + 1, p // 2)) for p in periods])
+    return lambda: every.count(0, stop)
+
+
+def unions(n: int, many: int = 12) -> Ask:
+    """Whether two unions of n nests share an element, and how many."""
+    source, period = random.Random(5), 4096 * n
+
+    def union() -> Any:
+        inner = [(source.randrange(1, 4), source.randrange(5, 9), source.randrange(5)) for _ in range(n)]
+        nests = [((source.randrange(64, 4000), period, 4096 * k + source.randrange(60)), inner[k]) for k in range(n)]
+        return members.spans_of(nests, 0, period)
+
+    drawn = [(union(), union()) for _ in range(many)]
+    return lambda: [(members.some_common(s, t) is None, members.count_common(s, t)) for s, t in drawn]
+
+
+def elements(n: int) -> Ask:
+    """What three sets share below n."""
+    x = Sett(Stripe(1, 1)) & Sett(Stripe(2, 1)) & Sett(Stripe(3, 4))
+    return lambda: int(x.elements(0, n).sum())
+
+
+def nth() -> Ask:
+    """The elements of some numbers of an intersection."""
+    x = Sett(Stripe(3, 7), Stripe(1, 1)) & Sett(Stripe(5, 8)) & Sett(Stripe(11, 6))
+    return lambda: [x.nth(k) for k in range(5, 3000, 61)]
+
+
+def matrix(shape: tuple[int, ...], many: int, most: int = 4) -> Ask:
+    """Which of many views by reshapes, slices and permutations share a cell."""
+    source, base = random.Random(1), allocate(shape)
+    views = [with_reshapes(source, base, most) for _ in range(many)]
+    return lambda: overlap_matrix(views).tolist()
+
+
+def sizes(shape: tuple[int, ...], many: int) -> Ask:
+    """How many cells each pair of views shares."""
+    source, base = random.Random(1), allocate(shape)
+    views = [with_reshapes(source, base) for _ in range(many)]
+    return lambda: overlap_sizes(views).tolist()
+
+
+def chains(length: int, shape: tuple[int, ...] = (8, 6, 7), many: int = 20) -> Ask:
+    """How many cells two chains of kinds share."""
+    source, base = random.Random(2), allocate(shape)
+    drawn = [[random_chain(source, base, source.randint(length // 2, length)) for _ in range(2)] for _ in range(many)]
+    return lambda: [overlap(a, b).size for a, b in drawn]
+
+
+def simplified(length: int, shape: tuple[int, ...] = (8, 6, 7), many: int = 20) -> Ask:
+    """Chains of kinds, simplified."""
+    source, base = random.Random(2), allocate(shape)
+    drawn = [random_chain(source, base, source.randint(length // 2, length)) for _ in range(many)]
+    return lambda: [view.simplify().shape for view in drawn]
+
+
+def deep(length: int) -> Ask:
+    """Long plain chains: how many cells they share with a slice, and what they simplify to."""
+    base = allocate((64, 48, 40))
+    view: View = base
+    for k in range(length):
+        view = (view.flip(k % 3), roll(view, 1, k % 3), view.permute_dims((1, 2, 0)))[k % 3]
+    view = concatenate([view[3:], view[:3]])
+    return lambda: (overlap(view, base[::3]).size, view.simplify().shape)
+
+
+def strided(many: int, size: int = 1 << 20) -> Ask:
+    """Which of many strided arrays share memory."""
+    source, x = random.Random(4), np.zeros(4 * size, np.int8)
+    arrays: dict[int, Any] = {}
+    for k in range(many):
+        shape, at = (source.randint(2, 40), source.randint(2, 9)), source.randrange(size)
+        arrays[k] = np.lib.stride_tricks.as_strided(x[at:], shape, (source.randint(50, 900), source.randint(1, 7)))
+    return lambda: sorted(map(len, shared_memory(arrays)))
+
+
+def sliced(many: int, longest: int, size: int = 1 << 20) -> Ask:
+    """Which slices with steps share memory, and how much."""
+    source, x = random.Random(4), np.zeros(size, np.int8)
+    arrays = {}
+    for k in range(many):
+        at = source.randrange(size - longest)
+        arrays[k] = x[at : at + source.randint(longest // 2, longest) : source.randint(1, 9)]
+    return lambda: sorted((len(g), g.nbytes, g.nbytes_shared) for g in shared_memory(arrays))
+
+
+def stripe_columns(many: int) -> Ask:
+    """All pairs of many stripes."""
+    source = random.Random(1)
+    batch = StripeArray.of(
+        [Stripe(source.randint(1, 500), source.randint(0, 500), source.randint(0, 500)) for _ in range(many)]
+    )
+    rows = batch[:, None]
+    return lambda: (int(rows.count_common(batch, 0, 10**9).sum()), int(batch.overlap_matrix().sum()))
+
+
+def evaluated(name: str, *shapes: tuple[int, ...], **attrs: Any) -> Ask:
+    """An operator, evaluated by NumPy."""
+    graph = Graph()
+    source = np.random.default_rng(1)
+    tensors = [graph.input(f"x{k}", shape) for k, shape in enumerate(shapes)]
+    graph.output(getattr(ops, name)(*tensors, **attrs), "y")
+    values = {f"x{k}": source.random(shape, np.float32) for k, shape in enumerate(shapes)}
+    return lambda: float(evaluate(graph, values)["y"].sum())
+
+
+def packed(rows: int, row: int, columns: slice) -> Ask:
+    """Columns of a matrix of bytes, gathered."""
+    array = np.random.default_rng(1).integers(0, 9, (rows, row), np.uint8)
+    region = Region.from_slices((rows, row), (slice(None), columns))
+    return lambda: int(pack(array, (0, 0), [region]).sum(dtype=np.int64))
+
+
+# ----------------------------------------------------------------------------------------- which constant, by which
+
+INTEGERS, ALIAS, VIEWS = tapestry_sets.integers.tuning, tapestry_sets.alias.tuning, tapestry_sets.views.tuning
+REGIONS, BATCH = tapestry_sets.regions.tuning, tapestry_sets.batch.tuning
+OPS, COPIES = tapestry_plan.ops.tuning, tapestry_exec.copies.tuning
+FEW, MANY, CHAINS = partial(strided, 40), partial(strided, 150), (partial(chains, 6, many=10),)
+PLAIN = partial(simplified, 6, many=6)
+SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
+    (INTEGERS, "MASK_BITS"): [partial(any_of_pairs, on) for on in (512, 4096, 10**6)],
+    (INTEGERS, "SHORT"): [partial(count_pairs, on, 30) for on in (64, 512, 4096, 30_000)],
+    (INTEGERS, "MASK_SPAN"): [
+        partial(count_triples, 512, 10**7),
+        partial(count_stripes, (1 << 13, 3**8, 5**6), 3 << 20),
+    ],
+    (INTEGERS, "BITS_A_STEP"): [partial(count_pairs, on, 30) for on in (512, 4096, 30_000)],
+    (INTEGERS, "MANY_SHIFTS"): [partial(count_pairs, on) for on in (512, 4096, 30_000)],
+    (INTEGERS, "RESIDUES"): [partial(count_pairs, on) for on in (512, 4096, 30_000)],
+    (INTEGERS, "HALVES"): [partial(count_stripes, (101, 103, 107, 109, 113, 127), 10**7)],
+    (INTEGERS, "RUN_LENGTH"): [partial(count_triples, 512, 10**7), partial(count_triples, 10**6, 10**7)],
+    (INTEGERS, "MANY_BLOCKS"): [partial(meet_pairs, on) for on in (64, 512)],
+    (INTEGERS, "BLOCKS"): [partial(any_of_pairs, on) for on in (512, 4096, 30_000)] + [partial(unions, 16)],
+    (INTEGERS, "MEMBER_LEAPS"): [partial(unions, n) for n in (4, 16)] + [partial(matrix, (64, 48, 40), 120)],
+    (INTEGERS, "FEW_MEMBERS"): [*[partial(unions, n) for n in (8, 16, 32, 64)], partial(matrix, (64, 48, 40), 120)],
+    (INTEGERS, "COUNTED"): [partial(count_members, on) for on in (4096, 30_000, 100_000)],
+    (INTEGERS, "FEW_BRANCHES"): [partial(sizes, (64, 48, 40), 25), partial(sizes, (1024, 1025), 15)],
+    (INTEGERS, "WALK_ABOVE"): [partial(elements, 1 << e) for e in (21, 24)],
+    (INTEGERS, "CLOSE"): [nth],
+    (ALIAS, "MAX_MEMBERS"): [partial(matrix, (64, 48, 40), 120)],
+    (ALIAS, "MAX_LEVELS"): [partial(matrix, (64, 48, 40), 120)],
+    (ALIAS, "LEAPS_AT_ONCE"): [partial(matrix, (64, 48, 40), 120), partial(matrix, (1024, 1025), 60)],
+    (ALIAS, "PAIRS_AT_ONCE"): [partial(matrix, (64, 48, 40), 350)],
+    (ALIAS, "FEW_PARTS"): [partial(strided, n) for n in (8, 40, 60)],
+    (ALIAS, "MAX_PERIODS"): [MANY, partial(strided, 300)],
+    (ALIAS, "MAX_TURNS"): [FEW, MANY, partial(strided, 300)],
+    (ALIAS, "FIRST_PAIRS"): [partial(strided, 600, 1 << 16)],
+    (ALIAS, "MAX_PAIRS_AT_ONCE"): [partial(strided, 1000, 1 << 15)],
+    (ALIAS, "FEW_BYTES"): [partial(sliced, 6, size) for size in (50_000, 200_000)],
+    (ALIAS, "SIEVE_BLOCK"): [partial(sliced, 80, 1 << 21, 1 << 23)],
+    (VIEWS, "FOLDED_PIECES"): [*CHAINS, PLAIN, partial(simplified, 12, many=3)],
+    (VIEWS, "FOLDED_COPIES"): [*CHAINS, PLAIN],
+    (VIEWS, "LOOK_AHEAD"): [*CHAINS, PLAIN, partial(simplified, 12, many=3)],
+    (VIEWS, "LOOPED_PATCHES"): [*CHAINS, PLAIN, partial(simplified, 12, many=3)],
+    (VIEWS, "STRIDED_WORDS"): [*CHAINS, PLAIN],
+    (VIEWS, "WALKED_KINDS"): [partial(deep, n) for n in (6, 24)],
+    (VIEWS, "SHORT_CHAIN"): [PLAIN, partial(deep, 12)],
+    (VIEWS, "LONG_CHAIN"): [partial(deep, 24)],
+    (VIEWS, "MANY_PIECES"): CHAINS,
+    (BATCH, "PAIRS_AT_ONCE"): [partial(stripe_columns, n) for n in (50, 250)],
+    (OPS, "TILE_CELLS"): [partial(evaluated, "gelu", (512, 4096))],
+    (OPS, "TILE_NBYTES"): [partial(evaluated, "conv", (1, 32, 128, 128), (32, 32, 3, 3), pads=(1, 1, 1, 1))],
+    (COPIES, "MAX_ITEM_NBYTES"): [partial(packed, 8, 4 << 20, slice(0, 3 << e)) for e in (17, 18, 19, 20)],
+    (COPIES, "WORTH_ANOTHER_COPY"): [partial(packed, n, 5, slice(0, 4, 2)) for n in (200, 800, 3000)],
+}
+"""Every tuning constant that a question in one process decides, and the questions."""
+
+
+ABOUT = (
+    "Times with a constant at a multiple of its value, by the time at its value: below 1 is faster than what is "
+    "committed. `reads` is how often one round looks at it."
+)
+
+# -------------------------------------------------------------------------------------------------------- measuring
+
+
+STANDS = {
+    "sets.integers.SHORT": "pairs of short blocks, the usual ones, take 1.1 to 1.3 times as long with 2,048",
+    "sets.views.STRIDED_WORDS": "it also decides how a view is said: of few kinds, or by its strides",
+    "sets.views.SHORT_CHAIN": "another value leaves longer chains",
+    "sets.views.LONG_CHAIN": "another value leaves longer chains",
+}
+"""Constants whose value stands although another is faster here, and why."""
+
+
+class Row(NamedTuple):
+    """A constant: how often a round reads it, the seconds of a round, and times at `FACTORS` by that at its value."""
+
+    name: str
+    value: int
+    questions: str
+    reads: int
+    decides: bool
+    seconds: float
+    ratios: tuple[float, ...]
+
+    @property
+    def verdict(self) -> str:
+        if not self.decides:
+            return "not decided by these questions"
+        best = min(range(len(FACTORS)), key=lambda k: self.ratios[k])
+        return "yes" if self.ratios[best] * CLOSE >= 1 else f"no: {STANDS.get(self.name, 'measure again')}"
+
+
+def _value(value: int, factor: float) -> int:
+    return max(1, int(value * factor))
+
+
+@contextmanager
+def set_to(tuning: ModuleType, name: str, value: int) -> Iterator[None]:
+    kept = getattr(tuning, name)
+    setattr(tuning, name, value)
+    try:
+        yield
+    finally:
+        setattr(tuning, name, kept)
+
+
+def _caches() -> list[Any]:
+    """The memories of all functions of ours."""
+    modules = [m for name, m in list(sys.modules.items()) if name.split(".")[0].startswith("tapestry_")]
+    found = {id(f): f for m in modules for f in vars(m).values() if isinstance(f, _lru_cache_wrapper)}
+    return list(found.values())
+
+
+def ask_anew(make: Make, caches: Sequence[Any]) -> tuple[float, object]:
+    """Return the seconds and the answer of questions made anew."""
+    for function in caches:
+        function.cache_clear()
+    ask = make()
+    start = time.perf_counter()
+    answer = ask()
+    return time.perf_counter() - start, answer
+
+
+def calls_of(make: Make, caches: Sequence[Any]) -> tuple[Counter[CodeType | str], object]:
+    """Return how often each function is called, those of libraries too, and the answer."""
+    for function in caches:
+        function.cache_clear()
+    ask, found = make(), Counter[Any]()
+
+    def watch(frame: FrameType, event: str, arg: Any) -> None:
+        if event in ("call", "c_call"):
+            found[frame.f_code if event == "call" else getattr(arg, "__qualname__", "")] += 1
+
+    sys.setprofile(watch)
+    try:
+        return found, ask()
+    finally:
+        sys.setprofile(None)
+
+
+def count_reads(tuning: ModuleType, name: str, make: Make, caches: Sequence[Any]) -> int:
+    """Return how often questions look at a constant."""
+    reads = Counter[str]()
+
+    class Watched(ModuleType):
+        def __getattribute__(self, key: str) -> Any:
+            reads[key] += 1
+            return super().__getattribute__(key)
+
+    tuning.__class__ = Watched
+    try:
+        ask_anew(make, caches)
+    finally:
+        tuning.__class__ = ModuleType
+    return reads[name]
+
+
+def sweep(tuning: ModuleType, name: str, makes: Sequence[Make]) -> Row:
+    """Measure one constant."""
+    value: int = getattr(tuning, name)
+    label = f"{tuning.__name__.removeprefix('tapestry_').removesuffix('.tuning')}.{name}"
+    caches, asked = _caches(), ", ".join(dict.fromkeys(_name(make) for make in makes))
+    reads = sum(count_reads(tuning, name, make, caches) for make in makes)
+    decides, answers = False, list[object]()
+    for make in makes:
+        usual, answer = calls_of(make, caches)
+        answers.append(answer)
+        for factor in (FACTORS[0], FACTORS[-1]):
+            with set_to(tuning, name, _value(value, factor)):
+                decides |= calls_of(make, caches)[0] != usual
+    best = {(make, factor): float("inf") for make in range(len(makes)) for factor in FACTORS}
+    begin, rounds = time.perf_counter(), 0
+    while rounds < 3 or (rounds < MAX_ROUNDS and time.perf_counter() - begin < SECONDS):
+        for factor in FACTORS if rounds % 2 else FACTORS[::-1]:
+            with set_to(tuning, name, _value(value, factor)):
+                for k, make in enumerate(makes):
+                    took, answer = ask_anew(make, caches)
+                    assert answer == answers[k], f"{label} at {_value(value, factor)}: {asked} is answered otherwise"
+                    best[k, factor] = min(best[k, factor], took)
+        rounds += 1
+    mean = [prod(best[k, f] / best[k, 1.0] for k in range(len(makes))) ** (1 / max(1, len(makes))) for f in FACTORS]
+    total = sum(best[k, 1.0] for k in range(len(makes)))
+    return Row(label, value, asked, reads, decides, total, tuple(mean))
+
+
+def _name(make: Make) -> str:
+    return (make.func if isinstance(make, partial) else make).__name__
+
+
+NOT_SWEPT = {
+    "sets.integers.SUM_SPAN": "past it copies are joined one by one: questions on both sides take minutes",
+    "sets.alias.FEW_NUMBERS": "it is looked at for views of over 200 parts alone, which take seconds each",
+    "sets.alias.FEW_JOINED": "to join 16 or more different parts takes seconds, so that both sides of it take minutes",
+    "sets.alias.MANY_SETTS": "only members that are neither strided nor of few nests are asked for it",
+    "sets.regions.MASK_SPAN": "it chooses which of two ways is tried first; which of them answers depends on the sets",
+    "sets.interop.MAX_TOP_CLASSES": "it shapes an expression, not how long that takes",
+    "plan.ir.KEPT_CHECKS": "the size of a memory of answers, fixed on import",
+    "plan.ir.KEPT_CUTS": "the size of a memory of answers, fixed on import",
+    "plan.ops.TILE_COUNTERS": "chosen for caches, as TILE_CELLS",
+    "plan.search.MAX_CODES": "measured on whole plans: the table is in its own wing's tuning.py",
+    "plan.steps.DISTANCE_EXPONENTS": "more of them are better plans in more time: no speed alone",
+    "plan.steps.SLACKS": "more of them are better plans in more time: no speed alone",
+    "plan.steps.NEAR_USES": "more of them are better plans in more time: no speed alone",
+    "plan.rewrite.FEW_REGIONS": "it shapes the views that are returned, which are read later",
+    "plan.rewrite.ALIGNMENT_NBYTES": "a cache line",
+    "exec.copies.KEPT": "the size of a memory of answers, fixed on import",
+    "exec.cuda": "all of its numbers need a GPU: tests/bench/bench_gpu.py",
+    "exec.simulated": "what simulated memory holds, not how long it takes",
+}
+"""Tuning constants, or wings, that no question here decides, and why."""
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Return the measurements as Markdown, and what is not swept."""
+    head = "".join(f" x {factor:g} |" for factor in FACTORS)
+    lines = [f"| constant | value | questions | reads | a round |{head} within 10 % of the best |"]
+    lines += ["|---|---|---|---|---|" + "---|" * (len(FACTORS) + 1)]
+    for row in rows:
+        ratios = " | ".join(f"{x:.2f}" for x in row.ratios)
+        start = f"| `{row.name}` | {row.value:,} | {row.questions} | {row.reads:,} | {shown(row.seconds)} |"
+        lines.append(f"{start} {ratios} | {row.verdict} |")
+    return [*lines, "", "| not swept | why |", "|---|---|", *(f"| `{k}` | {why} |" for k, why in NOT_SWEPT.items())]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    chosen = [key for key in SWEPT if not arguments.names or key[1] in arguments.names]
+    rows = []
+    for key in chosen:
+        rows.append(sweep(*key, SWEPT[key]))
+        print(f"{len(rows)} of {len(chosen)}: {rows[-1].name}", file=sys.stderr)
+    text = "\n".join([f"# Tuning constants, {date.today()}", "", machine(), "", ABOUT, "", *table(rows)])
+    print(text)
+    if arguments.write:
+        RESULTS.write_text(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main()
