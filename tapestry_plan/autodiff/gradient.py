@@ -40,8 +40,10 @@ def gradient(y: Tensor, wrt: Sequence[Tensor], seed: Tensor | None = None) -> tu
     TypeError
         If `y` or one of `wrt` is not a tensor.
     ValueError
-        If y has several cells and no seed is given, a dtype is not floating, or an operator on the way declares
-        neither an adjoint nor an expansion; the graph is unchanged then.
+        If y has several cells and no seed is given, or a dtype is not floating; the graph is unchanged then.
+    NotApplicable
+        If an operator on the way declares neither an adjoint nor an expansion that has one; the graph is unchanged
+        then too.
 
     Examples
     --------

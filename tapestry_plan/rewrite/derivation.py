@@ -40,7 +40,8 @@ class Rule(Struct, frozen=True):
     keeps : str
         What is the same afterwards, and in which sense.
     edit : callable
-        ``(draft, at, **arguments)``: edits the draft at a place, or raises NotApplicable, or ValueError.
+        ``(draft, at, **arguments)``: edits the draft at a place, or raises NotApplicable where its conditions fail
+        there. A ValueError says that an argument is wrong at any place; it reaches the caller, as faults do.
     places : callable
         The places of a graph that the rule looks at: its nodes by default.
 
@@ -81,6 +82,8 @@ class Rule(Struct, frozen=True):
         ------
         NotApplicable
             With the reason, when its conditions fail there.
+        ValueError
+            For an argument that would be wrong at any place.
         """
         return rewrite(graph, self, at, **arguments).graph
 
@@ -89,7 +92,7 @@ class Rule(Struct, frozen=True):
         try:
             with draft.edit():
                 self.edit(draft, at, **arguments)
-        except ValueError as error:
+        except NotApplicable as error:
             raise NotApplicable(f"{self.name} at {at!r}: {error}") from None
 
 
@@ -126,6 +129,8 @@ def rewrite(graph: Graph, rule: Rule, at: str, **arguments: Any) -> Rewrite:
     ------
     NotApplicable
         With the reason, when the rule's conditions fail there.
+    ValueError
+        For an argument that would be wrong at any place.
     """
     draft = Draft(graph)
     rule.on(draft, at, **arguments)
@@ -134,6 +139,11 @@ def rewrite(graph: Graph, rule: Rule, at: str, **arguments: Any) -> Rewrite:
 
 def find(graph: Graph, rule: Rule, **arguments: Any) -> list[str]:
     """The places of a graph at which a rule applies with the given arguments.
+
+    Raises
+    ------
+    ValueError
+        For an argument that would be wrong at any place.
 
     Examples
     --------
@@ -213,6 +223,8 @@ class Derivation(Struct, frozen=True):
         ------
         NotApplicable
             Naming the step that does not apply.
+        ValueError
+            For a step's argument that would be wrong at any place.
         """
         known = {**RULES, **(rules or {})}
         draft = Draft(graph)

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from tapestry_plan.ir import Graph, Selection, Shape
+from tapestry_plan.ir import Graph, NotApplicable, Shape
 from tapestry_plan.rewrite import tuning
 from tapestry_sets.alias import overlap
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, hide_fields, limits
@@ -99,12 +99,13 @@ def list_cascade(graph: Graph, name: str) -> list[str]:
     return sources_first(name, lambda n: graph.selections[n].inputs if n in graph.selections else (), key=str)
 
 
-def selection_named(graph: Graph, name: str, what: str) -> Selection:
-    """Return a selection; ValueError, which begins with `what`, if the graph has none of that name."""
-    found = graph.selections.get(graph.tensor(name).name)
-    if found is None:
-        raise ValueError(f"{what}: {name!r} is a stored tensor, not a selection; give one of {list(graph.selections)}")
-    return found
+def check_selection(graph: Graph, name: str, what: str) -> None:
+    """Raise NotApplicable, which begins with `what`, if a graph has no selection of that name."""
+    if name in graph.stored:
+        said = f"{name!r} is a stored tensor, not a selection; give one of {list(graph.selections)}"
+        raise NotApplicable(f"{what}: {said}")
+    if name not in graph.selections:
+        raise NotApplicable(f"{what}: {graph._no_tensor(name)}")
 
 
 # ---------------------------------------------------------------------------------------------- what has to travel
@@ -223,7 +224,7 @@ def motion(graph: Graph, name: str, placement: Placement, consumer: DeviceName) 
     ----------
     Tapestry, "Tensor View Selections": the selection is sent to the tensor's holder, and the selected block back.
     """
-    selection_named(graph, name, "motion")
+    check_selection(graph, name, "motion")
     if not isinstance(placement, Mapping):
         raise TypeError(f"motion: placement is a {type(placement).__name__}; give a mapping from tensors to devices")
     view = selected_view(graph, name)

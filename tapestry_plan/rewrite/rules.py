@@ -14,7 +14,7 @@ from tapestry_plan.rewrite.derivation import rule
 from tapestry_plan.rewrite.derived import Derived, Whole, merge_of, part_of, state_of
 from tapestry_plan.rewrite.draft import Draft, NotApplicable, as_tuple
 from tapestry_plan.rewrite.fusion import Fusion, fuse_ops
-from tapestry_plan.rewrite.motion import selection_named
+from tapestry_plan.rewrite.motion import check_selection
 from tapestry_plan.rewrite.selections import move_in, simplify_in
 from tapestry_sets.regions import Box
 
@@ -43,15 +43,16 @@ def shard(draft: Draft, at: str, axis: str, parts: int | Sequence[int] = 2, fan_
     fan_in : int, optional
         All at once by default.
     """
-    node = draft.node(at)
-    k = draft.signature(at).axis(axis)
-    size = draft.signature(at).axes[k].size
-    _shard(draft, node, k, cuts_of(size, parts, axis), fan_in)
+    node, axes = draft.node(at), draft.signature(at).axes
+    k = next((k for k, one in enumerate(axes) if axis in (one.name, one.alias)), None)
+    if k is None:
+        raise NotApplicable(f"there is no index axis {axis!r}; the axes are {[one.name for one in axes]}")
+    _shard(draft, node, k, cuts_of(axes[k].size, parts, axis), fan_in)
 
 
 def cuts_of(size: int, parts: int | Sequence[int], axis: str) -> tuple[tuple[int, int], ...]:
     if isinstance(parts, bool) or not isinstance(parts, int | Sequence) or isinstance(parts, str):
-        raise NotApplicable(f"parts of axis {axis!r} is {parts!r}; give their number, or a list of their sizes")
+        raise ValueError(f"parts of axis {axis!r} is {parts!r}; give their number, or a list of their sizes")
     if isinstance(parts, int):
         if not 1 <= parts <= size:
             raise NotApplicable(f"{parts} parts of axis {axis!r}, which has {size} points; give 1 to {size}")
@@ -277,12 +278,10 @@ def _fuse(draft: Draft, at: str, operand: int | None, strict: bool) -> None:
     for k in range(len(node.inputs)) if operand is None else [operand]:
         try:
             first = private_maker(draft, node, k)
-            attrs = _fusion(draft, first, node, strict)
-            _join(draft, first, node, attrs)
+            _join(draft, first, node, _fusion(draft, first, node, strict))
+            return
         except NotApplicable as error:
             reasons.append(f"input {k}: {error}")
-        else:
-            return
     raise NotApplicable("; ".join(reasons) or "it has no inputs")
 
 
@@ -398,16 +397,21 @@ def fold(
         The name of its expansion.
     attrs : mapping, optional
         Its attributes.
+
+    Raises
+    ------
+    ValueError
+        For an operator that is not known, does not take these inputs and attributes, or lists no such expansion.
     """
-    node = draft.node(at)
-    given = tuple(map(draft.tensor, inputs))
-    name = f"{at}.folded"
-    outputs = draft.add(op, *given, name=name, **dict(attrs or {}))
+    node, given = draft.node(at), tuple(map(draft.tensor, inputs))
+    outputs = draft.add(op, *given, name=f"{at}.folded", **dict(attrs or {}))
     new = draft.maker(outputs[0].name)
     assert new is not None, "an operator was added"
     known = {expansion.__name__: expansion for expansion in draft.ops[new.op].expansions}
     if into not in known:
-        raise NotApplicable(f"the declaration of {op} lists the expansions {list(known)}, not {into!r}")
+        raise ValueError(f"fold: the declaration of {op} lists the expansions {list(known)}, not into={into!r}")
+    if len(outputs) != len(node.outputs):
+        raise NotApplicable(f"it has {len(node.outputs)} outputs, and {op} has {len(outputs)}")
     with draft.scope(f"{at}.trial"):
         built = known[into](given, new.attrs)
     trial = [t.name for t in as_tuple(built)]
@@ -472,7 +476,7 @@ def _is_read(draft: Draft, node: OpNode) -> bool:
 @rule(requires="a selection that has a shorter cascade", keeps="every cell", selections=True)
 def simplify(draft: Draft, at: str) -> None:
     """As `simplify_selection`."""
-    selection_named(draft, at, "simplify_selection")
+    check_selection(draft, at, "simplify_selection")
     if not simplify_in(draft, at):
         raise NotApplicable("its cascade is the shortest already")
 

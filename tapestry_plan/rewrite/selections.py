@@ -11,10 +11,10 @@ from tapestry_plan.rewrite.draft import Change, Draft, Rewrite
 from tapestry_plan.rewrite.motion import (
     DeviceName,
     Placement,
+    check_selection,
     list_cascade,
     motion,
     selected_view,
-    selection_named,
     shorten,
 )
 from tapestry_sets.views import Allocation, Derived, View, sort_views
@@ -48,7 +48,7 @@ def simplify_selection(graph: Graph, name: str) -> Rewrite:
       view     slice: [6, 3] = slice(x)
       output   slice = slice
     """
-    selection_named(graph, name, "simplify_selection")
+    check_selection(graph, name, "simplify_selection")
     draft = Draft(graph)
     changes = simplify_in(draft, name)
     return Rewrite("simplify_selection", draft.done() if changes else graph, changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise, product
 from typing import Any
 
@@ -33,7 +34,6 @@ from tapestry_plan.ops import linear, matmul, relu, softmax
 from tapestry_plan.rewrite import (
     RULES,
     Derivation,
-    Draft,
     NotApplicable,
     Rule,
     compose,
@@ -584,6 +584,8 @@ REFUSALS: list[tuple[Rule, str, dict[str, Any], str]] = [
     (key_blocks, "s", {}, "lists no expansion 'prod_sum'"),
     (key_blocks, "l", {}, "no input is an operator's result whose declaration lists the expansion 'exp_sum'"),
     (simplify, "permute_dims", {}, "shortest already"),
+    (simplify, "r", {}, "'r' is a stored tensor, not a selection; give one of"),
+    (move, "nope", {"placement": {"r": 0}, "consumer": 1}, "no tensor 'nope'"),
 ]
 
 
@@ -605,8 +607,57 @@ def test_a_fault_while_fusing_is_not_taken_for_a_refusal(monkeypatch: pytest.Mon
     g = chain()
     assert find(g, fuse) == ["r"]
     monkeypatch.setattr(rules, "_join", faulty)
-    with pytest.raises(ValueError, match=r"^planted$"):
-        rules._fuse(Draft(g), "r", None, strict=True)
+    replayed = partial(Derivation().then(fuse, "r").replay, g)
+    for asked in (partial(find, g, fuse), partial(fuse.apply, g, "r"), replayed):
+        with pytest.raises(ValueError, match=r"^planted$") as raised:
+            asked()
+        assert raised.type is ValueError
+
+
+def test_a_fault_of_an_expansion_is_not_taken_for_a_refusal() -> None:
+    def faulty(inputs: Sequence[Tensor], attrs: Any) -> Tensor:
+        raise ValueError("planted")
+
+    g = Graph()
+    op = replace(BUILTIN_OPS["negative"], name="odd", expansions=(faulty,))
+    g.output(g.op(op, g.input("x", (4,)), name="n"))
+    for asked in (partial(find, g, expand), partial(expand.apply, g, "n")):
+        with pytest.raises(ValueError, match=r"^planted$") as raised:
+            asked()
+        assert raised.type is ValueError
+    assert list(g.nodes) == ["n"]
+
+
+def test_an_operator_of_two_outputs_stands_for_none_of_one() -> None:
+    def twice(inputs: Sequence[Tensor], attrs: Any) -> tuple[Tensor, ...]:
+        return inputs[0], inputs[0]
+
+    g = chain()
+    g.ops["pair"] = replace(BUILTIN_OPS["top_k"], name="pair", expansions=(twice,))
+    asked: dict[str, Any] = {"op": "pair", "inputs": ("x",), "into": "twice", "attrs": {"k": 2}}
+    with pytest.raises(NotApplicable, match="it has 1 outputs, and pair has 2"):
+        fold.apply(g, "r", **asked)
+    assert find(g, fold, **asked) == []
+
+
+WRONG: list[tuple[Rule, str, dict[str, Any], str]] = [
+    (shard, "l", {"axis": "m", "parts": "3"}, "parts of axis 'm' is '3'; give their number"),
+    (fold, "r", {"op": "odd", "inputs": ("x",), "into": "any"}, "odd"),
+    (fold, "r", {"op": "linear", "inputs": ("x", "x"), "into": "prod_sum"}, r"linear '\w\.folded': operand 0"),
+    (fold, "r", {"op": "linear", "inputs": ("x", "nope"), "into": "prod_sum"}, "no tensor 'nope'"),
+    (fold, "r", {"op": "linear", "inputs": ("x", "w"), "into": "sums"}, r"not into='sums'"),
+    (move, "permute_dims", {"placement": {}, "consumer": 1}, "the placement has no device for tensor 'r'"),
+]
+
+
+@pytest.mark.parametrize(("rule", "at", "given_", "reason"), WRONG, ids=[f"{w[0].name}-{w[3][:30]}" for w in WRONG])
+def test_arguments_wrong_at_any_place_are_value_errors(rule: Rule, at: str, given_: Any, reason: str) -> None:
+    g = chain()
+    before = g.to_json()
+    for asked in (partial(rule.apply, g, at, **given_), partial(find, g, rule, **given_)):
+        with pytest.raises(ValueError, match=reason) as raised:
+            asked()
+        assert not isinstance(raised.value, NotApplicable) and g.to_json() == before
 
 
 def test_windows_are_not_read_cell_by_cell() -> None:

@@ -192,10 +192,11 @@ def test_nothing_swallows_a_public_error_with_all_others() -> None:
 
 
 def _swallows(node: ast.AST) -> bool:
-    """Whether a node catches ValueErrors, by that name or a wider one, and raises none."""
+    """Whether a node catches ValueErrors, by that name or a wider one, and raises none, or one that is passed over."""
     if isinstance(node, ast.ExceptHandler):
         kinds = [node.type] if node.type else []
-        if any(isinstance(inner, ast.Raise) for inner in ast.walk(node)):
+        raised = [inner.exc for inner in ast.walk(node) if isinstance(inner, ast.Raise)]
+        if raised and not any(exc is not None and ast.unparse(exc).startswith("NotApplicable(") for exc in raised):
             return False
         is_bare = not kinds
     else:
