@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+import tapestry_plan.rewrite
 import tapestry_sets.views
 from tapestry_exec.run import BACKENDS
+from tapestry_plan.rewrite import RULES
 from tapestry_sets.alias import RUNGS, CellQuestion
 from tapestry_sets.alias import tuning as alias_numbers
 from tapestry_sets.integers import tuning as integers_numbers
@@ -27,7 +29,7 @@ README = (ROOT / "README.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *(ROOT / p / "README.md" for p in PACKAGES)]
 DRAWN = re.compile(r"```python\n((?:(?!```).)*?^picture = .*?)```.*?!\[[^\]]+\]\(([\w/]+\.svg)\)", re.S | re.M)
 EXAMPLE = re.compile(r"```python\n(.*?)```\s*prints\s*```text\n(.*?)```", re.S)
-TO_ADD = {"view kind", "operator", "ONNX operator", "backend", "rung", "picture", "rewrite", "export"}
+TO_ADD = {"view kind", "operator", "ONNX operator", "backend", "rung", "picture", "rewrite", "expansion", "export"}
 
 
 def tracked() -> list[str]:
@@ -144,7 +146,7 @@ def test_the_wings_table_fits_the_folders(package: str) -> None:
         names = {name for name in re.split(r",\s*", listed) if name != "–"}
         assert names <= set(wings[:at]), f"{package}/README.md: {wing} may import only wings above it in the table"
         actual = imported_wings(package, wing) & set(wings[:at])
-        assert names == actual, f"{package}/README.md: {wing} imports {', '.join(sorted(actual)) or '–'}"
+        assert actual <= names, f"{package}/README.md: {wing} imports {', '.join(sorted(actual))}"
         place = start.strip("`")
         assert place.startswith(f"{wing}/") and (ROOT / package / place).is_file(), f"{place} is not there"
 
@@ -163,10 +165,19 @@ def test_files_named_in_a_package_readme_exist(package: str) -> None:
 
 
 def test_what_can_be_added_stands_in_a_table() -> None:
-    """Each of the eight things that a reader may add has a row in at least one package."""
+    """Each of the things that a reader may add has a row in at least one package."""
     pages = [(ROOT / package / "README.md").read_text() for package in PACKAGES]
     listed = {row[0] for page in pages for row in rows_of(page, "| to add a … | touch |")}
     assert listed >= TO_ADD
+
+
+def test_one_of_each_that_a_table_lists_is_added_from_outside() -> None:
+    says = "`tests/test_extension.py` adds one of each from outside"
+    tests = (ROOT / "tests" / "test_extension.py").read_text()
+    pages = [page for page in ((ROOT / package / "README.md").read_text() for package in PACKAGES) if says in page]
+    assert len(pages) == 2
+    for row in (row for page in pages for row in rows_of(page, "| to add a … | touch |")):
+        assert re.search(rf"\ban? {row[0]}\b", tests, re.I), f"tests/test_extension.py adds no {row[0]}"
 
 
 def rungs_of(text: str) -> list[list[str]]:
@@ -229,6 +240,20 @@ def test_edges_that_point_up_are_listed(package: str) -> None:
 
 def test_view_kinds_are_named_in_their_wings_door() -> None:
     assert {kind.__name__ for kind in KINDS.values()} <= vars(tapestry_sets.views).keys()
+
+
+def test_view_kinds_are_read_from_the_modules_that_the_table_names() -> None:
+    """A kind elsewhere would be written as its pieces, as one from outside is."""
+    page = (ROOT / "tapestry_sets" / "README.md").read_text()
+    (row,) = (row for row in rows_of(page, "| to add a … | touch |") if row[0] == "view kind")
+    there = {path.name for path in (ROOT / "tapestry_sets" / "views" / "kinds").glob("*.py")}
+    read = {f"{kind.__module__.rsplit('.', 1)[1]}.py" for kind in KINDS.values()}
+    assert set(re.findall(r"`(\w+\.py)`", row[1])) == read == there - {"__init__.py", "kind.py"}
+
+
+def test_rewrites_are_named_in_their_wings_door() -> None:
+    door = vars(tapestry_plan.rewrite)
+    assert [name for name, rule in RULES.items() if door.get(name) is not rule] == []
 
 
 @pytest.mark.parametrize("wing", ["tapestry_sets/draw", "tapestry_plan/draw"])

@@ -1,6 +1,7 @@
 """One of each thing that can be added, written here, outside the packages: it works everywhere, nothing else changes.
 
-A view kind, an operator, an ONNX operator, a rewrite, a backend, a rung of the ladder, a picture and an export.
+A view kind, an operator, an ONNX operator, a rewrite, an expansion, a backend, a rung of the ladder, a picture and an
+export, of a plan and of a set.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tapestry_exec import evaluate, run
 from tapestry_exec.numpy import NumpyBackend
@@ -35,9 +37,9 @@ from tapestry_plan import (
 from tapestry_plan.draw import show_projection
 from tapestry_plan.onnx import IMPORTERS, Import, Importing, Node, load_onnx
 from tapestry_plan.ops import operator, relu
-from tapestry_plan.rewrite import RULES, Derivation, Draft, NotApplicable, Rule, rule
+from tapestry_plan.rewrite import RULES, Derivation, Draft, NotApplicable, Rule, expand, find, rule
 from tapestry_plan.steps import HOST, Copy
-from tapestry_sets import AffineMap, Region, allocate, overlap, overlaps, roll, tally
+from tapestry_sets import AffineMap, Region, Stripe, allocate, overlap, overlaps, roll, tally
 from tapestry_sets.alias import RUNGS, CellQuestion, Cells, Rung
 from tapestry_sets.draw import Picture, canvas
 from tapestry_sets.limits import OPEN, Open
@@ -270,6 +272,35 @@ def test_a_rewrite_applies_refuses_is_recorded_and_replayed(once: Rule) -> None:
         once.apply(g, "first")
 
 
+# -- an expansion: one function in the operator's declaration
+
+
+def times_itself(inputs: Sequence[Tensor], attrs: Any) -> Tensor:
+    """x · x, where numbers have signs."""
+    (x,) = inputs
+    if x.dtype.startswith("uint"):
+        raise NotApplicable(f"{x.name!r} is {x.dtype}")
+    return x * x
+
+
+def test_an_expansion_applies_refuses_and_is_planned() -> None:
+    relus = relu(Graph().input("x", (1,))).graph.ops["relu"]
+    square = replace(
+        relus, name="square", block=lambda xp, i, o, s: xp.square(i[0], out=o[0]), expansions=(times_itself,)
+    )
+    g = Graph()
+    g.output(g.op(square, g.input("x", (4, 6)), name="signed"), "y")
+    g.output(g.op(square, g.input("n", (4, 6), "uint8"), name="counts"), "z")
+    assert find(g, expand) == ["signed"]
+    with pytest.raises(NotApplicable, match="times_itself: 'n' is uint8"):
+        expand.apply(g, "counts")
+    arrays = {"x": np.arange(-12, 12, dtype=np.float32).reshape(4, 6), "n": np.ones((4, 6), np.uint8)}
+    p = plan(g, Mesh((2,)), expand=["times_itself"])
+    assert [found.considered for found in p.expansions if found.node == "signed"] == [("times_itself",)]
+    for outputs in (evaluate(expand.apply(g, "signed"), arrays), run(p, arrays, verify=True).outputs):
+        np.testing.assert_array_equal(outputs["y"], arrays["x"] ** 2)
+
+
 # -- a backend: one class, as an object or by a row in the table of backends
 
 
@@ -352,7 +383,21 @@ def test_a_picture_is_shown_as_all_pictures_are() -> None:
     assert shown["image/svg+xml"].startswith("<svg") and "bytes by link" in shown["image/svg+xml"]
 
 
-# -- an export: one function of a plan's public fields
+# -- an export of a set: one function of its public fields
+
+
+def to_condition(stripe: Stripe) -> str:
+    """A stripe as a condition in Python or C, for a variable that counts from the stripe's phase on."""
+    return f"(x - {stripe.phase}) % {stripe.period} < {stripe.on}"
+
+
+def test_an_export_of_a_set_says_what_the_set_says() -> None:
+    stripe = Stripe(3, 4, 2)
+    assert to_condition(stripe) == "(x - 2) % 7 < 3"
+    assert [eval(to_condition(stripe), {"x": x}) for x in range(40)] == [x in stripe for x in range(40)]
+
+
+# -- an export of a plan: one function of its public fields
 
 
 def transfers(shard_plan: ShardPlan) -> list[tuple[int, int, str, int]]:
