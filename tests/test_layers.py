@@ -111,6 +111,34 @@ def test_there_are_no_cycles() -> None:
     TopologicalSorter({module: loaded_first(module) for module in PATHS}).prepare()
 
 
+PICTURE = re.compile(r"each row stands on rows above it(, or beside it)?:\n\n((?: {4}.+\n)+)")
+DRAWN = {wing: found for wing in WINGS if (found := PICTURE.search(ast.get_docstring(tree_of(wing)) + "\n"))}
+"""Doors that draw the order of their modules, and the pictures."""
+
+
+@pytest.mark.parametrize("wing", DRAWN)
+def test_modules_stand_on_rows_above_as_their_door_draws_them(wing: str) -> None:
+    beside, picture = DRAWN[wing].groups()
+    rows = [re.split(" {3,}", line.strip())[0].split("  ") for line in picture.splitlines()]
+    row_of = {f"{wing}.{name.replace('/', '.')}": k for k, names in enumerate(rows) for name in names}
+    assert row_of.keys() <= PATHS.keys(), "a name that is drawn is no module"
+    place = {
+        module: max((name for name in row_of if f"{module}.".startswith(f"{name}.")), default="") for module in PATHS
+    }
+    for module in WINGS[wing]:
+        if module in DRAWN or module.endswith(".tuning") or (PATHS[module].stem == "__init__" and not place[module]):
+            continue
+        assert place[module], f"{module} is not drawn"
+        for other in (place[name] for name in loaded_first(module) if place.get(name, place[module]) != place[module]):
+            if other:
+                above = row_of[place[module]] + bool(beside)
+                assert row_of[other] < above, f"{module} stands on {other}, which is not drawn above it"
+
+
+def test_pictures_are_found() -> None:
+    assert len(DRAWN) >= 11, "the wings that draw the order of their modules"
+
+
 @cache
 def loaded_modules() -> frozenset[str]:
     """What is there once the packages were imported."""
@@ -220,6 +248,7 @@ def test_each_tuning_number_has_a_row_in_the_sweep() -> None:
     rows = set(re.findall(r"^\| `([\w.]+)` \|", SWEEP.read_text(), re.M))
     numbers = set(tuning_numbers())
     assert {"sets.integers.SHORT", "sets.batch.PAIRS_AT_ONCE", "exec.cuda.KEPT"} <= numbers
+    assert "not decided by" not in SWEEP.read_text(), "questions that a constant decides, or a reason in NOT_SWEPT"
     missing = {name for name in numbers if name not in rows and name.rpartition(".")[0] not in rows}
     assert not missing, f"python tests/bench/sweep_tuning.py --write measures them, or says why not: {sorted(missing)}"
     stale = {row for row in rows - numbers if not any(name.startswith(f"{row}.") for name in numbers)}

@@ -1,6 +1,6 @@
 """How do GPUs run a plan, through CuPy?
 
-From the ground up; each row stands on rows above it:
+From the ground up; each row stands on rows above it, or beside it:
 
     kernels  lanes  paths   raw kernels; queues ordered by events; a raw kernel or a block function?
     gpus  payloads          devices and compiled kernels; packed cells on their way

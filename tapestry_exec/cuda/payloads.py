@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tapestry_exec.copies import Array
 from tapestry_exec.cuda.lanes import Lane, Ring, Uses
-from tapestry_exec.cuda.tuning import RING_NBYTES
+from tapestry_exec.cuda.tuning import RING_NBYTES, RING_PAYLOADS
 from tapestry_plan.steps import HOST, align
 
 
@@ -74,7 +74,7 @@ def ring_nbytes(payload_nbytes: int) -> int:
     """Bytes of a ring for payloads of at most so many bytes: two fit, and more of small ones."""
     # One payload is packed while the one before it is still on its way: two must fit.
     largest = align(max(payload_nbytes, 1))
-    return max(2 * largest, min(RING_NBYTES, 16 * largest))
+    return max(2 * largest, min(RING_NBYTES, RING_PAYLOADS * largest))
 
 
 def cells_of(payload: Payload) -> Array:

@@ -42,6 +42,8 @@ DIRECT_NBYTES = 64 * 1024
 """From so many contiguous bytes on, cells are moved as they lie, without being packed first."""
 RING_NBYTES = 32 * 1024 * 1024
 """A ring for payloads holds so much at least, if what is ever moved is not less."""
+RING_PAYLOADS = 16
+"""It holds at most so many of the largest payload, where that is less than `RING_NBYTES`."""
 MAX_TABLE_NBYTES = 256 * 1024 * 1024
 """Index tables of views that are not strided copies are kept on a GPU up to so many bytes."""
 CLOCK_TRIES = 8

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from tapestry_exec.copies import domain_of
+from tapestry_exec.run import tuning
 from tapestry_plan.ir import Graph, NoPartition, OpNode, Shard, Signature, Source, check_partition
 from tapestry_plan.steps import (
     ALIGNMENT_NBYTES,
@@ -570,7 +571,7 @@ def _first(wrong: Iterable[str | None]) -> str | None:
 
 def _shown(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    return text if len(text) <= tuning.SHOWN_TEXT else f"{text[: tuning.SHOWN_TEXT - 1]}…"
 
 
 def _wrong_length(plan: ShardPlan) -> str | None:

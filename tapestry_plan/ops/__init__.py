@@ -2,13 +2,13 @@
 
 One function each, whose signature is the declaration (see `operator`): an index space and projections, a dtype rule,
 the flop of an index point, the merge of partial results and a block function. An operator is added in the module of its
-theme and nowhere else; a graph takes declarations of its own. From the ground up, a row stands on rows above it:
+theme and nowhere else; a graph takes declarations of its own. From the ground up, each row stands on rows above it:
 
-    operands  random/philox                         axes and dtypes of operands; the numbers of a counter
-    declaration  windows/window                     the decorator; how windows lie
-    cells  indexing  random/generators  expansions  cell by cell, by index; operators said in other ones
-    products  reductions  rows  windows             themes, whose declarations list expansions
-    attention  array_api                            made of the themes; the standard's names for all of them
+    operands  random/philox                          axes and dtypes of operands; the numbers of a counter
+    declaration  windows/window                      the decorator; how windows lie
+    cells  indexing  random/generators  expansions   cell by cell, by index; operators said in other ones
+    products  reductions  rows  windows              themes, whose declarations list expansions
+    attention  array_api                             made of the themes; the standard's names for all of them
 """
 
 from tapestry_plan.ir import BUILTIN_OPS, Op

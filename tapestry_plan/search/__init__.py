@@ -1,6 +1,6 @@
 """Which plan costs least, and how is that proved?
 
-A tower, from the ground up:
+From the ground up; each row stands on rows above it:
 
     elimination  variants    least sums of tables; a graph with its expansions beside it
     cost                     bytes and seconds of layouts, as numbers

@@ -94,7 +94,8 @@ def minimize(
         work = [factor for factor in work if var not in factor.scope]
         chosen.append((var, bucket))
         # Tables that are kept for choosing the values must fit memory together.
-        groups = _groups(bucket, sizes, min(cap, max(room // (len(remaining) + 1) * 8, tuning.MIN_SPLIT_ENTRIES)))
+        share = room // (len(remaining) + 1) * tuning.SHARES
+        groups = _groups(bucket, sizes, min(cap, max(share, tuning.MIN_SPLIT_ENTRIES)))
         exact = exact and len(groups) <= 1
         for group in groups:
             table = _add(group, sizes)

@@ -37,6 +37,8 @@ MAX_TABLE_ENTRIES = 16_000_000
 """Entries of the largest table that elimination builds before it splits a bucket: 256 MB of ticks and bytes."""
 MAX_ENTRIES = 100_000_000
 """Entries of all tables that elimination keeps; as they are used up, it splits buckets earlier."""
+SHARES = 8
+"""One table may take so many times an equal share, by the variables that remain, of what is left of `MAX_ENTRIES`."""
 MIN_SPLIT_ENTRIES = 250_000
 """Entries of a table that is built even where others have used up `MAX_ENTRIES`."""
 MIN_JOINT_ENTRIES = 4_000_000

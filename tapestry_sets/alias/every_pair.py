@@ -87,7 +87,7 @@ def _few_items(setts: Integers | None, extent: int) -> tuple[Item, ...]:
         return ()
     found = [clip(member.nest, 0, extent) for member in setts.members]
     items = tuple([item for item in found if item is not None])
-    fits = all(item.start + item.length < tuning.INT_EXACT and len(item.tail) <= tuning.MAX_LEVELS for item in items)
+    fits = all(item.start + item.length < tuning.MAX_POSITION and len(item.tail) <= tuning.MAX_LEVELS for item in items)
     return items if fits else ()
 
 
@@ -181,7 +181,7 @@ class Nests:
         return np.array(on, np.int64), np.array(period, np.int64), np.array(phase, np.int64)
 
     def next(self, rows: Int64Array, z: Int64Array) -> Int64Array:
-        """Return the smallest element >= z of each row, `INT_EXACT` where there is none."""
+        """Return the smallest element >= z of each row, `MAX_POSITION` where there is none."""
         at, many = self._first[rows], self._many[rows]
         best = self._next_in(at, z)
         for m in range(1, int(many.max(initial=1))):
@@ -200,7 +200,7 @@ class Nests:
             rest = into
         for block, on_, period_, inside in reversed(ways):  # else where the next block begins
             rest = np.where(inside & (rest < on_), block + rest, block + period_)
-        return cast(Int64Array, np.where(rest < length, start + rest, tuning.INT_EXACT))
+        return cast(Int64Array, np.where(rest < length, start + rest, tuning.MAX_POSITION))
 
     def apart(self, i: Int64Array, j: Int64Array) -> Bools:
         """Return which pairs of rows of one item each have levels that miss each other modulo the gcd of periods."""
@@ -343,8 +343,8 @@ def _leap(nests: Nests, i: Int64Array, j: Int64Array) -> tuple[Int64Array, Int64
             break
         x = nests.next(i[at], z)
         y = nests.next(j[at], x)
-        hits.append(at[(x == y) & (x < tuning.INT_EXACT)])
-        going = (x < y) & (y < tuning.INT_EXACT)
+        hits.append(at[(x == y) & (x < tuning.MAX_POSITION)])
+        going = (x < y) & (y < tuning.MAX_POSITION)
         at, z = at[going], y[going]
     return np.concatenate([at[:0], *hits]), at
 

@@ -40,7 +40,7 @@ MAX_JOINED = 1000
 MIN_MEMBERS = 2
 """How many members must read a byte for it to be shared: what the word means, so no other value is right."""
 
-INT_EXACT = 1 << 61
+MAX_POSITION = 1 << 61
 """Positions below this leave room for sums in int64; others are added as Python's integers."""
 
 # ------------------------------------------------------------------ what is shown
@@ -83,7 +83,7 @@ FIRST_PAIRS = 1 << 12
 """How many pairs are looked at in one pass, at first."""
 MAX_PAIRS_AT_ONCE = 1 << 18
 """The same, at most."""
-FEW_BYTES = 400_000
+FEW_BYTES = 1 << 28
 """Bytes of so short a span are sieved rather than joined as sets, where their parts are not boxes."""
 FEW_JOINED = 64
 """How many different parts are joined as sets before they are sieved."""

@@ -293,7 +293,7 @@ def _summary(x: Any) -> str:
 
 def _number(n: int) -> str:
     """Return a number in words of bounded length; Python does not write very long ones."""
-    return str(n) if n.bit_length() < 100 else f"over 2**{n.bit_length() - 1}"
+    return str(n) if n.bit_length() <= tuning.SHOWN_BITS else f"over 2**{n.bit_length() - 1}"
 
 
 def _is_small(x: Any) -> bool:

@@ -36,6 +36,8 @@ FAR_NUMBER = 10**7
 """A window of a line that goes beyond this number is labeled by the distance from its first cell."""
 MAX_ROW = 240
 """A row of more cells than this is drawn in part."""
+SHOWN_BITS = 99
+"""A number of more bits is written as the power of two that it is over."""
 SHOWN_NAME = 24
 """The longest name that stands before a row."""
 PAGE = 960

@@ -233,10 +233,10 @@ class Filled(Integers, Value):
         many = self.ink._count(first, last)
         if not many:
             return NONE
-        if tuning.WALK_ABOVE < last - first <= 16 * many:
+        if tuning.WALK_ABOVE < last - first <= tuning.DENSE * many:
             return _in_halves(self, lo, hi)
         k = self.ink._elements(first, last)
-        if last - first <= min(16 * many + 1024, tuning.WALK_ABOVE):
+        if last - first <= min(tuning.DENSE * many + tuning.SHORT_LIST, tuning.WALK_ABOVE):
             return self.outer._elements(lo, hi)[k - first]
         return self.outer._nth_each(k)
 
@@ -351,7 +351,7 @@ class Sampled(Integers, Value):
         if tuning.WALK_ABOVE < hi - lo <= tuning.CUT_BELOW:
             return _in_halves(self, lo, hi)
         z = (self.inner & self.at)._elements(first, last)
-        if hi - lo <= min(16 * len(z) + 1024, tuning.WALK_ABOVE):
+        if hi - lo <= min(tuning.DENSE * len(z) + tuning.SHORT_LIST, tuning.WALK_ABOVE):
             return np.searchsorted(self.at._elements(first, last), z) + lo
         return self.at._rank_each(z)
 

@@ -432,9 +432,9 @@ class PairCount:
         blocks_s = min(Q // g, (hi - lo) // P + 2)
         blocks_t = min(P // g, (hi - lo) // Q + 2)
         shifts = (a + b - 1) // g + 1
-        easy = 16 if a + b <= tuning.SHORT else 1  # shifts of short blocks are counted by masks
+        easy = tuning.MASKED_SHIFTS if a + b <= tuning.SHORT else 1  # shifts of short blocks are counted by masks
         if self._correlates(a + b, shifts, P // g * Q):
-            shifts = min(shifts, (a + b) // 64)
+            shifts = min(shifts, (a + b) // tuning.CORRELATED)
         steps = min(blocks_s, blocks_t, shifts // easy)
         if hi - lo <= min(tuning.MAX_TABLE, steps * tuning.BITS_A_STEP):
             s, t = (x, *s[1:]), (y, *t[1:])
@@ -497,7 +497,7 @@ class PairCount:
             starts = p + P * _multiples(i, inverse, n, steps)
             return _correlated(tail, a, uail, b, np.arange(lowest, a, g), starts, common, lo, hi)
         small = a + b <= tuning.SHORT
-        self.spend(steps // 16 if small else steps, (x, *tail), (y, *uail))
+        self.spend(steps // tuning.MASKED_SHIFTS if small else steps, (x, *tail), (y, *uail))
         mask_s, mask_t = (bits(tail, 0, a), bits(uail, 0, b)) if small else (0, 0)
         total = 0
         for d in range(lowest, a, g):

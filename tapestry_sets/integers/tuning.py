@@ -85,6 +85,8 @@ BITS_A_STEP = 1 << 14
 """Bits of a mask that cost about as much as one block that is counted by itself."""
 MANY_SHIFTS = 256
 """Fewer distances between two blocks are counted one by one, more by one correlation."""
+MASKED_SHIFTS, CORRELATED = 16, 64
+"""One distance takes as long as so many of short blocks, by masks, and as so many elements of blocks correlated."""
 RESIDUES = 64
 """A whole common period is counted residue by residue where the gcd of the periods is at most this."""
 HALVES = 64
@@ -109,5 +111,7 @@ FEW_BRANCHES = 64
 # Elements listed whole, in halves, or one by one.
 WALK_ABOVE = 1 << 20
 """Common elements are filtered from the smaller set up to this many, and sought one by one above it."""
+DENSE, SHORT_LIST = 16, 1024
+"""Of a window of at most so many times what is sought in it, and so many more, all elements are listed at once."""
 CLOSE = 8
 """So many elements are taken one after the other where an element is sought by its number."""

@@ -1,6 +1,6 @@
 """Which points of a box does a set, or an affine map, reach?
 
-A tower, from the ground up:
+From the ground up; each row stands on rows above it, or beside it:
 
     axis  shapes       one axis of a region; shapes as callers write them
     rowmajor  points   row-major numbers; the questions that every form answers

@@ -1,14 +1,14 @@
 """Which cell does an index of a view read?
 
-From the ground up; each row stands on rows above it:
+From the ground up; each row stands on rows above it, or beside it:
 
-    pieces                 the normal form: where the cells of a box come from
-    kinds  normal/patches  what one view does to shape and pieces; cells as digits
-    subscript  ranked      x[…] as kinds; cells as row-major numbers
-    words  documents       NumPy's words; views in JSON
-    normal  adjoint        pieces made few; where gradients go
-    questions  view        what a view is asked; the view itself
-    variables              memory of its own, from what a caller writes
+    pieces  hook  walks              where the cells of a box come from; what libraries answer; steps over views
+    kinds  normal/patches            what one view does to shape and pieces; cells as digits
+    subscript  ranked                x[…] as kinds; cells as row-major numbers
+    words  documents  kept_answers   NumPy's words; views in JSON; what a view has been asked
+    normal  adjoint                  pieces made few; where gradients go
+    questions  view                  what a view is asked; the view itself
+    variables                        memory of its own, from what a caller writes
 """
 
 from tapestry_sets.views.adjoint import Term, assemble_at, scatter_terms

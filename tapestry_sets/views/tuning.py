@@ -1,9 +1,10 @@
-"""The numbers of this wing: what bounds work, and what only chooses the faster of two ways.
+"""The numbers of this wing: what bounds work, how views are written, and what only chooses the faster of two ways.
 
 The first table bounds how far views are spelled out and simplified: beyond it, isl or the budget of `limits` decides,
-or pieces stay as they are; no answer changes. The second is tuning: another value changes time alone. Bounds
-were chosen by hand. Each tuning number has a row under its name in tests/bench/results/sweep_tuning.md: times at a
-quarter to four times its value, or why none.
+or pieces stay as they are; no answer changes. The second chooses how a simplified view is written, of which kinds, and
+with that time. The third is tuning: another value changes time alone. The first two were chosen by hand. Each tuning
+number has a row under its name in tests/bench/results/sweep_tuning.md: times at a quarter to four times its value, or
+why none.
 """
 
 # ------------------------------------------------------------------ bounds of work
@@ -23,6 +24,15 @@ BRANCHES_A_COMPARISON = 16
 INLINED_PATCHES = 32
 """A patch of patches is spelled out where that takes at most so many more than twice these."""
 
+# ------------------------------------------------------------------ how a view is written
+
+STRIDED_WORDS = 6
+"""A strided view that takes more kinds is taken by its strides."""
+SHORT_CHAIN = 2
+"""Of so few kinds a chain can only be longer than the view's own kind over memory."""
+LONG_CHAIN = 64
+"""A chain of so many kinds is not simplified kind by kind."""
+
 # ------------------------------------------------------------------ tuning
 
 FOLDED_PIECES = 64
@@ -33,13 +43,7 @@ LOOK_AHEAD = 4
 """How many neighbors may be the second of a row of equal patches."""
 LOOPED_PATCHES = 64
 """Loops are looked for among at most so many patches."""
-STRIDED_WORDS = 6
-"""A strided view that takes more kinds is taken by its strides."""
 WALKED_KINDS = 16
 """So many kinds of a chain are gone through one by one to find the cell of an index."""
-SHORT_CHAIN = 2
-"""Of so few kinds a chain can only be longer than the view's own kind over memory."""
-LONG_CHAIN = 64
-"""A chain of so many kinds is not simplified kind by kind."""
 MANY_PIECES = 12
 """A view of more pieces is composed anew from its patches, if these are fewer."""

@@ -11,7 +11,8 @@ What is counted:
 - A *chain* of imports follows `from … import` statements that run at import (not those under TYPE_CHECKING). "Followed"
   means that a name taken from a door counts as an import of the module that defines it; "with doors" counts the door as
   a module of its own.
-- A *function* is counted without its docstring; functions inside functions count themselves and in the outer one.
+- A *function* is counted without docstrings and lines that hold a comment alone, in both columns; functions inside
+  functions count themselves and in the outer one.
 - *Calls* are those of functions of the three packages while one overlap is built and answered, after one warm-up. The
   module changes *by caller* where a function of ours calls one in another file, and *in order* where one call and the
   next are in two files, whoever called.
@@ -123,14 +124,17 @@ def count_lines(text: str, docstrings: set[int]) -> tuple[int, int]:
     return len(code - docstrings), comments
 
 
-def function_lengths(tree: ast.AST) -> Iterator[int]:
-    """Lines of each function from `def` to its end, without its docstring."""
+def comment_lines(text: str) -> set[int]:
+    """Lines that hold a comment and nothing else."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.start[0] for token in tokens if token.type == tokenize.COMMENT and token.line.lstrip()[0] == "#"}
+
+
+def function_lengths(tree: ast.AST, spared: set[int]) -> Iterator[int]:
+    """Lines of each function from `def` to its end, without those that are spared."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0]
-            doc = ast.get_docstring(node, clean=False) is not None
-            spared = (first.end_lineno or 0) - first.lineno + 1 if doc else 0
-            yield (node.end_lineno or 0) - node.lineno + 1 - spared
+            yield len(set(range(node.lineno, (node.end_lineno or 0) + 1)) - spared)
 
 
 def statements_at_import(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -185,9 +189,10 @@ def read_modules(root: Path) -> dict[str, Module]:
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             text = path.read_text()
             tree = ast.parse(text)
-            code, comments = count_lines(text, docstring_lines(tree))
+            docstrings = docstring_lines(tree)
+            code, comments = count_lines(text, docstrings)
             taken = list(names_taken(tree, name, path.name == "__init__.py"))
-            lengths = list(function_lengths(tree))
+            lengths = list(function_lengths(tree, docstrings | comment_lines(text)))
             lines, defined = len(text.splitlines()), names_defined(tree)
             modules[name] = Module(name, path, lines, code, comments, lengths, import_lines(tree), defined, taken)
     return modules

@@ -304,7 +304,7 @@ class _Around:
     def __init__(self, members: Sequence[Member], order: Sequence[int]) -> None:
         ends = [members[i].ends for i in order]
         origin = min(low for low, _ in ends)
-        dtype: Any = np.int64 if max(high for _, high in ends) - origin < tuning.INT_EXACT else object
+        dtype: Any = np.int64 if max(high for _, high in ends) - origin < tuning.MAX_POSITION else object
         self.order = np.array(order, np.int64)
         self.low, self.high = (np.array([end[k] - origin for end in ends], dtype) for k in (0, 1))
         stripes = [_stripe(members[i], origin) for i in order]

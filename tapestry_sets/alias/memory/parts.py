@@ -154,7 +154,7 @@ class Space:
         self.origin = min(part.start for part in parts)
         self.size = home.size
         span = max(part.start + part.length for part in parts) - self.origin
-        self.dtype: Any = np.int64 if span < tuning.INT_EXACT else object
+        self.dtype: Any = np.int64 if span < tuning.MAX_POSITION else object
         self.member = np.array([part.member for part in parts], np.int64)
         self.low = np.array([part.start - self.origin for part in parts], self.dtype)
         self.high = self.low + np.array([part.length for part in parts], self.dtype)
@@ -483,7 +483,7 @@ class Cover:
             if boxes is None:
                 return None
             found += boxes
-        dtype: Any = np.int64 if self.stop - self.start < tuning.INT_EXACT else object
+        dtype: Any = np.int64 if self.stop - self.start < tuning.MAX_POSITION else object
         return np.array(found, dtype).reshape(len(found), len(self.radices) + 1, 2)
 
     def _boxes_of(self, part: Part) -> list[list[tuple[int, int]]] | None:

@@ -293,7 +293,7 @@ def _find_shortest(home: Ints, cell: int, levels: HomeLevels, shape: Ints) -> _P
     if best is not None and len(best.words) <= tuning.STRIDED_WORDS:
         return best
     plan = _Plan(home)
-    counts, strides = zip(*levels, strict=True)
+    counts, strides = zip(*levels or [(1, 0)], strict=True)
     plan.say(counts, lambda v: v.apply(AsStrided(counts, strides, cell)))
     plan.reshape(shape)
     return plan

@@ -27,7 +27,7 @@ from tapestry_sets import (
 )
 from tapestry_sets.alias import every_pair, tuning
 from tapestry_sets.alias.every_pair import Nests, PairRow, along_axes
-from tapestry_sets.alias.tuning import INT_EXACT
+from tapestry_sets.alias.tuning import MAX_POSITION
 from tapestry_sets.digits.strided import Strided
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.kinds.choosing import AsStrided
@@ -93,7 +93,7 @@ def test_pairs_are_answered_alike_one_by_one(many: tuple[list[View], list[set[in
 @given(many_views())
 def test_positions_beyond_int64_are_answered_alike(many: tuple[list[View], list[set[int]]]) -> None:
     with (
-        patch.object(tuning, "INT_EXACT", 5),
+        patch.object(tuning, "MAX_POSITION", 5),
         patch.object(every_pair, "along_axes", lambda form, shape: None),
     ):
         check_pairs(*many)
@@ -223,7 +223,7 @@ def test_the_next_element_is_that_of_the_list(made: list[tuple[View, np.ndarray]
     nests = Nests(rows)
     asked = data.draw(st.lists(st.tuples(st.integers(0, len(rows) - 1), st.integers(0, 500)), min_size=1, max_size=30))
     i, z = np.array([k for k, _ in asked]), np.array([x for _, x in asked])
-    wanted = [next((c for c in cells[k] if c >= x), INT_EXACT) for k, x in asked]
+    wanted = [next((c for c in cells[k] if c >= x), MAX_POSITION) for k, x in asked]
     assert nests.next(i, z).tolist() == wanted
     pairs = [(a, b) for a in range(len(rows)) for b in range(len(rows))]
     apart = nests.apart(np.array([a for a, _ in pairs]), np.array([b for _, b in pairs]))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_sets import View, allocate, interleave, pad, roll
-from tapestry_sets.views import Derived
+from tapestry_sets.views import Derived, tuning
 from tapestry_sets.views.kinds.choosing import AsStrided
 from tapestry_sets.views.normal.assemble import Assembly
 from tapestry_sets.views.normal.patches import Constant, Flat, strided_patch
@@ -108,3 +108,14 @@ def test_constants_are_pads_of_nothing() -> None:
 def test_strides_that_leave_memory_are_refused(kind: AsStrided, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         allocate((9,)).apply(kind)
+
+
+@pytest.mark.parametrize("words", [0, 1])
+def test_a_single_cell_is_taken_by_its_strides_too(words: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rank 0 there are no strides to list."""
+    monkeypatch.setattr(tuning, "STRIDED_WORDS", words)
+    home = allocate((4, 6))
+    for shape in ((), (1, 1)):
+        view = built(home, 5, [], shape)
+        assert view.shape == shape
+        assert read_view(view, memory_for([home])).ravel().tolist() == memory_for([home])[home].ravel()[5:6].tolist()
