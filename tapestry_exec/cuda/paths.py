@@ -76,7 +76,8 @@ def _product(form: MatrixProduct, inputs: Sequence[Any], out: Any) -> Way | None
     is_plain = bias is None and form.activation == "none"
     if is_plain or not out.size or not _are_floats(a, b, bias, out) or not out.flags.c_contiguous:
         return None
-    if bias is not None and not _is_row(bias, columns):
+    # a bias is one value for each column, side by side
+    if bias is not None and not (bias.ndim and bias.size == columns == bias.shape[-1] and bias.flags.c_contiguous):
         return None
     at = None if bias is None else bias.data.ptr
     work = kernels.epilogues(out.data.ptr, at, out.size // columns, columns, out.dtype.name, form.activation)
@@ -87,11 +88,6 @@ def _product(form: MatrixProduct, inputs: Sequence[Any], out: Any) -> Way | None
         launch(work)
 
     return run
-
-
-def _is_row(bias: Any, columns: int) -> bool:
-    """Whether a bias is one value for each column, side by side."""
-    return bool(bias.size == columns == bias.shape[-1] if bias.ndim else False) and bool(bias.flags.c_contiguous)
 
 
 # ------------------------------------------------------------------------------------------------ convolutions

@@ -17,7 +17,6 @@ import numpy as np
 from msgspec import Struct, field
 
 from tapestry_exec.copies import domain_of
-from tapestry_exec.run import tuning
 from tapestry_plan.ir import Graph, NoPartition, OpNode, Shard, Signature, Source, check_partition
 from tapestry_plan.steps import (
     ALIGNMENT_NBYTES,
@@ -36,6 +35,7 @@ from tapestry_plan.steps import (
     align,
     shard_of,
 )
+from tapestry_sets.draw import shorten
 from tapestry_sets.regions import Box, DisjointRegions, IndexProjection, Region
 from tapestry_sets.views import Piece, first_shared, piece_image
 
@@ -522,7 +522,7 @@ def misfit(value: Any, wanted: Any, where: str) -> str | None:
     if origin in (Union, UnionType):
         return _misfit_all(value, args, where)
     if origin in (tuple, dict) and not isinstance(value, origin):
-        return f"{where} is {_shown(value)}; it must be a {origin.__name__}"
+        return f"{where} is {shorten(repr(value))}; it must be a {origin.__name__}"
     if origin is tuple:
         kinds = args[:1] * len(value) if args[1:] == (Ellipsis,) else args
         if len(kinds) != len(value):
@@ -534,7 +534,7 @@ def misfit(value: Any, wanted: Any, where: str) -> str | None:
             for key, item in value.items()
         )
     if not isinstance(value, NUMBERS.get(wanted, wanted)) or (wanted in NUMBERS and isinstance(value, bool)):
-        return f"{where} is {_shown(value)}; it must be {NAMES.get(wanted, wanted.__name__)}"
+        return f"{where} is {shorten(repr(value))}; it must be {NAMES.get(wanted, wanted.__name__)}"
     if wanted in NUMBERS:
         return None
     return _first(misfit(getattr(value, name), kind, f"{where}.{name}") for name, kind in _fields(wanted).items())
@@ -550,7 +550,7 @@ def _misfit_all(value: Any, kinds: Sequence[Any], where: str) -> str | None:
         if _take_apart(kind)[0] is None and isinstance(value, NUMBERS.get(kind, kind)):
             return misfit(value, kind, where)
     names = " or ".join(NAMES.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds)
-    return f"{where} is {_shown(value)}; it must be {names}"
+    return f"{where} is {shorten(repr(value))}; it must be {names}"
 
 
 @cache
@@ -567,11 +567,6 @@ def _fields(kind: type) -> dict[str, Any]:
 
 def _first(wrong: Iterable[str | None]) -> str | None:
     return next(filter(None, wrong), None)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= tuning.SHOWN_TEXT else f"{text[: tuning.SHOWN_TEXT - 1]}…"
 
 
 def _wrong_length(plan: ShardPlan) -> str | None:
@@ -592,7 +587,7 @@ def _wrong_tensor(graph: Graph) -> str | None:
     for name, tensor in graph.stored.items():
         where = f"plan.graph.stored[{name!r}]"
         if tensor.kind not in ("input", "constant", "result"):
-            return f"{where}.kind is {_shown(tensor.kind)}; it must be input, constant or result"
+            return f"{where}.kind is {shorten(repr(tensor.kind))}; it must be input, constant or result"
         wrong = misfit(tensor.path, str | None, f"{where}.path") or misfit(tensor.sha256, str | None, f"{where}.sha256")
         if wrong is not None:
             return wrong

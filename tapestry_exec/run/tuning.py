@@ -21,7 +21,5 @@ ROUNDINGS = 16
 
 SHOWN_REGIONS = 8
 """How many regions of a step that failed are listed."""
-SHOWN_TEXT = 70
-"""Characters of a value that an error names, as in `tapestry_sets.limits`; a longer one is cut."""
 SHOWN_NAMES = 12
 """How many of a graph's inputs or constants an error names."""

@@ -253,7 +253,7 @@ def kernels_of(source: str, name: str = "kernels.cu", options: Sequence[str] = (
     done = _gxx([*defines, "-E", "-P", "-w", "-xc++", "-"], given=f'#line 1 "{name}"\n{source}')
     if done.returncode:
         raise _failure(name, done.stderr)
-    text = _without_literals(done.stdout)
+    text = re.sub(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', '""', done.stdout)  # without literals
     found = [_declared(text, match.start(), match.end()) for match in _KERNEL.finditer(text)]
     return tuple(dict.fromkeys(entry for entry in found if entry))
 
@@ -275,10 +275,6 @@ def _declared(text: str, start: int, at: int) -> str | None:
         elif depth == 0 and char in "{;":
             return name if char == "{" else None
     return None
-
-
-def _without_literals(text: str) -> str:
-    return re.sub(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', '""', text)
 
 
 def _with_dynamic_shared(source: str) -> str:

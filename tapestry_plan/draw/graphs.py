@@ -174,12 +174,10 @@ def _op_node(graph: Any, item: Any, after: Sequence[str], sharded: _Sharded | No
     for kind in ("parallel", "reduction"):
         words = ", ".join(f"{axis.name} {axis.size}" for axis in axes if axis.kind == kind)
         lines += [f"{kind} {canvas.shorten(words, 48)}"] if words else []
-    plots = () if sharded is None else (replace(sharded.index, caption=_parts_words(sharded.index)),)
+    parts = 0 if sharded is None else len(sharded.index.cells)
+    caption = f"index space, {parts} part{'s' * (parts != 1)}"
+    plots = () if sharded is None else (replace(sharded.index, caption=caption),)
     return _boxed(f"op {item.name}", after, lines, "op", plots, _cut_box)
-
-
-def _parts_words(index: Plot) -> str:
-    return f"index space, {len(index.cells)} part{'s' * (len(index.cells) != 1)}"
 
 
 def _caption(plot: Plot, node: Any) -> str:

@@ -103,12 +103,9 @@ def _as_views(
     arrays = [i for i, (x, view) in enumerate(zip(views, found, strict=True)) if x is not view]
     if names is not None:
         return found, names_of(views, names, what), arrays
-    called = [f"array {i}" if i in arrays else _view_name(view) for i, view in enumerate(found)]
+    named = [view.name if isinstance(view, Allocation) else "" for view in found]
+    called = [f"array {i}" if i in arrays else named[i] or repr(view) for i, view in enumerate(found)]
     return found, called, arrays
-
-
-def _view_name(view: View) -> str:
-    return (view.name if isinstance(view, Allocation) else "") or repr(view)
 
 
 # ------------------------------------------------------------------------------------------------- a table of origins

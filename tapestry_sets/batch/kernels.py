@@ -67,16 +67,13 @@ def namespace(*columns: Array) -> Namespace:
     for x in columns:
         if isinstance(x, (np.ndarray, np.generic, int)):
             continue
-        own = x.__array_namespace__() if hasattr(x, "__array_namespace__") else _module_of(x)
+        # CuPy's arrays name no namespace before version 14; their module's functions are the same
+        module = sys.modules[type(x).__module__.partition(".")[0]]
+        own = x.__array_namespace__() if hasattr(x, "__array_namespace__") else module
         if found is not np and own is not found:
             raise TypeError(f"batch: columns must be arrays of one library, not {found.__name__} and {own.__name__}")
         found = own
     return found
-
-
-def _module_of(x: Array) -> Namespace:
-    # CuPy's arrays name no namespace before version 14; their module's functions are the same
-    return sys.modules[type(x).__module__.partition(".")[0]]
 
 
 def is_array(x: object) -> bool:

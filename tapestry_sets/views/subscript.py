@@ -213,9 +213,6 @@ def _is_parted(keys: Sequence[object]) -> bool:
     return advanced[-1] - advanced[0] >= len(advanced)
 
 
-_BASIC = (int, slice, type(None), EllipsisType)
-
-
 def _for_each_axis(given: Sequence[object], shape: Shape) -> list[object]:
     """The keys, with arrays read, and slices for the axes that have none; an Ellipsis stays as a mark."""
     keys = list(given)
@@ -228,7 +225,7 @@ def _for_each_axis(given: Sequence[object], shape: Shape) -> list[object]:
                 raise IndexError("an index can only have a single ellipsis ('...'); write ':' for each axis of others")
             dots = k
             used -= 1
-        elif type(key) not in _BASIC and _is_array(key):
+        elif isinstance(key, (list, tuple, range)) or (isinstance(key, np.ndarray) and key.ndim):
             keys[k] = array = _gathered(key, f"index {k} of the subscript")
             used += array.used - 1
             arrays += 1
@@ -245,10 +242,6 @@ def _for_each_axis(given: Sequence[object], shape: Shape) -> list[object]:
         at = dots + 1 if dots >= 0 else len(keys)
         keys[at:at] = [slice(None)] * (len(shape) - used)
     return keys
-
-
-def _is_array(key: object) -> bool:
-    return isinstance(key, (list, tuple, range)) or (isinstance(key, np.ndarray) and key.ndim > 0)
 
 
 def _position(key: object, axis: int) -> int:

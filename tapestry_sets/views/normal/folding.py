@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from tapestry_sets.digits import Digit, Digits, Ints, join_digits
+from tapestry_sets.digits import Digit, join_digits
 from tapestry_sets.limits import OPEN, Open
 from tapestry_sets.views import tuning
 from tapestry_sets.views.normal.patches import Flat, Patch, through
@@ -65,15 +65,11 @@ def _first_difference(patches: Iterable[Patch], guess: Patch) -> int | Open | No
         parts = through(patch.forms.pick_forms((0, 1, 0)), guess, tuning.FOLDED_COPIES)
         if parts is OPEN:
             return OPEN
-        for (at, *steps), cell, other in map(_list_forms, parts):
+        # for each box of each form its origin and its steps
+        for (at, *steps), cell, other in (zip(x.origin, *[d[1:] for d in x.digits], strict=True) for x in parts):
             ways = [by for by, c, o in zip(steps, cell[1:], other[1:], strict=True) if c != o]
             found += [at] if cell[0] != other[0] else [at + by for by in ways]
     return min(found, default=None)
-
-
-def _list_forms(box: Digits) -> tuple[Ints, ...]:
-    """For each form its origin and its steps."""
-    return tuple(zip(box.origin, *[digit[1:] for digit in box.digits], strict=True))
 
 
 def fold(patches: Iterable[Patch]) -> tuple[Patch, ...]:
