@@ -16,7 +16,7 @@ A window is a pair ``lo, hi``: the integers ``lo <= z < hi``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from itertools import combinations
 from math import gcd, lcm
 from typing import TypeVar
@@ -30,6 +30,8 @@ from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.limits import OPEN, Budget, Question, TooHard, attempt, limits
 from tapestry_sets.solvers import isl
 
+Table = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+"""For each integer of a period 1 if it is held, else 0."""
 T = TypeVar("T")
 
 NestConjunction = tuple[Nest, ...]
@@ -417,7 +419,12 @@ def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> in
     one, two = _halves(every)
     if two and _longer((one, two)) <= tuning.MAX_TABLE:
         spend(budget, 1 + (period(one) + period(two)) // tuning.ENTRIES_A_BRANCH, what, every)
-        return _count_halves(one, two, lo, hi)
+        return count_tables(_table(one, lo, period(one)), _table(two, lo, period(two)), length)
+    packed = _packed(every)
+    stretches = 1 + length * len(packed) // tuning.ENTRIES_SCANNED_A_BRANCH
+    if _longer(packed) <= tuning.MASK_SPAN and stretches < budget.left:
+        spend(budget, stretches, what, every)
+        return _count_stretches(packed, lo, hi)
     every, lo, hi = tuple(nests.shift(s, -lo) for s in every), 0, length  # places from the window's start fit int64
     counts = [nests.count(s, lo, hi) for s in every]
     runs = sum(n // s[-1][0] for n, s in zip(counts, every, strict=True))
@@ -465,27 +472,54 @@ def _halves(every: tuple[Nest, ...]) -> tuple[tuple[Nest, ...], tuple[Nest, ...]
     return parts[0]
 
 
-def _longer(halves: tuple[tuple[Nest, ...], tuple[Nest, ...]]) -> int:
+def _longer(halves: Sequence[tuple[Nest, ...]]) -> int:
     return max(map(period, halves))
 
 
-def _count_halves(one: tuple[Nest, ...], two: tuple[Nest, ...], lo: int, hi: int) -> int:
-    """Count in a window of less than one common period, in about as many steps as the longer period has.
+def count_tables(one: Table, two: Table, length: int) -> int:
+    """Count in a window of less than one common period what two sets share, in as many steps as the longer period has.
+
+    Each set is a table of its period from the window's start on, 1 where an integer is held, else 0; the periods share
+    no factor.
 
     An element x of `one` in its first period is there again at x + m*j, m its period. The places of these
     modulo n, the period of `two`, follow each other in the order of m*t mod n, the same for all x. So with
     sums over `two` in this order, each x needs the difference of two sums.
     """
-    m, n, length = period(one), period(two), hi - lo
-    x = np.flatnonzero(_table(one, lo, m))
+    m, n = len(one), len(two)
+    x = np.flatnonzero(one)
     order = np.arange(n, dtype=np.int64) * (m % n) % n
     sums = np.zeros(n + 1, np.int64)
-    np.cumsum(_table(two, lo, n)[order], out=sums[1:])
+    np.cumsum(two[order], out=sums[1:])
     times = np.maximum((length - 1 - x) // m + 1, 0)  # how often x is there, less than n times
     begin = x % n * pow(m, -1, n) % n
     end = begin + times
     around = np.maximum(end - n, 0)  # beyond the last place the order begins again
     return int((sums[np.minimum(end, n)] - sums[begin] + sums[around]).sum())
+
+
+def _packed(every: tuple[Nest, ...]) -> list[tuple[Nest, ...]]:
+    """Return the nests in few parts whose common periods are short enough for a table each."""
+    parts: list[tuple[Nest, ...]] = []
+    for s in sorted(every, key=nests.period, reverse=True):
+        for k, part in enumerate(parts):
+            if lcm(period(part), nests.period(s)) <= tuning.MASK_SPAN // 8:
+                parts[k] = (*part, s)
+                break
+        else:
+            parts.append((s,))
+    return parts
+
+
+def _count_stretches(parts: Sequence[tuple[Nest, ...]], lo: int, hi: int) -> int:
+    """Count in one stretch of the window after another; in each, every part is a piece of its repeated table."""
+    stretch, total = tuning.MASK_SPAN, 0
+    tables = [np.resize(_table(part, lo, period(part)), stretch + period(part)) for part in parts]
+    for at in range(0, hi - lo, stretch):
+        n = min(stretch, hi - lo - at)
+        each = (table[at % period(part) :][:n] for part, table in zip(parts, tables, strict=True))
+        total += int(np.count_nonzero(reduce(np.bitwise_and, each)))
+    return total
 
 
 def _mask(conjunction: tuple[Nest, ...], lo: int, hi: int) -> int:
@@ -495,7 +529,7 @@ def _mask(conjunction: tuple[Nest, ...], lo: int, hi: int) -> int:
     return mask
 
 
-def _table(conjunction: tuple[Nest, ...], lo: int, n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _table(conjunction: tuple[Nest, ...], lo: int, n: int) -> Table:
     """Return, for each i in [0, n), 1 if lo + i is a common element, else 0."""
     return pairs.listed(_mask(conjunction, lo, lo + n), n)
 

@@ -278,26 +278,55 @@ def _join_equidistant(items: list[Block], common: int, done: list[Joined] | None
     for (length, tail), starts in groups.items():
         if len(starts) == 1:
             out.append((starts[0], length, tail))
-            continue
-        starts.sort()
-        if common:
-            gaps = [two - one for one, two in pairwise(starts)]
-            gaps.append(starts[0] + common - starts[-1])
-            longest = max(gaps)
-            if min(gaps) == longest >= length and done is not None:
-                done.append((starts[0], length, tail, longest))
-                continue
-            at = gaps.index(longest) + 1  # turned so that no run crosses the end of the period
-            starts = starts[at:] + [start + common for start in starts[:at]]
-        out += _runs_of(starts, length, tail, common)
+        elif len(starts) == 2:
+            _join_pair(starts, length, tail, common, out, done)
+        else:
+            _join_many(starts, length, tail, common, out, done)
     return out
+
+
+def _join_pair(
+    starts: list[int], length: int, tail: nests.Nest, common: int, out: list[Block], done: list[Joined] | None
+) -> None:
+    """Append two equal items as one, at the lesser of the distances between them, or both where they interleave."""
+    one, two = starts
+    d = two - one
+    if common:
+        if d < 0:
+            one, d = two, -d
+        around = common - d
+        if around == d >= length and done is not None:
+            done.append((one, length, tail, d))
+            return
+        if around <= d:
+            one, d = one + d, around
+    elif d < 0:
+        one, d = two, -d
+    if d >= length:
+        out.append((one, d + length, nests.repeat(length, d, 0, tail) if tail or d == length else ((length, d, 0),)))
+    else:
+        out += [(start, length, tail) for start in starts]
+
+
+def _join_many(
+    starts: list[int], length: int, tail: nests.Nest, common: int, out: list[Block], done: list[Joined] | None
+) -> None:
+    """Append three or more equal items, joined in runs of one distance each."""
+    starts.sort()
+    if common:
+        gaps = [two - one for one, two in pairwise(starts)]
+        gaps.append(starts[0] + common - starts[-1])
+        longest = max(gaps)
+        if min(gaps) == longest >= length and done is not None:
+            done.append((starts[0], length, tail, longest))
+            return
+        at = gaps.index(longest) + 1  # turned so that no run crosses the end of the period
+        starts = starts[at:] + [start + common for start in starts[:at]]
+    out += _runs_of(starts, length, tail, common)
 
 
 def _runs_of(starts: list[int], length: int, tail: nests.Nest, common: int) -> list[Block]:
     """Join equal items at ascending starts into runs of one distance each."""
-    if len(starts) == 2 and starts[1] - starts[0] >= length:
-        d = starts[1] - starts[0]
-        return [(starts[0] % common if common else starts[0], d + length, nests.repeat(length, d, 0, tail))]
     out: list[Block] = []
     i, n = 0, len(starts)
     while i < n:
@@ -335,8 +364,15 @@ def subtract_within(s: nests.Nest, t: nests.Nest, lo: int, hi: int) -> list[nest
     items: list[Block] = []
     if s != nests.EMPTY:
         for c in nests.complement(t):
-            _Meet(s, t).collect(s, 0, c, 0, lo, hi, items)
+            _Meet(s, c).collect(s, 0, c, 0, lo, hi, items)
     return from_items(_run_together(_join_touching(items, 0), 0), lo, hi)
+
+
+def subtract(s: nests.Nest, t: nests.Nest) -> list[nests.Nest]:
+    """Return the difference on the whole line as disjoint nests."""
+    outside = nests.complement(t)
+    found = [nest for c in outside for nest in meet(s, c)]
+    return merge_alike(found) if len(outside) > 1 else found
 
 
 def from_items(items: Iterable[Block], lo: int, hi: int) -> list[nests.Nest]:
@@ -344,17 +380,9 @@ def from_items(items: Iterable[Block], lo: int, hi: int) -> list[nests.Nest]:
     return [nests.repeat(length, hi - lo, start, tail) for start, length, tail in items]
 
 
-def subtract(s: nests.Nest, t: nests.Nest) -> list[nests.Nest]:
-    """Return the difference on the whole line as disjoint nests."""
-    out: list[nests.Nest] = []
-    for c in nests.complement(t):
-        out += meet(s, c)
-    return merge_nests(out)
-
-
 def merge_nests(every: Iterable[nests.Nest]) -> list[nests.Nest]:
     """Return fewer nests for the same elements, given disjoint nests."""
-    current = _merge_alike([s for s in every if s != nests.EMPTY])
+    current = merge_alike([s for s in every if s != nests.EMPTY])
     if len(current) < 2:
         return current
     common = lcm(*(s[0][1] for s in current))
@@ -366,12 +394,12 @@ def merge_nests(every: Iterable[nests.Nest]) -> list[nests.Nest]:
         mask = 0
         for s in current:
             mask |= nests.bits(s, 0, common)
-        again = _merge_alike(_with_period(nests.solid_items(mask), common))
+        again = merge_alike(_with_period(nests.solid_items(mask), common))
         current = min(current, again, key=len)
     return current
 
 
-def _merge_alike(current: list[nests.Nest]) -> list[nests.Nest]:
+def merge_alike(current: list[nests.Nest]) -> list[nests.Nest]:
     """Join nests of equal period and inside, until none are left."""
     while len(current) > 1:
         by_period: dict[int, list[Block]] = {}

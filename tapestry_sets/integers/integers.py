@@ -24,12 +24,12 @@ from msgspec import Struct
 
 from tapestry_sets.digits import Bools, Int64Array
 from tapestry_sets.draw import Drawn
-from tapestry_sets.integers import explicit, ranks, tuning, unions
 from tapestry_sets.integers import nest as nests
+from tapestry_sets.integers import ranks, tuning, unions
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.stripe import Stripe
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import Question, TooHard, as_int, check_positive, check_range
+from tapestry_sets.limits import Question, TooHard, TooManyPieces, as_int, check_positive, check_range
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Filled, Intersection, Sampled
@@ -278,6 +278,8 @@ class Integers(Drawn, ABC):
         ------
         OverflowError
             If an element does not fit int64.
+        TooManyPieces
+            If they are about 2**30 or more.
 
         Examples
         --------
@@ -285,7 +287,15 @@ class Integers(Drawn, ABC):
         >>> Sett(Stripe(6, 1), Stripe(2, 1)).elements(0, 10).tolist()
         [0, 1, 3, 4, 7, 8]
         """
-        return self._elements(*check_bounds(start, stop, "elements"))
+        lo, hi = check_bounds(start, stop, "elements")
+        if hi - lo > tuning.MAX_ELEMENTS:
+            n, span = self._density()
+            if (about := (hi - lo) * n // span) > tuning.MAX_ELEMENTS:
+                raise TooManyPieces(
+                    f"elements: about {about} elements in [{lo}, {hi}), more than an array should hold; count says how "
+                    "many, runs or setts(within=) say which in few pieces, or ask within a shorter range"
+                )
+        return self._elements(lo, hi)
 
     def setts(self, within: Within | None = None) -> DisjointSetts:
         """Return the set as a list of disjoint setts; within a window they are right there, and periodic outside it.
@@ -297,7 +307,7 @@ class Integers(Drawn, ABC):
         DisjointSetts([Sett(Stripe(5, 2), Stripe(2, 1))])
         """
         check_window(within, "setts")
-        return self.forms.setts._reduced(self._listed(within))
+        return self.forms.setts._joined(self._listed(within))
 
     # ------------------------------------------------------------------------------------------ two sets
 
@@ -400,10 +410,10 @@ class Integers(Drawn, ABC):
         DisjointSetts([Sett(Stripe(1, 5))])
         """
         check_window(within, "intersection")
-        return self.forms.setts._reduced(self._meet(other, "intersection: other")._listed(within))
+        return self.forms.setts._joined(self._meet(other, "intersection: other")._listed(within))
 
     def union(self, other: Operand, within: Within | None = None) -> DisjointSetts:
-        """Return the union as disjoint setts, few of which merge; see `DisjointSetts`, and `intersection` for `within`.
+        """Return the union as disjoint setts; see `intersection` for `within`, and `simplify` for fewer of them.
 
         Examples
         --------
@@ -412,7 +422,7 @@ class Integers(Drawn, ABC):
         DisjointSetts([Sett(Stripe(2, 2))])
         """
         check_window(within, "union")
-        return self.forms.setts._merged(
+        return self.forms.setts._of(
             unions.union(self._listed(within), as_set(other, "union: other")._listed(within), within)
         )
 
@@ -426,7 +436,7 @@ class Integers(Drawn, ABC):
         DisjointSetts([Sett(Stripe(3, 1), Stripe(3, 1, phase=2))])
         """
         check_window(within, "difference")
-        return self.forms.setts._merged(
+        return self.forms.setts._of(
             unions.subtract(self._listed(within), as_set(other, "difference: other")._listed(within), within)
         )
 
@@ -442,7 +452,7 @@ class Integers(Drawn, ABC):
         check_window(within, "symmetric_difference")
         mine, theirs = self._listed(within), as_set(other, "symmetric_difference: other")._listed(within)
         either = (*unions.subtract(mine, theirs, within), *unions.subtract(theirs, mine, within))
-        return self.forms.setts._merged(explicit.merge_nests(either))
+        return self.forms.setts._joined(either)
 
     def complement(self, within: Within | None = None) -> DisjointSetts:
         """Return the integers that are not elements, as disjoint setts; see `intersection` for `within`.
@@ -454,9 +464,28 @@ class Integers(Drawn, ABC):
         DisjointSetts([Sett(Stripe(1, 2, phase=2))])
         """
         check_window(within, "complement")
-        return self.forms.setts._merged(unions.subtract([()], self._listed(within), within))
+        return self.forms.setts._of(unions.subtract([()], self._listed(within), within))
 
     __or__, __sub__, __xor__, __invert__ = union, difference, symmetric_difference, complement
+
+    def simplify(self) -> DisjointSetts:
+        """Return the set listed in few setts, no two of which `Sett.merge` makes one.
+
+        It is a search, of milliseconds for a few members; a dozen may take the whole budget.
+
+        Raises
+        ------
+        TooHard
+            If the search takes more than the budget; the set as it is answers every question.
+
+        Examples
+        --------
+        >>> from tapestry_sets import Sett
+        >>> either = Sett(Stripe(1, 9)) | Stripe(2, 8, phase=4)  # 0, 4 and 5 modulo 10
+        >>> len(either), either.simplify()
+        (2, DisjointSetts([Sett(Stripe(6, 4), Stripe(2, 3, phase=4))]))
+        """
+        return self.forms.setts._of(unions.simplified(self._listed(None)))
 
     # ---------------------------------------------------------------------------- sets seen by their numbers
 

@@ -11,15 +11,16 @@ from contextlib import suppress
 from functools import partial, reduce
 from itertools import product
 from math import gcd, lcm, prod
+from operator import and_
 from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import Bools, Int64Array
-from tapestry_sets.integers import conjunction, explicit, integers, ranks, tuning, unions
+from tapestry_sets.integers import conjunction, explicit, integers, pairs, ranks, tuning, unions
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.integers.integers import Forms, Integers
+from tapestry_sets.integers.integers import Forms, Integers, Operand
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.sett import DisjointSetts, Explicit, Sett
 from tapestry_sets.integers.unions import Within
@@ -190,19 +191,40 @@ class Filled(Integers, Value):
     DisjointSetts([Sett(Stripe(8, 32), Stripe(4, 3)), Sett(Stripe(1, 39, phase=17))])
     """
 
-    __slots__ = __match_args__ = ("outer", "ink")
+    __slots__ = ("_depth", "ink", "outer")
+    __match_args__ = ("outer", "ink")
 
     outer: Integers
     ink: Integers
+    _depth: int
 
     def __init__(self, outer: Integers, ink: Integers) -> None:
+        depth = 1 + (ink._depth if isinstance(ink, Filled) else 1)
+        if depth > tuning.MAX_FILLS:
+            raise TooHard(
+                f"fill: {depth} sets, each filled with the next, are more than {tuning.MAX_FILLS}; list one of them on "
+                "the way, by setts()"
+            )
         put_field(self, "outer", outer)
         put_field(self, "ink", ink)
+        put_field(self, "_depth", depth)
 
     @property
     def is_empty(self) -> bool:
         """Whether the set holds no integer."""
         return self.outer.is_empty or self.ink.is_empty
+
+    def fill(self, ink: Operand) -> Filled:
+        # (a filled with b) filled with c is a filled with (b filled with c): so a question goes down the chain once,
+        # where the other way around each set would be asked twice for each one around it
+        outers, inmost = [self.outer], self.ink
+        while isinstance(inmost, Filled):
+            outers.append(inmost.outer)
+            inmost = inmost.ink
+        found = Integers.fill(inmost, ink)
+        for outer in reversed(outers):
+            found = Filled(outer, found)
+        return found
 
     @property
     def period(self) -> int:
@@ -447,7 +469,41 @@ def count_in_all(factors: Sequence[Integers], lo: int, hi: int) -> int:
         return factors[0]._count(lo, hi)
     if not _are_explicit(factors):
         return _count_lazy(_grouped(factors), lo, hi)
+    choices = prod([len(s._listed(None)) for s in factors])
+    if choices > tuning.FEW_MEMBERS and lo < hi:
+        return _count_unions(factors, lo, hi, choices)
     return conjunction.count_of_all(_conjunctions(factors), lo, hi)
+
+
+def _count_unions(factors: Sequence[Integers], lo: int, hi: int, many: int) -> int:
+    """Count what unions share before their `many` choices of members are multiplied out.
+
+    Whole common periods are a product over unions whose periods share no factor; what is left is counted by bit masks
+    of whole unions where these are shorter than the choices are many.
+    """
+    period = period_of(factors)
+    whole, rest = divmod(hi - lo, period)
+    groups = _coprime(factors) if whole else []
+    if len(groups) > 1:
+        each = prod([count_in_all(group, 0, period_of(group)) for group in groups])
+        return whole * each + (_count_unions(factors, lo, lo + rest, many) if rest else 0)
+    if whole and rest:
+        return whole * _count_unions(factors, lo, lo + period, many) + _count_unions(factors, lo, lo + rest, many)
+    if whole > 1:
+        return whole * _count_unions(factors, lo, lo + period, many)
+    n = hi - lo
+    if n <= tuning.MAX_TABLE and n // tuning.BITS_A_STEP <= many:
+        return _union_mask(factors, lo, hi).bit_count()
+    halves = _coprime(factors)
+    if len(halves) == 2 and max(map(period_of, halves)) <= tuning.MAX_TABLE:
+        one, two = (pairs.listed(_union_mask(s, lo, lo + period_of(s)), period_of(s)) for s in halves)
+        return conjunction.count_tables(one, two, n)
+    return conjunction.count_of_all(_conjunctions(factors), lo, hi)
+
+
+def _union_mask(factors: Iterable[Integers], lo: int, hi: int) -> int:
+    """Return the window of what explicit sets share as a bit mask."""
+    return reduce(and_, [nests.union_bits(s._listed(None), lo, hi) for s in factors])
 
 
 def have_none(factors: Sequence[Integers], lo: int | None, hi: int | None) -> bool:

@@ -425,6 +425,24 @@ def bits(s: Nest, lo: int, hi: int) -> int:
     return (mask >> lead) & ((1 << n) - 1)
 
 
+def union_bits(every: Iterable[Nest], lo: int, hi: int) -> int:
+    """Return the window of a union as a bit mask; members of one period are put together before they are repeated."""
+    by_period: dict[int, list[Nest]] = {}
+    for s in every:
+        by_period.setdefault(period(s), []).append(s)
+    mask = 0
+    for P, group in by_period.items():
+        one = 0
+        for s in group:
+            one |= bits(s, lo, min(hi, lo + P))
+        have = P
+        while have < hi - lo:  # tile by doubling
+            one |= one << have
+            have += have
+        mask |= one
+    return mask & ((1 << max(hi - lo, 0)) - 1)
+
+
 def solid_items(mask: int) -> list[Item]:
     out = []
     at = 0

@@ -242,12 +242,14 @@ def is_disjoint(s: Nest, t: Nest, lo: int | None = None, hi: int | None = None) 
     """
     if s == EMPTY or t == EMPTY:
         return True
-    if lo is not None and hi is not None:
+    if lo is not None and hi is not None and (len(s) < 2 > len(t) or not s or not t):
         return first_in_both(s, t, lo, hi) is None
     if not s or not t:
         return False
     (a, P, p), (b, Q, q) = s[0], t[0]
     g = gcd(P, Q)
+    if lo is not None and hi is not None and hi - lo < P // g * Q:
+        return not _meet_in(s, t, lo, hi)
     if g == 1:
         return False
     if len(s) == 1 == len(t):
@@ -257,7 +259,15 @@ def is_disjoint(s: Nest, t: Nest, lo: int | None = None, hi: int | None = None) 
     if a <= g and b <= g:  # they meet if and only if they meet modulo g
         s = ((a, g, p % g), *s[1:])
         t = ((b, g, q % g), *t[1:])
-    return _first_in(s, t, 0, lcm(s[0][1], t[0][1]), whole=False) is None
+    return not _meet_in(s, t, 0, lcm(s[0][1], t[0][1]))
+
+
+def _meet_in(s: Nest, t: Nest, lo: int, hi: int) -> bool:
+    """Return whether two nests share an element of the window: of isl emptiness is asked, not the least element."""
+    found = PairSearch(Budget(tuning.ISL_AFTER)).first(s, 0, t, 0, lo, hi)
+    if found is OPEN and isl.available() and (apart := isl.nests_disjoint((s, t), lo, hi)) is not OPEN:
+        return not apart
+    return (_first_in(s, t, lo, hi, whole=False) if found is OPEN else found) is not None
 
 
 def is_subset(s: Nest, t: Nest, lo: int | None = None, hi: int | None = None) -> bool:

@@ -491,7 +491,7 @@ def join_rows(found: Pairs) -> Pairs:
 # ------------------------------------------------------------------------------------------------------- unions
 
 
-def join(s: Nest, t: Nest) -> Nest | None:
+def join(s: Nest, t: Nest, budget: Budget | None = None) -> Nest | None:
     """Return one nest that holds the elements of two disjoint nests, or None if none is found.
 
     Of nests of up to four levels in which every block begins with a whole block of the next level, what one cut
@@ -503,7 +503,7 @@ def join(s: Nest, t: Nest) -> Nest | None:
     >>> join(((4, 10, 0), (1, 3, 0)), ((1, 10, 6),))
     ((7, 10, 0), (1, 3, 0))
     """
-    return _Join().nests(s, t, len(s) + len(t))
+    return _Join(budget or Budget(tuning.ATTEMPTS)).nests(s, t, len(s) + len(t))
 
 
 class _Join:
@@ -511,8 +511,8 @@ class _Join:
 
     __slots__ = ("budget",)
 
-    def __init__(self) -> None:
-        self.budget = Budget(tuning.ATTEMPTS)
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
 
     def nests(self, s: Nest, t: Nest, depth: int) -> Nest | None:
         """Return one nest for two, seen from where blocks of theirs begin."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
-from itertools import combinations
 from math import lcm
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tapestry_sets.digits import Bools, Int64Array
-from tapestry_sets.integers import explicit, pairs, ranks, tuning, unions
+from tapestry_sets.integers import explicit, pairs, ranks, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.integers import Integers, Operand, check_bounds, check_window
 from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
@@ -90,7 +89,7 @@ class Explicit(Integers):
         lo, hi = check_window(within, "setts")
         if lo is None or hi is None:
             return DisjointSetts._of(self._nests)
-        return DisjointSetts._reduced(unions.subtract(self._nests, (), (lo, hi)))
+        return DisjointSetts._of(unions.subtract(self._nests, (), (lo, hi)))
 
     def shift(self, k: int) -> DisjointSetts:
         """Return {z + k : z in self}."""
@@ -364,11 +363,10 @@ class DisjointSetts(Explicit, Value):
     Parameters
     ----------
     members : iterable of Sett
-        Disjoint on the whole line. Empty ones are dropped, and pairs that make one sett are merged: two that are
-        everything together, and two whose outermost blocks, brought to one common period where these are at most
-        64 together, are one sett, because they touch or because equal ones are at equal distances. No two members
-        of a result of up to 64 merge in this way; and none of a result of ``| - ^ ~`` with up to 8 members, even in
-        the ways of `Sett.merge`, which also finds what one nest was cut into.
+        Disjoint on the whole line. Empty ones are dropped, and what joins at a glance is joined, here as in results of
+        ``| - ^ ~``: blocks of one period that touch, equal ones at equal distances, such blocks of two periods where
+        a common one has at most 64 of both, and members that are everything together. `Integers.simplify` searches
+        on: no two members of its result merge, even as `Sett.merge` does it.
 
     Raises
     ------
@@ -379,8 +377,8 @@ class DisjointSetts(Explicit, Value):
 
     Examples
     --------
-    >>> Sett(Stripe(1, 9)) | Stripe(2, 8, phase=4)  # {0, 4, 5} mod 10 is one sett
-    DisjointSetts([Sett(Stripe(6, 4), Stripe(2, 3, phase=4))])
+    >>> Sett(Stripe(1, 9)) | Stripe(1, 9, phase=4)  # 0 and 4 modulo 10: equal blocks at one distance
+    DisjointSetts([Sett(Stripe(5, 5), Stripe(1, 3))])
     >>> s = Sett(Stripe(1, 9)) | Stripe(1, 6, phase=3)
     >>> len(s), s.elements(0, 20).tolist()
     (2, [0, 3, 10, 17])
@@ -390,17 +388,15 @@ class DisjointSetts(Explicit, Value):
     members: tuple[Sett, ...]
 
     def __init__(self, members: Iterable[Sett] = ()) -> None:
-        if isinstance(members, (Stripe, Integers)):
-            raise TypeError(
-                f"DisjointSetts: members must be an iterable of setts, not one set, {members!r}; write [it]"
-            )
+        if isinstance(members, (Stripe, Integers)) or not isinstance(members, Iterable):
+            raise TypeError(f"DisjointSetts: members must be an iterable of setts, not {members!r}; write [it]")
         kept = tuple(members)
         for at, member in enumerate(kept):
             if not isinstance(member, Sett):
                 raise TypeError(f"DisjointSetts: member {at} must be a Sett, not {member!r}")
-        for one, two in combinations(kept, 2):
-            _check_disjoint(one, two, "DisjointSetts: members")
-        put_fields(self, members=DisjointSetts._reduced(member.nest for member in kept).members)
+        for i, j in unions.close_pairs([member.nest for member in kept]):
+            _check_disjoint(kept[i], kept[j], "DisjointSetts: members")
+        put_fields(self, members=DisjointSetts._joined(member.nest for member in kept).members)
 
     @classmethod
     def _of(cls, found: Iterable[Nest]) -> DisjointSetts:
@@ -410,15 +406,9 @@ class DisjointSetts(Explicit, Value):
         return setts
 
     @classmethod
-    def _reduced(cls, found: Iterable[Nest]) -> DisjointSetts:
-        """Wrap canonical nests that are known to be disjoint, joining pairs of blocks until none join."""
-        return cls._of(unions.reduced(found))
-
-    @classmethod
-    def _merged(cls, found: Iterable[Nest]) -> DisjointSetts:
-        """Wrap canonical nests that are known to be disjoint, merging pairs until none merge, if they are few."""
-        left = unions.reduced(found)
-        return cls._of(left if len(left) > tuning.MERGED_MEMBERS else unions.fold(left, ranks.join))
+    def _joined(cls, found: Iterable[Nest]) -> DisjointSetts:
+        """Wrap canonical nests that are known to be disjoint, joining those that join cheaply."""
+        return cls._of(unions.joined_cheaply(found))
 
     @classmethod
     def from_split(cls, pairs: Iterable[tuple[Sett | Stripe, Sett | Stripe]], period: int) -> DisjointSetts:
@@ -448,7 +438,7 @@ class DisjointSetts(Explicit, Value):
                     raise TypeError(f"from_split: outer and inner must each be a Sett or a Stripe, not {x!r}")
             rows, columns = (nests.canonical([x.level]) if isinstance(x, Stripe) else x.nest for x in (outer, inner))
             found += unions.subtract([_unsplit(rows, columns, n)], found, None)
-        return cls._reduced(explicit.merge_nests(found))
+        return cls._joined(found)
 
     @property
     def _factors(self) -> tuple[Integers, ...]:
@@ -460,6 +450,12 @@ class DisjointSetts(Explicit, Value):
 
     def __len__(self) -> int:
         return len(self.members)
+
+    def __iter__(self) -> Iterator[Sett]:
+        return iter(self.members)
+
+    def __getitem__(self, k: int) -> Sett:
+        return self.members[k]
 
     def __repr__(self) -> str:
         return f"DisjointSetts([{', '.join(map(repr, self.members))}])"

@@ -25,6 +25,8 @@ BITS_A_BRANCH = 1 << 15
 """Bits of a mask."""
 ENTRIES_A_BRANCH = 1 << 8
 """Entries of a table of a whole period."""
+ENTRIES_SCANNED_A_BRANCH = 1 << 16
+"""Entries of tables that are met one stretch after another."""
 ELEMENTS_A_BRANCH = 1 << 10
 """Elements that are listed and looked up in another nest."""
 
@@ -48,6 +50,10 @@ MAX_LISTED = 1 << 22
 MAX_SCAN = 1 << 16
 """How many numbers may be taken to elements, or back, one by one."""
 
+MAX_FILLS = 200
+"""How many sets may be filled into one another: each question goes down all of them."""
+MAX_ELEMENTS = 1 << 30
+"""About how many elements are listed as one array of eight bytes each."""
 LONG_SPAN = 1 << 22
 """Interleaved progressions up to this span are merged explicitly, whatever their copies."""
 
@@ -56,8 +62,10 @@ SPREAD = 64
 """How many blocks nests of several periods may have in a common one, for these to be merged there."""
 MAX_JOINED_MEMBERS = 64
 """Pairs of more members than this are not looked at for what makes one nest."""
-MERGED_MEMBERS = 8
-"""Unions of up to this many members are looked through for any two that `Sett.merge` makes one."""
+NEARLY_ALL = 0.999999
+"""Disjoint nests that hold at least this part of all integers, as floats say, are asked whether they hold every one."""
+BRANCHES_AN_ATTEMPT = 20
+"""An attempt to find one nest for two takes as long as this many branches."""
 ORIGINS = 4
 """From how many blocks of each nest a common block is tried to begin."""
 ATTEMPTS = 200

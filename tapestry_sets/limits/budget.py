@@ -53,7 +53,10 @@ def current() -> Limits:
 
 @contextmanager
 def limits(*, max_pieces: int | None = None, budget: int | None = None) -> Iterator[Limits]:
-    """Change the limits of all questions asked inside a ``with`` block.
+    """Change the limits of all questions asked inside a ``with`` block, in this thread or asyncio task.
+
+    Threads and pools that are started inside have the defaults: enter `limits` in what they run, or run that in
+    ``contextvars.copy_context()``.
 
     Parameters
     ----------

@@ -16,8 +16,8 @@ import numpy as np
 from tapestry_sets.digits import Ints
 from tapestry_sets.integers import EMPTY, Int64Array, Nest, Sett, StridedRun, Stripe, explicit, pairs
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import Value, as_ints, check_pieces, compile_constructor, put_field
-from tapestry_sets.regions import rowmajor, shapes
+from tapestry_sets.limits import TooManyPieces, Value, as_ints, check_pieces, compile_constructor, put_field
+from tapestry_sets.regions import rowmajor, shapes, tuning
 from tapestry_sets.regions.axis import (
     AxisForm,
     EvenSteps,
@@ -26,9 +26,9 @@ from tapestry_sets.regions.axis import (
     fill_axis,
     interval,
     meet_axis,
+    nest_of_steps,
     normal,
     sample_axis,
-    stepping,
 )
 from tapestry_sets.regions.points import Points
 
@@ -70,6 +70,11 @@ class Products(Points):
         >>> Region.from_slices((2, 4), (slice(None), slice(1, None, 2))).points().tolist()
         [[0, 1], [0, 3], [1, 1], [1, 3]]
         """
+        if (many := self.size * self.rank) > tuning.MAX_ELEMENTS:
+            raise TooManyPieces(
+                f"points: {self.size} points of rank {self.rank} are {many} integers, more than an array should hold; "
+                "size says how many, regions say which, or ask for a part of the box"
+            )
         parts = [r._points() for r in self.regions]
         if len(parts) == 1:
             return parts[0]
@@ -146,7 +151,7 @@ class Products(Points):
         >>> Region.from_bounds((10,), (3,), (8,)).slice(slice(None, None, -2)).points().tolist()
         [[1], [2], [3]]
         """
-        return self._seen_through(shapes.selected(self.shape, slices))
+        return self._seen_through(shapes.select_ranges(self.shape, slices))
 
     def _seen_through(self, ranges: tuple[range, ...]) -> DisjointRegions:
         """Return the set in the coordinates of the positions in `ranges`, counted from the box's start."""
@@ -418,7 +423,7 @@ class Region(Products, Value):
         True
         """
         box, origin = shapes.checked_box(shape, start)
-        ranges = shapes.selected(box, slices)
+        ranges = shapes.select_ranges(box, slices)
         if not all(map(shapes.length, ranges)):
             return cls.empty(box, origin)
         raw: list[Nest] = []
@@ -725,7 +730,7 @@ def meet_regions(r: Region, s: Region, out: list[Region]) -> None:
     for p, q, x, y, lo, n in _by_axis(r, s):
         if p is not None and q is not None:
             both = common_progression(p, q)
-            axes.append([stepping(both, n)] if both else [])
+            axes.append([nest_of_steps(both, n)] if both else [])
         else:
             axes.append(meet_axis(x, y, lo, lo + n))
         if not axes[-1]:

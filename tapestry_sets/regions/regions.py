@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 
 from tapestry_sets.digits import Ints
@@ -122,6 +122,12 @@ class DisjointRegions(Members, Products, Value):
     def is_box(self) -> bool:
         """Whether the union is one member that is a box, or nothing."""
         return not self.members or (len(self.members) == 1 and self.members[0].is_box)
+
+    def __iter__(self) -> Iterator[Region]:
+        return iter(self.members)
+
+    def __getitem__(self, k: int) -> Region:
+        return self.members[k]
 
     def __len__(self) -> int:
         return len(self.members)

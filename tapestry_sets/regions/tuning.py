@@ -1,11 +1,17 @@
 """The numbers of this wing; see `tapestry_sets.integers.tuning` for what the two tables mean."""
 
+from tapestry_sets.integers import MAX_ELEMENTS as MAX_ELEMENTS
+
 # ------------------------------------------------------------------ bounds of work
 
 MAX_MISSING = 256
 """How many terms of a difference are looked at for an element, before elements are counted."""
 ATTEMPT_SHARE = 4
 """The part of a budget, one of so many, that an attempt may take before another way is gone."""
+MAX_PROGRESSIONS = 64
+"""How many progressions the indices of one axis may be where they are held as such."""
+MAX_COLUMN = 1 << 22
+"""How many integers a column may hold that sums are written out as."""
 
 MAX_LISTED = 1 << 15
 """Images that are not a small union of products are listed where the selection has at most so many blocks' cells."""

@@ -75,6 +75,16 @@ def nests_first_common(
     return within(first, operations)
 
 
+def nests_disjoint(nests: Sequence[NestLevels], lo: int, hi: int, operations: int = NEST_OPERATIONS) -> bool | Open:
+    """Return whether nests share no element of [lo, hi); OPEN if isl needs more than `operations`.
+
+    Emptiness is asked alone: the least element costs isl many times as much.
+    """
+    return within(
+        lambda: bool(reduce(and_, map(nest_set, nests), box_set((lo,), (hi,), name="z")).is_empty()), operations
+    )
+
+
 def bounded(question: Callable[[], T], refusal: Exception, operations: int = MAX_OPERATIONS) -> T:
     """Return the answer of `question`, or raise `refusal` if isl needs too long for it; see `within`.
 

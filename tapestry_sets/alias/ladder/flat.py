@@ -41,7 +41,7 @@ def flatten_pieces(
             return runs[0] if interleaved_copies(runs[0][1]) > tuning.MAX_COPIES else explicit_setts(runs[0], extent)
         each = [[m.nest for m in explicit_setts(run, extent).members] for run in dict.fromkeys(runs)]
         parts += [merge_nests(nest for part in each for nest in part)] if apart and len(each) > 1 else each
-    return DisjointSetts._reduced(_union(parts, extent))
+    return DisjointSetts._joined(_union(parts, extent))
 
 
 def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:

@@ -518,7 +518,7 @@ class Cover:
                 first = self.start - origin + sum(a * P for (a, _), P in sides) + u
                 p = progression(first, [*((b - a, P) for (a, b), P in sides), (v - u, 1)])
                 nests += [member.nest for member in explicit_setts(p, extent).members]
-        return DisjointSetts._reduced(nests)
+        return DisjointSetts._joined(nests)
 
     def _in_turn(self, joined: Callable[[], T], sieved: Callable[[], T]) -> T:
         """Answer by joining sets or by the sieve: first by what is quick, and by the other if the first refuses."""

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import Stripe, TooHard, TooManyPieces, limits
-from tapestry_sets.integers import explicit, nest, pairs, tuning
+from tapestry_sets.integers import explicit, nest, pairs, tuning, unions
 from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.limits.budget import OPEN
 from tapestry_sets.solvers import isl
@@ -143,7 +143,7 @@ def test_two_nests_on_the_line(one: Levels, two: Levels, lo: int) -> None:
 def test_explicit_answers_hold_what_they_should_once(one: Levels, two: Levels) -> None:
     s, t = canonical(one), canonical(two)
     period = range(lcm(nest.period(s), nest.period(t)))
-    for answer, wanted in ((explicit.meet(s, t), True), (explicit.subtract(s, t), False)):
+    for answer, wanted in ((explicit.meet(s, t), True), (unions.subtract([s], [t]), False)):
         times = [sum(nest.contains(piece, z) for piece in answer) for z in period]
         assert times == [int(in_nesting(one, z) and in_nesting(two, z) == wanted) for z in period]
         assert all(nest.canonical(piece) == piece for piece in answer)
@@ -154,7 +154,7 @@ def test_explicit_answers_in_a_window(one: Levels, two: Levels, window: tuple[in
     s, t = canonical(one), canonical(two)
     for answer, wanted in (
         (explicit.meet_within(s, t, *window), True),
-        (explicit.subtract_within(s, t, *window), False),
+        (unions.subtract([s], [t], window), False),
     ):
         times = [sum(nest.contains(piece, z) for piece in answer) for z in range(*window)]
         assert times == [int(in_nesting(one, z) and in_nesting(two, z) == wanted) for z in range(*window)]
@@ -280,7 +280,7 @@ def test_fixed_stripes_take_the_same_steps_in_any_window(n: int) -> None:
                 assert pairs.first_in_both(other, s, 0, n) is None
                 assert pairs.count_in_both(s, other, 0, n) == 0
                 assert explicit.meet_within(s, other, 0, n) == []
-        left = explicit.subtract_within(thirds, ((1, 2, 1),), 0, n)
+        left = unions.subtract([thirds], [((1, 2, 1),)], (0, n))
         met = explicit.meet_within(nested, ((1, 5, 2),), 0, n)
         assert steps.call_count < 400
     assert sum(nest.count(piece, 0, n) for piece in left) == len(range(0, n, 6))
@@ -298,6 +298,28 @@ def test_a_search_goes_on_by_itself_where_isl_gives_up() -> None:
             s, t = ((7, 2003, 0), (1, 2, 0)), ((5, 3001, 1), (1, 2, 1))
             wanted = next(z for z in range(100, 10**6) if z % 2003 in (0, 2, 4, 6) and (z - 1) % 3001 in (1, 3))
             assert pairs.first_in_both(s, t, 100, 10**9) == wanted
+
+
+HARD_TO_FIND = (
+    ((24104675, 33574000, 18245700), (675, 3013000, 0), (3, 112, 0)),
+    ((97465602318472536, 170322432147678550, 164943696744402261), (36, 276476250, 0)),
+)
+"""Nests whose least common element takes isl more operations than it is given; whether there is one takes few."""
+
+
+@pytest.mark.parametrize("window", [None, (0, 10**17), (10**6, 10**20)])
+def test_whether_nests_meet_is_asked_of_isl_and_not_where(window: tuple[int, int] | None) -> None:
+    s, t = map(nest.canonical, HARD_TO_FIND)
+    lo, hi = window or (0, lcm(s[0][1], t[0][1]))
+    wanted = (isl.nest_set(s) & isl.nest_set(t) & isl.box_set((lo,), (hi,), name="z")).is_empty()
+    with mock.patch.object(isl, "nests_first_common", side_effect=AssertionError("asked for the least element")):
+        assert pairs.is_disjoint(s, t, *(window or ())) == wanted
+
+
+def test_without_isl_a_hard_pair_of_nests_is_refused() -> None:
+    s, t = map(nest.canonical, HARD_TO_FIND)
+    with mock.patch.object(isl, "nests_disjoint", return_value=OPEN), limits(budget=500), pytest.raises(TooHard):
+        pairs.is_disjoint(s, t)
 
 
 def test_isl_takes_over_where_the_search_ends() -> None:
