@@ -35,6 +35,7 @@ from tapestry_sets.integers import (
 )
 from tapestry_sets.interop import (
     NonAffineSize,
+    chunks,
     distinct_count,
     from_isl,
     from_mlir,
@@ -96,6 +97,7 @@ __all__ = [
     "allocate",
     "as_view",
     "broadcast_arrays",
+    "chunks",
     "concatenate",
     "contains",
     "count_common",

@@ -20,6 +20,8 @@ from tapestry_plan.rewrite import RULES
 from tapestry_sets.alias import RUNGS, CellQuestion
 from tapestry_sets.alias import tuning as alias_numbers
 from tapestry_sets.integers import tuning as integers_numbers
+from tapestry_sets.limits import Limits
+from tapestry_sets.regions import tuning as regions_numbers
 from tapestry_sets.solvers import isl
 from tapestry_sets.views.kinds import KINDS
 
@@ -205,7 +207,9 @@ def test_the_drawn_ladder_is_the_one_that_is_climbed(text: str) -> None:
 @pytest.mark.parametrize("text", LADDERS, ids=["README", "rungs.py"])
 def test_the_drawn_budgets_are_those_that_are_set(text: str) -> None:
     budgets = {
+        "find_on_axes": regions_numbers.MAX_PROGRESSIONS,
         "leap_blocks": integers_numbers.BLOCKS,
+        "find_by_rows": Limits().max_pieces,
         "find_on_diagonal": alias_numbers.MAX_SETTS,
         "try_samples": alias_numbers.SAMPLE,
         "find_before_turn": alias_numbers.MAX_PRODUCTS,
@@ -248,7 +252,7 @@ def test_view_kinds_are_read_from_the_modules_that_the_table_names() -> None:
     (row,) = (row for row in rows_of(page, "| to add a … | touch |") if row[0] == "view kind")
     there = {path.name for path in (ROOT / "tapestry_sets" / "views" / "kinds").glob("*.py")}
     read = {f"{kind.__module__.rsplit('.', 1)[1]}.py" for kind in KINDS.values()}
-    assert set(re.findall(r"`(\w+\.py)`", row[1])) == read == there - {"__init__.py", "kind.py"}
+    assert set(re.findall(r"`(\w+\.py)`", row[1])) == read == there - {"__init__.py", "kind.py", "axis_maps.py"}
 
 
 def test_rewrites_are_named_in_their_wings_door() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
-from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, read_cells
+from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, product_cells, read_cells
 from tapestry_sets.alias.memory.arrays import as_view, read_view
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.digits import Bools
@@ -376,5 +376,7 @@ def is_contiguous(view: object, order: Order | None = None) -> bool:
 
 
 fill_memory(
-    MemoryQueries(read_cells, filled_cells, local_setts, twice, twice_by_strides, is_ordered, is_ordered_by_strides)
+    MemoryQueries(
+        read_cells, filled_cells, product_cells, local_setts, twice, twice_by_strides, is_ordered, is_ordered_by_strides
+    )
 )

@@ -1,8 +1,9 @@
 """How do isl, sympy and MLIR say it?
 
-Sets from isl, views of symbolic sizes, and MLIR's affine maps as text.
+Sets from isl, views of symbolic sizes, MLIR's affine maps as text; which chunks of a Zarr or Dask array are touched.
 """
 
+from tapestry_sets.interop.chunks import Chunk, TouchedChunks, chunks
 from tapestry_sets.interop.from_isl import from_isl
 from tapestry_sets.interop.mlir import from_mlir, to_mlir
 from tapestry_sets.interop.symbolic import SymbolicView, symbolic_allocate

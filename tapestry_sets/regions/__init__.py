@@ -2,15 +2,16 @@
 
 From the ground up; each row stands on rows above it, or beside it:
 
-    axis  shapes       one axis of a region; shapes as callers write them
-    rowmajor  points   row-major numbers; the questions that every form answers
-    region             a product of setts
-    regions            unions that share no point
-    reshaped  affine   renumbered regions; boxes, affine maps and their images
-    coordinates        one coordinate of a projection
-    projection         what index boxes read
+    axis  axis_sets  shapes   one axis of a region, and indices read on one; shapes as callers write them
+    rowmajor  points          row-major numbers; the questions that every form answers
+    region                    a product of setts
+    regions                   unions that share no point
+    reshaped  affine          renumbered regions; boxes, affine maps and their images
+    coordinates               one coordinate of a projection
+    projection                what index boxes read
 """
 
+from tapestry_sets.regions import axis_sets
 from tapestry_sets.regions.affine import (
     AffineMap,
     Box,
@@ -22,7 +23,11 @@ from tapestry_sets.regions.affine import (
     matrix_rank,
     regions_of,
 )
+from tapestry_sets.regions.axis import nest_of_steps
+from tapestry_sets.regions.axis_sets import AxisSet
 from tapestry_sets.regions.projection import IndexProjection
 from tapestry_sets.regions.region import Region
 from tapestry_sets.regions.regions import DisjointRegions
 from tapestry_sets.regions.reshaped import Reshaped, unflatten
+from tapestry_sets.regions.rowmajor import flat
+from tapestry_sets.regions.shapes import BoxKey, length, select_ranges, spell_out

@@ -73,7 +73,7 @@ def common_progression(p: EvenSteps, q: EvenSteps) -> EvenSteps | None:
     return (first, last, step) if first <= last else None
 
 
-def stepping(p: EvenSteps, extent: int) -> Nest:
+def nest_of_steps(p: EvenSteps, extent: int) -> Nest:
     """Return the elements of a progression in a window of this extent that holds them."""
     first, last, step = p
     return nests.repeat(last - first + 1, extent, first, ((1, step, 0),) if first < last and step > 1 else ())

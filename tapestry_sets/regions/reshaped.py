@@ -15,7 +15,7 @@ from tapestry_sets.regions.points import Points, RegionForms
 from tapestry_sets.regions.region import Region, as_product, meet_regions, merge_members, to_tuple
 from tapestry_sets.regions.regions import DisjointRegions, Members
 from tapestry_sets.regions.rowmajor import NumberTerms
-from tapestry_sets.regions.shapes import BoxKey, checked_box, length, selected
+from tapestry_sets.regions.shapes import BoxKey, checked_box, length, select_ranges
 
 
 class Reshaped(Members, Value):
@@ -260,7 +260,7 @@ class Reshaped(Members, Value):
 
         Only what lies between the first and the last row of the slice is listed.
         """
-        ranges = selected(self.shape, slices)
+        ranges = select_ranges(self.shape, slices)
         shape = tuple(map(length, ranges))
         if not shape or not all(shape):
             return self.explicit().slice(slices) if not shape else DisjointRegions._of(shape, (), (0,) * len(shape))

@@ -137,7 +137,7 @@ def lead_of_broadcast(narrow: Ints, wide: Ints, message: str) -> int:
     return lead
 
 
-def selected(shape: Ints, key: BoxKey) -> tuple[range, ...]:
+def select_ranges(shape: Ints, key: BoxKey) -> tuple[range, ...]:
     """Return for each axis the positions that a basic index selects; an int selects one.
 
     Raises
@@ -147,6 +147,12 @@ def selected(shape: Ints, key: BoxKey) -> tuple[range, ...]:
     TypeError
         If an entry is not a slice, int or Ellipsis.
     """
+    entries = spell_out(shape, key)
+    return tuple(_range(k, n, axis) for axis, (k, n) in enumerate(zip(entries, shape, strict=True)))
+
+
+def spell_out(shape: Ints, key: BoxKey) -> list[object]:
+    """Return an entry of a basic index for each axis, where an Ellipsis, or what is not given, is whole axes."""
     entries = key if isinstance(key, tuple) else (key,)
     given = sum(k is not Ellipsis for k in entries)
     if len(entries) - given > 1:
@@ -155,8 +161,7 @@ def selected(shape: Ints, key: BoxKey) -> tuple[range, ...]:
         raise IndexError(f"index {entries} has too many entries for shape {shape}")
     fill = (slice(None),) * (len(shape) - given)
     at = next((i for i, k in enumerate(entries) if k is Ellipsis), len(entries))
-    full = [*entries[:at], *fill, *entries[at + 1 :]]
-    return tuple(_range(k, n, axis) for axis, (k, n) in enumerate(zip(full, shape, strict=True)))
+    return [*entries[:at], *fill, *entries[at + 1 :]]
 
 
 def length(r: range) -> int:

@@ -4,7 +4,7 @@ From the ground up; each row stands on rows above it, or beside it:
 
     pieces  hook  walks              where the cells of a box come from; what libraries answer; steps over views
     kinds  normal/patches            what one view does to shape and pieces; cells as digits
-    subscript  ranked                x[…] as kinds; cells as row-major numbers
+    subscript  ranked  products      x[…] as kinds; cells as row-major numbers, or as indices of each axis
     words  documents  kept_answers   NumPy's words; views in JSON; what a view has been asked
     normal  adjoint                  pieces made few; where gradients go
     questions  view                  what a view is asked; the view itself
@@ -39,9 +39,10 @@ from tapestry_sets.views.kinds.shaping import (
 from tapestry_sets.views.normal.patches import read_patches, strided_patch
 from tapestry_sets.views.pieces import images, reading
 from tapestry_sets.views.pieces.images import piece_domain, piece_image
-from tapestry_sets.views.pieces.maps import INT64_MAX, IndexMap, Relinearize, Shape, Step
+from tapestry_sets.views.pieces.maps import INT64_MAX, IndexMap, Relinearize, Shape, Step, put_extents
 from tapestry_sets.views.pieces.partition import first_gap, first_shared
 from tapestry_sets.views.pieces.piece import Guard, Piece, bounding_boxes, compose_pieces, identity_piece
+from tapestry_sets.views.products import IndexProduct
 from tapestry_sets.views.variables import allocate
 from tapestry_sets.views.view import Allocation, Derived, View, check_color, sort_views, strided_view_of, view_of
 from tapestry_sets.views.walks import sources_first, walk

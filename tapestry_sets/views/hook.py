@@ -45,6 +45,7 @@ class MemoryQueries(Struct, frozen=True):
 
     read_cells: Callable[..., Cells]
     filled_cells: Callable[..., Cells]
+    product_cells: Callable[..., Cells]
     local_setts: Callable[..., DisjointSetts | None]
     twice: Callable[[Any], InternalOverlap | None]
     twice_by_strides: Callable[[Strided], tuple[Ints, Ints, int] | None]

@@ -15,6 +15,10 @@ MAX_STAGES = 16
 """How often patches may be of patches that are not spelled out."""
 MAX_DIGIT = 64
 """How many values of a digit that moves along several axes are listed."""
+SHORT_TABLE = 64
+"""So many indices of a table are looked at for many different steps, before levels are sought in all of them."""
+MAX_AROUND = 64
+"""How often a set may go around a padded axis where it is cut at each turn; also indices that are tried for a cell."""
 MAX_CHAIN = 64
 """Longer chains of filled sets are not held."""
 TRIES = 32

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from tapestry_sets.digits import Strided, contiguous, renumber
 from tapestry_sets.draw import views as draw_views
@@ -22,6 +23,7 @@ from tapestry_sets.views.normal.patches import Constant, Flat, strided_patch
 from tapestry_sets.views.pieces.maps import Relinearize, Shape
 from tapestry_sets.views.pieces.piece import Piece, PiecesOf, compose_numbered, identity_piece, number_anew
 from tapestry_sets.views.pieces.reading import cell_read
+from tapestry_sets.views.products import IndexProduct, read_product
 from tapestry_sets.views.questions import Questions, say_no_view
 from tapestry_sets.views.ranked import EVERY, Ranked
 from tapestry_sets.views.subscript import Key, plain_slices
@@ -55,6 +57,14 @@ class View(Questions, Frozen):
     """
 
     __slots__ = ()
+
+    def _refuse_arithmetic(self, other: object) -> NoReturn:
+        raise TypeError(
+            f"arithmetic of '{type(self).__name__}' {self!r} and '{type(other).__name__}': a view has places and no "
+            "values; compute on the arrays that it describes, or on the tensors of a tapestry_plan graph"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse_arithmetic
 
     @property
     @abstractmethod
@@ -141,13 +151,20 @@ class View(Questions, Frozen):
         return self._find_cells()
 
     def _find_cells(self) -> Mapping[Allocation, Cells]:
+        # what is kept holds a view alike, not this one, by which it is kept
+        alike = view_of(self.shape, self.kind, self.sources) if isinstance(self, Derived) else self
+        product = _find_product(self) if _find_strided(self) is None else None
+        if product is not None:  # of one allocation, as below; what is known of the cells needs no pieces
+            home = _first(self)
+            known = hook.memory.product_cells(product, PiecesOf(alike, 0), self.shape, home.shape)
+            return {} if product.is_empty else {home: known}
         chain = _find_chain(self)
-        if chain:  # of one allocation; what is known of the cells needs no pieces
+        if chain:
             home, ranked = _first(self), _find_ranked(self)
             strides = None if ranked is None or ranked.sets else ranked.form
-            # what is kept holds a view alike, not this one, by which it is kept
-            alike = view_of(self.shape, self.kind, self.sources) if isinstance(self, Derived) else self
-            cells = hook.memory.filled_cells(chain, PiecesOf(alike, 0), self.shape, home.shape, strides)
+            cells = hook.memory.filled_cells(
+                chain, PiecesOf(alike, 0), self.shape, home.shape, strides, partial(_find_product, alike)
+            )
             return {home: cells} if strides is not None or not cells.is_empty else {}
         allocations, pieces = self._compose(Budget(current().budget))
         each = (hook.memory.read_cells(pieces, k, self.shape, a.shape, a.size) for k, a in enumerate(allocations))
@@ -547,6 +564,17 @@ def _find_chain(view: View) -> tuple[DisjointSetts, ...]:
     ranked = None if 0 in view.shape else _find_ranked(view)
     sets = None if ranked is None else ranked.cells
     return () if sets is None else sets or (EVERY,)
+
+
+def _find_product(view: View) -> IndexProduct | None:
+    """The product of indices that a view of one allocation reads; None if it is none."""
+    shape, chain = view.shape, []
+    while isinstance(view, Derived):
+        if len(view.sources) > 1:
+            return None
+        chain.append((view.kind, view.sources[0].shape))
+        view = view.sources[0]
+    return read_product(shape, chain)
 
 
 def _find_ranked(view: View) -> Ranked | None:

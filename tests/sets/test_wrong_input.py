@@ -5,8 +5,10 @@ Each row is a call, the error's type and words that its message must hold, in an
 
 from __future__ import annotations
 
+import contextvars
 import operator
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
@@ -20,6 +22,7 @@ from tapestry_sets import (
     DisjointSetts,
     ImplicitRegion,
     IndexProjection,
+    Limits,
     Region,
     Sett,
     Stripe,
@@ -37,6 +40,7 @@ from tapestry_sets import (
 )
 from tapestry_sets.draw import text
 from tapestry_sets.integers import progression_set
+from tapestry_sets.limits import current
 from tapestry_sets.regions import unflatten
 from tapestry_sets.solvers import isl
 
@@ -408,3 +412,83 @@ def test_a_diagonal_against_a_padded_slice_is_counted_without_isl() -> None:
     with mock.patch.object(isl, "available", lambda: False):
         shared = overlap(diagonal.reshape((1, -1)).broadcast_to((2, n)), pad(other, 1, "reflect"))
         assert shared.size == -(-n // 6)
+
+
+# --------------------------------------------------------------------------------- what is too long, or means nothing
+
+
+def filled(times: int) -> Any:
+    s: Any = S
+    for _ in range(times):
+        s = s.fill(Stripe(5, 1))
+    return s
+
+
+def filled_inwards(times: int) -> Any:
+    s: Any = S
+    for _ in range(times):
+        s = S.fill(s)
+    return s
+
+
+TOO_LONG = rows(
+    ("2,000 sets filled inwards", lambda: filled_inwards(2000), TooHard, ("201 sets", "more than 200", "setts()")),
+    ("members that are one number", lambda: DisjointSetts(5), TypeError, ("iterable of setts", "not 5", "[it]")),  # type: ignore[arg-type]
+    ("2,000 sets filled into one another", lambda: filled(2000), TooHard, ("201 sets", "more than 200", "setts()")),
+    ("elements", lambda: S.elements(0, 10**12), TooManyPieces, ("elements: about", "[0, 1000000000000)", "count")),
+    ("elements, lazy", lambda: filled(2).elements(0, 10**12), TooManyPieces, ("about", "[0, 1000000000000)", "count")),
+    (
+        "points",
+        lambda: Region.full((10**6, 10**6)).points(),
+        TooManyPieces,
+        ("points", "1000000000000 points", "rank 2", "size"),
+    ),
+    (
+        "pieces of a pad that goes around often",
+        lambda: pad(A, 10**9, "wrap").pieces,
+        TooManyPieces,
+        ("pad, mode wrap", "more than 10000", "need none"),
+    ),
+    ("an array and a view", lambda: np.arange(4) + A, TypeError, ("ndarray", "places and no values", "arrays")),
+    ("a view and an array", lambda: A * np.arange(4), TypeError, ("ndarray", "places and no values", "arrays")),
+    ("a view and a number", lambda: 1 - A, TypeError, ("int", "places and no values", "arrays")),
+)
+
+
+@pytest.mark.parametrize(("call", "error", "words"), TOO_LONG)
+def test_what_is_too_long_is_refused_before_it_is_made(
+    call: Callable[[], Any], error: type[Exception], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(error) as info:
+        call()
+    for word in words:
+        assert word in str(info.value)
+
+
+def test_sets_filled_into_one_another_take_a_step_each() -> None:
+    """The innermost first: asked the other way around, each of them would be asked twice for each one around it."""
+    deep = filled(150)
+    listed = S.elements(0, 3000)
+    for _ in range(150):
+        listed = listed[np.arange(len(listed)) % 6 < 5]
+    assert deep.elements(0, 3000).tolist() == listed.tolist()
+    assert not deep.isdisjoint(Stripe(1, 6)) and deep.first(1) == int(listed[1])
+    assert deep.count(0, 10**18) > 0
+
+
+def test_members_of_unions_are_iterated_and_numbered() -> None:
+    regions = R | Region((4, 6), [Stripe(1, 3), Stripe(1, 2, 1)])
+    for union in (U, regions):
+        assert list(union) == [union[k] for k in range(len(union))] == list(union.members)
+        with pytest.raises(IndexError):
+            _ = union[len(union)]
+
+
+def test_limits_hold_in_the_thread_that_enters_them() -> None:
+    def budget() -> int:
+        return current().budget
+
+    with limits(budget=7), ThreadPoolExecutor(1) as pool:
+        assert budget() == 7
+        assert pool.submit(budget).result() == Limits().budget
+        assert pool.submit(contextvars.copy_context().run, budget).result() == 7

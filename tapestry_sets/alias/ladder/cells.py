@@ -19,19 +19,19 @@ how often.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import cast
 
 from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.flat import flatten_pieces
-from tapestry_sets.alias.ladder.known import KnownCells
+from tapestry_sets.alias.ladder.known import KnownCells, nests_of, no_product
 from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
 from tapestry_sets.digits import Strided
 from tapestry_sets.integers import DisjointSetts, Integers, Sett
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, climb, current, limits
-from tapestry_sets.regions import DisjointRegions, unflatten
-from tapestry_sets.views import Piece
+from tapestry_sets.regions import DisjointRegions, axis_sets, unflatten
+from tapestry_sets.views import IndexProduct, Piece
 
 
 class Cells(KnownCells, frozen=True):
@@ -107,6 +107,9 @@ class Cells(KnownCells, frozen=True):
 
     def common_regions(self, other: Cells) -> DisjointRegions:
         """Return the cells in both, in the allocation's coordinates."""
+        if (self.product or other.product) is not None and self.axes is not None and other.axes is not None:
+            met = [axis_sets.meet(s, t) for s, t in zip(self.axes.sets, other.axes.sets, strict=True)]
+            return unflatten(DisjointSetts._joined(nests_of(met, self.home) if all(map(len, met)) else ()), self.home)
         if self.setts is None or other.setts is None:
             one, two = self.explicit(), other.explicit()  # one of which says why it cannot
             return unflatten((one & two).setts(within=(0, self.extent)), self.home)
@@ -149,6 +152,7 @@ def filled_cells(
     shape: tuple[int, ...],
     home: tuple[int, ...],
     strides: Strided | None,
+    find_product: Callable[[], IndexProduct | None] = no_product,
 ) -> Cells:
     """Return the cells of an allocation of shape `home` that a view reads, where sets are known.
 
@@ -162,10 +166,17 @@ def filled_cells(
         Of the view and of the allocation.
     strides : Strided or None
         The view as strides over the row-major numbers, if it is strided.
+    find_product : callable, optional
+        Returns the product of indices that the view reads, if it does.
     """
     extent = prod(home)
     setts = chain[0] if len(chain) == 1 else in_few_setts(filled(chain), extent)
-    return Cells(shape, pieces, home, extent, setts, None, strides)
+    return Cells(shape, pieces, home, extent, setts, None, strides, None, find_product)
+
+
+def product_cells(found: IndexProduct, pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...]) -> Cells:
+    """Return the cells of an allocation of shape `home` that a view of `shape` reads: a product of indices."""
+    return Cells(shape, pieces, home, prod(home), None, None, None, found)
 
 
 def filled(chain: Sequence[Integers]) -> Integers:

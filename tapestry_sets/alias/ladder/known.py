@@ -6,7 +6,7 @@ a set is too large. The questions stand in `cells`, the ways to answer them in `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import product
@@ -20,10 +20,25 @@ from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.flat import flatten_pieces, set_around
 from tapestry_sets.alias.ladder.preimage import Turn, turned
 from tapestry_sets.digits import Digits, Progression, Strided, number_of, point_of, reach
-from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, Integers, NestSpan, contains_each, ends_of, members
-from tapestry_sets.limits import OPEN, Open, TooManyPieces, ask_one
-from tapestry_sets.regions import Box
-from tapestry_sets.views import Piece, images, read_patches, reading
+from tapestry_sets.integers import (
+    Bools,
+    DisjointSetts,
+    Int64Array,
+    Integers,
+    Nest,
+    NestSpan,
+    contains_each,
+    ends_of,
+    members,
+)
+from tapestry_sets.limits import OPEN, Open, TooManyPieces, ask_one, check_pieces
+from tapestry_sets.regions import AxisSet, Box, axis_sets, flat
+from tapestry_sets.views import INT64_MAX, IndexProduct, Piece, images, read_patches, reading
+
+
+def no_product() -> IndexProduct | None:
+    """Return that no product of indices is known."""
+    return None
 
 
 class KnownCells(Struct, frozen=True, dict=True):
@@ -39,21 +54,27 @@ class KnownCells(Struct, frozen=True, dict=True):
         The allocation's shape.
     extent : int
         Its number of cells.
-    setts : DisjointSetts, Filled or None
+    held : DisjointSetts, Filled or None
         The cells' row-major numbers in [0, extent); None where they need too many setts and are not filled sets.
     sums : progression, optional
         The same numbers where many copies of a pattern lie within each other, and setts are not made of them.
     strides : Strided, optional
         The view as strides over the row-major numbers, where it is known to be strided.
+    product : IndexProduct, optional
+        The indices that the view reads on each axis, where it is known to read a product of them.
+    find_product : callable, optional
+        Returns them for other views.
     """
 
     shape: tuple[int, ...]
     pieces: Sequence[Piece]
     home: tuple[int, ...]
     extent: int
-    setts: Integers | None
+    held: Integers | None
     sums: Progression | None = None
     strides: Strided | None = None
+    product: IndexProduct | None = None
+    find_product: Callable[[], IndexProduct | None] = no_product
 
     @classmethod
     def of_pieces(cls, pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> Self:
@@ -63,6 +84,19 @@ class KnownCells(Struct, frozen=True, dict=True):
         sums = None if found is OPEN or isinstance(found, DisjointSetts) else found
         return cls(shape, pieces, home, extent, setts, sums)
 
+    @cached_property
+    def axes(self) -> IndexProduct | None:
+        """The indices that the view reads on each axis, if it reads a product of them."""
+        return self.find_product() if self.product is None else self.product
+
+    @cached_property
+    def setts(self) -> Integers | None:
+        """The row-major numbers that are held, or those of a product of few progressions."""
+        found = None if self.held is not None else self.product
+        if found is None or found.has_column or prod([len(s) for s in found.sets]) > tuning.MAX_SETTS:
+            return self.held
+        return DisjointSetts._joined(nests_of(found.sets, self.home))
+
     @property
     def name(self) -> str:
         """The view, for messages."""
@@ -70,8 +104,8 @@ class KnownCells(Struct, frozen=True, dict=True):
 
     @property
     def shatters(self) -> bool:
-        """Whether the numbers are neither setts nor sums."""
-        return self.setts is None and self.sums is None
+        """Whether the numbers are neither setts nor sums, nor a product of indices."""
+        return self.product is None and self.setts is None and self.sums is None
 
     @cached_property
     def spans(self) -> list[NestSpan] | None:
@@ -87,6 +121,9 @@ class KnownCells(Struct, frozen=True, dict=True):
             return min([first for first, _, _ in self.spans]), max([last for _, last, _ in self.spans])
         if self.setts is not None:
             return ends_of(self.setts, self.extent)
+        if self.product is not None:
+            low, high = ([end(s) for s in self.product.sets] for end in (axis_sets.least, axis_sets.greatest))
+            return cast(int, number_of(low, self.home)), cast(int, number_of(high, self.home))
         return None if self.sums is None else (self.sums[0], self.sums[0] + reach(self.sums[1]))
 
     @cached_property
@@ -115,6 +152,9 @@ class KnownCells(Struct, frozen=True, dict=True):
 
         Also None where a number may exceed 64 bits.
         """
+        if self.product is not None:
+            few = self.product.size <= limit and self.extent <= INT64_MAX
+            return list_product(self.product, self.home) if few else None
         if prod(self.shape) > limit:
             return None
         with suppress(OverflowError):
@@ -128,6 +168,9 @@ class KnownCells(Struct, frozen=True, dict=True):
             for member in self.setts.members:
                 keep |= contains_each(member.nest, numbers)
             return keep
+        if self.product is not None:
+            each = zip(self.product.sets, point_of(numbers, self.home), strict=True)
+            return cast(Bools, np.logical_and.reduce([axis_sets.hold_each(s, x) for s, x in each]))
         with suppress(OverflowError):
             return reading.are_read(self.pieces, self.shape, self.home, numbers)
         return None
@@ -198,6 +241,27 @@ class KnownCells(Struct, frozen=True, dict=True):
     def number_of(self, cell: tuple[int, ...]) -> int:
         """Return the row-major number of a cell."""
         return cast(int, number_of(cell, self.home))
+
+
+def nests_of(sets: Sequence[AxisSet], shape: Sequence[int]) -> list[Nest]:
+    """Return the row-major numbers of a product of indices in a box from zero as disjoint nests.
+
+    Raises
+    ------
+    TooManyPieces
+        If they are too many.
+    """
+    each = [axis_sets.nests_of(s, n) for s, n in zip(sets, shape, strict=True)]
+    check_pieces(prod(map(len, each)), "the cells of a view")
+    return [flat(choice, tuple(shape)) for choice in product(*each)]
+
+
+def list_product(found: IndexProduct, home: tuple[int, ...]) -> Int64Array:
+    """Return the row-major numbers of a product of indices, ascending."""
+    numbers = np.zeros(1, np.int64)
+    for s, n in zip(found.sets, home, strict=True):
+        numbers = np.add.outer(numbers * n, axis_sets.to_array(s)).ravel()
+    return numbers
 
 
 def join_digits(digits: Sequence[int], strides: Strided) -> tuple[int, ...]:

@@ -1,7 +1,9 @@
 """The ladder of ways: for each question about cells the rungs that may answer it, in the order in which they are asked.
 
     rung                 by        way                         budget                              left open by
+    find_on_axes         closed    meet axis by axis           64 progressions, or columns         no product of indices
     leap_blocks          closed    leap from set to set        60 pairs of blocks, then equations  many remainders
+    find_by_rows         closed    rows of a column            10,000 pieces                       columns of both
     find_on_diagonal     closed    a diagonal within regions   200 setts                           two diagonals, none
     try_samples          closed    try some cells of each      2,000 cells                         no hit
     find_before_turn     closed *  ask before a renumbering    12,000 products                     no turn, no setts
@@ -25,7 +27,7 @@ of its question, here and in the README, names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from functools import reduce
 from itertools import product
@@ -37,14 +39,35 @@ from msgspec.structs import replace
 
 from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.flat import flatten_pieces
-from tapestry_sets.alias.ladder.known import KnownCells, join_digits
+from tapestry_sets.alias.ladder.known import KnownCells, join_digits, nests_of
 from tapestry_sets.alias.ladder.preimage import Turn
 from tapestry_sets.digits import Progression
-from tapestry_sets.integers import DisjointSetts, Int64Array, ends_of, explicit_setts, members, together
-from tapestry_sets.limits import OPEN, REFUSALS, Open, Rung, TooHard, TooManyPieces, climb, current, limits
-from tapestry_sets.regions import Box, unflatten
+from tapestry_sets.integers import (
+    DisjointSetts,
+    Int64Array,
+    Nest,
+    contains_each,
+    ends_of,
+    explicit_setts,
+    members,
+    pairs,
+    ranks,
+    together,
+)
+from tapestry_sets.limits import (
+    OPEN,
+    REFUSALS,
+    Open,
+    Rung,
+    TooHard,
+    TooManyPieces,
+    climb,
+    current,
+    limits,
+)
+from tapestry_sets.regions import AxisSet, Box, axis_sets, unflatten
 from tapestry_sets.solvers import equation, isl
-from tapestry_sets.views import Piece, Relinearize, images, reading
+from tapestry_sets.views import IndexProduct, Piece, Relinearize, images, put_extents, reading
 
 
 class CellQuestion(StrEnum):
@@ -70,6 +93,8 @@ HARD, MANY = (TooHard,), (TooManyPieces,)
 
 def is_empty_by_setts(x: KnownCells) -> bool | Open:
     """Look at the first of the numbers, or say no where a piece reads at every index."""
+    if x.product is not None:
+        return x.product.is_empty
     if x.spans is not None:
         return not x.spans
     if x.setts is not None:
@@ -122,6 +147,8 @@ def write_out_sums(x: KnownCells) -> DisjointSetts | Open:
 
 def is_run_by_ends(x: KnownCells) -> bool | Open:
     """Compare the first and the last number with how many there are."""
+    if x.product is not None and x.ends is not None:
+        return x.ends[1] - x.ends[0] + 1 == x.product.size
     if x.setts is not None:
         return x.ends is None or x.ends[1] - x.ends[0] + 1 == x.setts.count(0, x.extent)
     if x.sums is not None:  # the shortest step is above 1, or the next one too long for its digit
@@ -172,7 +199,102 @@ def solve_boxes(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | Open 
     return None
 
 
+def count_product(x: KnownCells) -> int | Open:
+    """Multiply the counts of the indices on each axis."""
+    return OPEN if x.product is None else x.product.size
+
+
+def write_out_product(x: KnownCells) -> DisjointSetts | Open:
+    """Write progressions and columns out axis by axis."""
+    return OPEN if x.product is None else DisjointSetts._joined(nests_of(x.product.sets, x.home))
+
+
+def index_by_axes(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | Open | None:
+    """Go back kind by kind, axis by axis."""
+    return OPEN if x.product is None else x.product.index_of(cell)
+
+
 # ---------------------------------------------------------------------------------- of two views: closed forms
+
+
+def _by_rows(a: KnownCells, b: KnownCells) -> Iterator[tuple[int, int, Nest, Nest]] | Open:
+    """Rows of memory that one view lists in a column and the other's setts hold, and the nests of both inside a row.
+
+    Yields one of the rows, how many there are, the column view's nest inside each of them, and the other's.
+    """
+    one, two = (a, b) if a.product is not None and a.product.has_column else (b, a)
+    if one.product is None or not one.product.has_column or not isinstance(two.setts, DisjointSetts):
+        return OPEN
+    (column, *rest), (many, *row) = one.product.sets, one.home
+    if any(map(axis_sets.is_column, rest)):
+        return OPEN
+    inside = nests_of(rest, row)
+    rows = [pair for s in two.setts.members for pair in ranks.split(s.nest, prod(row), many)]
+    parts = ((axis_sets.to_array(column), held, inner) for held, inner in rows)
+    met = ((z[contains_each(held, z)], inner) for z, held, inner in parts)
+    return ((int(z[0]) * prod(row), len(z), s, inner) for z, inner in met if len(z) for s in inside)
+
+
+def find_by_rows(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """Find a row that both read, and a cell inside it."""
+    rows = _by_rows(a, b)
+    if rows is OPEN:
+        return OPEN
+    width = prod(a.home[1:])
+    found = ((at, pairs.first_in_both(s, t, 0, width)) for at, _, s, t in rows)
+    return next((at + z for at, z in found if z is not None), None)
+
+
+def count_by_rows(a: KnownCells, b: KnownCells) -> int | Open:
+    """Count the rows that both read, times what both read inside each."""
+    rows, width = _by_rows(a, b), prod(a.home[1:])
+    return OPEN if rows is OPEN else sum([many * pairs.count_in_both(s, t, 0, width) for _, many, s, t in rows])
+
+
+def _on_axes(a: KnownCells, b: KnownCells) -> tuple[IndexProduct, IndexProduct] | Open:
+    """The indices on each axis that both read, where one of them is known by these."""
+    if (a.product is None and b.product is None) or a.axes is None or b.axes is None:
+        return OPEN
+    return a.axes, b.axes
+
+
+def _meet_on_axes(a: KnownCells, b: KnownCells) -> list[AxisSet] | Open:
+    """The indices on each axis that both read: their product is what both share."""
+    both = _on_axes(a, b)
+    return OPEN if both is OPEN else [axis_sets.meet(s, t) for s, t in zip(both[0].sets, both[1].sets, strict=True)]
+
+
+def find_on_axes(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """Find an index that both read on each axis."""
+    found = _meet_on_axes(a, b)
+    if found is OPEN:
+        return OPEN
+    return None if any(map(axis_sets.is_nothing, found)) else a.number_of(tuple(map(axis_sets.least, found)))
+
+
+def count_on_axes(a: KnownCells, b: KnownCells) -> int | Open:
+    """Multiply the counts of the indices that both read on each axis."""
+    found = _meet_on_axes(a, b)
+    return OPEN if found is OPEN else prod(map(axis_sets.size_of, found))
+
+
+def is_subset_on_axes(a: KnownCells, b: KnownCells) -> bool | Open:
+    """Compare the count of what both share with the first's own."""
+    found = _meet_on_axes(a, b)
+    return OPEN if found is OPEN or a.axes is None else prod(map(axis_sets.size_of, found)) == a.axes.size
+
+
+def find_beside_on_axes(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """Find an axis on which the first reads an index that the second does not; the others are anywhere."""
+    both = _on_axes(a, b)
+    if both is OPEN:
+        return OPEN
+    corner = tuple(map(axis_sets.least, both[0].sets))
+    for axis, (s, t) in enumerate(zip(both[0].sets, both[1].sets, strict=True)):
+        z = axis_sets.first_beside(s, t)
+        if z is not None:
+            return a.number_of(put_extents(corner, axis, z))
+    return None
 
 
 def of_sets(name: str, question: Callable[..., Any], **how: bool) -> Callable[[KnownCells, KnownCells], Any]:
@@ -264,6 +386,8 @@ def try_around(a: KnownCells, b: KnownCells) -> int | Open | None:
 
 def _holds(x: KnownCells, number: int) -> bool:
     """Whether a row-major number is that of a cell."""
+    if x.product is not None:
+        return all(map(axis_sets.hold, x.product.sets, x.cell_of(number)))
     if x.setts is not None:
         return number in x.setts
     if x.sums is not None:
@@ -283,7 +407,7 @@ def _before(a: KnownCells, b: KnownCells) -> tuple[KnownCells, KnownCells, Turn]
     if isinstance(b.setts, DisjointSetts):
         with limits(max_pieces=min(tuning.MAX_PRODUCTS, current().max_pieces)):
             pulled = DisjointSetts._of(turn.pull(b.split()))
-        return head, replace(head, shape=(pulled.count(0, turn.extent),), pieces=(), setts=pulled, sums=None), turn
+        return head, replace(head, shape=(pulled.count(0, turn.extent),), pieces=(), held=pulled, sums=None), turn
     return (head, b.turned[0], turn) if b.turned is not None and b.turned[1].is_like(turn) else OPEN
 
 
@@ -331,8 +455,8 @@ def is_subset_before_turn(a: KnownCells, b: KnownCells) -> bool | Open:
 
 def solve_sums(a: KnownCells, b: KnownCells) -> int | Open | None:
     """Solve an equation for each pair of progressions."""
-    pairs = _pair_progressions(a, b)
-    return pairs if pairs is OPEN else members.first_of_sums(pairs)
+    both = _pair_progressions(a, b)
+    return both if both is OPEN else members.first_of_sums(both)
 
 
 def _pair_progressions(a: KnownCells, b: KnownCells) -> Iterable[tuple[Progression, Progression]] | Open:
@@ -393,14 +517,14 @@ def count_few_blocks(a: KnownCells, b: KnownCells) -> int | Open:
 
 def count_sums_with_sums(a: KnownCells, b: KnownCells) -> int | Open:
     """Count the solutions of an equation for each pair of progressions; as setts where sums are equal."""
-    pairs = _pair_progressions(a, b)
-    if pairs is OPEN:
-        return pairs
+    both = _pair_progressions(a, b)
+    if both is OPEN:
+        return both
     if any(x.sums is not None and equation.equal_sums(x.sums[1]) is not None for x in (a, b)):
         one, two = (climb(RUNGS[CellQuestion.EXPLICIT], x, closed=True) for x in (a, b))
         is_open = one is OPEN or two is OPEN
         return OPEN if is_open else together.count_shared(one, two, 0, a.extent, lists=False)
-    return sum([members.sums_count(p, q) for p, q in pairs])
+    return sum([members.sums_count(p, q) for p, q in both])
 
 
 def find_none_beside(a: KnownCells, b: KnownCells) -> Open | None:
@@ -435,6 +559,8 @@ def by_isl(name: str, what: str, question: Callable[..., Any]) -> Rung:
     """Return the rung that asks a question of isl's sets of row-major numbers."""
 
     def ask(*each: KnownCells) -> Any:
+        if any(x.product is not None and x.product.has_column for x in each):
+            return OPEN  # of a piece for each run of a table: a list is sooner made
         numbers = [isl_numbers(x) for x in each]
         return _ask_isl(what, each[0], lambda: question(*numbers))
 
@@ -561,6 +687,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         by_list("is_empty_by_list", lambda z: not len(z)),
     ),
     CellQuestion.SIZE: (
+        Rung(count_product),
         Rung(count_setts),
         Rung(count_sums, HARD),
         Rung(count_sums_as_setts, MANY),
@@ -570,6 +697,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
     ),
     CellQuestion.EXPLICIT: (
         Rung(take_setts),
+        Rung(write_out_product, MANY),
         Rung(write_out_chain, MANY),
         Rung(flatten_chain, MANY),
         Rung(write_out_sums, MANY),
@@ -581,12 +709,15 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
     ),
     CellQuestion.INDEX: (
         Rung(divide_by_strides),
+        Rung(index_by_axes),
         Rung(invert_pieces),
         Rung(solve_boxes),
         Rung(index_by_isl, HARD, "isl"),
     ),
     CellQuestion.NUMBER: (
+        Rung(find_on_axes),
         Rung(leap_blocks, REFUSALS),
+        Rung(find_by_rows, REFUSALS),
         Rung(find_on_diagonal, REFUSALS),
         Rung(try_samples),
         Rung(find_before_turn, REFUSALS),
@@ -604,6 +735,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         by_list("meet_by_list", lambda z: len(z) > 0),
     ),
     CellQuestion.SUBSET: (
+        Rung(is_subset_on_axes),
         Rung(is_subset_of_setts, REFUSALS),
         Rung(is_plainly_subset, REFUSALS),
         Rung(is_subset_before_turn, REFUSALS),
@@ -614,6 +746,8 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         Rung(is_subset_by_list, HARD, "listed"),
     ),
     CellQuestion.COUNT: (
+        Rung(count_on_axes),
+        Rung(count_by_rows, REFUSALS),
         Rung(count_few_blocks, HARD),
         Rung(count_on_diagonal, REFUSALS),
         Rung(count_before_turn, REFUSALS),
@@ -624,6 +758,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         Rung(count_by_isl, HARD, "isl"),
     ),
     CellQuestion.BESIDE: (
+        Rung(find_beside_on_axes),
         Rung(of_sets("find_beside_setts", together.first_beside, lists=False), REFUSALS),
         Rung(find_none_beside),
         by_isl("find_beside_by_isl", "a cell that another view does not read", lambda x, y: _a_number(x.subtract(y))),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
+import numpy as np
 from msgspec import Struct
 
-from tapestry_sets.digits import Levels, Strided, at_index, cut_axis, renumber
+from tapestry_sets.digits import Int64Array, Levels, Strided, at_index, cut_axis, renumber
 from tapestry_sets.limits import Value, put_fields
 from tapestry_sets.regions import AffineMap, Region
+from tapestry_sets.views import tuning
 from tapestry_sets.views.kinds import kind
+from tapestry_sets.views.kinds.axis_maps import AxisMap, Looked, Sum
 from tapestry_sets.views.kinds.kind import AxisRow, OneMap, Shapes, Triple
 from tapestry_sets.views.pieces import numbering
-from tapestry_sets.views.pieces.maps import Relinearize, Shape, put_extents
+from tapestry_sets.views.pieces.maps import INT64_MAX, Relinearize, Shape, put_extents
 from tapestry_sets.views.pieces.piece import Piece
 
 
@@ -323,6 +327,11 @@ class Take(Struct, frozen=True):
         axis, indices = self._plan(shape)
         return put_extents(shape, axis, len(indices))
 
+    def _table(self, n: int) -> Int64Array:
+        """The indices, which `out_shape` has checked, counted from the start of an axis of n."""
+        table = np.array(self.indices, np.int64)
+        return np.where(table < 0, table + n, table)
+
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
         shape = shapes[0]
         axis, indices = self._plan(shape)
@@ -331,7 +340,17 @@ class Take(Struct, frozen=True):
         found = numbering.readings_of_indices(indices)
         return tuple(numbering.piece_of(out, [*others[:axis], one, *others[axis + 1 :]]) for one in found)
 
+    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...] | None:
+        axis = kind.axis_of(self.axis, len(shape), "take")
+        if shape[axis] > INT64_MAX:
+            return None
+        table = self._table(shape[axis])
+        return tuple([Looked((a,), table) if a == axis else Sum((a,), 0, (1,)) for a in range(len(shape))])
+
     def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
+        n, head = shapes[0][self.axis], self.indices[: tuning.SHORT_TABLE]
+        if len({(b - a) % n for a, b in pairwise(head)}) > len(self.indices).bit_length():
+            return None  # levels have a step each, and each doubles the length at least
         axis, indices = self._plan(shapes[0])
         found = numbering.readings_of_indices(indices)
         read = _read_axis(source[1][axis], found[0], len(indices)) if len(found) == 1 else None

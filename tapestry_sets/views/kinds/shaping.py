@@ -8,8 +8,10 @@ from math import prod
 from msgspec import Struct
 
 from tapestry_sets.digits import Levels, Strided, flip_axis, renumber
+from tapestry_sets.limits import check_pieces
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds import kind
+from tapestry_sets.views.kinds.axis_maps import AxisMap, Clamped, Folded, InBlocks, Inside, Sum, regroup
 from tapestry_sets.views.kinds.kind import AxisRow, OneMap, PadMode, Shapes
 from tapestry_sets.views.pieces.maps import IndexMap, Relinearize, Shape, Step, put_extents
 from tapestry_sets.views.pieces.piece import Guard, Piece, identity_piece
@@ -164,6 +166,9 @@ class Reshape(Struct, frozen=True):
         axes = renumber(source[1], shape)
         return None if axes is None else (source[0], axes)
 
+    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...]:
+        return regroup(shape, self.out_shape((shape,)))
+
 
 class Broadcast(OneMap, Struct, frozen=True):
     """Axes of extent 1, and new leading axes, repeated to a shape.
@@ -240,6 +245,9 @@ class Pad(Struct, frozen=True):
         shape, out = shapes[0], self.out_shape(shapes)
         if self.mode == "constant":
             return self._constant_pieces(shape, out)
+        around = [self._turns(n, w) for n, w in zip(shape, self.widths, strict=True) if n > 1 and self.mode != "edge"]
+        most = prod([k.stop - k.start for k in around])
+        check_pieces(most, f"pad, mode {self.mode}", "questions about its cells need none")
         pieces = []
         for choice in product(*(self._segments(n, w) for n, w in zip(shape, self.widths, strict=True))):
             region = Region.from_bounds(out, [s[0] for s in choice], [s[1] for s in choice])
@@ -247,6 +255,19 @@ class Pad(Struct, frozen=True):
             m = AffineMap.select(len(shape), terms, [s[3] for s in choice])
             pieces.append(kind.one_piece([m], 0, Guard(0, region)))
         return tuple(pieces)
+
+    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...]:
+        self.out_shape((shape,))
+        return tuple([self._axis_map(axis, n, *w) for axis, (n, w) in enumerate(zip(shape, self.widths, strict=True))])
+
+    def _axis_map(self, axis: int, n: int, before: int, after: int) -> AxisMap:
+        if not before + after:
+            return Sum((axis,), 0, (1,))
+        if self.mode == "constant":
+            return Inside((axis,), before, n)
+        if self.mode == "edge" or (self.mode == "reflect" and n == 1):
+            return Clamped((axis,), before, n)
+        return Folded((axis,), before, n, n - (self.mode == "reflect"), self.mode != "wrap")
 
     def _constant_pieces(self, shape: Shape, out: Shape) -> tuple[Piece, ...]:
         """The source, then for each axis the cells before and after it that no later axis takes."""
@@ -264,6 +285,11 @@ class Pad(Struct, frozen=True):
                     pieces.append(Piece(-1, (Guard(0, Region.from_bounds(out, a, b)),), nowhere, value))
         return tuple(pieces)
 
+    def _turns(self, n: int, widths: tuple[int, int]) -> range:
+        """How often the view runs through the source, or back: the run in place has the number 0."""
+        turn = n - (self.mode == "reflect")
+        return range(-widths[0] // turn, (n + widths[1] - 1) // turn + 1)
+
     def _segments(self, n: int, widths: tuple[int, int]) -> list[tuple[int, int, int, int]]:
         """(start, stop, coefficient, offset): where the view runs through the source in one direction."""
         before, after = widths
@@ -273,9 +299,8 @@ class Pad(Struct, frozen=True):
         if self.mode == "edge" or (self.mode == "reflect" and n == 1):
             parts = [(0, before, 0, 0), (before, before + n, 1, -before), (before + n, end, 0, n - 1)]
             return [p for p in parts if p[0] < p[1]]
-        turn = {"reflect": n - 1, "symmetric": n, "wrap": n}[self.mode]
-        segments = []
-        for k in range(-before // turn, (end - before - 1) // turn + 1):
+        turn, segments = n - (self.mode == "reflect"), []
+        for k in self._turns(n, widths):
             start, stop = max(0, before + k * turn), min(end, before + (k + 1) * turn)
             if self.mode == "wrap" or k % 2 == 0:
                 segments.append((start, stop, 1, -before - k * turn))
@@ -314,6 +339,10 @@ class Repeat(Struct, frozen=True):
             axes[axis] = (*axes[axis], (self.count, 0)) if shapes[0][axis] > 1 else ((self.count, 0),)
         return source[0], tuple(axes)
 
+    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...]:
+        axis = kind.axis_of(self.axis, len(shape), "repeat")
+        return tuple([InBlocks((a,), self.count) if a == axis else Sum((a,), 0, (1,)) for a in range(len(shape))])
+
 
 class Tile(Struct, frozen=True):
     """The whole source `reps[k]` times along axis k; missing leading reps are 1.
@@ -350,6 +379,10 @@ class Tile(Struct, frozen=True):
         axes = [((r, 0), *levels) if r > 1 else levels for levels, r in zip(old, reps, strict=True)]
         return source[0], tuple([a[:1] if n == 1 else a for a, n in zip(axes, shape, strict=True)])
 
+    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...]:
+        new = len(self._plan(shape)[0]) - len(shape)
+        return tuple([Folded((new + axis,), 0, n, n) for axis, n in enumerate(shape)])
+
 
 class Roll(Struct, frozen=True):
     """Cells moved by `shift` along an axis, around its end.
@@ -377,3 +410,10 @@ class Roll(Struct, frozen=True):
         parts = ((0, k, n - k), (k, n, -k))
         moved = ((kind.move_axis(len(shape), axis, by), kind.band(shape, axis, a, b)) for a, b, by in parts)
         return tuple(kind.one_piece([step], 0, guard) for step, guard in moved)
+
+    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...]:
+        axis = kind.axis_of(self.axis, len(shape), "roll")
+        at = [self.shift % n if a == axis else 0 for a, n in enumerate(shape)]
+        return tuple(
+            [Folded((a,), k, n, n) if k else Sum((a,), 0, (1,)) for a, (k, n) in enumerate(zip(at, shape, strict=True))]
+        )

@@ -384,13 +384,21 @@ def _meet(region: Region, hull: Box) -> Box | None:
 
 def _pull_guard(step: AffineMap, region: Region, before: Box) -> Region | None:
     """The guard before the affine step that leads to it, if it is one product there."""
-    if not region.is_box or any(len(row) - row.count(0) > 1 for row in step.matrix):
+    if not region.is_box:
         found = IndexProjection(step, (1,) * step.out_rank).preimage(region, before)
         return found.members[0] if isinstance(found, DisjointRegions) and len(found.members) == 1 else None
     bounds = region.bounds()
     assert bounds is not None, "an empty region meets nothing"
     low, stop = list(before.start), list(before.stop)
     for terms, b, first, end in zip(step.terms(), step.offset, *bounds, strict=True):
+        if len(terms) > 1:  # a sum of coordinates: no product, unless one alone moves or all sums are inside
+            ends = [(c * before.start[axis], c * (before.stop[axis] - 1)) for axis, c in terms]
+            if first <= b + sum(map(min, ends)) and b + sum(map(max, ends)) < end:
+                continue
+            b += sum([one for one, other in ends if one == other])
+            terms = tuple([term for term, (one, other) in zip(terms, ends, strict=True) if one != other])
+            if len(terms) > 1:
+                return None
         for axis, c in terms:
             least, most = (first - b, end - 1 - b) if c > 0 else (b - end + 1, b - first)
             low[axis] = max(low[axis], -(-least // abs(c)))

@@ -90,7 +90,7 @@ def test_it_is_named_alike_where_sets_are_not_held(pair: Pair) -> None:
     a, x, b, y, base = pair
     if not cells(x) or not cells(y):
         return
-    mine, theirs = (replace(v.cells[base], setts=None) for v in (a, b))
+    mine, theirs = (replace(v.cells[base], held=None) for v in (a, b))
     numbers = np.arange(base.size).reshape(base.shape)
     for available in (isl.available(), False):
         with patch.object(isl, "available", lambda known=available: known):
@@ -347,9 +347,9 @@ def test_a_tally_tells_how_questions_were_decided() -> None:
 def test_a_tally_tells_what_isl_and_lists_decided() -> None:
     pytest.importorskip("islpy")
     A = allocate((400, 300))
-    one = replace(A[:, ::7].cells[A], setts=None)
-    two = replace(A[3::5].cells[A], setts=None)
-    three = replace(A[:, 1::7].cells[A], setts=None)
+    one = replace(A[:, ::7].cells[A], held=None)
+    two = replace(A[3::5].cells[A], held=None)
+    three = replace(A[:, 1::7].cells[A], held=None)
     question = count_question(lambda a, b: a.meets(b))
     with tally() as decided:
         assert question(one, two) and not question(one, three)

@@ -26,7 +26,7 @@ from tapestry_sets import (
     roll,
 )
 from tapestry_sets.alias.ladder.cells import filled, read_cells
-from tapestry_sets.alias.ladder.known import KnownCells
+from tapestry_sets.alias.ladder.known import KnownCells, no_product
 from tapestry_sets.alias.ladder.rungs import isl_numbers
 from tapestry_sets.alias.memory.arrays import MEMORY
 from tapestry_sets.integers import lazy
@@ -87,7 +87,7 @@ def test_listed_cells_answer_alike(pair: tuple[View, np.ndarray]) -> None:
 
 def answers_stay_without_setts(view: View) -> None:
     for c in view.cells.values():
-        other = replace(c, setts=None)
+        other = replace(c, held=None, product=None, find_product=no_product)
         assert other.size == c.size and not other.is_empty
         assert other.is_run() == c.is_run()
         assert other.meets(c) and c.issubset(other) and other.issubset(c)
@@ -101,7 +101,7 @@ def answers_stay_without_setts(view: View) -> None:
 def test_counting_what_only_isl_knows_is_refused_when_large() -> None:
     pytest.importorskip("islpy")
     A = allocate((10**8,))
-    c = replace(A.sliding_windows(3).cells[A], setts=None)
+    c = replace(A.sliding_windows(3).cells[A], held=None, product=None, find_product=no_product)
     with pytest.raises(TooHard, match="the witness do not"):
         _ = c.size
 
@@ -227,7 +227,7 @@ def test_cells_held_by_filled_sets_answer_as_others_do(pair: Misaligned) -> None
     mine, other = numbers_read(x), numbers_read(y)
     if not mine or not other:
         return
-    held = [replace(v.cells[A], setts=filled(_find_chain(v) or [v.cells[A].explicit()])) for v in (one, two)]
+    held = [replace(v.cells[A], held=filled(_find_chain(v) or [v.cells[A].explicit()])) for v in (one, two)]
     c, d = held
     assert c.size == len(mine) and not c.is_empty
     assert c.is_run() == (max(mine) - min(mine) + 1 == len(mine))

@@ -1,0 +1,201 @@
+"""Chunks of Zarr, xarray or Dask arrays: which of them a strided selection touches, and where each lands in the result.
+
+    positions   0 . . 3 . . 6 . . 9 . .      an axis of 12, [::3]
+    chunks      |-------|-------|------|     of 4, 4 and 4
+    touched     0       1       2            0: 0, 3 -> 0, 1   1: 6 - 4 = 2 -> 2   2: 9 - 8 = 1 -> 3
+
+No other chunk is looked at: from one touched chunk the next follows by a division, or by a search in uneven ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from math import prod
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from tapestry_sets.limits import Value, as_ints, put_fields
+from tapestry_sets.regions import BoxKey, length, select_ranges, spell_out
+
+
+class Chunk(NamedTuple):
+    """A chunk that is touched.
+
+    Attributes
+    ----------
+    numbers : tuple of int
+        The chunk's number on each axis.
+    inside : tuple of slice or int
+        The positions selected, in the chunk's own coordinates: ``chunk[inside]`` is what is read of it.
+    out : tuple of slice
+        Where that lands in the result, whose axes are those that are not selected by an int.
+    """
+
+    numbers: tuple[int, ...]
+    inside: tuple[slice | int, ...]
+    out: tuple[slice, ...]
+
+
+class TouchedChunks(Value):
+    """The chunks that a selection touches, in row-major order; made by `chunks`.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the result.
+    counts : tuple of int
+        How many chunks are touched along each axis.
+    """
+
+    __slots__ = ("_axes", "_kept", "counts", "shape")
+    __match_args__ = ("_axes", "_kept")
+    shape: tuple[int, ...]
+    counts: tuple[int, ...]
+    _axes: tuple[_Axis, ...]
+    _kept: tuple[bool, ...]
+
+    def __init__(self, axes: tuple[_Axis, ...], kept: tuple[bool, ...]) -> None:
+        shape = tuple([length(axis.positions) for axis, keep in zip(axes, kept, strict=True) if keep])
+        put_fields(self, _axes=axes, _kept=kept, shape=shape, counts=tuple([axis.touched for axis in axes]))
+
+    @property
+    def size(self) -> int:
+        """How many chunks are touched."""
+        return prod(self.counts)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for touched in _each_choice(self._axes):
+            inside = [one.inside if keep else one.inside.start for one, keep in zip(touched, self._kept, strict=True)]
+            out = [one.out for one, keep in zip(touched, self._kept, strict=True) if keep]
+            yield Chunk(tuple([one.number for one in touched]), tuple(inside), tuple(out))
+
+    def __repr__(self) -> str:
+        return f"<{self.size} touched chunks, {' x '.join(map(str, self.counts)) or 1}; result of shape {self.shape}>"
+
+
+class _Touched(NamedTuple):
+    """One chunk of an axis: its number, what is read of it, and where that lands."""
+
+    number: int
+    inside: slice
+    out: slice
+
+
+class _Axis(Struct, frozen=True):
+    """The positions selected on an axis, and where its chunks end: at every multiple of an int, or as listed."""
+
+    positions: range
+    ends: int | tuple[int, ...]
+
+    def span(self, z: int) -> tuple[int, int, int]:
+        """Return the chunk that holds a position: its number, start and end."""
+        if isinstance(self.ends, int):
+            number = z // self.ends
+            return number, number * self.ends, (number + 1) * self.ends
+        number = bisect_right(self.ends, z)
+        return number, self.ends[number - 1] if number else 0, self.ends[number]
+
+    @property
+    def touched(self) -> int:
+        """How many chunks are touched."""
+        many, step = length(self.positions), abs(self.positions.step)
+        if isinstance(self.ends, int) and many:
+            last = self.positions.start + (many - 1) * self.positions.step
+            apart = abs(last // self.ends - self.positions.start // self.ends)
+            return apart + 1 if step <= self.ends else many
+        return sum(1 for _ in self)
+
+    def __iter__(self) -> Iterator[_Touched]:
+        many, step = length(self.positions), abs(self.positions.step)
+        ascends = self.positions.step > 0
+        first = self.positions.start if ascends else self.positions.start + (many - 1) * self.positions.step
+        at = 0
+        while at < many:
+            z = first + at * step
+            number, low, high = self.span(z)
+            end = min(many, at + -(-(high - z) // step))
+            inside = slice(z - low, first + (end - 1) * step + 1 - low, step)
+            out = slice(at, end, 1) if ascends else slice(many - 1 - at, many - 1 - end if end < many else None, -1)
+            yield _Touched(number, inside, out)
+            at = end
+
+
+def _each_choice(axes: Sequence[_Axis]) -> Iterator[tuple[_Touched, ...]]:
+    """Yield a touched chunk of each axis, in row-major order; an axis is gone through anew, and never listed."""
+    if not axes:
+        yield ()
+        return
+    for one in axes[0]:
+        for others in _each_choice(axes[1:]):
+            yield (one, *others)
+
+
+def chunks(key: BoxKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequence[int]]) -> TouchedChunks:
+    """Return the chunks of an array that a basic index touches, without looking at the others.
+
+    Parameters
+    ----------
+    key : slice, int, Ellipsis, or a tuple of these
+        As in ``array[key]``; negative steps too.
+    shape : sequence of int
+        Of the array.
+    chunk_shape : sequence of int, or of sequences of int
+        For each axis the length of its chunks, the last of which may be shorter, or the lengths of all, as Dask has
+        them in ``array.chunks``.
+
+    Returns
+    -------
+    TouchedChunks
+        Its `size` is exact and, for chunks of one length, found without a loop.
+
+    Raises
+    ------
+    IndexError, TypeError
+        If the key does not fit the shape.
+    ValueError
+        If a length is not positive, or lengths do not add up to their axis.
+
+    Examples
+    --------
+    >>> from tapestry_sets import chunks
+    >>> touched = chunks(slice(7, None, 10**9), (10**12,), (10**6,))  # a thousand of a million chunks
+    >>> touched.size, next(iter(touched))
+    (1000, Chunk(numbers=(0,), inside=(slice(7, 8, 1000000000),), out=(slice(0, 1, 1),)))
+    >>> for chunk in chunks((1, slice(5, None, -3)), (2, 8), ((1, 1), (3, 5))):
+    ...     print(chunk)
+    Chunk(numbers=(1, 0), inside=(0, slice(2, 3, 3)), out=(slice(1, 0, -1),))
+    Chunk(numbers=(1, 1), inside=(0, slice(2, 3, 3)), out=(slice(0, None, -1),))
+
+    References
+    ----------
+    Zarr, `OrthogonalIndexer`; zarr-python issue 843: a strided selection visits every chunk between its ends.
+    """
+    extents = as_ints(shape, "chunks: shape")
+    if len(chunk_shape) != len(extents):
+        raise ValueError(f"chunks: chunk_shape {tuple(chunk_shape)} for shape {extents}; give lengths for each axis")
+    axes = [
+        _Axis(positions, _read_ends(lengths, n, axis))
+        for axis, (positions, lengths, n) in enumerate(
+            zip(select_ranges(extents, key), chunk_shape, extents, strict=True)
+        )
+    ]
+    return TouchedChunks(tuple(axes), tuple([isinstance(k, slice) for k in spell_out(extents, key)]))
+
+
+def _read_ends(lengths: int | Sequence[int], n: int, axis: int) -> int | tuple[int, ...]:
+    """Return the length of an axis's chunks, or where each of listed chunks ends."""
+    listed = as_ints(lengths, f"chunks: lengths on axis {axis}") if isinstance(lengths, Sequence) else None
+    every = as_ints((lengths,), f"chunks: length on axis {axis}") if listed is None else listed
+    if min(every, default=1) < 1:
+        raise ValueError(f"chunks: lengths {lengths} on axis {axis} must be >= 1")
+    if listed is None:
+        return every[0]
+    if sum(listed) != n:
+        raise ValueError(f"chunks: lengths {lengths} on axis {axis} add up to {sum(listed)}, not to its extent {n}")
+    return tuple(accumulate(listed))
