@@ -264,6 +264,65 @@ def decided(ask: Callable[[], object]) -> str:
 # ------------------------------------------------------------------------------------------------- real arrays
 
 
+def padded_convolutions() -> Iterable[Row]:
+    """The halo of two tiles of a padded image, of the image itself and of its windows: built, decided and counted."""
+    n, half = 64, 32
+
+    def tiles(mode: str, windows: bool) -> tuple[View, View]:
+        padded: View = pad(allocate((n, n)), 1, mode)
+        if windows:
+            rows = padded.sliding_windows((3, 3))
+            return rows[:half], rows[half:]
+        return padded[: half + 2], padded[half:]
+
+    for windows, what in ((False, "tiles"), (True, "windows")):
+        for mode in ("constant", "edge", "wrap", "reflect"):
+            pads = {"constant_values": -1} if mode == "constant" else {}
+            values = np.pad(np.arange(n * n).reshape(n, n), 1, mode, **pads)
+            if windows:
+                values = np.lib.stride_tricks.sliding_window_view(values, (3, 3))
+            one, two = (values[:half], values[half:]) if windows else (values[: half + 2], values[half:])
+            both = np.intersect1d(one, two)
+            assert overlap(*tiles(mode, windows)).size == len(both[both >= 0])
+            peer = seconds(lambda one=one, two=two: np.intersect1d(one, two))
+            case = f"halo of two tiles of a padded image, by {what}, {mode}"
+            yield Row(
+                f"{case}: decided",
+                seconds(lambda mode=mode, w=windows: overlaps(*tiles(mode, w))),
+                peer,
+                "np.intersect1d of the cells' numbers",
+            )
+            yield Row(
+                f"{case}: counted",
+                seconds(lambda mode=mode, w=windows: overlap(*tiles(mode, w)).size),
+                peer,
+                "np.intersect1d of the cells' numbers",
+            )
+
+
+def paged_caches() -> Iterable[Row]:
+    """Two sequences of a paged cache: pages in random order, views built anew, against NumPy on the tables."""
+    for n in (1_000, 10_000):
+        order = np.random.default_rng(n).permutation(4 * n)
+        cache = allocate((4 * n, 16, 8, 64), dtype="float16")
+        one, two = order[:n], np.concatenate([order[n : 2 * n - 1], order[:1]])
+        for name, table in (("apart", order[n : 2 * n]), ("one page shared", two)):
+            peer = seconds(lambda one=one, table=table: np.intersect1d(one, table))
+            assert overlaps(cache.take(one, axis=0), cache.take(table, axis=0)) == (table is two)
+            yield Row(
+                f"paged cache, {n} pages each, {name}: decided",
+                seconds(lambda c=cache, x=one, y=table: overlaps(c.take(x, axis=0), c.take(y, axis=0))),
+                peer,
+                "np.intersect1d of the tables",
+            )
+            yield Row(
+                f"paged cache, {n} pages each, {name}: counted",
+                seconds(lambda c=cache, x=one, y=table: overlap(c.take(x, axis=0), c.take(y, axis=0)).size),
+                peer,
+                "np.intersect1d of the tables",
+            )
+
+
 def two_arrays() -> Iterable[Row]:
     """Two NumPy arrays of one buffer: slices that interleave, blocks, columns, transposes."""
     x = np.zeros((600, 400), np.float32)
@@ -439,6 +498,8 @@ CASES = (
     other_chains,
     pairs_along_axes,
     pairs_with_reshapes,
+    padded_convolutions,
+    paged_caches,
     two_arrays,
     hard_arrays,
     parameters,
@@ -451,6 +512,10 @@ AIMS = (
     (f"{VIEWS} views of (1024, 1024) along its axes", 0.1),
     (f"{VIEWS} views of", 10.0),
     ("two NumPy arrays", 15e-6),
+    ("halo of two tiles of a padded image, by tiles", 0.1e-3),
+    ("halo of two tiles of a padded image, by windows", 0.2e-3),
+    ("paged cache, 1000 pages", 0.5e-3),
+    ("paged cache, 10000 pages", 5e-3),
     ("strides 36674", 20e-3),
     ("five strides", 20e-3),
     ("10000 tensors", 0.5),
