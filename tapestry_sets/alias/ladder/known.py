@@ -97,6 +97,9 @@ class KnownCells(Struct, frozen=True, dict=True):
             return self.held
         return DisjointSetts._joined(nests_of(found.sets, self.home))
 
+    def __repr__(self) -> str:
+        return f"<the cells that {self.name} reads of an allocation of shape {self.home}>"
+
     @property
     def name(self) -> str:
         """The view, for messages."""
