@@ -559,7 +559,8 @@ def by_isl(name: str, what: str, question: Callable[..., Any]) -> Rung:
     """Return the rung that asks a question of isl's sets of row-major numbers."""
 
     def ask(*each: KnownCells) -> Any:
-        if any(x.product is not None and x.product.has_column for x in each):
+        indices = [s for x in each if x.product is not None for s in x.product.sets]
+        if any(axis_sets.is_column(s) and len(s) > tuning.MAX_SETTS for s in indices):
             return OPEN  # of a piece for each run of a table: a list is sooner made
         numbers = [isl_numbers(x) for x in each]
         return _ask_isl(what, each[0], lambda: question(*numbers))

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -69,6 +69,7 @@ def test_index_of_inverts_every_cell(pair: tuple[View, np.ndarray]) -> None:
 
 
 @given(views(length=3))
+@example((allocate((4,)).take([2, 3, 0], axis=0), np.array([3, 4, 1])))
 def test_isl_answers_alike(pair: tuple[View, np.ndarray]) -> None:
     """Where closed forms end and views are large isl takes over: with the setts taken away, the answers stay."""
     pytest.importorskip("islpy")
