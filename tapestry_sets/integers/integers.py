@@ -29,7 +29,7 @@ from tapestry_sets.integers import ranks, tuning, unions
 from tapestry_sets.integers.nest import Nest
 from tapestry_sets.integers.stripe import Stripe
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import Question, TooHard, TooManyPieces, as_int, check_positive, check_range
+from tapestry_sets.limits import OPEN, Question, TooHard, TooManyPieces, as_int, attempt, check_positive, check_range
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Filled, Intersection, Sampled
@@ -279,7 +279,7 @@ class Integers(Drawn, ABC):
         OverflowError
             If an element does not fit int64.
         TooManyPieces
-            If they are about 2**30 or more.
+            If they are more than 2**30.
 
         Examples
         --------
@@ -289,11 +289,11 @@ class Integers(Drawn, ABC):
         """
         lo, hi = check_bounds(start, stop, "elements")
         if hi - lo > tuning.MAX_ELEMENTS:
-            n, span = self._density()
-            if (about := (hi - lo) * n // span) > tuning.MAX_ELEMENTS:
+            many = attempt(lambda: self._count(lo, hi))
+            if many is not OPEN and many > tuning.MAX_ELEMENTS:
                 raise TooManyPieces(
-                    f"elements: about {about} elements in [{lo}, {hi}), more than an array should hold; count says how "
-                    "many, runs or setts(within=) say which in few pieces, or ask within a shorter range"
+                    f"elements: {many} elements in [{lo}, {hi}), more than the {tuning.MAX_ELEMENTS} that an array "
+                    "should hold; runs or setts(within=) say which in few pieces, or ask within a shorter range"
                 )
         return self._elements(lo, hi)
 

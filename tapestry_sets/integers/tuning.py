@@ -53,7 +53,7 @@ MAX_SCAN = 1 << 16
 MAX_FILLS = 200
 """How many sets may be filled into one another: each question goes down all of them."""
 MAX_ELEMENTS = 1 << 30
-"""About how many elements are listed as one array of eight bytes each."""
+"""How many elements are listed as one array, of eight bytes each."""
 LONG_SPAN = 1 << 22
 """Interleaved progressions up to this span are merged explicitly, whatever their copies."""
 
