@@ -309,6 +309,23 @@ def _points_count(xp: Namespace, pair: PairColumns, g: Array, inverse: Array, pe
     return (xp.where(meet, more + 1, xp.zeros_like(z)),)
 
 
+def _runs_meet(xp: Namespace, *pair: Array) -> tuple[Array]:
+    """Return whether runs of neighbors meet."""
+    return (xp.maximum(pair[0], pair[5]) < xp.minimum(pair[1], pair[6]),)
+
+
+def _runs_first(xp: Namespace, *pair: Array) -> tuple[Array, Array]:
+    """Return whether runs of neighbors meet, and where first."""
+    z = xp.maximum(pair[0], pair[5])
+    return z < xp.minimum(pair[1], pair[6]), z
+
+
+def _runs_count(xp: Namespace, *pair: Array) -> tuple[Array]:
+    """Return how many elements runs of neighbors share."""
+    many = xp.minimum(pair[1], pair[6]) - xp.maximum(pair[0], pair[5])
+    return (xp.maximum(many, xp.zeros_like(many)),)
+
+
 def _by_bezout(answer: Kernel, xp: Namespace, *pair: Array) -> tuple[Array, ...]:
     return answer(xp, pair, *_bezout(xp, pair[3], pair[8]))
 
@@ -545,17 +562,19 @@ PRODUCT = Form(_product, lambda *factors: reduce(mul, (x + 1 for x in factors)))
 """Factors: their product."""
 
 AXIS = {
-    "overlaps": (_points_meet, _blocks_meet),
-    "first_common": (_points_first, _blocks_first),
-    "count_common": (_points_count, _blocks_count),
+    "overlaps": (_runs_meet, _points_meet, _blocks_meet),
+    "first_common": (_runs_first, _points_first, _blocks_first),
+    "count_common": (_runs_count, _points_count, _blocks_count),
 }
-"""For each query about two clipped stripes, the closed forms for single points and for blocks."""
+"""For each query about two clipped stripes, the closed forms for runs of neighbors, for single points, for blocks."""
 
 
 def answer_axis(query: str, pair: PairColumns) -> tuple[Array, ...]:
     """Answer a query about clipped stripes."""
-    points, blocks = AXIS[query]
+    runs, points, blocks = AXIS[query]
     single = partial(_by_bezout, points)
     if all(x.dtype != object and largest(x) <= 1 for x in (pair[2], pair[7])):
+        if all(x.dtype != object and largest(x) <= 1 for x in (pair[3], pair[8])):
+            return solve(query, Form(runs, lambda *columns: sum(columns)), pair)
         return solve(query, Form(single, _points_bound, True, partial(_by_table, points)), pair)
     return solve(query, Form(partial(_either, single, blocks), _blocks_bound), pair)

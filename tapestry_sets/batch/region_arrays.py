@@ -139,9 +139,10 @@ class RegionArray(batches.Batch):
         [2, 2]
         """
         n, rank = len(axes), len(shape)
-        columns = (
-            kernels.as_column(axes, "RegionArray.of_stripes: axes") if n and rank else np.zeros((n, rank, 5), np.int64)
-        )
+        try:
+            columns = np.array(axes, np.int64).reshape(n, rank, 5)
+        except OverflowError:
+            columns = kernels.as_column(axes, "RegionArray.of_stripes: axes")
         out = object.__new__(cls)
         box = Box((0,) * rank, tuple(shape))
         _tighten(out, box, tuple(columns[..., k] for k in range(5)), np.zeros(n, bool))

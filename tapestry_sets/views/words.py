@@ -34,7 +34,7 @@ from tapestry_sets.integers import DisjointSetts, Sett, Stripe
 from tapestry_sets.limits import as_int, as_ints, check_pieces
 from tapestry_sets.regions import DisjointRegions, Region
 from tapestry_sets.views.kinds import shaping
-from tapestry_sets.views.kinds.choosing import Diagonal, Index, Sample, Slice, SlidingWindow
+from tapestry_sets.views.kinds.choosing import Diagonal, Index, Sample, Slice, SlidingWindow, Take
 from tapestry_sets.views.kinds.joining import Concat, Fill, Interleave, Stack
 from tapestry_sets.views.kinds.kind import PadMode, ViewKind, axes_of, axis_of
 from tapestry_sets.views.pieces.maps import Shape, put_extents
@@ -318,6 +318,106 @@ class Viewable:
             return _apply_all(view, take_kinds(indices, at, view.shape))
         return view.apply(Index(((at, as_int(indices, "take: indices")),)))
 
+    @_at_once
+    def paged(
+        self, table: Sequence[int] | np.ndarray[Any, Any], block: int | None = None, length: int | None = None
+    ) -> Self:
+        """Return a sequence that lies in pages of this pool: its rows, page after page.
+
+        Row r of the sequence is row ``r % block`` of page ``table[r // block]``; in a flat pool that is row
+        ``table[r // block] * block + r % block``, the slot. So it is ``pool[table].reshape(-1, ...)[:length]`` of a
+        pool of shape (pages, block, ...), with pages of a table checked first.
+
+        Parameters
+        ----------
+        table : sequence of int
+            The numbers of the sequence's pages, in its order. What stands behind the last page that `length` needs
+            is not looked at: rows of a batch's table are filled up there with any number.
+        block : int, optional
+            Rows of a page, where the pool is flat, of shape (pages * block, ...). By default the pool has the shape
+            (pages, block, ...).
+        length : int, optional
+            Rows of the sequence, by default all of its pages.
+
+        Raises
+        ------
+        IndexError
+            If the pool has no such page; -1, which often stands for none, is not the last one.
+        ValueError
+            If the pool is not made of whole pages, or `length` is more than the pages hold.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> from tapestry_sets import overlaps
+        >>> keys = allocate((64, 16, 8, 128), name="keys")  # 64 pages of 16 tokens, 8 heads
+        >>> one, two = keys.paged([7, 3, 60], length=37), keys.paged([5, 9, 60], length=40)
+        >>> one.shape, overlaps(one, two), overlaps(one[:32], two)
+        ((37, 8, 128), True, False)
+        >>> keys.reshape(-1, 8, 128).paged([7, 3, 60, -1], block=16, length=37) == one
+        True
+
+        References
+        ----------
+        vLLM's block tables and slots; "Efficient Memory Management for Large Language Model Serving with
+        PagedAttention", Kwon et al. 2023.
+        """
+        pool = _in_pages(self, block)
+        pages, rows = pool.shape[:2]
+        numbers = _row_of(table, "paged: table")
+        most = len(numbers) * rows
+        many = most if length is None else as_int(length, "paged: length")
+        if not 0 <= many <= most:
+            raise ValueError(
+                f"paged: length {many} where {len(numbers)} pages of {rows} rows hold {most}; give one in [0, {most}], "
+                "or a longer table"
+            )
+        used = numbers[: -(-many // rows) if rows else 0]
+        for k, page in enumerate(used):
+            if not 0 <= page < pages:
+                raise IndexError(
+                    f"paged: page {page}, number {k} of the table, is not one of the pool's {pages}, [0, {pages}); "
+                    "where the table is filled up behind the sequence, give its length"
+                )
+        whole = pool.apply(Take(used, 0)).reshape(len(used) * rows, *pool.shape[2:])
+        return whole if many == len(used) * rows else whole.apply(Slice(((0, many, None),)))
+
+    def ragged(self, lengths: Sequence[int] | np.ndarray[Any, Any], axis: int = 0) -> list[Self]:
+        """Return the sequences of a ragged batch: consecutive parts of the given lengths along an axis.
+
+        ``ragged(lengths)[k]`` is ``view[offsets[k]:offsets[k + 1]]`` for the offsets 0, lengths[0], lengths[0] +
+        lengths[1], …; `split` takes those offsets instead, without the first and the last.
+
+        Raises
+        ------
+        ValueError
+            If a length is below 0, or they do not add up to the axis.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> tokens = allocate((9, 64), name="tokens")
+        >>> [part.shape for part in tokens.ragged([4, 0, 5])]
+        [(4, 64), (0, 64), (5, 64)]
+
+        References
+        ----------
+        PyTorch split with a list of sizes, and the parts of a jagged nested tensor (unbind).
+        """
+        at = axis_of(axis, self.rank, "ragged")
+        many, n = _row_of(lengths, "ragged: lengths"), self.shape[at]
+        check_pieces(len(many), "ragged", "slice the view where it is needed")
+        for k, length in enumerate(many):
+            if length < 0:
+                raise ValueError(f"ragged: lengths[{k}] is {length}; lengths must be >= 0")
+        if sum(many) != n:
+            raise ValueError(
+                f"ragged: {len(many)} lengths add up to {sum(many)}, but axis {at} of shape {self.shape} has extent "
+                f"{n}; they must be equal" + (", and a slice leaves out what is padding" if sum(many) < n else "")
+            )
+        lead = ((None, None, None),) * at
+        return [self.apply(Slice((*lead, (b - m, b, None)))) for m, b in zip(many, accumulate(many), strict=True)]
+
     def unstack(self, axis: int = 0) -> list[Self]:
         """Return the views at each place along an axis, without it.
 
@@ -468,6 +568,35 @@ def _only(members: Sequence[T], what: str) -> T:
     if len(members) != 1:
         raise TypeError(f"sample: takes one {what}, not a union of {len(members)}; sample at each of its members")
     return members[0]
+
+
+def _row_of(values: Iterable[object], what: str) -> tuple[int, ...]:
+    """Integers of one sequence, such as a row of a batch's table."""
+    if isinstance(values, np.ndarray) and (values.ndim != 1 or values.dtype.kind not in "iu"):
+        raise TypeError(f"{what} is an array of shape {values.shape} of {values.dtype}; give integers in one row")
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{what} must be a sequence of integers, not {values!r}")
+    return tuple(values.tolist()) if isinstance(values, np.ndarray) else as_ints(values, what)
+
+
+def _in_pages(pool: V, block: int | None) -> V:
+    """A pool whose first two axes are pages and their rows."""
+    shape = pool.shape
+    if block is None:
+        if len(shape) < 2:
+            raise ValueError(
+                f"paged: the pool has shape {shape}, where (pages, block, …) is needed; give block, the rows of a "
+                "page, if it is flat"
+            )
+        return pool
+    rows = as_int(block, "paged: block")
+    if not shape or rows < 1 or shape[0] % rows:
+        raise ValueError(
+            f"paged: blocks of {rows} rows in a pool of shape {shape}; its first axis must be pages of block rows, "
+            "block >= 1"
+            + (", and without a block the first two axes are pages and rows" if shape[1:2] == (rows,) else "")
+        )
+    return pool.reshape(shape[0] // rows, rows, *shape[1:])
 
 
 def extents_of(args: Sequence[int | Sequence[int]], what: str) -> Shape:

@@ -491,6 +491,23 @@ QUESTIONS: tuple[Callable[[View, View], object], ...] = (
 )
 
 
+def ragged_batches() -> Iterable[Row]:
+    """All pairs of the sequences of a ragged batch, views built anew, against NumPy on the offsets."""
+    lengths = np.random.default_rng(0).integers(1, 2048, 1000)
+    tokens = allocate((int(lengths.sum()), 16, 64), dtype="float16")
+
+    def compared() -> np.ndarray:
+        stops = np.cumsum(lengths)
+        return (stops - lengths)[:, None] < stops
+
+    yield Row(
+        "ragged batch, 1000 sequences: all pairs",
+        seconds(lambda: overlap_matrix(tokens.ragged(lengths))),
+        seconds(compared),
+        "NumPy on the offsets",
+    )
+
+
 # ------------------------------------------------------------------------------------------------------- tables
 
 CASES = (
@@ -500,6 +517,7 @@ CASES = (
     pairs_with_reshapes,
     padded_convolutions,
     paged_caches,
+    ragged_batches,
     two_arrays,
     hard_arrays,
     parameters,
@@ -516,6 +534,7 @@ AIMS = (
     ("halo of two tiles of a padded image, by windows", 0.2e-3),
     ("paged cache, 1000 pages", 0.5e-3),
     ("paged cache, 10000 pages", 5e-3),
+    ("ragged batch", 50e-3),
     ("strides 36674", 20e-3),
     ("five strides", 20e-3),
     ("10000 tensors", 0.5),
