@@ -9,13 +9,13 @@ from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from tapestry_sets.digits import Strided, contiguous, renumber
+from tapestry_sets.digits import Strided, contiguous, join_digits, renumber
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
 from tapestry_sets.limits import OPEN, Budget, Frozen, Open, TooHard, compile_constructor, current
 from tapestry_sets.views import hook, tuning
 from tapestry_sets.views.kept_answers import NOTHING, UNASKED, Known
-from tapestry_sets.views.kinds.choosing import Slice
+from tapestry_sets.views.kinds.choosing import AsStrided, Slice
 from tapestry_sets.views.kinds.kind import ViewKind, check_out_shape
 from tapestry_sets.views.normal.assemble import Assembly
 from tapestry_sets.views.normal.normal_form import Opaque, agree, find_opaque, flat_of, flat_over
@@ -124,6 +124,86 @@ class View(Questions, Frozen):
         return self._compose(Budget(current().budget))[1]
 
     # -- memory ---------------------------------------------------------------------------------------
+
+    def find_strided(self) -> tuple[Allocation, Strided] | None:
+        """Return the allocation and the strided form, None where the view has none or reads no cell.
+
+        Unlike `strided_form`, which is at hand or is not, it is looked for: in the patches, and by strides that a few
+        cells suggest and all of them are compared with.
+
+        Raises
+        ------
+        TooHard
+            If it takes too many patches to compare, and isl does not decide.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate, concatenate
+        >>> A = allocate((4, 6), name="A")
+        >>> concatenate([A[:, :2], A[:, 2:]], axis=1).find_strided()[1]
+        (0, (((4, 6),), ((6, 1),)))
+        """
+        if 0 in self.shape:
+            return None
+        return self.strided_form() or _search_strided(self)
+
+    @property
+    def offset(self) -> int | None:
+        """The row-major number of the first index's cell in its allocation; None where `strides` are.
+
+        In cells, as all that views say of memory; of a real array the cells are bytes, and this is its address.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> A = allocate((4, 6), dtype="float32")
+        >>> A[1:, ::-2].offset, A[1:, ::-2].strides
+        (11, (6, -2))
+        """
+        found = _find_plain(self)
+        return None if found is None else found[0]
+
+    @property
+    def strides(self) -> tuple[int, ...] | None:
+        """How many cells lie from one index to the next along each axis; None where that is not one number.
+
+        In cells, where NumPy has bytes; times `itemsize` they are NumPy's. An axis of extent 1 has 0, so that equal
+        views have equal strides. A view that reads no cell, constants or several allocations has none.
+
+        Raises
+        ------
+        TooHard
+            As for `find_strided`.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> A = allocate((4, 6))
+        >>> A.T.strides, A.broadcast_to((3, 4, 6)).strides, A[:, :4].reshape(16).strides
+        ((1, 6), (0, 6, 1), None)
+        """
+        found = _find_plain(self)
+        return None if found is None else found[1]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a cell.
+
+        Raises
+        ------
+        ValueError
+            If the view is made of allocations whose cells differ.
+        """
+        sizes = {a.itemsize: a for a in self.allocations}
+        if len(sizes) > 1:
+            each = ", ".join(f"{n} in {a.name or a.shape}" for n, a in sizes.items())
+            raise ValueError(f"itemsize: {self!r} has cells of different bytes: {each}; ask its allocations")
+        return next(iter(sizes))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all cells, repeated ones included, as NumPy counts them: `size` times `itemsize`."""
+        return self.size * self.itemsize
 
     def as_nest(self) -> tuple[Allocation, Nest] | None:
         """Return the one allocation that the view reads and its cells there as one nest, where that is quickly had.
@@ -547,6 +627,40 @@ def _fold(view: Derived) -> tuple[Allocation, Strided] | None:
         return None
     axes = renumber((tuple([(count, step) for count, _, step in one.digits]),), view.shape)
     return None if axes is None else (one.home, (one.cell, axes))
+
+
+def _search_strided(view: View) -> tuple[Allocation, Strided] | None:
+    """The strided form of a view with cells, from its patches, or as a few cells suggest it."""
+    (one, *more) = view._normal_form().patches
+    if not more and isinstance(one.home, Allocation):
+        axes = renumber((tuple([(count, step) for count, _, step in one.digits]),), view.shape)
+        return None if axes is None else (one.home, (one.cell, axes))
+    home, first = _read_at(view, (0,) * view.rank)
+    steps: list[int] = []
+    for axis, n in enumerate(view.shape):
+        other, cell = _read_at(view, tuple([int(n > 1 and a == axis) for a in range(view.rank)]))
+        if other != home:
+            return None
+        steps.append(cell - first)
+    if not isinstance(home, Allocation):
+        return None
+    reaches = [(n - 1) * by for n, by in zip(view.shape, steps, strict=True)]
+    low, high = first + sum([r for r in reaches if r < 0]), first + sum([r for r in reaches if r > 0])
+    if low < 0 or high >= home.size:
+        return None
+    guess = view_of(view.shape, AsStrided(view.shape, tuple(steps), first), (home,))
+    return guess.strided_form() if view.same_view(guess) else None
+
+
+def _find_plain(view: View) -> tuple[int, Shape] | None:
+    """The offset and one stride for each axis, where a view has them."""
+    found = view.find_strided()
+    if found is None:
+        return None
+    axes = [join_digits(levels) for levels in found[1][1]]
+    if any(len(levels) > 1 for levels in axes):
+        return None
+    return found[1][0], tuple([levels[0][1] if levels else 0 for levels in axes])
 
 
 def _find_run(view: View) -> tuple[Allocation, Strided] | None:
