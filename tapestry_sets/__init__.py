@@ -34,14 +34,17 @@ from tapestry_sets.integers import (
     isdisjoint,
 )
 from tapestry_sets.interop import (
+    CuteLayout,
     NonAffineSize,
     chunks,
     distinct_count,
+    from_cute,
     from_isl,
     from_mlir,
     overlap_condition,
     overlap_count,
     symbolic_allocate,
+    to_cute,
     to_mlir,
 )
 from tapestry_sets.limits import Limits, Tally, TooHard, TooManyPieces, limits, tally
@@ -72,6 +75,7 @@ __all__ = [
     "Allocation",
     "Box",
     "BoxArray",
+    "CuteLayout",
     "DisjointRegions",
     "DisjointSetts",
     "ImplicitRegion",
@@ -105,6 +109,7 @@ __all__ = [
     "fill_into",
     "find_missing",
     "first_common",
+    "from_cute",
     "from_isl",
     "from_mlir",
     "has_internal_overlap",
@@ -132,6 +137,7 @@ __all__ = [
     "symbolic_allocate",
     "tally",
     "tile",
+    "to_cute",
     "to_isl",
     "to_mlir",
     "vstack",

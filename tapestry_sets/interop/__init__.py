@@ -1,9 +1,12 @@
-"""How do isl, sympy and MLIR say it?
+"""How do isl, sympy, MLIR and CuTe say it?
 
-Sets from isl, views of symbolic sizes, MLIR's affine maps as text; which chunks of a Zarr or Dask array are touched.
+Sets from isl, views of symbolic sizes, MLIR's affine maps and CuTe's layouts as text; which chunks of a Zarr or Dask
+array are touched.
 """
 
 from tapestry_sets.interop.chunks import Chunk, TouchedChunks, chunks
+from tapestry_sets.interop.cute import from_cute, to_cute
+from tapestry_sets.interop.cute_layouts import CuteLayout
 from tapestry_sets.interop.from_isl import from_isl
 from tapestry_sets.interop.mlir import from_mlir, to_mlir
 from tapestry_sets.interop.symbolic import SymbolicView, symbolic_allocate

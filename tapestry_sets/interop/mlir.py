@@ -14,6 +14,7 @@ from typing import NoReturn, TypeVar
 from msgspec import Struct, field
 
 from tapestry_sets.interop import tuning
+from tapestry_sets.interop.positions import refuse_at
 from tapestry_sets.limits import as_int
 from tapestry_sets.regions import AffineMap, IndexProjection
 
@@ -313,17 +314,10 @@ class _Reader:
             word = found.group().strip()
             at = found.end() - len(word)
             if found["wrong"]:
-                _refuse(self.text, at, 1, f"{word!r} cannot be part of an affine map")
+                refuse_at("from_mlir", self.text, at, 1, f"{word!r} cannot be part of an affine map")
             yield word, at
         yield "", len(self.text.rstrip())
 
     def fail(self, why: str, token: int | None = None) -> NoReturn:
         word, at = self.tokens[self.at if token is None else token]
-        _refuse(self.text, at, len(word), why)
-
-
-def _refuse(text: str, at: int, length: int, why: str) -> NoReturn:
-    before, after = text[max(0, at - 10) : at], text[at + length : at + length + 10]
-    shown = f"{'…' if at > 10 else ''}{before}⟨{text[at : at + length]}⟩{after}"
-    shown += "…" if at + length + 10 < len(text) else ""
-    raise ValueError(f"from_mlir: character {at}: {why}: {shown!r}")
+        refuse_at("from_mlir", self.text, at, len(word), why)

@@ -14,9 +14,11 @@ MAX_CLASSES = 20_000
 MAX_VALUES = 64
 """How many values of a digit may be looked at one by one."""
 MAX_DEPTH = 100
-"""How deep parentheses of MLIR's maps may be nested."""
+"""How deep parentheses of MLIR's maps and of CuTe's layouts may be nested."""
 MAX_DIGITS = 1000
 """How long a number in them may be."""
+MAX_LISTED = 1 << 16
+"""How many numbers of a layout may be looked at one by one: a fifth of a second."""
 
 # ------------------------------------------------------------------ tuning: what shapes an expression, not its value
 

@@ -1,0 +1,114 @@
+"""CuTe's layouts as views of memory, and views as CuTe's layouts.
+
+    layout   ((2,2),8):((1,4),8)       a mode of 4, itself of two, and a mode of 8
+    view     shape (4, 8)              view[i, j] reads cell  offset + layout(i, j) = i % 2 + 4 (i // 2) + 8 j
+
+A view has an axis for each mode at the top, in CuTe's order, and its index along it is the mode's coordinate as one
+number. That is all: nothing is reversed. But CuTe numbers coordinates with the first mode fastest, NumPy with the last
+axis, so ``layout(c)`` of one number is ``view.T.ravel()[c]``, the index ``np.unravel_index(c, view.shape, order="F")``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tapestry_sets.interop.cute_layouts import CuteLayout
+from tapestry_sets.limits import as_int
+from tapestry_sets.views import AsStrided, View, allocate
+
+
+def from_cute(layout: str | CuteLayout, base: View | None = None, offset: int = 0) -> View:
+    """Return the view whose index (i, j, …) reads cell number ``offset + layout(i, j, …)`` of another.
+
+    Parameters
+    ----------
+    layout : str or CuteLayout
+        As CuTe prints it, such as ``(4,8):(8,1)``. The view has an axis for each mode at the top, of the mode's size;
+        `CuteLayout.flatten` makes each mode within these one at the top.
+    base : View, optional
+        What is read, by row-major numbers; by default a new variable that just holds what the layout reaches.
+    offset : int, optional
+        The number of the cell at the first index.
+
+    Raises
+    ------
+    ValueError
+        If the text is not a layout, or a cell is not one of the base's.
+
+    Examples
+    --------
+    >>> from tapestry_sets import overlaps
+    >>> tile = from_cute("((2,2),8):((1,4),8)")
+    >>> tile.shape, tile.allocations[0].size, tile[3, 1].offset
+    ((4, 8), 62, 13)
+    >>> A = allocate((8, 8))
+    >>> overlaps(from_cute("(4,8):(8,1)", A), from_cute("(4,8):(8,1)", A, offset=32))
+    False
+
+    References
+    ----------
+    CUTLASS, "CuTe Layouts".
+    """
+    if not isinstance(layout, CuteLayout):
+        layout = CuteLayout.parse(layout)
+    first = as_int(offset, "from_cute: offset")
+    reaches = [(n - 1) * by for n, by in layout.leaves]
+    low, high = first + sum([r for r in reaches if r < 0]), first + sum([r for r in reaches if r > 0])
+    if low < 0:
+        raise ValueError(
+            f"from_cute: {layout} from offset {first} reaches cell {low}; with offset={first - low} it begins at 0"
+        )
+    if base is None:
+        base = allocate(high + 1)
+    if not isinstance(base, View):
+        raise TypeError(f"from_cute: base is a {type(base).__name__}, not a View; as_view makes an array one")
+    if high >= base.size:
+        raise ValueError(
+            f"from_cute: {layout} from offset {first} reaches cell {high} of a base of shape {base.shape}, which has "
+            f"{base.size}"
+        )
+    modes = layout.modes
+    leaves = [leaf for mode in modes for leaf in reversed(mode.leaves)]  # NumPy's last axis is the fastest
+    view = base.apply(AsStrided(tuple([n for n, _ in leaves]), tuple([by for _, by in leaves]), first))
+    shape = tuple([mode.size for mode in modes])
+    return view if view.shape == shape else view.reshape(shape)
+
+
+def to_cute(view: View) -> str:
+    """Return the layout of a view, as CuTe prints it: `from_cute` the other way round.
+
+    Each axis is a mode, which has modes of its own where the axis goes by several strides, as one does that a reshape
+    has joined. What the layout does not say is where it begins: at `View.offset` in the allocation.
+
+    Raises
+    ------
+    ValueError
+        If the view has an axis without an index, or is not an offset and steps: constants, several allocations,
+        axes that go by no strides.
+    TooHard
+        As for `View.find_strided`.
+
+    Examples
+    --------
+    >>> A = allocate((4, 6))
+    >>> to_cute(A), to_cute(A.T), to_cute(A[1:, ::-2]), to_cute(A[:, :4].reshape(16))
+    ('(4,6):(6,1)', '(6,4):(1,6)', '(3,3):(6,-2)', '((4,4)):((1,6))')
+    """
+    if not isinstance(view, View):
+        raise TypeError(f"to_cute: {view!r} is a {type(view).__name__}, not a View; as_view makes an array one")
+    if 0 in view.shape:
+        raise ValueError(f"to_cute: {view!r} reads no cell; extents of a layout are >= 1")
+    found = view.find_strided()
+    if found is None:
+        raise ValueError(
+            f"to_cute: {view!r} is not a layout, an offset plus steps along each axis; `origins` has its cells"
+        )
+    modes = [_mode_of(levels) for levels in found[1][1]]
+    if len(modes) == 1 and isinstance(modes[0].shape, int):
+        return str(modes[0])
+    return str(CuteLayout(tuple([mode.shape for mode in modes]), tuple([mode.stride for mode in modes])))
+
+
+def _mode_of(levels: Sequence[tuple[int, int]]) -> CuteLayout:
+    """The mode of an axis, from its levels, outermost first."""
+    return CuteLayout(tuple([n for n, _ in levels[::-1]]), tuple([by for _, by in levels[::-1]])).coalesce()
