@@ -16,7 +16,17 @@ from tapestry_sets.digits import Digits, Ints, Strided
 from tapestry_sets.limits import OPEN, Open, TooHard, ask_one
 from tapestry_sets.regions import Box
 from tapestry_sets.solvers import equation, isl
-from tapestry_sets.views import Allocation, InternalOverlap, Order, Relinearize, View, images, reading, strided_patch
+from tapestry_sets.views import (
+    Allocation,
+    InternalOverlap,
+    Order,
+    Relinearize,
+    View,
+    images,
+    reading,
+    reads_each_index,
+    strided_patch,
+)
 
 # -------------------------------------------------------------------------------------------------- a cell twice
 
@@ -51,7 +61,8 @@ def twice(view: View) -> InternalOverlap | None:
     if None not in sizes and sum(filter(None, sizes)) == prod(view.shape):
         return None  # as many cells as indices
     for allocation, cells in each.items():
-        found = ask_one((TooHard,), _twice_in_boxes, cells)
+        is_column = cells.products is not None and cells.products.has_column  # of a piece for each run
+        found = OPEN if is_column else ask_one((TooHard,), _twice_in_boxes, cells)
         if found is OPEN:
             found = _twice_in_halves(view, allocation)
         if found is not None:
@@ -144,6 +155,8 @@ def _lacks_cells(view: View, allocation: Allocation) -> bool:
 
 def _reads(view: View, allocation: Allocation) -> int:
     """How many indices read an allocation, from the domains of the fewer pieces: those that do, or the others."""
+    if len(view.cells) == 1 and reads_each_index(view):
+        return prod(view.shape)
     homes = [view.allocations[piece.source] if piece.source >= 0 else None for piece in view.pieces]
     mine = [piece for piece, home in zip(view.pieces, homes, strict=True) if home == allocation]
     others = [piece for piece, home in zip(view.pieces, homes, strict=True) if home != allocation]
@@ -170,6 +183,8 @@ def is_ordered_by_strides(form: Strided, order: Order) -> bool:
 
 def is_ordered(cells: Cells) -> bool:
     """Return whether a view reads a run of its one allocation, and no constants, in row-major order of its indices."""
+    if cells.products is not None and not cells.is_run():
+        return False
     boxes = cells.boxes
     if boxes is OPEN:
         return _is_ordered_by_isl(cells)

@@ -3,6 +3,7 @@
 From the ground up; each row stands on rows above it, or beside it:
 
     axis  axis_sets  shapes   one axis of a region, and indices read on one; shapes as callers write them
+    axis_products             products of indices read, and unions of few
     rowmajor  points          row-major numbers; the questions that every form answers
     region                    a product of setts
     regions                   unions that share no point
@@ -11,7 +12,7 @@ From the ground up; each row stands on rows above it, or beside it:
     projection                what index boxes read
 """
 
-from tapestry_sets.regions import axis_sets
+from tapestry_sets.regions import axis_products, axis_sets
 from tapestry_sets.regions.affine import (
     AffineMap,
     Box,
@@ -24,6 +25,7 @@ from tapestry_sets.regions.affine import (
     regions_of,
 )
 from tapestry_sets.regions.axis import nest_of_steps
+from tapestry_sets.regions.axis_products import AxisSets
 from tapestry_sets.regions.axis_sets import AxisSet
 from tapestry_sets.regions.projection import IndexProjection
 from tapestry_sets.regions.region import Region

@@ -160,6 +160,30 @@ def change(s: AxisSet, start: int, step: int) -> AxisSet:
     return tuple([(start + step * b, start + step * a, -by * step if a < b else 1) for a, b, by in s])
 
 
+def divide(s: AxisSet, start: int, step: int) -> AxisSet:
+    """Return {(z - start) / step : z in s} of a set all of whose integers are a multiple of the step from the start."""
+    if is_column(s):
+        return (s - start) // step
+    return tuple([((a - start) // step, (b - start) // step, by // step if a < b else 1) for a, b, by in s])
+
+
+def halve(s: AxisSet) -> tuple[AxisSet, AxisSet]:
+    """Return a set of two or more as two that have about as many each.
+
+    Examples
+    --------
+    >>> halve(((0, 9, 3), (20, 20, 1)))
+    (((0, 9, 3),), ((20, 20, 1),))
+    """
+    if is_column(s):
+        return s[: len(s) // 2], s[len(s) // 2 :]
+    if len(s) > 1:
+        return s[: len(s) // 2], s[len(s) // 2 :]
+    ((first, last, step),) = s
+    middle = first + ((last - first) // step - 1) // 2 * step
+    return (steps_from(first, middle, step),), (steps_from(middle + step, last, step),)
+
+
 def unite(parts: Iterable[AxisSet]) -> AxisSet | Open:
     """Return the union; `OPEN` where it is not few progressions of one step.
 

@@ -1,62 +1,85 @@
-"""The cells of a view of one allocation as a product of sets of indices, one an axis: no pieces, no row-major numbers.
+"""The cells of a view as few products of sets of indices, one an axis: no pieces, no row-major numbers.
 
     B = pad(A, 1, "wrap")[:4, 2:]      A of 5 x 6
     B reads on A's axes                {4, 0, 1, 2}  x  {1, 2, 3, 4, 5, 0}
 
-From the view down to its allocation each kind takes the sets that are read of it to sets of its source; see
-`kinds.axis_maps`. Where all kinds of a chain do so, the size is a product, and what two such views share is found axis
-by axis. An index that reads a cell is found the other way around, from the allocation up to the view.
+From the view down to its allocations each kind takes the sets that are read of it to sets of its sources; see
+`kinds.axis_maps`. Where all kinds of a chain do so, the cells are a union of products, mostly of one, and what two
+such views share is found axis by axis. An index that reads a cell is found the other way around, from the allocation
+up to the view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from tapestry_sets.limits import OPEN, Open
-from tapestry_sets.regions import AxisSet, axis_sets
-from tapestry_sets.views.kinds.axis_maps import AxisMap
-from tapestry_sets.views.kinds.kind import ViewKind
+from tapestry_sets.regions import AxisSet, AxisSets, axis_products, axis_sets
+from tapestry_sets.views import tuning
+from tapestry_sets.views.kinds.axis_maps import AxisMaps
+from tapestry_sets.views.kinds.kind import Shapes
 from tapestry_sets.views.pieces.maps import INT64_MAX, Shape
 
-ReadLevel = tuple[tuple[AxisMap, ...], tuple[AxisSet, ...]]
+ReadLevel = tuple[AxisMaps, AxisSets]
 """What a kind of the chain does, and the view's indices that are read there."""
 
 
+class Readable(Protocol):
+    """A view, or an allocation, whose kind is not asked for."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def sources(self) -> Sequence[Any]: ...
+
+
 class IndexProduct(Struct, frozen=True):
-    """The indices that a view reads on each axis of its allocation.
+    """Indices that a view reads on each axis of an allocation, all combined.
 
     Parameters
     ----------
     sets : tuple of AxisSet
-        One for each axis of the allocation; all of them empty if nothing is read.
+        One for each axis of the allocation, none of them empty.
     levels : tuple of ReadLevel
         From the view down to the last kind over the allocation.
     """
 
-    sets: tuple[AxisSet, ...]
-    levels: tuple[ReadLevel, ...]
+    sets: AxisSets
+    levels: tuple[ReadLevel, ...] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is read."""
-        return any(map(axis_sets.is_nothing, self.sets))
+    def through(self, maps: AxisMaps) -> list[IndexProduct] | Open:
+        """Return what is read of a source through maps of its axes."""
+        mine, read = self.sets, list[AxisSet]()
+        for m in maps:
+            if m.is_plain:
+                read.append(mine[m.axes[0]])
+                continue
+            each = m.read([mine[axis] for axis in m.axes])
+            if each is OPEN:
+                return OPEN
+            if len(each) != 1:
+                return self._through_many(maps)
+            read += each[0]
+        return [IndexProduct(tuple(read), (*self.levels, (maps, mine)))] if all(map(len, read)) else []
 
-    @property
-    def size(self) -> int:
-        """How many different cells are read."""
-        return prod([axis_sets.size_of(s) for s in self.sets])
-
-    @property
-    def has_column(self) -> bool:
-        """Whether the indices on some axis are a column."""
-        return any(map(axis_sets.is_column, self.sets))
+    def _through_many(self, maps: AxisMaps) -> list[IndexProduct] | Open:
+        """The same where a map reads several products, or nothing."""
+        found: list[AxisSets] = [()]
+        for m in maps:
+            each = m.read([self.sets[axis] for axis in m.axes])
+            if each is OPEN:
+                return OPEN
+            found = [sets + more for sets in found for more in each]
+        levels = (*self.levels, (maps, self.sets))
+        return [IndexProduct(sets, levels) for sets in found if all(map(len, sets))]
 
     def index_of(self, cell: Sequence[int]) -> tuple[int, ...] | Open | None:
         """Return an index of the view that reads a cell, or None."""
-        if not all(axis_sets.hold(s, x) for s, x in zip(self.sets, cell, strict=True)):
+        if not axis_products.hold(self.sets, cell):
             return None
         index = tuple(cell)
         for maps, sets in reversed(self.levels):
@@ -73,47 +96,124 @@ class IndexProduct(Struct, frozen=True):
         return index
 
 
-def read_product(shape: Shape, chain: Iterable[tuple[ViewKind, Shape]]) -> IndexProduct | None:
-    """Return the product of indices that a view of a shape reads; None where it is none, or that is not seen.
+class IndexProducts(Struct, frozen=True):
+    """The cells of one allocation that a view reads, as products of indices; they may share cells.
 
     Parameters
     ----------
-    shape : tuple of int
-        Of the view.
-    chain : iterable of (kind, shape)
-        From the view down to the allocation: each kind, and the shape of its one source.
+    parts : tuple of IndexProduct
+    """
+
+    parts: tuple[IndexProduct, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is read."""
+        return not self.parts
+
+    @property
+    def each(self) -> list[AxisSets]:
+        """The products' sets."""
+        return [part.sets for part in self.parts]
+
+    @property
+    def size(self) -> int:
+        """How many different cells are read; TooHard if too many products share cells."""
+        return axis_products.count_union(self.each)
+
+    @property
+    def has_column(self) -> bool:
+        """Whether the indices on some axis are a column."""
+        return any(axis_sets.is_column(s) for part in self.parts for s in part.sets)
+
+    @property
+    def is_best(self) -> bool:
+        """Whether questions are best asked of the products: there is one, or what else is known has pieces for runs."""
+        return len(self.parts) == 1 or self.has_column
+
+    def index_of(self, cell: Sequence[int]) -> tuple[int, ...] | Open | None:
+        """Return an index of the view that reads a cell, or None."""
+        found = [part.index_of(cell) for part in self.parts]
+        indices = [index for index in found if index is not None]
+        return next((index for index in indices if index is not OPEN), OPEN if indices else None)
+
+
+def read_products(view: Readable) -> dict[Any, IndexProducts] | None:
+    """Return what a view reads of each allocation as products of indices; None where they are not few, or not seen.
 
     Examples
     --------
-    >>> from tapestry_sets.views import Pad, Slice
-    >>> pad, part = Pad(((1, 1),), "wrap"), Slice(((0, 4, None),))
-    >>> read_product((4,), [(part, (7,)), (pad, (5,))]).sets
-    (((0, 2, 1), (4, 4, 1)),)
+    >>> from tapestry_sets.views import allocate
+    >>> A = allocate((5, 6))
+    >>> read_products(A.reshape(30)[3:14])[A].each
+    [(((0, 0, 1),), ((3, 5, 1),)), (((1, 1, 1),), ((0, 5, 1),)), (((2, 2, 1),), ((0, 1, 1),))]
     """
-    sets: tuple[AxisSet, ...] = tuple([((0, n - 1, 1),) if n else () for n in shape])
-    levels: list[ReadLevel] = []
-    for kind, source in chain:
-        by_axis = getattr(kind, "by_axis", None)
-        maps = None if by_axis is None or 0 in source else by_axis(source)
-        used = [] if maps is None else [axis for m in maps for axis in m.axes]
-        if maps is None or len(set(used)) < len(used):  # an axis of the view moves along two of the source
-            return None
-        if not all(map(len, sets)):
-            if not source:  # one cell, and no axis that could say that it is not read
-                return None
-            sets = ((),) * len(source)
+    whole = IndexProduct(tuple([((0, n - 1, 1),) for n in view.shape]))
+    work: list[tuple[Any, list[IndexProduct]]] = [(view, [] if 0 in view.shape else [whole])]
+    found: dict[Any, list[IndexProduct]] = {}
+    many = 1  # parts, of all that is on the way and at its end
+    while work:
+        here, parts = work.pop()
+        sources = here.sources
+        if not parts:
             continue
-        if any(map(axis_sets.is_column, sets)) and prod(source) >= INT64_MAX // 4:
-            return None  # int64 might not hold what is on the way
-        levels.append((maps, sets))
-        below: list[AxisSet] = []
-        for m in maps:
-            if m.is_plain:
-                below.append(sets[m.axes[0]])
-                continue
-            found = m.read([sets[axis] for axis in m.axes])
-            if found is OPEN:
+        if not sources:
+            found[here] = [*found[here], *parts] if here in found else parts
+            continue
+        shapes = tuple([source.shape for source in sources])
+        every = maps_of(here.kind, shapes)
+        if every is None:
+            return None
+        many -= len(parts)
+        for source, shape, maps in zip(reversed(sources), reversed(shapes), reversed(every), strict=True):
+            read = [] if 0 in shape else _read_source(parts, shape, maps)
+            if read is OPEN:
                 return None
-            below += found
-        sets = tuple(below)
-    return IndexProduct(sets, tuple(levels))
+            work.append((source, read))
+            many += len(read)
+        if many > tuning.MAX_PARTS:
+            return None
+    return {home: IndexProducts(tuple(parts)) for home, parts in found.items()}
+
+
+def _read_source(parts: list[IndexProduct], shape: Shape, maps: AxisMaps) -> list[IndexProduct] | Open:
+    """What products of a view's indices read of a source."""
+    below: list[IndexProduct] = []
+    for part in parts:
+        if prod(shape) >= INT64_MAX // 4 and any(map(axis_sets.is_column, part.sets)):
+            return OPEN  # int64 might not hold what is on the way
+        each = part.through(maps)
+        if each is OPEN:
+            return OPEN
+        below += each
+    return below
+
+
+def maps_of(kind: Any, shapes: Shapes) -> tuple[AxisMaps, ...] | None:
+    """Return for each source how a kind reads its axes; None if it does not say, or one axis moves along two."""
+    by_axis = getattr(kind, "by_axis", None)
+    if by_axis is None:
+        return None
+    if len(shapes) == 1 and 0 in shapes[0]:
+        return ((),)  # nothing is read
+    every: tuple[AxisMaps, ...] | None = by_axis(shapes)
+    for maps in every or ():
+        used = [axis for m in maps for axis in m.axes]
+        if len(used) > 1 and len(set(used)) < len(used):
+            return None
+    return every
+
+
+def reads_each_index(view: Readable) -> bool:
+    """Return whether a view surely reads memory at each of its indices, no constants."""
+    work, seen = list[Any]([view]), set[int]()
+    while work:
+        here = work.pop()
+        if id(here) in seen or not here.sources:
+            continue
+        seen.add(id(here))
+        every = maps_of(here.kind, tuple([source.shape for source in here.sources]))
+        if every is None or (len(every) == 1 and not all(m.is_total for m in every[0])):
+            return False
+        work += here.sources
+    return True

@@ -19,6 +19,8 @@ SHORT_TABLE = 64
 """So many indices of a table are looked at for many different steps, before levels are sought in all of them."""
 MAX_AROUND = 64
 """How often a set may go around a padded axis where it is cut at each turn; also indices that are tried for a cell."""
+MAX_PARTS = 64
+"""How many products of indices, one set an axis, the cells of a view may be where they are held as such."""
 MAX_CHAIN = 64
 """Longer chains of filled sets are not held."""
 TRIES = 32

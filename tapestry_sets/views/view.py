@@ -23,7 +23,7 @@ from tapestry_sets.views.normal.patches import Constant, Flat, strided_patch
 from tapestry_sets.views.pieces.maps import Relinearize, Shape
 from tapestry_sets.views.pieces.piece import Piece, PiecesOf, compose_numbered, identity_piece, number_anew
 from tapestry_sets.views.pieces.reading import cell_read
-from tapestry_sets.views.products import IndexProduct, read_product
+from tapestry_sets.views.products import IndexProducts, read_products
 from tapestry_sets.views.questions import Questions, say_no_view
 from tapestry_sets.views.ranked import EVERY, Ranked
 from tapestry_sets.views.subscript import Key, plain_slices
@@ -233,21 +233,25 @@ class View(Questions, Frozen):
     def _find_cells(self) -> Mapping[Allocation, Cells]:
         # what is kept holds a view alike, not this one, by which it is kept
         alike = view_of(self.shape, self.kind, self.sources) if isinstance(self, Derived) else self
-        product = _find_product(self) if _find_strided(self) is None else None
-        if product is not None:  # of one allocation, as below; what is known of the cells needs no pieces
-            home = _first(self)
-            known = hook.memory.product_cells(product, PiecesOf(alike, 0), self.shape, home.shape)
-            return {} if product.is_empty else {home: known}
+        read = read_products(self) if _find_strided(self) is None else None
+        if read is not None and all(p.is_best for p in read.values()):  # then the cells need no pieces
+            return {
+                home: hook.memory.product_cells(found, PiecesOf(alike, home), self.shape, home.shape)
+                for home, found in read.items()
+            }
         chain = _find_chain(self)
         if chain:
             home, ranked = _first(self), _find_ranked(self)
             strides = None if ranked is None or ranked.sets else ranked.form
             cells = hook.memory.filled_cells(
-                chain, PiecesOf(alike, 0), self.shape, home.shape, strides, partial(_find_product, alike)
+                chain, PiecesOf(alike, home), self.shape, home.shape, strides, partial(_find_products, alike, home)
             )
             return {home: cells} if strides is not None or not cells.is_empty else {}
         allocations, pieces = self._compose(Budget(current().budget))
-        each = (hook.memory.read_cells(pieces, k, self.shape, a.shape, a.size) for k, a in enumerate(allocations))
+        each = (
+            hook.memory.read_cells(pieces, k, self.shape, a.shape, a.size, partial(_find_products, alike, a))
+            for k, a in enumerate(allocations)
+        )
         return {a: c for a, c in zip(allocations, each, strict=True) if not c.is_empty}
 
     def simplify(self) -> View:
@@ -680,15 +684,10 @@ def _find_chain(view: View) -> tuple[DisjointSetts, ...]:
     return () if sets is None else sets or (EVERY,)
 
 
-def _find_product(view: View) -> IndexProduct | None:
-    """The product of indices that a view of one allocation reads; None if it is none."""
-    shape, chain = view.shape, []
-    while isinstance(view, Derived):
-        if len(view.sources) > 1:
-            return None
-        chain.append((view.kind, view.sources[0].shape))
-        view = view.sources[0]
-    return read_product(shape, chain)
+def _find_products(view: View, home: Allocation) -> IndexProducts | None:
+    """What a view reads of an allocation as products of indices; None if they are not few."""
+    found = read_products(view)
+    return None if found is None else found.get(home, IndexProducts(()))
 
 
 def _find_ranked(view: View) -> Ranked | None:

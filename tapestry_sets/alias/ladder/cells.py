@@ -25,13 +25,13 @@ from typing import cast
 
 from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.flat import flatten_pieces
-from tapestry_sets.alias.ladder.known import KnownCells, nests_of, no_product
+from tapestry_sets.alias.ladder.known import KnownCells, no_products, setts_of
 from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
 from tapestry_sets.digits import Strided
 from tapestry_sets.integers import DisjointSetts, Integers, Sett
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, climb, current, limits
-from tapestry_sets.regions import DisjointRegions, axis_sets, unflatten
-from tapestry_sets.views import IndexProduct, Piece
+from tapestry_sets.regions import DisjointRegions, axis_products, unflatten
+from tapestry_sets.views import IndexProducts, Piece
 
 
 class Cells(KnownCells, frozen=True):
@@ -107,9 +107,9 @@ class Cells(KnownCells, frozen=True):
 
     def common_regions(self, other: Cells) -> DisjointRegions:
         """Return the cells in both, in the allocation's coordinates."""
-        if (self.product or other.product) is not None and self.axes is not None and other.axes is not None:
-            met = [axis_sets.meet(s, t) for s, t in zip(self.axes.sets, other.axes.sets, strict=True)]
-            return unflatten(DisjointSetts._joined(nests_of(met, self.home) if all(map(len, met)) else ()), self.home)
+        if (self.products or other.products) is not None and self.axes is not None and other.axes is not None:
+            met = [both for sets in self.axes for both in axis_products.meet_each(sets, other.axes)]
+            return unflatten(setts_of(met, self.home), self.home)
         if self.setts is None or other.setts is None:
             one, two = self.explicit(), other.explicit()  # one of which says why it cannot
             return unflatten((one & two).setts(within=(0, self.extent)), self.home)
@@ -129,7 +129,14 @@ class Cells(KnownCells, frozen=True):
         return lo, max(lo, hi)
 
 
-def read_cells(pieces: Iterable[Piece], source: int, shape: Sequence[int], home: Sequence[int], extent: int) -> Cells:
+def read_cells(
+    pieces: Iterable[Piece],
+    source: int,
+    shape: Sequence[int],
+    home: Sequence[int],
+    extent: int,
+    find_products: Callable[[], IndexProducts | None] = no_products,
+) -> Cells:
     """Return the cells of source number `source`, an allocation of shape `home`, that a view reads.
 
     Parameters
@@ -141,9 +148,11 @@ def read_cells(pieces: Iterable[Piece], source: int, shape: Sequence[int], home:
         Of the view and of the allocation.
     extent : int
         The allocation's number of cells.
+    find_products : callable, optional
+        Returns the products of indices that the view reads, if they are few.
     """
     mine = tuple(piece for piece in pieces if piece.source == source)
-    return Cells.of_pieces(mine, tuple(shape), tuple(home), extent)
+    return Cells.of_pieces(mine, tuple(shape), tuple(home), extent, find_products)
 
 
 def filled_cells(
@@ -152,7 +161,7 @@ def filled_cells(
     shape: tuple[int, ...],
     home: tuple[int, ...],
     strides: Strided | None,
-    find_product: Callable[[], IndexProduct | None] = no_product,
+    find_products: Callable[[], IndexProducts | None] = no_products,
 ) -> Cells:
     """Return the cells of an allocation of shape `home` that a view reads, where sets are known.
 
@@ -166,16 +175,18 @@ def filled_cells(
         Of the view and of the allocation.
     strides : Strided or None
         The view as strides over the row-major numbers, if it is strided.
-    find_product : callable, optional
-        Returns the product of indices that the view reads, if it does.
+    find_products : callable, optional
+        Returns the products of indices that the view reads, if they are few.
     """
     extent = prod(home)
     setts = chain[0] if len(chain) == 1 else in_few_setts(filled(chain), extent)
-    return Cells(shape, pieces, home, extent, setts, None, strides, None, find_product)
+    return Cells(shape, pieces, home, extent, setts, None, strides, None, find_products)
 
 
-def product_cells(found: IndexProduct, pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...]) -> Cells:
-    """Return the cells of an allocation of shape `home` that a view of `shape` reads: a product of indices."""
+def product_cells(
+    found: IndexProducts, pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...]
+) -> Cells:
+    """Return the cells of an allocation of shape `home` that a view of `shape` reads: few products of indices."""
     return Cells(shape, pieces, home, prod(home), None, None, None, found)
 
 

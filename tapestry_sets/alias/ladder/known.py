@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
 from math import prod
 from typing import Self, cast
@@ -32,12 +32,12 @@ from tapestry_sets.integers import (
     members,
 )
 from tapestry_sets.limits import OPEN, Open, TooManyPieces, ask_one, check_pieces
-from tapestry_sets.regions import AxisSet, Box, axis_sets, flat
-from tapestry_sets.views import INT64_MAX, IndexProduct, Piece, images, read_patches, reading
+from tapestry_sets.regions import AxisSet, AxisSets, Box, axis_products, axis_sets, flat
+from tapestry_sets.views import INT64_MAX, IndexProducts, Piece, images, read_patches, reading
 
 
-def no_product() -> IndexProduct | None:
-    """Return that no product of indices is known."""
+def no_products() -> IndexProducts | None:
+    """Return that no products of indices are known."""
     return None
 
 
@@ -60,10 +60,10 @@ class KnownCells(Struct, frozen=True, dict=True):
         The same numbers where many copies of a pattern lie within each other, and setts are not made of them.
     strides : Strided, optional
         The view as strides over the row-major numbers, where it is known to be strided.
-    product : IndexProduct, optional
-        The indices that the view reads on each axis, where it is known to read a product of them.
-    find_product : callable, optional
-        Returns them for other views.
+    products : IndexProducts, optional
+        Few products of indices that the view reads, where questions are best asked of these.
+    find_products : callable, optional
+        Returns the products of other views, or None: for questions with a view that is known by its own.
     """
 
     shape: tuple[int, ...]
@@ -73,29 +73,37 @@ class KnownCells(Struct, frozen=True, dict=True):
     held: Integers | None
     sums: Progression | None = None
     strides: Strided | None = None
-    product: IndexProduct | None = None
-    find_product: Callable[[], IndexProduct | None] = no_product
+    products: IndexProducts | None = None
+    find_products: Callable[[], IndexProducts | None] = no_products
 
     @classmethod
-    def of_pieces(cls, pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...], extent: int) -> Self:
+    def of_pieces(
+        cls,
+        pieces: Sequence[Piece],
+        shape: tuple[int, ...],
+        home: tuple[int, ...],
+        extent: int,
+        find_products: Callable[[], IndexProducts | None] = no_products,
+    ) -> Self:
         """Return the known facts on the cells that pieces of one source read."""
         found = ask_one((TooManyPieces,), flatten_pieces, pieces, shape, home, extent)
         setts = found if isinstance(found, DisjointSetts) else None
         sums = None if found is OPEN or isinstance(found, DisjointSetts) else found
-        return cls(shape, pieces, home, extent, setts, sums)
+        return cls(shape, pieces, home, extent, setts, sums, None, None, find_products)
 
     @cached_property
-    def axes(self) -> IndexProduct | None:
-        """The indices that the view reads on each axis, if it reads a product of them."""
-        return self.find_product() if self.product is None else self.product
+    def axes(self) -> list[AxisSets] | None:
+        """The products of indices that the view reads, if they are few."""
+        found = self.find_products() if self.products is None else self.products
+        return None if found is None else found.each
 
     @cached_property
     def setts(self) -> Integers | None:
         """The row-major numbers that are held, or those of a product of few progressions."""
-        found = None if self.held is not None else self.product
-        if found is None or found.has_column or prod([len(s) for s in found.sets]) > tuning.MAX_SETTS:
+        found = None if self.held is not None else self.products
+        if found is None or found.has_column or sum([prod(map(len, sets)) for sets in found.each]) > tuning.MAX_SETTS:
             return self.held
-        return DisjointSetts._joined(nests_of(found.sets, self.home))
+        return setts_of(found.each, self.home)
 
     def __repr__(self) -> str:
         return f"<the cells that {self.name} reads of an allocation of shape {self.home}>"
@@ -108,7 +116,7 @@ class KnownCells(Struct, frozen=True, dict=True):
     @property
     def shatters(self) -> bool:
         """Whether the numbers are neither setts nor sums, nor a product of indices."""
-        return self.product is None and self.setts is None and self.sums is None
+        return self.products is None and self.setts is None and self.sums is None
 
     @cached_property
     def spans(self) -> list[NestSpan] | None:
@@ -124,9 +132,8 @@ class KnownCells(Struct, frozen=True, dict=True):
             return min([first for first, _, _ in self.spans]), max([last for _, last, _ in self.spans])
         if self.setts is not None:
             return ends_of(self.setts, self.extent)
-        if self.product is not None:
-            low, high = ([end(s) for s in self.product.sets] for end in (axis_sets.least, axis_sets.greatest))
-            return cast(int, number_of(low, self.home)), cast(int, number_of(high, self.home))
+        if self.products is not None:
+            return ends_of_products(self.products.each, self.home)
         return None if self.sums is None else (self.sums[0], self.sums[0] + reach(self.sums[1]))
 
     @cached_property
@@ -155,9 +162,9 @@ class KnownCells(Struct, frozen=True, dict=True):
 
         Also None where a number may exceed 64 bits.
         """
-        if self.product is not None:
-            few = self.product.size <= limit and self.extent <= INT64_MAX
-            return list_product(self.product, self.home) if few else None
+        if self.products is not None:
+            few = sum(map(axis_products.size_of, self.products.each)) <= limit and self.extent <= INT64_MAX
+            return list_products(self.products.each, self.home) if few else None
         if prod(self.shape) > limit:
             return None
         with suppress(OverflowError):
@@ -171,9 +178,8 @@ class KnownCells(Struct, frozen=True, dict=True):
             for member in self.setts.members:
                 keep |= contains_each(member.nest, numbers)
             return keep
-        if self.product is not None:
-            each = zip(self.product.sets, point_of(numbers, self.home), strict=True)
-            return cast(Bools, np.logical_and.reduce([axis_sets.hold_each(s, x) for s, x in each]))
+        if self.products is not None:
+            return axis_products.hold_each(self.products.each, point_of(numbers, self.home))
         with suppress(OverflowError):
             return reading.are_read(self.pieces, self.shape, self.home, numbers)
         return None
@@ -259,12 +265,35 @@ def nests_of(sets: Sequence[AxisSet], shape: Sequence[int]) -> list[Nest]:
     return [flat(choice, tuple(shape)) for choice in product(*each)]
 
 
-def list_product(found: IndexProduct, home: tuple[int, ...]) -> Int64Array:
-    """Return the row-major numbers of a product of indices, ascending."""
-    numbers = np.zeros(1, np.int64)
-    for s, n in zip(found.sets, home, strict=True):
-        numbers = np.add.outer(numbers * n, axis_sets.to_array(s)).ravel()
-    return numbers
+def setts_of(each: Sequence[AxisSets], shape: Sequence[int]) -> DisjointSetts:
+    """Return the row-major numbers of some products of indices, which may share some.
+
+    Raises
+    ------
+    TooManyPieces
+        If they are too many setts.
+    """
+    every = [DisjointSetts._joined(nests_of(sets, shape)) for sets in each]
+    return reduce(lambda x, y: x.union(y, within=(0, prod(shape))), every, DisjointSetts._joined(()))
+
+
+def ends_of_products(each: Sequence[AxisSets], shape: Sequence[int]) -> tuple[int, int] | None:
+    """Return the least and the greatest row-major number of some products of indices, None if there are none."""
+    if not each:
+        return None
+    low = min([number_of(tuple(map(axis_sets.least, sets)), shape) for sets in each])
+    return low, max([number_of(tuple(map(axis_sets.greatest, sets)), shape) for sets in each])
+
+
+def list_products(each: Sequence[AxisSets], home: tuple[int, ...]) -> Int64Array:
+    """Return the row-major numbers of some products of indices, ascending."""
+    found = []
+    for sets in each:
+        numbers = np.zeros(1, np.int64)
+        for s, n in zip(sets, home, strict=True):
+            numbers = np.add.outer(numbers * n, axis_sets.to_array(s)).ravel()
+        found.append(numbers)
+    return found[0] if len(found) == 1 else np.unique(np.concatenate([np.empty(0, np.int64), *found]))
 
 
 def join_digits(digits: Sequence[int], strides: Strided) -> tuple[int, ...]:

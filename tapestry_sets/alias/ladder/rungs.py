@@ -1,7 +1,7 @@
 """The ladder of ways: for each question about cells the rungs that may answer it, in the order in which they are asked.
 
     rung                 by        way                         budget                              left open by
-    find_on_axes         closed    meet axis by axis           64 progressions, or columns         no product of indices
+    find_on_axes         closed    meet axis by axis           64 progressions, or columns         no few products
     leap_blocks          closed    leap from set to set        60 pairs of blocks, then equations  many remainders
     find_by_rows         closed    rows of a column            10,000 pieces                       columns of both
     find_on_diagonal     closed    a diagonal within regions   200 setts                           two diagonals, none
@@ -27,7 +27,7 @@ of its question, here and in the README, names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import reduce
 from itertools import product
@@ -39,7 +39,7 @@ from msgspec.structs import replace
 
 from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.flat import flatten_pieces
-from tapestry_sets.alias.ladder.known import KnownCells, join_digits, nests_of
+from tapestry_sets.alias.ladder.known import KnownCells, join_digits, nests_of, setts_of
 from tapestry_sets.alias.ladder.preimage import Turn
 from tapestry_sets.digits import Progression
 from tapestry_sets.integers import (
@@ -65,9 +65,9 @@ from tapestry_sets.limits import (
     current,
     limits,
 )
-from tapestry_sets.regions import AxisSet, Box, axis_sets, unflatten
+from tapestry_sets.regions import AxisSets, Box, axis_products, axis_sets, unflatten
 from tapestry_sets.solvers import equation, isl
-from tapestry_sets.views import IndexProduct, Piece, Relinearize, images, put_extents, reading
+from tapestry_sets.views import Piece, Relinearize, images, reading
 
 
 class CellQuestion(StrEnum):
@@ -93,8 +93,8 @@ HARD, MANY = (TooHard,), (TooManyPieces,)
 
 def is_empty_by_setts(x: KnownCells) -> bool | Open:
     """Look at the first of the numbers, or say no where a piece reads at every index."""
-    if x.product is not None:
-        return x.product.is_empty
+    if x.products is not None:
+        return x.products.is_empty
     if x.spans is not None:
         return not x.spans
     if x.setts is not None:
@@ -147,8 +147,8 @@ def write_out_sums(x: KnownCells) -> DisjointSetts | Open:
 
 def is_run_by_ends(x: KnownCells) -> bool | Open:
     """Compare the first and the last number with how many there are."""
-    if x.product is not None and x.ends is not None:
-        return x.ends[1] - x.ends[0] + 1 == x.product.size
+    if x.products is not None and x.ends is not None:
+        return x.ends[1] - x.ends[0] + 1 == x.products.size
     if x.setts is not None:
         return x.ends is None or x.ends[1] - x.ends[0] + 1 == x.setts.count(0, x.extent)
     if x.sums is not None:  # the shortest step is above 1, or the next one too long for its digit
@@ -199,40 +199,50 @@ def solve_boxes(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | Open 
     return None
 
 
-def count_product(x: KnownCells) -> int | Open:
+def count_products(x: KnownCells) -> int | Open:
     """Multiply the counts of the indices on each axis."""
-    return OPEN if x.product is None else x.product.size
+    return OPEN if x.products is None else x.products.size
 
 
-def write_out_product(x: KnownCells) -> DisjointSetts | Open:
+def write_out_products(x: KnownCells) -> DisjointSetts | Open:
     """Write progressions and columns out axis by axis."""
-    return OPEN if x.product is None else DisjointSetts._joined(nests_of(x.product.sets, x.home))
+    return OPEN if x.products is None else setts_of(x.products.each, x.home)
 
 
 def index_by_axes(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] | Open | None:
     """Go back kind by kind, axis by axis."""
-    return OPEN if x.product is None else x.product.index_of(cell)
+    return OPEN if x.products is None else x.products.index_of(cell)
 
 
 # ---------------------------------------------------------------------------------- of two views: closed forms
 
 
-def _by_rows(a: KnownCells, b: KnownCells) -> Iterator[tuple[int, int, Nest, Nest]] | Open:
+def _by_rows(a: KnownCells, b: KnownCells) -> Iterator[tuple[int, int, Nest, Nest, int]] | Open:
     """Rows of memory that one view lists in a column and the other's setts hold, and the nests of both inside a row.
 
-    Yields one of the rows, how many there are, the column view's nest inside each of them, and the other's.
+    Yields where a row begins, how many there are like it, the column view's nest inside each of them, the other's,
+    and how long the row is. Where products of the column view share cells, they come more than once.
     """
-    one, two = (a, b) if a.product is not None and a.product.has_column else (b, a)
-    if one.product is None or not one.product.has_column or not isinstance(two.setts, DisjointSetts):
+    one, two = (a, b) if a.products is not None and a.products.has_column else (b, a)
+    if one.products is None or not one.products.has_column or not isinstance(two.setts, DisjointSetts):
         return OPEN
-    (column, *rest), (many, *row) = one.product.sets, one.home
-    if any(map(axis_sets.is_column, rest)):
+    if any(axis_sets.is_column(s) for sets in one.products.each for s in sets[1:]):
         return OPEN
-    inside = nests_of(rest, row)
-    rows = [pair for s in two.setts.members for pair in ranks.split(s.nest, prod(row), many)]
-    parts = ((axis_sets.to_array(column), held, inner) for held, inner in rows)
-    met = ((z[contains_each(held, z)], inner) for z, held, inner in parts)
-    return ((int(z[0]) * prod(row), len(z), s, inner) for z, inner in met if len(z) for s in inside)
+    each = [_rows_of(sets, one.home, [m.nest for m in two.setts.members]) for sets in one.products.each]
+    return (row for rows in each for row in rows)
+
+
+def _rows_of(sets: AxisSets, home: Sequence[int], held: Sequence[Nest]) -> Iterator[tuple[int, int, Nest, Nest, int]]:
+    """The same of one product and the other's nests."""
+    (column, *rest), (many, *row) = sets, home
+    if not axis_sets.is_column(column):
+        yield from ((0, 1, s, t, prod(home)) for s, t in product(nests_of(sets, home), held))
+        return
+    inside, width = nests_of(rest, row), prod(row)
+    for rows, inner in (pair for nest in held for pair in ranks.split(nest, width, many)):
+        z = column[contains_each(rows, column)]
+        if len(z):
+            yield from ((int(z[0]) * width, len(z), s, inner, width) for s in inside)
 
 
 def find_by_rows(a: KnownCells, b: KnownCells) -> int | Open | None:
@@ -240,61 +250,60 @@ def find_by_rows(a: KnownCells, b: KnownCells) -> int | Open | None:
     rows = _by_rows(a, b)
     if rows is OPEN:
         return OPEN
-    width = prod(a.home[1:])
-    found = ((at, pairs.first_in_both(s, t, 0, width)) for at, _, s, t in rows)
+    found = ((at, pairs.first_in_both(s, t, 0, width)) for at, _, s, t, width in rows)
     return next((at + z for at, z in found if z is not None), None)
 
 
 def count_by_rows(a: KnownCells, b: KnownCells) -> int | Open:
     """Count the rows that both read, times what both read inside each."""
-    rows, width = _by_rows(a, b), prod(a.home[1:])
-    return OPEN if rows is OPEN else sum([many * pairs.count_in_both(s, t, 0, width) for _, many, s, t in rows])
+    rows = _by_rows(a, b)
+    one = a if a.products is not None and a.products.has_column else b
+    if rows is OPEN or one.products is None or one.products.size < sum(map(axis_products.size_of, one.products.each)):
+        return OPEN
+    return sum([many * pairs.count_in_both(s, t, 0, width) for _, many, s, t, width in rows])
 
 
-def _on_axes(a: KnownCells, b: KnownCells) -> tuple[IndexProduct, IndexProduct] | Open:
-    """The indices on each axis that both read, where one of them is known by these."""
-    if (a.product is None and b.product is None) or a.axes is None or b.axes is None:
+def _on_axes(a: KnownCells, b: KnownCells) -> tuple[list[AxisSets], list[AxisSets]] | Open:
+    """The products of indices that each reads, where one of them is known by these."""
+    if (a.products is None and b.products is None) or a.axes is None or b.axes is None:
         return OPEN
     return a.axes, b.axes
 
 
-def _meet_on_axes(a: KnownCells, b: KnownCells) -> list[AxisSet] | Open:
-    """The indices on each axis that both read: their product is what both share."""
-    both = _on_axes(a, b)
-    return OPEN if both is OPEN else [axis_sets.meet(s, t) for s, t in zip(both[0].sets, both[1].sets, strict=True)]
-
-
 def find_on_axes(a: KnownCells, b: KnownCells) -> int | Open | None:
     """Find an index that both read on each axis."""
-    found = _meet_on_axes(a, b)
-    if found is OPEN:
+    both = _on_axes(a, b)
+    if both is OPEN:
         return OPEN
-    return None if any(map(axis_sets.is_nothing, found)) else a.number_of(tuple(map(axis_sets.least, found)))
+    met = (found for one in both[0] for two in both[1] if (found := axis_products.meet(one, two)) is not None)
+    first = next(met, None)
+    return None if first is None else a.number_of(tuple(map(axis_sets.least, first)))
 
 
 def count_on_axes(a: KnownCells, b: KnownCells) -> int | Open:
     """Multiply the counts of the indices that both read on each axis."""
-    found = _meet_on_axes(a, b)
-    return OPEN if found is OPEN else prod(map(axis_sets.size_of, found))
-
-
-def is_subset_on_axes(a: KnownCells, b: KnownCells) -> bool | Open:
-    """Compare the count of what both share with the first's own."""
-    found = _meet_on_axes(a, b)
-    return OPEN if found is OPEN or a.axes is None else prod(map(axis_sets.size_of, found)) == a.axes.size
-
-
-def find_beside_on_axes(a: KnownCells, b: KnownCells) -> int | Open | None:
-    """Find an axis on which the first reads an index that the second does not; the others are anywhere."""
     both = _on_axes(a, b)
     if both is OPEN:
         return OPEN
-    corner = tuple(map(axis_sets.least, both[0].sets))
-    for axis, (s, t) in enumerate(zip(both[0].sets, both[1].sets, strict=True)):
-        z = axis_sets.first_beside(s, t)
-        if z is not None:
-            return a.number_of(put_extents(corner, axis, z))
-    return None
+    return axis_products.count_union([met for one in both[0] for met in axis_products.meet_each(one, both[1])])
+
+
+def is_subset_on_axes(a: KnownCells, b: KnownCells) -> bool | Open:
+    """Compare for each product of the first the count of what it shares with the second with its own."""
+    both = _on_axes(a, b)
+    if both is OPEN:
+        return OPEN
+    counts = ((axis_products.count_union(axis_products.meet_each(one, both[1])), one) for one in both[0])
+    return all(count == axis_products.size_of(one) for count, one in counts)
+
+
+def find_beside_on_axes(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """Find a point of one of the first's products that is in none of the second's."""
+    both = _on_axes(a, b)
+    if both is OPEN:
+        return OPEN
+    found = (axis_products.find_beside(one, both[1]) for one in both[0])
+    return next((a.number_of(point) for point in found if point is not None), None)
 
 
 def of_sets(name: str, question: Callable[..., Any], **how: bool) -> Callable[[KnownCells, KnownCells], Any]:
@@ -386,8 +395,8 @@ def try_around(a: KnownCells, b: KnownCells) -> int | Open | None:
 
 def _holds(x: KnownCells, number: int) -> bool:
     """Whether a row-major number is that of a cell."""
-    if x.product is not None:
-        return all(map(axis_sets.hold, x.product.sets, x.cell_of(number)))
+    if x.products is not None:
+        return any(axis_products.hold(sets, x.cell_of(number)) for sets in x.products.each)
     if x.setts is not None:
         return number in x.setts
     if x.sums is not None:
@@ -559,7 +568,7 @@ def by_isl(name: str, what: str, question: Callable[..., Any]) -> Rung:
     """Return the rung that asks a question of isl's sets of row-major numbers."""
 
     def ask(*each: KnownCells) -> Any:
-        indices = [s for x in each if x.product is not None for s in x.product.sets]
+        indices = [s for x in each if x.products is not None for sets in x.products.each for s in sets]
         if any(axis_sets.is_column(s) and len(s) > tuning.MAX_SETTS for s in indices):
             return OPEN  # of a piece for each run of a table: a list is sooner made
         numbers = [isl_numbers(x) for x in each]
@@ -688,7 +697,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         by_list("is_empty_by_list", lambda z: not len(z)),
     ),
     CellQuestion.SIZE: (
-        Rung(count_product),
+        Rung(count_products, HARD),
         Rung(count_setts),
         Rung(count_sums, HARD),
         Rung(count_sums_as_setts, MANY),
@@ -698,13 +707,13 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
     ),
     CellQuestion.EXPLICIT: (
         Rung(take_setts),
-        Rung(write_out_product, MANY),
+        Rung(write_out_products, MANY),
         Rung(write_out_chain, MANY),
         Rung(flatten_chain, MANY),
         Rung(write_out_sums, MANY),
     ),
     CellQuestion.RUN: (
-        Rung(is_run_by_ends),
+        Rung(is_run_by_ends, HARD),
         by_isl("is_run_by_isl", "whether a view is contiguous", _is_run),
         by_list("is_run_by_list", _has_no_gap),
     ),
@@ -736,7 +745,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         by_list("meet_by_list", lambda z: len(z) > 0),
     ),
     CellQuestion.SUBSET: (
-        Rung(is_subset_on_axes),
+        Rung(is_subset_on_axes, HARD),
         Rung(is_subset_of_setts, REFUSALS),
         Rung(is_plainly_subset, REFUSALS),
         Rung(is_subset_before_turn, REFUSALS),
@@ -747,7 +756,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         Rung(is_subset_by_list, HARD, "listed"),
     ),
     CellQuestion.COUNT: (
-        Rung(count_on_axes),
+        Rung(count_on_axes, HARD),
         Rung(count_by_rows, REFUSALS),
         Rung(count_few_blocks, HARD),
         Rung(count_on_diagonal, REFUSALS),
@@ -759,7 +768,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         Rung(count_by_isl, HARD, "isl"),
     ),
     CellQuestion.BESIDE: (
-        Rung(find_beside_on_axes),
+        Rung(find_beside_on_axes, HARD),
         Rung(of_sets("find_beside_setts", together.first_beside, lists=False), REFUSALS),
         Rung(find_none_beside),
         by_isl("find_beside_by_isl", "a cell that another view does not read", lambda x, y: _a_number(x.subtract(y))),

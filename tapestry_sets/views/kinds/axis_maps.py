@@ -7,15 +7,22 @@
 
 Then the cells that a box of the view reads are a product of sets of indices, one an axis, whatever the other axes do:
 nine pieces of a padded image are two sets of indices, and ten thousand pages one column. A map takes sets of the
-view's indices to sets of the source's, and an index of the source back to one of the view's. It says `OPEN` where a
-set is not few progressions or a column; then the pieces answer.
+view's indices to sets of the source's, and an index of the source back to one of the view's. Where rows are cut, it
+reads a union of few products:
+
+    view  [3, 14)             0 0 0 1 1 1      three products: row 0 x {3, 4, 5}
+    of rows of 6              1 1 1 1 1 1                      row 1 x {0, ..., 5}
+                              1 1 0 0 0 0                      row 2 x {0, 1}
+
+It says `OPEN` where these are not few, or a set is not few progressions or a column; then the pieces answer.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from itertools import product
+from functools import lru_cache
+from itertools import pairwise, product
 from math import gcd, prod
 
 import numpy as np
@@ -26,8 +33,10 @@ from tapestry_sets.limits import OPEN, Open
 from tapestry_sets.regions import AxisSet, axis_sets
 from tapestry_sets.views import tuning
 
-SetsRead = tuple[AxisSet, ...] | Open
-"""A set for each axis of the source that a map reads."""
+AxisMaps = tuple["AxisMap", ...]
+"""How a source is read, axis by axis."""
+SetsRead = tuple[tuple[AxisSet, ...], ...] | Open
+"""Products, together all that a map reads: of each a set for each axis of the source. None: it reads nothing."""
 
 
 class AxisMap(Struct, frozen=True):
@@ -45,6 +54,11 @@ class AxisMap(Struct, frozen=True):
     def is_plain(self) -> bool:
         """Whether one axis is read through one as it is."""
         return False
+
+    @property
+    def is_total(self) -> bool:
+        """Whether something is read at each index of the view."""
+        return True
 
     @abstractmethod
     def read(self, sets: Sequence[AxisSet]) -> SetsRead:
@@ -67,9 +81,9 @@ class Sum(AxisMap, frozen=True):
 
     def read(self, sets: Sequence[AxisSet]) -> SetsRead:
         if len(sets) == 1 and self.steps[0]:
-            return (axis_sets.change(sets[0], self.start, self.steps[0]),)
+            return ((axis_sets.change(sets[0], self.start, self.steps[0]),),)
         found = axis_sets.add([axis_sets.change(s, 0, by) for s, by in zip(sets, self.steps, strict=True) if by])
-        return found if found is OPEN else (axis_sets.change(found, self.start, 1),)
+        return found if found is OPEN else ((axis_sets.change(found, self.start, 1),),)
 
     def back(self, at: Ints, sets: Sequence[AxisSet]) -> tuple[int, ...] | Open | None:
         rest = at[0] - self.start
@@ -94,7 +108,7 @@ class OneAxis(AxisMap, frozen=True):
 
     def read(self, sets: Sequence[AxisSet]) -> SetsRead:
         found = self.image(sets[0])
-        return found if found is OPEN else (found,)
+        return found if found is OPEN else ((found,),)
 
     def back(self, at: Ints, sets: Sequence[AxisSet]) -> tuple[int, ...] | Open | None:
         lo, hi = axis_sets.least(sets[0]), axis_sets.greatest(sets[0])
@@ -110,21 +124,66 @@ class OneAxis(AxisMap, frozen=True):
         """Return the indices in lo … hi of the view that read one of the source."""
 
 
+def as_it_is(axis: int) -> Sum:
+    """Return the map of an axis that is read as it is.
+
+    Examples
+    --------
+    >>> as_it_is(2).is_plain
+    True
+    """
+    return Sum((axis,), 0, (1,))
+
+
+def put_map(rank: int, axis: int, m: AxisMap) -> tuple[AxisMap, ...]:
+    """Return the maps of a kind that changes one axis."""
+    return tuple([m if a == axis else as_it_is(a) for a in range(rank)])
+
+
 class Inside(OneAxis, frozen=True):
-    """The source stands at [start, start + extent) of the view, and is read nowhere else."""
+    """The source stands at start, start + step, … of the view, `extent` indices, and is read nowhere else."""
 
     start: int
     extent: int
+    step: int = 1
+
+    @property
+    def is_total(self) -> bool:
+        return False
 
     def image(self, s: AxisSet) -> AxisSet | Open:
-        return axis_sets.clip(s, self.start, self.start + self.extent)
+        if self.step == 1:
+            return axis_sets.clip(s, self.start, self.start + self.extent)
+        places = (axis_sets.steps_from(self.start, self.start + (self.extent - 1) * self.step, self.step),)
+        return axis_sets.divide(axis_sets.meet(s, places), self.start, self.step)
 
     def before(self, z: int, lo: int, hi: int) -> AxisSet:
-        return ((z + self.start, z + self.start, 1),)
+        at = self.start + z * self.step
+        return ((at, at, 1),)
+
+
+class Picked(AxisMap, frozen=True):
+    """No axis of the source: it is read where an axis of the view is at one index."""
+
+    at: int
+
+    @property
+    def width(self) -> int:
+        return 0
+
+    def read(self, sets: Sequence[AxisSet]) -> SetsRead:
+        return ((),) if axis_sets.hold(sets[0], self.at) else ()
+
+    def back(self, at: Ints, sets: Sequence[AxisSet]) -> tuple[int, ...] | Open | None:
+        return (self.at,)
 
 
 class Clamped(Inside, frozen=True):
     """The same; its first index is read before it, its last one behind it."""
+
+    @property
+    def is_total(self) -> bool:
+        return True
 
     def image(self, s: AxisSet) -> AxisSet | Open:
         stop, last = self.start + self.extent, self.extent - 1
@@ -234,19 +293,25 @@ class Regrouped(AxisMap, frozen=True):
 
     def read(self, sets: Sequence[AxisSet]) -> SetsRead:
         if len(sets) == 1 == len(self.source):
-            return (sets[0],)
-        size, parts = 1, []
-        for s, n in zip(reversed(sets), reversed(self.extents), strict=True):
-            parts.append(axis_sets.change(s, 0, size))
-            size *= n
-        rows, found = axis_sets.add(parts), list[AxisSet]()
-        for n in self.source[:0:-1]:
-            pair = rows if rows is OPEN else _split_rows(rows, n)
-            if pair is OPEN:
+            return ((sets[0],),)
+        digits = _common_digits(self.extents, self.source)
+        if digits is None:
+            rows = _join_rows(sets, self.extents)
+            return rows if rows is OPEN else _split_into(rows, self.source)
+        found: list[tuple[AxisSet, ...]] = [()]
+        for s, mine in zip(sets, digits[0], strict=True):
+            each = _split_into(s, mine)
+            if each is OPEN or len(each) * len(found) > tuning.MAX_PARTS:
                 return OPEN
-            rows, columns = pair
-            found.append(columns)
-        return rows if rows is OPEN else (rows, *reversed(found))
+            found = [one + more for one in found for more in each]
+        out = []
+        for parts in found:
+            rest = iter(parts)
+            joined = [_join_rows([next(rest) for _ in theirs], theirs) for theirs in digits[1]]
+            if any(s is OPEN for s in joined):
+                return OPEN
+            out.append(tuple([s for s in joined if s is not OPEN]))
+        return tuple(out)
 
     def back(self, at: Ints, sets: Sequence[AxisSet]) -> tuple[int, ...] | Open | None:
         index = point_of(number_of(at, self.source), self.extents)
@@ -278,16 +343,112 @@ def regroup(old: Ints, new: Ints) -> tuple[AxisMap, ...]:
     return tuple(maps)
 
 
-def _split_rows(s: AxisSet, n: int) -> tuple[AxisSet, AxisSet] | Open:
-    """The rows and the columns of numbers in rows of n, where they are a product."""
-    if axis_sets.is_column(s) or len(s) != 1:
-        return OPEN
-    ((first, last, step),) = s
+@lru_cache(maxsize=1 << 10)
+def _common_digits(old: Ints, new: Ints) -> tuple[tuple[Ints, ...], tuple[Ints, ...]] | None:
+    """Each axis of two shapes of equal size cut into digits, the same in both; None if they do not align.
+
+    Examples
+    --------
+    >>> _common_digits((3600, 32), (900, 16, 8))    # 32 is 4 x 8, and 16 is 4 x 4
+    (((900, 4), (4, 8)), ((900,), (4, 4), (8,)))
+    """
+    ends = {1}
+    for extents in (old, new):
+        size = 1
+        for n in reversed(extents):
+            size *= n
+            ends.add(size)
+    places = sorted(ends)
+    if any(b % a for a, b in pairwise(places)):
+        return None
+    return _cut(old, places), _cut(new, places)
+
+
+def _cut(extents: Ints, places: Sequence[int]) -> tuple[Ints, ...]:
+    """The digits of each axis between places that are multiples of each other."""
+    size, found = prod(extents), []
+    for n in extents:
+        mine = [z for z in reversed(places) if size // n <= z <= size]
+        found.append(tuple([b // a for b, a in pairwise(mine)]))
+        size //= n
+    return tuple(found)
+
+
+def _join_rows(sets: Sequence[AxisSet], extents: Ints) -> AxisSet | Open:
+    """The row-major numbers of products of indices of a box."""
+    if len(sets) == 1:
+        return sets[0]
+    size, parts = 1, []
+    for s, n in zip(reversed(sets), reversed(extents), strict=True):
+        parts.append(axis_sets.change(s, 0, size))
+        size *= n
+    return axis_sets.add(parts)
+
+
+def _split_into(s: AxisSet, extents: Ints) -> SetsRead:
+    """Row-major numbers of a box as products of indices."""
+    if not extents:  # of rank 0, whose one number is 0
+        return ((),) if len(s) else ()
+    if len(extents) == 1:
+        return ((s,),)
+    found: list[tuple[AxisSet, ...]] = [(s,)]
+    for n in extents[:0:-1]:
+        each = [(_split_rows(rows, n), rest) for rows, *rest in found]
+        if any(pairs is OPEN for pairs, _ in each):
+            return OPEN
+        found = [(*pair, *rest) for pairs, rest in each if pairs is not OPEN for pair in pairs]
+        if len(found) > tuning.MAX_PARTS:
+            return OPEN
+    return tuple(found)
+
+
+def _split_rows(s: AxisSet, n: int) -> list[tuple[AxisSet, AxisSet]] | Open:
+    """The rows and the columns of numbers in rows of n, as few disjoint products."""
+    if axis_sets.is_column(s):
+        return _split_column(s, n)
+    found: list[tuple[AxisSet, AxisSet]] = []
+    for first, last, step in s:
+        kinds = min(step // gcd(step, n), last // n - first // n + 1) if step % n else 1
+        if kinds + len(found) > tuning.MAX_PARTS:
+            return OPEN
+        found += _split_steps(first, last, step, n)
+    return found if len(found) <= tuning.MAX_PARTS else OPEN
+
+
+def _split_steps(first: int, last: int, step: int, n: int) -> list[tuple[AxisSet, AxisSet]]:
+    """The same of even steps: what is in the first row and in the last, and between them rows that repeat."""
     (top, left), (bottom, right) = divmod(first, n), divmod(last, n)
     if top == bottom:
-        return ((top, top, 1),), ((left, right, step),)
+        return [(((top, top, 1),), ((left, right, step),))]
     if step % n == 0:
-        return ((top, bottom, step // n),), ((left, left, 1),)
-    if n % step == 0 and left < step and right >= n - step:
-        return ((top, bottom, 1),), (axis_sets.steps_from(left, right, step),)
-    return OPEN
+        return [(((top, bottom, step // n),), ((left, left, 1),))]
+    found: list[tuple[AxisSet, AxisSet]] = []
+    if left >= step:  # else the first row has all that rows of its kind have
+        found.append((((top, top, 1),), (axis_sets.steps_from(left, n - 1, step),)))
+        top += 1
+    if right < n - step:
+        found.append((((bottom, bottom, 1),), (axis_sets.steps_from(right % step, right, step),)))
+        bottom -= 1
+    kinds = step // gcd(step, n)
+    for row in range(top, min(top + kinds, bottom + 1)):
+        start = (first - row * n) % step
+        if start < n:
+            rows = axis_sets.steps_from(row, bottom, kinds)
+            found.append(((rows,), (axis_sets.steps_from(start, n - 1, step),)))
+    return found
+
+
+def _split_column(z: Int64Array, n: int) -> list[tuple[AxisSet, AxisSet]] | Open:
+    """The same of a column: rows that hold the same are one product."""
+    rows, inside = np.divmod(z, n)
+    starts = np.flatnonzero(np.diff(rows, prepend=-1))
+    counts = np.diff(starts, append=len(z))
+    found: list[tuple[AxisSet, AxisSet]] = []
+    for count in np.unique(counts):
+        at = starts[counts == count]
+        alike, which = np.unique(inside[at[:, None] + np.arange(count)], axis=0, return_inverse=True)
+        if len(found) + len(alike) > tuning.MAX_PARTS:
+            return OPEN
+        for k, columns in enumerate(alike):
+            found.append((axis_sets.column_of(rows[at[which.ravel() == k]]), axis_sets.column_of(columns)))
+    return found

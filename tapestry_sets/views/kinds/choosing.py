@@ -13,7 +13,7 @@ from tapestry_sets.limits import Value, put_fields
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views import tuning
 from tapestry_sets.views.kinds import kind
-from tapestry_sets.views.kinds.axis_maps import AxisMap, Looked, Sum
+from tapestry_sets.views.kinds.axis_maps import AxisMaps, Looked, put_map
 from tapestry_sets.views.kinds.kind import AxisRow, OneMap, Shapes, Triple
 from tapestry_sets.views.pieces import numbering
 from tapestry_sets.views.pieces.maps import INT64_MAX, Relinearize, Shape, put_extents
@@ -340,12 +340,12 @@ class Take(Struct, frozen=True):
         found = numbering.readings_of_indices(indices)
         return tuple(numbering.piece_of(out, [*others[:axis], one, *others[axis + 1 :]]) for one in found)
 
-    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...] | None:
+    def by_axis(self, shapes: Shapes) -> tuple[AxisMaps] | None:
+        (shape,) = shapes
         axis = kind.axis_of(self.axis, len(shape), "take")
         if shape[axis] > INT64_MAX:
             return None
-        table = self._table(shape[axis])
-        return tuple([Looked((a,), table) if a == axis else Sum((a,), 0, (1,)) for a in range(len(shape))])
+        return (put_map(len(shape), axis, Looked((axis,), self._table(shape[axis]))),)
 
     def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
         n, head = shapes[0][self.axis], self.indices[: tuning.SHORT_TABLE]

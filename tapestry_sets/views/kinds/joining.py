@@ -9,6 +9,7 @@ from tapestry_sets.digits import Strided
 from tapestry_sets.limits import as_ints
 from tapestry_sets.regions import Region
 from tapestry_sets.views.kinds import kind
+from tapestry_sets.views.kinds.axis_maps import AxisMaps, Inside, Picked, as_it_is, put_map
 from tapestry_sets.views.kinds.kind import Shapes
 from tapestry_sets.views.pieces import numbering
 from tapestry_sets.views.pieces.maps import Relinearize, Shape, Step, put_extents
@@ -39,6 +40,13 @@ class Concat(Struct, frozen=True):
                 pieces.append(kind.one_piece([kind.move_axis(len(out), axis, -start)], source, guard))
             start = stop
         return tuple(pieces)
+
+    def by_axis(self, shapes: Shapes) -> tuple[AxisMaps, ...]:
+        axis, starts = kind.axis_of(self.axis, len(shapes[0]), "concatenate"), [0]
+        for shape in shapes:
+            starts.append(starts[-1] + shape[axis])
+        each = zip(shapes, starts, strict=False)
+        return tuple([put_map(len(shape), axis, Inside((axis,), at, shape[axis])) for shape, at in each])
 
 
 def _join_extents(shapes: Shapes, axis: int, what: str) -> tuple[int, Shape]:
@@ -81,6 +89,11 @@ class Stack(Struct, frozen=True):
         step = kind.drop_axis(len(out), axis)
         return tuple(kind.one_piece([step], k, kind.band(out, axis, k, k + 1)) for k in range(len(shapes)))
 
+    def by_axis(self, shapes: Shapes) -> tuple[AxisMaps, ...]:
+        axis, rank = self._plan(shapes), len(shapes[0])
+        others = tuple([as_it_is(a) for a in range(rank + 1) if a != axis])
+        return tuple([(Picked((axis,), k), *others) for k in range(len(shapes))])
+
 
 class Interleave(Struct, frozen=True):
     """Cells of k sources in turn along an axis: cell i of source s becomes cell i·k + s.
@@ -120,6 +133,11 @@ class Interleave(Struct, frozen=True):
             for source in range(k)
             if shapes[source][axis]
         )
+
+    def by_axis(self, shapes: Shapes) -> tuple[AxisMaps, ...]:
+        rank, many = len(shapes[0]), len(shapes)
+        axis = kind.axis_of(self.axis, rank, "interleave")
+        return tuple([put_map(rank, axis, Inside((axis,), k, s[axis], many)) for k, s in enumerate(shapes)])
 
 
 class Fill(Struct, frozen=True):

@@ -12,7 +12,7 @@ from msgspec import Struct
 from tapestry_sets.digits import Levels, Strided, at_index, cut_axis
 from tapestry_sets.limits import as_int
 from tapestry_sets.regions import AffineMap, Region
-from tapestry_sets.views.kinds.axis_maps import AxisMap, Sum
+from tapestry_sets.views.kinds.axis_maps import AxisMaps, Sum
 from tapestry_sets.views.pieces.maps import IndexMap, Shape, Step
 from tapestry_sets.views.pieces.piece import Guard, Piece
 
@@ -30,7 +30,7 @@ class ViewKind(Protocol):
     that lies in memory row by row it also says which of the source's cells the view reads, by their row-major
     numbers, so that chains which need too many setts are still answered (see `tapestry_sets.alias`).
 
-    It may also have ``by_axis(shape)``: a map for each axis of a source of this shape, or for some neighbors, where
+    It may also have ``by_axis(shapes)``: for each source a map for each of its axes, or for some neighbors, where
     each reads it through axes of the view of its own; see `tapestry_sets.views.kinds.axis_maps`.
     """
 
@@ -64,11 +64,11 @@ class OneMap(Struct, frozen=True):
         matrix = tuple([tuple([dict(terms).get(axis, 0) for axis in range(rank)]) for _, *terms in rows])
         return (one_piece([AffineMap._of(matrix, tuple([row[0] for row in rows]), rank)]),)
 
-    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...]:
-        """Return how each axis of a source of this shape is read."""
-        rows = self.rows(shape)
-        return tuple(
-            [Sum(tuple([a for a, _ in terms]), start, tuple([by for _, by in terms])) for start, *terms in rows]
+    def by_axis(self, shapes: Shapes) -> tuple[AxisMaps]:
+        """Return how each axis of the source is read."""
+        rows = self.rows(shapes[0])
+        return (
+            tuple([Sum(tuple([a for a, _ in terms]), start, tuple([by for _, by in terms])) for start, *terms in rows]),
         )
 
     def strided(self, shapes: Shapes, source: Strided) -> Strided | None:

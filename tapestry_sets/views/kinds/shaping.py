@@ -11,7 +11,17 @@ from tapestry_sets.digits import Levels, Strided, flip_axis, renumber
 from tapestry_sets.limits import check_pieces
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds import kind
-from tapestry_sets.views.kinds.axis_maps import AxisMap, Clamped, Folded, InBlocks, Inside, Sum, regroup
+from tapestry_sets.views.kinds.axis_maps import (
+    AxisMap,
+    AxisMaps,
+    Clamped,
+    Folded,
+    InBlocks,
+    Inside,
+    as_it_is,
+    put_map,
+    regroup,
+)
 from tapestry_sets.views.kinds.kind import AxisRow, OneMap, PadMode, Shapes
 from tapestry_sets.views.pieces.maps import IndexMap, Relinearize, Shape, Step, put_extents
 from tapestry_sets.views.pieces.piece import Guard, Piece, identity_piece
@@ -166,8 +176,8 @@ class Reshape(Struct, frozen=True):
         axes = renumber(source[1], shape)
         return None if axes is None else (source[0], axes)
 
-    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...]:
-        return regroup(shape, self.out_shape((shape,)))
+    def by_axis(self, shapes: Shapes) -> tuple[AxisMaps]:
+        return (regroup(shapes[0], self.out_shape(shapes)),)
 
 
 class Broadcast(OneMap, Struct, frozen=True):
@@ -256,13 +266,14 @@ class Pad(Struct, frozen=True):
             pieces.append(kind.one_piece([m], 0, Guard(0, region)))
         return tuple(pieces)
 
-    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...]:
-        self.out_shape((shape,))
-        return tuple([self._axis_map(axis, n, *w) for axis, (n, w) in enumerate(zip(shape, self.widths, strict=True))])
+    def by_axis(self, shapes: Shapes) -> tuple[AxisMaps]:
+        self.out_shape(shapes)
+        each = enumerate(zip(shapes[0], self.widths, strict=True))
+        return (tuple([self._axis_map(axis, n, *w) for axis, (n, w) in each]),)
 
     def _axis_map(self, axis: int, n: int, before: int, after: int) -> AxisMap:
         if not before + after:
-            return Sum((axis,), 0, (1,))
+            return as_it_is(axis)
         if self.mode == "constant":
             return Inside((axis,), before, n)
         if self.mode == "edge" or (self.mode == "reflect" and n == 1):
@@ -339,9 +350,9 @@ class Repeat(Struct, frozen=True):
             axes[axis] = (*axes[axis], (self.count, 0)) if shapes[0][axis] > 1 else ((self.count, 0),)
         return source[0], tuple(axes)
 
-    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...]:
-        axis = kind.axis_of(self.axis, len(shape), "repeat")
-        return tuple([InBlocks((a,), self.count) if a == axis else Sum((a,), 0, (1,)) for a in range(len(shape))])
+    def by_axis(self, shapes: Shapes) -> tuple[AxisMaps]:
+        axis = kind.axis_of(self.axis, len(shapes[0]), "repeat")
+        return (put_map(len(shapes[0]), axis, InBlocks((axis,), self.count)),)
 
 
 class Tile(Struct, frozen=True):
@@ -379,9 +390,10 @@ class Tile(Struct, frozen=True):
         axes = [((r, 0), *levels) if r > 1 else levels for levels, r in zip(old, reps, strict=True)]
         return source[0], tuple([a[:1] if n == 1 else a for a, n in zip(axes, shape, strict=True)])
 
-    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...]:
+    def by_axis(self, shapes: Shapes) -> tuple[AxisMaps]:
+        (shape,) = shapes
         new = len(self._plan(shape)[0]) - len(shape)
-        return tuple([Folded((new + axis,), 0, n, n) for axis, n in enumerate(shape)])
+        return (tuple([Folded((new + axis,), 0, n, n) for axis, n in enumerate(shape)]),)
 
 
 class Roll(Struct, frozen=True):
@@ -411,9 +423,8 @@ class Roll(Struct, frozen=True):
         moved = ((kind.move_axis(len(shape), axis, by), kind.band(shape, axis, a, b)) for a, b, by in parts)
         return tuple(kind.one_piece([step], 0, guard) for step, guard in moved)
 
-    def by_axis(self, shape: Shape) -> tuple[AxisMap, ...]:
+    def by_axis(self, shapes: Shapes) -> tuple[AxisMaps]:
+        (shape,) = shapes
         axis = kind.axis_of(self.axis, len(shape), "roll")
-        at = [self.shift % n if a == axis else 0 for a, n in enumerate(shape)]
-        return tuple(
-            [Folded((a,), k, n, n) if k else Sum((a,), 0, (1,)) for a, (k, n) in enumerate(zip(at, shape, strict=True))]
-        )
+        n = shape[axis]
+        return (put_map(len(shape), axis, Folded((axis,), self.shift % n, n, n)),)

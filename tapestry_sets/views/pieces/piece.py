@@ -80,21 +80,25 @@ class _HasPieces(Protocol):
     def pieces(self) -> Sequence[Piece]:
         """Some pieces."""
 
+    @property
+    def allocations(self) -> Sequence[Hashable]:
+        """What pieces read, as they number it."""
+
 
 class PiecesOf(Sequence[Piece]):
-    """The pieces of a view that read one source, composed when the first of them is asked for.
+    """The pieces of a view that read one allocation, composed when the first of them is asked for.
 
     Parameters
     ----------
-    view : object with `pieces`
-    source : int
+    view : object with `pieces` and `allocations`
+    allocation : Allocation
     """
 
-    __slots__ = ("_source", "_view")
+    __slots__ = ("_allocation", "_view")
 
-    def __init__(self, view: _HasPieces, source: int) -> None:
+    def __init__(self, view: _HasPieces, allocation: Hashable) -> None:
         self._view = view
-        self._source = source
+        self._allocation = allocation
 
     @overload
     def __getitem__(self, k: int) -> Piece: ...
@@ -110,7 +114,9 @@ class PiecesOf(Sequence[Piece]):
         return iter(self._pieces())
 
     def _pieces(self) -> tuple[Piece, ...]:
-        return tuple([piece for piece in self._view.pieces if piece.source == self._source])
+        pieces = self._view.pieces
+        number = self._view.allocations.index(self._allocation)
+        return tuple([piece for piece in pieces if piece.source == number])
 
 
 # --------------------------------------------------------------------------------- hulls

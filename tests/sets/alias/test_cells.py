@@ -26,7 +26,7 @@ from tapestry_sets import (
     roll,
 )
 from tapestry_sets.alias.ladder.cells import filled, read_cells
-from tapestry_sets.alias.ladder.known import KnownCells, no_product
+from tapestry_sets.alias.ladder.known import KnownCells, no_products
 from tapestry_sets.alias.ladder.rungs import isl_numbers
 from tapestry_sets.alias.memory.arrays import MEMORY
 from tapestry_sets.integers import lazy
@@ -88,7 +88,7 @@ def test_listed_cells_answer_alike(pair: tuple[View, np.ndarray]) -> None:
 
 def answers_stay_without_setts(view: View) -> None:
     for c in view.cells.values():
-        other = replace(c, held=None, product=None, find_product=no_product)
+        other = replace(c, held=None, products=None, find_products=no_products)
         assert other.size == c.size and not other.is_empty
         assert other.is_run() == c.is_run()
         assert other.meets(c) and c.issubset(other) and other.issubset(c)
@@ -102,7 +102,7 @@ def answers_stay_without_setts(view: View) -> None:
 def test_counting_what_only_isl_knows_is_refused_when_large() -> None:
     pytest.importorskip("islpy")
     A = allocate((10**8,))
-    c = replace(A.sliding_windows(3).cells[A], held=None, product=None, find_product=no_product)
+    c = replace(A.sliding_windows(3).cells[A], held=None, products=None, find_products=no_products)
     with pytest.raises(TooHard, match="the witness do not"):
         _ = c.size
 

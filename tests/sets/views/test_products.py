@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 
@@ -10,14 +11,27 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import TooManyPieces, allocate, find_missing, limits, overlap, overlaps, pad, repeat, roll, tile
+from tapestry_sets import (
+    TooManyPieces,
+    allocate,
+    concatenate,
+    find_missing,
+    interleave,
+    limits,
+    overlap,
+    overlaps,
+    pad,
+    repeat,
+    roll,
+    stack,
+    tile,
+)
 from tapestry_sets.limits import OPEN, tally
 from tapestry_sets.regions import axis_sets
 from tapestry_sets.views import Pad, Roll, Take, Tile, View
 from tapestry_sets.views.kinds.axis_maps import Folded
 from tapestry_sets.views.pieces.reading import cell_read
-from tapestry_sets.views.products import read_product
-from tapestry_sets.views.view import Derived, _find_product
+from tapestry_sets.views.products import read_products
 from tests.oracles import memory_for, read_view
 from tests.strategies import views
 
@@ -39,30 +53,45 @@ def origin(view: View, index: tuple[int, ...]) -> tuple[int, ...]:
 @example((A.take([4, 0, 4, 1, 3], axis=0).reshape(5, 2, 3)[1:, 1], np.empty(0)))
 @example((A.reshape(30)[::2], np.empty(0)))
 @example((A[:, None, 2].broadcast_to((3, 5, 5)), np.empty(0)))
+@example((A.reshape(30)[3:23], np.empty(0)))
+@example((A.reshape(30)[1:29:4], np.empty(0)))
+@example((A.reshape(3, 10)[::2, 1:8].reshape(14)[2:11], np.empty(0)))
+@example((A.take([4, 0, 2], axis=0).reshape(18)[:15], np.empty(0)))
+@example((A.reshape(30).take([0, 1, 2, 6, 7, 8, 20, 14, 13], axis=0), np.empty(0)))
+@example((concatenate([A[3:], A[:4]])[1:, ::2], np.empty(0)))
+@example((allocate((3, 4, 2)).take([2, 0], 0).reshape(4, 4)[:, 1:3], np.empty(0)))
+@example((allocate((3, 4, 2)).take([2, 0], 0).reshape(2, 1, 2, 2, 2)[:, :, 1, :, ::-1].reshape(8), np.empty(0)))
+@example((allocate((6, 4)).reshape(4, 6)[1:3, 2:5], np.empty(0)))
+@example((stack([A[0], A[2], A[0]], axis=1)[1:, 1:], np.empty(0)))
+@example((interleave([A[:3], A[2:]], axis=0)[2:4], np.empty(0)))
 def test_a_product_is_what_a_view_reads(pair: tuple[View, np.ndarray]) -> None:
     view, _ = pair
-    found = _find_product(view)
-    if found is None:
+    every = read_products(view)
+    if every is None:
         return
-    (home,) = view.allocations
     memory = memory_for([view])
     values = read_view(view, memory)
-    cells = {tuple(cell) for cell in np.ndindex(home.shape) if memory[home][tuple(cell)] in values}
-    assert set(product(*(axis_sets.to_array(s).tolist() for s in found.sets))) == cells
-    assert found.size == len(cells) and found.is_empty == (not cells)
-    for cell in np.ndindex(home.shape):
-        index = found.index_of(cell)
-        assert index is not OPEN or cell in cells
-        if index is not OPEN:
-            assert (index is not None) == (cell in cells)
-            assert index is None or values[index] == memory[home][cell]
+    assert set(every) == {home for home in view.allocations if np.isin(memory[home], values).any()}
+    for home, found in every.items():
+        cells = {tuple(cell) for cell in np.ndindex(home.shape) if memory[home][tuple(cell)] in values}
+        points = [set(product(*(axis_sets.to_array(s).tolist() for s in sets))) for sets in found.each]
+        assert set().union(*points) == cells and all(points)
+        assert found.size == len(cells) and found.is_empty == (not cells)
+        for cell in np.ndindex(home.shape):
+            index = found.index_of(cell)
+            assert index is not OPEN or cell in cells
+            if index is not OPEN:
+                assert (index is not None) == (cell in cells)
+                assert index is None or values[index] == memory[home][cell]
 
 
 def test_most_views_of_pads_and_tables_are_products() -> None:
     for view in (pad(A, 1, "wrap"), pad(A, 9, "symmetric")[3:], roll(A, 1, 0), A.take([3, 1, 1], axis=1), tile(A, 2)):
-        assert _find_product(view[1:, ::2]) is not None
-    assert _find_product(A.diagonal()) is None  # one axis moves along two
-    assert _find_product(A.reshape(6, 5)[1:]) is None  # rows cut unevenly
+        (found,) = (read_products(view[1:, ::2]) or {}).values()
+        assert len(found.each) == 1
+    assert read_products(A.diagonal()) is None  # one axis moves along two
+    (found,) = (read_products(A.reshape(6, 5)[1:]) or {}).values()
+    assert len(found.each) == 2  # a row is cut
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "wrap", "reflect", "symmetric"])
@@ -135,11 +164,11 @@ def test_ten_thousand_pages_take_no_pieces() -> None:
 
 
 def test_kinds_that_read_no_axis_of_their_own_have_no_map() -> None:
-    assert read_product((3,), [(A.diagonal().kind, (5, 6))]) is None if isinstance(A.diagonal(), Derived) else True
-    assert Pad(((0, 0),)).by_axis((4,))[0].axes == (0,)
-    assert Take((1,), -1).by_axis((10**19, 3)) is not None and Take((1,), 0).by_axis((10**19, 3)) is None
-    assert [m.axes for m in Tile((2, 1)).by_axis((4,))] == [(1,)]
-    assert [m.axes for m in Roll(1, 0).by_axis((4, 2))] == [(0,), (1,)]
+    assert read_products(A.diagonal()) is None
+    assert Pad(((0, 0),)).by_axis(((4,),))[0][0].axes == (0,)
+    assert Take((1,), -1).by_axis(((10**19, 3),)) is not None and Take((1,), 0).by_axis(((10**19, 3),)) is None
+    assert [m.axes for m in Tile((2, 1)).by_axis(((4,),))[0]] == [(1,)]
+    assert [m.axes for m in Roll(1, 0).by_axis(((4, 2),))[0]] == [(0,), (1,)]
     assert prod(pad(A, 1).shape) == 56
 
 
@@ -196,3 +225,55 @@ def test_a_pad_that_goes_around_often_meets_in_closed_form() -> None:
     p = pad(allocate((5, 7)), 1000, "reflect")
     values = np.pad(np.arange(35).reshape(5, 7), 1000, "reflect")
     assert overlap(p[::3, 1::2], p[1::4, ::3]).size == len(np.intersect1d(values[::3, 1::2], values[1::4, ::3]))
+
+
+def cut_sequence(pages: View, table: Sequence[int], cut: int) -> View:
+    """A sequence of pages in rows, without the last few."""
+    _, block, width = pages.shape
+    return pages.take(table, axis=0).reshape(len(table) * block, width)[: len(table) * block - cut]
+
+
+@given(
+    st.lists(st.integers(0, 11), min_size=1, max_size=8),
+    st.lists(st.integers(0, 11), min_size=1, max_size=8),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
+@example([3, 7, 0, 11], [3, 5, 0, 2], 1, 3)
+@example([3, 7, 3, 11], [3, 5, 0, 2], 1, 3)
+def test_sequences_whose_last_page_is_cut(one: list[int], two: list[int], cut: int, other: int) -> None:
+    pages = allocate((12, 4, 2), name="pages")
+    values = np.arange(96).reshape(12, 4, 2)
+    a, b = cut_sequence(pages, one, cut), cut_sequence(pages, two, other)
+    x = values[one].reshape(-1, 2)[: len(one) * 4 - cut]
+    y = values[two].reshape(-1, 2)[: len(two) * 4 - other]
+    with tally() as decided:
+        assert overlap(a, b).size == len(np.intersect1d(x, y)) and overlaps(a, b) == np.isin(x, y).any()
+        assert a.contains(b) == np.isin(y, x).all() and a.same_elements(b) == (set(x.flat) == set(y.flat))
+        missing = find_missing(a, b)
+        assert (missing is None) == np.isin(y, x).all()
+        assert missing is None or (np.ravel_multi_index(missing.cell, (12, 4, 2)) == y[missing.at]) & ~np.isin(
+            y[missing.at], x
+        )
+        joined = concatenate([a, b])
+        assert overlap(joined, pages).size == len(np.union1d(x, y))
+        twice = joined.internal_overlap()
+        assert (twice is None) == (len(np.unique(np.concatenate([x, y]))) == x.size + y.size)
+        assert twice is None or twice.a != twice.b
+        for view, array in ((a, x), (joined, np.concatenate([x, y]))):
+            assert view.is_contiguous("C") == (array.ravel() == array[0, 0] + np.arange(array.size)).all()
+            again = view.internal_overlap()
+            assert again is None or array[again.a] == array[again.b] == np.ravel_multi_index(again.cell, (12, 4, 2))
+    assert not (decided.isl or decided.listed)
+
+
+def test_many_cut_pages_take_no_pieces() -> None:
+    order = np.random.default_rng(0).permutation(40_000)
+    pages = allocate((40_000, 16, 128), dtype="float16")
+    one, two = cut_sequence(pages, order[:10_000], 5), cut_sequence(pages, order[9_999:20_000], 3)
+    with tally() as decided, limits(max_pieces=10):
+        assert overlaps(one, two) and overlap(one, two).size == 11 * 128
+        assert not one.contains(two) and not one.has_internal_overlap()
+        assert overlap(one, pages.reshape(640_000, 128)[::3]).size % 128 == 0
+        assert cut_sequence(pages, [*order[:10_000], order[3]], 1).internal_overlap() is not None
+    assert not (decided.isl or decided.listed)
