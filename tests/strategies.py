@@ -135,7 +135,7 @@ def along_an_axis(draw: st.DrawFn, view: View, array: np.ndarray, axis: int) -> 
     """As `one_more`, among the kinds that work along an axis of a view that is not empty."""
     n, rank = view.shape[axis], view.rank
     old = ["roll", "repeat", "tile", "pad", "windows", "diagonal", "split", "deal"]
-    choice = draw(st.sampled_from([*old, "take", "mask", "repeat_each", "sample", "fill", "strides"]))
+    choice = draw(st.sampled_from([*old, "take", "mask", "repeat_each", "sample", "fill", "strides", "swizzle"]))
     if choice in ("sample", "fill"):
         return draw(by_setts(view, array, choice == "fill"))
     if choice == "take":
@@ -147,6 +147,8 @@ def along_an_axis(draw: st.DrawFn, view: View, array: np.ndarray, axis: int) -> 
         return view[key], array[key]
     if choice == "strides":
         return draw(by_strides(view, array))
+    if choice == "swizzle":
+        return draw(swizzled(view, array))
     if choice == "repeat_each":
         counts = draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
         return repeat(view, counts, axis), np.repeat(array, counts, axis)
@@ -213,6 +215,23 @@ def by_strides(draw: st.DrawFn, view: View, array: np.ndarray) -> tuple[View, np
     flat = np.ascontiguousarray(array).ravel()
     cells = np.lib.stride_tricks.as_strided(flat[offset:], shape, [by * flat.itemsize for by in strides])
     return view.apply(AsStrided(shape, tuple(strides), offset)), cells
+
+
+@st.composite
+def swizzled(draw: st.DrawFn, view: View, array: np.ndarray) -> tuple[View, np.ndarray]:
+    """A view that is not empty, bits of its numbers flipped by others, above or below them."""
+    most = (view.size & -view.size).bit_length() - 1  # so many low bits are free in each number
+    bits = draw(st.integers(0, min(most, 3)))
+    base = draw(st.integers(0, most - bits))
+    shift = bits + draw(st.integers(0, 2))
+    x = np.arange(view.size)
+    mask = (1 << bits) - 1
+    if base + shift + bits <= most and draw(st.booleans()):
+        numbers = x ^ (x >> base & mask) << base + shift
+        shift = -shift
+    else:
+        numbers = x ^ (x >> base + shift & mask) << base
+    return view.swizzle(bits, base, shift), array.reshape(-1)[numbers].reshape(array.shape)
 
 
 @st.composite

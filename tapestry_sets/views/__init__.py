@@ -34,6 +34,7 @@ from tapestry_sets.views.kinds.shaping import (
     Reshape,
     Roll,
     Squeeze,
+    Swizzle,
     Tile,
 )
 from tapestry_sets.views.normal.patches import read_patches, strided_patch

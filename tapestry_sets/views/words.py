@@ -210,6 +210,36 @@ class Viewable:
         rest = iter([axis for axis in range(self.rank) if axis not in moved.values()])
         return self.permute_dims([moved[at] if at in moved else next(rest) for at in range(self.rank)])
 
+    def swizzle(self, bits: int, base: int, shift: int) -> Self:
+        """Return the view whose index of row-major number x reads this one's number ``x ^ ((x & mask) >> shift)``.
+
+        The mask is `bits` bits from ``base + shift`` on; a negative shift moves the `bits` from `base` on upwards. So
+        a tile in shared memory is laid out without bank conflicts. Done twice it is undone. Of other layouts than
+        row-major ones, swizzle the memory first: ``memory.swizzle(3, 3, 3).apply(AsStrided(shape, strides))``.
+
+        Raises
+        ------
+        ValueError
+            If the shift is below `bits` either way, or a number would leave the view: its size must be a multiple of
+            2 to the power of the highest flipped bit, and one.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> tile = allocate((8, 64), name="tile", itemsize=2)
+        >>> swizzled = tile.swizzle(3, 3, 3)  # 16 bytes stay together; row r begins at column 8 * r
+        >>> swizzled[3, :8].same_elements(tile[3, 24:32]), swizzled[:, :8].contains(tile[:, :8])
+        (True, False)
+        >>> swizzled.swizzle(3, 3, 3) == tile
+        True
+
+        References
+        ----------
+        CUTLASS, CuTe: ``Swizzle<bits, base, shift>``.
+        """
+        of = as_int(bits, "swizzle: bits"), as_int(base, "swizzle: base"), as_int(shift, "swizzle: shift")
+        return self.apply(shaping.Swizzle(*of))
+
     def flip(self, axis: int | Sequence[int] | None = None) -> Self:
         """Return the view with the given axes, by default all, reversed."""
         return self.apply(shaping.Flip(tuple(range(self.rank)) if axis is None else _axis_tuple(axis, "flip: axis")))

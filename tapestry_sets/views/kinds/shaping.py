@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import groupby, product
 from math import prod
 
 from msgspec import Struct
@@ -23,7 +23,7 @@ from tapestry_sets.views.kinds.axis_maps import (
     regroup,
 )
 from tapestry_sets.views.kinds.kind import AxisRow, OneMap, PadMode, Shapes
-from tapestry_sets.views.pieces.maps import IndexMap, Relinearize, Shape, Step, put_extents
+from tapestry_sets.views.pieces.maps import IndexMap, Relinearize, Shape, Step, is_identity, put_extents
 from tapestry_sets.views.pieces.piece import Guard, Piece, identity_piece
 
 
@@ -428,3 +428,95 @@ class Roll(Struct, frozen=True):
         axis = kind.axis_of(self.axis, len(shape), "roll")
         n = shape[axis]
         return (put_map(len(shape), axis, Folded((axis,), self.shift % n, n, n)),)
+
+
+class Swizzle(Struct, frozen=True):
+    """Some bits of a cell's row-major number flipped by others: index x reads cell x ^ (x's bits in the mask, moved).
+
+    Parameters
+    ----------
+    bits : int
+        How many bits flip as many others.
+    base : int
+        The lowest bits that neither flip nor are flipped: neighbors that stay neighbors.
+    shift : int
+        How far above the flipped bits those are that flip them, or below, where it is negative; at least `bits`.
+
+    Examples
+    --------
+    >>> pieces = Swizzle(2, 0, 2).pieces(((4, 4),))  # column ^ row
+    >>> [pieces[3].map.apply((3, column)) for column in range(4)]
+    [(3, 3), (3, 2), (3, 1), (3, 0)]
+
+    References
+    ----------
+    CUTLASS, CuTe: ``Swizzle<BBits, MBase, SShift>``.
+    """
+
+    bits: int
+    base: int
+    shift: int
+
+    @property
+    def flipped(self) -> int:
+        """The lowest of the bits that are flipped."""
+        return self.base + max(0, -self.shift)
+
+    @property
+    def flipping(self) -> int:
+        """The lowest of the bits that flip them."""
+        return self.base + max(0, self.shift)
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = kind.only_shape(shapes, "swizzle")
+        if min(self.bits, self.base) < 0:
+            raise ValueError(f"swizzle: bits {self.bits} and base {self.base} must be >= 0")
+        if abs(self.shift) < self.bits:
+            raise ValueError(
+                f"swizzle: a shift of {self.shift} for {self.bits} bits would flip bits by themselves; it must be "
+                f">= {self.bits}, or <= -{self.bits}"
+            )
+        whole = self.flipped + self.bits if self.bits else 0
+        if prod(shape) & (1 << whole) - 1:
+            raise ValueError(
+                f"swizzle: shape {shape} has {prod(shape)} cells, not a multiple of 2**{whole}: bits {self.flipped} to "
+                f"{whole - 1} are flipped, and every number must stay inside; pad to whole tiles first"
+            )
+        return shape
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        # the bits that flip, here 01, are fixed in each piece; then each flipped bit is an axis as it is, or backwards
+        #
+        #     number     outer | 0 1 | between | z1 z0 | base          piece 01
+        #     reads      outer | 0 1 | between | z1 1-z0 | base        neighbors that flip alike are one axis: z1 | z0
+        shape = self.out_shape(shapes)
+        most = min(1 << self.bits, -(-prod(shape) >> self.flipping) if self.shift > 0 else 1 << self.bits)
+        check_pieces(most, f"swizzle of {self.bits} bits", "take fewer bits, or a part of the view")
+        return tuple([self._piece(shape, pattern) for pattern in range(most)]) if prod(shape) else ()
+
+    def _piece(self, shape: Shape, pattern: int) -> Piece:
+        """The piece for one value of the bits that flip."""
+        runs, free = self._runs(pattern), (1 << self.bits, False)
+        between = (1 << abs(self.shift) - self.bits, False)
+        below = [free, between, *runs] if self.shift > 0 else [*runs, between, free]
+        below.append((1 << min(self.flipped, self.flipping), False))
+        inner, size = prod([n for n, _ in below]), prod(shape)
+        digits = [(-(-size // inner), False), *below]
+        extents = tuple([n for n, _ in digits])
+        if size % inner:  # the last block is not whole
+            flat, padded = (size,), (prod(extents),)
+            to = [Relinearize._of(shape, flat), Relinearize._of(padded, extents)]
+            back = [Relinearize._of(extents, padded), Relinearize._of(flat, shape)]
+        else:
+            to, back = [Relinearize._of(shape, extents)], [Relinearize._of(extents, shape)]
+        to = [step for step in to if not is_identity(step)]
+        guard = kind.band(extents, 1 if self.shift > 0 else len(digits) - 2, pattern, pattern + 1, len(to))
+        turned = [(k, -1 if flips else 1) for k, (_, flips) in enumerate(digits)]
+        flip = AffineMap.select(len(digits), turned, [n - 1 if flips else 0 for n, flips in digits])
+        steps: list[Step] = [*to, flip, *back]
+        return kind.one_piece([step for step in steps if not is_identity(step)], 0, guard)
+
+    def _runs(self, pattern: int) -> list[tuple[int, bool]]:
+        """The flipped bits, highest first, as axes: an extent for neighbors that flip alike, and whether they do."""
+        each = [bool(pattern >> k & 1) for k in reversed(range(self.bits))]
+        return [(1 << len(list(alike)), flips) for flips, alike in groupby(each)]
