@@ -20,6 +20,7 @@ from tapestry_sets.alias.overlap import (
     Overlap,
     Witness,
     contains,
+    covers,
     find_missing,
     has_internal_overlap,
     internal_overlap,

@@ -6,7 +6,7 @@ has refused, and there alone: see `cells`. `tally` tells how questions were deci
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -21,7 +21,16 @@ from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import members
 from tapestry_sets.limits import OPEN, count_question, hide_fields
 from tapestry_sets.regions import DisjointRegions
-from tapestry_sets.views import Allocation, InternalOverlap, MemoryQueries, Order, View, Viewable, fill_memory
+from tapestry_sets.views import (
+    Allocation,
+    InternalOverlap,
+    MemoryQueries,
+    Order,
+    View,
+    Viewable,
+    concatenate,
+    fill_memory,
+)
 
 
 class Witness(NamedTuple):
@@ -96,6 +105,15 @@ def overlaps(a: object, b: object) -> bool:
         if z is not OPEN:
             return z is not None
     return any(mine.meets(theirs) for _, mine, theirs in _pairs(x, y))
+
+
+def _put_together(views: Sequence[View], other: View) -> View:
+    """Return one view that reads what several do of the memory of another."""
+    homes = set(other.allocations)
+    parts = [view.ravel() for view in views if view.size and not homes.isdisjoint(view.allocations)]
+    if len(parts) < 2:
+        return parts[0] if parts else other.ravel()[:0]
+    return concatenate(parts)
 
 
 def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:
@@ -287,12 +305,43 @@ def contains(a: object, b: object) -> bool:
 
 
 @count_question
+def covers(views: Iterable[object], view: object) -> bool:
+    """Return whether some views together read every cell of memory that one reads; `find_missing` names one they lack.
+
+    Parameters
+    ----------
+    views : iterable of View or array
+        Of the same memory or not, overlapping or not, in any order.
+    view : View or array
+        What is to be covered.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `overlaps`.
+    TooHard
+        If neither closed forms nor isl decide, and cells are too many to list.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> A = allocate((10**9, 10**9))
+    >>> covers([A[::2], A[1::2, :7], A[1::2, 7:]], A), covers([A[::2], A[1::3]], A)
+    (True, False)
+    """
+    y = read_view(view, "covers: view")
+    return _put_together(_read_all(views, "covers"), y).contains(y)
+
+
+@count_question
 def find_missing(a: object, b: object) -> Missing | None:
     """Return a cell that `b` reads and `a` does not, and an index of `b` that reads it; None if `a` contains `b`.
 
     Parameters
     ----------
-    a, b : View or array
+    a : View or array, or a list or tuple of these
+        Of several: what all of them read together.
+    b : View or array
 
     Raises
     ------
@@ -305,10 +354,12 @@ def find_missing(a: object, b: object) -> Missing | None:
     >>> A = allocate((4, 6), name="A")
     >>> find_missing(A[:, ::2], A[2, :3])
     Missing(at=(1,), allocation=Allocation((4, 6), name='A', itemsize=1), cell=(2, 1))
-    >>> find_missing(A[2:], A[2, :3]) is None
-    True
+    >>> find_missing([A[:2], A[2:, :4]], A).cell, find_missing([A[:2], A[2:]], A)
+    ((2, 4), None)
     """
-    x, y = read_view(a, "find_missing: a"), read_view(b, "find_missing: b")
+    y = read_view(b, "find_missing: b")
+    several = isinstance(a, (list, tuple))
+    x = _put_together(_read_all(a, "find_missing: a"), y) if several else read_view(a, "find_missing: a")
     mine = x.cells
     for allocation, theirs in y.cells.items():
         cell = theirs.cell_beside(mine.get(allocation))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-import numpy as np
-
 from tapestry_sets.limits import as_int
-from tapestry_sets.views.view import Allocation, check_color
+from tapestry_sets.views.view import Allocation, check_color, width_of
 from tapestry_sets.views.words import extents_of
 
 
@@ -50,9 +48,7 @@ def allocate(
     for axis, n in enumerate(extents):
         if n < 0:
             raise ValueError(f"allocate: extent {n} of axis {axis} in shape {extents} must be >= 0")
-    if dtype is not None and np.dtype(dtype).hasobject:  # type: ignore[call-overload]
-        raise ValueError(f"allocate: dtype {dtype!r} holds references to objects, not values; give one of fixed size")
-    bytes_ = np.dtype(dtype).itemsize if dtype is not None else None  # type: ignore[call-overload]
+    bytes_ = None if dtype is None else width_of(dtype, "allocate")
     if bytes_ is not None and itemsize not in (None, bytes_):
         raise ValueError(f"allocate: dtype {dtype} has {bytes_} bytes but itemsize is {itemsize}; give one of them")
     cell = bytes_ if itemsize is None else as_int(itemsize, "allocate: itemsize")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import numpy as np
 
 from tapestry_sets.digits import Strided, contiguous, join_digits, renumber
 from tapestry_sets.draw import views as draw_views
@@ -337,6 +340,56 @@ class View(Questions, Frozen):
                 raise TypeError(say_no_view(f"apply: source {k} of {type(kind).__name__}", source))
         return view_of(check_out_shape(kind, tuple([s.shape for s in sources])), kind, sources)
 
+    def view_as(self, dtype: object) -> View:
+        """Return the elements of a wider dtype that lie in the last axis: NumPy's ``view(dtype)``, cell by cell.
+
+        Where NumPy has an element, this has an axis of its cells, as `as_view` has one of its bytes: with k cells an
+        element the shape (…, n) becomes (…, n / k, k), and one of as many bytes as a cell leaves the view as it is.
+
+        Parameters
+        ----------
+        dtype : NumPy dtype
+            Its bytes are a multiple of `itemsize`. Cells are the least that views tell apart: to read memory under
+            dtypes of several widths, `allocate` it in the narrowest, or in bytes.
+
+        Raises
+        ------
+        ValueError
+            If the bytes of a cell do not divide the dtype's, an element the last axis, or its cells are not one after
+            the other in memory.
+        TooHard
+            If the view has too many patches to tell.
+
+        Examples
+        --------
+        >>> from tapestry_sets import overlap
+        >>> from tapestry_sets.views import allocate
+        >>> page = allocate((8, 96), name="page", dtype="uint8")
+        >>> keys, scales = page[:, :64].view_as("float16"), page[:, 60:].view_as("float32")
+        >>> keys.shape, scales.shape, overlap(keys, scales).nbytes
+        ((8, 32, 2), (8, 9, 4), 32)
+        """
+        wide, cell = width_of(dtype, "view_as"), self.itemsize
+        if wide == cell:
+            return self
+        many, rest = divmod(wide, cell)
+        if rest:
+            raise ValueError(
+                f"view_as: dtype {dtype!r} has {wide} bytes, and a cell of {self!r} has {cell}, which do not divide "
+                "them; allocate the memory in cells of fewer bytes"
+            )
+        if not self.shape or self.shape[-1] % many:
+            raise ValueError(
+                f"view_as: dtype {dtype!r} has {many} cells of {cell} bytes, which do not divide the last axis of "
+                f"shape {self.shape}; slice it to a multiple of {many}"
+            )
+        if not _lie_together(self, many):
+            raise ValueError(
+                f"view_as: the {many} cells of an element of {dtype!r} are not one after the other in memory along the "
+                f"last axis of {self!r}; view it before it is sliced or transposed"
+            )
+        return self.reshape(*self.shape[:-1], self.shape[-1] // many, many)
+
     def __getitem__(self, key: Key | tuple[Key, ...]) -> View:
         """Return the view under integers, slices, Ellipsis, None and one array of indices, with NumPy's meaning."""
         plain = plain_slices(key if isinstance(key, tuple) else (key,), self.shape)
@@ -503,6 +556,21 @@ _allocation_of: Callable[[Shape, str, int, Hashable, object], Allocation] = comp
 )
 
 
+def width_of(dtype: object, what: str) -> int:
+    """Return the bytes of a dtype of NumPy's, or raise an error that says why it has none of its own."""
+    found: np.dtype[Any] | None = None
+    if dtype is not None:
+        with suppress(TypeError):
+            found = np.dtype(dtype)  # type: ignore[call-overload]
+    if found is None:
+        raise TypeError(f"{what}: dtype {dtype!r} is not one of NumPy's; give one such as 'float32'")
+    if found.hasobject:
+        raise ValueError(f"{what}: dtype {dtype!r} holds references to objects, not values; give one of fixed size")
+    if not found.itemsize:
+        raise ValueError(f"{what}: dtype {dtype!r} has no size; give it one, as in 'S8'")
+    return found.itemsize
+
+
 def check_color(color: Hashable, what: str) -> Hashable:
     """Return a color, or raise TypeError if it has no hash."""
     try:
@@ -665,6 +733,19 @@ def _find_plain(view: View) -> tuple[int, Shape] | None:
     if any(len(levels) > 1 for levels in axes):
         return None
     return found[1][0], tuple([levels[0][1] if levels else 0 for levels in axes])
+
+
+def _lie_together(view: View, many: int) -> bool:
+    """Whether the cells of a view are one after the other in each group of `many` in a row, which divides them."""
+    for patch in view._normal_form().patches if view.size else ():
+        if not isinstance(patch.home, (Allocation, Constant)):
+            raise TooHard(f"view_as: {view!r} has too many patches; view the memory before it is taken apart")
+        digits = patch.digits
+        if not isinstance(patch.home, Allocation) or not digits or digits[-1][1:] != (1, 1):
+            return False
+        if any(n % many for n in (patch.at, digits[-1][0], *[by for _, by, _ in digits[:-1]])):
+            return False
+    return True
 
 
 def _find_run(view: View) -> tuple[Allocation, Strided] | None:

@@ -34,7 +34,7 @@ from tapestry_sets.integers import DisjointSetts, Sett, Stripe
 from tapestry_sets.limits import as_int, as_ints, check_pieces
 from tapestry_sets.regions import DisjointRegions, Region
 from tapestry_sets.views.kinds import shaping
-from tapestry_sets.views.kinds.choosing import Diagonal, Index, Sample, Slice, SlidingWindow, Take
+from tapestry_sets.views.kinds.choosing import AsStrided, Diagonal, Index, Sample, Slice, SlidingWindow, Take
 from tapestry_sets.views.kinds.joining import Concat, Fill, Interleave, Stack
 from tapestry_sets.views.kinds.kind import PadMode, ViewKind, axes_of, axis_of
 from tapestry_sets.views.pieces.maps import Shape, put_extents
@@ -447,6 +447,35 @@ class Viewable:
             )
         lead = ((None, None, None),) * at
         return [self.apply(Slice((*lead, (b - m, b, None)))) for m, b in zip(many, accumulate(many), strict=True)]
+
+    def as_strided(self, shape: int | Sequence[int], strides: int | Sequence[int], offset: int = 0) -> Self:
+        """Return the view whose index i reads cell number ``offset + sum(i * strides)`` of this one, row by row.
+
+        Parameters
+        ----------
+        shape, strides : int or sequence of int
+            Strides in cells, of either sign, one for each axis.
+        offset : int, optional
+            The number of the cell at the first index.
+
+        Raises
+        ------
+        ValueError
+            If a cell is not one of this view's: unlike NumPy's, this reads no other memory.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> A = allocate((4, 6))
+        >>> A.as_strided((3, 2), (7, -1), offset=1).strides, A[:, 1:].as_strided(4, 5) == A[:, 1]
+        ((7, -1), True)
+
+        References
+        ----------
+        NumPy lib.stride_tricks.as_strided, whose strides are bytes; PyTorch as_strided.
+        """
+        counts, steps = extents_of((shape,), "as_strided: shape"), extents_of((strides,), "as_strided: strides")
+        return self.apply(AsStrided(counts, steps, as_int(offset, "as_strided: offset")))
 
     def unstack(self, axis: int = 0) -> list[Self]:
         """Return the views at each place along an axis, without it.
