@@ -75,6 +75,26 @@ def memory_for(views: Iterable[View]) -> dict[Allocation, np.ndarray]:
     return memory
 
 
+def as_layout(values: list[int]) -> list[tuple[int, int]] | None:
+    """The fewest modes, the first fastest, that put numbers at these values; None if no layout does."""
+    if len(values) == 1:
+        return []
+    by = values[1] - values[0]
+    run = next((k for k, v in enumerate(values) if v - values[0] != k * by), len(values))
+    if len(values) % run or any(values[k] - values[k - k % run] != k % run * by for k in range(len(values))):
+        return None
+    rest = as_layout(values[::run])
+    return None if rest is None else [(run, by), *rest]
+
+
+def is_layout(values: np.ndarray) -> bool:
+    """Whether cells are at an offset plus the steps of a layout with a mode for each axis."""
+    steps = values - values.ravel()[0]
+    axes = [steps[tuple(slice(None) if b == a else 0 for b in range(steps.ndim))] for a in range(steps.ndim)]
+    total = sum(np.ix_(*axes), np.zeros(steps.shape, int)) if axes else steps
+    return bool((total == steps).all()) and all(as_layout(axis.tolist()) is not None for axis in axes)
+
+
 # ------------------------------------------------------------------------------------- stripes, setts and regions
 
 

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 
 from tapestry_sets.interop import tuning
 from tapestry_sets.interop.positions import refuse_at
@@ -33,6 +33,9 @@ Tiler: TypeAlias = "CuteLayout | int | tuple[Tiler, ...] | None"
 """What divides a layout: a layout, n for n:1, or one of these for each leading mode, where None leaves a mode whole."""
 
 _TOKEN = re.compile(r"\s*(?:(?P<number>-?_?\d+)|(?P<sign>[(),:])|(?P<wrong>\S))")
+
+
+_SWIZZLE = re.compile(r"\s*Sw?<\s*(\d{1,4})\s*,\s*(\d{1,4})\s*,\s*(-?\d{1,4})\s*>\s*o\s*_?(-?\d{1,1000})\s*o\b")
 
 
 class CuteLayout(Value):
@@ -100,9 +103,10 @@ class CuteLayout(Value):
         ...
         ValueError: from_cute: character 8: ';' cannot be part of a layout: '(4,8):(8⟨;⟩1)'
         """
-        if not isinstance(text, str):
-            raise TypeError(f"from_cute: {text!r} is {type(text).__name__}; give a text such as '(4,8):(8,1)'")
-        return cls(*_LayoutReader(text).layout())
+        found = read_cute(text)
+        if found.swizzle is not None:
+            raise ValueError(f"CuteLayout: {text!r} begins with a swizzle, which is not a layout; from_cute reads it")
+        return found.layout
 
     def __str__(self) -> str:
         return f"{written(self.shape)}:{written(self.stride)}"
@@ -584,18 +588,55 @@ def _multiply(one: CuteLayout, other: CuteLayout) -> CuteLayout:
 # ----------------------------------------------------------------------------------------------------------- reading
 
 
+class SwizzledLayout(NamedTuple):
+    """What a text of CuTe's says: coordinates are at a layout plus an offset, of which a swizzle flips bits.
+
+    Attributes
+    ----------
+    swizzle : tuple of int, or None
+        Bits, base and shift.
+    offset : int
+    layout : CuteLayout
+    """
+
+    swizzle: tuple[int, int, int] | None
+    offset: int
+    layout: CuteLayout
+
+
+def read_cute(text: object) -> SwizzledLayout:
+    """Return what a text says: ``(4,8):(8,1)``, or ``Sw<3,4,3> o 0 o (8,64):(64,1)``.
+
+    Raises
+    ------
+    ValueError
+        If it says neither; the message says at which character.
+
+    Examples
+    --------
+    >>> read_cute("Sw<3,4,3> o 0 o 64:1")
+    SwizzledLayout(swizzle=(3, 4, 3), offset=0, layout=CuteLayout(shape=64, stride=1))
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"from_cute: {text!r} is {type(text).__name__}; give a text such as '(4,8):(8,1)'")
+    prefix = _SWIZZLE.match(text)
+    if prefix is None:
+        if text.lstrip()[:1] == "S":
+            at = text.index("S")
+            refuse_at("from_cute", text, at, 1, "a swizzle is written as in 'Sw<3,4,3> o 0 o (8,64):(64,1)'")
+        return SwizzledLayout(None, 0, CuteLayout(*_LayoutReader(text).layout()))
+    bits, base, shift, offset = map(int, prefix.groups())
+    return SwizzledLayout((bits, base, shift), offset, CuteLayout(*_LayoutReader(text, prefix.end()).layout()))
+
+
 class _LayoutReader:
     """A reader of ``nest : nest``, which needs no recursion."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, at: int = 0) -> None:
         self.text = text
-        self.at = 0
+        self.at = at
 
     def layout(self) -> tuple[IntTuple, IntTuple]:
-        if re.match(r"\s*S[wW]", self.text):
-            raise ValueError(
-                f"from_cute: {self.text!r} begins with a swizzle, which is a layout no more; give what follows 'o'"
-            )
         shape = self.nest()
         word, at = self.take()
         if word != ":":

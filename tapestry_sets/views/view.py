@@ -152,7 +152,7 @@ class View(Questions, Frozen):
 
     @property
     def offset(self) -> int | None:
-        """The row-major number of the first index's cell in its allocation; None where `strides` are.
+        """The row-major number of the first index's cell in its allocation; None where `find_strided` finds nothing.
 
         In cells, as all that views say of memory; of a real array the cells are bytes, and this is its address.
 
@@ -163,8 +163,8 @@ class View(Questions, Frozen):
         >>> A[1:, ::-2].offset, A[1:, ::-2].strides
         (11, (6, -2))
         """
-        found = _find_plain(self)
-        return None if found is None else found[0]
+        found = self.find_strided()
+        return None if found is None else found[1][0]
 
     @property
     def strides(self) -> tuple[int, ...] | None:
@@ -185,8 +185,11 @@ class View(Questions, Frozen):
         >>> A.T.strides, A.broadcast_to((3, 4, 6)).strides, A[:, :4].reshape(16).strides
         ((1, 6), (0, 6, 1), None)
         """
-        found = _find_plain(self)
-        return None if found is None else found[1]
+        found = self.find_strided()
+        axes = [] if found is None else [join_digits(levels) for levels in found[1][1]]
+        if found is None or any(len(levels) > 1 for levels in axes):
+            return None
+        return tuple([levels[0][1] if levels else 0 for levels in axes])
 
     @property
     def itemsize(self) -> int:
@@ -722,17 +725,6 @@ def _search_strided(view: View) -> tuple[Allocation, Strided] | None:
         return None
     guess = view_of(view.shape, AsStrided(view.shape, tuple(steps), first), (home,))
     return guess.strided_form() if view.same_view(guess) else None
-
-
-def _find_plain(view: View) -> tuple[int, Shape] | None:
-    """The offset and one stride for each axis, where a view has them."""
-    found = view.find_strided()
-    if found is None:
-        return None
-    axes = [join_digits(levels) for levels in found[1][1]]
-    if any(len(levels) > 1 for levels in axes):
-        return None
-    return found[1][0], tuple([levels[0][1] if levels else 0 for levels in axes])
 
 
 def _lie_together(view: View, many: int) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tapestry_sets import CuteLayout, TooHard, allocate, concatenate, from_cute, pad, to_cute
-from tests.oracles import memory_for, read_view
+from tests.oracles import as_layout, is_layout, memory_for, read_view
 from tests.sets.interop.cute_answers import ANSWERS, QUESTIONS, answers_of, cutlass, leaves_of, size_of
 from tests.strategies import views
 
@@ -52,18 +52,6 @@ def copies(layout: CuteLayout, many: int) -> list[int] | None:
         filled |= copy
         found.append(at)
     return found
-
-
-def as_layout(values: list[int]) -> list[tuple[int, int]] | None:
-    """The fewest modes, the first fastest, that put numbers at these values; None if no layout does."""
-    if len(values) == 1:
-        return []
-    by = values[1] - values[0]
-    run = next((k for k, v in enumerate(values) if v - values[0] != k * by), len(values))
-    if len(values) % run or any(values[k] - values[k - k % run] != k % run * by for k in range(len(values))):
-        return None
-    rest = as_layout(values[::run])
-    return None if rest is None else [(run, by), *rest]
 
 
 def composed(a: CuteLayout, b: CuteLayout) -> CuteLayout | None:
@@ -325,7 +313,7 @@ def numbers_of(view: Any) -> np.ndarray:
 def test_views_read_what_layouts_say(a: CuteLayout, more: int) -> None:
     low = sum((n - 1) * by for n, by in a.leaves if by < 0)
     if low:
-        with pytest.raises(ValueError, match=rf"reaches cell {low}; with offset={-low} it begins at 0"):
+        with pytest.raises(ValueError, match=rf"reaches cell {low}; an offset larger by {-low} begins at 0"):
             from_cute(a)
     first = more - low
     view = from_cute(str(a), offset=first)
@@ -360,12 +348,35 @@ def test_layouts_of_views_say_what_they_read(case: tuple[Any, np.ndarray]) -> No
     assert values.T.ravel().tolist() == [first + (cell(c, layout) if view.shape else 0) for c in range(view.size)]
 
 
-def is_layout(values: np.ndarray) -> bool:
-    """Whether cells are at an offset plus the steps of a layout with a mode for each axis."""
-    steps = values - values.ravel()[0]
-    axes = [steps[tuple(slice(None) if b == a else 0 for b in range(steps.ndim))] for a in range(steps.ndim)]
-    total = sum(np.ix_(*axes), np.zeros(steps.shape, int)) if axes else steps
-    return bool((total == steps).all()) and all(as_layout(axis.tolist()) is not None for axis in axes)
+@given(layouts(), st.integers(0, 3), st.integers(0, 3), st.integers(-4, 4), st.integers(0, 5))
+@example(CuteLayout((8, 64), (64, 1)), 3, 3, 3, 0)
+def test_swizzled_layouts_flip_bits_of_what_layouts_say(
+    a: CuteLayout, bits: int, low: int, shift: int, offset: int
+) -> None:
+    assume(abs(shift) >= bits)
+    text = f"Sw<{bits},{low},{shift}> o {offset} o {a}"
+    view = from_cute(text)
+    mask = ((1 << bits) - 1) << (low + max(0, shift))
+
+    def flipped(x: int) -> int:
+        moved = x & mask
+        return x ^ (moved >> shift if shift > 0 else moved << -shift)
+
+    found = numbers_of(view)
+    assert found.T.ravel().tolist() == [flipped(offset + cell(c, a)) for c in range(a.size)]
+    (home,) = view.allocations
+    again = to_cute(view)
+    assert from_cute(again, home, view.offset or 0) == view
+    assert from_cute(f"Sw<{bits},{low},{shift}> o {offset - 1} o {a}", home, 1) == view
+
+
+def test_only_swizzles_of_whole_memory_are_layouts() -> None:
+    memory = allocate((8, 64))
+    assert to_cute(memory.swizzle(3, 3, 3)[2:, ::-1].T) == "Sw<3,3,3> o 191 o (64,6):(-1,64)"
+    assert to_cute(memory.swizzle(3, 3, 3).swizzle(3, 3, 3)) == "(8,64):(64,1)"
+    for view in (memory[:, 8:16].swizzle(1, 0, 2), memory.T.swizzle(1, 0, 2), memory[4:].swizzle(1, 0, 2)):
+        with pytest.raises(ValueError, match="is not a layout"):
+            to_cute(view)
 
 
 A = allocate((4, 6), name="A")
@@ -398,7 +409,11 @@ A = allocate((4, 6), name="A")
         (lambda: CuteLayout(8, -1).complement(), ValueError, "stride -1 in 8:-1 must be >= 0"),
         (lambda: CuteLayout(8).complement(0), ValueError, "extent 0 must be >= 1"),
         (lambda: CuteLayout(8, 0).left_inverse(), ValueError, "stride 0 of extent 8 in 8:0 reaches a cell 8 times"),
-        (lambda: from_cute("Sw<3,4,3> o 0 o (8,64):(64,1)"), ValueError, "begins with a swizzle"),
+        (lambda: CuteLayout.parse("Sw<3,4,3> o 0 o (8,64):(64,1)"), ValueError, "begins with a swizzle"),
+        (lambda: from_cute("Sw<3,4> o 0 o (8,64):(64,1)"), ValueError, "character 0: a swizzle is written as in"),
+        (lambda: from_cute("Sw<3,4,3> o 0 o (8,64):(64;1)"), ValueError, "character 26: ';' cannot be part"),
+        (lambda: from_cute("Sw<3,0,1> o 0 o 64:1"), ValueError, "flip bits by themselves"),
+        (lambda: from_cute("Sw<2,1,2> o 0 o 8:1", A[:, :3]), ValueError, "12 cells, not a multiple of 2"),
         (lambda: from_cute("4:1", [1, 2]), TypeError, "base is a list, not a View"),
         (lambda: from_cute("(4,8):(8,1)", A), ValueError, r"reaches cell 31 of a base of shape \(4, 6\), which has 24"),
         (lambda: from_cute("4:1", offset="0"), TypeError, "from_cute: offset must be an integer"),
