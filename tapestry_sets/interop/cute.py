@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tapestry_sets.interop.cute_layouts import SwizzledLayout, CuteLayout, read_cute
+from tapestry_sets.interop.cute_layouts import CuteLayout, SwizzledLayout, read_cute
 from tapestry_sets.limits import as_int
 from tapestry_sets.views import Derived, Swizzle, View, ViewKind, allocate, walk
 
