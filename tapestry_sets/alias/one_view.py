@@ -23,8 +23,8 @@ from tapestry_sets.views import (
     Relinearize,
     View,
     images,
+    read_index,
     reading,
-    reads_each_index,
     strided_patch,
 )
 
@@ -61,14 +61,25 @@ def twice(view: View) -> InternalOverlap | None:
     if None not in sizes and sum(filter(None, sizes)) == prod(view.shape):
         return None  # as many cells as indices
     for allocation, cells in each.items():
-        is_column = cells.products is not None and cells.products.has_column  # of a piece for each run
-        found = OPEN if is_column else ask_one((TooHard,), _twice_in_boxes, cells)
+        found = ask_one((TooHard,), _twice_in_products, view, cells)
+        if found is OPEN:
+            found = ask_one((TooHard,), _twice_in_boxes, cells)
         if found is OPEN:
             found = _twice_in_halves(view, allocation)
         if found is not None:
             one, two, cell = found
             return InternalOverlap(min(one, two), max(one, two), allocation, cell)
     return None
+
+
+def _twice_in_products(view: View, cells: Cells) -> tuple[Ints, Ints, Ints] | Open | None:
+    """Two indices and the cell that they read, by products of indices; `OPEN` if they are not few."""
+    found = OPEN if cells.products is None else cells.products.find_twice()
+    if found is OPEN or found is None:
+        return found
+    one, two = found
+    read = read_index(view, one)
+    return OPEN if read is None else (one, two, read[1])
 
 
 def _twice_in_boxes(cells: Cells) -> tuple[Ints, Ints, Ints] | Open | None:
@@ -155,8 +166,6 @@ def _lacks_cells(view: View, allocation: Allocation) -> bool:
 
 def _reads(view: View, allocation: Allocation) -> int:
     """How many indices read an allocation, from the domains of the fewer pieces: those that do, or the others."""
-    if len(view.cells) == 1 and reads_each_index(view):
-        return prod(view.shape)
     homes = [view.allocations[piece.source] if piece.source >= 0 else None for piece in view.pieces]
     mine = [piece for piece, home in zip(view.pieces, homes, strict=True) if home == allocation]
     others = [piece for piece, home in zip(view.pieces, homes, strict=True) if home != allocation]

@@ -17,12 +17,13 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from tapestry_sets.digits import Ints
 from tapestry_sets.limits import OPEN, Open
 from tapestry_sets.regions import AxisSet, AxisSets, axis_products, axis_sets
 from tapestry_sets.views import tuning
-from tapestry_sets.views.kinds.axis_maps import AxisMaps
+from tapestry_sets.views.kinds.axis_maps import AxisMap, AxisMaps
 from tapestry_sets.views.kinds.kind import Shapes
-from tapestry_sets.views.pieces.maps import INT64_MAX, Shape
+from tapestry_sets.views.pieces.maps import INT64_MAX, Shape, put_extents
 
 ReadLevel = tuple[AxisMaps, AxisSets]
 """What a kind of the chain does, and the view's indices that are read there."""
@@ -79,21 +80,37 @@ class IndexProduct(Struct, frozen=True):
 
     def index_of(self, cell: Sequence[int]) -> tuple[int, ...] | Open | None:
         """Return an index of the view that reads a cell, or None."""
-        if not axis_products.hold(self.sets, cell):
-            return None
-        index = tuple(cell)
-        for maps, sets in reversed(self.levels):
+        return self._back(cell, len(self.levels)) if axis_products.hold(self.sets, cell) else None
+
+    def _back(self, at: Sequence[int], level: int) -> tuple[int, ...] | Open:
+        """An index of the view that reads an index of what stands below some levels."""
+        index = tuple(at)
+        for maps, sets in reversed(self.levels[:level]):
             found = [axis_sets.least(s) for s in sets]  # an axis that reads nothing is anywhere
-            at = 0
+            first = 0
             for m in maps:
-                back = m.back(index[at : at + m.width], [sets[a] for a in m.axes])
+                back = m.back(index[first : first + m.width], [sets[a] for a in m.axes])
                 if back is OPEN or back is None:
                     return OPEN
                 for axis, x in zip(m.axes, back, strict=True):
                     found[axis] = x
-                at += m.width
+                first += m.width
             index = tuple(found)
         return index
+
+    def find_twice(self) -> tuple[Ints, Ints] | Open | None:
+        """Return two indices of the view that read one cell: on the first level that takes two to one; or None.
+
+        Above that level no two indices are one, so that these come from two of the view, whichever.
+        """
+        for k, (maps, sets) in enumerate(self.levels):
+            found = _find_twice(maps, sets)
+            if found is OPEN:
+                return OPEN
+            if found is not None:
+                one, two = (self._back(index, k) for index in found)
+                return OPEN if one is OPEN or two is OPEN else (one, two)
+        return None
 
 
 class IndexProducts(Struct, frozen=True):
@@ -131,6 +148,19 @@ class IndexProducts(Struct, frozen=True):
         """Whether questions are best asked of the products: there is one, or what else is known has pieces for runs."""
         return len(self.parts) == 1 or self.has_column
 
+    def find_twice(self) -> tuple[Ints, Ints] | Open | None:
+        """Return two indices of the view that read one cell; None if there are none."""
+        each = [part.find_twice() for part in self.parts]
+        for k, one in enumerate(self.parts):
+            for two in self.parts[:k]:
+                met = axis_products.meet(one.sets, two.sets)
+                if met is not None:
+                    cell = tuple(map(axis_sets.least, met))
+                    i, j = one.index_of(cell), two.index_of(cell)
+                    each.append(OPEN if i is OPEN or j is OPEN or i is None or j is None else (i, j))
+        found = [pair for pair in each if pair is not None]
+        return next((pair for pair in found if pair is not OPEN), OPEN if found else None)
+
     def index_of(self, cell: Sequence[int]) -> tuple[int, ...] | Open | None:
         """Return an index of the view that reads a cell, or None."""
         found = [part.index_of(cell) for part in self.parts]
@@ -138,8 +168,68 @@ class IndexProducts(Struct, frozen=True):
         return next((index for index in indices if index is not OPEN), OPEN if indices else None)
 
 
-def read_products(view: Readable) -> dict[Any, IndexProducts] | None:
+def _find_twice(maps: AxisMaps, sets: AxisSets) -> tuple[Ints, Ints] | Open | None:
+    """Two indices that maps take to one."""
+    corner = tuple(map(axis_sets.least, sets))
+    free = set(range(len(sets))) - {axis for m in maps for axis in m.axes}
+    for axis in free:  # moves along nothing
+        if axis_sets.size_of(sets[axis]) > 1:
+            return corner, put_extents(corner, axis, axis_sets.greatest(sets[axis]))
+    for m in maps:
+        mine = tuple([sets[axis] for axis in m.axes])
+        found = None if m.is_injective or m.is_plain else _find_pair(m, mine)
+        if found is OPEN:
+            return OPEN
+        if found is not None:
+            one, two = ({**dict(enumerate(corner)), **dict(zip(m.axes, at, strict=True))} for at in found)
+            return tuple(one.values()), tuple(two.values())
+    return None
+
+
+def _find_pair(m: AxisMap, sets: AxisSets) -> tuple[Ints, Ints] | Open | None:
+    """Two indices that one map takes to one: halves that read fewer than they hold are halved, then two that meet."""
+    read = m.read(sets)
+    if read is OPEN:
+        return OPEN
+    if axis_products.count_union(read) == axis_products.size_of(sets):
+        return None
+    axis = max(range(len(sets)), key=lambda a: axis_sets.size_of(sets[a]))
+    halves = [tuple(half if a == axis else s for a, s in enumerate(sets)) for half in axis_sets.halve(sets[axis])]
+    for half in halves:
+        found = _find_pair(m, half)
+        if found is not None:
+            return found
+    low, high = (m.read(half) for half in halves)
+    if low is OPEN or high is OPEN:
+        return OPEN
+    at = next(tuple(map(axis_sets.least, met)) for one in low for met in axis_products.meet_each(one, high))
+    one, two = (m.back(at, half) for half in halves)
+    return OPEN if one is OPEN or two is OPEN or one is None or two is None else (one, two)
+
+
+def read_index(view: Readable, index: Ints) -> tuple[Any, Ints] | None:
+    """Return the allocation and the cell that an index of a view reads; None where that is a constant, or not seen.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate
+    >>> read_index(allocate((5, 6), name="A").reshape(30)[3:], (9,))
+    (Allocation((5, 6), name='A', itemsize=1), (2, 0))
+    """
+    found = read_products(view, tuple([((x, x, 1),) for x in index]))
+    for home, products in (found or {}).items():
+        return home, tuple(map(axis_sets.least, products.parts[0].sets))
+    return None
+
+
+def read_products(view: Readable, sets: AxisSets | None = None) -> dict[Any, IndexProducts] | None:
     """Return what a view reads of each allocation as products of indices; None where they are not few, or not seen.
+
+    Parameters
+    ----------
+    view : View
+    sets : tuple of AxisSet, optional
+        At what indices; by default at all.
 
     Examples
     --------
@@ -148,8 +238,8 @@ def read_products(view: Readable) -> dict[Any, IndexProducts] | None:
     >>> read_products(A.reshape(30)[3:14])[A].each
     [(((0, 0, 1),), ((3, 5, 1),)), (((1, 1, 1),), ((0, 5, 1),)), (((2, 2, 1),), ((0, 1, 1),))]
     """
-    whole = IndexProduct(tuple([((0, n - 1, 1),) for n in view.shape]))
-    work: list[tuple[Any, list[IndexProduct]]] = [(view, [] if 0 in view.shape else [whole])]
+    first = IndexProduct(tuple([((0, n - 1, 1),) for n in view.shape]) if sets is None else sets)
+    work: list[tuple[Any, list[IndexProduct]]] = [(view, [] if 0 in view.shape else [first])]
     found: dict[Any, list[IndexProduct]] = {}
     many = 1  # parts, of all that is on the way and at its end
     while work:
@@ -202,18 +292,3 @@ def maps_of(kind: Any, shapes: Shapes) -> tuple[AxisMaps, ...] | None:
         if len(used) > 1 and len(set(used)) < len(used):
             return None
     return every
-
-
-def reads_each_index(view: Readable) -> bool:
-    """Return whether a view surely reads memory at each of its indices, no constants."""
-    work, seen = list[Any]([view]), set[int]()
-    while work:
-        here = work.pop()
-        if id(here) in seen or not here.sources:
-            continue
-        seen.add(id(here))
-        every = maps_of(here.kind, tuple([source.shape for source in here.sources]))
-        if every is None or (len(every) == 1 and not all(m.is_total for m in every[0])):
-            return False
-        work += here.sources
-    return True

@@ -56,9 +56,9 @@ class AxisMap(Struct, frozen=True):
         return False
 
     @property
-    def is_total(self) -> bool:
-        """Whether something is read at each index of the view."""
-        return True
+    def is_injective(self) -> bool:
+        """Whether surely no two indices of the view read one of the source."""
+        return False
 
     @abstractmethod
     def read(self, sets: Sequence[AxisSet]) -> SetsRead:
@@ -148,8 +148,8 @@ class Inside(OneAxis, frozen=True):
     step: int = 1
 
     @property
-    def is_total(self) -> bool:
-        return False
+    def is_injective(self) -> bool:
+        return True
 
     def image(self, s: AxisSet) -> AxisSet | Open:
         if self.step == 1:
@@ -171,6 +171,10 @@ class Picked(AxisMap, frozen=True):
     def width(self) -> int:
         return 0
 
+    @property
+    def is_injective(self) -> bool:
+        return True
+
     def read(self, sets: Sequence[AxisSet]) -> SetsRead:
         return ((),) if axis_sets.hold(sets[0], self.at) else ()
 
@@ -182,8 +186,8 @@ class Clamped(Inside, frozen=True):
     """The same; its first index is read before it, its last one behind it."""
 
     @property
-    def is_total(self) -> bool:
-        return True
+    def is_injective(self) -> bool:
+        return False
 
     def image(self, s: AxisSet) -> AxisSet | Open:
         stop, last = self.start + self.extent, self.extent - 1
@@ -290,6 +294,10 @@ class Regrouped(AxisMap, frozen=True):
     @property
     def width(self) -> int:
         return len(self.source)
+
+    @property
+    def is_injective(self) -> bool:
+        return True
 
     def read(self, sets: Sequence[AxisSet]) -> SetsRead:
         if len(sets) == 1 == len(self.source):

@@ -31,7 +31,7 @@ from tapestry_sets.regions import axis_sets
 from tapestry_sets.views import Pad, Roll, Take, Tile, View
 from tapestry_sets.views.kinds.axis_maps import Folded
 from tapestry_sets.views.pieces.reading import cell_read
-from tapestry_sets.views.products import read_products
+from tapestry_sets.views.products import read_index, read_products
 from tests.oracles import memory_for, read_view
 from tests.strategies import views
 
@@ -82,7 +82,15 @@ def test_a_product_is_what_a_view_reads(pair: tuple[View, np.ndarray]) -> None:
             assert index is not OPEN or cell in cells
             if index is not OPEN:
                 assert (index is not None) == (cell in cells)
-                assert index is None or values[index] == memory[home][cell]
+                assert index is None or (
+                    values[index] == memory[home][cell] and read_index(view, index) == (home, cell)
+                )
+        again = found.find_twice()
+        read = values[np.isin(values, memory[home])]
+        if again is None:
+            assert len(np.unique(read)) == len(read)
+        elif again is not OPEN:
+            assert again[0] != again[1] and values[again[0]] == values[again[1]]
 
 
 def test_most_views_of_pads_and_tables_are_products() -> None:
