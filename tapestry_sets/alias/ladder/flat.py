@@ -13,7 +13,7 @@ from tapestry_sets.alias import tuning
 from tapestry_sets.digits import Progression, combine, interleaved_copies, interval, reach, separate
 from tapestry_sets.integers import DisjointSetts, Nest, explicit_setts, members, merge_nests, pairs, unions
 from tapestry_sets.integers import nest as nests
-from tapestry_sets.limits import TooHard, ask_one
+from tapestry_sets.limits import Budget, TooHard, TooManyPieces, ask_one, current
 from tapestry_sets.regions import AffineMap, Box
 from tapestry_sets.views import IndexMap, Piece, Relinearize, bounding_boxes, images
 
@@ -45,13 +45,46 @@ def flatten_pieces(
 
 
 def _union(parts: list[list[Nest]], extent: int) -> list[Nest]:
+    """The union of disjoint unions: those whose bounds are apart are only put beside each other."""
+    groups = _group_by_bounds(parts, extent) if len(parts) > 1 else [parts]
+    if len(groups) < 2:
+        return _union_close(parts, extent)
+    return merge_nests([nest for group in groups for nest in _union_close(group, extent)])
+
+
+def _group_by_bounds(parts: list[list[Nest]], extent: int) -> list[list[list[Nest]]]:
+    """Parts cut into groups, so that no bounds of nests of two groups meet.
+
+    part 0   [----]             [--]
+    part 1      [-------]             [-----]
+    part 2                              [-----]
+    groups   ------------       ----  --------
+    """
+    bounds = sorted([(*_ends(s, extent), k, s) for k, part in enumerate(parts) for s in part], key=lambda one: one[:3])
+    groups: list[dict[int, list[Nest]]] = []
+    end = -1
+    for start, stop, k, s in bounds:
+        if start >= end:
+            groups.append({})
+        groups[-1].setdefault(k, []).append(s)
+        end = max(end, stop)
+    return [list(group.values()) for group in groups]
+
+
+def _union_close(parts: list[list[Nest]], extent: int) -> list[Nest]:
     """The union of disjoint unions: parts apart from all others are only put beside them."""
     sizes = [sum([nests.count(s, 0, extent) for s in part]) for part in parts]
     order = sorted(range(len(parts)), key=lambda k: -sizes[k])
     few = [k for k in order if sizes[k] <= tuning.FEW_NUMBERS] if len(parts) > tuning.MAX_SETTS else []
     total: list[Nest] = []
     is_merged = True
+    budget = Budget(current().budget)
     for k in order[: len(order) - len(few)]:
+        if not budget.spend(len(total) * len(parts[k])):
+            raise TooManyPieces(
+                f"the cells of {len(parts)} pieces: comparing their {sum(map(len, parts))} sets with each other takes "
+                f"more than {budget.most} branches; ask about a part of the view, or allow more by limits(budget=…)"
+            )
         if total and _are_apart(total, parts[k], extent):
             total = [*total, *parts[k]]
             is_merged = False

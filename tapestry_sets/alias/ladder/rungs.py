@@ -92,14 +92,16 @@ HARD, MANY = (TooHard,), (TooManyPieces,)
 
 
 def is_empty_by_setts(x: KnownCells) -> bool | Open:
-    """Look at the first of the numbers, or say no where a piece reads at every index."""
+    """Look at the first of the numbers, or say no where a piece reads at every index, or some index is seen to read."""
     if x.products is not None:
         return x.products.is_empty
     if x.spans is not None:
         return not x.spans
     if x.setts is not None:
         return x.setts.first(0, x.extent) is None
-    return False if x.sums is not None or (0 not in x.shape and any(not p.guards for p in x.pieces)) else OPEN
+    if x.sums is not None or (0 not in x.shape and any(not p.guards for p in x.pieces)):
+        return False
+    return OPEN if x.sample is None or not len(x.sample) else False
 
 
 def count_setts(x: KnownCells) -> int | Open:

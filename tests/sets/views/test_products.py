@@ -285,3 +285,15 @@ def test_many_cut_pages_take_no_pieces() -> None:
         assert overlap(one, pages.reshape(640_000, 128)[::3]).size % 128 == 0
         assert cut_sequence(pages, [*order[:10_000], order[3]], 1).internal_overlap() is not None
     assert not (decided.isl or decided.listed)
+
+
+def test_rows_that_nowhere_align_with_pages_are_answered() -> None:
+    """Rows of three over pages of 128: pieces are compared as far as the budget goes, then cells are listed."""
+    pages, order = allocate((300, 16, 8)), np.random.default_rng(0).permutation(300)[:225]
+    one = pages.take(order, axis=0).reshape(-1, 32).reshape(-1, 3)[2000:7600:3, 0:3:2]
+    values = np.arange(300 * 128).reshape(300, 16, 8)[order].reshape(-1, 3)[2000:7600:3, 0:3:2]
+    two = pages[::2, 3:]
+    both = np.intersect1d(values, np.arange(300 * 128).reshape(300, 16, 8)[::2, 3:])
+    for budget in (100_000, 2_000):
+        with limits(budget=budget):
+            assert overlap(one.permute_dims((1, 0)), two).size == len(both)
