@@ -14,13 +14,13 @@ from msgspec import Struct
 
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
 from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, product_cells, read_cells
-from tapestry_sets.alias.memory.arrays import as_view, read_view
+from tapestry_sets.alias.memory.arrays import as_view, read_view, strided_form_of
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.digits import Bools
 from tapestry_sets.draw import views as draw_views
-from tapestry_sets.integers import members
 from tapestry_sets.limits import OPEN, count_question, hide_fields
 from tapestry_sets.regions import DisjointRegions
+from tapestry_sets.solvers import equation
 from tapestry_sets.views import (
     Allocation,
     InternalOverlap,
@@ -93,18 +93,16 @@ def overlaps(a: object, b: object) -> bool:
     Tapestry's document on nested striding, "Alias analysis"; numpy.shares_memory.
     """
     try:
-        x, y = as_view(a), as_view(b)
+        one, two = strided_form_of(a), strided_form_of(b)
     except Exception:  # said again with the argument's name
-        x, y = read_view(a, "overlaps: a"), read_view(b, "overlaps: b")
-    one, two = x.as_nest(), y.as_nest()
+        one, two = read_view(a, "overlaps: a").strided_form(), read_view(b, "overlaps: b").strided_form()
     if one is not None and two is not None:
-        (home, s), (other, t) = one, two
-        if home.memory is not other.memory:
+        if one[0].memory is not two[0].memory:
             return False
-        z = members.leap_blocks(s, t, 0, home.shape[0] if len(home.shape) == 1 else home.size)
-        if z is not OPEN:
-            return z is not None
-    return any(mine.meets(theirs) for _, mine, theirs in _pairs(x, y))
+        found = equation.meet(one[1], two[1])
+        if found is not OPEN:
+            return found
+    return any(mine.meets(theirs) for _, mine, theirs in _pairs(as_view(a), as_view(b)))
 
 
 def _put_together(views: Sequence[View], other: View) -> View:

@@ -9,10 +9,9 @@ way, by pieces.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from math import prod
 
-from tapestry_sets.digits.digits import Levels, join_digits
+from tapestry_sets.digits.digits import Levels
 
 Strided = tuple[int, tuple[Levels, ...]]
 """(offset, levels of each axis): the extent of an axis is the product of its levels' counts."""
@@ -100,34 +99,28 @@ def renumber(axes: Iterable[Levels], shape: Sequence[int]) -> tuple[Levels, ...]
     >>> renumber((((4, 10),), ((6, 1),)), (3, 8)) is None
     True
     """
-    todo = list(join_digits(chain.from_iterable(axes)))
+    todo = [level for levels in axes for level in levels if level[0] > 1]
     out: list[Levels] = []
+    count = by = 1  # what is left of a level
     for n in reversed(shape):
         if n == 1:
             out.append(((1, 0),))
             continue
-        count, by = todo.pop()
-        if count % n == 0:  # the usual case of the loop below: one level, or a part of one
-            out.append(((n, by),))
-            if count > n:
-                todo.append((count // n, by * n))
-            continue
-        if n % count:
-            return None
-        levels = [(count, by)]
-        need = n // count
-        while need > 1:
-            count, by = todo.pop()
-            if need % count == 0:
-                levels.append((count, by))
-                need //= count
-            elif count % need == 0:
-                levels.append((need, by))
-                todo.append((count // need, by * need))
-                need = 1
-            else:
+        inner: Levels = ()
+        while True:
+            if count == 1:
+                count, by = todo.pop()
+            while count % n and todo and todo[-1][1] == count * by:  # which goes on without a break
+                count *= todo.pop()[0]
+            if not count % n:
+                break
+            if n % count:
                 return None
-        levels.reverse()
-        out.append(tuple(levels))
+            inner = ((count, by), *inner)
+            n //= count
+            count = 1
+        out.append(((n, by), *inner))
+        count //= n
+        by *= n
     out.reverse()
     return tuple(out)

@@ -14,12 +14,12 @@ NumPy's mem_overlap.c, which tries the digits one after another.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import gcd, lcm, prod
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
-from tapestry_sets.digits import make_steps_positive
-from tapestry_sets.limits import OPEN, Budget, Open, TooHard, current
+from tapestry_sets.digits import Strided, make_steps_positive
+from tapestry_sets.limits import OPEN, Open, TooHard, current
 from tapestry_sets.solvers import isl, tuning
 
 T = TypeVar("T")
@@ -51,142 +51,249 @@ def solve(total: int, terms: WeightedTerms, by_isl: bool = True) -> tuple[int, .
     >>> solve(8, [(4, 6), (3, 1), (9, -7)])  # 6·x + y - 7·z = 8
     (1, 2, 0)
     """
-    plain, rest = _positive(total, terms)
-    merged = _merge(plain)
-    steps, counts = [m.step for m in merged], [m.values for m in merged]
-    found = _PartSearch(steps, counts, tuning.SEARCHED).answer(rest)
+    order, numbers, rest = _positive(total, terms)
+    steps, counts, many = _merge(order)
+    found = _search(rest, steps, counts)
     if found is OPEN:
         found = _by_isl(rest, steps, counts, by_isl)
-    return None if found is None else _spread(found, merged, terms)
+    if found is None:
+        return None
+    digits = [0] * len(terms)
+    for k, x in zip(numbers, _spread(found, order, many), strict=True):
+        count, step = terms[k]
+        digits[k] = x if step > 0 else count - 1 - x
+    return tuple(digits)
 
 
-def _positive(total: int, terms: WeightedTerms) -> tuple[list[tuple[int, int, int]], int]:
-    """The digits that matter as (step, count, number), the longest steps last and all above 0, and their total."""
-    (low,), digits = make_steps_positive((0,), terms)
-    return sorted([(step, count, k) for k, (count, step) in enumerate(digits) if count > 1 and step]), total - low
+def meet(one: Strided, two: Strided) -> bool | Open:
+    """Return whether two strided forms read a common number; `OPEN` if more remainders are possible than are tried.
+
+    Examples
+    --------
+    >>> meet((0, (((9, 3),),)), (1, (((9, 3),),)))
+    False
+    >>> meet((0, (((2, 9),), ((2, 3),), ((2, 1),))), (2, (((5, 5),),)))
+    True
+    """
+    total, reach = two[0] - one[0], 0
+    order: list[tuple[int, int]] = []
+    for axes, sign in ((one[1], 1), (two[1], -1)):
+        for levels in axes:
+            for n, step in levels:
+                if n > 1 and step:
+                    step *= sign
+                    if step < 0:  # as by `_positive`
+                        step = -step
+                        total += (n - 1) * step
+                    reach += (n - 1) * step
+                    order.append((step, n))
+    if not 0 <= total <= reach:
+        return False
+    order.sort()
+    steps, counts, _ = _merge(order)
+    found = _search(total, steps, counts)
+    return found if found is OPEN else found is not None
 
 
-class _Merged(NamedTuple):
-    """Digits that together step through 0, step, …, (values - 1)·step without a gap: (number, ratio, count) of each."""
+def _search(total: int, steps: Sequence[int], counts: Sequence[int]) -> tuple[int, ...] | Open | None:
+    """The digits of some solution, or None; `OPEN` if more remainders are possible than are tried."""
+    found = _PartSearch(steps, counts, tuning.FIRST_SEARCHED).answer(total)
+    if found is not OPEN:
+        return found
+    if _misses(total, steps, counts):
+        return None
+    return _PartSearch(steps, counts, tuning.SEARCHED).answer(total)
 
-    step: int
-    values: int
-    parts: tuple[tuple[int, int, int], ...]
+
+def _misses(total: int, steps: Sequence[int], counts: Sequence[int]) -> bool:
+    """Whether what steps leave over of one of them proves that no digits have a total.
+
+    By 10, with ones from -5 to 4::
+
+        steps       9      10      21        9x + 10y + 21z = (x + y + 2z)·10 + (z - x)
+        tens        1       1       2        x + y + 2z = Q
+        ones       -1       0       1                        z - x = R      with 10·Q + R = total
+
+    Few R lie between what all ones make at least and at most. To each belongs one Q, and digits make both or neither.
+    """
+    for m in reversed(steps):
+        digits: list[tuple[int, int, int]] = []
+        for step, count in zip(steps, counts, strict=True):
+            tens = (step + m // 2) // m
+            digits.append((tens, step - tens * m, min(count - 1, total // step)))
+        low, high = _ends([ones * n for _, ones, n in digits])
+        each = range(low + (total - low) % m, high + 1, m)
+        if len(each) <= tuning.FEW_REMAINDERS and all(_are_apart(digits, (total - r) // m, r) for r in each):
+            return True
+    return False
 
 
-def _merge(plain: Sequence[tuple[int, int, int]]) -> list[_Merged]:
-    """Digits as fewer ones, the longest steps first."""
-    found: list[_Merged] = []
-    for step, count, k in plain:
-        for at, (inner, n, parts) in enumerate(found):
-            ratio = step // inner
-            if ratio <= n and ratio * inner == step:
-                found[at] = _Merged(inner, n + (count - 1) * ratio, (*parts, (k, ratio, count)))
-                break
+def _are_apart(digits: Sequence[tuple[int, int, int]], tens: int, ones: int) -> bool:
+    """Whether no digits (tens, ones, last value) make both sums: by a mix of both in which one digit has no part."""
+    for t, o, _ in digits:
+        low, high = _ends([(t * one - o * ten) * n for ten, one, n in digits])
+        if not low <= t * ones - o * tens <= high:
+            return True
+    return False
+
+
+def _ends(parts: Iterable[int]) -> tuple[int, int]:
+    """The sums of the numbers below and above 0."""
+    low = high = 0
+    for x in parts:
+        if x < 0:
+            low += x
         else:
-            found.insert(0, _Merged(step, count, ((k, 1, count),)))
+            high += x
+    return low, high
+
+
+def _positive(total: int, terms: WeightedTerms) -> tuple[list[tuple[int, int]], list[int], int]:
+    """The digits that matter as (step, count), the shortest steps first and all above 0, their numbers, their total."""
+    (low,), digits = make_steps_positive((0,), terms)
+    order = sorted([(step, count, k) for k, (count, step) in enumerate(digits) if count > 1 and step])
+    return [(step, count) for step, count, _ in order], [k for _, _, k in order], total - low
+
+
+def _merge(order: Iterable[tuple[int, int]]) -> tuple[list[int], list[int], list[int]]:
+    """Digits (step, count), the shortest steps first, as fewer ones: their steps, their counts, of how many each is.
+
+    Neighbors become one where together they step through 0, step, …, (count - 1)·step without a gap.
+    """
+    steps: list[int] = []
+    counts: list[int] = []
+    many: list[int] = []
+    inner = n = 0
+    for step, count in order:
+        if step <= n * inner and not step % inner:
+            n += (count - 1) * (step // inner)
+            counts[-1] = n
+            many[-1] += 1
+        else:
+            inner, n = step, count
+            steps.append(step)
+            counts.append(count)
+            many.append(1)
+    return steps, counts, many
+
+
+def _spread(digits: Iterable[int], order: Sequence[tuple[int, int]], many: Iterable[int]) -> list[int]:
+    """The digits, in their order, of which merged ones were made."""
+    found: list[int] = []
+    end = 0
+    for x, n in zip(digits, many, strict=True):
+        start, end = end, end + n
+        inner = order[start][0]
+        parts = []
+        for step, count in reversed(order[start:end]):
+            parts.append(min(count - 1, x * inner // step))
+            x -= parts[-1] * step // inner
+        found += reversed(parts)
     return found
 
 
-def _spread(digits: Sequence[int], merged: Sequence[_Merged], terms: WeightedTerms) -> tuple[int, ...]:
-    """The digits of all terms from those of merged ones."""
-    out = [0] * len(terms)
-    for x, m in zip(digits, merged, strict=True):
-        for k, ratio, count in reversed(m.parts):
-            out[k] = min(count - 1, x // ratio)
-            x -= out[k] * ratio
-    return tuple([count - 1 - x if step < 0 else x for x, (count, step) in zip(out, terms, strict=True)])
+CutInTwo = tuple[int, int, int, int, int]
+"""Where a range of digits is cut in two, and how many remainders are possible: see `_Remainders.cut`."""
 
 
 class _Remainders(ABC, Generic[T]):
-    """Digits 0 <= x < count with positive steps, the longest first, and where ranges of them are cut in two.
+    """Digits 0 <= x < count with positive steps, the shortest first, and where ranges of them are cut in two.
 
     What the long steps leave over is all that the short ones have to make up, and both sides bound it::
 
-        steps        3000  600 | 7  1            long ones are multiples of 600, short ones reach 57
-        total 4215   4215 - rest | rest          rest = 4215 modulo 600, 0 <= rest <= 57: 15 is the only one
+        steps        1  7 | 600  3000            long ones are multiples of 600, short ones reach 57
+        total 4215   rest | 4215 - rest          rest = 4215 modulo 600, 0 <= rest <= 57: 15 is the only one
 
     Each remainder costs one step of the budget. Once that is overdrawn no more remainders are given, so that every
     search on the way ends at once. Each part is asked about once for each remainder: what it answers is kept.
     """
 
-    __slots__ = ("_cuts", "_gcds", "_inverses", "_known", "_reaches", "budget", "counts", "steps")
+    __slots__ = ("_cuts", "_known", "_reaches", "counts", "left", "steps")
 
     def __init__(self, steps: Sequence[int], counts: Sequence[int], most: int) -> None:
-        self.steps, self.counts, self.budget = steps, counts, Budget(most)
-        reaches = [0]
+        self.steps, self.counts, self.left = steps, counts, most
+        reach = 0
+        self._reaches = reaches = [0]
         for step, count in zip(steps, counts, strict=True):
-            reaches.append(reaches[-1] + (count - 1) * step)
-        self._reaches = reaches
-        self._gcds: dict[tuple[int, int], int] = {}
-        self._cuts: dict[tuple[int, int], tuple[int, int, int, int, int]] = {}
-        self._inverses: dict[int, tuple[int, int, int]] = {}
+            reach += (count - 1) * step
+            reaches.append(reach)
+        self._cuts: dict[tuple[int, int], CutInTwo] = {}
         self._known: dict[tuple[int, int, int], T] = {}
 
     def answer(self, total: int) -> T | Open:
         """Return what all digits with this total are asked for; `OPEN` if the budget does not last."""
         found = self._between(0, len(self.steps), total)
-        return OPEN if self.budget.is_overdrawn else found
+        return OPEN if self.left < 0 else found
 
     @abstractmethod
     def _between(self, i: int, j: int, total: int) -> T:
         """Return the same of digits i … j - 1."""
 
-    def reach(self, i: int, j: int) -> int:
-        """Return the largest sum of digits i … j - 1."""
-        return self._reaches[j] - self._reaches[i]
+    def cut(self, i: int, j: int) -> CutInTwo:
+        """Return where to cut digits i … j - 1: from the long end where few remainders are possible, else fewest.
 
-    def gcd(self, i: int, j: int) -> int:
-        """Return what divides all sums of digits i … j - 1."""
-        found = self._gcds.get((i, j))
-        if found is None:
-            found = self._gcds[i, j] = gcd(*self.steps[i:j])
-        return found
-
-    def _cut(self, i: int, j: int) -> tuple[int, int, int, int, int]:
-        """Return where fewest remainders are possible, and what `remainders` finds them by."""
+        Returns
+        -------
+        at, g, short, modulus, inverse : int
+            The digits before `at` sum to multiples of g·short, the others to multiples of g·modulus.
+        """
         found = self._cuts.get((i, j))
-        if found is not None:
-            return found
-        _, at = min(
-            (min(self.reach(i, k), self.reach(k, j)) // lcm(self.gcd(i, k), self.gcd(k, j)), k) for k in range(i + 1, j)
-        )
-        long, short = self.gcd(i, at), self.gcd(at, j)
-        g = gcd(long, short)
-        found = self._cuts[i, j] = at, g, long // g, short, pow(short // g, -1, long // g)
+        if found is None:
+            found = self._cuts[i, j] = self._cut_at_few(i, j) or self._cut_at_fewest(i, j)
         return found
 
-    def remainders(self, i: int, j: int, total: int) -> Iterator[tuple[int, int]]:
-        """Yield a place to cut and what the digits after it may sum to, a step each; the gcd divides the total."""
-        at, g, modulus, short, inverse = self._cut(i, j)
-        first = short * (total // g * inverse % modulus)
-        by = short * modulus
-        low = max(0, total - self.reach(i, at))
-        for rest in range(low + (first - low) % by, min(total, self.reach(at, j)) + 1, by):
-            if not self.budget.spend():
-                return
-            yield at, rest
+    def _cut_at_few(self, i: int, j: int) -> CutInTwo | None:
+        """Where the short digits reach not much farther than what divides the long ones."""
+        low, long = self._reaches[i], 0
+        for at in range(j - 1, i, -1):
+            long = gcd(long, self.steps[at])
+            if self._reaches[at] - low < tuning.FEW_REMAINDERS * long:
+                return at, 1, 1, long, 1
+        return None
+
+    def _cut_at_fewest(self, i: int, j: int) -> CutInTwo:
+        """Where fewest remainders are possible, with what divides the short digits, too."""
+        steps, reaches = self.steps, self._reaches
+        best: tuple[int, int, int, int] | None = None
+        for at in range(j - 1, i, -1):
+            short, long = gcd(*steps[i:at]), gcd(*steps[at:j])
+            many = min(reaches[at] - reaches[i], reaches[j] - reaches[at]) // lcm(short, long)
+            if best is None or many < best[0]:
+                best = many, at, short, long
+        assert best is not None, "two digits or more are cut"
+        _, at, short, long = best
+        g = gcd(short, long)
+        return at, g, short // g, long // g, pow(short // g, -1, long // g)
+
+    def remainders(self, i: int, j: int, cut: CutInTwo, total: int) -> range:
+        """Return what the digits before a cut may sum to."""
+        at, g, short, modulus, inverse = cut
+        if total % g:
+            return range(0)
+        reaches = self._reaches
+        by = g * short * modulus
+        low = max(0, total - (reaches[j] - reaches[at]))
+        first = g * short * (total // g * inverse % modulus)
+        return range(low + (first - low) % by, min(total, reaches[at] - reaches[i]) + 1, by)
 
     def two(self, i: int, total: int) -> tuple[int, int, int]:
-        """Return the values of digit i for which digit i + 1 makes up the rest: first, step, and one past the last."""
+        """Return the values of digit i + 1 for which digit i makes up the rest: first, step, and one past the last."""
         # a·x + b·y = total, solutions are b/g apart in x and a/g in y:
         #
-        #     y ┤ ·                     x >= low: else y would be past its last value, counts[i + 1] - 1
+        #     y ┤ ·                     x >= low: else y would be past its last value, counts[i] - 1
         #       ┤      ·                x <= total // a: else y would be negative
         #       ┤           ·           x is total/g · (a/g)⁻¹ modulo b/g, and `first` the least one from low on
         #       └─┴────┴────┴─── x
-        found = self._inverses.get(i)
-        if found is None:
-            g = gcd(self.steps[i], self.steps[i + 1])
-            modulus = self.steps[i + 1] // g
-            found = self._inverses[i] = g, modulus, pow(self.steps[i] // g, -1, modulus)
-        g, modulus, inverse = found
+        a, b = self.steps[i + 1], self.steps[i]
+        g = gcd(a, b)
         if total % g:
             return 0, 1, 0
-        a, b = self.steps[i], self.steps[i + 1]
-        low = max(0, -((b * (self.counts[i + 1] - 1) - total) // a))
-        first = low + (total // g * inverse - low) % modulus
-        return first, modulus, min(self.counts[i], total // a + 1)
+        modulus = b // g
+        low = max(0, -((b * (self.counts[i] - 1) - total) // a))
+        end = min(self.counts[i + 1], total // a + 1)
+        if low >= end:
+            return 0, 1, 0
+        return low + (total // g * pow(a // g, -1, modulus) - low) % modulus, modulus, end
 
 
 class _PartSearch(_Remainders[tuple[int, ...] | None]):
@@ -195,24 +302,29 @@ class _PartSearch(_Remainders[tuple[int, ...] | None]):
     __slots__ = ()
 
     def _between(self, i: int, j: int, total: int) -> tuple[int, ...] | None:
-        if total < 0 or total > self.reach(i, j):
+        if total < 0 or total > self._reaches[j] - self._reaches[i]:
             return None
-        if i == j:
-            return ()
-        if j - i == 1:
+        if j - i < 3:
+            if j - i == 2:
+                x, _, end = self.two(i, total)
+                return ((total - self.steps[i + 1] * x) // self.steps[i], x) if x < end else None
+            if i == j:
+                return ()
             x, rest = divmod(total, self.steps[i])
             return None if rest else (x,)
-        if j - i == 2:
-            x, _, end = self.two(i, total)
-            return (x, (total - self.steps[i] * x) // self.steps[i + 1]) if x < end else None
         key = i, j, total
-        if key in self._known or total % self.gcd(i, j):
+        if key in self._known:
             return None
-        for at, rest in self.remainders(i, j, total):
-            short = self._between(at, j, rest)
-            long = None if short is None else self._between(i, at, total - rest)
+        cut = self.cut(i, j)
+        at = cut[0]
+        for rest in self.remainders(i, j, cut, total):
+            self.left -= 1
+            if self.left < 0:
+                return None
+            short = self._between(i, at, rest)
+            long = None if short is None else self._between(at, j, total - rest)
             if long is not None and short is not None:
-                return long + short
+                return short + long
         self._known[key] = None
         return None
 
@@ -247,10 +359,9 @@ def count(total: int, terms: WeightedTerms) -> int:
     >>> count(0, [(10**9, 2), (10**9, -3)])
     333333334
     """
-    plain, rest = _positive(total, terms)
-    plain.reverse()
+    order, _, rest = _positive(total, terms)
     budget = current().budget // tuning.BRANCHES_A_REMAINDER
-    search = _PartCount([step for step, _, _ in plain], [n for _, n, _ in plain], budget)
+    search = _PartCount([step for step, _ in order], [n for _, n in order], budget)
     solutions = search.answer(rest)
     if solutions is OPEN:
         raise TooHard(
@@ -266,7 +377,7 @@ class _PartCount(_Remainders[int]):
     __slots__ = ()
 
     def _between(self, i: int, j: int, total: int) -> int:
-        if total < 0 or total > self.reach(i, j):
+        if total < 0 or total > self._reaches[j] - self._reaches[i]:
             return 0
         if i == j:
             return 1
@@ -275,15 +386,17 @@ class _PartCount(_Remainders[int]):
         if j - i == 2:
             first, by, end = self.two(i, total)
             return max(0, (end - 1 - first) // by + 1)
-        if total % self.gcd(i, j):
-            return 0
         key = i, j, total
         found = self._known.get(key)
         if found is None:
             found = 0
-            for at, rest in self.remainders(i, j, total):
-                short = self._between(at, j, rest)
-                found += short * self._between(i, at, total - rest) if short else 0
+            cut = self.cut(i, j)
+            for rest in self.remainders(i, j, cut, total):
+                self.left -= 1
+                if self.left < 0:
+                    return 0
+                short = self._between(i, cut[0], rest)
+                found += short * self._between(cut[0], j, total - rest) if short else 0
             self._known[key] = found
         return found
 

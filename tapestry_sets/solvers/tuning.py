@@ -16,7 +16,12 @@ NEST_OPERATIONS = 15_000
 """How many of isl's operations one question about nests may take: a second or less; long numbers take longest."""
 
 # Linear equations.
+FIRST_SEARCHED = 60
+"""How many remainders are tried before a proof is looked for that there is no solution."""
 SEARCHED = 500
-"""How many remainders are tried before isl takes over."""
+"""How many remainders are tried then, before isl takes over."""
+FEW_REMAINDERS = 3
+"""A place to cut an equation where so few remainders are possible is taken before others are looked at; a proof that
+there is no solution looks at no more."""
 BRANCHES_A_REMAINDER = 4
 """A remainder of a count is taken for this many branches of the budget."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from tapestry_sets.digits import Strided
 from tapestry_sets.integers import Nest
 from tapestry_sets.views.normal.patches import Flat
 from tapestry_sets.views.pieces.piece import Piece
@@ -33,7 +32,6 @@ class Known:
     a chain of thousands of views is made without a thousand of these.
     """
 
-    strided: tuple[Allocation, Strided] | Unasked | None = UNASKED
     ranked: Ranked | Unasked | None = UNASKED
     normal: Flat | None = None
     nest: tuple[Allocation, Nest] | Unasked | None = UNASKED
@@ -43,4 +41,11 @@ class Known:
     simple: View | Unasked | None = UNASKED  # None is the view itself: it would hold itself
 
 
-NOTHING = Known()
+class _Nothing(Known):
+    """What is known of all views that nothing was asked about yet: nothing is ever written down here."""
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{name} = {value!r}: what all fresh views share is never written to")
+
+
+NOTHING = _Nothing()

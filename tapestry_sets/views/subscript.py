@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tapestry_sets.limits import as_int
-from tapestry_sets.views.kinds.choosing import Index, Slice, Take
+from tapestry_sets.views.kinds.choosing import Cut, Index, Slice, Take
 from tapestry_sets.views.kinds.kind import Triple, ViewKind
 from tapestry_sets.views.kinds.shaping import ExpandDims, PermuteDims, Reshape
 from tapestry_sets.views.pieces.maps import Shape
@@ -21,32 +21,36 @@ from tapestry_sets.views.pieces.maps import Shape
 Key = int | slice | EllipsisType | None | Sequence[Any] | np.ndarray[Any, Any]
 """What one axis, or several, may be indexed by."""
 
-_PLAIN = (int, type(None))
+_ALL: Triple = (None, None, None)
 
 
-def plain_slices(keys: tuple[Key, ...], shape: Shape) -> tuple[Shape, tuple[Triple, ...]] | None:
-    """The shape and the triples of a `Slice`, where a subscript is nothing else and drops nothing; a short way."""
+def plain_slices(keys: tuple[Key, ...], shape: Shape) -> tuple[Shape, tuple[Triple, ...], list[Cut]] | None:
+    """The shape, triples and cuts of a `Slice`, where a subscript is nothing else and drops nothing; a short way."""
     if len(keys) > len(shape):
         return None
-    counts, triples = [], []
-    for key, n in zip(keys, shape, strict=False):
+    counts, triples, cuts = list(shape), [], []
+    last = 0
+    for axis, key in enumerate(keys):
         if type(key) is not slice:
             return None
-        start, stop, step = triple = key.start, key.stop, key.step
-        if type(start) not in _PLAIN or type(stop) not in _PLAIN or type(step) not in _PLAIN or step == 0:
+        start, stop, step = key.start, key.stop, key.step
+        if not (
+            (start is None or type(start) is int)
+            and (stop is None or type(stop) is int)
+            and (step is None or (type(step) is int and step))
+        ):
             return None
+        triples.append((start, stop, step))
         if start is None and stop is None and step is None:
-            counts.append(n)
-        else:
-            start, stop, step = key.indices(n)
-            count = -((start - stop) // step)
-            counts.append(count if count > 0 else 0)
-        triples.append(triple)
-    while triples and triples[-1] == (None, None, None):
-        triples.pop()
-    if not triples:
+            continue
+        start, stop, step = key.indices(counts[axis])
+        count = -((start - stop) // step)
+        counts[axis] = count = count if count > 0 else 0
+        cuts.append((axis, start, count, step))
+        last = axis + 1
+    if not last:
         return None
-    return (*counts, *shape[len(counts) :]), tuple(triples)
+    return tuple(counts), tuple(triples[:last]), cuts
 
 
 def parse_index(key: Key | tuple[Key, ...], shape: Shape) -> list[ViewKind]:
@@ -92,9 +96,6 @@ def parse_index(key: Key | tuple[Key, ...], shape: Shape) -> list[ViewKind]:
             shape = kind.out_shape((shape,))
         return kinds + _gather_kinds(found, shape) + _order_kinds(keys)
     return [*kinds, ExpandDims(tuple(new))] if new else kinds
-
-
-_ALL: Triple = (None, None, None)
 
 
 class _Gathered(Struct, frozen=True):

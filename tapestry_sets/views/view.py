@@ -8,17 +8,19 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+
+from msgspec import Struct
 
 import numpy as np
 
 from tapestry_sets.digits import Strided, contiguous, join_digits, renumber
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
-from tapestry_sets.limits import OPEN, Budget, Frozen, Open, TooHard, compile_constructor, current
+from tapestry_sets.limits import OPEN, Budget, Checked, Frozen, Open, TooHard, current
 from tapestry_sets.views import hook, tuning
-from tapestry_sets.views.kept_answers import NOTHING, UNASKED, Known
-from tapestry_sets.views.kinds.choosing import AsStrided, Slice
+from tapestry_sets.views.kept_answers import NOTHING, UNASKED, Known, Unasked
+from tapestry_sets.views.kinds.choosing import AsStrided, Slice, cut_strided
 from tapestry_sets.views.kinds.kind import ViewKind, check_out_shape
 from tapestry_sets.views.normal.assemble import Assembly
 from tapestry_sets.views.normal.normal_form import Opaque, agree, find_opaque, flat_of, flat_over
@@ -42,7 +44,8 @@ if TYPE_CHECKING:
 class View(Questions, Frozen):
     """A shape over cells of memory: an allocation, or a view kind over other views.
 
-    Make one with `allocate` and its methods; nothing is computed before a question is asked.
+    Make one with `allocate` and its methods. Of a strided view the strides are found when it is made; nothing else is
+    computed before a question is asked.
 
     Views are equal if they have one shape and one normal form, however they were made: the same cell, or the same
     constant, at each index. Where a view is of too many pieces to be spelled out, or isl would have to decide, equal
@@ -73,6 +76,16 @@ class View(Questions, Frozen):
     @abstractmethod
     def sources(self) -> tuple[View, ...]:
         """The views that this one reads; none of an allocation."""
+
+    @property
+    @abstractmethod
+    def _home(self) -> Allocation | None:
+        """The allocation that the strided form steps through; None where there is none, or it is not found yet."""
+
+    @property
+    @abstractmethod
+    def _form(self) -> Strided | Unasked | None:
+        """The strided form; None if the view is not strided, `UNASKED` if that is not found yet."""
 
     __contains__ = None  # a view has places, not values: `3 in view` has no meaning
 
@@ -224,7 +237,7 @@ class View(Questions, Frozen):
         >>> A.reshape(3, 3, 3)[:2, :2, :2].as_nest()[1]
         ((14, 27, 0), (5, 9, 0), (2, 3, 0))
         """
-        strided = _find_strided(self) or _find_run(self)
+        strided = self.strided_form() or _find_run(self)
         if strided is None:
             return None
         home, form = strided
@@ -238,8 +251,10 @@ class View(Questions, Frozen):
 
     def _find_cells(self) -> Mapping[Allocation, Cells]:
         # what is kept holds a view alike, not this one, by which it is kept
-        alike = view_of(self.shape, self.kind, self.sources) if isinstance(self, Derived) else self
-        read = read_products(self) if _find_strided(self) is None else None
+        alike: View = self
+        if isinstance(self, Derived):
+            alike = view_of(self.shape, self.kind, self.sources, self._home, self._form)
+        read = read_products(self) if self.strided_form() is None else None
         if read is not None and all(p.is_best for p in read.values()):  # then the cells need no pieces
             return {
                 home: hook.memory.product_cells(found, PiecesOf(alike, home), self.shape, home.shape)
@@ -298,7 +313,7 @@ class View(Questions, Frozen):
         (['new'], True)
         """
         check_color(color, "recolor")
-        return _rebuild(self, lambda a: _allocation_of(a.shape, a.name, a.itemsize, color, a.memory))
+        return _rebuild(self, lambda a: Allocation._of(a.shape, a.name, a.itemsize, color, a.memory, a._form))
 
     def clone(self, color: Hashable = None) -> View:
         """Return a view of the same layout over new memory, in one color or, by default, in the colors of the old.
@@ -336,7 +351,12 @@ class View(Questions, Frozen):
         (5,)
         """
         if not others:
-            return view_of(check_out_shape(kind, (self.shape,)), kind, (self,))
+            shape = check_out_shape(kind, (self.shape,))
+            form = self._form
+            if form is UNASKED:
+                return view_of(shape, kind, (self,))
+            form = _extend_strided(kind, shape, self.shape, form)
+            return view_of(shape, kind, (self,), None if form is None else self._home, form)
         sources = (self, *others)
         for k, source in enumerate(others, 1):
             if not isinstance(source, View):
@@ -396,15 +416,20 @@ class View(Questions, Frozen):
     def __getitem__(self, key: Key | tuple[Key, ...]) -> View:
         """Return the view under integers, slices, Ellipsis, None and one array of indices, with NumPy's meaning."""
         plain = plain_slices(key if isinstance(key, tuple) else (key,), self.shape)
-        if plain is not None:
-            return view_of(plain[0], Slice(plain[1]), (self,))
-        return Viewable.__getitem__(self, key)
+        if plain is None:
+            return Viewable.__getitem__(self, key)
+        shape, triples, cuts = plain
+        form = self._form
+        if form is UNASKED:
+            return view_of(shape, Slice(triples), (self,))
+        form = None if form is None or 0 in shape else cut_strided(form, cuts)
+        return view_of(shape, Slice(triples), (self,), None if form is None else self._home, form)
 
 
 Composed = tuple[tuple["Allocation", ...], tuple[Piece, ...]]
 
 
-class Derived(View):
+class Derived(View, Struct, eq=False, metaclass=Checked):
     """A view kind over other views.
 
     Parameters
@@ -420,17 +445,19 @@ class Derived(View):
         If the kind gives another shape.
     """
 
-    __slots__ = ("_known", "kind", "shape", "sources")
     shape: Shape
     kind: ViewKind
     sources: tuple[View, ...]
-    _known: Known
+    _home: Allocation | None = None
+    _form: Strided | Unasked | None = UNASKED
+    _known: Known = NOTHING
 
-    def __new__(cls, shape: Shape, kind: ViewKind, sources: tuple[View, ...]) -> Derived:
+    @classmethod
+    def _check(cls, shape: Shape, kind: ViewKind, sources: tuple[View, ...]) -> tuple[Any, ...]:
         given = kind.out_shape(tuple([source.shape for source in sources]))
         if given != shape:
             raise ValueError(f"Derived: shape {shape!r} for a {type(kind).__name__} of its sources, which has {given}")
-        return view_of(shape, kind, sources)
+        return shape, kind, sources
 
     def __reduce__(self) -> tuple[Any, ...]:
         views = sort_views(self)
@@ -450,8 +477,7 @@ class Derived(View):
     def as_nest(self) -> tuple[Allocation, Nest] | None:
         found = self._known.nest
         if found is UNASKED:
-            found = View.as_nest(self)
-            self._known.nest = found  # its own by now: the strided form is kept there
+            _learn(self).nest = found = View.as_nest(self)
         return found
 
     @property
@@ -463,22 +489,21 @@ class Derived(View):
         return found
 
     def strided_form(self) -> tuple[Allocation, Strided] | None:
-        found = self._known.strided
-        return _find_strided(self) if found is UNASKED else found
+        if self._form is UNASKED:
+            _find_strided(self)
+        return None if self._home is None else (self._home, cast(Strided, self._form))
 
     def _normal_form(self) -> Flat:
         found = self._known.normal
         if found is None:
-            for v in _sort_open(self, lambda known: known.normal is None):
+            for v in _sort_open(self, lambda v: v._known.normal is None):
                 _learn(v).normal = found = _normalize(v)
         assert found is not None, "the view itself is the last one"
         return found
 
 
-view_of: Callable[[Shape, ViewKind, tuple[View, ...]], Derived] = compile_constructor(
-    Derived, "shape", "kind", "sources", _known=NOTHING
-)
-"""The view of a shape that its kind is known to give."""
+view_of: Callable[..., Derived] = Derived._of
+"""The view of a shape that its kind is known to give; then its home and strided form, if they are at hand."""
 
 
 def _learn(view: Derived) -> Known:
@@ -490,10 +515,11 @@ def _learn(view: Derived) -> Known:
     return known
 
 
-_keep_known = vars(Derived)["_known"].__set__  # the slot's own setter, which a frozen class does not bar
+# the slots' own setters, which a frozen class does not bar
+_keep_known, _keep_home, _keep_form = (vars(Derived)[name].__set__ for name in ("_known", "_home", "_form"))
 
 
-class Allocation(View):
+class Allocation(View, Struct, eq=False, metaclass=Checked):
     """A variable: a view of memory of its own. Make one with `allocate`.
 
     Parameters
@@ -510,15 +536,16 @@ class Allocation(View):
     What is unpickled or copied deeply is other memory, the same for all views that were pickled or copied together.
     """
 
-    __slots__ = ("color", "itemsize", "memory", "name", "shape")
     shape: Shape
     name: str
     itemsize: int
     color: Hashable
-    memory: object
+    memory: object = None
+    _form: Strided = (0, ())
 
-    def __new__(cls, shape: Shape, name: str = "", itemsize: int = 1, color: Hashable = 0) -> Allocation:
-        return _allocation_of(shape, name, itemsize, color, object())
+    @classmethod
+    def _check(cls, shape: Shape, name: str = "", itemsize: int = 1, color: Hashable = 0) -> tuple[Any, ...]:
+        return shape, name, itemsize, color, object(), contiguous(shape)
 
     def __eq__(self, other: object) -> bool:
         return self.memory is other.memory if isinstance(other, Allocation) else View.__eq__(self, other)
@@ -543,20 +570,19 @@ class Allocation(View):
         """The allocation itself."""
         return (self,)
 
+    @property
+    def _home(self) -> Allocation:
+        return self
+
     # nothing of these is kept: it would hold the allocation that holds it
     def _compose(self, work: Budget) -> Composed:
         return (self,), (identity_piece(self.rank),)
 
     def strided_form(self) -> tuple[Allocation, Strided]:
-        return self, contiguous(self.shape)
+        return self, self._form
 
     def _normal_form(self) -> Flat:
         return Flat(0, (), 0) if 0 in self.shape else _whole(self.size, self)
-
-
-_allocation_of: Callable[[Shape, str, int, Hashable, object], Allocation] = compile_constructor(
-    Allocation, "shape", "name", "itemsize", "color", "memory"
-)
 
 
 def width_of(dtype: object, what: str) -> int:
@@ -591,9 +617,9 @@ def sort_views(view: View) -> list[View]:
     return sources_first(view, lambda v: v.sources)
 
 
-def _sort_open(view: Derived, is_open: Callable[[Known], bool]) -> list[Derived]:
+def _sort_open(view: Derived, is_open: Callable[[Derived], bool]) -> list[Derived]:
     """The views below and including `view` about which something is still open, sources before what reads them."""
-    return sources_first(view, lambda v: [s for s in v.sources if isinstance(s, Derived) and is_open(s._known)])
+    return sources_first(view, lambda v: [s for s in v.sources if isinstance(s, Derived) and is_open(s)])
 
 
 def _homes(view: View) -> tuple[Allocation, ...]:
@@ -650,42 +676,27 @@ def _rebuild(view: View, anew: Callable[[Allocation], Allocation]) -> View:
 # ------------------------------------------------------------------------------------------------- strided forms
 
 
-def strided_view_of(shape: Shape, kind: ViewKind, home: Allocation, form: Strided) -> Derived:
-    """Return the view of an allocation that its kind is known to give, and whose strided form is at hand."""
-    known = Known()
-    known.strided = home, form
-    return _known_view_of(shape, kind, (home,), known)
-
-
-_known_view_of: Callable[[Shape, ViewKind, tuple[View, ...], Known], Derived] = compile_constructor(
-    Derived, "shape", "kind", "sources", "_known"
-)
-
-
-def _find_strided(view: View) -> tuple[Allocation, Strided] | None:
+def _find_strided(view: Derived) -> None:
+    """Find the strided forms of a view and of those below it that were made before theirs could be told."""
     # chains may be thousands of kinds long: they are walked, as a call for each kind would be too deep
-    chain: list[Derived] = []
-    while isinstance(view, Derived) and view._known.strided is UNASKED:
-        if len(view.sources) != 1:
-            for v in _sort_open(view, lambda known: known.strided is UNASKED):
-                _learn(v).strided = _fold(v) if len(v.sources) != 1 else _extend_strided(v, v.sources[0].strided_form())
-            break
-        chain.append(view)
-        view = view.sources[0]
-    found = view.strided_form()
-    for v in reversed(chain):
-        found = _extend_strided(v, found)
-        _learn(v).strided = found
-    return found
+    for v in _sort_open(view, lambda v: v._form is UNASKED):
+        found = _extend_alone(v) if len(v.sources) == 1 else _fold(v)
+        _keep_home(v, None if found is None else found[0])
+        _keep_form(v, None if found is None else found[1])  # as the last one: another thread may look meanwhile
 
 
-def _extend_strided(view: Derived, below: tuple[Allocation, Strided] | None) -> tuple[Allocation, Strided] | None:
-    """The strided form of a view of one source from the source's own."""
-    step = getattr(view.kind, "strided", None)
-    if step is None or below is None or 0 in view.shape:
-        return None
-    form = step((view.sources[0].shape,), below[1])
-    return None if form is None else (below[0], form)
+def _extend_alone(view: Derived) -> tuple[Allocation, Strided] | None:
+    """The strided form of a view of one source, of which the form is known."""
+    (source,) = view.sources
+    below = source.strided_form()
+    form = None if below is None else _extend_strided(view.kind, view.shape, source.shape, below[1])
+    return None if below is None or form is None else (below[0], form)
+
+
+def _extend_strided(kind: ViewKind, shape: Shape, source: Shape, below: Strided | None) -> Strided | None:
+    """The strided form of a view of a shape and a kind over a source, from the source's own."""
+    step = getattr(kind, "strided", None)
+    return None if step is None or below is None or 0 in shape else step((source,), below)
 
 
 def _fold(view: Derived) -> tuple[Allocation, Strided] | None:
@@ -982,7 +993,7 @@ def _compose_chain(view: Derived, work: Budget) -> Composed:
     refused, why = view._known.refused
     if budget <= refused:  # it is asked for in several ways, one after another
         raise TooHard(why)
-    order = _chain(view) or _sort_open(view, lambda known: known.composed is None)
+    order = _chain(view) or _sort_open(view, lambda v: v._known.composed is None)
     anew = _compose_anew(view, order, work) if len(order) > tuning.WALKED_KINDS else None
     if anew is not None:
         _learn(view).composed = anew

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapestry_sets.digits import Levels
+from tapestry_sets.digits import Levels, Strided
 from tapestry_sets.limits import TooHard, compile_constructor, put_fields
-from tapestry_sets.views import Allocation, AsStrided, Shape, View, allocate, strided_view_of, view_of
+from tapestry_sets.views import Allocation, AsStrided, Shape, View, allocate, view_of
 
 ADDRESSES = 1 << 64
 """How many bytes an address space has."""
@@ -131,6 +131,14 @@ def _view(
     home: Allocation, address: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, owner: object
 ) -> View:
     """Return the view, once it is known to lie in its address space."""
+    form = _form_of(address, shape, strides, itemsize)
+    cells = (*shape, itemsize)
+    kind = _at_address(cells, (*strides, 1), address, owner)
+    return view_of(cells, kind, (home,), None if form is None else home, form)
+
+
+def _form_of(address: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Strided | None:
+    """Return the bytes of an array by address, once they are known to be addresses; None if there are none."""
     low = high = address
     axes: list[Levels] = []
     for level in zip(shape, strides, strict=True):
@@ -140,16 +148,33 @@ def _view(
             low += (n - 1) * by
         else:
             high += (n - 1) * by
-    if not 0 <= low <= high <= ADDRESSES - itemsize and 0 not in shape:
+    if 0 in shape or not itemsize:
+        return None
+    if not 0 <= low <= high <= ADDRESSES - itemsize:
         raise ValueError(
             f"as_view: shape {shape} with strides {strides} from address {address:#x} reaches from {low} to "
             f"{high + itemsize}, beyond the addresses [0, 2**64); make the view within a buffer"
         )
-    cells = (*shape, itemsize)
-    kind = _at_address(cells, (*strides, 1), address, owner)
-    if 0 in cells:
-        return view_of(cells, kind, (home,))
-    return strided_view_of(cells, kind, home, (address, (*axes, ((itemsize, 1),))))
+    axes.append(((itemsize, 1),))
+    return address, tuple(axes)
+
+
+def strided_form_of(x: object) -> tuple[Allocation, Strided] | None:
+    """Return the memory and the strided form of a view or an array, None if it has none or reads nothing.
+
+    The short way of NumPy's arrays, which need no view for this.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `as_view`.
+    """
+    if isinstance(x, np.ndarray):
+        if x.dtype.hasobject:
+            raise _holds_objects(x)
+        form = _form_of(x.__array_interface__["data"][0], x.shape, x.strides, x.itemsize)
+        return None if form is None else (MEMORY, form)
+    return as_view(x).strided_form()
 
 
 def read_view(x: object, where: str) -> View:

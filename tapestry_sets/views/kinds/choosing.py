@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
@@ -48,22 +49,40 @@ class Slice(OneMap, Struct, frozen=True):
         return [(start, (axis, step)) for axis, (start, _, step) in enumerate(cuts)]
 
     def strided(self, shapes: Shapes, source: Strided) -> Strided | None:
-        offset, axes = source
-        out = list(axes)
+        cuts: list[Cut] = []
         for axis, s in enumerate(self.slices):
             start, stop, step = slice(*s).indices(shapes[0][axis])
-            count, levels = -((start - stop) // step), axes[axis]
-            if len(levels) == 1:  # the usual case of `cut_axis`
-                by = levels[0][1]
-                offset += start * by
-                out[axis] = ((count, step * by),)
-                continue
-            found = cut_axis(levels, start, count, step)
-            if found is None:
-                return None
-            offset += found[0]
-            out[axis] = found[1]
-        return offset, tuple(out)
+            cuts.append((axis, start, -((start - stop) // step), step))
+        return cut_strided(source, cuts)
+
+
+Cut = tuple[int, int, int, int]
+"""(axis, start, count, step): ``start + k*step`` for 0 <= k < count stay of an axis."""
+
+
+def cut_strided(source: Strided, cuts: Sequence[Cut]) -> Strided | None:
+    """Return the strided form of a source of which `count` >= 1 places stay on some axes; None if it has none.
+
+    Examples
+    --------
+    >>> cut_strided((0, (((4, 6),), ((6, 1),))), [(1, 4, 2, -3)])
+    (4, (((4, 6),), ((2, -3),)))
+    """
+    offset, axes = source
+    out = list(axes)
+    for axis, start, count, step in cuts:
+        levels = axes[axis]
+        if len(levels) == 1:  # the usual case of `cut_axis`
+            by = levels[0][1]
+            offset += start * by
+            out[axis] = ((count, step * by),)
+            continue
+        found = cut_axis(levels, start, count, step)
+        if found is None:
+            return None
+        offset += found[0]
+        out[axis] = found[1]
+    return offset, tuple(out)
 
 
 class Index(OneMap, Struct, frozen=True):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from itertools import product
+from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import TooHard, limits
-from tapestry_sets.solvers import isl
-from tapestry_sets.solvers.equation import WeightedTerms, count, equal_sums, solve
+from tapestry_sets.solvers import isl, tuning
+from tapestry_sets.solvers.equation import WeightedTerms, count, equal_sums, meet, solve
 
 Digits = tuple[int, ...]
 
@@ -107,17 +109,68 @@ def test_interleaved_steps_are_decided_as_isl_does(case: int) -> None:
     assert found is None or total_of(found, terms) == total
 
 
-def test_what_takes_too_long_is_refused_or_given_to_isl() -> None:
-    """Five strides that come close to a number and cannot reach it; see the hard cases."""
-    terms = [(10_000, step) for step in (12223, 12224, 36674, 61119, 85569)]
-    if isl.available():
+Axes = tuple[tuple[tuple[int, int], ...], ...]
+axes_of_two = st.sampled_from([4, 12, 40, 300]).flatmap(
+    lambda most: st.lists(st.lists(st.tuples(st.integers(1, 4), st.integers(-most, most)), max_size=2), max_size=3)
+)
+
+
+@given(axes_of_two, axes_of_two, st.integers(-60, 60))
+@example([[(2, 9)], [(2, 3)], [(2, 1)]], [[(5, 5)]], 2)
+@example([[(4, 6)], [(3, 4)]], [[(2, -9)]], 17)
+def test_strided_forms_meet_as_their_lists_do(one: list[Any], two: list[Any], offset: int) -> None:
+    mine, theirs = (tuple(map(tuple, axes)) for axes in (one, two))
+
+    def listed(axes: Axes) -> set[int]:
+        return set(every([level for levels in axes for level in levels]).values())
+
+    wanted = bool(listed(mine) & {offset + x for x in listed(theirs)})
+    assert meet((7, mine), (7 + offset, theirs)) is wanted
+    assert meet((offset, theirs), (0, mine)) is wanted
+
+
+close_steps = st.integers(30, 300).flatmap(
+    lambda base: st.lists(
+        st.tuples(st.integers(1, 3), st.integers(-4, 4)).map(lambda ab: max(1, ab[0] * base + ab[1])), max_size=5
+    )
+)
+
+
+@given(close_steps, st.data())
+def test_what_near_multiples_leave_over_proves_no_more_than_is_so(steps: list[int], data: st.DataObject) -> None:
+    """Steps near multiples of one, where the proof that there is no solution is tried first."""
+    terms = [(data.draw(st.integers(1, 5)), step) for step in steps]
+    totals = set(every(terms).values())
+    total = data.draw(st.integers(0, max(totals)) | st.sampled_from(sorted(totals)))
+    with patch.object(tuning, "FIRST_SEARCHED", 0):
+        found = solve(total, terms)
+    assert (found is not None) == (total in totals)
+    assert found is None or total_of(found, terms) == total
+
+
+def test_sums_that_come_close_to_a_number_and_cannot_reach_it_are_told_apart_at_once() -> None:
+    """By 12224, the ones of these steps are -1, 0, 2, -1 and 1: with the tens of the number they make fewer ones."""
+    terms = [(min(10_000, 89643481 // step + 1), step) for step in (12223, 12224, 36674, 61119, 85569)]
+    with patch.object(isl, "available", lambda: False):
         assert solve(89643481, terms) is None
+    planted = sum(7 * step for _, step in terms)
+    assert solve(planted, terms) is not None
+
+
+def test_what_takes_too_long_is_refused_or_given_to_isl() -> None:
+    """Six steps near each other, whose sums are as many as the numbers that they reach; none is the total."""
+    counts, steps = (6, 31, 40, 11, 16, 23), (4670536, 4873297, 4910508, 5861728, 6799890, 8710866)
+    terms, total = list(zip(counts, steps, strict=True)), 129804604
+    halves = [np.unique([*every(half).values()]) for half in (terms[:3], terms[3:])]
+    assert not np.isin(total - halves[1], halves[0]).any()
+    if isl.available():
+        assert solve(total, terms) is None
         with (
             patch.object(isl, "MAX_OPERATIONS", 10),
             pytest.raises(TooHard, match="more than 10 operations"),
         ):
-            solve(89643481, terms)
+            solve(total, terms)
     with patch.object(isl, "available", lambda: False), pytest.raises(TooHard, match="pip install islpy"):
-        solve(89643481, terms)
+        solve(total, terms)
     with limits(budget=100), pytest.raises(TooHard, match="more than 25 remainders"):
-        count(89643481, terms)
+        count(total, terms)
