@@ -10,9 +10,8 @@ from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
-from msgspec import Struct
-
 import numpy as np
+from msgspec import Struct
 
 from tapestry_sets.digits import Strided, contiguous, join_digits, renumber
 from tapestry_sets.draw import views as draw_views
