@@ -5,6 +5,7 @@
     touched     0       1       2            0: 0, 3 -> 0, 1   1: 6 - 4 = 2 -> 2   2: 9 - 8 = 1 -> 3
 
 No other chunk is looked at: from one touched chunk the next follows by a division, or by a search in uneven ones.
+A list of indices, or a mask, is sorted by chunk.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
+import numpy as np
 from msgspec import Struct
 
+from tapestry_sets.digits import Int64Array
 from tapestry_sets.limits import Value, as_ints, put_fields
 from tapestry_sets.regions import BoxKey, length, select_ranges, spell_out
+from tapestry_sets.views import INT64_MAX
+
+ChunkKey: TypeAlias = "BoxKey | list[Any] | np.ndarray[Any, Any] | tuple[Any, ...]"
 
 
 class Chunk(NamedTuple):
@@ -28,15 +34,18 @@ class Chunk(NamedTuple):
     ----------
     numbers : tuple of int
         The chunk's number on each axis.
-    inside : tuple of slice or int
-        The positions selected, in the chunk's own coordinates: ``chunk[inside]`` is what is read of it.
-    out : tuple of slice
+    inside : tuple of slice, int or array of int
+        The positions selected, in the chunk's own coordinates: ``chunk[inside]`` is what is read of it; an array where
+        the axis is selected by one.
+    out : tuple of slice or array of int
         Where that lands in the result, whose axes are those that are not selected by an int.
+
+    Arrays on several axes are meant axis by axis, as Zarr's ``oindex`` and xarray's ``isel`` have them: ``np.ix_``.
     """
 
     numbers: tuple[int, ...]
-    inside: tuple[slice | int, ...]
-    out: tuple[slice, ...]
+    inside: tuple[slice | int | Int64Array, ...]
+    out: tuple[slice | Int64Array, ...]
 
 
 class TouchedChunks(Value):
@@ -54,11 +63,11 @@ class TouchedChunks(Value):
     __match_args__ = ("_axes", "_kept")
     shape: tuple[int, ...]
     counts: tuple[int, ...]
-    _axes: tuple[_Axis, ...]
+    _axes: tuple[_Axis | _ListedAxis, ...]
     _kept: tuple[bool, ...]
 
-    def __init__(self, axes: tuple[_Axis, ...], kept: tuple[bool, ...]) -> None:
-        shape = tuple([length(axis.positions) for axis, keep in zip(axes, kept, strict=True) if keep])
+    def __init__(self, axes: tuple[_Axis | _ListedAxis, ...], kept: tuple[bool, ...]) -> None:
+        shape = tuple([axis.count for axis, keep in zip(axes, kept, strict=True) if keep])
         put_fields(self, _axes=axes, _kept=kept, shape=shape, counts=tuple([axis.touched for axis in axes]))
 
     @property
@@ -71,7 +80,7 @@ class TouchedChunks(Value):
 
     def __iter__(self) -> Iterator[Chunk]:
         for touched in _each_choice(self._axes):
-            inside = [one.inside if keep else one.inside.start for one, keep in zip(touched, self._kept, strict=True)]
+            inside = [one.inside if keep else one.first for one, keep in zip(touched, self._kept, strict=True)]
             out = [one.out for one, keep in zip(touched, self._kept, strict=True) if keep]
             yield Chunk(tuple([one.number for one in touched]), tuple(inside), tuple(out))
 
@@ -83,8 +92,14 @@ class _Touched(NamedTuple):
     """One chunk of an axis: its number, what is read of it, and where that lands."""
 
     number: int
-    inside: slice
-    out: slice
+    inside: slice | Int64Array
+    out: slice | Int64Array
+
+    @property
+    def first(self) -> int:
+        """The first position, of a slice."""
+        assert isinstance(self.inside, slice), "an axis of one index is a slice"
+        return cast(int, self.inside.start)
 
 
 class _Axis(Struct, frozen=True):
@@ -100,6 +115,11 @@ class _Axis(Struct, frozen=True):
             return number, number * self.ends, (number + 1) * self.ends
         number = bisect_right(self.ends, z)
         return number, self.ends[number - 1] if number else 0, self.ends[number]
+
+    @property
+    def count(self) -> int:
+        """How many positions are selected."""
+        return length(self.positions)
 
     @property
     def touched(self) -> int:
@@ -126,7 +146,45 @@ class _Axis(Struct, frozen=True):
             at = end
 
 
-def _each_choice(axes: Sequence[_Axis]) -> Iterator[tuple[_Touched, ...]]:
+class _ListedAxis(Struct, frozen=True):
+    """As `_Axis`, with the positions in whatever order, as the bytes of an array of int64."""
+
+    table: bytes
+    ends: int | tuple[int, ...]
+
+    @property
+    def positions(self) -> Int64Array:
+        return np.frombuffer(self.table, np.int64)
+
+    @property
+    def count(self) -> int:
+        """How many positions are selected."""
+        return len(self.table) // 8
+
+    @property
+    def numbers(self) -> Int64Array:
+        """The chunk of each position."""
+        if isinstance(self.ends, int):
+            return self.positions // min(self.ends, INT64_MAX)
+        return np.searchsorted(np.array(self.ends), self.positions, "right").astype(np.int64)
+
+    @property
+    def touched(self) -> int:
+        """How many chunks are touched."""
+        return len(np.unique(self.numbers))
+
+    def __iter__(self) -> Iterator[_Touched]:
+        z, numbers = self.positions, self.numbers
+        order = np.argsort(numbers, kind="stable")
+        starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+        for at in np.split(order, starts[1:]) if len(z) else ():
+            number = int(numbers[at[0]])
+            low = number * self.ends if isinstance(self.ends, int) else self.ends[number - 1] if number else 0
+            in_a_row = at[-1] - at[0] == len(at) - 1
+            yield _Touched(number, z[at] - low, slice(int(at[0]), int(at[-1]) + 1, 1) if in_a_row else at)
+
+
+def _each_choice(axes: Sequence[_Axis | _ListedAxis]) -> Iterator[tuple[_Touched, ...]]:
     """Yield a touched chunk of each axis, in row-major order; an axis is gone through anew, and never listed."""
     if not axes:
         yield ()
@@ -136,13 +194,14 @@ def _each_choice(axes: Sequence[_Axis]) -> Iterator[tuple[_Touched, ...]]:
             yield (one, *others)
 
 
-def chunks(key: BoxKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequence[int]]) -> TouchedChunks:
-    """Return the chunks of an array that a basic index touches, without looking at the others.
+def chunks(key: ChunkKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequence[int]]) -> TouchedChunks:
+    """Return the chunks of an array that an index touches, without looking at the others.
 
     Parameters
     ----------
-    key : slice, int, Ellipsis, or a tuple of these
-        As in ``array[key]``; negative steps too.
+    key : slice, int, Ellipsis, list or array of int or bool, or a tuple of these
+        As in ``array[key]``; negative steps and indices too. Lists and arrays are of one axis, each selects along its
+        own, in their order, repeated indices and all; a mask has the axis's extent.
     shape : sequence of int
         Of the array.
     chunk_shape : sequence of int, or of sequences of int
@@ -152,12 +211,12 @@ def chunks(key: BoxKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequen
     Returns
     -------
     TouchedChunks
-        Its `size` is exact and, for chunks of one length, found without a loop.
+        Its `size` is exact and, for slices and chunks of one length, found without a loop.
 
     Raises
     ------
     IndexError, TypeError
-        If the key does not fit the shape.
+        If the key does not fit the shape; of new axes, which `reshape` makes, and of tables of indices.
     ValueError
         If a length is not positive, or lengths do not add up to their axis.
 
@@ -171,6 +230,10 @@ def chunks(key: BoxKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequen
     ...     print(chunk)
     Chunk(numbers=(1, 0), inside=(0, slice(2, 3, 3)), out=(slice(1, 0, -1),))
     Chunk(numbers=(1, 1), inside=(0, slice(2, 3, 3)), out=(slice(0, None, -1),))
+    >>> for chunk in chunks([9, 0, 8, -1], (10,), (4,)):
+    ...     print(chunk)
+    Chunk(numbers=(0,), inside=(array([0]),), out=(slice(1, 2, 1),))
+    Chunk(numbers=(2,), inside=(array([1, 0, 1]),), out=(array([0, 2, 3]),))
 
     References
     ----------
@@ -179,13 +242,46 @@ def chunks(key: BoxKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequen
     extents = as_ints(shape, "chunks: shape")
     if len(chunk_shape) != len(extents):
         raise ValueError(f"chunks: chunk_shape {tuple(chunk_shape)} for shape {extents}; give lengths for each axis")
-    axes = [
-        _Axis(positions, _read_ends(lengths, n, axis))
-        for axis, (positions, lengths, n) in enumerate(
-            zip(select_ranges(extents, key), chunk_shape, extents, strict=True)
-        )
+    entries = spell_out(extents, cast(BoxKey, key))
+    tables = [
+        _read_table(k, n, axis) if isinstance(k, list) or (isinstance(k, np.ndarray) and k.ndim) else None
+        for axis, (k, n) in enumerate(zip(entries, extents, strict=True))
     ]
-    return TouchedChunks(tuple(axes), tuple([isinstance(k, slice) for k in spell_out(extents, key)]))
+    plain = tuple([k if table is None else slice(None) for k, table in zip(entries, tables, strict=True)])
+    axes: list[_Axis | _ListedAxis] = []
+    for axis, (positions, table) in enumerate(zip(select_ranges(extents, cast(BoxKey, plain)), tables, strict=True)):
+        ends = _read_ends(chunk_shape[axis], extents[axis], axis)
+        axes.append(_Axis(positions, ends) if table is None else _ListedAxis(table.tobytes(), ends))
+    return TouchedChunks(tuple(axes), tuple([isinstance(k, slice) for k in plain]))
+
+
+def _read_table(indices: Sequence[Any] | Int64Array, n: int, axis: int) -> Int64Array:
+    """Indices along an axis of n, or a mask of it, as positions from its start."""
+    try:
+        table = np.asarray(indices)
+    except ValueError:  # rows of several lengths
+        table = np.empty((len(indices), 0))
+    if table.ndim > 1:
+        raise IndexError(f"chunks: the indices on axis {axis} have {table.ndim} axes; give one row of indices an axis")
+    if table.dtype == bool:
+        if len(table) != n:
+            raise IndexError(f"chunks: a mask of {len(table)} on axis {axis} of extent {n}; give one of as many")
+        return np.flatnonzero(table)
+    if n > INT64_MAX:
+        raise ValueError(f"chunks: an array of indices on axis {axis} of extent {n}, beyond int64; give a slice")
+    found = table
+    if table.dtype.kind != "i":
+        checked = as_ints(indices, f"chunks: indices on axis {axis}")
+        found = np.array(checked, np.int64 if all(-n <= i < n for i in checked) else object)
+    outside = (found < -n) | (found >= n)
+    if outside.any():
+        at = int(outside.argmax())
+        raise IndexError(
+            f"chunks: index {found[at]}, number {at}, is out of range for axis {axis} of extent {n}"
+            + (f"; give one in [{-n}, {n})" if n else ", which is empty")
+        )
+    found = found.astype(np.int64)
+    return np.where(found < 0, found + n, found)
 
 
 def _read_ends(lengths: int | Sequence[int], n: int, axis: int) -> int | tuple[int, ...]:
