@@ -25,6 +25,7 @@ from tapestry_sets.views import (
     images,
     read_index,
     reading,
+    reads_each_once,
     strided_patch,
 )
 
@@ -56,6 +57,8 @@ def twice(view: View) -> InternalOverlap | None:
     TooHard
         If neither equations nor counts decide.
     """
+    if reads_each_once(view):
+        return None
     each = view.cells
     sizes = [cells.closed_size for cells in each.values()]
     if None not in sizes and sum(filter(None, sizes)) == prod(view.shape):

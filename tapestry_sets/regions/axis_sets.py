@@ -49,6 +49,25 @@ def greatest(s: AxisSet) -> int:
     return int(s[-1]) if is_column(s) else max([last for _, last, _ in s])
 
 
+def nth(s: AxisSet, k: int) -> int:
+    """Return element k of a set, progression by progression; negative ones count from the end.
+
+    Examples
+    --------
+    >>> nth(((0, 9, 3), (5, 7, 1)), 2), nth(((0, 9, 3), (5, 7, 1)), -2)
+    (6, 6)
+    """
+    k = k if k >= 0 else k + size_of(s)
+    if is_column(s):
+        return int(s[k])
+    for first, last, step in s:
+        count = (last - first) // step + 1
+        if k < count:
+            return first + k * step
+        k -= count
+    raise IndexError(f"element {k} past the last of a set")
+
+
 def to_array(s: AxisSet) -> Int64Array:
     """Return the integers of a set, ascending."""
     if is_column(s):
@@ -100,6 +119,11 @@ def hold(s: AxisSet, z: int) -> bool:
     if is_column(s):
         return bool(hold_each(s, np.array([z]))[0])
     return any(first <= z <= last and (z - first) % step == 0 for first, last, step in s)
+
+
+def one(z: int) -> AxisSet:
+    """Return the set of one integer."""
+    return ((z, z, 1),)
 
 
 def steps_from(first: int, last: int, step: int) -> EvenSteps:
@@ -165,6 +189,20 @@ def divide(s: AxisSet, start: int, step: int) -> AxisSet:
     if is_column(s):
         return (s - start) // step
     return tuple([((a - start) // step, (b - start) // step, by // step if a < b else 1) for a, b, by in s])
+
+
+def change_back(t: AxisSet, s: AxisSet, start: int, step: int) -> AxisSet:
+    """Return {z in s : start + step * z in t}.
+
+    Examples
+    --------
+    >>> change_back(((10, 20, 1),), ((0, 99, 1),), 5, 4), change_back(((10, 20, 1),), ((0, 9, 1),), 20, -5)
+    (((2, 3, 1),), ((0, 2, 1),))
+    """
+    if not step:
+        return s if hold(t, start) else ()
+    met = meet(change(s, start, step), t)
+    return divide(met, start, step) if step > 0 else divide(change(met, start, -1), 0, -step)
 
 
 def halve(s: AxisSet) -> tuple[AxisSet, AxisSet]:

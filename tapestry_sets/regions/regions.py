@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, product
+from math import prod
 
 from tapestry_sets.digits import Ints
-from tapestry_sets.limits import Value, compile_constructor, put_fields
+from tapestry_sets.limits import Value, check_pieces, compile_constructor, put_fields
+from tapestry_sets.regions import axis_sets
+from tapestry_sets.regions.axis_sets import AxisSet
 from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.region import Products, Region, merge_members, to_tuple
 from tapestry_sets.regions.shapes import checked_box
@@ -101,6 +104,20 @@ class DisjointRegions(Members, Products, Value):
     def _of(shape: Ints, members: Iterable[Region], start: Ints) -> DisjointRegions:
         """Wrap regions that are known to be disjoint and in this box."""
         return _union_of(shape, tuple([m for m in members if not m.is_empty]), start)
+
+    @staticmethod
+    def _of_products(shape: Ints, products: Iterable[Sequence[AxisSet]], what: str) -> DisjointRegions:
+        """Unite products of indices that share none, in the box of a shape; TooManyPieces if they are many regions."""
+        origin, members = (0,) * len(shape), list[Region]()
+        for sets in products:
+            if all(not axis_sets.is_column(s) and len(s) == 1 and s[0][2] == 1 for s in sets):
+                members.append(Region._spanning(shape, tuple([(s[0][0], s[0][1] + 1) for s in sets]), origin))
+            else:
+                each = [axis_sets.nests_of(s, n) for s, n in zip(sets, shape, strict=True)]
+                check_pieces(len(members) + prod(map(len, each)), what)
+                members += [Region._of(shape, nests, origin) for nests in product(*each)]
+            check_pieces(len(members), what)
+        return DisjointRegions._of(shape, members, origin)
 
     @classmethod
     def full(cls, shape: Sequence[int], start: Sequence[int] | None = None) -> DisjointRegions:

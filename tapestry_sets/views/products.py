@@ -5,13 +5,14 @@
 
 From the view down to its allocations each kind takes the sets that are read of it to sets of its sources; see
 `kinds.axis_maps`. Where all kinds of a chain do so, the cells are a union of products, mostly of one, and what two
-such views share is found axis by axis. An index that reads a cell is found the other way around, from the allocation
+such views share is found axis by axis. The indices that read cells are found the other way around, from the allocation
 up to the view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
 from math import prod
 from typing import Any, Protocol
 
@@ -99,10 +100,19 @@ class IndexProduct(Struct, frozen=True):
         return index
 
     def find_twice(self) -> tuple[Ints, Ints] | Open | None:
-        """Return two indices of the view that read one cell: on the first level that takes two to one; or None.
+        """Return two indices of the view that read one cell; or None.
 
-        Above that level no two indices are one, so that these come from two of the view, whichever.
+        Some cells are tried: amid the view, where windows read twice, at its ends and next to them, where pads do. Else
+        two are sought on the first level that takes two to one; above that level no two indices are one, so that these
+        come from two of the view, whichever. They may read a constant below.
         """
+        if all(_reads_once(*level) for level in self.levels):
+            return None
+        for near in (lambda n: n // 2, lambda n: 0, lambda n: -1, lambda n: min(n - 1, 1), lambda n: max(-n, -2)):
+            cell = [axis_sets.nth(s, near(axis_sets.size_of(s))) for s in self.sets]
+            two = list(islice(_indices_in(self.readers(tuple(map(axis_sets.one, cell)))), 2))
+            if len(two) == 2:
+                return two[0], two[1]
         for k, (maps, sets) in enumerate(self.levels):
             found = _find_twice(maps, sets)
             if found is OPEN:
@@ -111,6 +121,28 @@ class IndexProduct(Struct, frozen=True):
                 one, two = (self._back(index, k) for index in found)
                 return OPEN if one is OPEN or two is OPEN else (one, two)
         return None
+
+    def readers(self, wanted: AxisSets) -> Iterator[AxisSets | Open]:
+        """Yield the indices that read wanted cells, as products that share none; last `OPEN` if they are too many.
+
+        Parameters
+        ----------
+        wanted : tuple of AxisSet
+            One for each axis of the allocation, and in `sets`.
+        """
+        levels, ways = self.levels, [iter([wanted])]
+        while ways:
+            sets = next(ways[-1], None)
+            if sets is None:
+                ways.pop()
+            elif len(ways) > len(levels):
+                yield sets
+            else:
+                more = _readers_of(levels[-len(ways)], sets)
+                if more is OPEN:
+                    yield OPEN
+                    return
+                ways.append(more)
 
 
 class IndexProducts(Struct, frozen=True):
@@ -161,11 +193,81 @@ class IndexProducts(Struct, frozen=True):
         found = [pair for pair in each if pair is not None]
         return next((pair for pair in found if pair is not OPEN), OPEN if found else None)
 
+    def readers(self, wanted: AxisSets) -> Iterator[AxisSets | Open]:
+        """Yield the indices that read wanted cells, as products that share none; last `OPEN` if they are too many."""
+        for part in self.parts:
+            met = axis_products.meet(part.sets, wanted)
+            if met is not None:
+                yield from part.readers(met)
+
     def index_of(self, cell: Sequence[int]) -> tuple[int, ...] | Open | None:
         """Return an index of the view that reads a cell, or None."""
         found = [part.index_of(cell) for part in self.parts]
         indices = [index for index in found if index is not None]
         return next((index for index in indices if index is not OPEN), OPEN if indices else None)
+
+
+def _readers_of(level: ReadLevel, wanted: AxisSets) -> Iterator[AxisSets] | Open:
+    """The indices of a level's view that read wanted ones of its source, as products that share none."""
+    maps, sets = level
+    each, at = [], 0
+    for m in maps:
+        readers = m.readers(wanted[at : at + m.width], [sets[axis] for axis in m.axes])
+        if readers is OPEN:
+            return OPEN
+        each.append(readers)
+        at += m.width
+
+    def products() -> Iterator[AxisSets]:
+        for choice in product(*each):
+            found = list(sets)  # an axis that reads nothing is anywhere
+            for m, one in zip(maps, choice, strict=True):
+                for axis, s in zip(m.axes, one, strict=True):
+                    found[axis] = s
+            yield tuple(found)
+
+    return products()
+
+
+def _indices_in(products: Iterator[AxisSets | Open]) -> Iterator[Ints]:
+    """Some indices of products that share none: of each the least, and the greatest if that is another."""
+    for sets in products:
+        if sets is OPEN:
+            return
+        least, greatest = (tuple(map(end, sets)) for end in (axis_sets.least, axis_sets.greatest))
+        yield from dict.fromkeys((least, greatest))
+
+
+def reads_each_once(view: Readable) -> bool:
+    """Return whether surely no cell is read at two indices, as no kind of a chain of one allocation does that.
+
+    What is read may be too many products, such as of a pad whose rows are renumbered.
+
+    Examples
+    --------
+    >>> from tapestry_sets.views import allocate, pad
+    >>> shifted = pad(allocate((6, 9)), ((0, 0), (1, 0))).reshape(10, 6)[1:].reshape(6, 9)
+    >>> reads_each_once(shifted), reads_each_once(shifted[None].broadcast_to((2, 6, 9)))
+    (True, False)
+    """
+    here: Any = view
+    while here.sources:
+        if len(here.sources) > 1:
+            return False
+        (source,) = here.sources
+        every = None if 0 in here.shape else maps_of(here.kind, (source.shape,))
+        if every is None or not _reads_once(every[0], tuple([((0, n - 1, 1),) for n in here.shape])):
+            return False
+        here = source
+    return True
+
+
+def _reads_once(maps: AxisMaps, sets: AxisSets) -> bool:
+    """Whether surely no two indices of a level's view read the same."""
+    used = {axis for m in maps for axis in m.axes}
+    if any(axis_sets.size_of(s) > 1 for axis, s in enumerate(sets) if axis not in used):
+        return False
+    return all(m.reads_once(tuple([sets[axis] for axis in m.axes])) for m in maps)
 
 
 def _find_twice(maps: AxisMaps, sets: AxisSets) -> tuple[Ints, Ints] | Open | None:

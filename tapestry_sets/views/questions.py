@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tapestry_sets.digits import Strided
-from tapestry_sets.limits import OPEN, TooManyPieces, ask_one, count_question, current
-from tapestry_sets.regions import DisjointRegions, ImplicitRegion, Region
+from tapestry_sets.limits import OPEN, Open, TooManyPieces, ask_one, count_question, current
+from tapestry_sets.regions import AxisSets, DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl
-from tapestry_sets.views import hook
+from tapestry_sets.views import hook, tuning
 from tapestry_sets.views.hook import InternalOverlap, Order
 from tapestry_sets.views.normal.normal_form import agree, flat_of, preimage
 from tapestry_sets.views.normal.patches import Constant, Flat
-from tapestry_sets.views.pieces.maps import Relinearize
+from tapestry_sets.views.pieces.maps import Relinearize, Shape
 from tapestry_sets.views.pieces.piece import Piece
+from tapestry_sets.views.products import read_products
 from tapestry_sets.views.words import Viewable
 
 if TYPE_CHECKING:
@@ -54,6 +56,14 @@ class Questions(Viewable):
     @abstractmethod
     def _normal_form(self) -> Flat:
         """The cell of each index, by row-major numbers, as patches; those of too many stand for the view itself."""
+
+    @abstractmethod
+    def _read_at(self, index: Shape) -> tuple[Hashable, int]:
+        """The allocation and the row-major number of the cell that an index reads, or a constant and 0."""
+
+    @abstractmethod
+    def _read_ends(self) -> tuple[tuple[Hashable, int], tuple[Hashable, int]]:
+        """The same of the first and of the last index."""
 
     def origins(self) -> dict[Allocation, DisjointRegions]:
         """Return the cells that the view reads of each allocation, in the allocation's coordinates.
@@ -123,6 +133,8 @@ class Questions(Viewable):
             raise TypeError(say_no_view("View.same_view: the other", other))
         if self is other or self.shape != other.shape or 0 in self.shape:
             return self.shape == other.shape
+        if not seem_alike(self, other):
+            return False
         found = agree(self._normal_form(), other._normal_form())
         found = _same_by_pieces(self, other) if found is None else found
         return _same_by_isl(self, other) if found is None else found
@@ -165,6 +177,9 @@ class Questions(Viewable):
         wanted = _by_allocation(self, cells)
         if 0 in self.shape:
             return DisjointRegions(self.shape, ())
+        found = ask_one((TooManyPieces,), _preimage_on_axes, self, wanted)
+        if found is not OPEN:
+            return found
         each = [(a, a.shape, cells) for a, cells in wanted.items()]
         found = ask_one((TooManyPieces,), preimage, self._normal_form(), self.shape, each)
         return _preimage_by_isl(self, wanted) if found is OPEN else found
@@ -250,7 +265,10 @@ class Questions(Viewable):
         strided = self.strided_form()
         if strided is not None:
             return hook.memory.is_ordered_by_strides(strided[1], order)
-        read = list((self if order == "C" else self.transpose()).cells.values())
+        ordered = self if order == "C" else self.transpose()
+        if not _may_ascend(ordered):
+            return False
+        read = list(ordered.cells.values())
         return len(read) == 1 and hook.memory.is_ordered(read[0])
 
     def colors(self) -> frozenset[Hashable]:
@@ -269,6 +287,23 @@ class Questions(Viewable):
         """
         read = self.cells
         return frozenset(a.color for a in self.allocations if a in read)
+
+
+def _may_ascend(view: Questions) -> bool:
+    """Whether the first index of a view, the second and the last read cells as far apart as in a run in order."""
+    (home, first), last = view._read_ends()
+    second = tuple([int(axis == len(view.shape) - 1) if n > 1 else 0 for axis, n in enumerate(view.shape)])
+    return last == (home, first + view.size - 1) and view._read_at(second) == (home, first + int(any(second)))
+
+
+def seem_alike(one: Questions, two: Questions) -> bool:
+    """Return whether two views of one shape, which is not empty, read the same first, middle and last."""
+    if one._read_ends() != two._read_ends():
+        return False
+    if one.strided_form() is not None and two.strided_form() is not None:
+        return True
+    middle = tuple([n // 2 for n in one.shape])
+    return one._read_at(middle) == two._read_at(middle)
 
 
 def _same_by_pieces(one: Questions, two: Questions) -> bool | None:
@@ -323,6 +358,24 @@ def _by_allocation(
                 f"{a.name!r} has the shape {a.shape}; write Region({a.shape}, …)"
             )
     return {a: DisjointRegions(a.shape, found.regions) for a, found in cells.items()}
+
+
+def _preimage_on_axes(view: Questions, wanted: Mapping[Allocation, DisjointRegions]) -> DisjointRegions | Open:
+    """The indices that read given cells, axis by axis, of a view that reads a product; `OPEN` if they are not few."""
+    read = read_products(view)
+    if read is None:
+        return OPEN
+    found: list[AxisSets] = []
+    for home, products in read.items():
+        for region in wanted[home].regions if home in wanted else ():
+            if None in region.progressions:
+                return OPEN
+            each = products.readers(tuple([(p,) for p in region.progressions if p is not None]))
+            few = list(islice(each, tuning.MAX_PATCHES))
+            if len(few) == tuning.MAX_PATCHES or OPEN in few:
+                return OPEN
+            found += [sets for sets in few if sets is not OPEN]
+    return DisjointRegions._of_products(view.shape, found, "the indices of a view that read given cells")
 
 
 def _preimage_by_isl(view: Questions, cells: Mapping[Allocation, DisjointRegions]) -> ImplicitRegion:

@@ -28,7 +28,7 @@ from tapestry_sets.views.pieces.maps import Relinearize, Shape
 from tapestry_sets.views.pieces.piece import Piece, PiecesOf, compose_numbered, identity_piece, number_anew
 from tapestry_sets.views.pieces.reading import cell_read
 from tapestry_sets.views.products import IndexProducts, read_products
-from tapestry_sets.views.questions import Questions, say_no_view
+from tapestry_sets.views.questions import Questions, say_no_view, seem_alike
 from tapestry_sets.views.ranked import EVERY, Ranked
 from tapestry_sets.views.subscript import Key, plain_slices
 from tapestry_sets.views.walks import sources_first, walk
@@ -95,13 +95,15 @@ class View(Questions, Frozen):
             return self is other
         if 0 in self.shape:
             return _first(self) == _first(other)
-        return _made_alike(self, other) or agree(self._normal_form(), other._normal_form()) is True
+        if _made_alike(self, other):
+            return True
+        return seem_alike(self, other) and agree(self._normal_form(), other._normal_form()) is True
 
     def __hash__(self) -> int:
         if 0 in self.shape:
             home = _first(self)
             return hash(home if self.shape == home.shape else (self.shape, home))
-        ends = _read_ends(self)
+        ends = self._read_ends()
         one = ends[0][0]
         if isinstance(one, Allocation) and one.shape == self.shape and ends == ((one, 0), (one, self.size - 1)):
             return hash(one)  # it may equal the allocation
@@ -126,6 +128,16 @@ class View(Questions, Frozen):
         TooHard
             If the pieces of all views gone through have more steps and guards together than `work` allows.
         """
+
+    def _read_at(self, index: Shape) -> tuple[Hashable, int]:
+        return _read_at(self, index)
+
+    def _read_ends(self) -> tuple[tuple[Hashable, int], tuple[Hashable, int]]:
+        strided = self.strided_form()
+        if strided is None:
+            return _read_at(self, (0,) * self.rank), _read_at(self, tuple([n - 1 for n in self.shape]))
+        home, (first, axes) = strided
+        return (home, first), (home, first + sum([(n - 1) * by for levels in axes for n, by in levels]))
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -861,15 +873,6 @@ def _normalize_over_two(view: Derived, base: View) -> Flat | None:
 def _find_opaque(view: View) -> list[View]:
     """The views that the patches of a view do not spell out."""
     return [below for below in find_opaque(view._normal_form()) if isinstance(below, View)]
-
-
-def _read_ends(view: View) -> tuple[tuple[Hashable, int], tuple[Hashable, int]]:
-    """The cells, or constants, at the first and the last index of a view."""
-    strided = view.strided_form()
-    if strided is None:
-        return _read_at(view, (0,) * view.rank), _read_at(view, tuple([n - 1 for n in view.shape]))
-    home, (first, axes) = strided
-    return (home, first), (home, first + sum([(n - 1) * by for levels in axes for n, by in levels]))
 
 
 def _read_at(view: View, index: Shape) -> tuple[Hashable, int]:

@@ -14,13 +14,14 @@ reads a union of few products:
     of rows of 6              1 1 1 1 1 1                      row 1 x {0, ..., 5}
                               1 1 0 0 0 0                      row 2 x {0, 1}
 
-It says `OPEN` where these are not few, or a set is not few progressions or a column; then the pieces answer.
+It says `OPEN` where these are not few, or a set is not few progressions or a column; then the pieces answer. Sets of
+the source's indices go back to products of sets of the view's: so a gradient finds the windows that read a pixel.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise, product
 from math import gcd, prod
@@ -30,13 +31,15 @@ from msgspec import Struct
 
 from tapestry_sets.digits import Int64Array, Ints, number_of, point_of
 from tapestry_sets.limits import OPEN, Open
-from tapestry_sets.regions import AxisSet, axis_sets
+from tapestry_sets.regions import AxisSet, AxisSets, axis_products, axis_sets
 from tapestry_sets.views import tuning
 
 AxisMaps = tuple["AxisMap", ...]
 """How a source is read, axis by axis."""
 SetsRead = tuple[tuple[AxisSet, ...], ...] | Open
 """Products, together all that a map reads: of each a set for each axis of the source. None: it reads nothing."""
+Readers = Iterator[tuple[AxisSet, ...]] | Open
+"""Products of sets, one for each axis of the view, which share no index."""
 
 
 class AxisMap(Struct, frozen=True):
@@ -68,6 +71,17 @@ class AxisMap(Struct, frozen=True):
     def back(self, at: Ints, sets: Sequence[AxisSet]) -> tuple[int, ...] | Open | None:
         """Return indices in the sets, one for each axis of the view, that read indices of the source; None if none."""
 
+    @abstractmethod
+    def readers(self, wanted: Sequence[AxisSet], sets: Sequence[AxisSet]) -> Readers:
+        """Return all indices in the sets that read wanted indices of the source; `OPEN` where these are too many."""
+
+    def reads_once(self, sets: AxisSets) -> bool:
+        """Return whether surely no two indices in the sets read the same."""
+        if self.is_plain or self.is_injective:
+            return True
+        found = self.read(sets)
+        return found is not OPEN and axis_products.count_union(found) == axis_products.size_of(sets)
+
 
 class Sum(AxisMap, frozen=True):
     """start + the sum of step·index over the axes."""
@@ -78,6 +92,10 @@ class Sum(AxisMap, frozen=True):
     @property
     def is_plain(self) -> bool:
         return self.steps == (1,) and not self.start
+
+    @property
+    def is_injective(self) -> bool:
+        return not self.steps or (len(self.steps) == 1 and self.steps[0] != 0)
 
     def read(self, sets: Sequence[AxisSet]) -> SetsRead:
         if len(sets) == 1 and self.steps[0]:
@@ -102,6 +120,31 @@ class Sum(AxisMap, frozen=True):
                 return tuple([x if k == last else found[k] for k in range(len(sets))])
         return None
 
+    def readers(self, wanted: Sequence[AxisSet], sets: Sequence[AxisSet]) -> Readers:
+        if not sets:
+            return iter([()] if axis_sets.hold(wanted[0], self.start) else [])
+        every = self.read(sets)
+        if every is not OPEN:
+            ((whole,),) = every
+            if axis_sets.size_of(axis_sets.meet(whole, wanted[0])) == axis_sets.size_of(whole):
+                return iter([tuple(sets)])
+        # all axes but the one of the most indices are gone through one by one
+        *few, last = sorted(range(len(sets)), key=lambda k: axis_sets.size_of(sets[k]))
+        if prod([axis_sets.size_of(sets[k]) for k in few]) > tuning.MAX_PATCHES:
+            return OPEN
+        return self._readers_one_by_one(wanted[0], sets, few, last)
+
+    def _readers_one_by_one(
+        self, wanted: AxisSet, sets: Sequence[AxisSet], few: Sequence[int], last: int
+    ) -> Iterator[tuple[AxisSet, ...]]:
+        """The same: {x} on each axis but the last, and there what reads the wanted indices less what x adds."""
+        for choice in product(*[axis_sets.each_of(sets[k]) for k in few]):
+            found = {k: axis_sets.one(x) for k, x in zip(few, choice, strict=True)}
+            start = self.start + sum([self.steps[k] * x for k, x in zip(few, choice, strict=True)])
+            found[last] = axis_sets.change_back(wanted, sets[last], start, self.steps[last])
+            if not axis_sets.is_nothing(found[last]):
+                yield tuple([found[k] for k in range(len(sets))])
+
 
 class OneAxis(AxisMap, frozen=True):
     """One axis of the source through one of the view; `before` says which indices of the view read an index."""
@@ -114,6 +157,19 @@ class OneAxis(AxisMap, frozen=True):
         lo, hi = axis_sets.least(sets[0]), axis_sets.greatest(sets[0])
         found = axis_sets.meet(sets[0], self.before(at[0], lo, hi))
         return None if axis_sets.is_nothing(found) else (axis_sets.least(found),)
+
+    def readers(self, wanted: Sequence[AxisSet], sets: Sequence[AxisSet]) -> Readers:
+        each = self.all_before(wanted[0], axis_sets.least(sets[0]), axis_sets.greatest(sets[0]))
+        if each is OPEN:
+            return OPEN
+        met = (axis_sets.meet(sets[0], s) for s in each)
+        return ((s,) for s in met if not axis_sets.is_nothing(s))
+
+    def all_before(self, wanted: AxisSet, lo: int, hi: int) -> Iterator[AxisSet] | Open:
+        """Return, set by set, the indices in lo … hi of the view that read some of the source; `OPEN` if too many."""
+        if axis_sets.size_of(wanted) > tuning.MAX_PATCHES:
+            return OPEN
+        return (self.before(z, lo, hi) for z in axis_sets.each_of(wanted))
 
     @abstractmethod
     def image(self, s: AxisSet) -> AxisSet | Open:
@@ -158,8 +214,10 @@ class Inside(OneAxis, frozen=True):
         return axis_sets.divide(axis_sets.meet(s, places), self.start, self.step)
 
     def before(self, z: int, lo: int, hi: int) -> AxisSet:
-        at = self.start + z * self.step
-        return ((at, at, 1),)
+        return axis_sets.one(self.start + z * self.step)
+
+    def all_before(self, wanted: AxisSet, lo: int, hi: int) -> Iterator[AxisSet] | Open:
+        return iter([axis_sets.change(axis_sets.clip(wanted, 0, self.extent), self.start, self.step)])
 
 
 class Picked(AxisMap, frozen=True):
@@ -181,6 +239,9 @@ class Picked(AxisMap, frozen=True):
     def back(self, at: Ints, sets: Sequence[AxisSet]) -> tuple[int, ...] | Open | None:
         return (self.at,)
 
+    def readers(self, wanted: Sequence[AxisSet], sets: Sequence[AxisSet]) -> Readers:
+        return iter([(axis_sets.one(self.at),)] if axis_sets.hold(sets[0], self.at) else [])
+
 
 class Clamped(Inside, frozen=True):
     """The same; its first index is read before it, its last one behind it."""
@@ -199,6 +260,13 @@ class Clamped(Inside, frozen=True):
         first = z + self.start if z else min(lo, self.start)
         last = z + self.start if z < self.extent - 1 else max(hi, self.start + z)
         return (axis_sets.steps_from(first, last, 1),)
+
+    def all_before(self, wanted: AxisSet, lo: int, hi: int) -> Iterator[AxisSet] | Open:
+        ends = {0: (lo, self.start - 1), self.extent - 1: (self.start + self.extent, hi)}
+        outside = [((a, b, 1),) for z, (a, b) in ends.items() if axis_sets.hold(wanted, z) and a <= b]
+        if self.extent == 1 and axis_sets.hold(wanted, 0):
+            return iter([((lo, hi, 1),)])
+        return iter([axis_sets.change(axis_sets.clip(wanted, 0, self.extent), self.start, 1), *outside])
 
 
 class Folded(OneAxis, frozen=True):
@@ -249,6 +317,18 @@ class Folded(OneAxis, frozen=True):
         firsts = {lo + (at - lo) % period for at in ats}
         return tuple([axis_sets.steps_from(first, hi, period) for first in firsts if first <= hi])
 
+    def all_before(self, wanted: AxisSet, lo: int, hi: int) -> Iterator[AxisSet] | Open:
+        first, last = ((x - self.start) // self.turn for x in (lo, hi))
+        if last - first > tuning.MAX_AROUND:
+            return OneAxis.all_before(self, wanted, lo, hi)
+        return (self._before_in_turn(wanted, k) for k in range(first, last + 1))
+
+    def _before_in_turn(self, wanted: AxisSet, k: int) -> AxisSet:
+        """The indices of the view in turn k that read some of the source."""
+        if self.mirrored and k % 2:
+            wanted = axis_sets.change(wanted, self.extent - 1, -1)
+        return axis_sets.change(axis_sets.clip(wanted, 0, self.turn), self.start + k * self.turn, 1)
+
 
 class InBlocks(OneAxis, frozen=True):
     """Each index of the source is read by `count` of the view in a row."""
@@ -268,6 +348,13 @@ class InBlocks(OneAxis, frozen=True):
     def before(self, z: int, lo: int, hi: int) -> AxisSet:
         return (axis_sets.steps_from(z * self.count, (z + 1) * self.count - 1, 1),)
 
+    def all_before(self, wanted: AxisSet, lo: int, hi: int) -> Iterator[AxisSet] | Open:
+        if not axis_sets.is_column(wanted) and all(step == 1 for _, _, step in wanted):
+            return iter([tuple([(a * self.count, (b + 1) * self.count - 1, 1) for a, b, _ in wanted])])
+        if self.count < axis_sets.size_of(wanted) and self.count <= tuning.MAX_PATCHES:
+            return (axis_sets.change(wanted, k, self.count) for k in range(self.count))
+        return OneAxis.all_before(self, wanted, lo, hi)
+
 
 class Looked(OneAxis, frozen=True):
     """Index k reads table[k]."""
@@ -281,6 +368,9 @@ class Looked(OneAxis, frozen=True):
 
     def before(self, z: int, lo: int, hi: int) -> AxisSet:
         return np.flatnonzero(self.table == z)
+
+    def all_before(self, wanted: AxisSet, lo: int, hi: int) -> Iterator[AxisSet] | Open:
+        return iter([axis_sets.column_of(np.flatnonzero(axis_sets.hold_each(wanted, self.table)))])
 
 
 class Regrouped(AxisMap, frozen=True):
@@ -324,6 +414,10 @@ class Regrouped(AxisMap, frozen=True):
     def back(self, at: Ints, sets: Sequence[AxisSet]) -> tuple[int, ...] | Open | None:
         index = point_of(number_of(at, self.source), self.extents)
         return index if all(axis_sets.hold(s, x) for s, x in zip(sets, index, strict=True)) else None
+
+    def readers(self, wanted: Sequence[AxisSet], sets: Sequence[AxisSet]) -> Readers:
+        found = Regrouped((), self.source, self.extents).read(wanted)  # the way back is a regrouping too
+        return OPEN if found is OPEN else iter(axis_products.meet_each(tuple(sets), found))
 
 
 def regroup(old: Ints, new: Ints) -> tuple[AxisMap, ...]:

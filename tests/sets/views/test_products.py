@@ -12,6 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import (
+    Region,
+    Sett,
+    Stripe,
     TooManyPieces,
     allocate,
     concatenate,
@@ -31,7 +34,7 @@ from tapestry_sets.regions import axis_sets
 from tapestry_sets.views import Pad, Roll, Take, Tile, View
 from tapestry_sets.views.kinds.axis_maps import Folded
 from tapestry_sets.views.pieces.reading import cell_read
-from tapestry_sets.views.products import read_index, read_products
+from tapestry_sets.views.products import read_index, read_products, reads_each_once
 from tests.oracles import memory_for, read_view
 from tests.strategies import views
 
@@ -91,6 +94,68 @@ def test_a_product_is_what_a_view_reads(pair: tuple[View, np.ndarray]) -> None:
             assert len(np.unique(read)) == len(read)
         elif again is not OPEN:
             assert again[0] != again[1] and values[again[0]] == values[again[1]]
+
+
+AXIS_SETS = st.sampled_from([(0, 0, 1), (1, 4, 3), (0, 4, 2), (2, 4, 1), (4, 4, 1), (0, 5, 1), (1, 5, 2), (3, 29, 1)])
+
+
+@given(views(length=5), st.lists(AXIS_SETS, min_size=6, max_size=6))
+@example((pad(A, 2, "reflect")[3:, ::2], np.empty(0)), [(1, 4, 3), (0, 4, 2)])
+@example((pad(A[:1], 2, "edge"), np.empty(0)), [(0, 0, 1), (0, 5, 1)])
+@example((pad(A, ((7, 1), (2, 9)), "symmetric")[::3], np.empty(0)), [(0, 4, 2), (2, 4, 1)])
+@example((pad(A, 1).sliding_windows((3, 3)), np.empty(0)), [(0, 4, 2), (0, 5, 1)])
+@example((A.sliding_windows((3, 2), (2, 1))[..., ::2, :], np.empty(0)), [(1, 4, 3), (1, 5, 2)])
+@example((repeat(A, 3, 0)[2:5].T, np.empty(0)), [(0, 4, 2), (1, 5, 2)])
+@example((repeat(A, 9, 0), np.empty(0)), [(0, 4, 2), (1, 5, 2)])
+@example((tile(A, (2, 3))[4:6, 5:9], np.empty(0)), [(0, 0, 1), (1, 5, 2)])
+@example((A.take([4, 0, 4, 1, 3], axis=0).reshape(5, 2, 3)[1:, 1], np.empty(0)), [(1, 4, 3), (3, 29, 1)])
+@example((allocate((30,)).reshape(5, 6), np.empty(0)), [(3, 29, 1)])
+@example((allocate((30,)).reshape(5, 6)[::-1], np.empty(0)), [(0, 5, 1)])
+@example((A[:, None, 2].broadcast_to((3, 5, 5)), np.empty(0)), [(2, 4, 1), (0, 5, 1)])
+@example((allocate((1, 1)).reshape(()), np.empty(0)), [(0, 0, 1), (0, 0, 1)])
+def test_the_indices_that_read_a_product_of_cells(
+    pair: tuple[View, np.ndarray], wanted: list[tuple[int, int, int]]
+) -> None:
+    view, _ = pair
+    every = read_products(view)
+    memory = memory_for([view])
+    values = read_view(view, memory)
+    for home, found in (every or {}).items():
+        sets = tuple([axis_sets.meet((p,), ((0, n - 1, 1),)) for p, n in zip(wanted, home.shape, strict=False)])
+        cells = memory[home][np.ix_(*map(axis_sets.to_array, sets))]
+        each = list(found.readers(sets))
+        if OPEN in each:
+            continue
+        read = [i for s in each for i in product(*(axis_sets.to_array(t).tolist() for t in s))]
+        assert len(set(read)) == len(read)
+        assert set(read) == set(map(tuple, np.argwhere(np.isin(values, cells)).tolist()))
+        regions = Region(home.shape, [nest_sett(s, n) for s, n in zip(sets, home.shape, strict=True)])
+        assert view.preimage({home: regions}).size == len(read)
+
+
+def nest_sett(s: axis_sets.AxisSet, extent: int) -> Sett:
+    """A set of at most one progression as a sett."""
+    return Sett._of(*axis_sets.nests_of(s, extent)) if len(s) else Sett(Stripe(0, 1))
+
+
+@given(views(length=5))
+@example((pad(A, 2, "reflect"), np.empty(0)))
+@example((pad(A, 1, "edge")[1:], np.empty(0)))
+@example((pad(A, 1, "edge")[1:-1, 1:], np.empty(0)))
+@example((pad(A, 1)[1:, 2:].reshape(-1, 2)[1:].reshape(-1), np.empty(0)))
+@example((pad(A, 3).sliding_windows((3, 3), 3)[1:2], np.empty(0)))
+@example((A.take([4, 0, 3, 1], axis=0), np.empty(0)))
+@example((A[:, None, 2].broadcast_to((3, 5, 5)), np.empty(0)))
+def test_a_cell_that_is_read_twice(pair: tuple[View, np.ndarray]) -> None:
+    view, _ = pair
+    values = read_view(view, memory_for([view])) if 0 not in view.shape else np.empty(0)
+    read = values[values >= 1]
+    is_twice = len(np.unique(read)) < len(read)
+    assert not (is_twice and reads_each_once(view))
+    found = view.internal_overlap()
+    assert (found is not None) == is_twice
+    if found is not None:
+        assert found.a != found.b and values[found.a] == values[found.b]
 
 
 def test_most_views_of_pads_and_tables_are_products() -> None:
