@@ -57,6 +57,8 @@ SHOWN_TEXT = 40
 # ------------------------------------------------------------------ tuning: the faster of two ways
 
 # One pair of views, and what is known of one.
+FEW_SETTS = 8
+"""A set that is held by its chain is listed at once if that takes so few setts."""
 FEW_NUMBERS = 16
 """Of many parts, those of so few numbers are compared by these."""
 

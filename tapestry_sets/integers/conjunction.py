@@ -448,19 +448,10 @@ def _count_runs(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> in
             z = nests.find(s, z)
         spend(budget, 1, "count of common elements", every)
         if z == start:
-            end = min(hi, *(_block_end(s, z) for s in every))
+            end = min(hi, *(nests.block_end(s, z) for s in every))
             total += end - z
             z = end
     return total
-
-
-def _block_end(s: Nest, z: int) -> int:
-    """Return where the innermost block ends that holds an element."""
-    x, left = z, []
-    for a, P, p in s:
-        x = (x - p) % P
-        left.append(a - x)
-    return z + min(left)
 
 
 def _halves(every: tuple[Nest, ...]) -> tuple[tuple[Nest, ...], tuple[Nest, ...]]:

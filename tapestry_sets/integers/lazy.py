@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial, reduce
-from itertools import product
+from itertools import chain, islice, product
 from math import gcd, lcm, prod
 from operator import and_
 from typing import TypeVar
@@ -558,16 +558,16 @@ def _first_lazy(factors: tuple[Integers, ...], lo: int, hi: int | None) -> int |
 
 
 def _first_leaping(factors: tuple[Integers, ...], lo: int, hi: int) -> int | None:
+    inks = _inks(factors, lo, hi)
+    if inks is not None:
+        k = first_in_all(*inks[1:])
+        return None if k is None else inks[0]._nth(k)
     leap = conjunction.Leap([partial(s._first, hi=hi) for s in factors], lo)
     if attempt(lambda: _has_ended(leap, hi, tuning.LAZY_LEAPS)) is True:
         return leap.met
     z, hi = leap.z, min(hi, lo + period_of(factors))
     if z >= hi:
         return None
-    inks = _inks(factors, z, hi)
-    if inks is not None:
-        k = first_in_all(*inks[1:])
-        return None if k is None else inks[0]._nth(k)
     around = tuple(each for s in factors for each in _around(s))
     if len(around) > 1:
         whole = hi - lo >= period_of(around)
@@ -617,21 +617,53 @@ def _in_window(s: Integers, lo: int, hi: int) -> Integers:
 
 
 def _count_in_groups(factors: tuple[Integers, ...], lo: int, hi: int) -> int:
+    found = count_in_chains(factors, lo, hi)
+    if found is not OPEN:
+        return found
     period = period_of(factors)
     whole, rest = divmod(hi - lo, period)
     groups = _coprime(factors) if whole else []
     if len(groups) > 1:
         each = prod(count_in_all(group, 0, period_of(group)) for group in groups)
         return whole * each + _count_lazy(factors, lo, lo + rest)
-    inks = _inks(factors, lo, hi)
-    if inks is not None:
-        return count_in_all(*inks[1:])
     if whole and hi - lo > period:
         return whole * _count_lazy(factors, lo, lo + period) + _count_lazy(factors, lo, lo + rest)
     count = _ask_listed(factors, lo, hi, _Listing.count)
     if count is OPEN:
         raise _too_hard("count of common elements", factors, lo, hi)
     return count
+
+
+def count_in_chains(factors: Sequence[Integers], lo: int, hi: int) -> int | Open:
+    """Count what sets share that fill one set, by what fills it; or two sets, of which one is few runs of neighbors.
+
+    `OPEN` where they are neither, or where that takes more than half of the rest of the budget.
+
+    Examples
+    --------
+    >>> from tapestry_sets import Stripe
+    >>> s = Sett(Stripe(1, 6)).fill(Stripe(3, 2))
+    >>> count_in_chains((s.fill(Stripe(2, 1)), s.fill(Stripe(1, 1))), 0, 350)
+    10
+    >>> count_in_chains((s, Sett(Stripe(100, 300))), 0, 350), s.count(0, 100)
+    (9, 9)
+    """
+    inks = _inks(factors, lo, hi)
+    if inks is not None:
+        return attempt(lambda: count_in_all(*inks[1:]))
+    if len(factors) > 2:
+        return OPEN
+    for one, other in (factors, factors[::-1]):
+        if isinstance(one, Filled) and isinstance(other, Explicit):
+            each = chain.from_iterable(nests.solid_runs(s, lo, hi) for s in other._nests)
+            runs = list(islice(each, tuning.FEW_RUNS + 1))
+            if len(runs) <= tuning.FEW_RUNS:
+                return attempt(partial(_count_in_runs, one, runs))
+    return OPEN
+
+
+def _count_in_runs(s: Integers, runs: Iterable[tuple[int, int]]) -> int:
+    return sum([s._count(first, stop) for first, stop in runs])
 
 
 def _too_hard(what: str, factors: Sequence[Integers], lo: int, hi: int) -> TooHard:

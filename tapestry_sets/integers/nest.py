@@ -402,6 +402,28 @@ def _runs(s: Nest, lo: int, hi: int) -> Iterator[tuple[int, tuple[tuple[int, int
         yield from ((first + block, levels) for first, levels in _runs(tail, 0, min(a, hi - block)))
 
 
+def solid_runs(s: Nest, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+    """Yield the elements in the window as runs (first, stop), one by one, ascending; two may touch.
+
+    Examples
+    --------
+    >>> list(solid_runs(((5, 8, 0), (2, 3, 0)), 1, 12))
+    [(1, 2), (3, 5), (8, 10), (11, 12)]
+    """
+    while s != EMPTY and (z := find(s, lo)) < hi:
+        lo = min(hi, block_end(s, z)) if s else hi
+        yield z, lo
+
+
+def block_end(s: Nest, z: int) -> int:
+    """Return where the innermost block ends that holds an element."""
+    x, left = z, []
+    for a, P, p in s:
+        x = (x - p) % P
+        left.append(a - x)
+    return z + min(left)
+
+
 # ------------------------------------------------------------------ bit masks
 
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from tapestry_sets.integers import integers, members
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.integers import Integers, Operand
-from tapestry_sets.integers.lazy import count_in_all, first_in_all, have_none, lie_in, period_of
+from tapestry_sets.integers.lazy import count_in_all, count_in_chains, first_in_all, have_none, lie_in, period_of
 from tapestry_sets.integers.sett import Explicit
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import Question
+from tapestry_sets.limits import OPEN, Open, Question
 
 # ------------------------------------------------------------------------------------- several sets, as callers ask
 
@@ -140,6 +140,15 @@ def count_shared(one: Integers, two: Integers, lo: int, hi: int, lists: bool = T
         return members.count_common(*(members.spans_of(s._nests, lo, hi) for s in (one, two)))
     with Question(lists=lists):
         return count_in_all((one, two), lo, hi)
+
+
+def count_by_chains(one: Integers, two: Integers, lo: int, hi: int) -> int | Open:
+    """Return how many integers in the window two sets share of which one is held by its chain; `OPEN` if not quickly.
+
+    See `count_in_chains` for what is quick.
+    """
+    is_listed = isinstance(one, Explicit) and isinstance(two, Explicit)
+    return OPEN if is_listed else count_in_chains((one, two), lo, hi)
 
 
 def lies_within(one: Integers, two: Integers, lo: int, hi: int, lists: bool = True) -> bool:

@@ -113,6 +113,8 @@ FEW_MEMBERS = 64
 """Unions of more members are not leapt through, but compared where their members' bounds meet."""
 COUNTED = 2_000
 """What of the budget a count of two nests may take before an equation is asked."""
+FEW_RUNS = 64
+"""In so few runs a set is counted that is held by its chain, before other ways."""
 FEW_BRANCHES = 64
 """What of the budget a count may take before other ways are asked."""
 

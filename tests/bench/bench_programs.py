@@ -117,8 +117,8 @@ def main() -> None:
         f"{machine()}, {versions}",
         "",
         f"{within} of {len(rows)} questions take at most {shown(AIM)}, views built and asked; none is refused, and",
-        "each answer is the one by hand. NumPy's column is the question alone, on arrays of cell numbers made before, where",
-        f"these are at most {PEER_CELLS:,} long; np.shares_memory knows no pads, tables and constants.",
+        "each answer is the one by hand. NumPy's column is the question alone, on arrays of cell numbers made before,",
+        f"where these are at most {PEER_CELLS:,} long; np.shares_memory knows no pads, tables and constants.",
         "",
     ]
     text = "\n".join([*head, *table(rows)])

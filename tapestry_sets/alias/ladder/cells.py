@@ -208,10 +208,10 @@ def filled(chain: Sequence[Integers]) -> Integers:
 
 
 def in_few_setts(s: Integers, extent: int) -> Integers:
-    """Return the set listed, where that is quickly done."""
+    """Return the set listed, where that is quickly done; else questions go down its chain."""
     if isinstance(s, DisjointSetts):
         return s
-    with limits(max_pieces=min(tuning.MAX_SETTS, current().max_pieces)):
+    with limits(max_pieces=min(tuning.FEW_SETTS, current().max_pieces)):
         found = ask_one((TooManyPieces,), s.setts, (0, extent))
     return s if found is OPEN else found
 

@@ -203,6 +203,8 @@ class KnownCells(Struct, frozen=True, dict=True):
             return None  # a product, whatever the pieces
         if len(self.pieces) == 1 and reading.is_skew(self.pieces[0]):
             return self.pieces[0], self.shape
+        if isinstance(self.setts, DisjointSetts) and len(self.setts.members) > 1:
+            return None  # several progressions, of which none is a diagonal by itself
         if self.progressions is None or len(self.progressions) != 1:
             return None
         found = reading.in_coordinates(self.progressions[0], self.home)

@@ -761,6 +761,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
         Rung(count_on_axes, HARD),
         Rung(count_by_rows, REFUSALS),
         Rung(count_few_blocks, HARD),
+        Rung(of_sets("count_by_chains", together.count_by_chains)),
         Rung(count_on_diagonal, REFUSALS),
         Rung(count_before_turn, REFUSALS),
         Rung(of_sets("count_setts_with_setts", together.count_shared, lists=False), REFUSALS),
