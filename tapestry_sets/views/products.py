@@ -110,9 +110,9 @@ class IndexProduct(Struct, frozen=True):
             return None
         for near in (lambda n: n // 2, lambda n: 0, lambda n: -1, lambda n: min(n - 1, 1), lambda n: max(-n, -2)):
             cell = [axis_sets.nth(s, near(axis_sets.size_of(s))) for s in self.sets]
-            two = list(islice(_indices_in(self.readers(tuple(map(axis_sets.one, cell)))), 2))
-            if len(two) == 2:
-                return two[0], two[1]
+            read = list(islice(_indices_in(self.readers(tuple(map(axis_sets.one, cell)))), 2))
+            if len(read) == 2:
+                return read[0], read[1]
         for k, (maps, sets) in enumerate(self.levels):
             found = _find_twice(maps, sets)
             if found is OPEN:

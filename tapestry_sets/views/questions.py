@@ -36,6 +36,11 @@ class Questions(Viewable):
 
     @property
     @abstractmethod
+    def sources(self) -> tuple[Questions, ...]:
+        """The views that this one reads; none of an allocation."""
+
+    @property
+    @abstractmethod
     def allocations(self) -> tuple[Allocation, ...]:
         """The allocations at the end of the chain, in order of first appearance; pieces number them."""
 

@@ -159,6 +159,17 @@ def chains(length: int, shape: tuple[int, ...] = (8, 6, 7), many: int = 20) -> A
     return lambda: [overlap(a, b).size for a, b in drawn]
 
 
+def scans(batch: int) -> Ask:
+    """Ask about chunks of a scan of several sequences that were cut twice out of step."""
+    x = allocate((batch, 4096, 8))
+    rows: View = x
+    for chunk, dropped in ((256, 3), (192, 5)):
+        whole = rows.shape[1] // chunk * chunk
+        chunks = rows[:, :whole].reshape(batch, -1, chunk, 8)
+        rows = chunks[:, :, dropped:].reshape(batch, -1, 8)
+    return lambda: (overlap(rows, x[:, 2048:]).size, overlap(rows[:, 1:], x[:, ::3]).size)
+
+
 def written(view: View) -> str:
     """Return the kinds of a view and of all below it, by which answers are compared."""
     return view.to_json()
@@ -261,8 +272,10 @@ SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
     (INTEGERS, "MEMBER_LEAPS"): [partial(unions, n) for n in (4, 16)] + [partial(matrix, (64, 48, 40), 120)],
     (INTEGERS, "FEW_MEMBERS"): [*[partial(unions, n) for n in (8, 16, 32, 64)], partial(matrix, (64, 48, 40), 120)],
     (INTEGERS, "COUNTED"): [partial(count_members, on) for on in (4096, 30_000, 100_000)],
+    (INTEGERS, "FEW_RUNS"): [partial(scans, n) for n in (20, 40, 100)],
     (INTEGERS, "WALK_ABOVE"): [partial(elements, 1 << e) for e in (21, 24)],
     (INTEGERS, "CLOSE"): [nth],
+    (ALIAS, "FEW_SETTS"): [*CHAINS, partial(scans, 20)],
     (ALIAS, "MAX_MEMBERS"): [partial(matrix, (64, 48, 40), 120)],
     (ALIAS, "MAX_LEVELS"): [partial(matrix, (64, 48, 40), 120)],
     (ALIAS, "LEAPS_AT_ONCE"): [partial(matrix, (64, 48, 40), 120), partial(matrix, (1024, 1025), 60)],
