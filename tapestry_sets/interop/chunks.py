@@ -257,12 +257,10 @@ def chunks(key: ChunkKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequ
 
 def _read_table(indices: Sequence[Any] | Int64Array, n: int, axis: int) -> Int64Array:
     """Indices along an axis of n, or a mask of it, as positions from its start."""
-    try:
-        table = np.asarray(indices)
-    except ValueError:  # rows of several lengths
-        table = np.empty((len(indices), 0))
-    if table.ndim > 1:
-        raise IndexError(f"chunks: the indices on axis {axis} have {table.ndim} axes; give one row of indices an axis")
+    deep = indices.ndim > 1 if isinstance(indices, np.ndarray) else any(map(_is_row, indices))
+    if deep:
+        raise IndexError(f"chunks: the indices on axis {axis} are a table; give one row of indices an axis")
+    table = np.asarray(indices)
     if table.dtype == bool:
         if len(table) != n:
             raise IndexError(f"chunks: a mask of {len(table)} on axis {axis} of extent {n}; give one of as many")
@@ -282,6 +280,10 @@ def _read_table(indices: Sequence[Any] | Int64Array, n: int, axis: int) -> Int64
         )
     found = found.astype(np.int64)
     return np.where(found < 0, found + n, found)
+
+
+def _is_row(x: object) -> bool:
+    return isinstance(x, (list, tuple)) or (isinstance(x, np.ndarray) and x.ndim > 0)
 
 
 def _read_ends(lengths: int | Sequence[int], n: int, axis: int) -> int | tuple[int, ...]:
