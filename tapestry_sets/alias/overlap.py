@@ -6,12 +6,13 @@ has refused, and there alone: see `cells`. `tally` tells how questions were deci
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct
 
+from tapestry_sets.alias.covering import find_lacking, lies_in_all
 from tapestry_sets.alias.every_pair import meeting, shared_sizes
 from tapestry_sets.alias.ladder.cells import Cells, filled_cells, local_setts, product_cells, read_cells
 from tapestry_sets.alias.memory.arrays import as_view, read_view, strided_form_of
@@ -28,7 +29,6 @@ from tapestry_sets.views import (
     Order,
     View,
     Viewable,
-    concatenate,
     fill_memory,
 )
 
@@ -103,15 +103,6 @@ def overlaps(a: object, b: object) -> bool:
         if found is not OPEN:
             return found
     return any(mine.meets(theirs) for _, mine, theirs in _pairs(as_view(a), as_view(b)))
-
-
-def _put_together(views: Sequence[View], other: View) -> View:
-    """Return one view that reads what several do of the memory of another."""
-    homes = set(other.allocations)
-    parts = [view.ravel() for view in views if view.size and not homes.isdisjoint(view.allocations)]
-    if len(parts) < 2:
-        return parts[0] if parts else other.ravel()[:0]
-    return concatenate(parts)
 
 
 def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:
@@ -328,7 +319,7 @@ def covers(views: Iterable[object], view: object) -> bool:
     (True, False)
     """
     y = read_view(view, "covers: view")
-    return _put_together(_read_all(views, "covers"), y).contains(y)
+    return lies_in_all(_read_all(views, "covers"), y)
 
 
 @count_question
@@ -357,15 +348,13 @@ def find_missing(a: object, b: object) -> Missing | None:
     """
     y = read_view(b, "find_missing: b")
     several = isinstance(a, (list, tuple))
-    x = _put_together(_read_all(a, "find_missing: a"), y) if several else read_view(a, "find_missing: a")
-    mine = x.cells
-    for allocation, theirs in y.cells.items():
-        cell = theirs.cell_beside(mine.get(allocation))
-        if cell is not None:
-            at = theirs.index_of(cell)
-            assert at is not None, "a cell that is read has an index"
-            return Missing(at, allocation, cell)
-    return None
+    found = find_lacking(_read_all(a, "find_missing: a") if several else [read_view(a, "find_missing: a")], y)
+    if found is None:
+        return None
+    allocation, cell = found
+    at = y.cells[allocation].index_of(cell)
+    assert at is not None, "a cell that is read has an index"
+    return Missing(at, allocation, cell)
 
 
 @count_question

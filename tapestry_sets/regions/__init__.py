@@ -3,6 +3,7 @@
 From the ground up; each row stands on rows above it, or beside it:
 
     axis  axis_sets  shapes   one axis of a region, and indices read on one; shapes as callers write them
+    axis_gaps                 an index of each axis that is in none of many products
     axis_products             products of indices read, and unions of few
     rowmajor  points          row-major numbers; the questions that every form answers
     region                    a product of setts
@@ -12,7 +13,7 @@ From the ground up; each row stands on rows above it, or beside it:
     projection                what index boxes read
 """
 
-from tapestry_sets.regions import axis_products, axis_sets
+from tapestry_sets.regions import axis_gaps, axis_products, axis_sets
 from tapestry_sets.regions.affine import (
     AffineMap,
     Box,

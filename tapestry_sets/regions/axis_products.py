@@ -15,8 +15,9 @@ from math import prod
 import numpy as np
 
 from tapestry_sets.digits import Bools, Int64Array
-from tapestry_sets.limits import Budget, Question, TooHard
-from tapestry_sets.regions import axis_sets
+from tapestry_sets.limits import OPEN, Budget, Question, TooHard
+from tapestry_sets.regions import axis_sets, tuning
+from tapestry_sets.regions.axis_gaps import find_gap
 from tapestry_sets.regions.axis_sets import AxisSet
 
 AxisSets = tuple[AxisSet, ...]
@@ -128,6 +129,11 @@ def find_beside(one: AxisSets, many: Sequence[AxisSets]) -> tuple[int, ...] | No
     if len(many) == 1:
         return _find_beside_one(one, many[0])
     met = meet_each(one, many)
+    if len(met) >= tuning.MANY_PRODUCTS:
+        with Question(attempt=True) as budget:
+            found = find_gap(one, met, budget)
+        if found is not OPEN:
+            return found
     if count_union(met) == size_of(one):
         return None
     # halve the axes in turn, and go on in a half that is not all in the others
@@ -143,6 +149,20 @@ def find_beside(one: AxisSets, many: Sequence[AxisSets]) -> tuple[int, ...] | No
                     one, met = part, inside
                     break
     return tuple(map(axis_sets.least, one))
+
+
+def lies_in(one: AxisSets, many: Sequence[AxisSets]) -> bool:
+    """Return whether each point of a product is in one of others, or in several.
+
+    Raises
+    ------
+    TooHard
+        As `count_union`.
+    """
+    met = meet_each(one, many)
+    if len(met) >= tuning.MANY_PRODUCTS:
+        return find_beside(one, met) is None
+    return count_union(met) == size_of(one)
 
 
 def _find_beside_one(one: AxisSets, two: AxisSets) -> tuple[int, ...] | None:

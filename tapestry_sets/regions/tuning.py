@@ -12,11 +12,19 @@ MAX_PROGRESSIONS = 64
 """How many progressions the indices of one axis may be where they are held as such."""
 MAX_COLUMN = 1 << 22
 """How many integers a column may hold that sums are written out as."""
+MAX_BITS = 1 << 24
+"""Of how many pairs of an index and a product it may be told at once whether one has the other."""
+BITS_A_STEP = 1 << 10
+"""How many such pairs are one step of a budget."""
+MAX_INDEX = 1 << 61
+"""How large an index may be that they are told of: int64 holds it and what is added on the way."""
 
 MAX_LISTED = 1 << 15
 """Images that are not a small union of products are listed where the selection has at most so many blocks' cells."""
 
 # ------------------------------------------------------------------ tuning: the faster of two ways
 
+MANY_PRODUCTS = 6
+"""From this number on a point beside products is looked for by classes of indices; fewer are counted."""
 MASK_SPAN = 1 << 20
 """In boxes up to this size counting is quick, by bit masks."""

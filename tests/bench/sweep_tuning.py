@@ -448,6 +448,7 @@ NOT_SWEPT = {
     "sets.alias.FEW_JOINED": "to join 16 or more different parts takes seconds, so that both sides of it take minutes",
     "sets.alias.MANY_SETTS": "only members that are neither strided nor of few nests are asked for it",
     "sets.regions.MASK_SPAN": "it chooses which of two ways is tried first; which of them answers depends on the sets",
+    "sets.regions.MANY_PRODUCTS": "no question here asks what is beside six products or more",
     "sets.interop.MAX_TOP_CLASSES": "it shapes an expression, not how long that takes",
     "plan.ir.KEPT_CHECKS": "the size of a memory of answers, fixed on import",
     "plan.ir.KEPT_CUTS": "the size of a memory of answers, fixed on import",

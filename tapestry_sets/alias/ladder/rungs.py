@@ -291,12 +291,11 @@ def count_on_axes(a: KnownCells, b: KnownCells) -> int | Open:
 
 
 def is_subset_on_axes(a: KnownCells, b: KnownCells) -> bool | Open:
-    """Compare for each product of the first the count of what it shares with the second with its own."""
+    """Look whether each product of the first lies in those of the second."""
     both = _on_axes(a, b)
     if both is OPEN:
         return OPEN
-    counts = ((axis_products.count_union(axis_products.meet_each(one, both[1])), one) for one in both[0])
-    return all(count == axis_products.size_of(one) for count, one in counts)
+    return all(axis_products.lies_in(one, both[1]) for one in both[0])
 
 
 def find_beside_on_axes(a: KnownCells, b: KnownCells) -> int | Open | None:
