@@ -239,13 +239,15 @@ class _Group:
     def meeting(self) -> Bools:
         """Return which pairs share a cell."""
         n = len(self.rows)
-        matrix = np.zeros((n, n), np.bool_)
         at = np.flatnonzero(self.aligned)
-        if len(at):
-            matrix[np.ix_(at, at)] = self._regions().overlap_matrix()
-        if len(at) < n:
-            i, j = self._other_pairs()
-            matrix[i, j] = matrix[j, i] = True
+        found = self._regions().overlap_matrix() if len(at) else None
+        if found is not None and len(at) == n:
+            return cast(Bools, found)
+        matrix = np.zeros((n, n), np.bool_)
+        if found is not None:
+            matrix[np.ix_(at, at)] = found
+        i, j = self._other_pairs()
+        matrix[i, j] = matrix[j, i] = True
         return matrix
 
     def sizes(self) -> np.ndarray[Any, Any]:
@@ -386,10 +388,16 @@ def _each_group(views: Sequence[View]) -> Iterator[tuple[Any, _Group]]:
 
 def meeting(views: Sequence[View]) -> Bools:
     """Return which pairs of views share a cell, as a symmetric matrix."""
-    matrix = np.zeros((len(views), len(views)), np.bool_)
+    matrix: Bools | None = None
     for at, group in _each_group(views):
-        matrix[at] |= group.meeting()
-    return matrix
+        found = group.meeting()
+        if len(found) == len(views) and matrix is None:  # as they mostly read one memory: one large matrix less
+            matrix = found
+            continue
+        if matrix is None:
+            matrix = np.zeros((len(views), len(views)), np.bool_)
+        matrix[at] |= found
+    return np.zeros((len(views), len(views)), np.bool_) if matrix is None else matrix
 
 
 def shared_sizes(views: Sequence[View]) -> np.ndarray[Any, Any]:

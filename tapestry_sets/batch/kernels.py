@@ -32,6 +32,9 @@ Namespace = Any
 Kernel = Callable[..., tuple[Array, ...]]
 """A closed form: a namespace and columns that broadcast, to as many arrays of answers."""
 
+Run = Callable[[tuple[slice, ...]], tuple[Array, ...]]
+"""Answers for a part of the pairs, which has a slice for each axis."""
+
 FLOAT_EXACT = 1 << 53
 INT_EXACT = 1 << 62
 THIRD = 0xAAAAAAAAAAAAAAAB
@@ -170,11 +173,18 @@ def solve(what: str, form: Form, columns: Sequence[Array]) -> tuple[Array, ...]:
     columns : sequence of arrays
         Of int64, or of Python integers.
     """
-    kernel, prepare = form.kernel, form.prepare
     shape = broadcast_shape(what, *(x.shape for x in columns))
     flat = shape or (1,)  # a single pair is a batch of one: NumPy's scalars would warn where they wrap
+    xp, run = plan(form, flat, columns)
+    blocks = [(at, run(at)) for at in _blocks(flat)]
+    return tuple(_assembled(xp, flat, shape, [(at, out[k]) for at, out in blocks]) for k in range(len(blocks[0][1])))
+
+
+def plan(form: Form, shape: tuple[int, ...], columns: Sequence[Array]) -> tuple[Namespace, Run]:
+    """Return the library of the answers, and what answers by a closed form for a part of columns of this shape."""
+    kernel, prepare = form.kernel, form.prepare
     xp, columns = together(*columns)
-    columns = tuple(xp.reshape(x, (1,) * (len(flat) - len(x.shape)) + tuple(x.shape)) for x in columns)
+    columns = tuple(xp.reshape(x, (1,) * (len(shape) - len(x.shape)) + tuple(x.shape)) for x in columns)
     exact = xp is not np or columns[0].dtype != object
     most = form.bound(*map(largest, columns)) if exact else INT_EXACT
     if most < FLOAT_EXACT and form.floats:
@@ -182,9 +192,8 @@ def solve(what: str, form: Form, columns: Sequence[Array]) -> tuple[Array, ...]:
     elif most >= INT_EXACT:
         kernel, prepare = partial(_mixed, kernel, form.bound), None
     if prepare is not None:
-        kernel, columns = prepare(xp, flat, *columns)
-    blocks = [(at, kernel(xp, *(_part(x, at) for x in columns))) for at in _blocks(flat)]
-    return tuple(_assembled(xp, flat, shape, [(at, out[k]) for at, out in blocks]) for k in range(len(blocks[0][1])))
+        kernel, columns = prepare(xp, shape, *columns)
+    return xp, lambda at: kernel(xp, *(_part(x, at) for x in columns))
 
 
 def largest(x: Array) -> int:
@@ -273,13 +282,12 @@ def _bezout(xp: Namespace, P: Array, Q: Array) -> tuple[Array, Array, Array]:
 
 
 def _meeting(
-    xp: Namespace, first: Array, P: Array, low: Array, other: Array, g: Array, inverse: Array, per: Array
-) -> tuple[Array, Array]:
-    """Return whether ``first + P*i == other + Q*j`` has solutions, and the smallest such number >= low."""
+    xp: Namespace, first: Array, P: Array, other: Array, g: Array, inverse: Array, per: Array
+) -> tuple[Array, Array, Array]:
+    """Return whether ``first + P*i == other + Q*j`` has solutions, one such number, and how far apart they are."""
     apart = other - first
     k = _floor(xp, apart, g)
-    z = first + P * _modulo(xp, k * inverse, per)
-    return k * g == apart, low + _modulo(xp, z - low, P * per)
+    return k * g == apart, first + P * _modulo(xp, k * inverse, per), P * per
 
 
 PairColumns = tuple[Array, Array, Array, Array, Array, Array, Array, Array, Array, Array]
@@ -290,22 +298,22 @@ def _points_bound(a: Any, end: Any, on: Any, P: Any, p: Any, b: Any, stop: Any, 
     return 2 * (a + b + end + stop + 1) * (Q + 2) + 4 * P * Q
 
 
-def _points_meet(xp: Namespace, pair: PairColumns, g: Array, inverse: Array, per: Array) -> tuple[Array]:
-    """Return whether progressions meet."""
-    return (_points_first(xp, pair, g, inverse, per)[0],)
+def _points_meet(xp: Namespace, pair: PairColumns, meet: Array, z: Array, period: Array) -> tuple[Array]:
+    """Return whether progressions meet: `meet` says so without their ends, they meet at z and once in a period then."""
+    return (_points_first(xp, pair, meet, z, period)[0],)
 
 
-def _points_first(xp: Namespace, pair: PairColumns, g: Array, inverse: Array, per: Array) -> tuple[Array, Array]:
+def _points_first(xp: Namespace, pair: PairColumns, meet: Array, z: Array, period: Array) -> tuple[Array, Array]:
     """Return whether progressions meet, and where first."""
-    a, end, _, P, _, b, stop, _, _, _ = pair
-    meet, z = _meeting(xp, a, P, xp.maximum(a, b), b, g, inverse, per)
-    return meet & (z < xp.minimum(end, stop)), z
+    low = xp.maximum(pair[0], pair[5])
+    z = low + _modulo(xp, z - low, period)
+    return meet & (z < xp.minimum(pair[1], pair[6])), z
 
 
-def _points_count(xp: Namespace, pair: PairColumns, g: Array, inverse: Array, per: Array) -> tuple[Array]:
+def _points_count(xp: Namespace, pair: PairColumns, meet: Array, z: Array, period: Array) -> tuple[Array]:
     """Return how many elements progressions share."""
-    meet, z = _points_first(xp, pair, g, inverse, per)
-    more = _floor(xp, xp.minimum(pair[1], pair[6]) - 1 - z, pair[3] * per)
+    meet, z = _points_first(xp, pair, meet, z, period)
+    more = _floor(xp, xp.minimum(pair[1], pair[6]) - 1 - z, period)
     return (xp.where(meet, more + 1, xp.zeros_like(z)),)
 
 
@@ -327,23 +335,64 @@ def _runs_count(xp: Namespace, *pair: Array) -> tuple[Array]:
 
 
 def _by_bezout(answer: Kernel, xp: Namespace, *pair: Array) -> tuple[Array, ...]:
-    return answer(xp, pair, *_bezout(xp, pair[3], pair[8]))
+    return answer(xp, pair, *_meeting(xp, pair[0], pair[3], pair[5], *_bezout(xp, pair[3], pair[8])))
 
 
 def _by_table(answer: Kernel, xp: Namespace, shape: tuple[int, ...], *pair: Array) -> tuple[Kernel, tuple[Array, ...]]:
-    """Return a kernel that looks up what depends on the two periods alone, if few different ones occur."""
+    """Return a kernel that looks up what depends on the two periods alone, if few different ones occur.
+
+    Where these are short, too, it looks up where progressions from each place in a period meet.
+    """
     (P, i), (Q, j) = _unique(xp, pair[3]), _unique(xp, pair[8])
     n, m = P.shape[0], Q.shape[0]
-    if n * m > min(tuning.MAX_TABLE, prod(shape) // 2):
+    most = min(tuning.MAX_TABLE, prod(shape) // 2)
+    if n * m > most:
         return partial(_by_bezout, answer), pair
-    tables = [xp.reshape(x, (-1,)) for x in _bezout(xp, P[:, None], Q[None, :])]
+    tables = _bezout(xp, P[:, None], Q[None, :])
+    if xp is np and int(P.sum()) * int(Q.sum()) <= most // 4:
+        return _by_places(answer, (P, i, pair[0]), (Q, j, pair[5]), tables, pair)
+    flat = [xp.reshape(x, (-1,)) for x in tables]
 
     def looked_up(xp: Namespace, *columns: Array) -> tuple[Array, ...]:
         at = columns[10] + columns[11]
-        flat = xp.reshape(at, (-1,))
-        return answer(xp, columns[:10], *(xp.reshape(xp.take(x, flat), at.shape) for x in tables))
+        each = xp.reshape(at, (-1,))
+        known = (xp.reshape(xp.take(x, each), at.shape) for x in flat)
+        return answer(xp, columns[:10], *_meeting(xp, columns[0], columns[3], columns[5], *known))
 
     return looked_up, (*pair, i * m, j)
+
+
+def _by_places(
+    answer: Kernel, mine: tuple[Any, Any, Any], theirs: tuple[Any, Any, Any], tables: tuple[Any, ...], pair: PairColumns
+) -> tuple[Kernel, tuple[Any, ...]]:
+    """Return a kernel of NumPy that looks up where progressions meet, by their places in a period each.
+
+    Parameters
+    ----------
+    mine, theirs : (periods, which of them a progression has, where it begins)
+    tables : tuple of array
+        For each two of the periods what `_bezout` returns.
+    """
+    (P, i, first), (Q, j, other) = mine, theirs
+    # the places 0, 1, …, P - 1 of the first period, then those of the next, and so on
+    own, its = (np.repeat(np.arange(len(x)), x.astype(np.int64)) for x in (P, Q))
+    p, q = (np.cumsum(x) - x for x in (P, Q))
+    x, y = (np.arange(len(at)) - start[at] for at, start in ((own, p), (its, q)))
+    known = (table[own[:, None], its] for table in tables)
+    meet, z, period = _meeting(np, x[:, None], P[own][:, None], y[None, :], *known)
+    # those that never meet do so beyond all numbers; below them, too
+    far = (FLOAT_EXACT if z.dtype == np.float64 else INT_EXACT) >> 2
+    z, period = np.where(meet, z, far).reshape(-1), np.where(meet, period, 2 * far).reshape(-1)
+    one, two = (
+        (start[at] + _modulo(np, begin, of[at])).astype(np.int64)
+        for start, at, begin, of in ((p, i, first, P), (q, j, other, Q))
+    )
+
+    def looked_up(xp: Namespace, *columns: Array) -> tuple[Array, ...]:
+        at = columns[10] + columns[11]
+        return answer(xp, columns[:10], True, z.take(at), period.take(at))
+
+    return looked_up, (*pair, one * len(its), two)
 
 
 def _first_hit(xp: Namespace, a: Array, m: Array, low: Array, high: Array) -> tuple[Array, Array]:
@@ -571,10 +620,19 @@ AXIS = {
 
 def answer_axis(query: str, pair: PairColumns) -> tuple[Array, ...]:
     """Answer a query about clipped stripes."""
+    return solve(query, _axis_form(query, pair), pair)
+
+
+def plan_axis(query: str, pair: PairColumns, shape: tuple[int, int]) -> Run:
+    """Return what answers a query about clipped stripes for a part of the pairs, of this shape."""
+    return plan(_axis_form(query, pair), shape, pair)[1]
+
+
+def _axis_form(query: str, pair: PairColumns) -> Form:
     runs, points, blocks = AXIS[query]
     single = partial(_by_bezout, points)
     if all(x.dtype != object and largest(x) <= 1 for x in (pair[2], pair[7])):
         if all(x.dtype != object and largest(x) <= 1 for x in (pair[3], pair[8])):
-            return solve(query, Form(runs, lambda *columns: sum(columns)), pair)
-        return solve(query, Form(single, _points_bound, True, partial(_by_table, points)), pair)
-    return solve(query, Form(partial(_either, single, blocks), _blocks_bound), pair)
+            return Form(runs, lambda *columns: sum(columns))
+        return Form(single, _points_bound, True, partial(_by_table, points))
+    return Form(partial(_either, single, blocks), _blocks_bound)

@@ -223,14 +223,36 @@ class RegionArray(batches.Batch):
         """
         if other is not None or not self._is_plain("overlap_matrix"):
             return batches.Batch.overlap_matrix(self, other)
-        n, tables = len(self), self._axis_tables("overlaps")
+        n = len(self)
+        each = [self._plan_meeting(axis) for axis in range(self.rank)]
+        filled = ~self.is_empty
         out = np.empty((n, n), np.bool_)
-        for at in _row_blocks(n):
-            found = np.logical_and.outer(~self.is_empty[at], ~self.is_empty)
-            for table, number in tables:
-                found &= table[number[at]][:, number]
-            out[at] = found
+        for rows, columns in _upper_blocks(n):
+            found = np.logical_and.outer(filled[rows], filled[columns])
+            for meet in each:
+                found &= meet((rows, columns))[0]
+            out[rows, columns] = found
+        for rows in _row_blocks(n):
+            out[rows.stop :, rows] = out[rows, rows.stop :].T
+            half = np.triu(out[rows, rows])
+            out[rows, rows] = half | half.T
         return out
+
+    def _plan_meeting(self, axis: int) -> kernels.Run:
+        """What tells for a part of all pairs whether they meet along an axis."""
+        rows = np.stack([getattr(self, name)[:, axis] for name in COLUMNS], axis=1)
+        number: dict[tuple[int, ...], int] = {}
+        numbers = np.array([number.setdefault(row, len(number)) for row in map(tuple, rows.tolist())])
+        is_known = 2 * len(number) <= len(rows)
+        unique = np.array(list(number), np.int64) if is_known else rows
+        m = len(unique)
+        run = kernels.plan_axis("overlaps", (*unique.T[:, :, None], *unique.T[:, None]), (m, m))
+        if not is_known:
+            return run
+        table = np.empty((m, m), np.bool_)
+        for at in _row_blocks(m):
+            (table[at],) = run((at, slice(0, m)))
+        return lambda at: (table[numbers[at[0]]][:, numbers[at[1]]],)
 
     def count_matrix(self) -> Array:
         """Return for all pairs how many points they share, as a symmetric matrix of integers.
@@ -368,6 +390,15 @@ def _row_blocks(n: int) -> Iterator[slice]:
     rows = max(1, 2 * tuning.PAIRS_AT_ONCE // max(1, n))
     for at in range(0, n, rows):
         yield slice(at, min(at + rows, n))
+
+
+def _upper_blocks(n: int) -> Iterator[tuple[slice, slice]]:
+    """Yield the upper half of a square matrix, the diagonal included, as rows from their own place on."""
+    start = 0
+    while start < n:
+        stop = min(n, start + max(1, tuning.PAIRS_AT_ONCE // (n - start)))
+        yield slice(start, stop), slice(start, n)
+        start = stop
 
 
 def _own_index(at: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,5 +10,5 @@ MAX_TABLE = 1 << 20
 
 # ------------------------------------------------------------------ tuning
 
-PAIRS_AT_ONCE = 1 << 15
+PAIRS_AT_ONCE = 1 << 13
 """How many pairs are answered in one pass: what bounds the memory, and keeps a pass in a core's own cache."""

@@ -57,6 +57,7 @@ from tapestry_sets import (
     shared_memory,
 )
 from tapestry_sets.batch.batches import StripeArray
+from tapestry_sets.batch.region_arrays import RegionArray
 from tapestry_sets.integers import explicit, members, pairs
 
 RESULTS = Path(__file__).parent / "results" / "sweep_tuning.md"
@@ -229,6 +230,16 @@ def stripe_columns(many: int) -> Ask:
     return lambda: (int(rows.count_common(batch, 0, 10**9).sum()), int(batch.overlap_matrix().sum()))
 
 
+def slice_columns(many: int) -> Ask:
+    """All pairs of many strided slices of a matrix."""
+    source = random.Random(1)
+    starts = [[source.randrange(900) for _ in range(2)] for _ in range(many)]
+    ends = [[source.randint(at + 1, 1024) for at in row] for row in starts]
+    steps = [[source.randint(1, 5) for _ in range(2)] for _ in range(many)]
+    batch = RegionArray((1024, 1024), starts, ends, steps)
+    return lambda: int(batch.overlap_matrix().sum())
+
+
 def evaluated(name: str, *shapes: tuple[int, ...], **attrs: Any) -> Ask:
     """An operator, evaluated by NumPy."""
     graph = Graph()
@@ -291,7 +302,10 @@ SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
     (VIEWS, "LOOPED_PATCHES"): [*CHAINS, PLAIN, partial(simplified, 12, many=3)],
     (VIEWS, "WALKED_KINDS"): [partial(deep, n) for n in (6, 24)],
     (VIEWS, "MANY_PIECES"): CHAINS,
-    (BATCH, "PAIRS_AT_ONCE"): [partial(stripe_columns, n) for n in (50, 250)],
+    (BATCH, "PAIRS_AT_ONCE"): [
+        *(partial(stripe_columns, n) for n in (50, 250)),
+        partial(slice_columns, 601),
+    ],
     (OPS, "TILE_CELLS"): [partial(evaluated, "gelu", (512, 4096))],
     (OPS, "TILE_NBYTES"): [partial(evaluated, "conv", (1, 32, 128, 128), (32, 32, 3, 3), pads=(1, 1, 1, 1))],
     (COPIES, "MAX_ITEM_NBYTES"): [partial(packed, 8, 4 << 20, slice(0, 3 << e)) for e in (17, 18, 19, 20)],

@@ -325,6 +325,33 @@ def test_slices_of_one_tensor_are_the_ones_that_share_memory_in_numpy() -> None:
         assert matrix[i, j] == np.shares_memory(views[i], views[j]), (i, j)
 
 
+@pytest.mark.parametrize("limits", [{}, {"MAX_TABLE": 0}, {"MAX_TABLE": 400}, {"PAIRS_AT_ONCE": 50}])
+@pytest.mark.parametrize("numbers", [{}, {"FLOAT_EXACT": 0}])
+@pytest.mark.parametrize(("many", "kinds"), [(150, 150), (150, 20), (3, 3)])
+def test_all_pairs_of_slices_are_those_whose_masks_meet(
+    many: int, kinds: int, limits: dict[str, int], numbers: dict[str, int]
+) -> None:
+    """Slices that begin anywhere, below 0 too; few different ones, and all different; few periods, short ones."""
+    source = np.random.default_rng(many + kinds)
+    start, shape = (-30, 5), (61, 47)
+    low = source.integers((0, 0), shape, (kinds, 2))
+    high = source.integers(low, np.array(shape) + 1)
+    step = source.integers(1, 8, (kinds, 2))
+    pick = source.integers(0, kinds, many)
+    masks = np.zeros((many, *shape), np.float32)
+    for mask, k in zip(masks, pick, strict=True):
+        mask[tuple(slice(*ends) for ends in zip(low[k], high[k], step[k], strict=True))] = 1
+    flat = masks.reshape(many, -1)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in limits.items():
+            patch.setattr(tuning, name, value)
+        for name, value in numbers.items():
+            patch.setattr(kernels, name, value)
+        batch = RegionArray(shape, low[pick] + start, high[pick] + start, step[pick], start)
+        assert (batch.overlap_matrix() == (flat @ flat.T > 0)).all()
+        assert (batch.count_matrix() == flat @ flat.T).all()
+
+
 # ---------------------------------------------------------------------------------------------- numbers, blocks
 
 
@@ -357,9 +384,14 @@ def test_all_pairs_need_little_memory_beside_the_answer() -> None:
     try:
         batch[:, None].overlaps(batch)
         pairs = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        batch.overlap_matrix()
+        matrix = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
     assert pairs < 4 * n * n, f"{pairs} bytes for {n * n} answers of one byte"
+    assert matrix < 2 * n * n, f"{matrix} bytes for {n * n} answers of one byte"
 
 
 @given(regions_in_one_box(5, max_rank=2))
