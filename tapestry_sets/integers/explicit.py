@@ -5,20 +5,22 @@ A window is a pair ``lo, hi``: the integers ``lo <= z < hi``. Nests are canonica
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import gcd, lcm
 
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers import tuning
-from tapestry_sets.integers.pairs import descend, surely_disjoint
+from tapestry_sets.integers.nest import repeat
+from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.integers.stripe import Level
 from tapestry_sets.limits import Budget, TooManyPieces, current
 
 Block = tuple[int, int, nests.Nest]
 """One bounded piece as a plain tuple: (start, length, tail); see `nest.Item`."""
-Joined = tuple[int, int, nests.Nest, int]
-"""The same with a period of its own, or 0."""
+Pieces = defaultdict[tuple[int, nests.Nest], list[int]]
+"""Bounded pieces by what they are, (length, tail): where each begins, in no order."""
 
 
 def strided(s: nests.Nest, first: int, step: int) -> list[nests.Nest]:
@@ -69,13 +71,15 @@ class _Meet:
 
     Inside a window that meets one block of a level alone, that level is gone, and `collect` goes down one; a window
     that meets several blocks of both is cut again. The pieces come in no order, and merging joins them afterwards.
+    No two of them touch, for the blocks of a level do not, unless a nest restarts its inside without a gap.
     """
 
-    __slots__ = ("budget", "s", "t")
+    __slots__ = ("are_apart", "budget", "s", "t")
 
     def __init__(self, s: nests.Nest, t: nests.Nest) -> None:
         self.s = s
         self.t = t
+        self.are_apart = _has_gaps(s) and _has_gaps(t)
         self.budget = Budget(tuning.STEPS_A_PIECE * current().max_pieces)
 
     def spend(self, steps: int) -> None:
@@ -94,43 +98,40 @@ class _Meet:
             return []
         if not s or not t:
             return [s or t]
-        found: list[Block] = []
+        found: Pieces = defaultdict(list)
         common = self.period(s, t, found)
-        apart = len(s) == 1 == len(t)  # what two stripes share lies in different blocks of one of them
-        return [
-            nests.repeat(length, d or common, start, tail) if tail or d else ((length, common, start % common),)
-            for start, length, tail, d in _merged(found, common, apart)
-        ]
+        return repeat_found(found, common, self.are_apart)
 
-    def period(self, s: nests.Nest, t: nests.Nest, out: list[Block]) -> int:
-        """Append the common elements of one common period, cut in the fewest of three ways; return the period."""
+    def period(self, s: nests.Nest, t: nests.Nest, out: Pieces) -> int:
+        """Add the common elements of one common period, cut in the fewest of three ways; return the period."""
         (a, P, p), (b, Q, q) = s[0], t[0]
         g = gcd(P, Q)
         blocks_s, blocks_t, shifts = Q // g, P // g, (a + b - 1) // g
-        few = min(blocks_s, blocks_t, shifts)
-        self.spend(few)
         if shifts < blocks_s and shifts < blocks_t:
+            self.spend(shifts)
             self.pairs(s[1:], s[0], t[1:], t[0], g, out)
         elif blocks_s <= blocks_t:
+            self.spend(blocks_s)
             self.each(s[1:], t, range(p, p + blocks_s * P, P), a, out)
         else:
+            self.spend(blocks_t)
             self.each(t[1:], s, range(q, q + blocks_t * Q, Q), b, out)
         return P // g * Q
 
-    def each(self, tail: nests.Nest, t: nests.Nest, blocks: range, a: int, out: list[Block]) -> None:
-        """Append the elements that t shares with blocks of length a that have `tail` inside."""
+    def each(self, tail: nests.Nest, t: nests.Nest, blocks: range, a: int, out: Pieces) -> None:
+        """Add the elements that t shares with blocks of length a that have `tail` inside."""
         if tail:
+            collect = self.stripes if len(tail) == 1 == len(t) else self.collect
             for block in blocks:
-                self.collect(tail, block, t, 0, block, block + a, out)
-            return
-        part = nests.cut_stripe if len(t) == 1 else nests.cut
-        for block in blocks:
-            item = part(t, block, block + a)
-            if item is not None:
-                out.append(item)
+                collect(tail, block, t, 0, block, block + a, out)
+        elif len(t) == 1:
+            _cut_by_blocks(t[0], 0, blocks, a, blocks.start, blocks.stop, out)
+        else:
+            for block in blocks:
+                _cut(t, 0, block, block + a, out)
 
-    def pairs(self, tail: nests.Nest, x: Level, uail: nests.Nest, y: Level, g: int, out: list[Block]) -> None:
-        """Append the overlaps of pairs of blocks, one pair for each distance that occurs between two."""
+    def pairs(self, tail: nests.Nest, x: Level, uail: nests.Nest, y: Level, g: int, out: Pieces) -> None:
+        """Add the overlaps of pairs of blocks, one pair for each distance that occurs between two."""
         (a, P, p), (b, Q, q) = x, y
         n = Q // g
         inverse = pow(P // g, -1, n)
@@ -139,213 +140,285 @@ class _Meet:
         for d in range(lowest, a, g):
             block = p + P * i
             i = (i - inverse) % n
-            first, end = max(0, d), min(a, d + b)
+            first = d if d > 0 else 0
+            end = d + b if d + b < a else a
             if not tail and not uail:
-                out.append((block + first, end - first, ()))
+                out[end - first, ()].append(block + first)
             elif not tail:
-                _append(uail, block + d, block + first, block + end, out)
+                _cut(uail, block + d, block + first, block + end, out)
             elif not uail:
-                _append(tail, block, block + first, block + end, out)
+                _cut(tail, block, block + first, block + end, out)
             else:
                 self.collect(tail, block, uail, block + d, block + first, block + end, out)
 
-    def collect(self, s: nests.Nest, si: int, t: nests.Nest, tj: int, lo: int, hi: int, out: list[Block]) -> None:
-        """Append the common elements of s + si and t + tj in the window to `out`."""
-        pair = descend(s, si, t, tj, lo, hi)
-        if pair is None:
-            return
-        s, si, t, tj, lo, hi = pair
-        if s and t:
-            self.blocks(s, si, t, tj, lo, hi, out)
-        elif s:
-            _append(s, si, lo, hi, out)
-        else:
-            _append(t, tj, lo, hi, out)
+    def collect(self, s: nests.Nest, si: int, t: nests.Nest, tj: int, lo: int, hi: int, out: Pieces) -> None:
+        """Add the common elements of s + si and t + tj in the window."""
+        while s and t:
+            (a, P, p), (b, Q, q) = s[0], t[0]
+            into = (lo - p - si) % P
+            if into >= a:
+                lo += P - into
+                into = 0
+            if hi <= lo - into + P:  # up to the next block: what lies behind this one holds nothing
+                s, si = s[1:], lo - into
+                if si + a < hi:
+                    hi = si + a
+            else:
+                into = (lo - q - tj) % Q
+                if into >= b:
+                    lo += Q - into
+                    into = 0
+                if hi > lo - into + Q:
+                    (self.blocks if len(s) > 1 or len(t) > 1 else self.stripes)(s, si, t, tj, lo, hi, out)
+                    return
+                t, tj = t[1:], lo - into
+                if tj + b < hi:
+                    hi = tj + b
+        if lo < hi:
+            if s:
+                _cut(s, si, lo, hi, out)
+            else:
+                _cut(t, tj, lo, hi, out)
 
-    def blocks(self, s: nests.Nest, si: int, t: nests.Nest, tj: int, lo: int, hi: int, out: list[Block]) -> None:
-        """Append the elements of a window that spans several blocks of both."""
-        P, Q = s[0][1], t[0][1]
-        if hi - lo >= 2 * lcm(P, Q):  # the whole line's answer, clipped, is shorter than block by block
-            for nest in self.whole(nests.shift(s, si - lo), nests.shift(t, tj - lo)):
-                item = nests.cut(nest, 0, hi - lo)
-                if item is not None:
-                    out.append((item[0] + lo, item[1], item[2]))
-            return
-        if P < Q:
+    def stripes(self, s: nests.Nest, si: int, t: nests.Nest, tj: int, lo: int, hi: int, out: Pieces) -> None:
+        """Do what `collect` does for two stripes, by the blocks of the one of the longer period."""
+        if s[0][1] < t[0][1]:
             s, si, t, tj = t, tj, s, si
         a, P, p = s[0]
-        steps = (hi - lo) // P
-        if steps > tuning.MANY_BLOCKS and surely_disjoint(s, si, t, tj):
+        blocks = range(lo - (lo - p - si) % P, hi, P)
+        if blocks.start + P >= hi:
+            _cut_by_blocks(t[0], tj, blocks, a, lo, hi, out)
+        elif hi - lo < 2 * P or not self.is_long(s, si, t, tj, lo, hi, out):
+            found: Pieces = defaultdict(list)
+            _cut_by_blocks(t[0], tj, blocks, a, lo, hi, found)
+            self.put(found, out)
+
+    def blocks(self, s: nests.Nest, si: int, t: nests.Nest, tj: int, lo: int, hi: int, out: Pieces) -> None:
+        """Add the elements of a window that spans several blocks of both, which are not both stripes."""
+        if s[0][1] < t[0][1]:
+            s, si, t, tj = t, tj, s, si
+        a, P, p = s[0]
+        if hi - lo >= 2 * P and self.is_long(s, si, t, tj, lo, hi, out):
             return
-        self.spend(steps)
-        tail, found = s[1:], list[Block]()
+        tail = s[1:]
+        collect = self.stripes if len(tail) == 1 == len(t) else self.collect
+        found: Pieces = defaultdict(list)
         for block in range(lo - (lo - p - si) % P, hi, P):
             first, end = block if block > lo else lo, block + a if block + a < hi else hi
-            if tail:
-                self.collect(tail, block, t, tj, first, end, found)
-            else:
-                _append(t, tj, first, end, found)
-        if len(found) == 2:
-            out += _join_two(*found)
-        elif found:
-            out += _run_together(_join_touching(found, 0), 0)
+            if not tail:
+                _cut(t, tj, first, end, found)
+            elif first < end:
+                collect(tail, block, t, tj, first, end, found)
+        self.put(found, out)
+
+    def is_long(self, s: nests.Nest, si: int, t: nests.Nest, tj: int, lo: int, hi: int, out: Pieces) -> bool:
+        """Return whether a window need not be cut by the blocks of s; what it holds is added then."""
+        P, Q = s[0][1], t[0][1]
+        if hi - lo >= 2 * lcm(P, Q):  # the whole line's answer, clipped, is shorter
+            for nest in self.whole(nests.shift(s, si - lo), nests.shift(t, tj - lo)):
+                _cut(nest, lo, lo, hi, out)
+            return True
+        steps = (hi - lo) // P
+        if steps > tuning.MANY_BLOCKS and surely_disjoint(s, si, t, tj):
+            return True
+        self.spend(steps)
+        return False
+
+    def put(self, found: Pieces, out: Pieces) -> None:
+        """Add the pieces of a window, joined."""
+        _join(found, 0, [], self.are_apart)
+        for key, starts in found.items():
+            out[key] += starts
 
 
-def _append(s: nests.Nest, si: int, lo: int, hi: int, out: list[Block]) -> None:
-    """Append the elements of s + si in the window, as one item."""
-    item = nests.cut_stripe(s, lo - si, hi - si) if len(s) == 1 and lo < hi else nests.cut(s, lo - si, hi - si)
+def _has_gaps(s: nests.Nest) -> bool:
+    """Return whether no two blocks of a level touch."""
+    return not [a for a, P, _ in s if a == P]  # `all` takes twice as long
+
+
+def _cut(s: nests.Nest, si: int, lo: int, hi: int, out: Pieces) -> None:
+    """Add the elements of s + si in the window, as one piece."""
+    item = nests.cut(s, lo - si, hi - si)
     if item is not None:
-        out.append((item[0] + si, item[1], item[2]))
+        start, length, tail = item
+        out[length, tail].append(start + si)
 
 
-# ------------------------------------------------------------------ merging
+def _cut_by_blocks(y: Level, tj: int, blocks: range, a: int, lo: int, hi: int, out: Pieces) -> None:
+    """Add the elements of a stripe + tj in blocks of length a, clipped to a window, as one piece for each block.
+
+    It is `nest.cut_stripe` of every block, written out: most of the pieces of an answer are found here.
+    """
+    b, Q, q = y
+    q += tj
+    for block in blocks:
+        first = block if block > lo else lo
+        end = block + a if block + a < hi else hi
+        into = (first - q) % Q
+        start = first if into < b else first + Q - into
+        if start >= end:
+            continue
+        beyond = (end - 1 - q) % Q + 1 - b  # how far the end is behind the last element
+        if beyond > 0:
+            end -= beyond
+        if into >= b or not into:
+            out[end - start, () if end <= start + b else ((b, Q, 0),)].append(start)
+        else:
+            out[end - start, () if end <= start - into + b else ((b, Q, Q - into),)].append(start)
+
+
+# ------------------------------------------------------------------ joining
 
 
 def merge(items: Iterable[Block]) -> list[nests.Item]:
     """Return fewer items: touching intervals are one, and so are equal items at equal distances."""
-    return [nests.Item(*item) for item in _run_together(_join_touching(list(items), 0), 0)]
+    found = _by_kind(items)
+    _join(found, 0, [], False)
+    return [nests.Item(start, length, tail) for (length, tail), starts in found.items() for start in starts]
 
 
-def _run_together(items: list[Block], common: int, done: list[Joined] | None = None) -> list[Block]:
-    """Join equal items at equal distances until none are left; with a `common` period they repeat with it.
-
-    A run that fills the common period is one item of a shorter period, and goes to `done`.
-    """
-    while len(items) > 1:
-        fewer = _join_equidistant(items, common, done)
-        if len(fewer) == len(items):
-            break
-        items = fewer
-    return items
-
-
-def _merged(items: list[Block], common: int, apart: bool = False) -> list[Joined]:
-    """Return items that repeat with period `common`, joined; each with its period if that is a shorter one.
-
-    No two items touch if they are `apart`.
-    """
-    done: list[Joined] = []
-    if len(items) > 1:
-        items = [(start % common, length, tail) for start, length, tail in items]
-        items = _run_together(items if apart else _join_touching(items, common), common, done)
-    return [*done, *((start, length, tail, 0) for start, length, tail in items)]
-
-
-def _join_touching(items: list[Block], common: int) -> list[Block]:
-    """Join solid items where one ends at the next one's start."""
-    ends = {start + length for start, length, tail in items if not tail}
-    if common:
-        ends |= {end - common for end in ends}
-    if not any(item[0] in ends for item in items if not item[2]):
-        return items
-    solid = sorted(item for item in items if not item[2])
-    out = [solid[0]]
-    for item in solid[1:]:
-        start, length, _ = out[-1]
-        if start + length == item[0]:
-            out[-1] = (start, length + item[1], ())
-        else:
-            out.append(item)
-    start, length, _ = out[-1]
-    if common and len(out) > 1 and start + length == out[0][0] + common:  # around the end of the period
-        out[-1] = (start, length + out[0][1], ())
-        del out[0]
-    return [*out, *(item for item in items if item[2])]
-
-
-def _join_two(one: Block, two: Block) -> list[Block]:
-    """Return what joining does for two items that share no element; their ends may lie within each other."""
-    d = two[0] - one[0]
-    if d >= one[1] == two[1] and one[2] == two[2]:
-        return [(one[0], d + one[1], nests.repeat(one[1], d, 0, one[2]))]
-    if one[2] or two[2] or one[0] + one[1] != two[0]:
-        return [one, two]
-    return [(one[0], one[1] + two[1], ())]
-
-
-def _join_equidistant(items: list[Block], common: int, done: list[Joined] | None) -> list[Block]:
-    """Join runs of equal items at equal distances."""
-    groups: dict[tuple[int, nests.Nest], list[int]] = {}
+def _by_kind(items: Iterable[Block]) -> Pieces:
+    found: Pieces = defaultdict(list)
     for start, length, tail in items:
-        key = length, tail
-        if key in groups:
-            groups[key].append(start)
-        else:
-            groups[key] = [start]
-    if len(groups) == len(items):
-        return items
-    out: list[Block] = []
-    for (length, tail), starts in groups.items():
-        if len(starts) == 1:
-            out.append((starts[0], length, tail))
-        elif len(starts) == 2:
-            _join_pair(starts, length, tail, common, out, done)
-        else:
-            _join_many(starts, length, tail, common, out, done)
+        found[length, tail].append(start)
+    return found
+
+
+def repeat_found(found: Pieces, common: int, are_apart: bool = False) -> list[nests.Nest]:
+    """Return pieces that repeat with period `common` as nests, joined; the pieces are used up.
+
+    No two touch if they `are_apart`. A run that fills the common period becomes a nest of a shorter period.
+    """
+    out: list[nests.Nest] = []
+    _join(found, common, out, are_apart)
+    for (length, tail), starts in found.items():
+        for start in starts:
+            if tail or length == common:
+                out.append(repeat(length, common, start, tail))
+            else:
+                out.append(((length, common, start % common),))
     return out
 
 
-def _join_pair(
-    starts: list[int], length: int, tail: nests.Nest, common: int, out: list[Block], done: list[Joined] | None
-) -> None:
-    """Append two equal items as one, at the lesser of the distances between them, or both where they interleave."""
-    one, two = starts
-    d = two - one
+def _join(found: Pieces, common: int, out: list[nests.Nest], are_apart: bool) -> None:
+    """Join pieces where they touch, and equal ones at equal distances, until no more are.
+
+    With a `common` period the pieces repeat with it: a run that fills it is a nest of a shorter one, and goes to `out`.
+    It is done in rounds: what one makes is joined with what is equal to it in the next.
+    """
+    if not are_apart:
+        _join_touching(found, common)
+    again = [key for key, starts in found.items() if len(starts) > 1]
+    while again:
+        made: Pieces = defaultdict(list)
+        for key in again:
+            starts = found[key]
+            if len(starts) > 2:
+                if _join_runs(starts, key, common, out, made):
+                    del found[key]
+                continue
+            (length, tail), (one, two) = key, starts
+            d = two - one
+            if common:
+                d %= common
+                if 2 * d > common:  # the lesser of the distances between them
+                    one, d = two, common - d
+            elif d < 0:
+                one, d = two, -d
+            if d >= length:  # else they lie within each other
+                if 2 * d == common:
+                    out.append(repeat(length, d, one, tail))
+                else:
+                    run = repeat(length, d, 0, tail) if tail or d == length else ((length, d, 0),)
+                    made[d + length, run].append(one)
+                del found[key]
+        again = []
+        for key, starts in made.items():
+            if key in found:
+                starts += found[key]
+            if len(starts) > 1:
+                again.append(key)
+            found[key] = starts
+
+
+def _join_touching(found: Pieces, common: int) -> None:
+    """Join solid pieces where one ends at the next one's start; with a `common` period also around its end."""
+    solid = [key for key in found if not key[1]]
     if common:
-        if d < 0:
-            one, d = two, -d
-        around = common - d
-        if around == d >= length and done is not None:
-            done.append((one, length, tail, d))
+        ends = {(start + key[0]) % common for key in solid for start in found[key]}
+        if not any(start % common in ends for key in solid for start in found[key]):
             return
-        if around <= d:
-            one, d = one + d, around
-    elif d < 0:
-        one, d = two, -d
-    if d >= length:
-        out.append((one, d + length, nests.repeat(length, d, 0, tail) if tail or d == length else ((length, d, 0),)))
+        pieces = sorted([(start % common, key[0]) for key in solid for start in found[key]])
     else:
-        out += [(start, length, tail) for start in starts]
-
-
-def _join_many(
-    starts: list[int], length: int, tail: nests.Nest, common: int, out: list[Block], done: list[Joined] | None
-) -> None:
-    """Append three or more equal items, joined in runs of one distance each."""
-    starts.sort()
-    if common:
-        gaps = [two - one for one, two in pairwise(starts)]
-        gaps.append(starts[0] + common - starts[-1])
-        longest = max(gaps)
-        if min(gaps) == longest >= length and done is not None:
-            done.append((starts[0], length, tail, longest))
+        ends = {start + key[0] for key in solid for start in found[key]}
+        if not any(start in ends for key in solid for start in found[key]):
             return
-        at = gaps.index(longest) + 1  # turned so that no run crosses the end of the period
-        starts = starts[at:] + [start + common for start in starts[:at]]
-    out += _runs_of(starts, length, tail, common)
-
-
-def _runs_of(starts: list[int], length: int, tail: nests.Nest, common: int) -> list[Block]:
-    """Join equal items at ascending starts into runs of one distance each."""
-    out: list[Block] = []
-    i, n = 0, len(starts)
-    while i < n:
-        start, last = starts[i], i
-        d = starts[i + 1] - start if i + 1 < n else 0
-        if d >= length:  # else it is the last, or interleaved with the next: no nest
-            last = i + 1
-            while last + 1 < n and starts[last + 1] - starts[last] == d:
-                last += 1
-            if last == i + 1 and last + 2 < n and starts[i + 3] - starts[i + 2] == starts[i + 2] - starts[i + 1]:
-                last = i  # leave the start of a longer run alone
-        if common:
-            start %= common
-        if last == i:
-            out.append((start, length, tail))
+        pieces = sorted([(start, key[0]) for key in solid for start in found[key]])
+    for key in solid:
+        del found[key]
+    joined = [pieces[0]]
+    for start, length in pieces[1:]:
+        before, long = joined[-1]
+        if before + long == start:
+            joined[-1] = (before, long + length)
         else:
-            out.append((start, (last - i) * d + length, nests.repeat(length, d, 0, tail)))
-        i = last + 1
-    return out
+            joined.append((start, length))
+    start, length = joined[-1]
+    if common and len(joined) > 1 and start + length == joined[0][0] + common:  # around the end of the period
+        joined[-1] = (start, length + joined[0][1])
+        del joined[0]
+    for start, length in joined:
+        found[length, ()].append(start)
+
+
+def _join_runs(
+    starts: list[int], key: tuple[int, nests.Nest], common: int, out: list[nests.Nest], made: Pieces
+) -> bool:
+    """Join equal pieces in runs of one distance each; return whether any are joined.
+
+    Those of the distance that occurs most are joined first, for they belong together most likely.
+    """
+    length, tail = key
+    if common:
+        starts = sorted([start % common for start in starts])
+        gaps = [two - one for one, two in pairwise(starts)]
+        around = starts[0] + common - starts[-1]
+        longest = max(gaps)
+        if around < longest:  # turned so that no run crosses the end of the period
+            at = gaps.index(longest) + 1
+            starts = starts[at:] + [start + common for start in starts[:at]]
+            gaps = [*gaps[at:], around, *gaps[: at - 1]]
+        elif around == longest >= length and gaps.count(around) == len(gaps):
+            out.append(repeat(length, around, starts[0], tail))
+            return True
+    else:
+        starts.sort()
+        gaps = [two - one for one, two in pairwise(starts)]
+    often = max(gaps, key=gaps.count if len(gaps) < 32 else Counter(gaps).__getitem__)
+    if often < length:
+        often = 0
+    alone: list[int] = []
+    i, n = 0, len(gaps)
+    while i < n:
+        d = gaps[i]
+        last = i + 1
+        if d >= length:  # else the next one begins in this one's gaps
+            while last < n and gaps[last] == d:
+                last += 1
+        if d >= length and (last > i + 1 or last == n or gaps[last] != often):
+            run = repeat(length, d, 0, tail) if tail or d == length else ((length, d, 0),)
+            made[(last - i) * d + length, run].append(starts[i])
+            i = last + 1
+        else:
+            alone.append(starts[i])
+            i += 1
+    if i == n:
+        alone.append(starts[n])
+    if len(alone) > n:
+        return False
+    if alone:
+        made[key] += alone
+    return True
 
 
 # ------------------------------------------------------------------ in a window, and other operations
@@ -353,31 +426,54 @@ def _runs_of(starts: list[int], length: int, tail: nests.Nest, common: int) -> l
 
 def meet_within(s: nests.Nest, t: nests.Nest, lo: int, hi: int) -> list[nests.Nest]:
     """Return the intersection in a window as nests that are right there, and disjoint there."""
-    items: list[Block] = []
-    if s != nests.EMPTY and t != nests.EMPTY:
-        _Meet(s, t).collect(s, 0, t, 0, lo, hi, items)
-    return from_items(_run_together(_join_touching(items, 0), 0), lo, hi)
+    return meet_each_within(s, [t], lo, hi)
 
 
 def subtract_within(s: nests.Nest, t: nests.Nest, lo: int, hi: int) -> list[nests.Nest]:
     """Return the difference in a window as nests that are right there, and disjoint there."""
-    items: list[Block] = []
-    if s != nests.EMPTY:
-        for c in nests.complement(t):
-            _Meet(s, c).collect(s, 0, c, 0, lo, hi, items)
-    return from_items(_run_together(_join_touching(items, 0), 0), lo, hi)
+    return meet_each_within(s, nests.complement(t), lo, hi)
+
+
+def meet_each_within(s: nests.Nest, parts: Iterable[nests.Nest], lo: int, hi: int) -> list[nests.Nest]:
+    """Return what a nest shares with disjoint nests in a window as nests that are right there, and disjoint there."""
+    found: Pieces = defaultdict(list)
+    for t in parts:
+        if s != nests.EMPTY and t != nests.EMPTY:
+            _Meet(s, t).collect(s, 0, t, 0, lo, hi, found)
+    _join(found, 0, [], False)
+    return [repeat(length, hi - lo, start, tail) for (length, tail), starts in found.items() for start in starts]
 
 
 def subtract(s: nests.Nest, t: nests.Nest) -> list[nests.Nest]:
     """Return the difference on the whole line as disjoint nests."""
-    outside = nests.complement(t)
-    found = [nest for c in outside for nest in meet(s, c)]
-    return merge_alike(found) if len(outside) > 1 else found
+    return meet_each(s, nests.complement(t))
+
+
+def meet_each(s: nests.Nest, parts: Sequence[nests.Nest]) -> list[nests.Nest]:
+    """Return what a nest shares with nests of which no two touch, on the whole line, as disjoint nests."""
+    if s == nests.EMPTY:
+        return []
+    if not s or () in parts:
+        return [s] if s else list(parts)
+    by_period: dict[int, Pieces] = {}
+    are_apart = True
+    P = s[0][1]
+    for t in parts:
+        common = lcm(P, t[0][1])
+        if common not in by_period:
+            by_period[common] = defaultdict(list)
+        both = _Meet(s, t)
+        both.period(s, t, by_period[common])
+        are_apart = are_apart and both.are_apart
+    left = [nest for common, found in by_period.items() for nest in repeat_found(found, common, are_apart)]
+    if len({nest[0][1] for nest in left}) < 2:
+        return left
+    return merge_alike(left, are_apart)
 
 
 def from_items(items: Iterable[Block], lo: int, hi: int) -> list[nests.Nest]:
     """Return items in a window as nests whose period is the window's length."""
-    return [nests.repeat(length, hi - lo, start, tail) for start, length, tail in items]
+    return [repeat(length, hi - lo, start, tail) for start, length, tail in items]
 
 
 def merge_nests(every: Iterable[nests.Nest]) -> list[nests.Nest]:
@@ -389,39 +485,40 @@ def merge_nests(every: Iterable[nests.Nest]) -> list[nests.Nest]:
     if sum(nests.count(s, 0, s[0][1]) * (common // s[0][1]) for s in current) == common:
         return [()]
     if sum(common // s[0][1] for s in current) <= tuning.SPREAD:  # of several periods: all of them in the common one
-        current = min(current, _with_period(_spread(current, common), common), key=len)
+        current = min(current, repeat_found(spread(current, common), common), key=len)
     if common <= tuning.MASK_BITS:  # short: begin again from the blocks, and take the shorter answer
         mask = 0
         for s in current:
             mask |= nests.bits(s, 0, common)
-        again = merge_alike(_with_period(nests.solid_items(mask), common))
+        again = merge_alike(repeat_found(_by_kind(nests.solid_items(mask)), common))
         current = min(current, again, key=len)
     return current
 
 
-def merge_alike(current: list[nests.Nest]) -> list[nests.Nest]:
-    """Join nests of equal period and inside, until none are left."""
+def merge_alike(current: list[nests.Nest], are_apart: bool = False) -> list[nests.Nest]:
+    """Join nests of equal period and inside, until none are left; no two touch if they `are_apart`."""
     while len(current) > 1:
-        by_period: dict[int, list[Block]] = {}
+        by_period: dict[int, Pieces] = {}
         for s in current:
             a, P, p = s[0]
-            by_period.setdefault(P, []).append((p, a, s[1:]))
+            if P not in by_period:
+                by_period[P] = defaultdict(list)
+            by_period[P][a, s[1:]].append(p)
         if len(by_period) == len(current):
             return current
         fewer: list[nests.Nest] = []
-        for common, items in by_period.items():
-            fewer += _with_period(items, common)
+        for common, found in by_period.items():
+            fewer += repeat_found(found, common, are_apart)
         if len(fewer) == len(current):
             return fewer
         current = fewer
     return current
 
 
-def _with_period(items: Iterable[Block], common: int) -> list[nests.Nest]:
-    """Return items that repeat with period `common` as nests, joined."""
-    return [nests.repeat(length, d or common, start, tail) for start, length, tail, d in _merged(list(items), common)]
-
-
-def _spread(every: Iterable[nests.Nest], common: int) -> list[Block]:
+def spread(every: Iterable[nests.Nest], common: int) -> Pieces:
     """Return the blocks of nests in one common period."""
-    return [(start, s[0][0], s[1:]) for s in every for start in range(s[0][2], s[0][2] + common, s[0][1])]
+    found: Pieces = defaultdict(list)
+    for s in every:
+        a, P, p = s[0]
+        found[a, s[1:]] += range(p, p + common, P)
+    return found

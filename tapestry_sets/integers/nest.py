@@ -115,7 +115,8 @@ def repeat(a: int, P: int, p: int, tail: Nest) -> Nest:
     """Return the nest of the tight block (a, tail) repeated with period P from p; the level goes if idle."""
     if not tail:
         return ((a, P, p % P),) if a < P else ()
-    if P % tail[0][1] == 0 and find(tail, a) >= P:
+    Q = tail[0][1]
+    if a + Q > P and not P % Q and find(tail, a) >= P:
         return shift(tail, p)  # the tail goes on by itself as the blocks do
     return ((a, P, p % P), *tail)
 
@@ -130,38 +131,34 @@ def cut(s: Nest, lo: int, hi: int) -> tuple[int, int, Nest] | None:
     """Clip as `clip` does; return a plain tuple (start, length, tail)."""
     if s == EMPTY or lo >= hi:
         return None
-    if not s:
-        return lo, hi - lo, ()
-    if len(s) == 1:
-        return cut_stripe(s, lo, hi)
-    first = find(s, lo)
-    if first >= hi:
-        return None
-    length = rfind(s, hi - 1) + 1 - first
-    tail = shift(s, -first)
-    while tail:
-        a, P, p = tail[0]
-        block = -(-p % P)  # the block that holds element 0 starts here
-        if block + a < length:
-            break
-        tail = shift(tail[1:], block)
-    return first, length, tail
-
-
-def cut_stripe(s: Nest, lo: int, hi: int) -> tuple[int, int, Nest] | None:
-    """Cut as `cut` does, a nest of one level that is not empty in a window that is not."""
-    a, P, p = s[0]
-    into = (lo - p) % P
-    first = block = lo - into
-    if into >= a:
-        first = block = block + P
-    elif into:
-        first = lo
-    if first >= hi:
-        return None
-    beyond = (hi - 1 - p) % P + 1 - a  # how far the window's end is behind the last element
-    end = hi - beyond if beyond > 0 else hi
-    return first, end - first, () if end <= block + a else ((a, P, (p - first) % P),)
+    origin = 0
+    while s:
+        a, P, p = s[0]
+        into = (lo - p) % P
+        if into >= a:
+            lo += P - into
+            into = 0
+        if hi > lo - into + P:  # several blocks: what the window has of the first and of the last may hold nothing
+            if len(s) > 1:
+                if into:
+                    e = find(s[1:], into)
+                    lo += (e if e < a else P) - into
+                    into = e if e < a else 0
+                r = (hi - 1 - p) % P
+                e = rfind(s[1:], r) if r < a else a - 1
+                hi += (e if e >= 0 else a - 1 - P) - r
+            else:
+                r = (hi - 1 - p) % P
+                if r >= a:
+                    hi += a - 1 - r
+            if hi > lo - into + P:
+                return origin + lo, hi - lo, ((a, P, (p - lo) % P), *s[1:])
+        # one block, and what lies in it
+        if lo >= hi:
+            return None
+        lo, hi, origin = into, min(into + hi - lo, a), origin + lo - into
+        s = s[1:]
+    return origin + lo, hi - lo, ()
 
 
 def in_window(s: Nest, lo: int, hi: int) -> Nest:
@@ -349,6 +346,19 @@ def complement(s: Nest) -> list[Nest]:
         if a < P:
             out.append(canonical((*s[:depth], (P - a, P, p + a))))
     return [c for c in out if c != EMPTY]
+
+
+def solid_blocks(s: Nest, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+    """Yield the (start, end) of what blocks without an inside have in the window, in ascending order; two may touch."""
+    if not s:
+        yield lo, hi
+        return
+    a, P, p = s[0]
+    for block in range(lo - (lo - p) % P, hi, P):
+        first, end = max(lo, block), min(hi, block + a)
+        if first < end:
+            for start, stop in solid_blocks(s[1:], first - block, end - block):
+                yield block + start, block + stop
 
 
 def period(s: Nest) -> int:

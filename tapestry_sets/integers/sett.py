@@ -17,7 +17,7 @@ from tapestry_sets.integers.integers import Integers, Operand, check_bounds, che
 from tapestry_sets.integers.nest import EMPTY, Nest, StridedRun
 from tapestry_sets.integers.stripe import Stripe
 from tapestry_sets.integers.unions import Within
-from tapestry_sets.limits import Value, as_int, check_positive, put_field, put_fields
+from tapestry_sets.limits import Value, as_int, check_positive, compile_constructor, put_field
 
 if TYPE_CHECKING:
     from tapestry_sets.integers.lazy import Intersection
@@ -159,21 +159,27 @@ class Sett(Explicit, Value):
     _written: tuple[Stripe, ...]
 
     def __init__(self, *stripes: Stripe) -> None:
-        for at, stripe in enumerate(stripes):
-            if not isinstance(stripe, Stripe):
+        for stripe in stripes:
+            if type(stripe) is not Stripe and not isinstance(stripe, Stripe):
+                at = [x is stripe for x in stripes].index(True)
                 raise TypeError(f"Sett: stripe {at} must be a Stripe, not {stripe!r}; write Sett(Stripe(on, off))")
-        put_field(self, "nest", nests.canonical(stripe.level for stripe in stripes))
         put_field(self, "_written", stripes)
+
+    def __getattr__(self, name: str) -> Nest:
+        # asked where a slot is empty: the nest of a sett that a caller wrote is made tight by the first question
+        if name != "nest":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+        nest = nests.canonical([stripe.level for stripe in self._written])
+        put_field(self, "nest", nest)
+        return nest
 
     def __reduce__(self) -> tuple[Callable[[Nest], Sett], tuple[Nest]]:
         return Sett._of, (self.nest,)
 
-    @classmethod
-    def _of(cls, nest: Nest) -> Sett:
+    @staticmethod
+    def _of(nest: Nest) -> Sett:
         """Wrap a canonical nest."""
-        sett = object.__new__(cls)
-        put_field(sett, "nest", nest)
-        return sett
+        return _wrap(nest)
 
     @classmethod
     def empty(cls) -> Sett:
@@ -357,6 +363,9 @@ class Sett(Explicit, Value):
         return DisjointSetts._of(explicit.strided(self.nest, first, step))
 
 
+_wrap: Callable[[Nest], Sett] = compile_constructor(Sett, "nest")
+
+
 class DisjointSetts(Explicit, Value):
     """A union of setts that share no element.
 
@@ -384,7 +393,10 @@ class DisjointSetts(Explicit, Value):
     (2, [0, 3, 10, 17])
     """
 
-    __slots__ = __match_args__ = ("members",)
+    # operations read and make nests alone: the members are made by the first who asks for them
+    __slots__ = ("_nests", "members")
+    __match_args__ = ("members",)
+    _nests: tuple[Nest, ...]
     members: tuple[Sett, ...]
 
     def __init__(self, members: Iterable[Sett] = ()) -> None:
@@ -396,14 +408,22 @@ class DisjointSetts(Explicit, Value):
                 raise TypeError(f"DisjointSetts: member {at} must be a Sett, not {member!r}")
         for i, j in unions.close_pairs([member.nest for member in kept]):
             _check_disjoint(kept[i], kept[j], "DisjointSetts: members")
-        put_fields(self, members=DisjointSetts._joined(member.nest for member in kept).members)
+        put_field(self, "_nests", tuple(unions.joined_cheaply([member.nest for member in kept])))
 
-    @classmethod
-    def _of(cls, found: Iterable[Nest]) -> DisjointSetts:
+    def __getattr__(self, name: str) -> tuple[Sett, ...]:
+        if name != "members":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+        members = tuple([_wrap(s) for s in self._nests])
+        put_field(self, "members", members)
+        return members
+
+    def __reduce__(self) -> tuple[Callable[[Iterable[Nest]], DisjointSetts], tuple[tuple[Nest, ...]]]:
+        return DisjointSetts._of, (self._nests,)
+
+    @staticmethod
+    def _of(found: Iterable[Nest]) -> DisjointSetts:
         """Wrap canonical nests that are known to be disjoint."""
-        setts = object.__new__(cls)
-        put_field(setts, "members", tuple(Sett._of(s) for s in found if s != EMPTY))
-        return setts
+        return _wrap_all(tuple([s for s in found if s != EMPTY]))
 
     @classmethod
     def _joined(cls, found: Iterable[Nest]) -> DisjointSetts:
@@ -442,23 +462,25 @@ class DisjointSetts(Explicit, Value):
 
     @property
     def _factors(self) -> tuple[Integers, ...]:
-        return self.members if len(self.members) == 1 else (self,)
-
-    @property
-    def _nests(self) -> tuple[Nest, ...]:
-        return tuple(member.nest for member in self.members)
+        return self.members if len(self._nests) == 1 else (self,)
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self._nests)
 
     def __iter__(self) -> Iterator[Sett]:
         return iter(self.members)
 
     def __getitem__(self, k: int) -> Sett:
+        k = as_int(k, "DisjointSetts: member number")
+        if not -len(self) <= k < len(self):
+            raise IndexError(f"DisjointSetts: no member {k}: there are {len(self)}")
         return self.members[k]
 
     def __repr__(self) -> str:
         return f"DisjointSetts([{', '.join(map(repr, self.members))}])"
+
+
+_wrap_all: Callable[[tuple[Nest, ...]], DisjointSetts] = compile_constructor(DisjointSetts, "_nests")
 
 
 def _check_disjoint(one: Sett, two: Sett, what: str) -> None:

@@ -61,9 +61,10 @@ class Stripe(Drawn, Frozen):
     phase: int
 
     def __init__(self, on: int, off: int, phase: int = 0) -> None:
-        on = as_int(on, "Stripe: on")
-        off = as_int(off, "Stripe: off")
-        phase = as_int(phase, "Stripe: phase")
+        if not type(on) is type(off) is type(phase) is int:
+            on = as_int(on, "Stripe: on")
+            off = as_int(off, "Stripe: off")
+            phase = as_int(phase, "Stripe: phase")
         if on < 0 or off < 0 or on + off == 0:
             raise ValueError(f"Stripe: on and off must be >= 0 and not both 0, not on={on}, off={off}")
         if on == 0:

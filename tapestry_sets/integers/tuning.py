@@ -60,6 +60,8 @@ LONG_SPAN = 1 << 22
 # How far two nests are looked at for one that is their union.
 SPREAD = 64
 """How many blocks nests of several periods may have in a common one, for these to be merged there."""
+MAX_OUTSIDE = 10_000
+"""How many blocks of a nest are listed to find what lies outside it and the others that lie in its gaps."""
 MAX_JOINED_MEMBERS = 64
 """Pairs of more members than this are not looked at for what makes one nest."""
 NEARLY_ALL = 0.999999

@@ -6,12 +6,13 @@ operation gives up when it has tried more blocks than are worth the pieces allow
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations, islice
-from math import gcd, lcm
+from itertools import combinations, islice, pairwise, product
+from math import gcd, lcm, prod
 
 from tapestry_sets.integers import explicit, ranks, tuning
-from tapestry_sets.integers.nest import EMPTY, Nest, complement, count, period
+from tapestry_sets.integers.nest import EMPTY, Nest, complement, count, period, solid_blocks
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.limits import Budget, Question, TooHard, TooManyPieces, check_pieces, current
 
@@ -29,22 +30,24 @@ class _Blocks:
         self.within = within
         self.budget = Budget(max(tuning.MIN_BLOCKS, tuning.BLOCKS_A_PIECE * current().max_pieces))
 
-    def are_apart(self, x: Nest, y: Nest, met: Iterable[Nest]) -> bool:
-        """Return whether x and y are seen to be apart; else take what x and all that it is `met` with cost."""
-        if is_apart := surely_disjoint(x, 0, y, 0):
-            blocks = 1
-        else:
-            blocks = sum([_blocks(x, t) for t in met])
-            if self.within is not None:
-                blocks = min(blocks, (self.within[1] - self.within[0]) // max(period(x), period(y)))
-            blocks += tuning.PAIR
+    def spend(self, blocks: int) -> None:
+        """Take blocks from the budget, or raise `TooManyPieces`."""
         if not self.budget.spend(blocks):
             most = current().max_pieces
             raise TooManyPieces(
                 f"{self.what}: lists too many blocks for {most} pieces; count_common, first_common and isdisjoint "
                 f"need none, and limits(max_pieces={4 * most}) allows more"
             )
-        return is_apart
+
+    def meet(self, x: Nest, parts: Sequence[Nest]) -> list[Nest]:
+        """Return what a nest shares with some of which no two touch."""
+        blocks = sum([_blocks(x, t) for t in parts])
+        if self.within is None:
+            self.spend(blocks + tuning.PAIR)
+            return explicit.meet_each(x, parts)
+        most = sum([(self.within[1] - self.within[0]) // max(period(x), period(t)) for t in parts])
+        self.spend(min(blocks, most) + tuning.PAIR)
+        return explicit.meet_each_within(x, parts, *self.within)
 
 
 def _blocks(s: Nest, t: Nest) -> int:
@@ -73,11 +76,10 @@ def meet(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -
         return explicit.meet(xs[0], ys[0]) if within is None else explicit.meet_within(xs[0], ys[0], *within)
     blocks = _Blocks("intersection", within)
     out: list[Nest] = []
-    for x in xs:
-        for y in ys:
-            if not blocks.are_apart(x, y, [y]):
-                out += explicit.meet(x, y) if within is None else explicit.meet_within(x, y, *within)
-                check_pieces(len(out), "intersection")
+    for x, near in _met_by(xs, ys, blocks):
+        for y in near:
+            out += blocks.meet(x, [y])
+            check_pieces(len(out), "intersection")
     return joined_cheaply(out)
 
 
@@ -94,21 +96,92 @@ def subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = Non
     >>> subtract([()], [((1, 6, 0),), ((2, 6, 4),)])
     [((3, 6, 1),)]
     """
+    return settled(_without(xs, ys, within))
+
+
+def _without(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None) -> list[Nest]:
+    """Return what `subtract` does, with the blocks of one period joined."""
     if len(xs) == 1 == len(ys) and within is None:
-        return settled(explicit.subtract(xs[0], ys[0]))
+        return explicit.subtract(xs[0], ys[0])
     left = list(xs) if within is None else [t for x in xs for t in explicit.meet_within(x, (), *within)]
     blocks = _Blocks("difference", within)
-    for y in ys:
-        outside = complement(y)
+    for group in _by_period(ys).values():
         kept: list[Nest] = []
-        for x in left:
-            if blocks.are_apart(x, y, outside):
+        outside: dict[tuple[Nest, ...], list[Nest]] = {}
+        for x, near in _met_by(left, group, blocks):
+            if not near:
                 kept.append(x)
-            else:
-                kept += explicit.subtract(x, y) if within is None else explicit.subtract_within(x, y, *within)
-                check_pieces(len(kept), "difference")
+                continue
+            if 2 * len(near) > len(group):
+                near = tuple(group)  # once for all that meet most of them
+            if near not in outside:
+                outside[near] = _outside(near, blocks)
+            kept += blocks.meet(x, outside[near])
+            check_pieces(len(kept), "difference")
         left = kept
-    return settled(explicit.merge_alike(left))
+    return explicit.merge_alike(left)
+
+
+def _by_period(every: Iterable[Nest]) -> dict[int, list[Nest]]:
+    groups: dict[int, list[Nest]] = {}
+    for s in every:
+        groups.setdefault(period(s), []).append(s)
+    return groups
+
+
+def _met_by(xs: Sequence[Nest], ys: Sequence[Nest], blocks: _Blocks) -> Iterator[tuple[Nest, tuple[Nest, ...]]]:
+    """Yield each nest of a disjoint union with those of another that are not seen to be apart from it."""
+    every, n = [*xs, *ys], len(xs)
+    near: list[dict[int, Nest]] = [{} for _ in xs]
+    for i, j in close_pairs(every, n):
+        blocks.spend(1)
+        if not surely_disjoint(every[i], 0, every[j], 0):
+            near[i][j] = every[j]
+    for x, found in zip(xs, near, strict=True):
+        yield x, tuple(found.values())
+
+
+def _outside(every: Sequence[Nest], blocks: _Blocks) -> list[Nest]:
+    """Return what lies outside disjoint nests of one period, as disjoint nests of which no two touch.
+
+    It lies between their outermost blocks, and in the gaps inside of these. A nest in whose gaps others lie is taken
+    apart into its blocks without an inside first::
+
+        a.b.a.......c.c.c.....      the gaps around a, b, a and all of c, and those inside of c as one nest
+    """
+    if len(every) == 1:
+        return complement(every[0])
+    P = period(every[0])
+    members = sorted(every, key=lambda s: s[0][2])
+    starts = [s[0][2] for s in members]
+    end = max([p + a for (a, _, p), *_ in members]) - P  # of what begins in the period before
+    spans: list[tuple[int, int]] = []
+    inside: list[Nest] = []
+    for s, following in zip(members, [*starts[1:], starts[0] + P], strict=True):
+        a, _, p = s[0]
+        if len(s) == 1 or (end <= p and p + a <= following):
+            spans.append((p, p + a))
+            inside += complement(s)[1:]
+        elif _many_blocks(s) <= tuning.MAX_OUTSIDE:
+            spans += [((start % P), start % P + stop - start) for start, stop in solid_blocks(s, p, p + a)]
+            blocks.spend(_many_blocks(s))
+        else:  # the gaps of one after the other
+            left: list[Nest] = [()]
+            for t in every:
+                left = [piece for x in left for piece in blocks.meet(x, complement(t))]
+            return left
+        end = max(end, p + a)
+    spans.sort()
+    gaps: explicit.Pieces = defaultdict(list)
+    for (_, stop), (start, _) in pairwise([*spans, (spans[0][0] + P, 0)]):
+        if start > stop:
+            gaps[start - stop, ()].append(stop)
+    return [*explicit.repeat_found(gaps, P, are_apart=True), *inside]
+
+
+def _many_blocks(s: Nest) -> int:
+    """Return at most how many blocks of the innermost level lie in one of the outermost."""
+    return prod([a // Q + 2 for (a, _, _), (_, Q, _) in pairwise(s)])
 
 
 def union(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -> list[Nest]:
@@ -131,12 +204,12 @@ def union(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) 
     one, two = _density(xs), _density(ys)
     if one < two:
         xs, ys = ys, xs
-    beside = subtract(ys, xs, within)
-    if one + two > tuning.NEARLY_ALL:
-        return joined_cheaply([*xs, *beside])
-    periods = {period(s) for s in xs}
+    beside = _without(ys, xs, within)
     every = [*xs, *beside]
-    return settled(explicit.merge_alike(every) if not periods.isdisjoint(map(period, beside)) else every)
+    if one + two > tuning.NEARLY_ALL and _are_everything(every):
+        return [()]
+    periods = {period(s) for s in xs}
+    return settled(every if periods.isdisjoint(map(period, beside)) else explicit.merge_alike(every))
 
 
 def _density(every: Iterable[Nest]) -> float:
@@ -144,25 +217,34 @@ def _density(every: Iterable[Nest]) -> float:
     return sum([count(s[1:], 0, s[0][0]) / s[0][1] if s else 1.0 for s in every])
 
 
-def close_pairs(every: Sequence[Nest]) -> Iterator[tuple[int, int]]:
+def close_pairs(every: Sequence[Nest], n: int | None = None) -> Iterator[tuple[int, int]]:
     """Yield the numbers of nests whose outermost blocks meet: no others can share an element.
 
     Blocks of two periods meet if they do modulo the gcd of both. So the nests are sorted by their blocks' starts, for
-    each two periods, and each is compared with those that start before its block ends.
+    each two periods, and each is compared with those that start before its block ends. With `n` the pairs are of one
+    of the first n and one of the others; a pair may come twice.
 
     Examples
     --------
-    >>> list(close_pairs([((1, 6, 0),), ((2, 6, 1),), ((1, 9, 2),)]))
-    [(1, 2)]
+    >>> every = [((1, 6, 0),), ((2, 6, 1),), ((1, 9, 2),)]
+    >>> list(close_pairs(every)), list(close_pairs(every, 1))
+    ([(1, 2)], [])
     """
     by_period: dict[int, list[int]] = {}
-    for i, s in enumerate(every):
+    for i, s in enumerate(every[:n]):
         if s != EMPTY:
             by_period.setdefault(period(s), []).append(i)
-    for P, own in by_period.items():
-        yield from _close_blocks(every, own, (), P)
-    for (P, one), (Q, two) in combinations(by_period.items(), 2):
-        yield from _close_blocks(every, one, two, gcd(P, Q))
+    if n is None:
+        for P, own in by_period.items():
+            yield from _close_blocks(every, own, (), P)
+        for (P, one), (Q, two) in combinations(by_period.items(), 2):
+            yield from _close_blocks(every, one, two, gcd(P, Q))
+    else:
+        others: dict[int, list[int]] = {}
+        for j in range(n, len(every)):
+            others.setdefault(period(every[j]), []).append(j)
+        for (P, one), (Q, two) in product(by_period.items(), others.items()):
+            yield from _close_blocks(every, one, two, gcd(P, Q))
 
 
 def _close_blocks(every: Sequence[Nest], one: Sequence[int], two: Sequence[int], P: int) -> Iterator[tuple[int, int]]:
@@ -193,24 +275,21 @@ def joined(s: Nest, t: Nest) -> Nest | None:
     >>> joined(((1, 6, 0),), ((1, 6, 3),)), joined(((1, 6, 0),), ((1, 7, 3),))
     (((1, 3, 0),), None)
     """
-    if not s or not t or not _may_join(s, t):
+    if not s or not t or _blocks_together(s[0][1], t[0][1]) > tuning.SPREAD:
         return None
-    if _blocks_together(s, t) > tuning.SPREAD:
+    # Blocks that differ must touch, and all in the same way, so that the joined ones are equal. As many blocks in a
+    # row as there are in a common period, one of s and one of t in turn: one of each, or two around one.
+    are_alike = s[0][0] == t[0][0] and s[1:] == t[1:]
+    if not are_alike and (len(s) > 1 or len(t) > 1 or not _are_simple(s[0][1], t[0][1])):
         return None
     common = lcm(s[0][1], t[0][1])
-    found = explicit._with_period(explicit._spread([s, t], common), common)
+    found = explicit.repeat_found(explicit.spread([s, t], common), common)
     return found[0] if len(found) == 1 else None
 
 
-def _may_join(s: Nest, t: Nest) -> bool:
-    """Return whether blocks of two nests are equal or touch; else each nest's blocks join among themselves alone."""
-    (a, P, p), (b, Q, q) = s[0], t[0]
-    if a == b and s[1:] == t[1:]:
-        return True
-    if len(s) > 1 or len(t) > 1:
-        return False
-    g = gcd(P, Q)
-    return (p + a - q) % g == 0 or (q + b - p) % g == 0
+def _are_simple(P: int, Q: int) -> bool:
+    """Return whether two periods are equal, or one is twice the other."""
+    return P == Q or P == 2 * Q or Q == 2 * P
 
 
 def joined_cheaply(every: Iterable[Nest]) -> list[Nest]:
@@ -234,20 +313,22 @@ def settled(met: list[Nest]) -> list[Nest]:
     """Return what `joined_cheaply` does, sooner, for nests whose blocks of one period are joined already."""
     if len(met) < 2:
         return met
-    by_period: dict[int, list[Nest]] = {}
+    kinds: dict[int, set[tuple[int, Nest]]] = {}
     for s in met:
-        by_period.setdefault(s[0][1], []).append(s)
-    if len(by_period) == 1 or len(met) > tuning.MAX_JOINED_MEMBERS:
+        P = s[0][1]
+        if P not in kinds:
+            kinds[P] = set()
+        kinds[P].add((s[0][0], s[1:]))
+    if len(kinds) == 1 or len(met) > tuning.MAX_JOINED_MEMBERS:
         return met
-    for ones, twos in combinations(by_period.values(), 2):
-        if _blocks_together(ones[0], twos[0]) <= tuning.SPREAD and any(joined(s, t) for s in ones for t in twos):
+    for (P, ones), (Q, twos) in combinations(kinds.items(), 2):
+        if _blocks_together(P, Q) <= tuning.SPREAD and (_are_simple(P, Q) or not ones.isdisjoint(twos)):
             return fold(met, joined)
     return met
 
 
-def _blocks_together(s: Nest, t: Nest) -> int:
-    """Return how many blocks of the outermost levels of two nests lie in a common period."""
-    P, Q = s[0][1], t[0][1]
+def _blocks_together(P: int, Q: int) -> int:
+    """Return how many blocks stripes of two periods have in a common one."""
     return (P + Q) // gcd(P, Q)
 
 

@@ -221,9 +221,9 @@ def test_every_way_to_count_gives_the_listed_number(one: Levels, two: Levels, wi
 
 def test_two_items_that_lie_within_each_other_are_not_joined() -> None:
     one, two = (0, 9, ((1, 4, 0),)), (2, 9, ((1, 4, 0),))
-    assert explicit._join_two(one, two) == [one, two]
-    assert explicit._join_two(two, one) == [two, one]
-    assert explicit._join_two(one, (10, *one[1:])) == [(0, 19, ((9, 10, 0), (1, 4, 0)))]
+    assert explicit.merge([one, two]) == [one, two]
+    assert explicit.merge([two, one]) == [two, one]
+    assert explicit.merge([one, (10, *one[1:])]) == [(0, 19, ((9, 10, 0), (1, 4, 0)))]
 
 
 def test_no_integers_are_looked_at_whatever_the_period() -> None:

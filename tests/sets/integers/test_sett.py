@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import random
 from collections.abc import Callable
@@ -118,6 +119,36 @@ def test_named_operators_take_a_window(one: Levels, two: Levels, three: Levels, 
         assert members(t.setts(within=window), window) == b
 
 
+@given(st.data(), st.lists(st.integers(1, 12), min_size=1, max_size=3))
+def test_many_members_of_few_periods(data: st.DataObject, periods: list[int]) -> None:
+    """Blocks of one period that lie in the gaps of others, and blocks with an inside among them."""
+    unions_of: list[DisjointSetts] = []
+    for P in periods:
+        found: list[Sett] = []
+        for p in data.draw(st.sets(st.integers(0, 4 * P), max_size=8)):
+            for s in (Sett(Stripe(1, 4 * P, p)), Sett(*data.draw(nestings(4 * P)))):
+                if all(s.isdisjoint(t) for t in found):
+                    found.append(s)
+        unions_of.append(DisjointSetts(found))
+    window = (-5, 700)
+    points = [set(u.elements(*window).tolist()) for u in unions_of]
+    for (u, a), (v, b) in product(zip(unions_of, points, strict=True), repeat=2):
+        assert members(u - v, window) == a - b
+        assert members(u | v, window) == a | b
+        assert members((u & v).setts(), window) == a & b
+        assert members(~u, window) == set(range(*window)) - a
+        assert members(u.difference(v, within=(3, 90)), (3, 90)) == {z for z in a - b if 3 <= z < 90}
+
+
+def test_the_complement_of_thousands_of_points_of_one_period() -> None:
+    P = 100_003
+    points = random.Random(1).sample(range(P), 3000)
+    outside = ~DisjointSetts([Sett(Stripe(1, P - 1, p)) for p in points])
+    assert set(range(P)) - set(outside.elements(0, P).tolist()) == set(points)
+    assert outside.count(0, P) == P - 3000 == sum(s.count(0, P) for s in outside)
+    assert outside.count_common(Stripe(1, P - 1, points[0])) == 0
+
+
 @given(stripes(), nestings(), windows())
 def test_operators_take_a_stripe_on_their_left(one: Stripe, two: Levels, window: tuple[int, int]) -> None:
     s, a, b = Sett(*two), listed([one], window), listed(two, window)
@@ -225,6 +256,34 @@ def test_setts_are_values() -> None:
     union = s | Stripe(1, 6, 2)
     assert eval(repr(union), {"DisjointSetts": DisjointSetts, "Sett": Sett, "Stripe": Stripe}) == union
     assert len(union) == len(union.members)
+
+
+@given(nestings())
+def test_a_sett_is_the_same_before_it_is_asked_and_after(levels: Levels) -> None:
+    asked = Sett(*levels)
+    assert len(asked.nest) <= len(levels)
+    assert Sett(*levels) == asked and hash(Sett(*levels)) == hash(asked)
+    assert pickle.loads(pickle.dumps(Sett(*levels))) == asked == copy.copy(Sett(*levels))
+    assert Sett(*levels).written == tuple(levels)
+    either = asked | Stripe(1, 6, 2)
+    fresh = pickle.loads(pickle.dumps(either))
+    assert hash(fresh) == hash(either) and fresh == either and fresh.members == either.members
+
+
+def test_what_a_sett_has_not_is_named() -> None:
+    for x, name in ((Sett(Stripe(1, 1)), "Sett"), (Sett(Stripe(1, 1)) | Stripe(1, 2), "DisjointSetts")):
+        with pytest.raises(AttributeError, match=f"{name} has no attribute 'elemnts'"):
+            x.elemnts  # noqa: B018
+
+
+def test_members_are_numbered_from_either_end() -> None:
+    union = DisjointSetts([Sett(Stripe(1, 8)), Sett(Stripe(1, 5, 1))])
+    assert [union[k] for k in (0, 1, -2, -1)] == [*union.members, *union.members]
+    for k in (2, 5, -3):
+        with pytest.raises(IndexError, match=f"no member {k}: there are 2"):
+            union[k]
+    with pytest.raises(TypeError, match="member number must be an integer"):
+        union["0"]  # type: ignore[index]
 
 
 # ------------------------------------------------------------------------------------------------------ two sets
