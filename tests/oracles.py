@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from tapestry_sets import AffineMap, Allocation, DisjointRegions, DisjointSetts, Region, Stripe, View
-from tapestry_sets.views import Piece, Relinearize
+from tapestry_sets.views import Lookup, Piece, Step
 
 # ------------------------------------------------------------------------------------------------------ views
 
 
-def after_step(step: AffineMap | Relinearize, at: Sequence[int]) -> tuple[int, ...]:
+def after_step(step: Step, at: Sequence[int]) -> tuple[int, ...]:
     """Take one point through one step of a chain, as the step's definition reads."""
+    if isinstance(step, Lookup):
+        return tuple(step.table[x] if k == step.axis else x for k, x in enumerate(at))
     if isinstance(step, AffineMap):
         rows = zip(step.matrix, step.offset, strict=True)
         return tuple(b + sum(c * x for c, x in zip(row, at, strict=True)) for row, b in rows)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tapestry_exec.copies import tuning
 from tapestry_exec.copies.strided import (
+    Linear,
     Transfer,
     fill_transfers,
     linear_offset,
@@ -32,7 +33,7 @@ from tapestry_plan.steps import ALIGNMENT_NBYTES
 from tapestry_sets.digits import Ints
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
 from tapestry_sets.regions import Box, Region
-from tapestry_sets.views import Piece
+from tapestry_sets.views import IndexMap, Lookup, Piece
 
 Array = NDArray[Any]
 
@@ -260,9 +261,69 @@ def read_piece(piece: Piece, source: Array, source_box: Box, target: Array, targ
         if through(*where) is not None:
             strided_copies(through, source.itemsize, *where).carry(source, target)
             return
+        if _read_tables(piece, source, source_box, target, target_start, region):
+            return
     flat_source, flat_target = source.reshape(-1), target.reshape(-1)
     for at, read in index_pairs(piece, source_box, target_box, (region,)):
         flat_target[at] = piece.fill if read is None else flat_source[read]
+
+
+def _read_tables(
+    piece: Piece, source: Array, source_box: Box, target: Array, target_start: Ints, region: Region
+) -> bool:
+    """As `read_piece`, where tables come first and what follows is strided: NumPy's take along these axes.
+
+    Returns whether it is so.
+    """
+    steps = piece.map.steps
+    tables = [step for step in steps if isinstance(step, Lookup)]
+    if not tables or tables != list(steps[: len(tables)]) or any(guard.prefix for guard in piece.guards):
+        return False
+    rest = Piece(piece.source, (), IndexMap(steps[len(tables) :], piece.map.in_rank))
+    linear = linear_offset(rest, source_box)
+    cells = OPEN if linear is None else ask_one((TooManyPieces,), members_of, piece, region)
+    if linear is None or cells is OPEN:
+        return False
+    for member in cells:
+        at = _elements(member)
+        if all(map(len, at)):
+            read = list(at)
+            for table in tables:
+                read[table.axis] = table.column[read[table.axis]]
+            _write_product(
+                target, [x - s for x, s in zip(at, target_start, strict=True)], _product(source, linear, read)
+            )
+    return True
+
+
+def _product(source: Array, linear: Linear, axes: Sequence[NDArray[np.int64]]) -> Array:
+    """What a contiguous array holds at a product of indices, of which offsets in elements are a linear form."""
+    steps, offset = linear
+    low = [int(x.min()) for x in axes]
+    reach = [int(x.max()) - a + 1 for x, a in zip(axes, low, strict=True)]
+    found = strided_view(source, offset + sum(c * a for c, a in zip(steps, low, strict=True)), tuple(reach), steps)
+    for axis, (x, a, n) in enumerate(zip(axes, low, reach, strict=True)):
+        if len(x) != n or not _is_run(x):
+            found = found.take(x - a, axis)
+    return found
+
+
+def _write_product(target: Array, at: Sequence[NDArray[np.int64]], values: Array) -> None:
+    """Write values to a product of an array's indices, of which each axis ascends."""
+    if all(map(_is_run, at)):
+        target[tuple([slice(int(x[0]), int(x[-1]) + 1) for x in at])] = values
+    else:
+        target[np.ix_(*at)] = values
+
+
+def _is_run(x: NDArray[np.int64]) -> bool:
+    """Whether integers go on by ones."""
+    return int(x[-1]) - int(x[0]) + 1 == len(x) and bool((np.diff(x) == 1).all())
+
+
+def _elements(region: Region) -> list[NDArray[np.int64]]:
+    """A region's indices on each axis."""
+    return [sett.elements(a, a + n) for sett, a, n in zip(region.setts, region.start, region.shape, strict=True)]
 
 
 def index_pairs(
@@ -300,8 +361,7 @@ def _guards_hold(piece: Piece, points: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def _point_chunks(region: Region) -> Iterator[NDArray[np.int64]]:
     """The region's points, at most about `MAX_POINTS` at a time."""
-    axes = [sett.elements(a, a + n) for sett, a, n in zip(region.setts, region.start, region.shape, strict=True)]
-    yield from _chunks(axes, [])
+    yield from _chunks(_elements(region), [])
 
 
 def _chunks(axes: list[NDArray[np.int64]], fixed: list[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:

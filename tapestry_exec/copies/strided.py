@@ -19,7 +19,7 @@ from tapestry_sets.digits import Digits, Ints, join_digits
 from tapestry_sets.integers import StridedRun
 from tapestry_sets.limits import OPEN, TooManyPieces, ask_one
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, Region
-from tapestry_sets.views import Piece, piece_domain
+from tapestry_sets.views import Lookup, Piece, piece_domain
 
 Linear = tuple[Ints, int]
 """Coefficients of the view's coordinates and a constant: an element's offset, in elements."""
@@ -348,7 +348,7 @@ def linear_offset(piece: Piece, box: Box) -> Linear | None:
     for k, step in enumerate(steps):
         if isinstance(step, AffineMap):
             place = place.then(step)
-        elif k + 1 < len(steps) or not _in_number_order(box, step.to_shape):
+        elif isinstance(step, Lookup) or k + 1 < len(steps) or not _in_number_order(box, step.to_shape):
             return None
         else:
             shape, at = step.from_shape, step.to_shape

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from tapestry_sets.limits import OPEN, Open, TooHard, note_help
+from tapestry_sets.limits import OPEN, Open, TooHard, check_pieces, note_help
 from tapestry_sets.solvers.tuning import BUILD_OPERATIONS as BUILD_OPERATIONS
 from tapestry_sets.solvers.tuning import COUNT_OPERATIONS as COUNT_OPERATIONS
 from tapestry_sets.solvers.tuning import LIST_OPERATIONS as LIST_OPERATIONS
@@ -162,7 +162,7 @@ def to_isl(x: Any) -> Any:
     Parameters
     ----------
     x : Stripe, Sett, DisjointSetts, Intersection, Region, DisjointRegions, Reshaped, Box, ImplicitRegion, AffineMap, \
-            Relinearize, IndexMap, IndexProjection, Piece or View
+            Relinearize, Lookup, IndexMap, IndexProjection, Piece or View
         Sets of integers have one dimension, those of points one for each axis. A projection is the relation of
         an index point to each cell of its block, a piece that of a view cell to the source cell it reads.
 
@@ -244,6 +244,23 @@ def _renumbering(r: Any) -> Any:
     return _nowhere(len(r.from_shape), len(r.to_shape))  # no cells: nothing to number
 
 
+def _lookup(step: Any) -> Any:
+    """The relation that reads one coordinate from a table: one map for each run of equal steps."""
+    islpy, names = _islpy(), [f"x{k}" for k in range(step.rank)]
+    x = names[step.axis]
+    runs = list(step.runs())
+    check_pieces(len(runs), f"a table of {len(step.table)} indices as isl's relation", "take fewer at once")
+    parts = []
+    for at, first, count, by in runs:
+        out = [f"{first - by * at} + {by}{x}" if name == x else name for name in names]
+        parts.append(islpy.Map(f"{{ [{', '.join(names)}] -> [{', '.join(out)}] : {at} <= {x} < {at + count} }}"))
+    while len(parts) > 1:  # in pairs: isl looks through both sides of a union each time
+        parts = [one.union_disjoint(two) for one, two in zip(parts[::2], parts[1::2], strict=False)] + parts[
+            len(parts) & ~1 :
+        ]
+    return parts[0]
+
+
 def _nowhere(in_rank: int, out_rank: int) -> Any:
     zero, one = (0,) * out_rank, (1,) * out_rank
     somewhere = affine_map(in_rank, ((),) * out_rank, zero, one)
@@ -294,6 +311,7 @@ _TRANSLATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], Any]], ...] = (
     (("guards", "map"), _piece),
     (("steps", "in_rank"), _chain),
     (("from_shape", "to_shape"), _renumbering),
+    (("table", "axis"), _lookup),
     (("map", "splits"), _projection),
     (("matrix", "offset"), _affine),
     (("start", "stop"), lambda x: box_set(x.start, x.stop)),

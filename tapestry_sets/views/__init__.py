@@ -40,6 +40,7 @@ from tapestry_sets.views.kinds.shaping import (
 from tapestry_sets.views.normal.patches import read_patches, strided_patch
 from tapestry_sets.views.pieces import images, reading
 from tapestry_sets.views.pieces.images import piece_domain, piece_image
+from tapestry_sets.views.pieces.lookup import Lookup, runs_of
 from tapestry_sets.views.pieces.maps import INT64_MAX, IndexMap, Relinearize, Shape, Step, put_extents
 from tapestry_sets.views.pieces.partition import first_gap, first_shared
 from tapestry_sets.views.pieces.piece import Guard, Piece, bounding_boxes, compose_pieces, identity_piece

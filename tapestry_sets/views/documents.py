@@ -25,6 +25,7 @@ from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.kinds import KINDS
 from tapestry_sets.views.kinds.joining import Assembled
 from tapestry_sets.views.kinds.kind import ViewKind
+from tapestry_sets.views.pieces.lookup import Lookup
 from tapestry_sets.views.pieces.maps import IndexMap, Relinearize
 from tapestry_sets.views.pieces.piece import Guard, Piece
 
@@ -129,6 +130,7 @@ def region_from_dict(data: Mapping[str, Any]) -> Region:
 TAGS: dict[type, tuple[str, str]] = {
     AffineMap: ("step", "affine"),
     Relinearize: ("step", "relinearize"),
+    Lookup: ("step", "lookup"),
     **{kind: ("kind", name) for name, kind in KINDS.items()},
 }
 """The key and the value that tell classes apart which may stand at one place of a document."""
@@ -161,7 +163,7 @@ def _region(start: tuple[int, ...], shape: tuple[int, ...], setts: tuple[tuple[S
     return Region(shape, [Sett(*[Stripe(*stripe) for stripe in stripes]) for stripes in setts], start)
 
 
-MAKERS: dict[str, Any] = {c.__name__: c for c in (AffineMap, Relinearize, IndexMap, Guard, Piece)} | KINDS
+MAKERS: dict[str, Any] = {c.__name__: c for c in (AffineMap, Relinearize, Lookup, IndexMap, Guard, Piece)} | KINDS
 MAKERS["Region"] = _region
 """By the name of a struct, what makes the value of its fields."""
 
@@ -200,7 +202,7 @@ class _Structs(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         if name == "Step":
-            return _struct("AffineMap") | _struct("Relinearize")
+            return _struct("AffineMap") | _struct("Relinearize") | _struct("Lookup")
         if name == "float":
             return int | float | Literal[tuple(NOT_FINITE)]
         if name in MAKERS:

@@ -23,12 +23,17 @@ MAX_PARTS = 64
 """How many products of indices, one set an axis, the cells of a view may be where they are held as such."""
 MAX_CHAIN = 64
 """Longer chains of filled sets are not held."""
+TABLE_TRIES = 1000
+"""The budget within which pieces are composed to see whether two views read through one table."""
 TRIES = 32
 """How often a view's products are taken through patches of patches, more than twice for each of them."""
 BRANCHES_A_COMPARISON = 16
 """Taking digits through a patch, to compare the cells of both, takes as long as so many branches of the budget."""
 INLINED_PATCHES = 32
 """A patch of patches is spelled out where that takes at most so many more than twice these."""
+
+MAX_READINGS = 16
+"""A list of indices of more runs is a table: few runs are asked in closed form, and copied as blocks."""
 
 # ------------------------------------------------------------------ how a view is written
 

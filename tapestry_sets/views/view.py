@@ -28,7 +28,7 @@ from tapestry_sets.views.pieces.maps import Relinearize, Shape
 from tapestry_sets.views.pieces.piece import Piece, PiecesOf, compose_numbered, identity_piece, number_anew
 from tapestry_sets.views.pieces.reading import cell_read
 from tapestry_sets.views.products import IndexProducts, read_products
-from tapestry_sets.views.questions import Questions, say_no_view, seem_alike
+from tapestry_sets.views.questions import Questions, read_one_table, say_no_view, seem_alike
 from tapestry_sets.views.ranked import EVERY, Ranked
 from tapestry_sets.views.subscript import Key, plain_slices
 from tapestry_sets.views.walks import sources_first, walk
@@ -97,7 +97,10 @@ class View(Questions, Frozen):
             return _first(self) == _first(other)
         if _made_alike(self, other):
             return True
-        return seem_alike(self, other) and agree(self._normal_form(), other._normal_form()) is True
+        if not seem_alike(self, other):
+            return False
+        same = agree(self._normal_form(), other._normal_form())
+        return same is True or (same is None and read_one_table(self, other))
 
     def __hash__(self) -> int:
         if 0 in self.shape:

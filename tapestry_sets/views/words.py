@@ -326,7 +326,7 @@ class Viewable:
         IndexError
             If an index is out of bounds.
         TooManyPieces
-            When a question is asked, if the indices are too many runs of equal steps.
+            When cells are asked for as explicit sets, if the indices are too many runs of equal steps.
 
         Examples
         --------

@@ -15,7 +15,7 @@ from tapestry_sets.integers import DisjointSetts, Nest, explicit_setts, members,
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import Budget, TooHard, TooManyPieces, ask_one, current
 from tapestry_sets.regions import AffineMap, Box
-from tapestry_sets.views import IndexMap, Piece, Relinearize, bounding_boxes, images
+from tapestry_sets.views import IndexMap, Lookup, Piece, Relinearize, bounding_boxes, images
 
 
 def flatten_pieces(
@@ -136,7 +136,9 @@ def set_around(pieces: Iterable[Piece], shape: tuple[int, ...], home: tuple[int,
     """Return a set of numbers that pieces which shatter read at most: the image of a box under their last map."""
     total: list[Nest] = []
     for piece in pieces:
-        last = max((k for k, step in enumerate(piece.map.steps) if isinstance(step, AffineMap)), default=0)
+        last = 0  # a map of a box, or what follows a table
+        for k, step in enumerate(piece.map.steps):
+            last = k + 1 if isinstance(step, Lookup) else k if isinstance(step, AffineMap) else last
         box = bounding_boxes(piece.map, Box.of(shape), last)[last]
         shift = AffineMap.select(box.rank, [(axis, 1) for axis in range(box.rank)], list(box.start))
         rest = Piece(0, (), IndexMap((shift, *piece.map.steps[last:])).simplify())

@@ -17,6 +17,7 @@ from tapestry_sets.views.kinds import kind
 from tapestry_sets.views.kinds.axis_maps import AxisMaps, Looked, put_map
 from tapestry_sets.views.kinds.kind import AxisRow, OneMap, Shapes, Triple
 from tapestry_sets.views.pieces import numbering
+from tapestry_sets.views.pieces.lookup import Lookup
 from tapestry_sets.views.pieces.maps import INT64_MAX, Relinearize, Shape, put_extents
 from tapestry_sets.views.pieces.piece import Piece
 
@@ -314,7 +315,7 @@ class Sample(Struct, frozen=True):
 class Take(Struct, frozen=True):
     """The source's places at a list of indices along an axis, in the list's order; negative ones count from the end.
 
-    Lists that go on in equal steps, or as they began, are few pieces; others are one for each run of equal steps.
+    Lists that go on in equal steps, or as they began, are few pieces without a table; others are one piece with it.
 
     Examples
     --------
@@ -355,8 +356,10 @@ class Take(Struct, frozen=True):
         shape = shapes[0]
         axis, indices = self._plan(shape)
         out = put_extents(shape, axis, len(indices))
+        found = numbering.few_readings(indices)
+        if found is None:
+            return (kind.one_piece([Lookup(len(shape), axis, indices)]),)
         others = [numbering.whole(n) for n in out]
-        found = numbering.readings_of_indices(indices)
         return tuple(numbering.piece_of(out, [*others[:axis], one, *others[axis + 1 :]]) for one in found)
 
     def by_axis(self, shapes: Shapes) -> tuple[AxisMaps] | None:
@@ -371,7 +374,7 @@ class Take(Struct, frozen=True):
         if len({(b - a) % n for a, b in pairwise(head)}) > len(self.indices).bit_length():
             return None  # levels have a step each, and each doubles the length at least
         axis, indices = self._plan(shapes[0])
-        found = numbering.readings_of_indices(indices)
+        found = numbering.few_readings(indices) or ()
         read = _read_axis(source[1][axis], found[0], len(indices)) if len(found) == 1 else None
         if read is None:
             return None

@@ -9,7 +9,10 @@ own mirror.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import product
 from typing import NamedTuple
+
+import numpy as np
 
 from tapestry_sets.digits import (
     CutDigits,
@@ -17,6 +20,7 @@ from tapestry_sets.digits import (
     Digits,
     Ints,
     Levels,
+    advance,
     clip_form,
     cut_each,
     insert_zero,
@@ -29,6 +33,8 @@ from tapestry_sets.digits import (
 from tapestry_sets.limits import OPEN, Budget, Open, Value, put_field
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views import tuning
+from tapestry_sets.views.pieces.lookup import Lookup, runs_of
+from tapestry_sets.views.pieces.maps import put_extents
 from tapestry_sets.views.pieces.piece import Piece
 
 
@@ -210,6 +216,8 @@ def read_patches(piece: Piece, shape: Sequence[int], home: Sequence[int], limit:
         step = steps[prefix]
         if isinstance(step, AffineMap):
             parts = [_take_through_map(part, step) for part in parts]
+        elif isinstance(step, Lookup):
+            parts = cut_each(parts, _look_up, step, limit)
         else:
             flat = [_flatten(part, step.from_shape) for part in parts]
             parts = cut_each(flat, unflatten, 1, step.to_shape, limit)
@@ -249,6 +257,29 @@ def _take_through_map(box: Digits, step: AffineMap) -> Digits:
 
     origin = [a + b for a, b in zip(image(box.origin[1:]), step.offset, strict=True)]
     return Digits((box.origin[0], *origin), tuple([(*digit[:2], *image(digit[2:])) for digit in box.digits]))
+
+
+def _look_up(box: Digits, step: Lookup, limit: int) -> CutDigits:
+    """The digits with one form but the first read from a table: its runs of equal steps, for each choice of others."""
+    form = step.axis + 1
+    moving = sorted([d for d in box.digits if d[form + 1]], key=lambda d: d[0])
+    still = [d for d in box.digits if not d[form + 1]]
+    if not moving:
+        return [Digits(put_extents(box.origin, form, step.table[box.origin[form]]), box.digits)]
+    *outer, inner = moving  # the longest is cut into runs
+    found: list[Digits] = []
+    for ks in product(*[range(d[0]) for d in outer]):
+        origin = box.origin
+        for k, digit in zip(ks, outer, strict=True):
+            origin = advance(origin, digit, k)
+        places = origin[form] + inner[form + 1] * np.arange(inner[0])
+        for run in runs_of(step.column[places].tolist()):
+            start = put_extents(advance(origin, inner, run.at), form, run.first)
+            digit = (run.length, *put_extents(inner[1:], form, run.step))
+            found.append(Digits(start, (digit, *still) if run.length > 1 else tuple(still)))
+            if len(found) > limit:
+                return OPEN
+    return found
 
 
 def _flatten(box: Digits, shape: Sequence[int]) -> Digits:

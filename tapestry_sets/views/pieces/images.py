@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import islice, product
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from tapestry_sets.digits import MAX_GRIDS, Bools, Grid, Progression, clip_progression, combine, split_progression
+from tapestry_sets.digits import (
+    MAX_GRIDS,
+    Bools,
+    Grid,
+    Progression,
+    clip_progression,
+    combine,
+    interleaved_copies,
+    split_progression,
+)
 from tapestry_sets.integers import Int64Array, contains_each
 from tapestry_sets.limits import TooManyPieces
 from tapestry_sets.regions import (
@@ -26,6 +36,7 @@ from tapestry_sets.regions import (
     regions_of,
 )
 from tapestry_sets.solvers import isl
+from tapestry_sets.views.pieces.lookup import Lookup, have_no_twins, progressions_of
 from tapestry_sets.views.pieces.maps import Relinearize, Step, map_points, put_extents
 from tapestry_sets.views.pieces.piece import Piece, bounding_boxes, find_hull_after
 
@@ -125,6 +136,8 @@ def stays_injective(piece: Piece, box: Box) -> bool:
     for step in piece.map.steps:
         if isinstance(step, AffineMap) and not is_injective(step, [grid_of(box)]):
             return False
+        if isinstance(step, Lookup) and not have_no_twins(step.between(box.start[step.axis], box.stop[step.axis])):
+            return False
         box = find_hull_after(step, box)
     return True
 
@@ -150,6 +163,9 @@ def push(piece: Piece, grids: list[Grid], stop: int | None = None) -> tuple[list
         if isinstance(step, AffineMap):
             apart = apart and is_injective(step, grids)
             grids = _few(g for grid in grids for g in affine_image(grid, step))
+        elif isinstance(step, Lookup):
+            apart = apart and (len(grids) == 1 or step.is_injective)
+            grids = _few(g for grid in grids for g in looked_up(grid, step))
         else:
             grids = _few(g for grid in grids for g in renumbered(grid, step))
         if not apart:
@@ -187,6 +203,33 @@ def _is_selection(columns: list[list[int]]) -> bool:
 def renumbered(grid: Grid, step: Relinearize) -> list[Grid]:
     """Return a grid under a renumbering, as disjoint grids."""
     return unflatten_grid(flatten_grid(grid, step.from_shape), step.to_shape)
+
+
+def looked_up(grid: Grid, step: Lookup) -> list[Grid]:
+    """Return a grid under a lookup, as disjoint grids: one for each run of equal steps of the entries in order."""
+    places = np.arange(len(step.table), dtype=np.int64)
+    read = progressions_of(step.column[_are_in(places, grid[step.axis])])
+    return [(*grid[: step.axis], p, *grid[step.axis + 1 :]) for p in read]
+
+
+def _are_in(z: Int64Array, p: Progression) -> Bools:
+    """Say which integers, of 62 bits, a progression holds."""
+    parts = clip_progression(p, int(z.min()), int(z.max()) + 1) if len(z) else []
+    return reduce(np.logical_or, [_hold_each(part, z) for part in parts], np.zeros(len(z), np.bool_))
+
+
+def _hold_each(p: Progression, z: Int64Array) -> Bools:
+    first, levels = p
+    if interleaved_copies(levels) > 1:  # one integer may be several sums
+        if prod([count for count, _ in levels]) > MAX_GRIDS:
+            raise TooManyPieces(
+                f"{p}, whose copies lie within each other, has more than {MAX_GRIDS} elements to look up"
+            )
+        return np.isin(z, _values(p))
+    rest = z - first
+    for count, step in levels:
+        rest = rest - np.clip(rest // step, 0, count - 1) * step
+    return cast(Bools, rest == 0)
 
 
 def restrict(grid: Grid, region: Region) -> list[Grid]:
@@ -320,10 +363,21 @@ def _pull(step: Step, inside: list[Grid], box: Box) -> list[Grid]:
         numbers = [flatten_grid(grid, step.to_shape) for grid in inside]
         # a renumbering may hold more than arrives: the last round of a deal may be partial
         return [cut for p in numbers for grid in unflatten_grid(p, step.from_shape) for cut in _clipped(grid, box)]
+    if isinstance(step, Lookup):
+        return [cut for grid in inside for cut in _look_back(step, grid, box)]
     hull = grid_hull(inside)
     if hull is None:
         return []
     return _pull_affine(IndexProjection(step, (1,) * step.out_rank), regions_of(inside, hull), box)
+
+
+def _look_back(step: Lookup, grid: Grid, box: Box) -> Iterable[Grid]:
+    """The points of a box that a lookup takes into a grid, as disjoint grids."""
+    low = max(box.start[step.axis], 0)
+    read = step.between(low, box.stop[step.axis])
+    places = progressions_of(low + np.flatnonzero(_are_in(read, grid[step.axis])))
+    others = [clip_progression(p, a, a + n) for p, a, n in zip(grid, box.start, box.shape, strict=True)]
+    return product(*others[: step.axis], places, *others[step.axis + 1 :])
 
 
 def _clipped(grid: Grid, box: Box) -> Iterable[Grid]:

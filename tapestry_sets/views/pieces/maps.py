@@ -1,10 +1,10 @@
-"""Index maps: chains of affine maps and row-major renumberings, from a view's coordinates to its source's."""
+"""Index maps: chains of affine maps, renumberings and tables, from a view's coordinates to its source's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
-from typing import ClassVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 from msgspec import Struct
@@ -13,9 +13,11 @@ from tapestry_sets.digits import number_of, point_of, points_of
 from tapestry_sets.integers import Int64Array
 from tapestry_sets.limits import Checked, as_ints
 from tapestry_sets.regions import AffineMap
+from tapestry_sets.views.pieces.lookup import Lookup
 
 Shape = tuple[int, ...]
 INT64_MAX = 2**63 - 1
+G = TypeVar("G")
 
 
 class Relinearize(Struct, frozen=True, metaclass=Checked):
@@ -74,15 +76,15 @@ class Relinearize(Struct, frozen=True, metaclass=Checked):
         return point_of(number_of(point, self.from_shape), self.to_shape)
 
 
-Step = AffineMap | Relinearize
+Step = AffineMap | Relinearize | Lookup
 
 
 class IndexMap(Struct, frozen=True, metaclass=Checked):
-    """A chain of affine maps and renumberings, applied first to last.
+    """A chain of affine maps, renumberings and lookups, applied first to last.
 
     Parameters
     ----------
-    steps : tuple of AffineMap or Relinearize
+    steps : tuple of AffineMap, Relinearize or Lookup
         Each step takes what the one before gives.
     in_rank : int, optional
         Number of input axes; needed only without steps.
@@ -180,10 +182,14 @@ class IndexMap(Struct, frozen=True, metaclass=Checked):
         steps: list[Step] = []
         for step in self.steps:
             merged = merge_steps(steps[-1], step) if steps else None
-            if merged is not None:
-                steps[-1] = merged
-            else:
+            if merged is None:
                 steps.append(step)
+            elif len(merged) == 1:
+                steps[-1] = merged[0]
+            else:  # two steps changed places: what stood before them may merge now
+                every = list(self.steps)
+                shorten(every, [[] for _ in range(len(every) + 1)])
+                return IndexMap._of(tuple(every), self.in_rank)
             if is_identity(steps[-1]):
                 steps.pop()
         return IndexMap._of(tuple(steps), self.in_rank) if len(steps) < len(self.steps) else self
@@ -194,20 +200,121 @@ def put_extents(shape: Shape, axis: int, *extents: int) -> Shape:
     return (*shape[:axis], *extents, *shape[axis + 1 :])
 
 
-def merge_steps(first: Step, second: Step) -> Step | None:
-    """One step for two neighbors of a kind, else None."""
+def shorten(steps: list[Step], guards: list[list[G]]) -> None:
+    """Merge neighboring steps where no guard stands between them, and drop those that change nothing, in place.
+
+    Parameters
+    ----------
+    steps : list of Step
+    guards : list of lists
+        What stands before each step, and behind the last.
+    """
+    k = 0
+    while k < len(steps):
+        if is_identity(steps[k]):
+            del steps[k]
+            guards[k : k + 2] = [guards[k] + guards[k + 1]]
+            k = max(k - 1, 0)
+            continue
+        merged = merge_steps(steps[k], steps[k + 1]) if k + 1 < len(steps) and not guards[k + 1] else None
+        if merged is None:
+            k += 1
+            continue
+        steps[k : k + 2] = merged
+        if len(merged) == 1:
+            del guards[k + 1]
+        k = max(k - 1, 0)
+
+
+def merge_steps(first: Step, second: Step) -> tuple[Step, ...] | None:
+    """The step that does what two neighbors do, or two with a lookup before the other; None where they stay."""
     if isinstance(first, AffineMap) and isinstance(second, AffineMap):
-        return first.then(second)
+        return (first.then(second),)
     if isinstance(first, Relinearize) and isinstance(second, Relinearize) and first.to_shape == second.from_shape:
-        return Relinearize._of(first.from_shape, second.to_shape)
-    return None
+        return (Relinearize._of(first.from_shape, second.to_shape),)
+    if isinstance(second, Lookup):
+        if isinstance(first, Lookup):
+            return _merge_lookups(first, second)
+        return _look_up_before(first, second) if isinstance(first, AffineMap) else None
+    return _change_table(first, second) if isinstance(first, Lookup) and isinstance(second, AffineMap) else None
+
+
+def _merge_lookups(first: Lookup, second: Lookup) -> tuple[Step, ...] | None:
+    if first.axis != second.axis:
+        return (second, first) if second.axis < first.axis else None
+    column = first.column
+    if column.min() < 0 or column.max() >= len(second.table):  # where guards will not hold
+        return None
+    return (look_up(first.rank, first.axis, second.column[column]),)
+
+
+def _look_up_before(m: AffineMap, second: Lookup) -> tuple[Step, ...] | None:
+    """A lookup behind a map as one before it, of every second entry, say, where its coordinate is of one term."""
+    (*terms,), b, last = m.terms()[second.axis], m.offset[second.axis], len(second.table) - 1
+    if not 0 <= b <= last:
+        return None
+    if not terms:
+        return (_put_row(m, second.axis, (), second.table[b]),)
+    ((j, c), *more) = terms
+    if more or sum([1 for row in m.matrix if row[j]]) > 1:
+        return None
+    return look_up(m.in_rank, j, second.column[b::c]), _put_row(m, second.axis, ((j, 1),), 0)
+
+
+def _change_table(first: Lookup, m: AffineMap) -> tuple[Step, ...] | None:
+    """A lookup before a map that scales and moves its entries as one of the entries scaled and moved."""
+    rows = [i for i, row in enumerate(m.matrix) if row[first.axis]]
+    if not rows:
+        return (m,)
+    ((i, *more), c) = rows, m.matrix[rows[0]][first.axis]
+    if more or len(m.terms()[i]) > 1 or (c, m.offset[i]) == (1, 0):
+        return None
+    if max(abs(int(first.column.min())), abs(int(first.column.max()))) * abs(c) + abs(m.offset[i]) > INT64_MAX:
+        return None
+    table = look_up(first.rank, first.axis, first.column * c + m.offset[i])
+    return table, _put_row(m, i, ((first.axis, 1),), 0)
+
+
+def _put_row(m: AffineMap, i: int, terms: Iterable[tuple[int, int]], offset: int) -> AffineMap:
+    """The map with another row i."""
+    row = [0] * m.in_rank
+    for j, c in terms:
+        row[j] = c
+    return AffineMap._of((*m.matrix[:i], tuple(row), *m.matrix[i + 1 :]), put_extents(m.offset, i, offset), m.in_rank)
+
+
+def look_up(rank: int, axis: int, column: Int64Array) -> Step:
+    """Return the step that reads a coordinate from a table: a map where its entries go on in equal steps."""
+    first = int(column[0])
+    step = int(column[1]) - first if len(column) > 1 else 1
+    if (np.diff(column) == step).all():
+        kept = [(k, step if k == axis else 1) for k in range(rank)]
+        return AffineMap.select(rank, kept, [first if k == axis else 0 for k in range(rank)])
+    return Lookup(rank, axis, column.tolist())
+
+
+def trim_tables(chain: IndexMap, shape: Sequence[int]) -> IndexMap:
+    """Return a chain that takes indices of a shape alone, its first tables without entries behind these."""
+    steps = list(chain.steps)
+    k = 0
+    while k < len(steps) and isinstance(step := steps[k], Lookup):
+        if len(step.table) > shape[step.axis]:
+            steps[k] = look_up(step.rank, step.axis, step.column[: shape[step.axis]])
+        k += 1
+    if all(one is two for one, two in zip(steps, chain.steps, strict=True)):
+        return chain
+    return IndexMap._of(tuple(steps), chain.in_rank).simplify()
 
 
 def is_identity(step: Step) -> bool:
+    if isinstance(step, Lookup):
+        return False  # `look_up` makes maps of tables that change nothing
     return step.is_identity if isinstance(step, AffineMap) else step.from_shape == step.to_shape
 
 
 def map_points(step: Step, x: Int64Array) -> Int64Array:
+    if isinstance(step, Lookup):
+        return step.apply_array(x)
     return _apply_affine_array(step, x) if isinstance(step, AffineMap) else _relinearize_array(step, x)
 
 

@@ -18,6 +18,7 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import Levels
@@ -25,6 +26,8 @@ from tapestry_sets.integers import Nest
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import check_pieces
 from tapestry_sets.regions import AffineMap, Region
+from tapestry_sets.views import tuning
+from tapestry_sets.views.pieces.lookup import runs_of
 from tapestry_sets.views.pieces.maps import IndexMap, Relinearize, Shape, Step
 from tapestry_sets.views.pieces.piece import Guard, Piece
 
@@ -140,6 +143,25 @@ class _Stretch(Struct, frozen=True):
         return prod([n for n, _ in self.levels])
 
 
+def few_readings(indices: Sequence[int]) -> list[AxisReading] | None:
+    """Return the readings of a list of integers if they are few, None if a table is shorter.
+
+    Examples
+    --------
+    >>> len(few_readings(range(10**4))), few_readings([k * k for k in range(10**4)])
+    (1, None)
+    """
+    if max(indices, default=0) >= 1 << 62:  # no table holds them
+        return readings_of_indices(indices)
+    if len(indices) > 4 * tuning.MAX_READINGS:
+        steps = np.diff(np.array(indices, np.int64))
+        # what comes again, at the latest in the middle, has as many different steps as are in one half
+        if len(np.unique(steps)) > len(indices) // 2:
+            return None
+    found = readings_of_indices(indices)
+    return found if len(found) <= tuning.MAX_READINGS else None
+
+
 def readings_of_indices(indices: Sequence[int]) -> list[AxisReading]:
     """Return few readings, each of other places of a list of integers, that take place k to indices[k].
 
@@ -184,18 +206,7 @@ def _find_cycle(indices: list[int]) -> int:
 
 def _find_runs(indices: list[int]) -> list[_Stretch]:
     """The list as runs of equal steps, each as long as it can be."""
-    out: list[_Stretch] = []
-    at, m = 0, len(indices)
-    while at < m:
-        end = at + 1
-        if end < m:
-            step = indices[end] - indices[at]
-            while end < m and indices[end] - indices[end - 1] == step:
-                end += 1
-        levels = ((end - at, indices[at + 1] - indices[at]),) if end - at > 1 else ((1, 1),)
-        out.append(_Stretch(at, indices[at], levels))
-        at = end
-    return out
+    return [_Stretch(run.at, run.first, ((run.length, run.step),)) for run in runs_of(indices)]
 
 
 def _group(stretches: list[_Stretch]) -> list[_Stretch]:

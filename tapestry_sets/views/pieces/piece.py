@@ -1,4 +1,4 @@
-"""The normal form of views: pieces, each a chain of affine maps and row-major renumberings under guards.
+"""The normal form of views: pieces, each a chain of affine maps, row-major renumberings and tables under guards.
 
 Every view, whatever its kind, is a tuple of `Piece`. Where all guards of a piece hold, the view reads the piece's
 source at ``map(point)``; the domains of a view's pieces partition it. What is computed here (images, domains,
@@ -17,7 +17,8 @@ from msgspec import Struct, field
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import Budget, check_pieces
 from tapestry_sets.regions import AffineMap, Box, DisjointRegions, IndexProjection, Region
-from tapestry_sets.views.pieces.maps import IndexMap, Step, is_identity, merge_steps
+from tapestry_sets.views.pieces.lookup import Lookup
+from tapestry_sets.views.pieces.maps import IndexMap, Step, put_extents, shorten, trim_tables
 
 
 class Guard(Struct, frozen=True):
@@ -134,6 +135,8 @@ def find_hull_after(step: Step, box: Box) -> Box:
     """A box around the image of a box, the tightest for affine maps."""
     if isinstance(step, AffineMap):
         return _affine_hull(step, box)
+    if isinstance(step, Lookup):
+        return _looked_up_hull(step, box)
     if not step.to_shape:
         return Box._of((), ())
     first = reached = 0
@@ -149,6 +152,13 @@ def find_hull_after(step: Step, box: Box) -> Box:
             return Box._of((*start, *(0,) * (len(to) - k)), (*shape, *to[k:]))
         first -= top * row
     return Box._of((*start, first), (*shape, reached + 1))
+
+
+def _looked_up_hull(step: Lookup, box: Box) -> Box:
+    low, n = box.start[step.axis], box.shape[step.axis]
+    found = step.between(low, low + n)
+    first, many = (int(found.min()), int(found.max()) - int(found.min()) + 1) if len(found) else (0, 0)
+    return Box._of(put_extents(box.start, step.axis, first), put_extents(box.shape, step.axis, many))
 
 
 def _affine_hull(step: AffineMap, box: Box) -> Box:
@@ -214,6 +224,8 @@ def compose_pieces(
         below = table.get(outer[0].source, ())
         if len(below) == 1 and not below[0].guards:  # a plain chain
             chain = outer[0].map.then(below[0].map).simplify()
+            if shape is not None:
+                chain = trim_tables(chain, shape)
             return (Piece(below[0].source, (), chain, below[0].fill),)
     if shape is not None and 0 in shape:
         return ()
@@ -229,8 +241,6 @@ def compose_pieces(
             looked = len(table[piece.source]) // 4 if piece.source >= 0 else 0
             if not work.spend(looked + sum([len(p.guards) + len(p.map.steps) for p in found])):
                 break
-    if not any(piece.guards for piece in composed):
-        box = None
     simple = (simplify_piece(piece, box) for piece in composed)
     return tuple(piece for piece in simple if piece is not None)
 
@@ -303,7 +313,7 @@ def simplify_piece(piece: Piece, box: Box | None = None) -> Piece | None:
     if box is not None and box.is_empty:
         return None
     if not piece.guards:
-        simple = piece.map.simplify()
+        simple = piece.map.simplify() if box is None else trim_tables(piece.map.simplify(), box.stop)
         return piece if simple is piece.map else Piece(piece.source, (), simple, piece.fill)
     steps = list(piece.map.steps)
     guards: list[list[Region]] = [[] for _ in range(len(steps) + 1)]
@@ -311,20 +321,7 @@ def simplify_piece(piece: Piece, box: Box | None = None) -> Piece | None:
         guards[guard.prefix].append(guard.region)
     if box is not None and not _settle_guards(steps, guards, box):
         return None
-    k = 0
-    while k < len(steps):
-        if is_identity(steps[k]):
-            del steps[k]
-            guards[k : k + 2] = [guards[k] + guards[k + 1]]
-            k = max(k - 1, 0)
-            continue
-        merged = merge_steps(steps[k], steps[k + 1]) if k + 1 < len(steps) and not guards[k + 1] else None
-        if merged is None:
-            k += 1
-            continue
-        steps[k : k + 2] = [merged]
-        del guards[k + 1]
-        k = max(k - 1, 0)
+    shorten(steps, guards)
     kept = tuple(Guard(at, region) for at, regions in enumerate(guards) for region in regions)
     return Piece(piece.source, kept, IndexMap(tuple(steps), piece.map.in_rank), piece.fill)
 

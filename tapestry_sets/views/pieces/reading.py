@@ -17,7 +17,8 @@ from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, count_commo
 from tapestry_sets.limits import note_help
 from tapestry_sets.regions import AffineMap, Region
 from tapestry_sets.views.pieces.images import read_points
-from tapestry_sets.views.pieces.maps import INT64_MAX, IndexMap, Relinearize
+from tapestry_sets.views.pieces.lookup import Lookup
+from tapestry_sets.views.pieces.maps import INT64_MAX, IndexMap, Relinearize, put_extents
 from tapestry_sets.views.pieces.piece import Piece
 
 STRIDE = 0x9E3779B97F4A7C15
@@ -46,6 +47,9 @@ def invert(chain: IndexMap, cell: tuple[int, ...]) -> tuple[int, ...] | None:
             return None
         if isinstance(step, Relinearize):
             at = Relinearize(step.to_shape, step.from_shape).apply(at)
+        elif isinstance(step, Lookup):
+            place = step.find(at[step.axis])
+            at = None if place is None else put_extents(at, step.axis, place)
         else:
             at = _invert_affine(step, at)
     return at
@@ -59,6 +63,8 @@ def has_one_inverse(piece: Piece) -> bool:
             used = {j for row in rows for j, _ in row}
             if any(len(row) > 1 for row in rows) or ((k or piece.guards) and len(used) < step.in_rank):
                 return False
+        if isinstance(step, Lookup) and (k or piece.guards) and not step.is_injective:
+            return False  # of places with one entry, the first need not be the one that is come to
     return True
 
 
@@ -243,6 +249,10 @@ def _inverted(chain: IndexMap, points: Int64Array) -> Int64Array:
     for step in reversed(chain.steps):
         if isinstance(step, Relinearize):
             points = IndexMap((Relinearize(step.to_shape, step.from_shape),)).apply_array(points)
+            continue
+        if isinstance(step, Lookup):
+            points = points.copy()
+            points[:, step.axis] = step.find_each(points[:, step.axis])
             continue
         before = np.zeros((len(points), step.in_rank), np.int64)
         for row, b, y in zip(step.terms(), step.offset, points.T, strict=True):

@@ -41,6 +41,7 @@ from tapestry_sets.views import (
     Index,
     IndexMap,
     Interleave,
+    Lookup,
     Pad,
     PermuteDims,
     Piece,
@@ -176,14 +177,16 @@ def test_indices_that_are_a_sett_are_one_piece() -> None:
     assert A[[1, 1, 2]].has_internal_overlap() and not A[[1, 3, 2]].has_internal_overlap()
 
 
-def test_indices_without_order_are_a_column_and_have_a_limit_as_pieces() -> None:
+def test_indices_without_order_are_one_piece_with_a_table_and_many_setts() -> None:
     A = allocate((6000,), name="A")
     view = A[np.random.default_rng(0).permutation(3000)]
     assert view.shape == (3000,)
-    with limits(max_pieces=100), pytest.raises(TooManyPieces, match=r"view at 3000 indices: .* take fewer at once"):
-        _ = view.pieces
-    with limits(max_pieces=100):  # what is asked of the cells needs no pieces
+    (piece,) = view[5:][::-2].pieces
+    assert [type(step) for step in piece.map.steps] == [Lookup]
+    with limits(max_pieces=100):  # what is asked of the cells needs no products of progressions
         assert overlaps(view, A[2999:]) and not overlaps(view, A[3000:])
+        with pytest.raises(TooManyPieces, match="need too many setts to be written out"):
+            view[::2].cells[A].explicit()
 
 
 # ------------------------------------------------------------------------------------------------ kinds as pieces
