@@ -21,6 +21,8 @@ MAX_CORNER_RANK = 10
 """Views of a higher rank have too many corners to look at."""
 MAX_PRODUCTS = 12_000
 """How many products of progressions a set may be while it is pulled back."""
+BIT_SPAN = 1 << 24
+"""How far sums of steps some of which are equal may reach that are counted as bits of an integer: 2 MB."""
 MAX_CLASSES = 64
 """Into how many remainders a progression is cut for one coordinate."""
 MAX_COPIES = 8

@@ -49,6 +49,7 @@ from tapestry_sets.digits.progressions import (
     reach,
     separate,
     split_progression,
+    sum_bits,
 )
 from tapestry_sets.digits.row_major import Bools, Int64Array, number_of, point_of, points_of
 from tapestry_sets.digits.strided import Strided, at_index, contiguous, cut_axis, flip_axis, renumber

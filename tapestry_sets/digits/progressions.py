@@ -57,6 +57,24 @@ def reach(levels: Levels) -> int:
     return sum((count - 1) * step for count, step in levels)
 
 
+def sum_bits(levels: Levels) -> int:
+    """Return the sums of steps above 0 as bits of an integer.
+
+    Examples
+    --------
+    >>> bin(sum_bits(((2, 5), (3, 2))))
+    '0b1010110101'
+    """
+    bits = 1
+    for count, step in levels:
+        done = 1
+        while done < count:  # copies by doubling
+            more = min(done, count - done)
+            bits |= bits << (more * step)
+            done += more
+    return bits
+
+
 def interleaved_copies(levels: Levels) -> int:
     """Return how many copies of an inner pattern lie within each other, 1 where levels do not interleave.
 

@@ -16,10 +16,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from math import gcd, lcm, prod
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from tapestry_sets.digits import Strided, make_steps_positive
-from tapestry_sets.limits import OPEN, Open, TooHard, current
+import numpy as np
+
+from tapestry_sets.digits import MAX_SCAN, Strided, make_steps_positive
+from tapestry_sets.limits import OPEN, Open, TooHard, current, note_help
 from tapestry_sets.solvers import isl, tuning
 
 T = TypeVar("T")
@@ -360,15 +362,44 @@ def count(total: int, terms: WeightedTerms) -> int:
     333333334
     """
     order, _, rest = _positive(total, terms)
+    steps, counts = [step for step, _ in order], [n for _, n in order]
     budget = current().budget // tuning.BRANCHES_A_REMAINDER
-    search = _PartCount([step for step, _ in order], [n for _, n in order], budget)
-    solutions = search.answer(rest)
+    solutions = _PartCount(steps, counts, min(tuning.SEARCHED, budget)).answer(rest)
+    if solutions is OPEN:
+        solutions = _count_in_halves(rest, order)
+    if solutions is OPEN:
+        solutions = _PartCount(steps, counts, budget).answer(rest)
     if solutions is OPEN:
         raise TooHard(
             f"solutions of digits (count, step) {tuple(terms)} with total {total}: more than {budget} remainders are "
             "possible; ask whether there is one, or about fewer digits"
         )
     return prod([n for n, step in terms if not step]) * solutions
+
+
+def _count_in_halves(total: int, order: Sequence[tuple[int, int]]) -> int | Open:
+    """List the sums of half of the digits, and look up what the other half's leave over; `OPEN` if they are many."""
+    halves: tuple[list[tuple[int, int]], ...] = ([], [])
+    sizes = [1, 1]
+    for step, n in sorted(order, key=lambda digit: -digit[1]):
+        k = sizes[0] > sizes[1]
+        halves[k].append((step, n))
+        sizes[k] *= n
+    if max(sizes) > min(MAX_SCAN, tuning.SUMS_A_BRANCH * current().budget) or total >> 62:
+        return OPEN
+    note_help("listed")
+    one, two = (_list_sums(half, total) for half in halves)
+    rest = np.sort(total - two)
+    return int((np.searchsorted(one, rest, "right") - np.searchsorted(one, rest, "left")).sum())
+
+
+def _list_sums(digits: Iterable[tuple[int, int]], most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """All sums of digits (step, count) up to one, ascending, each as often as it is made."""
+    sums = np.zeros(1, np.int64)
+    for step, n in digits:
+        sums = np.add.outer(sums, np.arange(min(n, most // step + 1)) * step).ravel()
+        sums = sums[sums <= most]
+    return np.sort(sums)
 
 
 class _PartCount(_Remainders[int]):

@@ -23,5 +23,7 @@ SEARCHED = 500
 FEW_REMAINDERS = 3
 """A place to cut an equation where so few remainders are possible is taken before others are looked at; a proof that
 there is no solution looks at no more."""
+SUMS_A_BRANCH = 100
+"""So many sums are listed for a branch of the budget, where solutions are counted in halves."""
 BRANCHES_A_REMAINDER = 4
 """A remainder of a count is taken for this many branches of the budget."""

@@ -41,7 +41,7 @@ from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.flat import flatten_pieces
 from tapestry_sets.alias.ladder.known import KnownCells, join_digits, nests_of, setts_of
 from tapestry_sets.alias.ladder.preimage import Turn
-from tapestry_sets.digits import Progression
+from tapestry_sets.digits import Progression, reach, sum_bits
 from tapestry_sets.integers import (
     DisjointSetts,
     Int64Array,
@@ -117,7 +117,9 @@ def count_sums(x: KnownCells) -> int | Open:
 
 
 def count_sums_as_setts(x: KnownCells) -> int | Open:
-    """Count sums some of which are equal, as setts."""
+    """Count sums some of which are equal, as bits or as setts."""
+    if x.sums is not None and reach(x.sums[1]) <= tuning.BIT_SPAN:
+        return sum_bits(x.sums[1]).bit_count()
     return OPEN if x.sums is None else explicit_setts(x.sums, x.extent).count(0, x.extent)
 
 
@@ -165,12 +167,12 @@ def divide_by_strides(x: KnownCells, cell: tuple[int, ...]) -> tuple[int, ...] |
         return OPEN
     levels = [level for axis in x.strides[1] for level in axis]
     steps = sorted([(abs(by), by, n, k) for k, (n, by) in enumerate(levels) if n > 1 and by], reverse=True)
-    reach = sum([(n - 1) * step for step, _, n, _ in steps])
+    left = sum([(n - 1) * step for step, _, n, _ in steps])
     rest = x.number_of(cell) - x.strides[0] + sum([(n - 1) * step for step, by, n, _ in steps if by < 0])
     digits = [0] * len(levels)
     for step, by, n, k in steps:
-        reach -= (n - 1) * step
-        if step <= reach:
+        left -= (n - 1) * step
+        if step <= left:
             return OPEN
         digit, rest = divmod(rest, step)
         if not 0 <= digit < n:
@@ -526,15 +528,25 @@ def count_few_blocks(a: KnownCells, b: KnownCells) -> int | Open:
 
 
 def count_sums_with_sums(a: KnownCells, b: KnownCells) -> int | Open:
-    """Count the solutions of an equation for each pair of progressions; as setts where sums are equal."""
+    """Count the solutions of an equation for each pair of progressions; as bits or setts where sums are equal."""
     both = _pair_progressions(a, b)
     if both is OPEN:
         return both
     if any(x.sums is not None and equation.equal_sums(x.sums[1]) is not None for x in (a, b)):
+        p, q = a.sums, b.sums
+        if p is not None and q is not None and max(reach(p[1]), reach(q[1])) <= tuning.BIT_SPAN:
+            return _count_equal_bits(p, q)
         one, two = (climb(RUNGS[CellQuestion.EXPLICIT], x, closed=True) for x in (a, b))
         is_open = one is OPEN or two is OPEN
         return OPEN if is_open else together.count_shared(one, two, 0, a.extent, lists=False)
-    return sum([members.sums_count(p, q) for p, q in both])
+    return sum([members.sums_count(*pair) for pair in both])
+
+
+def _count_equal_bits(p: Progression, q: Progression) -> int:
+    """Return how many numbers two progressions share, as bits."""
+    if p[0] > q[0]:
+        p, q = q, p
+    return ((sum_bits(p[1]) >> (q[0] - p[0])) & sum_bits(q[1])).bit_count()
 
 
 def find_none_beside(a: KnownCells, b: KnownCells) -> Open | None:

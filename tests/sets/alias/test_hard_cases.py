@@ -288,6 +288,24 @@ def test_a_byte_that_no_strides_reach_is_not_reached() -> None:
         assert overlaps(a, Strided(byte - 12222 + 10, (1,), (1,))) == (5 * u >= 3 * 10)
 
 
+@pytest.mark.parametrize(
+    ("steps", "others"),
+    [
+        ((100003, 10007, 1009, 101), (99991, 9973, 997, 97)),  # all sums differ
+        ((40009, 30011, 20011, 10007), (40013, 30013, 20021, 10009)),  # some are equal
+        ((101, 103, 107, 109), (113, 127, 131, 137)),
+    ],
+)
+def test_common_bytes_of_prime_strides_are_counted(steps: tuple[int, ...], others: tuple[int, ...]) -> None:
+    A = np.lib.stride_tricks.as_strided(np.empty(1, np.int8), (10**8,), (1,))  # addresses alone are read
+    x = np.lib.stride_tricks.as_strided(A, (14,) * 4, steps)
+    y = np.lib.stride_tricks.as_strided(A[55:], (14,) * 4, others)
+    one, two = (reduce(np.add.outer, [np.arange(14) * step for step in each]) for each in (steps, others))
+    with answered():
+        assert overlap(x, y).size == len(np.intersect1d(one, two + 55))
+        assert overlap(x, x).size == len(np.unique(one))
+
+
 def test_the_image_of_interleaving_strides_is_counted() -> None:
     strides = (36674, 61119, 85569)
     i, j, k = np.ogrid[:30, :30, :30]
