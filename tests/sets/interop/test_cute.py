@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import product
 from math import prod
 from typing import Any
@@ -342,10 +343,18 @@ def test_layouts_of_views_say_what_they_read(case: tuple[Any, np.ndarray]) -> No
     except ValueError:
         assert not values.size or values.min() < 0 or not is_layout(values)
         return
-    layout = CuteLayout.parse(text)
+    swizzle = re.fullmatch(r"Sw<(\d+),(\d+),(-?\d+)> o (\d+) o (.*)", text)
+    layout = CuteLayout.parse(swizzle[5] if swizzle else text)
     assert [mode.size for mode in layout.modes] == list(view.shape)
-    first = values.ravel()[0]
-    assert values.T.ravel().tolist() == [first + (cell(c, layout) if view.shape else 0) for c in range(view.size)]
+    first = int(swizzle[4]) if swizzle else int(values.ravel()[0])
+    found = [first + (cell(c, layout) if view.shape else 0) for c in range(view.size)]
+    assert values.T.ravel().tolist() == [swizzled(x, *map(int, swizzle.groups()[:3])) if swizzle else x for x in found]
+
+
+def swizzled(x: int, bits: int, low: int, shift: int) -> int:
+    """A number of which as many bits flip others, that many places below or above."""
+    moved = x & ((1 << bits) - 1) << (low + max(0, shift))
+    return x ^ (moved >> shift if shift > 0 else moved << -shift)
 
 
 @given(layouts(), st.integers(0, 3), st.integers(0, 3), st.integers(-4, 4), st.integers(0, 5))
@@ -356,14 +365,8 @@ def test_swizzled_layouts_flip_bits_of_what_layouts_say(
     assume(abs(shift) >= bits)
     text = f"Sw<{bits},{low},{shift}> o {offset} o {a}"
     view = from_cute(text)
-    mask = ((1 << bits) - 1) << (low + max(0, shift))
-
-    def flipped(x: int) -> int:
-        moved = x & mask
-        return x ^ (moved >> shift if shift > 0 else moved << -shift)
-
     found = numbers_of(view)
-    assert found.T.ravel().tolist() == [flipped(offset + cell(c, a)) for c in range(a.size)]
+    assert found.T.ravel().tolist() == [swizzled(offset + cell(c, a), bits, low, shift) for c in range(a.size)]
     (home,) = view.allocations
     again = to_cute(view)
     assert from_cute(again, home, view.offset or 0) == view
