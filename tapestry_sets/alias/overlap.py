@@ -148,7 +148,7 @@ class Memory(Protocol):
 M = TypeVar("M", bound=Memory)
 
 
-class Overlap(Struct, Generic[M], frozen=True):
+class Overlap(Struct, Generic[M], frozen=True, eq=False):
     """The cells that two views share; true if there are any. Made by `overlap`.
 
     Parameters
@@ -163,6 +163,12 @@ class Overlap(Struct, Generic[M], frozen=True):
     shared: tuple[tuple[M, Cells, Cells], ...]
 
     __repr__ = hide_fields("shared")
+
+    def __eq__(self, other: object) -> bool:
+        return (self.a, self.b) == (other.a, other.b) if isinstance(other, Overlap) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.a, self.b))
 
     def __bool__(self) -> bool:
         return bool(self.shared)

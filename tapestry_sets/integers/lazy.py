@@ -44,6 +44,21 @@ NONE = np.empty(0, np.int64)
 T = TypeVar("T")
 
 
+def _depth_of(s: Integers) -> int:
+    """How deep the calls go that a question makes, in those of a fill."""
+    depth: int = getattr(s, "_depth", 1)
+    return depth
+
+
+def _check_depth(word: str, depth: int) -> int:
+    if depth > tuning.MAX_FILLS:
+        raise TooHard(
+            f"{word}: {depth} sets within sets (common elements count {tuning.MEET_DEPTH}, a sample "
+            f"{tuning.SAMPLE_DEPTH}) are more than {tuning.MAX_FILLS}; list one of them on the way, by setts()"
+        )
+    return depth
+
+
 class Intersection(Integers, Value):
     """The common elements of two or more sets, not listed: each question is answered from the sets.
 
@@ -75,7 +90,13 @@ class Intersection(Integers, Value):
     operands: tuple[Integers, ...]
 
     def __init__(self, operands: tuple[Integers, ...]) -> None:
+        if len(operands) > tuning.FEW_OPERANDS:  # a set that is met again and again may be the same again
+            operands = tuple(dict.fromkeys(operands))
         put_field(self, "operands", operands)
+
+    @property
+    def _depth(self) -> int:
+        return tuning.MEET_DEPTH + max(map(_depth_of, self.operands))
 
     @property
     def _factors(self) -> tuple[Integers, ...]:
@@ -199,12 +220,7 @@ class Filled(Integers, Value):
     _depth: int
 
     def __init__(self, outer: Integers, ink: Integers) -> None:
-        depth = 1 + (ink._depth if isinstance(ink, Filled) else 1)
-        if depth > tuning.MAX_FILLS:
-            raise TooHard(
-                f"fill: {depth} sets, each filled with the next, are more than {tuning.MAX_FILLS}; list one of them on "
-                "the way, by setts()"
-            )
+        depth = _check_depth("fill", 1 + max(_depth_of(outer), _depth_of(ink)))
         put_field(self, "outer", outer)
         put_field(self, "ink", ink)
         put_field(self, "_depth", depth)
@@ -321,14 +337,22 @@ class Sampled(Integers, Value):
     (True, 499995000941042485, 1000000000000000000)
     """
 
-    __slots__ = __match_args__ = ("inner", "at")
+    __slots__ = ("_depth", "at", "inner")
+    __match_args__ = ("inner", "at")
 
     inner: Integers
     at: Integers
+    _depth: int
 
     def __init__(self, inner: Integers, at: Integers) -> None:
+        depth = tuning.SAMPLE_DEPTH + _check_depth("sample", max(_depth_of(inner), _depth_of(at)))
         put_field(self, "inner", inner)
         put_field(self, "at", at)
+        put_field(self, "_depth", depth)
+
+    def sample(self, at: Operand) -> Sampled:
+        # a seen through b, seen through c, is a seen through (b filled with c): so a question goes down one chain
+        return Sampled(self.inner, self.at.fill(at))
 
     @property
     def _both(self) -> tuple[Integers, ...]:

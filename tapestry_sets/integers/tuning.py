@@ -51,7 +51,9 @@ MAX_SCAN = 1 << 16
 """How many numbers may be taken to elements, or back, one by one."""
 
 MAX_FILLS = 200
-"""How many sets may be filled into one another: each question goes down all of them."""
+"""How many sets may be filled into one another: each question goes down all of them, call by call."""
+MEET_DEPTH, SAMPLE_DEPTH = 10, 20
+"""For how many fills common elements count there, and a sample: by the calls of a question, or more."""
 MAX_ELEMENTS = 1 << 30
 """How many elements are listed as one array, of eight bytes each."""
 LONG_SPAN = 1 << 22
@@ -115,6 +117,8 @@ FEW_MEMBERS = 64
 """Unions of more members are not leapt through, but compared where their members' bounds meet."""
 COUNTED = 2_000
 """What of the budget a count of two nests may take before an equation is asked."""
+FEW_OPERANDS = 8
+"""Of more sets than this that are met, equal ones are dropped."""
 FEW_RUNS = 64
 """In so few runs a set is counted that is held by its chain, before other ways."""
 FEW_BRANCHES = 64

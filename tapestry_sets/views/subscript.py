@@ -134,6 +134,9 @@ def _as_array(key: object, what: str) -> np.ndarray[Any, Any]:
         return np.zeros(array.shape, np.int64)
     if array.dtype.kind in "iub":
         return array
+    if array.dtype.kind == "f" and not isinstance(key, np.ndarray):  # so NumPy reads integers of which int64 holds some
+        whole = np.asarray(key, object)
+        array = whole if all(type(i) is int for i in whole.flat) else array
     if array.dtype == object and all(type(i) is int for i in array.flat):  # beyond 64 bits
         return array
     raise IndexError(f"{what} is an array of {array.dtype}; indices are integers, or booleans of the axis's extent")

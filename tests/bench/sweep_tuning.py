@@ -454,6 +454,7 @@ def _name(make: Make) -> str:
 NOT_SWEPT = {
     "sets.integers.DENSE": "only lists of lazy sets look at it, which no question here makes",
     "sets.integers.SHORT_LIST": "only lists of lazy sets look at it, which no question here makes",
+    "sets.integers.FEW_OPERANDS": "only sets that are met with more than a few others look at it",
     "sets.integers.FEW_BRANCHES": "of the questions here none gets to it: other ways answer them before",
     "sets.alias.MAX_TURNS": "arrays of the questions here are told apart in three turns or fewer, at 3 as at 48",
     "sets.alias.MAX_PAIRS_AT_ONCE": "it bounds the memory of a pass; sorting leaves the questions here fewer pairs",

@@ -431,7 +431,38 @@ def filled_inwards(times: int) -> Any:
     return s
 
 
+def repeated(change: Callable[[Any], Any], times: int = 2000) -> Any:
+    s: Any = S
+    for _ in range(times):
+        s = change(s)
+    return s
+
+
 TOO_LONG = rows(
+    (
+        "2,000 samples",
+        lambda: repeated(lambda s: s.sample(Stripe(5, 1))),
+        TooHard,
+        ("fill: 201 sets", "more than 200", "setts()"),
+    ),
+    (
+        "2,000 samples seen through samples",
+        lambda: repeated(S.sample),
+        TooHard,
+        ("sample: 201 sets", "a sample 20", "more than 200", "setts()"),
+    ),
+    (
+        "2,000 common elements, sampled",
+        lambda: repeated(lambda s: (s & T).sample(S)),
+        TooHard,
+        ("sample: 221 sets", "common elements count 10", "setts()"),
+    ),
+    (
+        "2,000 common elements, filled",
+        lambda: repeated(lambda s: S.fill(s & T)),
+        TooHard,
+        ("fill: 210 sets", "common elements count 10", "setts()"),
+    ),
     ("2,000 sets filled inwards", lambda: filled_inwards(2000), TooHard, ("201 sets", "more than 200", "setts()")),
     ("members that are one number", lambda: DisjointSetts(5), TypeError, ("iterable of setts", "not 5", "[it]")),  # type: ignore[arg-type]
     ("2,000 sets filled into one another", lambda: filled(2000), TooHard, ("201 sets", "more than 200", "setts()")),
@@ -484,6 +515,40 @@ def test_sets_filled_into_one_another_take_a_step_each() -> None:
     assert deep.elements(0, 3000).tolist() == listed.tolist()
     assert not deep.isdisjoint(Stripe(1, 6)) and deep.first(1) == int(listed[1])
     assert deep.count(0, 10**18) > 0
+
+
+def test_samples_of_samples_are_one_sample() -> None:
+    """What is seen through sets one after another is seen through one that they fill: 150 of them in a step each."""
+    deep = repeated(lambda s: s.sample(Stripe(5, 1)), 150)
+    numbers = np.flatnonzero(np.isin(np.arange(10**6), S.elements(0, 10**6)))
+    for _ in range(20):  # of the first numbers, which 150 rounds leave where 20 do
+        numbers = numbers[numbers % 6 < 5] // 6 * 5 + numbers[numbers % 6 < 5] % 6
+    shallow = repeated(lambda s: s.sample(Stripe(5, 1)), 20)
+    assert shallow.elements(0, 1000).tolist() == numbers[numbers < 1000].tolist()
+    assert deep.count(0, 6) == shallow.count(0, 6) and deep.find(10**6) is not None
+
+
+def test_common_elements_moved_on_2000_times_hold_each_set_once() -> None:
+    moved = repeated(lambda s: (s & T).shift(1))
+    assert moved.is_empty and len(moved.operands) <= 2 * T.period + S.period
+    assert (
+        repeated(lambda s: (s & Sett(Stripe(2, 0))).shift(7)).elements(0, 20).tolist()
+        == S.shift(14_000).elements(0, 20).tolist()
+    )
+
+
+def test_cells_of_a_column_are_keys() -> None:
+    view = A.take([3, 0, 1], axis=0)
+    (cells,) = view.cells.values()
+    assert {cells: 1}[cells] == 1 and hash(overlap(view, A[1:])) == hash(overlap(view, A[1:]))
+
+
+def test_indices_beyond_63_bits_are_integers_in_a_list() -> None:
+    home = allocate((2**64,), name="home")
+    taken = home.take([0, 2**63, 5])
+    assert taken == home[[0, 2**63, 5]] and overlap(taken, home[2**62 :]).witness.cell == (2**63,)  # type: ignore[union-attr]
+    with pytest.raises(TypeError, match="array of float64"):
+        home.take([0, 2.0**63, 5])
 
 
 def test_few_elements_of_a_long_range_are_listed() -> None:

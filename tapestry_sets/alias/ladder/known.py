@@ -41,8 +41,8 @@ def no_products() -> IndexProducts | None:
     return None
 
 
-class KnownCells(Struct, frozen=True, dict=True):
-    """The cells of an allocation that a view reads, as far as they are known.
+class KnownCells(Struct, frozen=True, dict=True, eq=False):
+    """The cells of an allocation that a view reads, as far as they are known; equal to themselves alone.
 
     Parameters
     ----------
