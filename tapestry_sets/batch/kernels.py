@@ -32,7 +32,7 @@ Namespace = Any
 Kernel = Callable[..., tuple[Array, ...]]
 """A closed form: a namespace and columns that broadcast, to as many arrays of answers."""
 
-Run = Callable[[tuple[slice, ...]], tuple[Array, ...]]
+Answerer = Callable[[tuple[slice, ...]], tuple[Array, ...]]
 """Answers for a part of the pairs, which has a slice for each axis."""
 
 FLOAT_EXACT = 1 << 53
@@ -180,7 +180,7 @@ def solve(what: str, form: Form, columns: Sequence[Array]) -> tuple[Array, ...]:
     return tuple(_assembled(xp, flat, shape, [(at, out[k]) for at, out in blocks]) for k in range(len(blocks[0][1])))
 
 
-def plan(form: Form, shape: tuple[int, ...], columns: Sequence[Array]) -> tuple[Namespace, Run]:
+def plan(form: Form, shape: tuple[int, ...], columns: Sequence[Array]) -> tuple[Namespace, Answerer]:
     """Return the library of the answers, and what answers by a closed form for a part of columns of this shape."""
     kernel, prepare = form.kernel, form.prepare
     xp, columns = together(*columns)
@@ -623,7 +623,7 @@ def answer_axis(query: str, pair: PairColumns) -> tuple[Array, ...]:
     return solve(query, _axis_form(query, pair), pair)
 
 
-def plan_axis(query: str, pair: PairColumns, shape: tuple[int, int]) -> Run:
+def plan_axis(query: str, pair: PairColumns, shape: tuple[int, int]) -> Answerer:
     """Return what answers a query about clipped stripes for a part of the pairs, of this shape."""
     return plan(_axis_form(query, pair), shape, pair)[1]
 

@@ -238,7 +238,7 @@ class RegionArray(batches.Batch):
             out[rows, rows] = half | half.T
         return out
 
-    def _plan_meeting(self, axis: int) -> kernels.Run:
+    def _plan_meeting(self, axis: int) -> kernels.Answerer:
         """What tells for a part of all pairs whether they meet along an axis."""
         rows = np.stack([getattr(self, name)[:, axis] for name in COLUMNS], axis=1)
         number: dict[tuple[int, ...], int] = {}

@@ -175,19 +175,19 @@ def _meeting(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> Iterator[t
     """Yield the pairs of members that may meet, and the window where they may."""
     if len(ours) < len(theirs):
         ours, theirs = theirs, ours
-    dtype = np.int64 if max([last for _, last, _ in ours], default=0) < 1 << 62 else object
+    if len(ours) < tuning.FEW_MEMBERS:
+        for start, stop, s in ours:
+            for first, last, t in theirs:
+                if start <= last and first <= stop:
+                    yield s, t, max(first, start), min(last, stop) + 1
+        return
+    dtype = np.int64 if max([last for _, last, _ in ours]) < 1 << 62 else object
     at = np.array([first for first, _, _ in ours], dtype)
     end = np.array([last for _, last, _ in ours], dtype)
     for first, last, t in theirs:
-        close = (
-            range(len(ours))
-            if len(ours) < tuning.FEW_MEMBERS
-            else np.flatnonzero((at <= last) & (end >= first)).tolist()
-        )
-        for k in close:
+        for k in np.flatnonzero((at <= last) & (end >= first)).tolist():
             start, stop, s = ours[k]
-            if start <= last and first <= stop:
-                yield s, t, max(first, start), min(last, stop) + 1
+            yield s, t, max(first, start), min(last, stop) + 1
 
 
 def count_common(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> int:

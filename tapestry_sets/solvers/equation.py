@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from math import gcd, lcm, prod
+from itertools import accumulate
+from math import gcd, inf, lcm, prod
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -54,14 +55,16 @@ def solve(total: int, terms: WeightedTerms, by_isl: bool = True) -> tuple[int, .
     (1, 2, 0)
     """
     order, numbers, rest = _positive(total, terms)
-    steps, counts, many = _merge(order)
-    found = _search(rest, steps, counts)
+    merged = _merge(order)
+    if not 0 <= rest <= merged[2][-1]:
+        return None
+    found = _search(rest, merged)
     if found is OPEN:
-        found = _by_isl(rest, steps, counts, by_isl)
+        found = _by_isl(rest, merged[0], merged[1], by_isl)
     if found is None:
         return None
     digits = [0] * len(terms)
-    for k, x in zip(numbers, _spread(found, order, many), strict=True):
+    for k, x in zip(numbers, _spread(found, order, merged[0]), strict=True):
         count, step = terms[k]
         digits[k] = x if step > 0 else count - 1 - x
     return tuple(digits)
@@ -79,11 +82,12 @@ def meet(one: Strided, two: Strided) -> bool | Open:
     """
     total, reach = two[0] - one[0], 0
     order: list[tuple[int, int]] = []
-    for axes, sign in ((one[1], 1), (two[1], -1)):
+    for is_other, axes in enumerate((one[1], two[1])):
         for levels in axes:
             for n, step in levels:
                 if n > 1 and step:
-                    step *= sign
+                    if is_other:
+                        step = -step
                     if step < 0:  # as by `_positive`
                         step = -step
                         total += (n - 1) * step
@@ -92,19 +96,24 @@ def meet(one: Strided, two: Strided) -> bool | Open:
     if not 0 <= total <= reach:
         return False
     order.sort()
-    steps, counts, _ = _merge(order)
-    found = _search(total, steps, counts)
+    found = _search(total, _merge(order))
     return found if found is OPEN else found is not None
 
 
-def _search(total: int, steps: Sequence[int], counts: Sequence[int]) -> tuple[int, ...] | Open | None:
-    """The digits of some solution, or None; `OPEN` if more remainders are possible than are tried."""
-    found = _PartSearch(steps, counts, tuning.FIRST_SEARCHED).answer(total)
+def _search(total: int, merged: SortedDigits) -> tuple[int, ...] | Open | None:
+    """The digits of some solution, or None; `OPEN` if more remainders are possible than are tried.
+
+    The total is one that the digits reach: not below 0, and not past all their last values.
+    """
+    steps, counts, _ = merged
+    if len(steps) < 3:
+        return _solve_few(steps, counts, 0, len(steps), total)
+    found = _PartSearch(merged, tuning.FIRST_SEARCHED).answer(total)
     if found is not OPEN:
         return found
     if _misses(total, steps, counts):
         return None
-    return _PartSearch(steps, counts, tuning.SEARCHED).answer(total)
+    return _PartSearch(merged, tuning.SEARCHED).answer(total)
 
 
 def _misses(total: int, steps: Sequence[int], counts: Sequence[int]) -> bool:
@@ -157,45 +166,45 @@ def _positive(total: int, terms: WeightedTerms) -> tuple[list[tuple[int, int]], 
     return [(step, count) for step, count, _ in order], [k for _, _, k in order], total - low
 
 
-def _merge(order: Iterable[tuple[int, int]]) -> tuple[list[int], list[int], list[int]]:
-    """Digits (step, count), the shortest steps first, as fewer ones: their steps, their counts, of how many each is.
+def _merge(order: Iterable[tuple[int, int]]) -> SortedDigits:
+    """Digits (step, count), the shortest steps first, as fewer ones.
 
     Neighbors become one where together they step through 0, step, …, (count - 1)·step without a gap.
     """
     steps: list[int] = []
     counts: list[int] = []
-    many: list[int] = []
-    inner = n = 0
+    reaches = [0]
+    inner = n = reach = 0
     for step, count in order:
+        reach += (count - 1) * step
         if step <= n * inner and not step % inner:
             n += (count - 1) * (step // inner)
             counts[-1] = n
-            many[-1] += 1
+            reaches[-1] = reach
         else:
             inner, n = step, count
             steps.append(step)
             counts.append(count)
-            many.append(1)
-    return steps, counts, many
+            reaches.append(reach)
+    return steps, counts, reaches
 
 
-def _spread(digits: Iterable[int], order: Sequence[tuple[int, int]], many: Iterable[int]) -> list[int]:
-    """The digits, in their order, of which merged ones were made."""
+def _spread(digits: Iterable[int], order: Sequence[tuple[int, int]], steps: Sequence[int]) -> list[int]:
+    """The digits, in their order, of which merged ones of these steps were made."""
     found: list[int] = []
-    end = 0
-    for x, n in zip(digits, many, strict=True):
-        start, end = end, end + n
-        inner = order[start][0]
+    for x, inner, after in zip(digits, steps, [*steps[1:], inf], strict=False):
         parts = []
-        for step, count in reversed(order[start:end]):
+        for step, count in reversed([digit for digit in order if inner <= digit[0] < after]):
             parts.append(min(count - 1, x * inner // step))
             x -= parts[-1] * step // inner
         found += reversed(parts)
     return found
 
 
+SortedDigits = tuple[list[int], list[int], list[int]]
+"""Steps above 0, the shortest first; counts; how far none of the digits, the first, the first two, … reach."""
 CutInTwo = tuple[int, int, int, int, int]
-"""Where a range of digits is cut in two, and how many remainders are possible: see `_Remainders.cut`."""
+"""(at, g, short, modulus, inverse): the digits before `at` sum to multiples of g·short, the others of g·modulus."""
 
 
 class _Remainders(ABC, Generic[T]):
@@ -212,13 +221,9 @@ class _Remainders(ABC, Generic[T]):
 
     __slots__ = ("_cuts", "_known", "_reaches", "counts", "left", "steps")
 
-    def __init__(self, steps: Sequence[int], counts: Sequence[int], most: int) -> None:
-        self.steps, self.counts, self.left = steps, counts, most
-        reach = 0
-        self._reaches = reaches = [0]
-        for step, count in zip(steps, counts, strict=True):
-            reach += (count - 1) * step
-            reaches.append(reach)
+    def __init__(self, digits: SortedDigits, most: int) -> None:
+        self.steps, self.counts, self._reaches = digits
+        self.left = most
         self._cuts: dict[tuple[int, int], CutInTwo] = {}
         self._known: dict[tuple[int, int, int], T] = {}
 
@@ -231,18 +236,26 @@ class _Remainders(ABC, Generic[T]):
     def _between(self, i: int, j: int, total: int) -> T:
         """Return the same of digits i … j - 1."""
 
-    def cut(self, i: int, j: int) -> CutInTwo:
-        """Return where to cut digits i … j - 1: from the long end where few remainders are possible, else fewest.
+    def split(self, i: int, j: int, total: int) -> tuple[int, range]:
+        """Return where to cut digits i … j - 1, and what those before it may sum to.
 
-        Returns
-        -------
-        at, g, short, modulus, inverse : int
-            The digits before `at` sum to multiples of g·short, the others to multiples of g·modulus.
+        They are cut from the long end where few remainders are possible, else where fewest are.
         """
-        found = self._cuts.get((i, j))
-        if found is None:
-            found = self._cuts[i, j] = self._cut_at_few(i, j) or self._cut_at_fewest(i, j)
-        return found
+        cut = self._cuts.get((i, j))
+        if cut is None:
+            cut = self._cuts[i, j] = self._cut_at_few(i, j) or self._cut_at_fewest(i, j)
+        at, g, short, modulus, inverse = cut
+        reaches = self._reaches
+        low, high = total - reaches[j] + reaches[at], reaches[at] - reaches[i]
+        if low < 0:
+            low = 0
+        if high > total:
+            high = total
+        if total % g:
+            return at, range(0)
+        by = g * short * modulus
+        first = g * short * (total // g * inverse % modulus)
+        return at, range(low + (first - low) % by, high + 1, by)
 
     def _cut_at_few(self, i: int, j: int) -> CutInTwo | None:
         """Where the short digits reach not much farther than what divides the long ones."""
@@ -267,35 +280,40 @@ class _Remainders(ABC, Generic[T]):
         g = gcd(short, long)
         return at, g, short // g, long // g, pow(short // g, -1, long // g)
 
-    def remainders(self, i: int, j: int, cut: CutInTwo, total: int) -> range:
-        """Return what the digits before a cut may sum to."""
-        at, g, short, modulus, inverse = cut
-        if total % g:
-            return range(0)
-        reaches = self._reaches
-        by = g * short * modulus
-        low = max(0, total - (reaches[j] - reaches[at]))
-        first = g * short * (total // g * inverse % modulus)
-        return range(low + (first - low) % by, min(total, reaches[at] - reaches[i]) + 1, by)
 
-    def two(self, i: int, total: int) -> tuple[int, int, int]:
-        """Return the values of digit i + 1 for which digit i makes up the rest: first, step, and one past the last."""
-        # a·x + b·y = total, solutions are b/g apart in x and a/g in y:
-        #
-        #     y ┤ ·                     x >= low: else y would be past its last value, counts[i] - 1
-        #       ┤      ·                x <= total // a: else y would be negative
-        #       ┤           ·           x is total/g · (a/g)⁻¹ modulo b/g, and `first` the least one from low on
-        #       └─┴────┴────┴─── x
-        a, b = self.steps[i + 1], self.steps[i]
-        g = gcd(a, b)
-        if total % g:
-            return 0, 1, 0
-        modulus = b // g
-        low = max(0, -((b * (self.counts[i] - 1) - total) // a))
-        end = min(self.counts[i + 1], total // a + 1)
-        if low >= end:
-            return 0, 1, 0
-        return low + (total // g * pow(a // g, -1, modulus) - low) % modulus, modulus, end
+def _solve_two(a: int, b: int, counts: tuple[int, int], total: int) -> tuple[int, int, int]:
+    """Return the x for which ``a*x + b*y == total``, both below their counts: first, step, and one past the last."""
+    # solutions are b/g apart in x and a/g in y:
+    #
+    #     y ┤ ·                     x >= low: else y would be past its last value, counts[1] - 1
+    #       ┤      ·                x <= total // a: else y would be negative
+    #       ┤           ·           x is total/g · (a/g)⁻¹ modulo b/g, and `first` the least one from low on
+    #       └─┴────┴────┴─── x
+    g = gcd(a, b)
+    if total % g:
+        return 0, 1, 0
+    low = -((b * (counts[1] - 1) - total) // a)
+    if low < 0:
+        low = 0
+    end = total // a + 1
+    if end > counts[0]:
+        end = counts[0]
+    if low >= end:
+        return 0, 1, 0
+    modulus = b // g
+    return low + (total // g * pow(a // g, -1, modulus) - low) % modulus, modulus, end
+
+
+def _solve_few(steps: Sequence[int], counts: Sequence[int], i: int, j: int, total: int) -> tuple[int, ...] | None:
+    """Digits i … j - 1, two at most, with a total that they reach; None if there are none."""
+    if j - i == 2:
+        b, a = steps[i], steps[i + 1]
+        x, _, end = _solve_two(a, b, (counts[i + 1], counts[i]), total)
+        return ((total - a * x) // b, x) if x < end else None
+    if i == j:
+        return ()
+    x, rest = divmod(total, steps[i])
+    return None if rest else (x,)
 
 
 class _PartSearch(_Remainders[tuple[int, ...] | None]):
@@ -307,19 +325,12 @@ class _PartSearch(_Remainders[tuple[int, ...] | None]):
         if total < 0 or total > self._reaches[j] - self._reaches[i]:
             return None
         if j - i < 3:
-            if j - i == 2:
-                x, _, end = self.two(i, total)
-                return ((total - self.steps[i + 1] * x) // self.steps[i], x) if x < end else None
-            if i == j:
-                return ()
-            x, rest = divmod(total, self.steps[i])
-            return None if rest else (x,)
+            return _solve_few(self.steps, self.counts, i, j, total)
         key = i, j, total
         if key in self._known:
             return None
-        cut = self.cut(i, j)
-        at = cut[0]
-        for rest in self.remainders(i, j, cut, total):
+        at, rests = self.split(i, j, total)
+        for rest in rests:
             self.left -= 1
             if self.left < 0:
                 return None
@@ -362,13 +373,13 @@ def count(total: int, terms: WeightedTerms) -> int:
     333333334
     """
     order, _, rest = _positive(total, terms)
-    steps, counts = [step for step, _ in order], [n for _, n in order]
+    digits = [step for step, _ in order], [n for _, n in order], [0, *accumulate([(n - 1) * step for step, n in order])]
     budget = current().budget // tuning.BRANCHES_A_REMAINDER
-    solutions = _PartCount(steps, counts, min(tuning.SEARCHED, budget)).answer(rest)
+    solutions = _PartCount(digits, min(tuning.SEARCHED, budget)).answer(rest)
     if solutions is OPEN:
         solutions = _count_in_halves(rest, order)
     if solutions is OPEN:
-        solutions = _PartCount(steps, counts, budget).answer(rest)
+        solutions = _PartCount(digits, budget).answer(rest)
     if solutions is OPEN:
         raise TooHard(
             f"solutions of digits (count, step) {tuple(terms)} with total {total}: more than {budget} remainders are "
@@ -415,19 +426,20 @@ class _PartCount(_Remainders[int]):
         if j - i == 1:
             return int(not total % self.steps[i])
         if j - i == 2:
-            first, by, end = self.two(i, total)
+            counts = self.counts[i + 1], self.counts[i]
+            first, by, end = _solve_two(self.steps[i + 1], self.steps[i], counts, total)
             return max(0, (end - 1 - first) // by + 1)
         key = i, j, total
         found = self._known.get(key)
         if found is None:
             found = 0
-            cut = self.cut(i, j)
-            for rest in self.remainders(i, j, cut, total):
+            at, rests = self.split(i, j, total)
+            for rest in rests:
                 self.left -= 1
                 if self.left < 0:
                     return 0
-                short = self._between(i, cut[0], rest)
-                found += short * self._between(cut[0], j, total - rest) if short else 0
+                short = self._between(i, at, rest)
+                found += short * self._between(at, j, total - rest) if short else 0
             self._known[key] = found
         return found
 

@@ -111,7 +111,7 @@ def as_view(x: object) -> View:
     if isinstance(x, np.ndarray):
         if x.dtype.hasobject:
             raise _holds_objects(x)
-        return _view(MEMORY, x.__array_interface__["data"][0], x.shape, x.strides, x.itemsize, x)
+        return _view(MEMORY, _address_of(x), x.shape, x.strides, x.itemsize, x)
     if isinstance(x, View):
         return x
     for protocol in PROTOCOLS:
@@ -172,9 +172,37 @@ def strided_form_of(x: object) -> tuple[Allocation, Strided] | None:
     if isinstance(x, np.ndarray):
         if x.dtype.hasobject:
             raise _holds_objects(x)
-        form = _form_of(x.__array_interface__["data"][0], x.shape, x.strides, x.itemsize)
+        form = _form_of(_address_of(x), x.shape, x.strides, x.itemsize)
         return None if form is None else (MEMORY, form)
     return as_view(x).strided_form()
+
+
+class ArrayStruct(ctypes.Structure):
+    """The C side of the array interface, as NumPy's documentation has it."""
+
+    _fields_ = (
+        ("two", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("typekind", ctypes.c_char),
+        ("itemsize", ctypes.c_int),
+        ("flags", ctypes.c_int),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("data", ctypes.c_size_t),
+        ("descr", ctypes.c_void_p),
+    )
+
+
+_DATA_AT = ArrayStruct.data.offset
+_number_at = ctypes.c_size_t.from_address
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+def _address_of(x: np.ndarray[Any, Any]) -> int:
+    """Return where the data of NumPy's array begin, in half the time that the dictionary of its interface takes."""
+    capsule = x.__array_struct__  # held until the struct is read, which is the capsule's
+    return _number_at(_pointer_of(capsule, None) + _DATA_AT).value
 
 
 def read_view(x: object, where: str) -> View:
@@ -378,8 +406,6 @@ IS_COPIED, IS_PADDED = 2, 4
 NEWEST = (1, 1)
 """The version of DLPack that is read here."""
 
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 _is_valid = ctypes.pythonapi.PyCapsule_IsValid
 _is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
 
