@@ -32,7 +32,7 @@ class PairRow:
 
     def __init__(self, number: int, view: View, home: Allocation) -> None:
         self.number, self.view, self.home = number, view, home
-        strided = view.strided_form()
+        strided = view.strided_form(fold=False)
         self.axes = None if strided is None else along_axes(strided[1], home.shape)
 
     @property
@@ -76,7 +76,7 @@ def groups(views: Sequence[View]) -> dict[Allocation, list[PairRow]]:
     found: dict[Allocation, list[PairRow]] = {}
     for k, view in enumerate(views):
         if 0 not in view.shape:
-            strided = view.strided_form()
+            strided = view.strided_form(fold=False)
             for home in view.cells if strided is None else strided[:1]:
                 found.setdefault(home, []).append(PairRow(k, view, home))
     return found

@@ -65,6 +65,30 @@ def meet_each(one: AxisSets, many: Sequence[AxisSets]) -> list[AxisSets]:
     return [both for two in many if (both := meet(one, two)) is not None]
 
 
+def join(many: Sequence[AxisSets]) -> list[AxisSets]:
+    """Return products with the same points, fewer where some differ on one axis alone.
+
+    Examples
+    --------
+    >>> join([(((0, 3, 1),), ((0, 5, 1),)), (((4, 9, 1),), ((0, 5, 1),))])
+    [(((0, 9, 1),), ((0, 5, 1),))]
+    """
+    found = list(many)
+    for axis in range(len(found[0]) if len(found) > 1 else 0):
+        alike: dict[tuple[object, ...], list[AxisSets]] = {}
+        for sets in found:
+            others = (s.tobytes() if axis_sets.is_column(s) else s for k, s in enumerate(sets) if k != axis)
+            alike.setdefault(tuple(others), []).append(sets)
+        found = [sets for group in alike.values() for sets in _join_on(axis, group)]
+    return found
+
+
+def _join_on(axis: int, alike: list[AxisSets]) -> list[AxisSets]:
+    """The same of products that differ on one axis alone."""
+    union = OPEN if len(alike) < 2 else axis_sets.unite([sets[axis] for sets in alike])
+    return alike if union is OPEN else [(*alike[0][:axis], union, *alike[0][axis + 1 :])]
+
+
 def count_union(many: Sequence[AxisSets]) -> int:
     """Return how many points are in any of some products.
 

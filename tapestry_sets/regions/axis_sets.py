@@ -101,6 +101,11 @@ def hold_each(s: AxisSet, z: Int64Array) -> Bools:
     if is_column(s):
         at = np.minimum(np.searchsorted(s, z), len(s) - 1)
         return cast(Bools, s[at] == z) if len(s) else np.zeros(len(z), bool)
+    if len(s) > tuning.MAX_PROGRESSIONS:  # only runs are so many
+        most, (firsts, ends, _) = np.iinfo(np.int64).max, zip(*sorted(s), strict=True)
+        starts, lasts = (np.array([min(x, most) for x in each]) for each in (firsts, ends))
+        at = np.maximum(np.searchsorted(starts, z, side="right") - 1, 0)
+        return cast(Bools, (z >= starts[at]) & (z <= lasts[at]))
     return reduce(np.logical_or, [_hold_steps(p, z) for p in s], np.zeros(len(z), bool))
 
 
@@ -242,7 +247,7 @@ def unite(parts: Iterable[AxisSet]) -> AxisSet | Open:
     step = steps.pop() if steps else 1
     if step == 1:
         found = _unite_intervals(each)
-        return found if len(found) <= tuning.MAX_PROGRESSIONS else OPEN
+        return found if len(found) <= tuning.MAX_RUNS else OPEN
     by_remainder: dict[int, list[EvenSteps]] = {}
     for first, last, _ in each:
         row = by_remainder.setdefault(first % step, [])
@@ -333,7 +338,30 @@ def meet(s: AxisSet, t: AxisSet) -> AxisSet:
         return t[hold_each(s, t)]
     if s == t:
         return s
+    if len(s) * len(t) > tuning.MAX_PROGRESSIONS and _are_runs(s) and _are_runs(t):
+        return _meet_runs(s, t)
     return tuple([steps_from(*found) for p in s for q in t if (found := common_progression(p, q)) is not None])
+
+
+def _are_runs(s: AxisSet) -> TypeGuard[tuple[EvenSteps, ...]]:
+    """Whether all progressions are runs of neighbors."""
+    return not is_column(s) and all(step == 1 for _, _, step in s)
+
+
+def _meet_runs(s: tuple[EvenSteps, ...], t: tuple[EvenSteps, ...]) -> AxisSet:
+    """The common elements of many runs and many others, in one sweep over both."""
+    mine, theirs = sorted(s), sorted(t)
+    found: list[EvenSteps] = []
+    i = j = 0
+    while i < len(mine) and j < len(theirs):
+        (first, last, _), (low, high, _) = mine[i], theirs[j]
+        if max(first, low) <= min(last, high):
+            found.append((max(first, low), min(last, high), 1))
+        if last < high:
+            i += 1
+        else:
+            j += 1
+    return tuple(found)
 
 
 def first_beside(s: AxisSet, t: AxisSet) -> int | None:

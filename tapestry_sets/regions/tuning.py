@@ -10,6 +10,8 @@ ATTEMPT_SHARE = 4
 """The part of a budget, one of so many, that an attempt may take before another way is gone."""
 MAX_PROGRESSIONS = 64
 """How many progressions the indices of one axis may be where they are held as such."""
+MAX_RUNS = 4096
+"""The same where they are runs of neighbors, which sweeps compare."""
 MAX_COLUMN = 1 << 22
 """How many integers a column may hold that sums are written out as."""
 MAX_BITS = 1 << 24

@@ -12,6 +12,7 @@ up to the view.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import islice, product
 from math import prod
 from typing import Any, Protocol
@@ -145,7 +146,7 @@ class IndexProduct(Struct, frozen=True):
                 ways.append(more)
 
 
-class IndexProducts(Struct, frozen=True):
+class IndexProducts(Struct, frozen=True, dict=True):
     """The cells of one allocation that a view reads, as products of indices; they may share cells.
 
     Parameters
@@ -160,10 +161,10 @@ class IndexProducts(Struct, frozen=True):
         """Whether nothing is read."""
         return not self.parts
 
-    @property
+    @cached_property
     def each(self) -> list[AxisSets]:
-        """The products' sets."""
-        return [part.sets for part in self.parts]
+        """The cells as products, fewer than the parts where some differ on one axis alone."""
+        return axis_products.join([part.sets for part in self.parts])
 
     @property
     def size(self) -> int:
@@ -173,17 +174,18 @@ class IndexProducts(Struct, frozen=True):
     @property
     def has_column(self) -> bool:
         """Whether the indices on some axis are a column."""
-        return any(axis_sets.is_column(s) for part in self.parts for s in part.sets)
+        return any(axis_sets.is_column(s) for sets in self.each for s in sets)
 
     @property
     def is_best(self) -> bool:
         """Whether questions are best asked of the products: there is one, or what else is known has pieces for runs."""
-        return len(self.parts) == 1 or self.has_column
+        return len(self.each) == 1 or self.has_column
 
     def find_twice(self) -> tuple[Ints, Ints] | Open | None:
         """Return two indices of the view that read one cell; None if there are none."""
         each = [part.find_twice() for part in self.parts]
-        for k, one in enumerate(self.parts):
+        share = sum([axis_products.size_of(part.sets) for part in self.parts]) > self.size
+        for k, one in enumerate(self.parts if share else ()):
             for two in self.parts[:k]:
                 met = axis_products.meet(one.sets, two.sets)
                 if met is not None:
@@ -363,9 +365,10 @@ def read_products(view: Readable, sets: AxisSets | None = None) -> dict[Any, Ind
                 return None
             work.append((source, read))
             many += len(read)
-        if many > tuning.MAX_PARTS:
+        if many > tuning.MAX_READ:
             return None
-    return {home: IndexProducts(tuple(parts)) for home, parts in found.items()}
+    every_home = {home: IndexProducts(tuple(parts)) for home, parts in found.items()}
+    return None if any(len(products.each) > tuning.MAX_PARTS for products in every_home.values()) else every_home
 
 
 def _read_source(parts: list[IndexProduct], shape: Shape, maps: AxisMaps) -> list[IndexProduct] | Open:

@@ -56,8 +56,11 @@ class Questions(Viewable):
         """The cells that the view reads, for each allocation that it reads at all."""
 
     @abstractmethod
-    def strided_form(self) -> tuple[Allocation, Strided] | None:
-        """Return the allocation and the strided form, where a view keeps it from kind to kind or folds to it."""
+    def strided_form(self, fold: bool = True) -> tuple[Allocation, Strided] | None:
+        """Return the allocation and the strided form, where a view keeps it from kind to kind or folds to it.
+
+        Several sources are only folded to one form if `fold` says so: it takes longer than to ask without.
+        """
 
     @abstractmethod
     def _normal_form(self) -> Flat:

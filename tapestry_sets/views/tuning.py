@@ -21,6 +21,8 @@ MAX_AROUND = 64
 """How often a set may go around a padded axis where it is cut at each turn; also indices that are tried for a cell."""
 MAX_PARTS = 64
 """How many products of indices, one set an axis, the cells of a view may be where they are held as such."""
+MAX_READ = 1024
+"""How many they may be before those that differ on one axis alone are joined."""
 MAX_CHAIN = 64
 """Longer chains of filled sets are not held."""
 TABLE_TRIES = 1000

@@ -251,7 +251,7 @@ class View(Questions, Frozen):
         >>> A.reshape(3, 3, 3)[:2, :2, :2].as_nest()[1]
         ((14, 27, 0), (5, 9, 0), (2, 3, 0))
         """
-        strided = self.strided_form() or _find_run(self)
+        strided = self.strided_form(fold=False) or _find_run(self)
         if strided is None:
             return None
         home, form = strided
@@ -268,13 +268,11 @@ class View(Questions, Frozen):
         alike: View = self
         if isinstance(self, Derived):
             alike = view_of(self.shape, self.kind, self.sources, self._home, self._form)
-        read = read_products(self) if self.strided_form() is None else None
-        if read is not None and all(p.is_best for p in read.values()):  # then the cells need no pieces
-            return {
-                home: hook.memory.product_cells(found, PiecesOf(alike, home), self.shape, home.shape)
-                for home, found in read.items()
-            }
-        chain = _find_chain(self)
+        read = read_products(self) if self.strided_form(fold=False) is None else None
+        is_best = read is not None and all(p.is_best for p in read.values())
+        if not is_best and self.strided_form() is not None:
+            read = None
+        chain = () if is_best else _find_chain(self)
         if chain:
             home, ranked = _first(self), _find_ranked(self)
             strides = None if ranked is None or ranked.sets else ranked.form
@@ -282,6 +280,11 @@ class View(Questions, Frozen):
                 chain, PiecesOf(alike, home), self.shape, home.shape, strides, partial(_find_products, alike, home)
             )
             return {home: cells} if strides is not None or not cells.is_empty else {}
+        if read is not None:  # then the cells need no pieces
+            return {
+                home: hook.memory.product_cells(found, PiecesOf(alike, home), self.shape, home.shape)
+                for home, found in read.items()
+            }
         allocations, pieces = self._compose(Budget(current().budget))
         each = (
             hook.memory.read_cells(pieces, k, self.shape, a.shape, a.size, partial(_find_products, alike, a))
@@ -502,8 +505,10 @@ class Derived(View, Struct, eq=False, metaclass=Checked):
             _learn(self).cells = found = self._find_cells()
         return found
 
-    def strided_form(self) -> tuple[Allocation, Strided] | None:
+    def strided_form(self, fold: bool = True) -> tuple[Allocation, Strided] | None:
         if self._form is UNASKED:
+            if not fold and any(len(v.sources) > 1 for v in _sort_open(self, lambda v: v._form is UNASKED)):
+                return None
             _find_strided(self)
         return None if self._home is None else (self._home, cast(Strided, self._form))
 
@@ -592,7 +597,7 @@ class Allocation(View, Struct, eq=False, metaclass=Checked):
     def _compose(self, work: Budget) -> Composed:
         return (self,), (identity_piece(self.rank),)
 
-    def strided_form(self) -> tuple[Allocation, Strided]:
+    def strided_form(self, fold: bool = True) -> tuple[Allocation, Strided]:
         return self, self._form
 
     def _normal_form(self) -> Flat:

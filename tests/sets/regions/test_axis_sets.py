@@ -123,3 +123,22 @@ def test_columns_of_listed_integers(values: list[int]) -> None:
     check_form(found)
     assert plain(found) == set(values)
     assert isinstance(found, tuple) or len(found) > 2
+
+
+@given(st.sets(st.integers(0, 400), min_size=80), st.sets(st.integers(0, 400), min_size=80), st.booleans())
+@example(set(range(0, 400, 2)), set(range(1, 400, 2)), False)
+@example(set(range(0, 400, 2)), set(range(0, 400, 5)), True)
+def test_many_runs(one: set[int], two: set[int], far: bool) -> None:
+    """More runs than progressions may be: as sequences of a ragged batch that are cut."""
+    move = 10**18 if far else 0
+    s, t = (axis_sets.unite([((z + move, z + move, 1),) for z in held]) for held in (one, two))
+    assert s is not OPEN and t is not OPEN
+    met = axis_sets.meet(s, t)
+    assert {z - move for z in axis_sets.each_of(met)} == one & two
+    assert axis_sets.size_of(s) == len(one)
+    around = np.arange(-3, 410) + move
+    assert axis_sets.hold_each(s, around).tolist() == [int(z) - move in one for z in around]
+    beside = axis_sets.first_beside(s, t)
+    assert beside == min((z + move for z in one - two), default=None)
+    longer = axis_sets.change(s, -5, -3)
+    assert axis_sets.size_of(longer) == len(one)
