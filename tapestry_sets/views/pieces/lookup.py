@@ -99,7 +99,7 @@ class Lookup(Value):
         out[:, self.axis] = self.column.take(points[:, self.axis], mode="clip")
         return out
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[EntryRun]:
         """Yield the table as runs of equal steps."""
         return runs_of(self.table)
 
@@ -128,7 +128,7 @@ def have_no_twins(column: Int64Array) -> bool:
     return len(np.unique(column)) == len(column)
 
 
-class Run(NamedTuple):
+class EntryRun(NamedTuple):
     """Entries `first`, `first` + `step`, … of a table at the places `at`, `at` + 1, …, `length` of them."""
 
     at: int
@@ -137,7 +137,7 @@ class Run(NamedTuple):
     step: int
 
 
-def runs_of(entries: Sequence[int]) -> Iterator[Run]:
+def runs_of(entries: Sequence[int]) -> Iterator[EntryRun]:
     """Yield a table as runs of equal steps, each as long as it can be; a run of one entry has step 1.
 
     Examples
@@ -151,7 +151,7 @@ def runs_of(entries: Sequence[int]) -> Iterator[Run]:
         step = entries[end] - entries[at] if end < m else 1
         while end < m and entries[end] - entries[end - 1] == step:
             end += 1
-        yield Run(at, entries[at], end - at, step if end - at > 1 else 1)
+        yield EntryRun(at, entries[at], end - at, step if end - at > 1 else 1)
         at = end
 
 
