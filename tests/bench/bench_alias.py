@@ -322,6 +322,18 @@ def paged_caches() -> Iterable[Row]:
                 peer,
                 "np.intersect1d of the tables",
             )
+            yield Row(
+                f"paged cache, {n} pages each, the last ones cut, {name}: decided",
+                seconds(lambda c=cache, x=one, y=table, m=16 * n - 5: overlaps(c.paged(x, length=m), c.paged(y))),
+                peer,
+                "np.intersect1d of the tables",
+            )
+            yield Row(
+                f"paged cache, {n} pages each, the last ones cut, {name}: counted",
+                seconds(lambda c=cache, x=one, y=table, m=16 * n - 5: overlap(c.paged(x, length=m), c.paged(y)).size),
+                peer,
+                "np.intersect1d of the tables",
+            )
 
 
 def two_arrays() -> Iterable[Row]:
