@@ -6,6 +6,7 @@ From the ground up; each row stands on rows above it, or beside it:
     kinds  normal/patches            what one view does to shape and pieces; cells as digits
     subscript  ranked  products      x[…] as kinds; cells as row-major numbers, or as indices of each axis
     words  documents  kept_answers   NumPy's words; views in JSON; what a view has been asked
+    functions                        NumPy's functions of several views
     normal  adjoint                  pieces made few; where gradients go
     questions  view                  what a view is asked; the view itself
     variables                        memory of its own, from what a caller writes
@@ -19,6 +20,19 @@ from tapestry_sets.views.documents import (
     piece_to_dict,
     region_from_dict,
     region_to_dict,
+)
+from tapestry_sets.views.functions import (
+    broadcast_arrays,
+    concatenate,
+    fill_into,
+    hstack,
+    interleave,
+    pad,
+    repeat,
+    roll,
+    stack,
+    tile,
+    vstack,
 )
 from tapestry_sets.views.hook import InternalOverlap, MemoryQueries, Order, fill_memory
 from tapestry_sets.views.kinds.choosing import AsStrided, Diagonal, Index, Sample, Slice, SlidingWindow, Take
@@ -48,17 +62,4 @@ from tapestry_sets.views.products import IndexProducts, read_index, reads_each_o
 from tapestry_sets.views.variables import allocate
 from tapestry_sets.views.view import Allocation, Derived, View, check_color, sort_views, view_of
 from tapestry_sets.views.walks import sources_first, walk
-from tapestry_sets.views.words import (
-    Viewable,
-    broadcast_arrays,
-    concatenate,
-    fill_into,
-    hstack,
-    interleave,
-    pad,
-    repeat,
-    roll,
-    stack,
-    tile,
-    vstack,
-)
+from tapestry_sets.views.words import Viewable

@@ -1,7 +1,7 @@
 """NumPy's words for views, written once for everything that a view kind can be applied to.
 
 `Viewable` turns each word into view kinds; a class that has a shape and says how a kind is applied to it (a view of
-memory, a tensor of an alias graph, a tensor of a program) has them all. The functions are for several of them.
+memory, a tensor of an alias graph, a tensor of a program) has them all. Functions of several stand in `functions`.
 
 The words mean what they mean in NumPy, and a call that NumPy refuses raises NumPy's class of error. What differs:
 
@@ -21,10 +21,10 @@ their own.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from itertools import accumulate, chain, groupby, pairwise
+from itertools import accumulate, chain, pairwise
 from math import prod
 from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
@@ -35,9 +35,9 @@ from tapestry_sets.limits import as_int, as_ints, check_pieces
 from tapestry_sets.regions import DisjointRegions, Region
 from tapestry_sets.views.kinds import shaping
 from tapestry_sets.views.kinds.choosing import AsStrided, Diagonal, Index, Sample, Slice, SlidingWindow, Take
-from tapestry_sets.views.kinds.joining import Concat, Fill, Interleave, Stack
-from tapestry_sets.views.kinds.kind import PadMode, ViewKind, axes_of, axis_of
-from tapestry_sets.views.pieces.maps import Shape, put_extents
+from tapestry_sets.views.kinds.joining import Fill
+from tapestry_sets.views.kinds.kind import ViewKind, axes_of, axis_of
+from tapestry_sets.views.pieces.maps import Shape
 from tapestry_sets.views.subscript import Key, parse_index, take_kinds
 
 V = TypeVar("V", bound="Viewable")
@@ -47,7 +47,7 @@ Product = Region | DisjointRegions | Sett | DisjointSetts | Stripe | Sequence[Se
 """A product of setts: a region, or one sett for each axis; a union will do that has one member."""
 
 
-def _at_once(word: Callable[P, T]) -> Callable[P, T]:
+def at_once(word: Callable[P, T]) -> Callable[P, T]:
     """Let a word of several kinds leave nothing behind where one of them is refused."""
 
     @wraps(word)
@@ -132,7 +132,7 @@ class Viewable:
         if len(kinds) == 1:
             return self.apply(kinds[0])
         with self._all_or_nothing():
-            return _apply_all(self, kinds)
+            return apply_all(self, kinds)
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """Return the same cells in row-major order under another shape; one extent may be -1.
@@ -162,7 +162,7 @@ class Viewable:
 
     def permute_dims(self, axes: int | Sequence[int]) -> Self:
         """Return the view whose axis k is this one's axis axes[k]."""
-        return self.apply(shaping.PermuteDims(_axis_tuple(axes, "permute_dims: axes")))
+        return self.apply(shaping.PermuteDims(axis_tuple(axes, "permute_dims: axes")))
 
     def transpose(self, *axes: int | Sequence[int]) -> Self:
         """Return the view with axes in the given order, by default reversed."""
@@ -202,7 +202,7 @@ class Viewable:
         >>> allocate((2, 3, 4, 5)).moveaxis((0, 1), (-1, 0)).shape
         (3, 4, 5, 2)
         """
-        old, new = _axis_tuple(source, "moveaxis: source"), _axis_tuple(destination, "moveaxis: destination")
+        old, new = axis_tuple(source, "moveaxis: source"), axis_tuple(destination, "moveaxis: destination")
         old, new = axes_of(old, self.rank, "moveaxis: source"), axes_of(new, self.rank, "moveaxis: destination")
         if len(old) != len(new):
             raise ValueError(f"moveaxis: {len(old)} axes {old} for {len(new)} places {new}; give one place for each")
@@ -242,7 +242,7 @@ class Viewable:
 
     def flip(self, axis: int | Sequence[int] | None = None) -> Self:
         """Return the view with the given axes, by default all, reversed."""
-        return self.apply(shaping.Flip(tuple(range(self.rank)) if axis is None else _axis_tuple(axis, "flip: axis")))
+        return self.apply(shaping.Flip(tuple(range(self.rank)) if axis is None else axis_tuple(axis, "flip: axis")))
 
     def flipud(self) -> Self:
         """Return the view with the first axis reversed."""
@@ -274,11 +274,11 @@ class Viewable:
 
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Self:
         """Return the view without the given axes, by default all, of extent 1."""
-        return self.apply(shaping.Squeeze(None if axis is None else _axis_tuple(axis, "squeeze: axis")))
+        return self.apply(shaping.Squeeze(None if axis is None else axis_tuple(axis, "squeeze: axis")))
 
     def expand_dims(self, axis: int | Sequence[int]) -> Self:
         """Return the view with new axes of extent 1 at the given positions of the result."""
-        return self.apply(shaping.ExpandDims(_axis_tuple(axis, "expand_dims: axis")))
+        return self.apply(shaping.ExpandDims(axis_tuple(axis, "expand_dims: axis")))
 
     def broadcast_to(self, shape: Sequence[int]) -> Self:
         """Return the view repeated to a shape."""
@@ -304,14 +304,14 @@ class Viewable:
         (4, 3, 3, 3)
         """
         if axis is not None:
-            axes = axes_of(_axis_tuple(axis, "sliding_windows: axis"), self.rank, "sliding_windows")
+            axes = axes_of(axis_tuple(axis, "sliding_windows: axis"), self.rank, "sliding_windows")
         else:
             axes = tuple(range(len(size))) if isinstance(size, (Sequence, np.ndarray)) else (0,)
         n = len(axes)
         each = [_per_axis(value, n, what) for what, value in (("size", size), ("step", step), ("dilation", dilation))]
         return self.apply(SlidingWindow(each[0], each[1], each[2], axes))
 
-    @_at_once
+    @at_once
     def take(self, indices: int | Sequence[Any] | np.ndarray[Any, Any], axis: int | None = None) -> Self:
         """Return the cells at some places along an axis, in the order of the indices; without an axis, flattened.
 
@@ -345,10 +345,10 @@ class Viewable:
         view = self.ravel() if axis is None else self
         at = axis_of(0 if axis is None else axis, view.rank, "take")
         if isinstance(indices, (list, tuple, range)) or (isinstance(indices, np.ndarray) and indices.ndim):
-            return _apply_all(view, take_kinds(indices, at, view.shape))
+            return apply_all(view, take_kinds(indices, at, view.shape))
         return view.apply(Index(((at, as_int(indices, "take: indices")),)))
 
-    @_at_once
+    @at_once
     def paged(
         self, table: Sequence[int] | np.ndarray[Any, Any], block: int | None = None, length: int | None = None
     ) -> Self:
@@ -574,7 +574,7 @@ class Viewable:
         counts = [s.count(0, n) for s, n in zip(setts, self.shape, strict=True)]
         return self.apply(Slice(tuple([(0, count, None) for count in counts])))  # of no cells: whichever they are
 
-    @_at_once
+    @at_once
     def fill_into(self, region: Region, into: Self) -> Self:
         """Return `into` with this view's cells, in ascending order along each axis, in the places of a region.
 
@@ -592,7 +592,7 @@ class Viewable:
         if not isinstance(into, Viewable):
             raise TypeError(f"fill_into: into is a {type(into).__name__}, not a View; as_view makes an array one")
         rest = (~region).members
-        return fill_into((region, *rest), [self, *(into.sample(part) for part in rest)])
+        return self.apply(Fill((region, *rest)), *[into.sample(part) for part in rest])
 
 
 # -------------------------------------------------------------------------------------------- reading arguments
@@ -673,13 +673,15 @@ def _sections(count: object, what: str) -> int:
     return n
 
 
-def _apply_all(view: V, kinds: Sequence[ViewKind]) -> V:
+def apply_all(view: V, kinds: Sequence[ViewKind]) -> V:
+    """A view of one kind after another."""
     for kind in kinds:
         view = view.apply(kind)
     return view
 
 
-def _axis_tuple(axis: int | Sequence[int], what: str) -> Shape:
+def axis_tuple(axis: int | Sequence[int], what: str) -> Shape:
+    """One axis or several as a tuple."""
     return as_ints(axis, what) if isinstance(axis, (Sequence, np.ndarray)) else (as_int(axis, what),)
 
 
@@ -692,318 +694,3 @@ def _per_axis(value: int | Sequence[int], n: int, what: str) -> Shape:
     if len(values) != n:
         raise ValueError(f"sliding_windows: {what} {values} has {len(values)} values for {n} axes; give one for each")
     return values
-
-
-# ------------------------------------------------------------------------------------------------- free functions
-
-
-@_at_once
-def concatenate(views: Sequence[V], axis: int | None = 0) -> V:
-    """Return the views one after the other along an axis; with None, flattened."""
-    if axis is None:
-        return _many(Concat(0), [view.ravel() for view in _views(views, "concatenate")], "concatenate")
-    return _many(Concat(axis), views, "concatenate")
-
-
-def stack(views: Sequence[V], axis: int = 0) -> V:
-    """Return views of one shape along a new axis."""
-    return _many(Stack(axis), views, "stack")
-
-
-def interleave(views: Sequence[V], axis: int = 0) -> V:
-    """Return the views' cells in turn along an axis.
-
-    Examples
-    --------
-    >>> from tapestry_sets.views import allocate
-    >>> a = allocate((7,), name="a")
-    >>> [p.map.apply((3,)) for p in interleave([a[0::2], a[1::2]]).pieces][1]
-    (3,)
-    """
-    return _many(Interleave(axis), views, "interleave")
-
-
-def fill_into(regions: DisjointRegions | Sequence[Region], views: Sequence[V]) -> V:
-    """Return the views assembled by regions: view k's cells take the places of regions[k], in ascending order.
-
-    Parameters
-    ----------
-    regions : DisjointRegions or sequence of Region
-        A partition of one box from zero, the shape of the result.
-    views : sequence of View
-        One for each region, of shape `regions[k].counts`.
-
-    Raises
-    ------
-    ValueError
-        If two regions share a point, a point is in none, or a view's shape is not that of its region.
-
-    Examples
-    --------
-    >>> from tapestry_sets.views import allocate
-    >>> a, b = allocate((4,), name="a"), allocate((3,), name="b")
-    >>> blocks = Region((7,), [Stripe(2, 2)])
-    >>> c = fill_into([blocks, *(~blocks).members], [a, b])
-    >>> print(c[2:4].origins()[b])
-    11.
-
-    References
-    ----------
-    poprithms, memory/alias: settfill.
-    """
-    if isinstance(regions, Region) or not isinstance(regions, (DisjointRegions, Sequence)):
-        raise TypeError(
-            f"fill_into: regions is a {type(regions).__name__}; give DisjointRegions, or a list, one for each view"
-        )
-    return _many(Fill(tuple(regions.members if isinstance(regions, DisjointRegions) else regions)), views, "fill_into")
-
-
-@_at_once
-def pad(
-    view: V,
-    widths: int | Sequence[int] | Sequence[Sequence[int]] | Mapping[int, Any],
-    mode: PadMode = "constant",
-    value: float | Sequence[float] | Sequence[Sequence[float]] = 0,
-    padding: V | Callable[[Shape], V] | None = None,
-) -> V:
-    """Return the view with cells around it: constants, which are not memory, cells of its own, or other memory.
-
-    Parameters
-    ----------
-    view : View
-    widths : int, (before, after), one (before, after) for each axis, or {axis: width or (before, after)}
-    mode : str
-        "constant", "edge", "reflect", "symmetric" or "wrap".
-    value : float, (before, after), or one (before, after) for each axis
-        For mode "constant". A corner has the value of its last axis.
-    padding : View of one cell, or a function from a shape to a view; optional
-        What the padding reads in place of constants: all of it that one cell, or each of its blocks, at most two
-        for each axis, what the function gives for the block's shape. So ``padding=allocate`` makes every cell of
-        the padding new memory, and ``partial(allocate, color="zeros")`` does so in one color.
-
-    Examples
-    --------
-    >>> from tapestry_sets.views import allocate
-    >>> a, zero = allocate((2, 2), name="a"), allocate((), name="zero")
-    >>> pad(a, 1).has_internal_overlap(), pad(a, 1, padding=zero).has_internal_overlap()
-    (False, True)
-    >>> apart = pad(a, 1, padding=allocate)
-    >>> apart.shape, apart.has_internal_overlap(), len(apart.allocations)
-    ((4, 4), False, 5)
-
-    References
-    ----------
-    NumPy pad, whose modes that compute new values ("linear_ramp", "mean", …) are not views; poprithms,
-    memory/alias: pad, BroadcastPadding.
-    """
-    _one_view(view, "pad")
-    pairs = _pairs(_by_axis(widths, view.rank), view.rank, "pad: widths", _width)
-    values = _pairs(value, view.rank, "pad: value", _number)
-    if mode != "constant" and any(any(pair) for pair in values):
-        raise ValueError(f"pad: mode {mode!r} takes no value, but value is {value!r}; only mode 'constant' has one")
-    if padding is not None:
-        if mode != "constant" or any(any(pair) for pair in values):
-            raise ValueError(
-                f"pad: padding stands in place of constants; mode {mode!r} with value {value!r} is for none"
-            )
-        if not isinstance(padding, Viewable) and not callable(padding):
-            raise TypeError(f"pad: padding is a {type(padding).__name__}; give a view of one cell, or a function")
-        return _padded(view, shaping.Pad(pairs), padding)
-    same = len({x for pair in values for x in pair}) < 2
-    return view.apply(shaping.Pad(pairs, mode, (values[0][0] if values else 0) if same else values))
-
-
-def _padded(view: V, kind: shaping.Pad, padding: V | Callable[[Shape], V]) -> V:
-    """The view between blocks of padding, axis after axis."""
-    kind.out_shape((view.shape,))
-    for axis, (before, after) in enumerate(kind.widths):
-        blocks = [_block(padding, put_extents(view.shape, axis, width)) for width in (before, after) if width]
-        if blocks:
-            lead = int(before > 0)
-            view = concatenate([*blocks[:lead], view, *blocks[lead:]], axis)
-    return view
-
-
-def _block(padding: V | Callable[[Shape], V], shape: Shape) -> V:
-    """A block of padding."""
-    if not isinstance(padding, Viewable):
-        made = padding(shape)
-        if not isinstance(made, Viewable) or made.shape != shape:
-            raise ValueError(f"pad: the padding function gave {made!r} for a block; it must give a view of {shape}")
-        return made
-    if padding.size != 1:
-        raise ValueError(
-            f"pad: the padding has shape {padding.shape}; give a view of one cell, or a function that takes the shape "
-            "of a block and returns a view"
-        )
-    return padding.reshape(()).broadcast_to(shape)
-
-
-def _by_axis(widths: Any, rank: int) -> Any:
-    """Widths given by axis as a list of pairs."""
-    if not isinstance(widths, Mapping):
-        return widths
-    pairs: list[Any] = [(0, 0)] * rank
-    for axis, width in widths.items():
-        pairs[axis_of(axis, rank, "pad: widths")] = width if isinstance(width, (Sequence, np.ndarray)) else (width,) * 2
-    return pairs or np.zeros((0, 2), int)
-
-
-def _pairs(given: Any, rank: int, what: str, read: Callable[[object, str], T]) -> tuple[tuple[T, T], ...]:
-    """One (before, after) for each axis from NumPy's ways to write them."""
-    if not rank and isinstance(given, Sequence) and not given:
-        return ()
-    try:
-        array = np.asarray(given)
-        for one in array.ravel().tolist():  # of which none may be broadcast
-            read(one, what)
-        pairs = np.broadcast_to(array, (rank, 2)).tolist()
-    except ValueError as error:
-        if str(error).startswith(what):
-            raise
-        raise ValueError(f"{what} {given!r} must be one number, a pair, or {rank} pairs") from None
-    return tuple((read(a, what), read(b, what)) for a, b in pairs)
-
-
-def _width(value: object, what: str) -> int:
-    width = as_int(value, what)
-    if width < 0:
-        raise ValueError(f"{what}: {width} must be >= 0; a slice makes a view smaller")
-    return width
-
-
-def _number(value: object, what: str) -> float:
-    if isinstance(value, (int, float)):
-        return value
-    raise TypeError(f"{what} {value!r} must be a real number")
-
-
-@_at_once
-def repeat(view: V, count: int | Sequence[int], axis: int | None = None) -> V:
-    """Return each cell `count` times in a row along an axis; without an axis, of the flattened view.
-
-    Parameters
-    ----------
-    view : View
-    count : int, or one int for each place along the axis
-    axis : int, optional
-
-    Examples
-    --------
-    >>> from tapestry_sets.views import allocate
-    >>> a = allocate((3, 10**9), name="a")
-    >>> b = repeat(a, [2, 0, 10**6], axis=0)
-    >>> b.shape, b.contains(a[1])
-    ((1000002, 1000000000), False)
-    """
-    flat = _one_view(view, "repeat").ravel() if axis is None else _one_view(view, "repeat")
-    at = axis_of(0 if axis is None else axis, flat.rank, "repeat")
-    if not isinstance(count, (Sequence, np.ndarray)) or not np.ndim(count):
-        return flat.apply(shaping.Repeat(as_int(count, "repeat: count"), at))
-    counts, n = as_ints(count, "repeat: counts"), flat.shape[at]
-    if len(counts) == 1:
-        return flat.apply(shaping.Repeat(counts[0], at))
-    if len(counts) != n:
-        raise ValueError(f"repeat: {len(counts)} counts for axis {at} of shape {flat.shape}; give 1 or {n}")
-    lead = ((None, None, None),) * at
-    runs = [(times, len(list(run))) for times, run in groupby(counts)]
-    stops = accumulate(n for _, n in runs)
-    cuts = [((*lead, (stop - n, stop, None)), times) for stop, (times, n) in zip(stops, runs, strict=True) if times]
-    parts = [flat.apply(Slice(cut)).apply(shaping.Repeat(times, at)) for cut, times in cuts]
-    return parts[0].apply(Concat(at), *parts[1:]) if parts else flat.apply(Slice((*lead, (0, 0, None))))
-
-
-def tile(view: V, reps: int | Sequence[int]) -> V:
-    """Return the whole view repeated `reps[k]` times along axis k."""
-    return _one_view(view, "tile").apply(shaping.Tile(_axis_tuple(reps, "tile: reps")))
-
-
-@_at_once
-def roll(view: V, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> V:
-    """Return the view's cells moved by `shift` along an axis, around its end; without an axis, flattened."""
-    _one_view(view, "roll")
-    shifts = _axis_tuple(shift, "roll: shift")
-    if axis is None:
-        return view.ravel().apply(shaping.Roll(sum(shifts), 0)).reshape(view.shape)
-    axes = tuple(axis_of(a, view.rank, "roll") for a in _axis_tuple(axis, "roll: axis"))
-    if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
-        raise ValueError(f"roll: {len(shifts)} shifts {shifts} for {len(axes)} axes {axes}; give as many, or one")
-    pairs = zip(
-        axes * (len(shifts) if len(axes) == 1 else 1), shifts * (len(axes) if len(shifts) == 1 else 1), strict=True
-    )
-    return _apply_all(view, [shaping.Roll(k, a) for a, k in pairs])
-
-
-@_at_once
-def broadcast_arrays(*views: V) -> tuple[V, ...]:
-    """Return the views broadcast against each other.
-
-    Raises
-    ------
-    ValueError
-        If two extents of an axis, aligned at the right, differ and neither is 1.
-
-    Examples
-    --------
-    >>> from tapestry_sets.views import allocate
-    >>> [v.shape for v in broadcast_arrays(allocate((4, 1)), allocate((3,)))]
-    [(4, 3), (4, 3)]
-    """
-    _views(views, "broadcast_arrays")
-    rank = max((view.rank for view in views), default=0)
-    shape = [1] * rank
-    for k, view in enumerate(views):
-        for axis, n in enumerate(view.shape, rank - view.rank):
-            if n != 1 and shape[axis] not in (1, n):
-                raise ValueError(
-                    f"broadcast_arrays: view {k} of shape {view.shape} has extent {n} where others have {shape[axis]}; "
-                    f"aligned at the right, extents must agree or be 1: {[v.shape for v in views]}"
-                )
-            shape[axis] = n if n != 1 else shape[axis]
-    return tuple(view if view.shape == tuple(shape) else view.broadcast_to(shape) for view in views)
-
-
-@_at_once
-def hstack(views: Sequence[V]) -> V:
-    """Return the views side by side: along the second axis, or the only one; scalars are vectors of one cell."""
-    rows = [view if view.rank else view.reshape(1) for view in _views(views, "hstack")]
-    return _many(Concat(0 if rows[0].rank == 1 else 1), rows, "hstack")
-
-
-@_at_once
-def vstack(views: Sequence[V]) -> V:
-    """Return the views one below the other: along the first axis; vectors are rows."""
-    rows = [view if view.rank > 1 else view.reshape(1, view.size) for view in _views(views, "vstack")]
-    return _many(Concat(0), rows, "vstack")
-
-
-def _many(kind: ViewKind, views: Sequence[V], what: str) -> V:
-    first, *others = _views(views, what)
-    try:
-        return first.apply(kind, *others)
-    except np.exceptions.AxisError:
-        raise
-    except ValueError as error:
-        if str(error).startswith(what):
-            raise
-        raise type(error)(f"{what}: {error}") from None
-
-
-def _views(views: Iterable[V], what: str) -> list[V]:
-    """Views given as an iterable of them, which is not empty, or as one view: of its places along the first axis."""
-    given: Any = views.unstack() if isinstance(views, Viewable) and views.rank else views
-    if not isinstance(given, Iterable):
-        raise TypeError(f"{what}: takes a sequence of views, not a {type(views).__name__}; write [a, b]")
-    found: list[V] = list(given)
-    if not found:
-        raise ValueError(f"{what}: needs at least one view")
-    for k, view in enumerate(found):
-        if not isinstance(view, Viewable):
-            raise TypeError(f"{what}: source {k} is a {type(view).__name__}, not a view; as_view makes an array one")
-    return found
-
-
-def _one_view(view: V, what: str) -> V:
-    if not isinstance(view, Viewable):
-        raise TypeError(f"{what}: takes a view, not a {type(view).__name__}; as_view makes an array one")
-    return view

@@ -24,11 +24,12 @@ from tapestry_sets.integers import Sett, nest_of
 from tapestry_sets.limits import OPEN
 from tapestry_sets.regions import Region
 from tapestry_sets.views import tuning
+from tapestry_sets.views.functions import concatenate, fill_into, pad, roll
 from tapestry_sets.views.kinds.choosing import AsStrided
 from tapestry_sets.views.normal.folding import fold
 from tapestry_sets.views.normal.patches import Constant, Flat, patch_of
 from tapestry_sets.views.pieces.maps import Relinearize, put_extents
-from tapestry_sets.views.words import Viewable, concatenate, fill_into, pad, roll
+from tapestry_sets.views.words import Viewable
 
 V = TypeVar("V", bound=Viewable)
 HomeLevels = Sequence[tuple[int, int]]
