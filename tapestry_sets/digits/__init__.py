@@ -52,5 +52,5 @@ from tapestry_sets.digits.progressions import (
     sum_bits,
 )
 from tapestry_sets.digits.row_major import Bools, Int64Array, number_of, point_of, points_of
-from tapestry_sets.digits.strided import Strided, at_index, contiguous, cut_axis, flip_axis, renumber
+from tapestry_sets.digits.strided import Strided, at_index, contiguous, cut_axis, flip_axis, join_runs, renumber
 from tapestry_sets.digits.tuning import MAX_COPIES, MAX_GRIDS, MAX_SCAN

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from tapestry_sets.digits.digits import Levels
+from tapestry_sets.digits.digits import Levels, join_digits
 
 Strided = tuple[int, tuple[Levels, ...]]
 """(offset, levels of each axis): the extent of an axis is the product of its levels' counts."""
@@ -85,6 +85,42 @@ def at_index(levels: Levels, i: int) -> int:
 def flip_axis(levels: Levels) -> tuple[int, Levels]:
     """Return the offset and the levels of an axis from its other end."""
     return sum([(n - 1) * by for n, by in levels]), tuple([(n, -by) for n, by in levels])
+
+
+def join_runs(runs: Iterable[tuple[int, int, int]]) -> Levels | None:
+    """Return the levels of an axis that reads one run (first, count, step) after another; None if they are no levels.
+
+    Examples
+    --------
+    >>> join_runs([(0, 4, 2), (8, 2, 2)]), join_runs([(0, 3, 1), (10, 3, 1), (20, 3, 1)])
+    (((6, 2),), ((3, 10), (3, 1)))
+    >>> join_runs([(0, 3, 1), (10, 3, 1), (25, 3, 1)]) is None
+    True
+    """
+    #   numbers   0 1 . 3 4 5 6 . 8 9      blocks of two, every 3, and four of these blocks as two and two, every 5
+    #   joined    ---   -------   ---      runs that go on are one, also where two blocks happen to touch
+    #   cut       ---   --- ---   ---      by the shortest, which is the inner level; what they begin with is the others
+    #
+    # A third block never touches too: then the inner level would be longer.
+    joined: list[tuple[int, int, int]] = []
+    for first, count, step in runs:
+        if joined:
+            at, many, by = joined[-1]
+            if many == 1:
+                by = step if count > 1 else first - at
+            if first == at + many * by and (count == 1 or step == by):
+                joined[-1] = at, many + count, by
+                continue
+        joined.append((first, count, step))
+    if len(joined) == 1:
+        return ((joined[0][1], joined[0][2]),)
+    inner = min([many for _, many, _ in joined])
+    step = joined[0][2]
+    if inner == 1 or any(by != step or many % inner or many > 2 * inner for _, many, by in joined):
+        return None
+    firsts = [at + z * step for at, many, _ in joined for z in range(0, many, inner)]
+    outer = join_runs([(at, 1, 0) for at in firsts])
+    return None if outer is None else join_digits((*outer, (inner, step)))
 
 
 def renumber(axes: Iterable[Levels], shape: Sequence[int]) -> tuple[Levels, ...] | None:

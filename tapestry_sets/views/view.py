@@ -723,6 +723,12 @@ def _fold(view: Derived) -> tuple[Allocation, Strided] | None:
     below = [source.strided_form() for source in view.sources if 0 not in source.shape]
     if 0 in view.shape or any(form is None or below[0] is None or form[0] != below[0][0] for form in below):
         return None
+    join = getattr(view.kind, "join_strided", None)
+    if join is not None:
+        read = [source for source in view.sources if 0 not in source.shape]
+        form = join(tuple([source.shape for source in read]), [form[1] for form in below if form is not None])
+        if form is not OPEN:
+            return None if form is None or below[0] is None else (below[0][0], form)
     pieces = view.kind.pieces(tuple([source.shape for source in view.sources]))
     if len(pieces) > tuning.FOLDED_PIECES or any(piece.source < 0 for piece in pieces):
         return None

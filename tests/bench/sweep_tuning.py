@@ -50,6 +50,7 @@ from tapestry_sets import (
     View,
     allocate,
     concatenate,
+    interleave,
     overlap,
     overlap_matrix,
     overlap_sizes,
@@ -178,8 +179,8 @@ def written(view: View) -> str:
 
 def folded(pieces: int) -> Ask:
     """How many cells a view of many slices of one allocation shares with another."""
-    base = allocate((pieces, 12))
-    view = concatenate([base[k : k + 1] for k in range(pieces)])
+    base = allocate((2 * pieces, 12))
+    view = interleave([base[k::pieces] for k in range(pieces)])
     return lambda: overlap(view, base[:, ::3]).size
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from tapestry_sets.digits import Strided
-from tapestry_sets.limits import as_ints
+from tapestry_sets.digits import Levels, Strided, join_digits, join_runs
+from tapestry_sets.limits import OPEN, Open, as_ints
 from tapestry_sets.regions import Region
 from tapestry_sets.views.kinds import kind
 from tapestry_sets.views.kinds.axis_maps import AxisMaps, Inside, Picked, as_it_is, put_map
@@ -48,6 +50,38 @@ class Concat(Struct, frozen=True):
         each = zip(shapes, starts, strict=False)
         return tuple([put_map(len(shape), axis, Inside((axis,), at, shape[axis])) for shape, at in each])
 
+    def join_strided(self, shapes: Shapes, forms: Sequence[Strided]) -> Strided | Open | None:
+        """Return the strided form of sources that have theirs; `OPEN` where that is not seen axis by axis."""
+        at = kind.axis_of(self.axis, len(shapes[0]), "concatenate")
+        axis = _common_axis(forms, at)
+        if axis is None:
+            return None
+        if max(map(len, axis)) < 2:
+            each = zip(forms, shapes, axis, strict=True)
+            joined = join_runs([(first, shape[at], sum([by for _, by in one])) for (first, _), shape, one in each])
+        elif axis.count(axis[0]) < len(axis):
+            return OPEN
+        else:
+            joined = join_runs([(first, 1, 0) for first, _ in forms])
+            joined = None if joined is None else join_digits(joined + axis[0])
+        return None if joined is None else (forms[0][0], put_levels(forms[0][1], at, joined))
+
+
+def _common_axis(forms: Sequence[Strided], at: int) -> list[Levels] | None:
+    """The levels of one axis of each of some strided forms, which agree on all others; None if they do not."""
+    plain = forms[0][1]
+    others = [join_digits(levels) for k, levels in enumerate(plain) if k != at]
+    for _, axes in forms[1:]:
+        for k, levels in enumerate(axes):
+            if k != at and levels != plain[k] and join_digits(levels) != others[k - (k > at)]:
+                return None
+    return [join_digits(axes[at]) if at < len(axes) else () for _, axes in forms]
+
+
+def put_levels(axes: tuple[Levels, ...], at: int, levels: Levels) -> tuple[Levels, ...]:
+    """Return the axes of a strided form with one of them anew."""
+    return (*axes[:at], levels or ((1, 0),), *axes[at + 1 :])
+
 
 def _join_extents(shapes: Shapes, axis: int, what: str) -> tuple[int, Shape]:
     """An axis of sources that agree on all others, counted from the first, and the shape of all together."""
@@ -88,6 +122,14 @@ class Stack(Struct, frozen=True):
         axis, out = self._plan(shapes), self.out_shape(shapes)
         step = kind.drop_axis(len(out), axis)
         return tuple(kind.one_piece([step], k, kind.band(out, axis, k, k + 1)) for k in range(len(shapes)))
+
+    def join_strided(self, shapes: Shapes, forms: Sequence[Strided]) -> Strided | Open | None:
+        """Return the strided form of sources that have theirs."""
+        if _common_axis(forms, len(shapes[0])) is None:
+            return None
+        joined, axis = join_runs([(first, 1, 0) for first, _ in forms]), self._plan(shapes)
+        first, axes = forms[0]
+        return None if joined is None else (first, (*axes[:axis], joined, *axes[axis:]))
 
     def by_axis(self, shapes: Shapes) -> tuple[AxisMaps, ...]:
         axis, rank = self._plan(shapes), len(shapes[0])

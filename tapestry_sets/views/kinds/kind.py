@@ -30,6 +30,9 @@ class ViewKind(Protocol):
     that lies in memory row by row it also says which of the source's cells the view reads, by their row-major
     numbers, so that chains which need too many setts are still answered (see `tapestry_sets.alias`).
 
+    A kind of several sources may have ``join_strided(shapes, forms)``, of those that have cells: the strided form of
+    all together, None if they have none, and `OPEN` where that is left to the pieces.
+
     It may also have ``by_axis(shapes)``: for each source a map for each of its axes, or for some neighbors, where
     each reads it through axes of the view of its own; see `tapestry_sets.views.kinds.axis_maps`.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from tapestry_sets import (
     stack,
     tile,
 )
-from tapestry_sets.views import Derived, Guard, IndexMap, Piece, Relinearize
+from tapestry_sets.views import Concat, Derived, Guard, IndexMap, Piece, Relinearize, Stack
 from tapestry_sets.views.pieces.reading import invert
 from tests.oracles import listed_points, read_view
 from tests.strategies import factorizations, nestings, view_pairs, views
@@ -63,6 +64,50 @@ def base_of(view: View) -> Allocation:
         view = view.sources[0]
     assert isinstance(view, Allocation)
     return view
+
+
+# ---------------------------------------------------------------------------------------------------- strided forms
+
+
+@st.composite
+def cut_and_joined(draw: st.DrawFn) -> Callable[[], View]:
+    """Some slices of one matrix, put together along an old axis or a new one."""
+    flip, size = draw(st.booleans()), draw(st.integers(1, 4))
+    cuts = draw(
+        st.lists(
+            st.tuples(st.integers(0, 11), st.sampled_from([1, 2, 3, -1]), st.integers(0, 2)), min_size=1, max_size=9
+        )
+    )
+    if draw(st.booleans()):  # at even distances, so that they may fold
+        start, by, step = draw(st.integers(0, 3)), draw(st.integers(0, 3)), draw(st.sampled_from([1, 2]))
+        cuts = [(start + k * by, step, 0) for k in range(len(cuts))]
+    is_stacked, is_cut_again = draw(st.booleans()), draw(st.booleans())
+
+    def make() -> View:
+        base = allocate((5, 12)).T if flip else allocate((12, 5))
+        parts = [base[start::step][:size, column : column + 3] for start, step, column in cuts]
+        if is_stacked:
+            return stack([part[:1] for part in parts if part.size] or [base[:1]], axis=1)
+        view = concatenate(parts)
+        return concatenate([view, view[::-1]], 1) if is_cut_again else view
+
+    return make
+
+
+@given(cut_and_joined())
+def test_strided_forms_of_joined_views_are_those_of_their_patches(make: Callable[[], View]) -> None:
+    view = make()
+    with patch.object(Concat, "join_strided", None), patch.object(Stack, "join_strided", None):
+        by_patches = make().strided_form()
+    found = view.strided_form()
+    assert (found is None) == (by_patches is None)
+    if found is not None:
+        offset, axes = found[1]
+        read = np.full((), offset)
+        for levels in axes:
+            for n, by in levels:
+                read = np.add.outer(read, np.arange(n) * by)
+        assert read.reshape(view.shape).tolist() == (values(view, base_of(view)) - 1).tolist()
 
 
 # ------------------------------------------------------------------------------------------------ rules of rewriting
