@@ -471,12 +471,12 @@ class Integers(Drawn, ABC):
     def simplify(self) -> DisjointSetts:
         """Return the set listed in few setts, no two of which `Sett.merge` makes one.
 
-        It is a search, of milliseconds for a few members; a dozen may take the whole budget.
+        It is a search, of milliseconds for a few members; two dozen may take the whole budget.
 
         Raises
         ------
         TooHard
-            If the search takes more than the budget; the set as it is answers every question.
+            If the search takes more than the budget; the message says how far it came, and what budget lets it end.
 
         Examples
         --------

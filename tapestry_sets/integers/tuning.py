@@ -72,7 +72,7 @@ BRANCHES_AN_ATTEMPT = 20
 """An attempt to find one nest for two takes as long as this many branches."""
 ORIGINS = 4
 """From how many blocks of each nest a common block is tried to begin."""
-ATTEMPTS = 200
+ATTEMPTS = 32
 """How many sets of items are looked at before two nests are taken to have no union that is a nest."""
 PARTS = 12
 """How many blocks two items may be taken apart into, to be joined anew."""

@@ -340,21 +340,37 @@ def simplified(every: Iterable[Nest]) -> list[Nest]:
     >>> simplified([((4, 10, 0), (1, 3, 0)), ((1, 10, 6),)])
     [((7, 10, 0), (1, 3, 0))]
     """
+    found = joined_cheaply(explicit.merge_nests(every))
     with Question() as budget:
-        return fold(joined_cheaply(explicit.merge_nests(every)), lambda s, t: _sought(s, t, budget))
+        return fold(found, _Search(len(found), budget).join)
 
 
-def _sought(s: Nest, t: Nest, budget: Budget) -> Nest | None:
-    """Return what `ranks.join` does, within the budget of a question."""
-    attempts = Budget(tuning.ATTEMPTS)
-    found = ranks.join(s, t, attempts)
-    if not budget.spend(tuning.BRANCHES_AN_ATTEMPT * (1 + attempts.spent)):
-        raise TooHard(
-            f"simplify: the search for one nest of {s} and {t}, and of pairs before them, took more than "
-            f"{current().budget} branches; limits(budget={4 * current().budget}) allows more, and the set as it is "
-            "answers every question"
-        )
-    return found
+class _Search:
+    """The search for one nest of each two of some, within the budget of a question."""
+
+    __slots__ = ("budget", "left", "members", "pairs")
+
+    def __init__(self, members: int, budget: Budget) -> None:
+        self.members = self.left = members
+        self.pairs = 0
+        self.budget = budget
+
+    def join(self, s: Nest, t: Nest) -> Nest | None:
+        """Return what `ranks.join` does."""
+        attempts = Budget(tuning.ATTEMPTS)
+        found = ranks.join(s, t, attempts)
+        self.pairs += 1
+        self.left -= found is not None
+        if not self.budget.spend(tuning.BRANCHES_AN_ATTEMPT * (1 + attempts.spent)):
+            # every pair of those left may be looked at once more, and none of them make one
+            most = self.left * self.left // 2 * tuning.BRANCHES_AN_ATTEMPT * (1 + tuning.ATTEMPTS)
+            enough = max(most, 2 * current().budget)
+            raise TooHard(
+                f"simplify: {self.pairs} pairs of {self.members} members were looked at, and made them {self.left}, "
+                f"when more than {current().budget} branches were taken; limits(budget={enough}) lets the search "
+                "end, and the set as it is answers every question"
+            )
+        return found
 
 
 def fold(left: list[Nest], join: Callable[[Nest, Nest], Nest | None]) -> list[Nest]:

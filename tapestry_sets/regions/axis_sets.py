@@ -228,7 +228,9 @@ def halve(s: AxisSet) -> tuple[AxisSet, AxisSet]:
 
 
 def unite(parts: Iterable[AxisSet]) -> AxisSet | Open:
-    """Return the union; `OPEN` where it is not few progressions of one step.
+    """Return the union; `OPEN` where that of several parts is not few progressions of one step.
+
+    A part alone is returned as it is, however many progressions it has.
 
     Examples
     --------
@@ -246,34 +248,29 @@ def unite(parts: Iterable[AxisSet]) -> AxisSet | Open:
         return OPEN
     step = steps.pop() if steps else 1
     if step == 1:
-        found = _unite_intervals(each)
+        found = tuple(_unite_row(each, 1))
         return found if len(found) <= tuning.MAX_RUNS else OPEN
-    by_remainder: dict[int, list[EvenSteps]] = {}
-    for first, last, _ in each:
-        row = by_remainder.setdefault(first % step, [])
-        if row and first <= row[-1][1] + step:
-            low, high, _ = row[-1]
-            row[-1] = low, max(high, last), step
-        else:
-            row.append((first, last, step if first < last else 1))
-    found = tuple(sorted([p for row in by_remainder.values() for p in row]))
-    if len(by_remainder) == step > 1 and len(found) == step and found[-1][0] - found[0][0] == step - 1:
+    rows: dict[int, list[EvenSteps]] = {}
+    for p in each:
+        rows.setdefault(p[0] % step, []).append(p)
+    found = tuple(sorted([p for row in rows.values() for p in _unite_row(row, step)]))
+    if len(rows) == step == len(found) and found[-1][0] - found[0][0] == step - 1:
         ends = sorted([last for _, last, _ in found])
         if ends[-1] - ends[0] == step - 1:  # every remainder, over the same stretch
             return ((found[0][0], ends[-1], 1),)
     return found if len(found) <= tuning.MAX_PROGRESSIONS else OPEN
 
 
-def _unite_intervals(each: list[EvenSteps]) -> tuple[EvenSteps, ...]:
-    """The union of intervals in ascending order."""
-    out = [each[0]]
-    for first, last, _ in each[1:]:
+def _unite_row(row: list[EvenSteps], step: int) -> list[EvenSteps]:
+    """The union of progressions in ascending order, whose elements are alike modulo the step."""
+    out = [row[0]]
+    for first, last, _ in row[1:]:
         low, high, _ = out[-1]
-        if first > high + 1:
-            out.append((first, last, 1))
+        if first > high + step:
+            out.append((first, last, step if first < last else 1))
         elif last > high:
-            out[-1] = low, last, 1
-    return tuple(out)
+            out[-1] = low, last, step
+    return out
 
 
 def add(parts: Iterable[AxisSet]) -> AxisSet | Open:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+import re
 from collections.abc import Callable
 from functools import partial, reduce
 from itertools import combinations, product
@@ -18,7 +19,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import DisjointSetts, Intersection, Limits, Sett, Stripe, TooManyPieces
+from tapestry_sets import DisjointSetts, Intersection, Limits, Sett, Stripe, TooHard, TooManyPieces, limits
 from tapestry_sets.integers import (
     count_common,
     digit_sets,
@@ -674,6 +675,19 @@ def test_no_two_members_of_a_simplified_result_merge(one: list[Stripe], two: lis
     np.testing.assert_array_equal(simple.elements(0, found.period), found.elements(0, found.period))
     assert len(simple) <= len(found)
     assert all(a.merge(b) is None for a, b in combinations(simple.members, 2))
+
+
+def test_a_dozen_members_are_simplified_and_what_is_refused_says_how_far_it_came() -> None:
+    found = Sett(Stripe(19, 8), Stripe(5, 3, 1)) - Sett(Stripe(14, 10), Stripe(1, 2, 2))
+    simple = found.simplify()
+    assert len(found) >= 12 > 8 >= len(simple)
+    np.testing.assert_array_equal(simple.elements(0, found.period), found.elements(0, found.period))
+    with limits(budget=3000), pytest.raises(TooHard, match=r"\d+ pairs of \d+ members were looked at") as refused:
+        found.simplify()
+    enough = re.search(r"limits\(budget=(\d+)\)", str(refused.value))
+    assert enough is not None
+    with limits(budget=int(enough[1])):
+        assert found.simplify() == simple
 
 
 def test_long_lists_of_lazy_sets_are_made_in_parts() -> None:
