@@ -272,12 +272,13 @@ def _cut_by_blocks(y: Level, tj: int, blocks: range, a: int, lo: int, hi: int, o
 
 def merge(items: Iterable[Block]) -> list[nests.Item]:
     """Return fewer items: touching intervals are one, and so are equal items at equal distances."""
-    found = _by_kind(items)
+    found = by_kind(items)
     _join(found, 0, [], False)
     return [nests.Item(start, length, tail) for (length, tail), starts in found.items() for start in starts]
 
 
-def _by_kind(items: Iterable[Block]) -> Pieces:
+def by_kind(items: Iterable[Block]) -> Pieces:
+    """Return items by what they are."""
     found: Pieces = defaultdict(list)
     for start, length, tail in items:
         found[length, tail].append(start)
@@ -440,6 +441,11 @@ def meet_each_within(s: nests.Nest, parts: Iterable[nests.Nest], lo: int, hi: in
     for t in parts:
         if s != nests.EMPTY and t != nests.EMPTY:
             _Meet(s, t).collect(s, 0, t, 0, lo, hi, found)
+    return list_within(found, lo, hi)
+
+
+def list_within(found: Pieces, lo: int, hi: int) -> list[nests.Nest]:
+    """Return pieces of a window as nests whose period is the window's length, joined; the pieces are used up."""
     _join(found, 0, [], False)
     return [repeat(length, hi - lo, start, tail) for (length, tail), starts in found.items() for start in starts]
 
@@ -490,7 +496,7 @@ def merge_nests(every: Iterable[nests.Nest]) -> list[nests.Nest]:
         mask = 0
         for s in current:
             mask |= nests.bits(s, 0, common)
-        again = merge_alike(repeat_found(_by_kind(nests.solid_items(mask)), common))
+        again = merge_alike(repeat_found(by_kind(nests.solid_items(mask)), common))
         current = min(current, again, key=len)
     return current
 
@@ -507,9 +513,12 @@ def merge_alike(current: list[nests.Nest], are_apart: bool = False) -> list[nest
         if len(by_period) == len(current):
             return current
         fewer: list[nests.Nest] = []
+        are_joined = True
         for common, found in by_period.items():
-            fewer += repeat_found(found, common, are_apart)
-        if len(fewer) == len(current):
+            joined = repeat_found(found, common, are_apart)
+            are_joined = are_joined and all(s and s[0][1] == common for s in joined)
+            fewer += joined
+        if are_joined or len(fewer) == len(current):  # else there may be others of a shorter period
             return fewer
         current = fewer
     return current

@@ -62,10 +62,10 @@ LONG_SPAN = 1 << 22
 # How far two nests are looked at for one that is their union.
 SPREAD = 64
 """How many blocks nests of several periods may have in a common one, for these to be merged there."""
-MAX_OUTSIDE = 10_000
-"""How many blocks of a nest are listed to find what lies outside it and the others that lie in its gaps."""
+MAX_LISTED_BLOCKS = 1 << 17
+"""Unions of many members are taken apart into blocks without an inside where a common period has at most so many."""
 MAX_JOINED_MEMBERS = 64
-"""Pairs of more members than this are not looked at for what makes one nest."""
+"""Pairs of more members than this are not looked at for what makes one nest, nor met one by one."""
 NEARLY_ALL = 0.999999
 """Disjoint nests that hold at least this part of all integers, as floats say, are asked whether they hold every one."""
 BRANCHES_AN_ATTEMPT = 20

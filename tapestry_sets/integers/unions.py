@@ -6,7 +6,6 @@ operation gives up when it has tried more blocks than are worth the pieces allow
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, islice, pairwise, product
 from math import gcd, lcm, prod
@@ -39,15 +38,23 @@ class _Blocks:
                 f"need none, and limits(max_pieces={4 * most}) allows more"
             )
 
-    def meet(self, x: Nest, parts: Sequence[Nest]) -> list[Nest]:
-        """Return what a nest shares with some of which no two touch."""
-        blocks = sum([_blocks(x, t) for t in parts])
-        if self.within is None:
+    def meet(self, every: Sequence[tuple[Nest, Sequence[Nest]]]) -> list[Nest]:
+        """Return what nests share each with parts of which no two touch; what all take is spent before one is met."""
+        for x, parts in every:
+            blocks = sum([_blocks(x, t) for t in parts])
+            if self.within is not None:
+                length = self.within[1] - self.within[0]
+                blocks = min(blocks, sum([length // max(period(x), period(t)) for t in parts]))
             self.spend(blocks + tuning.PAIR)
-            return explicit.meet_each(x, parts)
-        most = sum([(self.within[1] - self.within[0]) // max(period(x), period(t)) for t in parts])
-        self.spend(min(blocks, most) + tuning.PAIR)
-        return explicit.meet_each_within(x, parts, *self.within)
+        out: list[Nest] = []
+        for x, parts in every:
+            out += (
+                explicit.meet_each(x, parts)
+                if self.within is None
+                else explicit.meet_each_within(x, parts, *self.within)
+            )
+            check_pieces(len(out), self.what)
+        return out
 
 
 def _blocks(s: Nest, t: Nest) -> int:
@@ -74,13 +81,11 @@ def meet(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -
     """
     if len(xs) == 1 == len(ys):
         return explicit.meet(xs[0], ys[0]) if within is None else explicit.meet_within(xs[0], ys[0], *within)
+    listed = _by_blocks(xs, ys, within, lambda ours, theirs: _remove(ours, _remove(ours, theirs)))
+    if listed is not None:
+        return joined_cheaply(listed)
     blocks = _Blocks("intersection", within)
-    out: list[Nest] = []
-    for x, near in _met_by(xs, ys, blocks):
-        for y in near:
-            out += blocks.meet(x, [y])
-            check_pieces(len(out), "intersection")
-    return joined_cheaply(out)
+    return joined_cheaply(blocks.meet([(x, [y]) for x, near in _met_by(xs, ys, blocks) for y in near]))
 
 
 def subtract(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -> list[Nest]:
@@ -103,22 +108,25 @@ def _without(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None) -> l
     """Return what `subtract` does, with the blocks of one period joined."""
     if len(xs) == 1 == len(ys) and within is None:
         return explicit.subtract(xs[0], ys[0])
+    listed = _by_blocks(xs, ys, within, _remove)
+    if listed is not None:
+        return listed
     left = list(xs) if within is None else [t for x in xs for t in explicit.meet_within(x, (), *within)]
     blocks = _Blocks("difference", within)
     for group in _by_period(ys).values():
-        kept: list[Nest] = []
+        apart: list[Nest] = []
+        cut: list[tuple[Nest, Sequence[Nest]]] = []
         outside: dict[tuple[Nest, ...], list[Nest]] = {}
         for x, near in _met_by(left, group, blocks):
             if not near:
-                kept.append(x)
+                apart.append(x)
                 continue
             if 2 * len(near) > len(group):
                 near = tuple(group)  # once for all that meet most of them
             if near not in outside:
                 outside[near] = _outside(near, blocks)
-            kept += blocks.meet(x, outside[near])
-            check_pieces(len(kept), "difference")
-        left = kept
+            cut.append((x, outside[near]))
+        left = [*apart, *blocks.meet(cut)]
     return explicit.merge_alike(left)
 
 
@@ -145,7 +153,7 @@ def _outside(every: Sequence[Nest], blocks: _Blocks) -> list[Nest]:
     """Return what lies outside disjoint nests of one period, as disjoint nests of which no two touch.
 
     It lies between their outermost blocks, and in the gaps inside of these. A nest in whose gaps others lie is taken
-    apart into its blocks without an inside first::
+    apart into its blocks without an inside first, if these are few::
 
         a.b.a.......c.c.c.....      the gaps around a, b, a and all of c, and those inside of c as one nest
     """
@@ -155,33 +163,80 @@ def _outside(every: Sequence[Nest], blocks: _Blocks) -> list[Nest]:
     members = sorted(every, key=lambda s: s[0][2])
     starts = [s[0][2] for s in members]
     end = max([p + a for (a, _, p), *_ in members]) - P  # of what begins in the period before
-    spans: list[tuple[int, int]] = []
+    spans: Blocks = []
     inside: list[Nest] = []
+    entered: list[Nest] = []
     for s, following in zip(members, [*starts[1:], starts[0] + P], strict=True):
         a, _, p = s[0]
-        if len(s) == 1 or (end <= p and p + a <= following):
+        if end <= p and p + a <= following:
             spans.append((p, p + a))
             inside += complement(s)[1:]
-        elif _many_blocks(s) <= tuning.MAX_OUTSIDE:
-            spans += [((start % P), start % P + stop - start) for start, stop in solid_blocks(s, p, p + a)]
-            blocks.spend(_many_blocks(s))
-        else:  # the gaps of one after the other
-            left: list[Nest] = [()]
-            for t in every:
-                left = [piece for x in left for piece in blocks.meet(x, complement(t))]
-            return left
+        else:
+            entered.append(s)
         end = max(end, p + a)
-    spans.sort()
-    gaps: explicit.Pieces = defaultdict(list)
-    for (_, stop), (start, _) in pairwise([*spans, (spans[0][0] + P, 0)]):
-        if start > stop:
-            gaps[start - stop, ()].append(stop)
-    return [*explicit.repeat_found(gaps, P, are_apart=True), *inside]
+    if sum(map(_many_blocks, entered)) > tuning.MAX_LISTED_BLOCKS:  # one after the other
+        outside: list[Nest] = [()]
+        for s in every:
+            outside = blocks.meet([(x, complement(s)) for x in outside])
+        return outside
+    spans = sorted([*spans, *_list_blocks(entered, 0, P)])
+    around = pairwise([*spans, (spans[0][0] + P, 0)])
+    gaps = [(stop, start - stop, ()) for (_, stop), (start, _) in around if stop < start]
+    return [*explicit.repeat_found(explicit.by_kind(gaps), P, are_apart=True), *inside]
+
+
+# ------------------------------------------------------------------ many members, as blocks without an inside
+
+Blocks = list[tuple[int, int]]
+"""The (start, stop) of intervals, ascending, of which no two overlap."""
+
+
+def _by_blocks(
+    xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None, operation: Callable[[Blocks, Blocks], Blocks]
+) -> list[Nest] | None:
+    """Return what an operation makes of the blocks of two disjoint unions; None if members are few or blocks many.
+
+    The pieces of few members are fewer where these are met one by one, since levels of theirs stay whole.
+    """
+    if len(xs) + len(ys) <= tuning.MAX_JOINED_MEMBERS:
+        return None
+    lo, hi = within or (0, lcm(*map(period, (*xs, *ys))))
+    many = sum([_many_blocks(s) * ((hi - lo) // period(s) + 1) for s in (*xs, *ys) if s])
+    if many > tuning.MAX_LISTED_BLOCKS:
+        return None
+    left = operation(_list_blocks(xs, lo, hi), _list_blocks(ys, lo, hi))
+    pieces = explicit.by_kind([(start, stop - start, ()) for start, stop in left])
+    found = explicit.repeat_found(pieces, hi) if within is None else explicit.list_within(pieces, lo, hi)
+    check_pieces(len(found), "difference or intersection")
+    return found
 
 
 def _many_blocks(s: Nest) -> int:
     """Return at most how many blocks of the innermost level lie in one of the outermost."""
-    return prod([a // Q + 2 for (a, _, _), (_, Q, _) in pairwise(s)])
+    return prod([-((q - a) // Q) + (q > 0) for (a, _, _), (_, Q, q) in pairwise(s)])
+
+
+def _list_blocks(every: Iterable[Nest], lo: int, hi: int) -> Blocks:
+    """Return what the blocks without an inside of disjoint nests have in a window."""
+    return sorted([block for s in every for block in solid_blocks(s, lo, hi)])
+
+
+def _remove(ours: Blocks, theirs: Blocks) -> Blocks:
+    """Return what blocks have outside others."""
+    out: Blocks = []
+    first = 0
+    for start, stop in ours:
+        while first < len(theirs) and theirs[first][1] <= start:
+            first += 1
+        for at, end in islice(theirs, first, None):
+            if at >= stop:
+                break
+            if start < at:
+                out.append((start, at))
+            start = end
+        if start < stop:
+            out.append((start, stop))
+    return out
 
 
 def union(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None = None) -> list[Nest]:
@@ -254,6 +309,8 @@ def _close_blocks(every: Sequence[Nest], one: Sequence[int], two: Sequence[int],
     theirs = set(two)
     around = [*blocks, *[(start + P, on, i) for start, on, i in blocks]]
     for k, (start, on, i) in enumerate(blocks):
+        if around[k + 1][0] >= start + on:
+            continue
         for at, _, j in islice(around, k + 1, k + len(blocks)):
             if at >= start + on:
                 break
@@ -306,7 +363,7 @@ def joined_cheaply(every: Iterable[Nest]) -> list[Nest]:
     left = explicit.merge_alike([s for s in every if s != EMPTY])
     if len(left) < 2:
         return left
-    return [()] if _density(left) > tuning.NEARLY_ALL and _are_everything(left) else settled(left)
+    return [()] if _are_everything(left) else settled(left)
 
 
 def settled(met: list[Nest]) -> list[Nest]:
@@ -391,5 +448,7 @@ def fold(left: list[Nest], join: Callable[[Nest, Nest], Nest | None]) -> list[Ne
 
 def _are_everything(every: Sequence[Nest]) -> bool:
     """Return whether disjoint nests hold every integer."""
+    if sum([s[0][0] / s[0][1] if s else 1.0 for s in every]) < tuning.NEARLY_ALL or _density(every) < tuning.NEARLY_ALL:
+        return False  # which floats tell of most: their outermost blocks, and then their elements, are too few
     common = lcm(*map(period, every))
     return sum([count(s, 0, period(s)) * (common // period(s)) for s in every]) == common

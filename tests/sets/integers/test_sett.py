@@ -150,6 +150,29 @@ def test_the_complement_of_thousands_of_points_of_one_period() -> None:
     assert outside.count_common(Stripe(1, P - 1, points[0])) == 0
 
 
+def test_thousands_of_points_of_one_period() -> None:
+    P, source = 100_003, random.Random(2)
+    some, others = (source.sample(range(P), 2000) for _ in range(2))
+    a, b = (DisjointSetts([Sett(Stripe(1, P - 1, p)) for p in points]) for points in (some, others))
+    window = (-P, 2 * P)
+    for found, points in (
+        (a - b, {*some} - {*others}),
+        (a | b, {*some, *others}),
+        ((a & b).setts(), {*some} & {*others}),
+    ):
+        assert members(found, window) == {p + k * P for p in points for k in (-1, 0, 1)}
+    assert members(a.difference(b, within=(5, 9_000)), (5, 9_000)) == {p for p in some if 5 <= p < 9_000} - {*others}
+
+
+def test_what_has_too_many_pieces_is_refused_before_any_is_listed() -> None:
+    source = random.Random(3)
+    a, b = (DisjointSetts([Sett(Stripe(1, P - 1, p)) for p in source.sample(range(P), 300)]) for P in (10_007, 10_009))
+    with mock.patch.object(unions.explicit, "meet_each", side_effect=AssertionError("listed")):
+        for ask in (lambda: a | b, lambda: a - b, lambda: (a & b).setts()):
+            with pytest.raises(TooManyPieces, match="lists too many blocks"):
+                ask()
+
+
 @given(stripes(), nestings(), windows())
 def test_operators_take_a_stripe_on_their_left(one: Stripe, two: Levels, window: tuple[int, int]) -> None:
     s, a, b = Sett(*two), listed([one], window), listed(two, window)
