@@ -67,7 +67,7 @@ class Ranked(Struct, frozen=True):
 
 
 def _append(sets: tuple[DisjointSetts, ...], ink: DisjointSetts) -> tuple[DisjointSetts, ...] | None:
-    if ink == EVERY:
+    if ink._nests == EVERY._nests:
         return sets
     return (*sets, ink) if len(sets) < tuning.MAX_CHAIN else None
 

@@ -807,6 +807,9 @@ def _find_ranked(view: View) -> Ranked | None:
         if known is not UNASKED:
             found = known
             break
+        if view._home is not None and view._home is _first(view):
+            found = Ranked((), view._home.size, cast(Strided, view._form))
+            break
         if len(view.sources) > 1 or 0 in view.shape:
             break
         above.append(view)
