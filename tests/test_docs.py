@@ -208,6 +208,7 @@ def test_the_drawn_ladder_is_the_one_that_is_climbed(text: str) -> None:
 def test_the_drawn_budgets_are_those_that_are_set(text: str) -> None:
     budgets = {
         "find_on_axes": regions_numbers.MAX_PROGRESSIONS,
+        "find_in_bands": alias_numbers.MAX_LINES,
         "leap_blocks": integers_numbers.BLOCKS,
         "find_by_rows": Limits().max_pieces,
         "find_on_diagonal": alias_numbers.MAX_SETTS,

@@ -9,6 +9,8 @@ from tapestry_sets.integers import MAX_SETTS as MAX_SETTS
 
 # ------------------------------------------------------------------ bounds of work
 
+MAX_LINES = 64
+"""So many progressions an axis may have where cells between diagonals are counted pair by pair of these."""
 MAX_PAIRS = 10_000
 """How many pairs of progressions are compared by equations."""
 SAMPLE = 2_000

@@ -50,6 +50,7 @@ from tapestry_sets.views.kinds.shaping import (
     Squeeze,
     Swizzle,
     Tile,
+    Triangle,
 )
 from tapestry_sets.views.normal.patches import read_patches, strided_patch
 from tapestry_sets.views.pieces import images, reading

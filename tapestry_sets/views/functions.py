@@ -15,7 +15,7 @@ from tapestry_sets.views.kinds.choosing import Slice
 from tapestry_sets.views.kinds.joining import Concat, Fill, Interleave, Stack
 from tapestry_sets.views.kinds.kind import PadMode, ViewKind, axis_of
 from tapestry_sets.views.pieces.maps import Shape, put_extents
-from tapestry_sets.views.words import Viewable, apply_all, at_once, axis_tuple
+from tapestry_sets.views.words import Viewable, apply_all, as_number, at_once, axis_tuple
 
 V = TypeVar("V", bound=Viewable)
 T = TypeVar("T")
@@ -123,7 +123,7 @@ def pad(
     """
     _one_view(view, "pad")
     pairs = _pairs(_by_axis(widths, view.rank), view.rank, "pad: widths", _width)
-    values = _pairs(value, view.rank, "pad: value", _number)
+    values = _pairs(value, view.rank, "pad: value", as_number)
     if mode != "constant" and any(any(pair) for pair in values):
         raise ValueError(f"pad: mode {mode!r} takes no value, but value is {value!r}; only mode 'constant' has one")
     if padding is not None:
@@ -195,12 +195,6 @@ def _width(value: object, what: str) -> int:
     if width < 0:
         raise ValueError(f"{what}: {width} must be >= 0; a slice makes a view smaller")
     return width
-
-
-def _number(value: object, what: str) -> float:
-    if isinstance(value, (int, float)):
-        return value
-    raise TypeError(f"{what} {value!r} must be a real number")
 
 
 @at_once

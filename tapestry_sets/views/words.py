@@ -477,6 +477,40 @@ class Viewable:
         counts, steps = extents_of((shape,), "as_strided: shape"), extents_of((strides,), "as_strided: strides")
         return self.apply(AsStrided(counts, steps, as_int(offset, "as_strided: offset")))
 
+    def tril(self, k: int = 0, value: float = 0) -> Self:
+        """Return the view with a constant above a diagonal of the last two axes: of the cells there it reads none.
+
+        Parameters
+        ----------
+        k : int
+            Kept are the cells with x[-1] - x[-2] <= k.
+        value : float
+            The constant, which is not memory; -inf for the scores of causal attention.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> from tapestry_sets import overlap
+        >>> scores = allocate((10**9, 10**9), name="scores")
+        >>> causal = scores.tril(value=float("-inf"))
+        >>> overlap(causal, scores).size == 10**9 * (10**9 + 1) // 2
+        True
+        >>> overlap(causal[:, 64:], scores[:64]).size, overlap(causal[64:], scores[:, :64]).size == (10**9 - 64) * 64
+        (0, True)
+
+        References
+        ----------
+        NumPy tril; ONNX Trilu.
+        """
+        return self.apply(shaping.Triangle(as_int(k, "tril: k"), False, as_number(value, "tril: value")))
+
+    def triu(self, k: int = 0, value: float = 0) -> Self:
+        """Return the view with a constant below a diagonal of the last two axes; kept is x[-1] - x[-2] >= k.
+
+        See `tril`.
+        """
+        return self.apply(shaping.Triangle(as_int(k, "triu: k"), True, as_number(value, "triu: value")))
+
     def unstack(self, axis: int = 0) -> list[Self]:
         """Return the views at each place along an axis, without it.
 
@@ -656,6 +690,13 @@ def _in_pages(pool: V, block: int | None) -> V:
             + (", and without a block the first two axes are pages and rows" if shape[1:2] == (rows,) else "")
         )
     return pool.reshape(shape[0] // rows, rows, *shape[1:])
+
+
+def as_number(value: object, what: str) -> float:
+    """Return a real number as it is, or raise a TypeError that names the argument."""
+    if isinstance(value, (int, float)):
+        return value
+    raise TypeError(f"{what} {value!r} must be a real number")
 
 
 def extents_of(args: Sequence[int | Sequence[int]], what: str) -> Shape:

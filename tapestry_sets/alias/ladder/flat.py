@@ -153,8 +153,8 @@ def set_around(pieces: Iterable[Piece], shape: tuple[int, ...], home: tuple[int,
 
 def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> tuple[list[Progression], bool]:
     """The row-major numbers of the cells that one piece reads, and whether no number is in two progressions."""
+    piece, parts = images.guards_first(piece, [tuple([interval(0, n) for n in shape])])
     steps = piece.map.steps
-    grid = tuple([interval(0, n) for n in shape])
     stop, last_guard = len(steps), max([g.prefix for g in piece.guards], default=0)
     if stop > last_guard:
         last = steps[-1]
@@ -163,9 +163,9 @@ def _flat_runs(piece: Piece, shape: tuple[int, ...], home: tuple[int, ...]) -> t
             stop, home = stop - 1, last.from_shape
     form = steps[stop - 1] if stop > last_guard else None
     if not isinstance(form, AffineMap):
-        grids, apart = images.push(piece, [grid], stop)
+        grids, apart = images.push(piece, parts, stop)
         return [images.flatten_grid(grid, home) for grid in grids], apart
-    grids, apart = images.push(piece, [grid], stop - 1)
+    grids, apart = images.push(piece, parts, stop - 1)
     # the numbers are one linear form of the coordinates, also where these share axes
     offset, terms = images.flatten_affine(form, home)
     runs = [combine(offset, [(c, grid[k]) for k, c in terms]) for grid in grids]

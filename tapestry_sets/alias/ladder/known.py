@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.alias import tuning
+from tapestry_sets.alias.ladder.bands import Banded, read_bands
 from tapestry_sets.alias.ladder.flat import flatten_pieces, set_around
 from tapestry_sets.alias.ladder.preimage import Turn, turned
 from tapestry_sets.digits import Digits, Progression, Strided, number_of, point_of, reach
@@ -64,6 +65,8 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
         Few products of indices that the view reads, where questions are best asked of these.
     find_products : callable, optional
         Returns the products of other views, or None: for questions with a view that is known by its own.
+    banded : Banded, optional
+        The cells between diagonals of a product of indices, where the view reads such; setts are made if need be.
     """
 
     shape: tuple[int, ...]
@@ -75,6 +78,7 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
     strides: Strided | None = None
     products: IndexProducts | None = None
     find_products: Callable[[], IndexProducts | None] = no_products
+    banded: Banded | None = None
 
     @classmethod
     def of_pieces(
@@ -86,6 +90,9 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
         find_products: Callable[[], IndexProducts | None] = no_products,
     ) -> Self:
         """Return the known facts on the cells that pieces of one source read."""
+        bands = read_bands(pieces[0], shape) if len(pieces) == 1 and any(g.prefix for g in pieces[0].guards) else None
+        if bands is not None and bands.bands:
+            return cls(shape, pieces, home, extent, None, None, None, None, find_products, bands)
         found = ask_one((TooManyPieces,), flatten_pieces, pieces, shape, home, extent)
         setts = found if isinstance(found, DisjointSetts) else None
         sums = None if found is OPEN or isinstance(found, DisjointSetts) else found
@@ -99,11 +106,21 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def setts(self) -> Integers | None:
-        """The row-major numbers that are held, or those of a product of few progressions."""
+        """The row-major numbers that are held, or those of a product of few progressions, or between diagonals."""
+        if self.banded is not None:
+            made = ask_one((TooManyPieces,), flatten_pieces, self.pieces, self.shape, self.home, self.extent)
+            return made if isinstance(made, DisjointSetts) else None
         found = None if self.held is not None else self.products
         if found is None or found.has_column or sum([prod(map(len, sets)) for sets in found.each]) > tuning.MAX_SETTS:
             return self.held
         return setts_of(found.each, self.home)
+
+    @cached_property
+    def bands(self) -> Banded | None:
+        """The cells as bands in a product of indices, none at least, if the view reads such."""
+        if self.banded is not None or len(self.pieces) != 1:
+            return self.banded
+        return read_bands(self.pieces[0], self.shape)
 
     def __repr__(self) -> str:
         return f"<the cells that {self.name} reads of an allocation of shape {self.home}>"
@@ -116,7 +133,7 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
     @property
     def shatters(self) -> bool:
         """Whether the numbers are neither setts nor sums, nor a product of indices."""
-        return self.products is None and self.setts is None and self.sums is None
+        return self.products is None and self.banded is None and self.setts is None and self.sums is None
 
     @cached_property
     def spans(self) -> list[NestSpan] | None:

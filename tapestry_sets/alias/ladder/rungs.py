@@ -2,6 +2,7 @@
 
     rung                 by        way                         budget                              left open by
     find_on_axes         closed    meet axis by axis           64 progressions, or columns         no few products
+    find_in_bands        closed    bisect between diagonals    64 progressions an axis             diagonals that cross
     leap_blocks          closed    leap from set to set        60 pairs of blocks, then equations  many remainders
     find_by_rows         closed    rows of a column            10,000 pieces                       columns of both
     find_on_diagonal     closed    a diagonal within regions   200 setts                           two diagonals, none
@@ -38,6 +39,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tapestry_sets.alias import tuning
+from tapestry_sets.alias.ladder.bands import Banded
 from tapestry_sets.alias.ladder.flat import flatten_pieces
 from tapestry_sets.alias.ladder.known import KnownCells, join_digits, nests_of, setts_of
 from tapestry_sets.alias.ladder.preimage import Turn
@@ -95,6 +97,9 @@ def is_empty_by_setts(x: KnownCells) -> bool | Open:
     """Look at the first of the numbers, or say no where a piece reads at every index, or some index is seen to read."""
     if x.products is not None:
         return x.products.is_empty
+    found = OPEN if x.banded is None else x.banded.find()
+    if found is not OPEN:
+        return found is None
     if x.spans is not None:
         return not x.spans
     if x.setts is not None:
@@ -102,6 +107,11 @@ def is_empty_by_setts(x: KnownCells) -> bool | Open:
     if x.sums is not None or (0 not in x.shape and any(not p.guards for p in x.pieces)):
         return False
     return OPEN if x.sample is None or not len(x.sample) else False
+
+
+def count_bands(x: KnownCells) -> int | Open:
+    """Count the cells between diagonals by a sum of floors."""
+    return OPEN if x.banded is None else x.banded.count()
 
 
 def count_setts(x: KnownCells) -> int | Open:
@@ -307,6 +317,32 @@ def find_beside_on_axes(a: KnownCells, b: KnownCells) -> int | Open | None:
         return OPEN
     found = (axis_products.find_beside(one, both[1]) for one in both[0])
     return next((a.number_of(point) for point in found if point is not None), None)
+
+
+def _meet_in_bands(a: KnownCells, b: KnownCells) -> Banded | Open:
+    """The cells that both read, where one reads between diagonals, and the other does or reads a product of indices."""
+    one, two = (None, None) if a.banded is None and b.banded is None else (a.bands, b.bands)
+    return OPEN if one is None or two is None else one.meet(two)
+
+
+def find_in_bands(a: KnownCells, b: KnownCells) -> int | Open | None:
+    """Find indices that both read on each axis and between the diagonals of both, by bisection."""
+    found = _meet_in_bands(a, b)
+    cell = found if found is OPEN else found.find()
+    return cell if cell is OPEN or cell is None else a.number_of(cell)
+
+
+def count_in_bands(a: KnownCells, b: KnownCells) -> int | Open:
+    """Count the cells between the diagonals of both by a sum of floors."""
+    found = _meet_in_bands(a, b)
+    return found if found is OPEN else found.count()
+
+
+def is_subset_in_bands(a: KnownCells, b: KnownCells) -> bool | Open:
+    """Compare the count of what both share with the first's own."""
+    found = count_in_bands(a, b)
+    size = OPEN if found is OPEN or a.bands is None else a.bands.count()
+    return OPEN if found is OPEN or size is OPEN else found == size
 
 
 def of_sets(name: str, question: Callable[..., Any], **how: bool) -> Callable[[KnownCells, KnownCells], Any]:
@@ -711,6 +747,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
     ),
     CellQuestion.SIZE: (
         Rung(count_products, HARD),
+        Rung(count_bands),
         Rung(count_setts),
         Rung(count_sums, HARD),
         Rung(count_sums_as_setts, MANY),
@@ -739,6 +776,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
     ),
     CellQuestion.NUMBER: (
         Rung(find_on_axes),
+        Rung(find_in_bands),
         Rung(leap_blocks, REFUSALS),
         Rung(find_by_rows, REFUSALS),
         Rung(find_on_diagonal, REFUSALS),
@@ -759,6 +797,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
     ),
     CellQuestion.SUBSET: (
         Rung(is_subset_on_axes, HARD),
+        Rung(is_subset_in_bands),
         Rung(is_subset_of_setts, REFUSALS),
         Rung(is_plainly_subset, REFUSALS),
         Rung(is_subset_before_turn, REFUSALS),
@@ -770,6 +809,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
     ),
     CellQuestion.COUNT: (
         Rung(count_on_axes, HARD),
+        Rung(count_in_bands),
         Rung(count_by_rows, REFUSALS),
         Rung(count_few_blocks, HARD),
         Rung(of_sets("count_by_chains", together.count_by_chains)),

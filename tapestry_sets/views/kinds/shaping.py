@@ -520,3 +520,54 @@ class Swizzle(Struct, frozen=True):
         """The flipped bits, highest first, as axes: an extent for neighbors that flip alike, and whether they do."""
         each = [bool(pattern >> k & 1) for k in reversed(range(self.bits))]
         return [(1 << len(list(alike)), flips) for flips, alike in groupby(each)]
+
+
+class Triangle(Struct, frozen=True):
+    """Cells on one side of a diagonal of the last two axes, that with x[-1] - x[-2] = k among them; else a constant.
+
+    Parameters
+    ----------
+    k : int
+    upper : bool
+        Whether the cells above the diagonal are kept, not those below.
+    value : float
+        What is read elsewhere.
+
+    References
+    ----------
+    NumPy tril and triu; ONNX Trilu.
+    """
+
+    k: int = 0
+    upper: bool = False
+    value: float = 0
+
+    def out_shape(self, shapes: Shapes) -> Shape:
+        shape = kind.only_shape(shapes, "triangle")
+        if len(shape) < 2:
+            raise ValueError(f"triangle: shape {shape} has rank {len(shape)}; a triangle needs 2 axes or more")
+        return shape
+
+    def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:
+        # a map puts x[-1] - x[-2] behind the coordinates, a guard holds it to one side, and it is dropped again
+        shape = self.out_shape(shapes)
+        rank, (n, m) = len(shape), shape[-2:]
+        cut = min(max(self.k if self.upper else self.k + 1, 1 - n), m)  # the first that is above
+        every = [tuple([int(a == b) for b in range(rank)]) for a in range(rank)]
+        apart = AffineMap._of((*every, (*(0,) * (rank - 2), -1, 1)), (0,) * (rank + 1), rank)
+        keep = AffineMap.select(rank + 1, [(a, 1) for a in range(rank)])
+        nowhere = AffineMap._of((), (), rank + 1)
+        found = []
+        for low, high, is_kept in ((1 - n, cut, not self.upper), (cut, m, self.upper)):
+            if low == 1 - n and high == m:
+                return (
+                    identity_piece(rank)
+                    if is_kept
+                    else Piece(-1, (), IndexMap((AffineMap((), (), rank),)), self.value),
+                )
+            if low < high:
+                box, start = (*shape, n + m - 1), (*(0,) * rank, 1 - n)
+                side = Region.from_bounds(box, (*(0,) * rank, low), (*shape, high), start)
+                chain = IndexMap._of((apart, keep if is_kept else nowhere), rank)
+                found.append(Piece(0 if is_kept else -1, (Guard(1, side),), chain, None if is_kept else self.value))
+        return tuple(found)

@@ -133,7 +133,7 @@ def stays_injective(piece: Piece, box: Box) -> bool:
     >>> stays_injective(evens, Box.of((3,)))
     True
     """
-    for step in piece.map.steps:
+    for step in piece.map.simplify().steps:
         if isinstance(step, AffineMap) and not is_injective(step, [grid_of(box)]):
             return False
         if isinstance(step, Lookup) and not have_no_twins(step.between(box.start[step.axis], box.stop[step.axis])):
@@ -152,6 +152,9 @@ def push(piece: Piece, grids: list[Grid], stop: int | None = None) -> tuple[list
         Whether they are known to share no point: false where a step may take two points to one.
     """
     end = len(piece.map.steps) if stop is None else stop
+    if stop is None:
+        piece, grids = guards_first(piece, grids)
+        end = len(piece.map.steps)
     apart = True
     for prefix in range(end + 1):
         for guard in piece.guards:
@@ -171,6 +174,21 @@ def push(piece: Piece, grids: list[Grid], stop: int | None = None) -> tuple[list
         if not apart:
             grids = list(dict.fromkeys(grids))
     return grids, apart
+
+
+def guards_first(piece: Piece, grids: list[Grid]) -> tuple[Piece, list[Grid]]:
+    """Return a piece of affine maps alone without guards, and what of disjoint grids its guards let through.
+
+    So coordinates that only a guard looks at, as the distance from a diagonal, are not in the way of an image. Other
+    pieces, and those whose guards stand in front, stay as they are.
+    """
+    steps = piece.map.steps
+    hull = grid_hull(grids)
+    if hull is None or not any(g.prefix for g in piece.guards) or any(not isinstance(s, AffineMap) for s in steps):
+        return piece, grids
+    held = piece_domain(piece, hull).members
+    parts = [part for region in held for grid in grids for part in restrict(grid, region)]
+    return Piece(piece.source, (), piece.map.simplify(), piece.fill), parts
 
 
 def _few(grids: Iterable[T]) -> list[T]:
@@ -353,7 +371,7 @@ def piece_domain(piece: Piece, box: Box) -> DisjointRegions:
         inside = grids_of(guard.region)
         for k in range(guard.prefix - 1, -1, -1):
             inside = _pull(piece.map.steps[k], inside, boxes[k])
-        domain = domain & regions_of(inside, box)
+        domain = domain & regions_of(inside, box, apart=True)  # no point comes to two places
     return domain
 
 
@@ -387,10 +405,12 @@ def _clipped(grid: Grid, box: Box) -> Iterable[Grid]:
 
 def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box) -> list[Grid]:
     """As `_pull`, listing the values of a short axis where the points are not a product."""
-    found = projection.preimage(inside, box)
-    if isinstance(found, DisjointRegions):
-        return grids_of(found)
-    used = {j for row in projection.map.terms() for j, _ in row}
+    used = _find_slanted(projection.map, inside, box)
+    if not used:
+        found = projection.preimage(inside, box)
+        if isinstance(found, DisjointRegions):
+            return grids_of(found)
+        used = {j for row in projection.map.terms() for j, _ in row}
     axis = min((j for j in used if box.shape[j] > 1), key=lambda j: box.shape[j])
     if box.shape[axis] > MAX_GRIDS:
         raise TooManyPieces(
@@ -402,6 +422,18 @@ def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box)
         slab = Box(put_extents(box.start, axis, x), put_extents(box.shape, axis, 1))
         grids += _pull_affine(projection, inside, slab)
     return grids
+
+
+def _find_slanted(m: AffineMap, inside: DisjointRegions, box: Box) -> set[int]:
+    """The axes of a row of several that vary in a box, where it is not within regions anyway; none if there is none."""
+    hull = find_hull_after(m, box)
+    for k, row in enumerate(m.terms()):
+        varying = {j for j, _ in row if box.shape[j] > 1}
+        low, high = hull.start[k], hull.stop[k]
+        spans = [region.spans[k] for region in inside.regions]
+        if len(varying) > 1 and any(span is None or span[0] > low or span[1] < high for span in spans):
+            return varying
+    return set()
 
 
 # -------------------------------------------------------------------------------------------------------- isl

@@ -42,7 +42,7 @@ def cell_read(piece: Piece, point: tuple[int, ...]) -> tuple[int, ...] | None:
 def invert(chain: IndexMap, cell: tuple[int, ...]) -> tuple[int, ...] | None:
     """A point that the chain may take to a cell: sure for chains of single terms, for others a guess to check."""
     at: tuple[int, ...] | None = cell
-    for step in reversed(chain.steps):
+    for step in reversed(chain.simplify().steps):
         if at is None:
             return None
         if isinstance(step, Relinearize):
@@ -57,7 +57,7 @@ def invert(chain: IndexMap, cell: tuple[int, ...]) -> tuple[int, ...] | None:
 
 def has_one_inverse(piece: Piece) -> bool:
     """Whether `invert` finds an index for every cell that the piece reads: no choice is left but a free one."""
-    for k, step in enumerate(piece.map.steps):
+    for k, step in enumerate(piece.map.simplify().steps):
         if isinstance(step, AffineMap):
             rows = step.terms()
             used = {j for row in rows for j, _ in row}

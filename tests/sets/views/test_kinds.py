@@ -56,6 +56,7 @@ from tapestry_sets.views import (
     Swizzle,
     Take,
     Tile,
+    Triangle,
     kind_from_dict,
     kind_to_dict,
 )
@@ -277,6 +278,7 @@ EVERY: list[tuple[ViewKind, tuple[tuple[int, ...], ...]]] = [
     (Fill((EVENS, ODDS)), ((4, 2), (3, 2))),
     (Assembled((4,), (SHIFT,), ((6,),)), ((6,),)),
     (AsStrided((2, 3), (-4, 2), 5), ((5, 4),)),
+    (Triangle(-1, True, float("-inf")), ((5, 4),)),
 ]
 
 
@@ -397,6 +399,7 @@ SIZED: dict[str, Callable[[int], tuple[ViewKind, tuple[tuple[int, ...], ...]]]] 
     "fill": lambda n: filled(Region((7 * n, 2 * n), [BLOCKS, Sett()])),
     "clipped fill": lambda n: filled(Region((7 * n + 3, 2 * n), [LATE, Sett()])),
     "as_strided": lambda n: (AsStrided((2 * n, 3 * n), (6, 2), 1), ((6 * n, 4 * n),)),
+    "triangle": lambda n: (Triangle(n), ((4 * n, 6 * n),)),
     "assembled": lambda n: (
         Assembled((6 * n, 4 * n), Flip((0,)).pieces(((6 * n, 4 * n),)), ((6 * n, 4 * n),)),
         ((6 * n, 4 * n),),
