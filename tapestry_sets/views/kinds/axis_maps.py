@@ -80,7 +80,7 @@ class AxisMap(Struct, frozen=True):
         if self.is_plain or self.is_injective:
             return True
         found = self.read(sets)
-        return found is not OPEN and axis_products.count_union(found) == axis_products.size_of(sets)
+        return found is not OPEN and len(found) == 1 and axis_products.size_of(found[0]) == axis_products.size_of(sets)
 
 
 class Sum(AxisMap, frozen=True):
