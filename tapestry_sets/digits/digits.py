@@ -94,7 +94,8 @@ def make_steps_positive(origin: Ints, digits: Iterable[D], form: int = 0) -> tup
     >>> make_steps_positive((5, 0), [(6, -1, 2), (3, 10, -4)])
     ((0, 10), [(6, 1, -2), (3, 10, -4)])
     """
-    start, found = list(origin), list[D]()
+    start = list(origin)
+    found: list[D] = []
     for digit in digits:
         if digit[1 + form] < 0:  # as by `turn_digit`
             reach = digit[0] - 1

@@ -108,7 +108,8 @@ class DisjointRegions(Members, Products, Value):
     @staticmethod
     def _of_products(shape: Ints, products: Iterable[Sequence[AxisSet]], what: str) -> DisjointRegions:
         """Unite products of indices that share none, in the box of a shape; TooManyPieces if they are many regions."""
-        origin, members = (0,) * len(shape), list[Region]()
+        origin = (0,) * len(shape)
+        members: list[Region] = []
         for sets in products:
             if all(not axis_sets.is_column(s) and len(s) == 1 and s[0][2] == 1 for s in sets):
                 members.append(Region._spanning(shape, tuple([(s[0][0], s[0][1] + 1) for s in sets]), origin))

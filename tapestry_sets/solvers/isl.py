@@ -602,7 +602,8 @@ def disjoint_parts(points: Any) -> list[Any]:
 
 def floor_moves(divs: Sequence[Row], axis: int) -> tuple[int, list[int]]:
     """Return a P for which a step of P along an axis moves every floor by an integer, and these integers."""
-    period, moves = 1, list[int]()
+    period = 1
+    moves: list[int] = []
     for row in divs:
         by = row.axes[axis] * period + sum(c * m for c, m in zip(row.divs, moves, strict=True))
         factor = row.divisor // gcd(row.divisor, by)

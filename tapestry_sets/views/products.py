@@ -56,7 +56,8 @@ class IndexProduct(Struct, frozen=True):
 
     def through(self, maps: AxisMaps) -> list[IndexProduct] | Open:
         """Return what is read of a source through maps of its axes."""
-        mine, read = self.sets, list[AxisSet]()
+        mine = self.sets
+        read: list[AxisSet] = []
         for m in maps:
             if m.is_plain:
                 read.append(mine[m.axes[0]])

@@ -115,7 +115,8 @@ def in_coordinates(p: Progression, home: Sequence[int]) -> tuple[Piece, tuple[in
     [(0, 1), (2, 2), (4, 3)]
     """
     first, levels = p
-    origin, steps = list[int](), [step for _, step in levels]
+    origin: list[int] = []
+    steps = [step for _, step in levels]
     rows: list[list[int]] = []
     for k in range(len(home) - 1, -1, -1):
         n = home[k]
