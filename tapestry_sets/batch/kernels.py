@@ -23,6 +23,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.batch import tuning
+from tapestry_sets.integers import sum_ramps
 from tapestry_sets.limits import as_int
 
 Array = Any
@@ -37,7 +38,6 @@ Answerer = Callable[[tuple[slice, ...]], tuple[Array, ...]]
 
 FLOAT_EXACT = 1 << 53
 INT_EXACT = 1 << 62
-THIRD = 0xAAAAAAAAAAAAAAAB
 INT64 = (-(1 << 63), (1 << 63) - 1)
 
 
@@ -487,46 +487,6 @@ def _either(points: Kernel, blocks: Kernel, xp: Namespace, *pair: Array) -> tupl
     return tuple(answers)
 
 
-def _tri(x: Array) -> Array:
-    """Return x(x - 1)/2, exact also modulo 2**64: one of the factors is halved, the other is odd."""
-    return (x >> 1) * ((x - 1) | 1)
-
-
-def _third(x: Array) -> Array:
-    """Return a multiple of 3 by 3, exact also modulo 2**64, where 3 has an inverse."""
-    return x // 3 if x.dtype == object else x * THIRD
-
-
-def _ramp_sum(xp: Namespace, n: Array, P: Array, y: Array, Q: Array) -> Array:
-    """Return sum over 0 <= k < n and j >= 0 of max(0, y + P*k - Q*j), for n >= 1, in uint64 modulo 2**64.
-
-    As `stripe._ramp_sum`. Only sums and products may wrap, and what is divided is below 2**63, so that the
-    difference of such sums is right where it is below 2**64.
-    """
-    sums: list[tuple[Array, Array]] = []
-    while True:
-        c, d = y // Q, P // Q
-        y, P = y - c * Q, P - d * Q
-        s1 = _tri(n)
-        s3 = _third(s1 * (n + 1))
-        s2 = 2 * s3 - s1  # s1, s2, s3 are the sums over k < n of k, k*k and k(k + 1)/2
-        total = (c + 1) * (n * y + P * s1) + d * (y * s1 + P * s2)
-        total = total + Q * (_tri(c + 1) * n + d * (c * s1 + s3) + _tri(d) * s2)
-        y = y + P * n - P
-        n = y // Q
-        y, going = y - n * Q, n != 0
-        sums.append((total, going))
-        if not bool(xp.any(going)):
-            break
-        n, P, y, Q = (x[going] for x in (n, Q, y, P))
-    total, _ = sums.pop()
-    while sums:
-        inner = total
-        total, going = sums.pop()
-        total[going] = total[going] + inner
-    return total
-
-
 def _stripe_count(a: Array, P: Array, p: Array, start: Array, stop: Array, xp: Namespace) -> Array:
     """Return how many elements of a stripe lie in [start, stop), for start <= stop."""
     u, v = (stop - p) // P, (start - p) // P
@@ -563,8 +523,8 @@ def _blocks_common(xp: Namespace, n: Array, P: Array, y: Array, a: Array, b: Arr
     """Return the sum over 0 <= k < n of the elements of stripe (b, Q, 0) in [y + P*k, y + P*k + a), for y >= b."""
     total, some = xp.zeros_like(n), n != 0
     n, P, y, a, b, Q = (x[some] for x in (n, P, y, a, b, Q))
-    up = _ramp_sum(xp, n, P, y + a, Q) - _ramp_sum(xp, n, P, y + a - b, Q)
-    total[some] = up - _ramp_sum(xp, n, P, y, Q) + _ramp_sum(xp, n, P, y - b, Q)
+    up = sum_ramps(n, P, y + a, Q, xp=xp) - sum_ramps(n, P, y + a - b, Q, xp=xp)
+    total[some] = up - sum_ramps(n, P, y, Q, xp=xp) + sum_ramps(n, P, y - b, Q, xp=xp)
     return total
 
 

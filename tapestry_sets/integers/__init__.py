@@ -4,7 +4,8 @@ Stripes, nests, setts, their unions and lazy sets; whether, where and how often 
 What several sets have in common is asked from the ground up, and each module asks the one above it here:
 
     stripe        two stripes                 in closed form
-    pairs         two nests                   leaps, shifts of blocks, bit masks, tables, isl
+    pair_counts   two nests, how often        all blocks of a level as columns, sums of ramps, bit masks
+    pairs         two nests                   leaps, isl
     conjunction   any number of nests         the Chinese remainder theorem, then two by two
     members       two unions of nests         any common element: also by linear equations
     lazy          sets of any form            by their numbers in an outer set, else listed
@@ -41,6 +42,7 @@ from tapestry_sets.integers.nest import (
     runs,
 )
 from tapestry_sets.integers.pairs import surely_disjoint
+from tapestry_sets.integers.ramps import sum_ramps
 from tapestry_sets.integers.sett import DisjointSetts, Sett
 from tapestry_sets.integers.stripe import Level, Stripe
 from tapestry_sets.integers.together import count_common, ends_of, first_common, isdisjoint

@@ -16,7 +16,7 @@ A window is a pair ``lo, hi``: the integers ``lo <= z < hi``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from itertools import combinations
 from math import gcd, lcm
 from typing import TypeVar
@@ -24,7 +24,7 @@ from typing import TypeVar
 import numpy as np
 
 from tapestry_sets.digits import Bools, Int64Array
-from tapestry_sets.integers import explicit, pairs, tuning
+from tapestry_sets.integers import explicit, pair_counts, pairs, tuning
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.limits import OPEN, Budget, Question, TooHard, attempt, limits
@@ -387,27 +387,9 @@ def _count(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int:
 
 
 def _count_of_two(s: Nest, t: Nest, lo: int, hi: int, budget: Budget) -> int:
-    """Count what two nests share, as `pairs.count_in_both` does with a budget of its own."""
-    what = "count of common elements"
-    common = lcm(s[0][1], t[0][1])
-    if len(s) == 1 == len(t) or common <= tuning.SHORT:
-        spend(budget, 1, what, (s, t))
-        return pairs.count_in_both(s, t, lo, hi)
-    whole, rest = divmod(hi - lo, common)
-    total = 0
-    if whole:
-        spend(budget, 1 + min(_pieces(s, t), (s[0][1] + t[0][1]) // tuning.ENTRIES_A_BRANCH), what, (s, t))
-        with limits(budget=max(1, budget.left)):
-            total = whole * _in_common_period(s, t, common)
-    part = Budget(budget.left // tuning.BRANCHES_A_BLOCK)
-    total += pairs.PairCount(part).common(s, 0, t, 0, lo, lo + rest)
-    spend(budget, 1 + budget.left - tuning.BRANCHES_A_BLOCK * part.left, what, (s, t))
-    return total
-
-
-@lru_cache(maxsize=1 << 12)
-def _in_common_period(s: Nest, t: Nest, common: int) -> int:
-    return pairs.count_in_both(s, t, 0, common)
+    """Count what two nests share, as a question by itself does, with the budget of this one."""
+    spend(budget, 1, "count of common elements", (s, t))
+    return pairs.count_in_both(s, t, lo, hi, budget)
 
 
 def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int:
@@ -522,7 +504,7 @@ def _mask(conjunction: tuple[Nest, ...], lo: int, hi: int) -> int:
 
 def _table(conjunction: tuple[Nest, ...], lo: int, n: int) -> Table:
     """Return, for each i in [0, n), 1 if lo + i is a common element, else 0."""
-    return pairs.listed(_mask(conjunction, lo, lo + n), n)
+    return pair_counts.listed(_mask(conjunction, lo, lo + n), n)
 
 
 # ------------------------------------------------------------------ unions of conjunctions, and one in a union

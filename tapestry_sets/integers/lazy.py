@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import Bools, Int64Array
-from tapestry_sets.integers import conjunction, explicit, integers, pairs, ranks, tuning, unions
+from tapestry_sets.integers import conjunction, explicit, integers, pair_counts, ranks, tuning, unions
 from tapestry_sets.integers import nest as nests
 from tapestry_sets.integers.integers import Forms, Integers, Operand
 from tapestry_sets.integers.nest import Nest
@@ -516,11 +516,11 @@ def _count_unions(factors: Sequence[Integers], lo: int, hi: int, many: int) -> i
     if whole > 1:
         return whole * _count_unions(factors, lo, lo + period, many)
     n = hi - lo
-    if n <= tuning.MAX_TABLE and n // tuning.BITS_A_STEP <= many:
+    if n <= tuning.MAX_TABLE and n // tuning.BITS_A_CHOICE <= many:
         return _union_mask(factors, lo, hi).bit_count()
     halves = _coprime(factors)
     if len(halves) == 2 and max(map(period_of, halves)) <= tuning.MAX_TABLE:
-        one, two = (pairs.listed(_union_mask(s, lo, lo + period_of(s)), period_of(s)) for s in halves)
+        one, two = (pair_counts.listed(_union_mask(s, lo, lo + period_of(s)), period_of(s)) for s in halves)
         return conjunction.count_tables(one, two, n)
     return conjunction.count_of_all(_conjunctions(factors), lo, hi)
 

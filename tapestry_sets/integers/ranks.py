@@ -34,7 +34,8 @@ from tapestry_sets.integers.nest import (
     repeat,
     shift,
 )
-from tapestry_sets.integers.pairs import descend, is_subset, surely_disjoint
+from tapestry_sets.integers.pair_counts import descend
+from tapestry_sets.integers.pairs import is_subset, surely_disjoint
 from tapestry_sets.limits import Budget, attempt, check_pieces, current
 
 

@@ -19,8 +19,8 @@ LEAPS_OF_MEMBERS = 20_000
 """How many members of unions may be asked on the way."""
 
 # What is taken for one branch of the budget, some microseconds.
-BRANCHES_A_BLOCK = 2
-"""A block of a count of two nests is taken for this many branches."""
+PAIRS_A_BRANCH = 64
+"""Pairs of blocks of two nests that are counted together, as columns."""
 BITS_A_BRANCH = 1 << 15
 """Bits of a mask."""
 ENTRIES_A_BRANCH = 1 << 8
@@ -93,14 +93,26 @@ MASK_SPAN = 1 << 21
 """Windows up to this length are counted by bit masks of three nests or more."""
 SUM_SPAN = 1 << 22
 """Sums of progressions up to this long are made as bit masks where their copies interleave."""
-BITS_A_STEP = 1 << 14
-"""Bits of a mask that cost about as much as one block that is counted by itself."""
-MANY_SHIFTS = 256
-"""Fewer distances between two blocks are counted one by one, more by one correlation."""
-MASKED_SHIFTS, CORRELATED = 16, 64
-"""One distance takes as long as so many of short blocks, by masks, and as so many elements of blocks correlated."""
+BITS_AN_ENTRY = 400
+"""Bits of a mask that cost as much as an entry of a column: a block that is counted with others."""
+BITS_A_CHOICE = 1 << 14
+"""Bits of masks of whole unions, for a choice of their members that is counted by itself."""
+BITS_A_TURN = 2
+"""Bits of two blocks that are correlated, for an entry."""
+ENTRIES_A_ROUND, PYTHON_INTEGERS = 400, 20
+"""What a round of columns costs besides its entries, and how many times as much an entry costs as a Python integer."""
+ENTRIES_OF_STRIPES = 20
+"""Entries that count two stripes in a window by sums; one of fewer blocks of the longer period, block by block."""
+FEW_BLOCKS = 10
+"""Of how many blocks a window of two stripes has to be for that."""
 RESIDUES = 64
 """A whole common period is counted residue by residue where the gcd of the periods is at most this."""
+CLASSES = 64
+"""Short periods inside of nests are taken apart into at most so many classes of integers."""
+COLUMN = 1 << 13
+"""How many entries are counted together: more do not stay near the processor."""
+TABLED = 8
+"""A table of all values that is this much shorter than a column is made first, and the column looked up in it."""
 HALVES = 64
 """How many ways to halve a conjunction are kept in view while the best is sought."""
 RUN_LENGTH = 32

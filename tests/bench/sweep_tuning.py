@@ -44,6 +44,7 @@ from tapestry_exec.copies import pack
 from tapestry_exec.run import evaluate
 from tapestry_plan import Graph, ops
 from tapestry_sets import (
+    DisjointSetts,
     Region,
     Sett,
     Stripe,
@@ -78,10 +79,41 @@ def nest_pairs(on: int, many: int, depth: int = 3) -> list[tuple[Any, Any]]:
     return [(random_nest(source, depth, on).nest, random_nest(source, depth, on).nest) for _ in range(many)]
 
 
-def count_pairs(on: int, many: int = 60) -> Ask:
+def count_pairs(on: int, many: int = 60, depth: int = 3) -> Ask:
     """How many elements two nests share."""
-    drawn = nest_pairs(on, many)
-    return lambda: [pairs.count_in_both(s, t, 0, 10**9) for s, t in drawn]
+    drawn, stop = nest_pairs(on, many, depth), max(10**9, 30 * on * on // 100)
+    return lambda: [pairs.count_in_both(s, t, 0, stop) for s, t in drawn]
+
+
+def count_unions(many_blocks: int, many: int = 8) -> Ask:
+    """How many elements two unions of blocks share."""
+    source, drawn = random.Random(7), []
+    for _ in range(many):
+        each = [
+            DisjointSetts([Sett(Stripe(source.randrange(1, 60), 64 * n - 60, 64 * k)) for k in range(n)])
+            for n in (many_blocks, many_blocks + 1)
+        ]
+        drawn.append(each)
+    return lambda: [a.count_common(b, 0, 10**5) for a, b in drawn]
+
+
+def count_residues(g: int, many: int = 6) -> Ask:
+    """How many elements two nests of fine combs share in a common period; the gcd of their periods is g."""
+    source, drawn = random.Random(8), []
+    for _ in range(many):
+        P, Q = ((10**7 // g + source.randrange(99) * 2 + k) * g for k in (0, 1))
+        drawn.append((((P // 2, P, 3), (7, 71 + source.randrange(9), 0)), ((Q // 3, Q, 0), (5, 101, 1))))
+    return lambda: [pairs.count_in_both(s, t, 0, 10**20) for s, t in drawn]
+
+
+def count_combs(m: int, many: int = 12) -> Ask:
+    """How many elements two nests share that have combs inside, of steps to m."""
+    source, drawn = random.Random(6), []
+    for _ in range(many):
+        P, Q = source.sample(range(10**9, 2 * 10**9), 2)
+        p, q = source.sample(range(2, m + 1), 2)
+        drawn.append((((P // 3, P, 0), (1, p, 0)), ((Q // 2, Q, 5), (1, q, 0))))
+    return lambda: [pairs.count_in_both(s, t, 0, 10**16) for s, t in drawn]
 
 
 def any_of_pairs(on: int, many: int = 100) -> Ask:
@@ -272,11 +304,16 @@ SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
         partial(count_triples, 512, 10**7),
         partial(count_stripes, (1 << 13, 3**8, 5**6), 3 << 20),
     ],
-    (INTEGERS, "BITS_A_STEP"): [partial(count_pairs, on, 30) for on in (512, 4096, 30_000)],
-    (INTEGERS, "MANY_SHIFTS"): [partial(count_pairs, on) for on in (512, 4096, 30_000)],
-    (INTEGERS, "MASKED_SHIFTS"): [partial(count_pairs, on) for on in (512, 4096, 30_000)],
-    (INTEGERS, "CORRELATED"): [partial(count_pairs, on) for on in (512, 4096, 30_000)],
-    (INTEGERS, "RESIDUES"): [partial(count_pairs, on) for on in (512, 4096, 30_000)],
+    (INTEGERS, "BITS_AN_ENTRY"): [partial(count_pairs, on) for on in (512, 4096, 30_000)],
+    (INTEGERS, "BITS_A_CHOICE"): [partial(count_unions, n) for n in (6, 12)],
+    (INTEGERS, "BITS_A_TURN"): [partial(count_pairs, on, depth=4) for on in (4096, 30_000)],
+    (INTEGERS, "ENTRIES_A_ROUND"): [partial(count_pairs, on) for on in (4096, 30_000, 10**6)],
+    (INTEGERS, "ENTRIES_OF_STRIPES"): [partial(count_pairs, on, depth=2) for on in (4096, 30_000)],
+    (INTEGERS, "FEW_BLOCKS"): [partial(count_pairs, on, depth=2) for on in (4096, 30_000, 10**6)],
+    (INTEGERS, "COLUMN"): [partial(count_pairs, 10**6), partial(count_pairs, 10**9, 20, depth=4)],
+    (INTEGERS, "TABLED"): [partial(count_pairs, 10**6), partial(count_pairs, 10**9, 20, depth=4)],
+    (INTEGERS, "RESIDUES"): [partial(count_residues, g) for g in (12, 60, 200)],
+    (INTEGERS, "CLASSES"): [partial(count_combs, m) for m in (4, 7)],
     (INTEGERS, "HALVES"): [partial(count_stripes, (101, 103, 107, 109, 113, 127), 10**7)],
     (INTEGERS, "RUN_LENGTH"): [partial(count_triples, 512, 10**7), partial(count_triples, 10**6, 10**7)],
     (INTEGERS, "MANY_BLOCKS"): [partial(meet_pairs, on) for on in (64, 512)],

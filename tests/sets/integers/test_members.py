@@ -22,7 +22,7 @@ LONG = {"MASK_BITS": 0, "SHORT": 0, "MAX_TABLE": 0, "RESIDUES": 0}
 """No window is so short that bit masks decide."""
 WAYS: dict[str, dict[str, int]] = {
     "as it is": {},
-    "equations": LONG | {"BLOCKS": 0, "MEMBER_LEAPS": 0, "COUNTED": 1},
+    "equations": LONG | {"BLOCKS": 0, "MEMBER_LEAPS": 0, "COUNTED": 1, "PAIRS_A_BRANCH": 1},
     "compared": LONG | {"MEMBER_LEAPS": 0, "FEW_MEMBERS": 0},
     "few leaps": LONG | {"MEMBER_LEAPS": 2},
 }

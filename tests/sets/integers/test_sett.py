@@ -756,7 +756,7 @@ def test_unions_are_counted_whole(a: DisjointSetts, b: DisjointSetts, lo: int, l
     wanted = sum(1 for x in z.tolist() if x in a and x in b)
     with (
         mock.patch.object(tuning, "MAX_TABLE", (1 << 24, 64, 1, 1 << 24)[table]),
-        mock.patch.object(tuning, "BITS_A_STEP", 1 if table == 3 else 1 << 14),
+        mock.patch.object(tuning, "BITS_A_CHOICE", 1 if table == 3 else 1 << 14),
     ):
         assert lazy._count_unions((a, b), lo, lo + length, 144) == wanted if length else True
     assert a.count_common(b, lo, lo + length) == wanted

@@ -1,0 +1,765 @@
+"""How many elements do two nests share in a window? Blocks are counted together, as columns, in one of four ways.
+
+Blocks of one nest that lie at the same distance from blocks of the other share the same number of elements::
+
+    s  .aaaaaa.......aaaaaa.......aaaaaa....
+    t  ...bbbb.........bbbb.........bbbb....
+         |d|          |d|          |d|        3 pairs at one distance: 3 times what one shares
+
+    walk    from the window inwards: all blocks of one level at once, of the nest whose period is longer
+    meet    the pairs at each distance, as often as they are in the window; on from there by a walk, if need be
+    sum     pairs of innermost blocks in one period of each nest: each pair is a sum of ramps over all periods
+    mask    one AND of two bit masks
+
+The walk costs as many entries as there are blocks in the window that overlap, whatever the depth; `meet` as many as
+there are distances; `sum` as many as both nests have blocks in a period, multiplied. So each way is quick on its own
+kind of question, and the least of their costs is what a question costs; it is known before any of them begins.
+
+All of them are long together for deep nests of unrelated periods in long windows, and must be: such a count solves
+subset sums. Let P[i] = 4**i * M + w[i], and let s be the nest of levels (a[i], P[i], 0) from the largest i down to 0,
+with two blocks of each level in one of the level around it, so that its elements in one block are the sums of x[i]*P[i]
+over all x[i] in {0, 1}; and let t be the same without w, shifted by c. If M is larger than the sum of all w, a common
+element has the same x in both, and sum(x[i] * w[i]) = c. To tell whether there is any is NP-hard and to count them is
+#P-hard, as the depth grows; `tests/sets/integers/test_pair_counts.py` has it as a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import product
+from math import gcd, lcm, log
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from tapestry_sets.integers import nest as nests
+from tapestry_sets.integers import tuning
+from tapestry_sets.integers.nest import Nest, bits
+from tapestry_sets.integers.ramps import sum_ramps
+from tapestry_sets.integers.stripe import Level, stripes_count_common, stripes_first_common
+from tapestry_sets.limits import Budget, TooHard
+
+Column = np.ndarray[Any, np.dtype[Any]]
+"""An array of int64, or of Python integers where int64 would be too short."""
+
+ShiftedPair = tuple[Nest, int, Nest, int, int, int]
+"""Two nests, each with its shift, and a window."""
+
+
+def descend(s: Nest, si: int, t: Nest, tj: int, lo: int, hi: int) -> ShiftedPair | None:
+    """Go down in s + si and t + tj while the window meets one block of either; None if nothing can be common.
+
+    Returns
+    -------
+    ShiftedPair or None
+        The nests, their shifts and the window in which their common elements lie, which begins in a block of
+        both; either a nest without levels is left, or the window spans several blocks of both.
+    """
+    while s and t:
+        (a, P, p), (b, Q, q) = s[0], t[0]
+        p += si
+        q += tj
+        into_s = (lo - p) % P
+        if into_s >= a:
+            lo += P - into_s
+            into_s = 0
+        into_t = (lo - q) % Q
+        if into_t >= b:
+            lo += Q - into_t
+            into_s, into_t = (lo - p) % P, 0
+            if into_s >= a:
+                first = stripes_first_common((a, P, p), (b, Q, q), lo)
+                if first is None:
+                    return None
+                lo = first
+                into_s, into_t = (lo - p) % P, (lo - q) % Q
+        if lo >= hi:
+            return None
+        if hi <= lo - into_s + P:  # up to the next block: what lies behind this one holds nothing
+            s, si = s[1:], lo - into_s
+            hi = min(hi, si + a)
+        elif hi <= lo - into_t + Q:
+            t, tj = t[1:], lo - into_t
+            hi = min(hi, tj + b)
+        else:
+            break
+    return (s, si, t, tj, lo, hi) if lo < hi else None
+
+
+# ------------------------------------------------------------------ blocks, as columns
+
+
+class Stripes(NamedTuple):
+    """Stripes of one period, which share no element, as columns: blocks [start, end) in one period, from any place on.
+
+    The tail of a nest inside such a block counts from `origin`, which is `start` unless a block around it cuts it.
+    """
+
+    origin: Column
+    start: Column
+    end: Column
+    period: int
+
+    @property
+    def size(self) -> Column:
+        """How long the blocks are."""
+        return self.end - self.start
+
+    def shifted(self, k: int) -> Stripes:
+        """Return the stripes k further."""
+        return Stripes(self.origin + k, self.start + k, self.end + k, self.period)
+
+    def part(self, at: Any) -> Stripes:
+        """Return some of the stripes."""
+        return Stripes(self.origin[at], self.start[at], self.end[at], self.period)
+
+    def in_class(self, r: int, m: int, tail: Nest) -> Stripes:
+        """Return the integers w for which m*w + r is an element, where `tail` is inside each block.
+
+        The tail repeats with a divisor of m. So one class modulo m is in a block as a whole, or not at all, and what
+        was a block with a comb inside is a plain block, or none; of a period that m does not divide, several periods
+        make up one::
+
+            block, comb of 2   1.1.1.1.1....1.1.1.1.1...     even:  11111..(none)   odd: (none)..11111
+        """
+        copies = m // gcd(self.period, m)
+        by = np.repeat(np.arange(copies, dtype=self.start.dtype) * self.period, len(self.start))
+        every = (np.tile(column, copies) + by for column in self[:3])
+        period = self.period * copies // m
+        origin, start, end = every
+        if tail:
+            held = listed(bits(tail, 0, tail[0][1]), tail[0][1]).astype(bool)
+            keep = held[((r - origin) % tail[0][1]).astype(np.int64)]
+            origin, start, end = origin[keep], start[keep], end[keep]
+        start, end = -((r - start) // m), -((r - end) // m)
+        keep = start < end
+        return Stripes(start, start, end, period).part(keep)
+
+    def count_between(self, start: int, end: int) -> int:
+        """Return how many elements lie in [start, end)."""
+        first = (self.start - start % self.period) % self.period  # behind the first place
+        n = end - start
+        held = (n - first) // self.period * self.size  # of all but the block that holds the end, and one before 0
+        at_end = np.minimum((n - first) % self.period, self.size)
+        before = np.maximum(first + self.size - self.period, 0)  # of the block that holds the first place
+        return int((held + at_end + before).sum())
+
+
+def count_blocks(s: Nest, length: int) -> int:
+    """Return how many innermost blocks of a nest lie in [0, length), give or take one for each block around them."""
+    many = 1
+    for depth, (a, P, p) in enumerate(s):
+        starts = nests.count((*s[:depth], (1, P, p)), 0, length)
+        many = starts + (many if 0 < -p % P < a else 0)
+    return many
+
+
+def list_stripes(s: Nest, dtype: Any) -> Stripes:
+    """Return a nest as the stripes that its innermost blocks are, in the first period that begins with a block."""
+    a, P, p = s[0]
+    return Stripes(*_list_blocks(s[1:], 0, a, dtype), P).shifted(p)
+
+
+def _list_blocks(s: Nest, lo: int, hi: int, dtype: Any) -> tuple[Column, Column, Column]:
+    """Return where the innermost blocks of a nest in a window would begin, and where they begin and end in it."""
+    if not s:
+        return np.array([lo], dtype), np.array([lo], dtype), np.array([hi], dtype)
+    a, P, p = s[0]
+    begin = np.arange((lo - p) // P, (hi - 1 - p) // P + 1, dtype=dtype) * P + p
+    origin, start, end = begin, begin, begin + a
+    if len(s) > 1:
+        inside = _list_blocks(s[1:], 0, a, dtype)
+        origin, start, end = ((begin[:, None] + part).ravel() for part in inside)
+    start, end = np.maximum(start, lo), np.minimum(end, hi)
+    keep = start < end
+    return (origin, start, end) if keep.all() else (origin[keep], start[keep], end[keep])
+
+
+def listed(mask: int, n: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the n lowest bits of a mask as an array of 0 and 1."""
+    packed = np.frombuffer(mask.to_bytes(-(-n // 8), "little"), np.uint8)
+    return cast("np.ndarray[Any, np.dtype[np.uint8]]", np.unpackbits(packed, count=n, bitorder="little"))
+
+
+def _block_around(s: Nest, z: int) -> tuple[int, int]:
+    """Return the innermost block that holds z; if there is none, one that begins behind z and ends at 0."""
+    origin, start, end = 0, 0, 0
+    for depth, (a, P, p) in enumerate(s):
+        into = (z - origin - p) % P
+        if into >= a:
+            return z + 1, 0
+        origin = z - into
+        start, end = (max(start, origin), min(end, origin + a)) if depth else (origin, origin + a)
+    return start, end
+
+
+def _ranks(s: Nest, x: Column) -> Column:
+    """Return how many elements lie before each x, counted from one place that is the same for all."""
+    total: Column = np.zeros_like(x)
+    for depth, (a, P, p) in enumerate(s):
+        x = x - p
+        u = x // P
+        x = np.minimum(x - u * P, a)
+        total += u * nests.count(s[depth + 1 :], 0, a)
+    return total + x
+
+
+class _BlockPairs(NamedTuple):
+    """Pairs of places in two nests, as columns: at x in one, y in the other; a window there; how often that comes."""
+
+    x: Column
+    y: Column
+    first: Column
+    end: Column
+    times: Column
+
+    @classmethod
+    def window(cls, length: int, dtype: Any) -> _BlockPairs:
+        """Return the one pair of the starts of both nests, with the window [0, length)."""
+        zero = np.zeros(1, dtype)
+        return cls(zero, zero, zero, zero + length, zero + 1)
+
+    @property
+    def width(self) -> float:
+        """How long the windows are on average."""
+        return float((self.end - self.first).mean())
+
+    def swapped(self) -> _BlockPairs:
+        """Return the same with the nests in each other's place."""
+        return self._replace(x=self.y, y=self.x)
+
+    def blocks_inside(self, a: int, P: int, p: int) -> tuple[Column, Column]:
+        """Return the number of the first block of a stripe at x that meets the window, and how many do."""
+        begin = self.x + p
+        k = (self.first - begin) // P
+        k += (self.first - begin - k * P >= a).astype(k.dtype)  # that one ends before the window
+        return k, np.maximum((self.end - 1 - begin) // P - k + 1, 0)
+
+    def entered(self, a: int, P: int, p: int, k: Column, many: Column, begin: int, end: int) -> _BlockPairs:
+        """Return a pair for each block of a stripe at x, from number `begin` to `end` of all of them."""
+        after = np.cumsum(many)
+        low, high = np.searchsorted(after, [begin, end - 1], "right").tolist()
+        many, after = many[low : high + 1], after[low : high + 1]
+        inside = np.minimum(after, end) - np.maximum(after - many, begin)
+        at = np.repeat(np.arange(low, high + 1), inside.astype(np.int64))
+        number = np.arange(begin, end) - np.repeat(after - many, inside.astype(np.int64))
+        x = self.x[at] + (k[at] + number) * P + p
+        first, stop = np.maximum(self.first[at], x), np.minimum(self.end[at], x + a)
+        return _BlockPairs(x, self.y[at], first, stop, self.times[at])
+
+    def merged(self, a: int, b: int, g: int) -> _BlockPairs:
+        """Return the pairs of blocks, of lengths a and b, in which those at one distance are one; those that their
+        windows cut stay. All distances are the same modulo g.
+        """
+        x, y, first, end, times = self
+        whole = (first == np.maximum(x, y)) & (end == np.minimum(x + a, y + b))
+        d = (y - x)[whole]
+        if not len(d) or int(times.sum()) >> 53:
+            return self
+        low = int(d.min())
+        how_often = np.bincount(((d - low) // g).astype(np.int64), times[whole].astype(np.int64))
+        (number,) = np.nonzero(how_often)
+        d = number.astype(d.dtype) * g + low
+        cut = [column[~whole] for column in self]
+        joined = (np.zeros_like(d), d, np.maximum(d, 0), np.minimum(d + b, a), how_often[number].astype(np.int64))
+        return _BlockPairs(
+            *(np.concatenate([one, two.astype(one.dtype)]) for one, two in zip(cut, joined, strict=True))
+        )
+
+    def count_rest(self, s: Nest, t: Nest) -> int:
+        """Return the sum of times * (what the nests share in the window), where one of the two holds every integer."""
+        if s:
+            return self.swapped().count_rest(t, s)
+        held = _ranks(t, self.end - self.y) - _ranks(t, self.first - self.y)
+        return int((self.times * held).sum())
+
+    def count_stripes(self, s: Level, t: Level) -> int:
+        """Return the same sum for two stripes, as `stripes_count_common` does."""
+        if s[1] < t[1]:
+            return self.swapped().count_stripes(t, s)
+        x, y, first, end, times = self
+        (a, P, p), (b, Q, q) = s, t
+        y = y + q
+        stripe = ((b, Q, 0),)
+        into = (first - x - p) % P
+        block = first - into + P  # the first that begins in the window
+        n = np.maximum(-((block - end) // P), 0)
+        last = block + (n - 1) * P
+        cut = (n > 0) & (last + a > end)
+        head = np.minimum(np.maximum(block - P + a, first), end)
+        held = _ranks(stripe, head - y) - _ranks(stripe, first - y)
+        held += np.where(cut, _ranks(stripe, end - y) - _ranks(stripe, last - y), 0)
+        total = int((times * held).sum())
+        n = n - cut
+        for many in np.unique(times[n > 0]).tolist():
+            some = (n > 0) & (times == many)
+            above = (block - y)[some] % Q + Q
+            columns = [n[some], above, np.full_like(above, a), np.full_like(above, b)]
+            total += many * _sum_overlaps([columns], P, Q, int((end - first).max()))
+        return total
+
+
+def _many_times(x: Column, by: int, n: int) -> Column:
+    """Return x*by mod n for 0 <= x, by < n; n is below 2**56 where x is of int64."""
+    if n < 1 << 31 or x.dtype == object:
+        return (x * by) % n
+    about = (x * (by / n)).astype(np.int64)  # the quotient, but for some last places
+    rest = x * by - about * n
+    return rest - rest // n * n
+
+
+# ------------------------------------------------------------------ whole common periods
+
+
+def _wind_up(one: Stripes, two: Stripes) -> int:
+    """Return how many elements two sets share in one common period.
+
+    By the Chinese remainder theorem every pair of elements, one from each period, that agree modulo the gcd g of the
+    periods is one common element. So both periods are wound up on a circle of length g, where how often a place is
+    covered changes at the ends of blocks alone::
+
+        one    2222111122222    times covered, from one end of a block to the next
+        two    1113333311111    the sum of products of both: 3*2*1 + 1*2*3 + 4*1*3 + 3*2*1 + 2*2*1
+    """
+    P, Q = one.period, two.period
+    g = gcd(P, Q)
+    places, steps, always = [], [], []
+    for stripes in (one, two):
+        turns, start = stripes.size // g, stripes.start % g
+        end = start + stripes.size - turns * g
+        over = end >= g
+        places.append(np.concatenate([start, end - g * over]))
+        steps.append(np.repeat(np.array([1, -1]), len(start)))
+        always.append(int(turns.sum()) + int(over.sum()))
+    place = np.concatenate([*places, np.zeros(1, places[0].dtype)])
+    order = np.argsort(place, kind="stable")
+    place = place[order]
+    width = np.append(place[1:], g) - place
+    zeros = [np.zeros(len(step), np.int64) for step in steps]
+    covered = [np.concatenate([steps[0], zeros[1], [0]]), np.concatenate([zeros[0], steps[1], [0]])]
+    dtype = np.int64 if P // g * Q < 1 << 62 else object
+    x, y = (np.cumsum(step[order]).astype(dtype) + more for step, more in zip(covered, always, strict=True))
+    return int((x * y * width).sum())
+
+
+def _residue_counts(s: Nest, lo: int, hi: int, g: int) -> list[int]:
+    """Return, for each r in [0, g), how many elements in the window are r modulo g."""
+    out = [0] * g
+    if hi <= lo:
+        return out
+    if not s:
+        each, more = divmod(hi - lo, g)
+        return [each + ((r - lo) % g < more) for r in range(g)]
+    a, P, p = s[0]
+    tail = s[1:]
+    block = lo - (lo - p) % P
+    if block < lo:  # a clipped first block
+        _add_turned(out, _residue_counts(tail, lo - block, min(a, hi - block), g), block, 1)
+        block += P
+    whole = max(0, (hi - a - block) // P + 1)
+    inside = _residue_counts(tail, 0, a, g) if whole else []
+    turns = min(whole, g // gcd(P, g))  # the blocks' starts repeat modulo g
+    for k in range(turns):
+        _add_turned(out, inside, block + k * P, (whole - 1 - k) // turns + 1)
+    block += whole * P
+    if block < hi:  # a clipped last block
+        _add_turned(out, _residue_counts(tail, 0, min(a, hi - block), g), block, 1)
+    return out
+
+
+def _add_turned(out: list[int], counts: list[int], by: int, times: int) -> None:
+    g = len(out)
+    for r, n in enumerate(counts):
+        out[(r + by) % g] += n * times
+
+
+# ------------------------------------------------------------------ one window
+
+
+class _CountWay(NamedTuple):
+    """A way to count: about how many entries of columns it takes, and how it begins."""
+
+    entries: float
+    begin: Callable[[], int]
+
+
+class PairCount:
+    """The number of common elements of two nests in a window, by the way that costs least.
+
+    Parameters
+    ----------
+    budget : Budget
+        Of branches; `tuning.PAIRS_A_BRANCH` entries of columns are taken for one.
+    """
+
+    __slots__ = ("_paid", "budget")
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self._paid = 0.0  # entries that are paid for and not yet used
+
+    def common(self, s: Nest, t: Nest, lo: int, hi: int) -> int:
+        """Return how many common elements of two nests, none of them empty, lie in a window.
+
+        Raises
+        ------
+        TooHard
+            If no way is within the budget. That is known before any begins, unless blocks overlap far more often
+            than their lengths let expect.
+        """
+        pair = descend(s, 0, t, 0, lo, hi)
+        if pair is None:
+            return 0
+        s, si, t, tj, lo, hi = pair
+        if not s or not t:
+            return nests.count(t, lo - tj, hi - tj) if not s else nests.count(s, lo - si, hi - si)
+        s, t = nests.shift(s, si - lo), nests.shift(t, tj - lo)
+        if s[0][1] < t[0][1]:
+            s, t = t, s  # the longer period has the fewer blocks
+        length = hi - lo
+        if len(s) == 1 == len(t):
+            return stripes_count_common(s[0], t[0], 0, length)
+        if length <= tuning.SHORT:
+            return _meet_bits(s, t, length)
+        common = lcm(s[0][1], t[0][1])
+        whole, rest = divmod(length, common)
+        if not whole:
+            return self._go(self._ways(s, t, length), s, t)
+        if common <= tuning.SHORT:
+            return whole * _meet_bits(s, t, common) + _meet_bits(s, t, rest)
+        each = self.period(s, t)
+        if 2 * rest > common:  # what is left of one more period is shorter than the rest
+            return (whole + 1) * each - self.common(s, t, rest, common)
+        return whole * each + (self.common(s, t, 0, rest) if rest else 0)
+
+    def period(self, s: Nest, t: Nest) -> int:
+        """Return how many common elements one common period has; s has the longer period; `TooHard` as for `common`."""
+        P, Q = s[0][1], t[0][1]
+        g = gcd(P, Q)
+        if g == 1:
+            return nests.count(s, 0, P) * nests.count(t, 0, Q)
+        ways = []
+        for m, (d, one), (e, two) in _classes(s, t):
+            entries = 2 * m * (one + two)
+            ways.append(_CountWay(entries, partial(self._wind, s[:d], s[d:], t[:e], t[e:], m)))
+        if min([way.entries for way in ways]) > tuning.COLUMN:
+            if g <= tuning.RESIDUES:
+                ways.append(_CountWay(g * g * len(s + t), lambda: _count_residues(s, t, g)))
+            ways += self._ways(s, t, P // g * Q)
+        return self._go(ways, s, t)
+
+    @staticmethod
+    def _wind(s: Nest, tail: Nest, t: Nest, uail: Nest, m: int) -> int:
+        dtype = np.int64 if max(s[0][1], t[0][1]) * m < 1 << 61 else object
+        one, two = list_stripes(s, dtype), list_stripes(t, dtype)
+        if m == 1:
+            return _wind_up(one, two)
+        return sum([_wind_up(one.in_class(r, m, tail), two.in_class(r, m, uail)) for r in range(m)])
+
+    def _go(self, ways: Iterable[_CountWay], s: Nest, t: Nest) -> int:
+        """Go the way that costs least, or raise `TooHard`."""
+        way = min(ways, key=lambda way: way.entries)
+        if not self.budget.spend(1 + int(way.entries / tuning.PAIRS_A_BRANCH)):
+            raise self._too_hard(s, t, way.entries)
+        self._paid += way.entries
+        return way.begin()
+
+    def _spend(self, entries: float, s: Nest, t: Nest) -> None:
+        """Use entries that are paid for; where a way turns out longer, take more from the budget or raise `TooHard`."""
+        self._paid -= entries
+        if self._paid < 0:
+            more, self._paid = -self._paid, 0.0
+            if not self.budget.spend(1 + int(more / tuning.PAIRS_A_BRANCH)):
+                raise self._too_hard(s, t, more)
+
+    def _too_hard(self, s: Nest, t: Nest, entries: float) -> TooHard:
+        branches = int(entries / tuning.PAIRS_A_BRANCH) + 1
+        return TooHard(
+            f"count of common elements of {s} and {t}: about {branches} branches on top of {self.budget.spent}, and "
+            f"the budget is {self.budget.most}; ask for first_common or isdisjoint, count in whole common periods or "
+            f"in a shorter range, or allow more by limits(budget={2 * (self.budget.most + branches)})"
+        )
+
+    def _ways(self, s: Nest, t: Nest, length: int) -> Iterator[_CountWay]:
+        """Yield the ways to count in [0, length), where s has the longer period."""
+        (a, P, _), (b, Q, _) = s[0], t[0]
+        g = gcd(P, Q)
+        levels = tuning.ENTRIES_A_ROUND * (len(s) + len(t))
+        yield _CountWay(levels / 16 + length / tuning.BITS_AN_ENTRY, lambda: _meet_bits(s, t, length))
+
+        near: Any = np.int64 if length + P < 1 << 62 else object
+        slow = 1 if near == np.int64 else tuning.PYTHON_INTEGERS
+        walk = levels + slow * _walk_cost(s, t, length, 1)
+        yield _CountWay(walk, lambda: self._walk(s, t, _BlockPairs.window(length, near), 0, (0, 0)))
+
+        dtype: Any = np.int64 if P < 1 << 52 and length < 1 << 100 else object
+        slow = 1 if dtype == np.int64 else tuning.PYTHON_INTEGERS
+        distances = (a + b) // g + 1
+        meeting = min(distances, length * (a + b) / (P * Q) + 1)
+        walk = _walk_cost(s[1:], t[1:], a * b / (a + b), meeting)
+        yield _CountWay(levels + slow * (2 * distances + walk), lambda: self._meet(s, t, length, 1, dtype))
+
+        if tuning.SHORT < a + b <= tuning.MAX_TABLE and dtype == np.int64:
+            turn = levels + 2 * distances + (a + b) / tuning.BITS_A_TURN
+            yield _CountWay(turn, lambda: self._turn(s, t, length))
+
+        rounds = min(log(length // P + 2), log(Q)) + 2
+        for m, (d, one), (e, two) in _classes(s, t):
+            both = m * one * two
+            if m == 1:
+                lengths = nests.count(s[1:], 0, a) / one + nests.count(t[1:], 0, b) / two
+                meet = levels + slow * (one + two + (both + two) * lengths / g) / 2
+                yield _CountWay(meet, lambda: self._meet(s, t, length, max(len(s), len(t)), dtype))
+            entries = rounds * (tuning.ENTRIES_A_ROUND + slow * both) + m * tuning.ENTRIES_A_ROUND
+            yield _CountWay(entries, partial(self._sum, s[:d], s[d:], t[:e], t[e:], m, length, dtype))
+
+    # -------------------------------------------------------------- walk
+
+    def _walk(self, s: Nest, t: Nest, pairs: _BlockPairs, g: int, around: tuple[int, int]) -> int:
+        """Sum over columns: times * (what s + x and t + y share in [first, end)).
+
+        All distances y - x are the same modulo g. `around` is how long the blocks are that begin at x and at y, where
+        these are known.
+        """
+        # One level after another, of the nest whose next period is longer, each entry becomes one for each block in it
+        #
+        #     before    [first ···································· end)        one entry, times 3
+        #     blocks  ▄▄▄▄▄▄▄      ▄▄▄▄▄▄▄      ▄▄▄▄▄▄▄      ▄▄▄▄▄▄▄
+        #     after     [·····)    [······)     [······)     [·····)             four, times 3 each
+        while len(pairs.x):
+            self._spend(len(pairs.x), s, t)
+            if not s or not t:
+                return pairs.count_rest(s, t)
+            if len(s) == 1 == len(t) and pairs.width > tuning.FEW_BLOCKS * max(s[0][1], t[0][1]):
+                return pairs.count_stripes(s[0], t[0])
+            if s[0][1] < t[0][1]:
+                s, t, pairs, around = t, s, pairs.swapped(), around[::-1]
+            (a, P, p), s = s[0], s[1:]
+            k, many = pairs.blocks_inside(a, P, p)
+            entries = int(many.sum())
+            if entries > tuning.COLUMN:
+                parts = (
+                    pairs.entered(a, P, p, k, many, at, min(at + tuning.COLUMN, entries))
+                    for at in range(0, entries, tuning.COLUMN)
+                )
+                return sum([self._walk(s, t, part, gcd(g, P), (a, around[1])) for part in parts])
+            pairs = pairs.entered(a, P, p, k, many, 0, entries)
+            g, around = gcd(g, P), (a, around[1])
+            if around[1] and 2 * ((a + around[1]) // g + 1) < len(pairs.x):
+                pairs = pairs.merged(a, around[1], g)
+        return 0
+
+    # -------------------------------------------------------------- meet, turn
+
+    def _meet(self, s: Nest, t: Nest, length: int, depth: int, dtype: Any) -> int:
+        """Sum over the distances of blocks, of the level `depth` of each nest or of their innermost."""
+        total, lo, hi = self._ends(s[:depth], t[:depth], s, t, length)
+        a, b, g = s[0][0], t[0][0], gcd(s[0][1], t[0][1])
+        ours, theirs = list_stripes(s[:depth], dtype), list_stripes(t[:depth], dtype)
+        for pairs in self._distances(s, t, ours.shifted(-lo), theirs.shifted(-lo), hi - lo):
+            total += self._walk(s[depth:], t[depth:], pairs, g, (a, b) if depth == 1 else (0, 0))
+        return total
+
+    def _turn(self, s: Nest, t: Nest, length: int) -> int:
+        """Sum over the distances of blocks; what they share comes from one correlation by Fourier transforms.
+
+        Its values are integers of at most 2**24, which floating point misses by far less than a half.
+        """
+        total, lo, hi = self._ends(s[:1], t[:1], s, t, length)
+        a, b = s[0][0], t[0][0]
+        x, y = listed(bits(s[1:], 0, a), a), listed(bits(t[1:], 0, b), b)
+        n = 1 << (a + b - 1).bit_length()
+        shared = np.rint(np.fft.irfft(np.fft.rfft(x, n) * np.conj(np.fft.rfft(y, n)), n)).astype(np.int64)
+        ours, theirs = list_stripes(s[:1], np.int64), list_stripes(t[:1], np.int64)
+        for pairs in self._distances(s, t, ours.shifted(-lo), theirs.shifted(-lo), hi - lo):
+            total += int(np.dot(pairs.times, shared[pairs.y % n]))
+        return total
+
+    def _ends(self, outer: Nest, other: Nest, s: Nest, t: Nest, length: int) -> tuple[int, int, int]:
+        """Count where the window's ends cut a block of both; return that, and where the cut blocks end and begin."""
+        lo, hi = 0, length
+        first = min(_block_around(outer, 0)[1], _block_around(other, 0)[1])
+        last = max(_block_around(outer, length - 1)[0], _block_around(other, length - 1)[0])
+        if first > 0:
+            lo = min(first, length)
+        if last < length:
+            hi = max(lo, last)
+        return self.common(s, t, 0, lo) + self.common(s, t, hi, length), lo, hi
+
+    def _distances(self, s: Nest, t: Nest, ours: Stripes, theirs: Stripes, length: int) -> Iterator[_BlockPairs]:
+        """Yield the pairs of blocks, each repeated with its nest's period, that overlap in [0, length): at x = 0 one
+        of ours, at y one of theirs, times how often these come at this distance. None is cut by the window.
+        """
+        # The block number i of ours begins at u + P*i, and one of theirs d behind it if u + P*i + d = v modulo Q. So
+        # d is v - u modulo g, and i is (v - u - d)/g * inverse modulo n. Starts are sorted modulo g, repeated as far
+        # as blocks are long, and looked up:
+        #
+        #     theirs   | v0   v1 v2 | v0   v1 v2 | v0   v1 v2 |       period g
+        #     ours              [longest of theirs ·· u ···· longest of ours]      d = v - u for each v in here
+        P, Q = ours.period, theirs.period
+        g = gcd(P, Q)
+        n = Q // g
+        inverse = pow(P // g, -1, n)
+        periods, rest = divmod(length, P)
+        lengths, others = ours.size, theirs.size
+        behind, before = int(lengths.max()), int(others.max())
+        u, v = ours.start % g, theirs.start % g
+        order = np.argsort(v, kind="stable")
+        turns = np.arange(-(before // g) - 1, behind // g + 2, dtype=u.dtype)
+        self._spend(len(turns) * len(v) + len(u), s, t)  # see `_ways`
+        places = (turns[:, None] * g + v[order]).ravel()
+        low = np.searchsorted(places, u - before, "right")
+        many = np.searchsorted(places, u + behind, "left") - low
+        before_each = np.cumsum(many) - many
+        entries = int(many.sum())
+        for begin in range(0, entries, tuning.COLUMN):
+            number = np.arange(begin, min(begin + tuning.COLUMN, entries))
+            self._spend(len(number), s, t)
+            at = np.searchsorted(before_each, number, "right") - 1 if len(u) > 1 else np.zeros_like(number)
+            found = low[at] + number - before_each[at]
+            d = places[found] - u[at]
+            to = order[found % len(v)]
+            keep = (d < lengths[at]) & (-d < others[to])
+            d, at, to = d[keep], at[keep], to[keep]
+            first, end = np.maximum(d, 0), np.minimum(lengths[at], d + others[to])
+            start = ours.start[at]
+            i = _many_times((theirs.start[to] - start - d) // g % n, inverse, n)
+            least, most = -((start + first) // P), periods + (rest - start - end) // P  # in the window between these
+            times = (most - least - (i - least) % n) // n + 1
+            keep = times > 0
+            d, first, end, times = d[keep], first[keep], end[keep], times[keep]
+            yield _BlockPairs(np.zeros_like(d), d, first, end, times)
+
+    # -------------------------------------------------------------- sum
+
+    @staticmethod
+    def _sum(s: Nest, tail: Nest, t: Nest, uail: Nest, m: int, length: int, dtype: Any) -> int:
+        """Sum over pairs of blocks, class by class modulo m: the tails inside have periods that divide m."""
+        one, two = list_stripes(s, dtype), list_stripes(t, dtype)
+        if m == 1:
+            return _sum_of_stripes([(one, two, length)])
+        classes = ((one.in_class(r, m, tail), two.in_class(r, m, uail), -((r - length) // m)) for r in range(m))
+        return _sum_of_stripes(classes)
+
+
+def _sum_of_stripes(each: Iterable[tuple[Stripes, Stripes, int]]) -> int:
+    """Return how many common elements pairs of sets have in [0, length), where (first set, second, length) is of each
+    pair; first sets all have one period, and second ones too.
+
+    Each pair of stripes is a sum of ramps over the blocks of the first that lie in [0, length); the blocks that the
+    ends of it cut are counted one by one.
+    """
+    total, ready, entries = 0, [], 0
+    for one, two, length in each:
+        P, Q = one.period, two.period
+        periods, rest = divmod(length, P)
+        first = -(one.start // P)  # of each block the first that begins in there, and the first that ends beyond it
+        last = np.maximum(periods + (rest - one.end) // P + 1, first)
+        for k, by in ((first - 1, 0), (last - periods, P * periods)):
+            low, high = max(-by, -2 * P), min(length - by, 2 * P)  # no block reaches beyond these
+            start, end = np.maximum(one.start + P * k, low), np.minimum(one.end + P * k, high)
+            for at in np.flatnonzero(start < end).tolist():
+                total += two.count_between(int(start[at]) + by, int(end[at]) + by)
+        whole = np.flatnonzero(last > first)
+        n, long, start = (last - first)[whole], one.size[whole], (one.start + P * first)[whole]
+        few = max(1, tuning.COLUMN // (4 * len(two.start) + 1))
+        for at in range(0, len(n), few):
+            part = slice(at, at + few)
+            for at_two in range(0, len(two.start), tuning.COLUMN // 4):
+                some = two.part(slice(at_two, at_two + tuning.COLUMN // 4))
+                y = (start[part, None] - some.start) % Q + Q
+                ready.append([x.ravel() for x in np.broadcast_arrays(n[part, None], y, long[part, None], some.size)])
+                entries += y.size
+                if 4 * entries >= tuning.COLUMN:
+                    total += _sum_overlaps(ready, P, Q, length)
+                    ready, entries = [], 0
+    return total + (_sum_overlaps(ready, P, Q, length) if ready else 0)
+
+
+def _sum_overlaps(columns: list[list[Column]], P: int, Q: int, length: int) -> int:
+    """Return the sum, over the entries n, y, a, b of columns and over 0 <= k < n, of the elements of stripe (b, Q, 0)
+    in [y + P*k, y + P*k + a), for n >= 1, y >= b and P*n at most `length`."""
+    n, y, a, b = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    is_wide = length + P >= 1 << 62
+    if is_wide and 2 * int(a.max()) * _sum_of_quotients(P, Q) * len(n) >> 62:
+        n = n.astype(object)
+    ends, half = np.concatenate([y + a, y - b, y + a - b, y]), 2 * len(y)
+    if n.dtype == object:
+        sums = sum_ramps(np.tile(n, 4), P, ends.astype(object), Q)
+        return int(sums[:half].sum() - sums[half:].sum())
+    sums = sum_ramps(np.tile(n, 4).astype(np.uint64), P, ends.astype(np.uint64), Q, is_wide)
+    total = (int(sums[:half].sum()) - int(sums[half:].sum())) % (1 << 64)
+    return _nearest(total, int((n * (a / Q) * b).sum())) if is_wide else total
+
+
+def _sum_of_quotients(P: int, Q: int) -> int:
+    """Return the sum of the partial quotients of P/Q."""
+    total = 0
+    while Q:
+        total += P // Q
+        P, Q = Q, P % Q
+    return total
+
+
+def _nearest(found: int, about: int) -> int:
+    """Return the number next to `about` that is `found` modulo 2**64.
+
+    What a sum of overlaps is, is nowhere further from the product of densities than 2**62, so that this is exact: as k
+    grows, the place of P*k modulo Q is spread so evenly that the sum over k of a function differs from its mean times n
+    by no more than its variation times the sum of the partial quotients of P/Q (Denjoy and Koksma). The overlap of
+    blocks a and b varies by 2*min(a, b).
+    """
+    half = 1 << 63
+    return about + (found - about + half) % (2 * half) - half
+
+
+def _meet_bits(s: Nest, t: Nest, length: int) -> int:
+    return (bits(s, 0, length) & bits(t, 0, length)).bit_count()
+
+
+def _count_residues(s: Nest, t: Nest, g: int) -> int:
+    """Return the common elements of a common period, residue by residue modulo the gcd of the periods."""
+    pairs = zip(_residue_counts(s, 0, s[0][1], g), _residue_counts(t, 0, t[0][1], g), strict=True)
+    return sum([m * n for m, n in pairs])
+
+
+def _classes(s: Nest, t: Nest) -> Iterator[tuple[int, tuple[int, float], tuple[int, float]]]:
+    """Yield the moduli m for which classes of integers make plain stripes of two nests: 1, and such that the short
+    periods inside of one nest or of both divide. With each comes, for both nests, at which depth it is taken apart,
+    and into about how many stripes a class.
+    """
+    for d, e in dict.fromkeys(product(_cuts(s), _cuts(t))):
+        m = lcm(*(nest[k][1] for nest, k in ((s, d), (t, e)) if k < len(nest)))
+        if m <= tuning.CLASSES:
+            yield m, (d, _stripes_a_class(s, d, m)), (e, _stripes_a_class(t, e, m))
+
+
+def _cuts(s: Nest) -> list[int]:
+    """Return its depth, and that above which the periods are short."""
+    short = [k for k in range(1, len(s)) if s[k][1] <= tuning.CLASSES]
+    return [len(s), *short[:1]]
+
+
+def _stripes_a_class(s: Nest, depth: int, m: int) -> float:
+    a, P, _ = s[0]
+    held = 1.0
+    if depth < len(s):
+        Q = s[depth][1]
+        held = nests.count(s[depth:], 0, Q) / Q
+    return count_blocks(s[1:depth], a) * held * (m // gcd(P, m))
+
+
+def _walk_cost(s: Nest, t: Nest, width: float, pairs: float) -> float:
+    """Return about how many entries a walk has that begins with as many pairs, which overlap as widely."""
+    entries = pairs
+    while s and t:
+        if len(s) == 1 == len(t) and width > tuning.FEW_BLOCKS * max(s[0][1], t[0][1]):
+            return entries + pairs * tuning.ENTRIES_OF_STRIPES
+        if s[0][1] < t[0][1]:
+            s, t = t, s
+        (a, P, _), s = s[0], s[1:]
+        entries += pairs * (width / P + 1)
+        pairs *= (width + a) / P
+        width *= a / (width + a)  # what two blocks share on average that overlap
+    return entries + pairs * (len(s) + len(t))
