@@ -403,20 +403,34 @@ def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> in
         spend(budget, 1 + (period(one) + period(two)) // tuning.ENTRIES_A_BRANCH, what, every)
         return count_tables(_table(one, lo, period(one)), _table(two, lo, period(two)), length)
     packed = _packed(every)
-    stretches = 1 + length * len(packed) // tuning.ENTRIES_SCANNED_A_BRANCH
+    stretches = 1 + (length + 64 * tuning.MASK_SPAN // 16) * len(packed) // tuning.BITS_SCANNED_A_BRANCH
+    counts = [nests.count(s, lo, hi) for s in every]
+    runs = sum(n // s[-1][0] for n, s in zip(counts, every, strict=True))
+    if runs <= min(budget.left, max(counts) // tuning.RUN_LENGTH, stretches):
+        return _count_runs(every, lo, hi, budget)
     if _longer(packed) <= tuning.MASK_SPAN and stretches < budget.left:
         spend(budget, stretches, what, every)
         return _count_stretches(packed, lo, hi)
     every, lo, hi = tuple(nests.shift(s, -lo) for s in every), 0, length  # places from the window's start fit int64
-    counts = [nests.count(s, lo, hi) for s in every]
-    runs = sum(n // s[-1][0] for n, s in zip(counts, every, strict=True))
-    if runs <= min(budget.left, max(counts) // tuning.RUN_LENGTH):
-        return _count_runs(every, lo, hi, budget)
     if min(counts) <= tuning.MAX_TABLE // 4 and length < 1 << 62:
         spend(budget, 1 + min(counts) * sum(map(len, every)) // tuning.ELEMENTS_A_BRANCH, what, every)
         few = every[counts.index(min(counts))]
         return int(np.count_nonzero(contains_each(every, nests.elements(few, lo, hi))))
+    if _meetings(every) > budget.left:
+        raise _too_hard(budget, what, every, min(stretches, _meetings(every)))
     return sum(count(some, lo, hi) for some in _one_fewer(every, what, budget))
+
+
+def _meetings(every: tuple[Nest, ...]) -> int:
+    """Return about how many pieces nests become that are met two by two, until two are left."""
+    total, left = 1, [s[:1] for s in every]
+    while len(left) > 2:
+        s, t = min(combinations(left, 2), key=lambda pair: _pieces(*pair))
+        left.remove(s)
+        left.remove(t)
+        left.append(((min(s[0][0], t[0][0]), lcm(s[0][1], t[0][1]), 0),))
+        total *= _pieces(s, t)
+    return total
 
 
 def _count_runs(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> int:
@@ -476,7 +490,7 @@ def _packed(every: tuple[Nest, ...]) -> list[tuple[Nest, ...]]:
     parts: list[tuple[Nest, ...]] = []
     for s in sorted(every, key=nests.period, reverse=True):
         for k, part in enumerate(parts):
-            if lcm(period(part), nests.period(s)) <= tuning.MASK_SPAN // 8:
+            if lcm(period(part), nests.period(s)) <= tuning.MASK_SPAN // 16:
                 parts[k] = (*part, s)
                 break
         else:
@@ -485,13 +499,26 @@ def _packed(every: tuple[Nest, ...]) -> list[tuple[Nest, ...]]:
 
 
 def _count_stretches(parts: Sequence[tuple[Nest, ...]], lo: int, hi: int) -> int:
-    """Count in one stretch of the window after another; in each, every part is a piece of its repeated table."""
-    stretch, total = tuning.MASK_SPAN, 0
-    tables = [np.resize(_table(part, lo, period(part)), stretch + period(part)) for part in parts]
-    for at in range(0, hi - lo, stretch):
-        n = min(stretch, hi - lo - at)
-        each = (table[at % period(part) :][:n] for part, table in zip(parts, tables, strict=True))
-        total += int(np.count_nonzero(reduce(np.bitwise_and, each)))
+    """Count in one stretch of the window after another; in each, every part is a piece of its repeated table.
+
+    Tables are of words of 64 integers: a part of period p is the same again after p words, or after a divisor of p.
+    """
+    words, total = tuning.MASK_SPAN // 64, 0
+    tables, long = [], [part for part in parts if period(part) > tuning.MASK_SPAN // 16]
+    for part in [part for part in parts if part not in long]:
+        again = period(part) // gcd(period(part), 64)
+        mask = _mask(part, lo, lo + 64 * (again + words))
+        tables.append((again, np.frombuffer(mask.to_bytes(8 * (again + words), "little"), np.uint64)))
+    for at in range(0, hi - lo, 64 * words):
+        inside = (1 << 64 * words) - 1
+        if tables:
+            met = reduce(np.bitwise_and, [table[at // 64 % again :][:words] for again, table in tables])
+            inside = int.from_bytes(met.tobytes(), "little")
+        for part in long:
+            inside &= _mask(part, lo + at, lo + at + 64 * words)
+        if hi - lo - at < 64 * words:
+            inside &= (1 << (hi - lo - at)) - 1
+        total += inside.bit_count()
     return total
 
 

@@ -682,7 +682,7 @@ def _sum_overlaps(columns: list[list[Column]], P: int, Q: int, length: int) -> i
     in [y + P*k, y + P*k + a), for n >= 1, y >= b and P*n at most `length`."""
     n, y, a, b = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     is_wide = length + P >= 1 << 62
-    if is_wide and 2 * int(a.max()) * _sum_of_quotients(P, Q) * len(n) >> 62:
+    if is_wide and 2.0 * float(np.minimum(a, b).sum(dtype=float)) * _sum_of_quotients(P, Q) > 2.0**61:
         n = n.astype(object)
     ends, half = np.concatenate([y + a, y - b, y + a - b, y]), 2 * len(y)
     if n.dtype == object:

@@ -25,8 +25,8 @@ BITS_A_BRANCH = 1 << 15
 """Bits of a mask."""
 ENTRIES_A_BRANCH = 1 << 8
 """Entries of a table of a whole period."""
-ENTRIES_SCANNED_A_BRANCH = 1 << 16
-"""Entries of tables that are met one stretch after another."""
+BITS_SCANNED_A_BRANCH = 1 << 18
+"""Bits of tables that are met one stretch after another."""
 ELEMENTS_A_BRANCH = 1 << 10
 """Elements that are listed and looked up in another nest."""
 
@@ -77,6 +77,10 @@ ATTEMPTS = 32
 PARTS = 12
 """How many blocks two items may be taken apart into, to be joined anew."""
 
+RESIDUES = 64
+"""A whole common period is counted residue by residue where the gcd of the periods is at most this."""
+CLASSES = 64
+"""Short periods inside of nests are taken apart into at most so many classes of integers."""
 MAX_TABLE = 1 << 24
 """Periods and blocks up to this length may be listed as an array, to count with; longer ones are counted in steps."""
 CUT_BELOW = 1 << 28
@@ -87,13 +91,13 @@ CUT_BELOW = 1 << 28
 # Bit masks, tables and transforms in the place of single steps.
 MASK_BITS = 1024
 """Windows up to this length are decided by one AND of two bit masks."""
-SHORT = 4096
+SHORT = 1 << 15
 """Windows up to this length are counted by one AND of two bit masks."""
 MASK_SPAN = 1 << 21
 """Windows up to this length are counted by bit masks of three nests or more."""
 SUM_SPAN = 1 << 22
 """Sums of progressions up to this long are made as bit masks where their copies interleave."""
-BITS_AN_ENTRY = 400
+BITS_AN_ENTRY = 100
 """Bits of a mask that cost as much as an entry of a column: a block that is counted with others."""
 BITS_A_CHOICE = 1 << 14
 """Bits of masks of whole unions, for a choice of their members that is counted by itself."""
@@ -105,10 +109,6 @@ ENTRIES_OF_STRIPES = 20
 """Entries that count two stripes in a window by sums; one of fewer blocks of the longer period, block by block."""
 FEW_BLOCKS = 10
 """Of how many blocks a window of two stripes has to be for that."""
-RESIDUES = 64
-"""A whole common period is counted residue by residue where the gcd of the periods is at most this."""
-CLASSES = 64
-"""Short periods inside of nests are taken apart into at most so many classes of integers."""
 COLUMN = 1 << 13
 """How many entries are counted together: more do not stay near the processor."""
 TABLED = 8

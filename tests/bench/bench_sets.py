@@ -563,6 +563,44 @@ def nested_pairs() -> Iterable[Aim]:
             yield Aim(f"{name}: count_common to 10^15, median{refused}", statistics.median(found), 8)
 
 
+def counts_of_nests() -> Iterable[Aim]:
+    """Random nests of long periods: counts in windows that no common period fits; how quickly a refusal comes."""
+    windows = (
+        ("to 10^15", lambda common: (0, 10**15)),
+        ("in 2/5 of a common period", lambda common: (7, common * 2 // 5)),
+    )
+    for exponent in (6, 9, 12):
+        for depth in (2, 3, 4, 6, 8):
+            source = random.Random(depth)
+            drawn = list(pairwise(random_nest(source, depth, 10**exponent) for _ in range(41)))
+            for name, window in windows:
+                asked = [(s, t, window(math.lcm(s.period, t.period))) for s, t in drawn]
+                found = each_us(lambda s=s, t=t, w=w: s.count_common(t, *w) for s, t, w in asked)
+                case = f"nests of depth {depth} from on = 10^{exponent}, count_common {name}"
+                answered = [time for time in found if time < math.inf]
+                yield Aim(f"{case}: median", statistics.median(found), 1_000 if depth <= 4 else 10_000)
+                yield Aim(f"{case}: slowest that is answered", answered[-1] / 1e3, 1_000, "ms")
+                yield Aim(f"{case}: refused", len(found) - len(answered), 0, f"of {len(found)}")
+                slowest = max(
+                    map(seconds_of_refusal, (lambda s=s, t=t, w=w: s.count_common(t, *w) for s, t, w in asked))
+                )
+                if slowest:
+                    yield Aim(f"{case}: slowest refusal", slowest * 1e3, 10, "ms")
+
+
+def seconds_of_refusal(query: Callable[[], object]) -> float:
+    """Return the seconds that a refusal takes, the better of two; 0 where there is an answer."""
+
+    def refused() -> bool:
+        try:
+            query()
+        except TooHard:
+            return True
+        return False
+
+    return min(once(refused), once(refused)) if refused() else 0.0
+
+
 def listed_pairs() -> Iterable[Aim]:
     """The explicit intersection of the same nests."""
     for depth, aim, most in ((1, 15, 9), (2, 30, 8.3), (3, 30, 6.3), (4, 25, 2.6)):
@@ -661,7 +699,7 @@ def import_seconds() -> float:
         return min(float(subprocess.check_output(command, cwd=root, env=environment)) for _ in range(10))
 
 
-AIMS = (two_stripes, nested_pairs, listed_pairs, unions_and_differences, examples_and_batches)
+AIMS = (two_stripes, nested_pairs, counts_of_nests, listed_pairs, unions_and_differences, examples_and_batches)
 
 
 def aim_table() -> list[str]:
