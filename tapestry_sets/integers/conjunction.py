@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
-from itertools import combinations
+from itertools import combinations, product
 from math import gcd, lcm
 from typing import TypeVar
 
@@ -30,8 +30,6 @@ from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.limits import OPEN, Budget, Question, TooHard, attempt, limits
 from tapestry_sets.solvers import isl
 
-Table = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
-"""For each integer of a period 1 if it is held, else 0."""
 T = TypeVar("T")
 
 NestConjunction = tuple[Nest, ...]
@@ -401,7 +399,7 @@ def _count_part(every: tuple[Nest, ...], lo: int, hi: int, budget: Budget) -> in
     one, two = _halves(every)
     if two and _longer((one, two)) <= tuning.MAX_TABLE:
         spend(budget, 1 + (period(one) + period(two)) // tuning.ENTRIES_A_BRANCH, what, every)
-        return count_tables(_table(one, lo, period(one)), _table(two, lo, period(two)), length)
+        return pair_counts.count_tables(_table(one, lo, period(one)), _table(two, lo, period(two)), length)
     packed = _packed(every)
     stretches = 1 + (length + 64 * tuning.MASK_SPAN // 16) * len(packed) // tuning.BITS_SCANNED_A_BRANCH
     counts = [nests.count(s, lo, hi) for s in every]
@@ -463,28 +461,6 @@ def _longer(halves: Sequence[tuple[Nest, ...]]) -> int:
     return max(map(period, halves))
 
 
-def count_tables(one: Table, two: Table, length: int) -> int:
-    """Count in a window of less than one common period what two sets share, in as many steps as the longer period has.
-
-    Each set is a table of its period from the window's start on, 1 where an integer is held, else 0; the periods share
-    no factor.
-
-    An element x of `one` in its first period is there again at x + m*j, m its period. The places of these
-    modulo n, the period of `two`, follow each other in the order of m*t mod n, the same for all x. So with
-    sums over `two` in this order, each x needs the difference of two sums.
-    """
-    m, n = len(one), len(two)
-    x = np.flatnonzero(one)
-    order = np.arange(n, dtype=np.int64) * (m % n) % n
-    sums = np.zeros(n + 1, np.int64)
-    np.cumsum(two[order], out=sums[1:])
-    times = np.maximum((length - 1 - x) // m + 1, 0)  # how often x is there, less than n times
-    begin = x % n * pow(m, -1, n) % n
-    end = begin + times
-    around = np.maximum(end - n, 0)  # beyond the last place the order begins again
-    return int((sums[np.minimum(end, n)] - sums[begin] + sums[around]).sum())
-
-
 def _packed(every: tuple[Nest, ...]) -> list[tuple[Nest, ...]]:
     """Return the nests in few parts whose common periods are short enough for a table each."""
     parts: list[tuple[Nest, ...]] = []
@@ -529,7 +505,7 @@ def _mask(conjunction: tuple[Nest, ...], lo: int, hi: int) -> int:
     return mask
 
 
-def _table(conjunction: tuple[Nest, ...], lo: int, n: int) -> Table:
+def _table(conjunction: tuple[Nest, ...], lo: int, n: int) -> pair_counts.Table:
     """Return, for each i in [0, n), 1 if lo + i is a common element, else 0."""
     return pair_counts.listed(_mask(conjunction, lo, lo + n), n)
 
@@ -559,6 +535,30 @@ def count_of_all(every: Iterable[NestConjunction], lo: int, hi: int) -> int:
     return total
 
 
+def count_two_unions(ss: Sequence[Nest], ts: Sequence[Nest], lo: int, hi: int) -> int:
+    """Return how many common elements two disjoint unions of nests have in the window; TooHard as for `count`.
+
+    Examples
+    --------
+    >>> ones = [((1, 10**9, z),) for z in range(0, 10**6, 1000)]
+    >>> count_two_unions(ones, [((1, 10**9 + 7, z),) for z in range(1000)], 0, 10**9 * (10**9 + 7))
+    1000000
+    """
+    what = "count of common elements of two unions"
+    with Question() as budget:
+        spend(budget, 1, what, ())
+        found = pair_counts.PairCount(budget).unions(ss, ts, lo, hi)
+        if found is not OPEN:
+            return found
+        # two by two: what some of the pairs cost says what all will
+        many = len(ss) * len(ts)
+        some = [(ss[k // len(ts)], ts[k % len(ts)]) for k in range(0, many, max(1, many // tuning.SAMPLED_PAIRS))]
+        mean = sum([pair_counts.PairCount(budget).expected(s, t, lo, hi) for s, t in some]) / len(some)
+        if many * (1 + mean) > 2 * budget.left:
+            raise _too_hard(budget, what, (), int(many * (1 + mean)))
+    return count_of_all(product(ss, ts), lo, hi)
+
+
 def are_disjoint(every: Iterable[NestConjunction], lo: int | None = None, hi: int | None = None) -> bool:
     """Return whether none of some conjunctions has an element, in the window if there is one; TooHard as for `first`.
 
@@ -583,6 +583,9 @@ def is_inside(one: NestConjunction, two: NestConjunction, lo: int | None = None,
 
 def adds_up(one: NestConjunction, every: Iterable[NestConjunction], lo: int, hi: int) -> bool:
     """Return whether disjoint conjunctions hold all of one: they do if the elements that they share with it add up."""
+    every = list(every)
+    if len(one) == 1 and len(every) > tuning.FEW_PAIRS and all(len(two) == 1 for two in every):
+        return count_two_unions(one, [two[0] for two in every], lo, hi) == count(one, lo, hi)
     return count_of_all([(*one, *two) for two in every], lo, hi) == count(one, lo, hi)
 
 

@@ -494,7 +494,7 @@ def count_in_all(factors: Sequence[Integers], lo: int, hi: int) -> int:
     if not _are_explicit(factors):
         return _count_lazy(_grouped(factors), lo, hi)
     choices = prod([len(s._listed(None)) for s in factors])
-    if choices > tuning.FEW_MEMBERS and lo < hi:
+    if choices > tuning.FEW_PAIRS and lo < hi:
         return _count_unions(factors, lo, hi, choices)
     return conjunction.count_of_all(_conjunctions(factors), lo, hi)
 
@@ -515,13 +515,15 @@ def _count_unions(factors: Sequence[Integers], lo: int, hi: int, many: int) -> i
         return whole * _count_unions(factors, lo, lo + period, many) + _count_unions(factors, lo, lo + rest, many)
     if whole > 1:
         return whole * _count_unions(factors, lo, lo + period, many)
+    if len(factors) == 2:
+        return conjunction.count_two_unions(factors[0]._listed(None), factors[1]._listed(None), lo, hi)
     n = hi - lo
     if n <= tuning.MAX_TABLE and n // tuning.BITS_A_CHOICE <= many:
         return _union_mask(factors, lo, hi).bit_count()
     halves = _coprime(factors)
     if len(halves) == 2 and max(map(period_of, halves)) <= tuning.MAX_TABLE:
         one, two = (pair_counts.listed(_union_mask(s, lo, lo + period_of(s)), period_of(s)) for s in halves)
-        return conjunction.count_tables(one, two, n)
+        return pair_counts.count_tables(one, two, n)
     return conjunction.count_of_all(_conjunctions(factors), lo, hi)
 
 

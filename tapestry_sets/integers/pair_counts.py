@@ -25,7 +25,7 @@ element has the same x in both, and sum(x[i] * w[i]) = c. To tell whether there 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import gcd, lcm, log
@@ -38,10 +38,13 @@ from tapestry_sets.integers import tuning
 from tapestry_sets.integers.nest import Nest, bits
 from tapestry_sets.integers.ramps import sum_ramps
 from tapestry_sets.integers.stripe import Level, stripes_count_common, stripes_first_common
-from tapestry_sets.limits import Budget, TooHard
+from tapestry_sets.limits import OPEN, Budget, Open, TooHard
 
 Column = np.ndarray[Any, np.dtype[Any]]
 """An array of int64, or of Python integers where int64 would be too short."""
+
+Table = np.ndarray[Any, np.dtype[np.uint8]]
+"""For each integer of a period 1 if it is held, else 0."""
 
 ShiftedPair = tuple[Nest, int, Nest, int, int, int]
 """Two nests, each with its shift, and a window."""
@@ -100,6 +103,12 @@ class Stripes(NamedTuple):
     start: Column
     end: Column
     period: int
+
+    @classmethod
+    def joined(cls, each: Sequence[Stripes]) -> Stripes:
+        """Return stripes of one period together; no two share an element."""
+        origin, start, end = (np.concatenate(columns) for columns in zip(*[one[:3] for one in each], strict=True))
+        return cls(origin, start, end, each[0].period)
 
     @property
     def size(self) -> Column:
@@ -176,10 +185,10 @@ def _list_blocks(s: Nest, lo: int, hi: int, dtype: Any) -> tuple[Column, Column,
     return (origin, start, end) if keep.all() else (origin[keep], start[keep], end[keep])
 
 
-def listed(mask: int, n: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def listed(mask: int, n: int) -> Table:
     """Return the n lowest bits of a mask as an array of 0 and 1."""
     packed = np.frombuffer(mask.to_bytes(-(-n // 8), "little"), np.uint8)
-    return cast("np.ndarray[Any, np.dtype[np.uint8]]", np.unpackbits(packed, count=n, bitorder="little"))
+    return cast("Table", np.unpackbits(packed, count=n, bitorder="little"))
 
 
 def _block_around(s: Nest, z: int) -> tuple[int, int]:
@@ -329,7 +338,7 @@ def _wind_up(one: Stripes, two: Stripes) -> int:
         turns, start = stripes.size // g, stripes.start % g
         end = start + stripes.size - turns * g
         over = end >= g
-        places.append(np.concatenate([start, end - g * over]))
+        places.append(np.concatenate([start, np.where(over, end - g, end)]))
         steps.append(np.repeat(np.array([1, -1]), len(start)))
         always.append(int(turns.sum()) + int(over.sum()))
     place = np.concatenate([*places, np.zeros(1, places[0].dtype)])
@@ -433,6 +442,19 @@ class PairCount:
             return (whole + 1) * each - self.common(s, t, rest, common)
         return whole * each + (self.common(s, t, 0, rest) if rest else 0)
 
+    def expected(self, s: Nest, t: Nest, lo: int, hi: int) -> float:
+        """Return about how many branches `common` takes, but for what is counted at once."""
+        pair = descend(s, 0, t, 0, lo, hi)
+        if pair is None or not pair[0] or not pair[2] or len(pair[0]) == 1 == len(pair[2]):
+            return 0.0
+        s, _, t, _, lo, hi = pair
+        if s[0][1] < t[0][1]:
+            s, t = t, s
+        length = min(hi - lo, lcm(s[0][1], t[0][1]))
+        if length <= tuning.SHORT:
+            return 0.0
+        return min([way.entries for way in self._ways(s, t, length)]) / tuning.PAIRS_A_BRANCH
+
     def period(self, s: Nest, t: Nest) -> int:
         """Return how many common elements one common period has; s has the longer period; `TooHard` as for `common`."""
         P, Q = s[0][1], t[0][1]
@@ -455,7 +477,60 @@ class PairCount:
         one, two = list_stripes(s, dtype), list_stripes(t, dtype)
         if m == 1:
             return _wind_up(one, two)
-        return sum([_wind_up(one.in_class(r, m, tail), two.in_class(r, m, uail)) for r in range(m)])
+        # a common period of a class stands for m times as many integers, which may be several common periods
+        common = m * lcm(*(x.period * (m // gcd(x.period, m)) // m for x in (one, two)))
+        total = sum([_wind_up(one.in_class(r, m, tail), two.in_class(r, m, uail)) for r in range(m)])
+        return total // (common // lcm(one.period, two.period))
+
+    def unions(self, ss: Sequence[Nest], ts: Sequence[Nest], lo: int, hi: int) -> int | Open:
+        """Return how many common elements two disjoint unions have in a window, of nests that are not empty.
+
+        Members of one period are counted together, or all blocks in the window are listed. `OPEN` where neither is
+        within the budget, or a member holds every integer.
+        """
+        if not all(ss) or not all(ts):
+            return OPEN
+        ss, ts = ([nests.shift(s, -lo) for s in members] for members in (ss, ts))
+        length = hi - lo
+        groups = list(product(_by_period(ss), _by_period(ts)))
+        cost = sum([self._group_cost(*pair, length) for pair in groups])
+        ways = [_CountWay(cost, lambda: sum([self._group(*pair, length) for pair in groups]))]
+        if length <= tuning.MAX_TABLE:
+            mask = len(groups) * length / tuning.BITS_AN_ENTRY + tuning.ENTRIES_A_ROUND * (len(ss) + len(ts)) / 16
+            ways.append(_CountWay(mask, lambda: _meet_union_bits(ss, ts, length)))
+        if length < 1 << 61:
+            blocks = sum([count_blocks(s, length) for s in (*ss, *ts)])
+            each = tuning.ENTRIES_A_ROUND * (len(ss) + len(ts)) / 8
+            ways.append(_CountWay(4 * blocks + each, lambda: _meet_blocks(ss, ts, length)))
+        m, n = (lcm(*map(nests.period, members)) for members in (ss, ts))
+        if gcd(m, n) == 1 and max(m, n) <= tuning.MAX_TABLE and length < m * n:
+            tables = (m + n) / tuning.PLACES_AN_ENTRY + tuning.ENTRIES_A_ROUND
+            ways.append(_CountWay(tables, lambda: _meet_tables(ss, ts, m, n, length)))
+        if min([way.entries for way in ways]) > self.budget.left * tuning.PAIRS_A_BRANCH:
+            return OPEN
+        return self._go(ways, ss[0], ts[0])
+
+    @staticmethod
+    def _group_cost(ss: list[Nest], ts: list[Nest], length: int) -> float:
+        """Return about how many entries `_group` takes."""
+        P, Q = ss[0][0][1], ts[0][0][1]
+        ours, theirs = (sum([count_blocks(s[1:], s[0][0]) for s in members]) for members in (ss, ts))
+        whole, rest = divmod(length, lcm(P, Q))
+        rounds = log(rest // max(P, Q) + 2) + 2 if rest else 0
+        slow = 1 if max(P, Q) < 1 << 52 and length < 1 << 100 else tuning.PYTHON_INTEGERS
+        each = tuning.ENTRIES_A_ROUND + slow * ours * theirs
+        return slow * (ours + theirs) + (2 * (ours + theirs) if whole else 0) + rounds * each
+
+    @staticmethod
+    def _group(ss: list[Nest], ts: list[Nest], length: int) -> int:
+        """Count what unions of members of one period each share in [0, length)."""
+        if ss[0][0][1] < ts[0][0][1]:
+            ss, ts = ts, ss
+        dtype: Any = np.int64 if ss[0][0][1] < 1 << 52 and length < 1 << 100 else object
+        one, two = (Stripes.joined([list_stripes(s, dtype) for s in members]) for members in (ss, ts))
+        whole, rest = divmod(length, lcm(one.period, two.period))
+        total = whole * _wind_up(one, two) if whole else 0
+        return total + (_sum_of_stripes([(one, two, rest)]) if rest else 0)
 
     def _go(self, ways: Iterable[_CountWay], s: Nest, t: Nest) -> int:
         """Go the way that costs least, or raise `TooHard`."""
@@ -712,6 +787,65 @@ def _nearest(found: int, about: int) -> int:
     """
     half = 1 << 63
     return about + (found - about + half) % (2 * half) - half
+
+
+def count_tables(one: Table, two: Table, length: int) -> int:
+    """Count in a window of less than one common period what two sets share, in as many steps as the longer period has.
+
+    Each set is a table of its period from the window's start on, 1 where an integer is held, else 0; the periods share
+    no factor.
+
+    An element x of `one` in its first period is there again at x + m*j, m its period. The places of these
+    modulo n, the period of `two`, follow each other in the order of m*t mod n, the same for all x. So with
+    sums over `two` in this order, each x needs the difference of two sums.
+    """
+    m, n = len(one), len(two)
+    x = np.flatnonzero(one)
+    order = np.arange(n, dtype=np.int64) * (m % n) % n
+    sums = np.zeros(n + 1, np.int64)
+    np.cumsum(two[order], out=sums[1:])
+    times = np.maximum((length - 1 - x) // m + 1, 0)  # how often x is there, less than n times
+    begin = x % n * pow(m, -1, n) % n
+    end = begin + times
+    around = np.maximum(end - n, 0)  # beyond the last place the order begins again
+    return int((sums[np.minimum(end, n)] - sums[begin] + sums[around]).sum())
+
+
+def _by_period(members: Sequence[Nest]) -> list[list[Nest]]:
+    groups: dict[int, list[Nest]] = {}
+    for s in members:
+        groups.setdefault(s[0][1], []).append(s)
+    return list(groups.values())
+
+
+def _meet_union_bits(ss: Sequence[Nest], ts: Sequence[Nest], length: int) -> int:
+    return (nests.union_bits(ss, 0, length) & nests.union_bits(ts, 0, length)).bit_count()
+
+
+def _meet_tables(ss: Sequence[Nest], ts: Sequence[Nest], m: int, n: int, length: int) -> int:
+    one, two = listed(nests.union_bits(ss, 0, m), m), listed(nests.union_bits(ts, 0, n), n)
+    return count_tables(one, two, length)
+
+
+def _meet_blocks(ss: Sequence[Nest], ts: Sequence[Nest], length: int) -> int:
+    """Return how many common elements two unions have in [0, length), from all blocks that each has there."""
+    sides = []
+    for members in (ss, ts):
+        listed_each = [_list_blocks(s, 0, length, np.int64) for s in members]
+        start, end = (np.concatenate([blocks[k] for blocks in listed_each]) for k in (1, 2))
+        order = np.argsort(start)
+        sides.append((start[order], end[order]))
+    (start, end), (begin, stop) = sides
+    if not len(start) or not len(begin):
+        return 0
+    before = np.cumsum(stop - begin)  # how many of theirs there are up to each block's end
+
+    def rank(x: Column) -> Column:
+        at = np.searchsorted(begin, x, "right") - 1
+        held = before[at] - np.maximum(stop[at] - x, 0)
+        return np.where(at < 0, 0, held)
+
+    return int((rank(end) - rank(start)).sum())
 
 
 def _meet_bits(s: Nest, t: Nest, length: int) -> int:

@@ -81,6 +81,8 @@ RESIDUES = 64
 """A whole common period is counted residue by residue where the gcd of the periods is at most this."""
 CLASSES = 64
 """Short periods inside of nests are taken apart into at most so many classes of integers."""
+SAMPLED_PAIRS = 12
+"""Of so many pairs of members of two unions it is told what counting all of them takes."""
 MAX_TABLE = 1 << 24
 """Periods and blocks up to this length may be listed as an array, to count with; longer ones are counted in steps."""
 CUT_BELOW = 1 << 28
@@ -101,6 +103,8 @@ BITS_AN_ENTRY = 100
 """Bits of a mask that cost as much as an entry of a column: a block that is counted with others."""
 BITS_A_CHOICE = 1 << 14
 """Bits of masks of whole unions, for a choice of their members that is counted by itself."""
+PLACES_AN_ENTRY = 8
+"""Places of tables of whole periods, for an entry."""
 BITS_A_TURN = 2
 """Bits of two blocks that are correlated, for an entry."""
 ENTRIES_A_ROUND, PYTHON_INTEGERS = 400, 20
@@ -133,6 +137,8 @@ FEW_OPERANDS = 8
 """Of more sets than this that are met, equal ones are dropped."""
 FEW_RUNS = 64
 """In so few runs a set is counted that is held by its chain, before other ways."""
+FEW_PAIRS = 4
+"""Unions are counted as such where their members make more pairs than this, else two by two."""
 FEW_BRANCHES = 64
 """What of the budget a count may take before other ways are asked."""
 

@@ -51,6 +51,7 @@ from tapestry_sets import (
     View,
     allocate,
     concatenate,
+    count_common,
     interleave,
     overlap,
     overlap_matrix,
@@ -85,16 +86,16 @@ def count_pairs(on: int, many: int = 60, depth: int = 3) -> Ask:
     return lambda: [pairs.count_in_both(s, t, 0, stop) for s, t in drawn]
 
 
-def count_unions(many_blocks: int, length: int, many: int = 8) -> Ask:
-    """How many elements two unions of blocks share."""
+def count_unions(many_blocks: int, length: int, sets: int = 2, many: int = 8) -> Ask:
+    """How many elements unions of blocks share."""
     source = random.Random(7)
 
     def union(n: int) -> DisjointSetts:
         lengths = [source.randrange(1, 60) for _ in range(n)]
         return DisjointSetts([Sett(Stripe(on, 10**6 + n - on, 64 * k)) for k, on in enumerate(lengths)])
 
-    drawn = [(union(many_blocks), union(many_blocks + 1)) for _ in range(many)]
-    return lambda: [a.count_common(b, 0, length) for a, b in drawn]
+    drawn = [[union(many_blocks + k) for k in range(sets)] for _ in range(many)]
+    return lambda: [count_common(*each, start=0, stop=length) for each in drawn]
 
 
 def count_combs(step: int, many: int = 12) -> Ask:
@@ -296,7 +297,9 @@ SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
         partial(count_stripes, (1 << 13, 3**8, 5**6), 3 << 20),
     ],
     (INTEGERS, "BITS_AN_ENTRY"): [partial(count_pairs, on) for on in (512, 4096, 30_000)],
-    (INTEGERS, "BITS_A_CHOICE"): [partial(count_unions, 9, 10**e) for e in (6, 7)],
+    (INTEGERS, "BITS_A_CHOICE"): [partial(count_unions, 3, 10**e, 3, 4) for e in (6, 7)],
+    (INTEGERS, "FEW_PAIRS"): [partial(count_unions, n, 10**9) for n in (1, 2, 3, 4)],
+    (INTEGERS, "PLACES_AN_ENTRY"): [partial(count_unions, n, 10**9) for n in (9, 100)],
     (INTEGERS, "BITS_A_TURN"): [partial(count_pairs, on, depth=4) for on in (4096, 30_000)],
     (INTEGERS, "ENTRIES_A_ROUND"): [partial(count_pairs, on) for on in (4096, 30_000, 10**6)],
     (INTEGERS, "ENTRIES_OF_STRIPES"): [partial(count_combs, step) for step in (70, 10**4)],

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tapestry_sets import Sett, Stripe, TooHard, limits
-from tapestry_sets.integers import nest, pair_counts, pairs, tuning
+from tapestry_sets import DisjointSetts, Sett, Stripe, TooHard, limits
+from tapestry_sets.integers import conjunction, nest, pair_counts, pairs, tuning
 from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.integers.pair_counts import PairCount
 from tapestry_sets.integers.ramps import sum_ramps
 from tapestry_sets.integers.stripe import _ramp_sum
-from tapestry_sets.limits import Budget
+from tapestry_sets.limits import OPEN, Budget
 from tests.oracles import in_nesting
 from tests.strategies import nestings
 
@@ -96,6 +96,8 @@ def test_every_way_counts_what_masks_hold(
 
 
 @given(nestings(60, 4), nestings(60, 4), st.sampled_from([1, 6, 10**9, 10**20]))
+@example([Stripe(10, 10, 9)], [Stripe(7, 3), Stripe(1, 2)], 1)  # a class goes around three times as long
+@example([Stripe(6, 7), Stripe(2, 1)], [Stripe(9, 5), Stripe(1, 3)], 10**9)
 def test_a_whole_period_is_wound_up(one: list[Stripe], two: list[Stripe], by: int) -> None:
     s, t = canonical(one), canonical(two)
     if not s or not t or EMPTY in (s, t):
@@ -122,6 +124,62 @@ def test_walks_of_every_kind_end_alike(seed: int, few_blocks: int) -> None:
         zero = np.zeros(1, np.int64)
         pair = pair_counts._BlockPairs(zero, zero, zero + 5, zero + n, zero + 7)
         assert PairCount(Budget(MUCH))._walk(s, t, pair, 0, (0, 0)) == 7 * wanted
+
+
+# ------------------------------------------------------------------ unions
+
+
+@st.composite
+def slotted(draw: st.DrawFn) -> list[Nest]:
+    """Nests of one period or two, each in a slot of its own."""
+    period, slots = draw(st.sampled_from([(24, 4), (35, 5), (60, 6), (77, 7)])), draw(st.booleans())
+    width, members = period[0] // period[1], []
+    for k in range(period[1]):
+        on = draw(st.integers(0, width))
+        inner = draw(st.sampled_from([(), ((1, 2, 0),), ((2, 3, 1),)]))
+        long = 1 + (slots and k % 2)
+        nested = nest.canonical([(on, period[0] * long, k * width + draw(st.integers(0, width - on))), *inner])
+        if on and nested and nested != EMPTY:
+            members.append(nested)
+    return members or [((1, 5, 0),)]
+
+
+@given(slotted(), slotted(), st.integers(-99, 99), st.integers(1, 30_000), st.sampled_from([1, 10**9, 10**20]))
+def test_unions_are_counted_by_all_blocks_and_by_stripes(
+    ss: list[Nest], ts: list[Nest], lo: int, length: int, by: int
+) -> None:
+    one, two = (sum(nest.bits(s, lo, lo + length) for s in members) for members in (ss, ts))
+    wanted = (one & two).bit_count() * by
+    ss, ts = ([scaled(s, by) for s in members] for members in (ss, ts))
+    lo, hi = lo * by, (lo + length) * by
+    assert conjunction.count_two_unions(ss, ts, lo, hi) == wanted
+    at_zero = [[nest.shift(s, -lo) for s in members] for members in (ss, ts)]
+    groups = product(*(pair_counts._by_period(members) for members in at_zero))
+    assert sum(PairCount._group(*pair, hi - lo) for pair in groups) == wanted
+    if by == 1:
+        assert pair_counts._meet_blocks(*at_zero, length) == wanted
+    with mock.patch.object(PairCount, "unions", return_value=OPEN):  # two by two
+        assert conjunction.count_two_unions(ss, ts, lo, hi) == wanted
+
+
+def test_unions_of_hundreds_of_long_blocks_are_counted_at_once() -> None:
+    """300 blocks against 300 in a part of a common period: what two by two takes a minute."""
+    source = random.Random(1)
+    P, Q = 10**12 + 39, 10**12 + 61
+    ones = [((source.randrange(1, 10**9), P, k * 3 * 10**9), (2, 5, 0)) for k in range(300)]
+    twos = [((source.randrange(1, 10**9), Q, k * 3 * 10**9),) for k in range(300)]
+    s, t = (DisjointSetts._of(nest.canonical(x) for x in members) for members in (ones, twos))
+    assert s.count_common(t) == s.count() * t.count()
+    solid = DisjointSetts._of(x[:1] for x in ones)
+    parts = [solid.count_common(t, lo, hi) for lo, hi in pairwise((0, 10**13, 10**20, 10**24 // 3))]
+    assert sum(parts) == solid.count_common(t, 0, 10**24 // 3)
+
+
+def test_unions_that_are_too_hard_two_by_two_are_refused_from_a_sample() -> None:
+    source = random.Random(2)
+    ss, ts = ([random_pair(source.randrange(10**6), 5, 10**12)[0] for _ in range(40)] for _ in range(2))
+    with limits(budget=50), mock.patch.object(PairCount, "common", side_effect=AssertionError), pytest.raises(TooHard):
+        conjunction.count_two_unions(ss, ts, 0, 10**18)
 
 
 # ------------------------------------------------------------------ sums of ramps
@@ -284,3 +342,11 @@ def test_the_budget_named_suffices() -> None:
 def test_levels_are_the_definition() -> None:
     levels = [Stripe(9, 3, 2), Stripe(3, 2, 1)]
     assert held(levels, -20, 40).tolist() == [in_nesting(levels, z) for z in range(-20, 40)]
+
+
+def test_a_comb_against_long_rows_is_counted_in_one_period() -> None:
+    """Rows of a large grid against every third column of a part of them."""
+    for n in (100, 10**3, 10**6, 10**9):
+        s = ((n, 2 * n, 0),)
+        t = nest.canonical([(n - n // 10, n, n // 10), (1, 3, 0)])
+        assert pairs.count_in_both(s, t, 0, n * n) == n // 2 * nest.count(t, 0, n)
