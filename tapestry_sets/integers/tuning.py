@@ -101,7 +101,7 @@ SUM_SPAN = 1 << 22
 """Sums of progressions up to this long are made as bit masks where their copies interleave."""
 BITS_AN_ENTRY = 100
 """Bits of a mask that cost as much as an entry of a column: a block that is counted with others."""
-BITS_A_CHOICE = 1 << 14
+BITS_A_CHOICE = 1 << 16
 """Bits of masks of whole unions, for a choice of their members that is counted by itself."""
 PLACES_AN_ENTRY = 8
 """Places of tables of whole periods, for an entry."""
@@ -137,7 +137,7 @@ FEW_OPERANDS = 8
 """Of more sets than this that are met, equal ones are dropped."""
 FEW_RUNS = 64
 """In so few runs a set is counted that is held by its chain, before other ways."""
-FEW_PAIRS = 4
+FEW_PAIRS = 8
 """Unions are counted as such where their members make more pairs than this, else two by two."""
 FEW_BRANCHES = 64
 """What of the budget a count may take before other ways are asked."""

@@ -297,7 +297,7 @@ SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
         partial(count_stripes, (1 << 13, 3**8, 5**6), 3 << 20),
     ],
     (INTEGERS, "BITS_AN_ENTRY"): [partial(count_pairs, on) for on in (512, 4096, 30_000)],
-    (INTEGERS, "BITS_A_CHOICE"): [partial(count_unions, 3, 10**e, 3, 4) for e in (6, 7)],
+    (INTEGERS, "BITS_A_CHOICE"): [partial(count_unions, 2, 4**e, 3, 2) for e in (9, 10, 11)],
     (INTEGERS, "FEW_PAIRS"): [partial(count_unions, n, 10**9) for n in (1, 2, 3, 4)],
     (INTEGERS, "PLACES_AN_ENTRY"): [partial(count_unions, n, 10**9) for n in (9, 100)],
     (INTEGERS, "BITS_A_TURN"): [partial(count_pairs, on, depth=4) for on in (4096, 30_000)],
