@@ -515,9 +515,11 @@ def _count_unions(factors: Sequence[Integers], lo: int, hi: int, many: int) -> i
         return whole * _count_unions(factors, lo, lo + period, many) + _count_unions(factors, lo, lo + rest, many)
     if whole > 1:
         return whole * _count_unions(factors, lo, lo + period, many)
+    n = hi - lo
+    if n <= tuning.SHORT:
+        return _union_mask(factors, lo, hi).bit_count()
     if len(factors) == 2:
         return conjunction.count_two_unions(factors[0]._listed(None), factors[1]._listed(None), lo, hi)
-    n = hi - lo
     if n <= tuning.MAX_TABLE and n // tuning.BITS_A_CHOICE <= many:
         return _union_mask(factors, lo, hi).bit_count()
     halves = _coprime(factors)

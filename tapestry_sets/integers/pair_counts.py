@@ -26,7 +26,7 @@ element has the same x in both, and sum(x[i] * w[i]) = c. To tell whether there 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from math import gcd, lcm, log
 from typing import Any, NamedTuple, cast
@@ -461,6 +461,8 @@ class PairCount:
         g = gcd(P, Q)
         if g == 1:
             return nests.count(s, 0, P) * nests.count(t, 0, Q)
+        # by the Chinese remainder theorem all that matters of the phases is their distance modulo g
+        s, t = nests.shift(s, -s[0][2]), ((t[0][0], Q, (t[0][2] - s[0][2]) % g), *t[1:])
         ways = []
         for m, (d, one), (e, two) in _classes(s, t):
             entries = 2 * m * (one + two)
@@ -472,6 +474,7 @@ class PairCount:
         return self._go(ways, s, t)
 
     @staticmethod
+    @lru_cache(maxsize=1 << 12)
     def _wind(s: Nest, tail: Nest, t: Nest, uail: Nest, m: int) -> int:
         dtype = np.int64 if max(s[0][1], t[0][1]) * m < 1 << 61 else object
         one, two = list_stripes(s, dtype), list_stripes(t, dtype)
