@@ -88,7 +88,7 @@ def flip_axis(levels: Levels) -> tuple[int, Levels]:
 
 
 def join_runs(runs: Iterable[tuple[int, int, int]]) -> Levels | None:
-    """Return the levels of an axis that reads one run (first, count, step) after another; None if they are no levels.
+    """Return the levels of an axis that reads one run (first, count, step) after another; None if they are not levels.
 
     Examples
     --------
