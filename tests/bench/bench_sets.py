@@ -563,6 +563,22 @@ def nested_pairs() -> Iterable[Aim]:
             yield Aim(f"{name}: count_common to 10^15, median{refused}", statistics.median(found), 8)
 
 
+def costs_by_depth() -> Iterable[Aim]:
+    """Random nests of growing depth and periods: made, decided and searched."""
+    for depth in (1, 2, 4, 8):
+        for exponent in (3, 6, 9, 12):
+            source = random.Random(depth)
+            drawn = list(pairwise(random_nest(source, depth, 10**exponent) for _ in range(41)))
+            case = f"nests of depth {depth} from on = 10^{exponent}"
+            for name, ask in (
+                ("a & b made", lambda s, t: s & t),
+                ("isdisjoint", lambda s, t: s.isdisjoint(t)),
+                ("first_common", lambda s, t: s.first_common(t, 0)),
+            ):
+                found = each_us(lambda s=s, t=t, ask=ask: ask(s, t) for s, t in drawn)
+                yield Aim(f"{case}: {name}, median", statistics.median(found), 1 if "made" in name else 2 + 4 * depth)
+
+
 def counts_of_nests() -> Iterable[Aim]:
     """Random nests of long periods: counts in windows that no common period fits; how quickly a refusal comes."""
     windows = (
@@ -699,7 +715,15 @@ def import_seconds() -> float:
         return min(float(subprocess.check_output(command, cwd=root, env=environment)) for _ in range(10))
 
 
-AIMS = (two_stripes, nested_pairs, counts_of_nests, listed_pairs, unions_and_differences, examples_and_batches)
+AIMS = (
+    two_stripes,
+    nested_pairs,
+    costs_by_depth,
+    counts_of_nests,
+    listed_pairs,
+    unions_and_differences,
+    examples_and_batches,
+)
 
 
 def aim_table() -> list[str]:
