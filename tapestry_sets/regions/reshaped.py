@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from tapestry_sets.digits import Ints, number_of, point_of, points_of
 from tapestry_sets.integers import DisjointSetts, Int64Array, Integers, Intersection, Nest, Sett, Stripe, conjunction
+from tapestry_sets.integers import nest as nests
 from tapestry_sets.limits import OPEN, TooManyPieces, Value, ask_one, check_pieces, make_unchecked, put_fields
 from tapestry_sets.regions import rowmajor
 from tapestry_sets.regions.axis import fill_axis, sample_axis
@@ -310,8 +311,10 @@ def unflatten(setts: Sett | DisjointSetts, shape: Sequence[int]) -> DisjointRegi
             f"unflatten: setts must be a Sett or DisjointSetts, not {setts!r} of type {type(setts).__name__}"
         )
     members = setts.members if isinstance(setts, DisjointSetts) else (setts,)
-    found = [axes for s in members for axes in rowmajor.products(s.nest, box)]
-    return DisjointRegions._of(box, merge_members([Region._of(box, axes, origin) for axes in found]), origin)
+    found = merge_members([Region._of(box, axes, origin) for s in members for axes in rowmajor.products(s.nest, box)])
+    if len(found) > 1:  # in the order of their first points, as people read them
+        found.sort(key=lambda region: [nests.find(s, 0) or 0 for s in region.nests])
+    return DisjointRegions._of(box, found, origin)
 
 
 def _conjunctions(part: object, what: str) -> list[tuple[Nest, ...]]:

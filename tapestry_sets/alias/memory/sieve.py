@@ -108,7 +108,7 @@ class Sieve:
         runs = zip(np.concatenate(begins).tolist(), np.concatenate(ends).tolist(), strict=True)
         found = explicit.merge((a * self.width, (b - a) * self.width, ()) for a, b in runs)
         check_pieces(len(found), "the bytes that several arrays share", "nbytes and nbytes_shared need none")
-        return found
+        return sorted(found, key=lambda item: item[0])
 
 
 def _divided(part: Bounded, f: int) -> Bounded:
