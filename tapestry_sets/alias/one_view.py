@@ -64,7 +64,10 @@ def twice(view: View) -> InternalOverlap | None:
     if None not in sizes and sum(filter(None, sizes)) == prod(view.shape):
         return None  # as many cells as indices
     for allocation, cells in each.items():
-        found = ask_one((TooHard,), _twice_in_products, view, cells)
+        at = ask_one((TooHard,), _twice_in_products, view, cells)
+        if isinstance(at, InternalOverlap):
+            return at
+        found: tuple[Ints, Ints, Ints] | Open | None = at
         if found is OPEN and len(cells.pieces) == 1 and images.stays_injective(cells.pieces[0], Box.of(view.shape)):
             continue
         if found is OPEN:
@@ -77,14 +80,14 @@ def twice(view: View) -> InternalOverlap | None:
     return None
 
 
-def _twice_in_products(view: View, cells: Cells) -> tuple[Ints, Ints, Ints] | Open | None:
-    """Two indices and the cell that they read, by products of indices; `OPEN` if they are not few."""
+def _twice_in_products(view: View, cells: Cells) -> InternalOverlap | Open | None:
+    """Two indices and the cell that they read, of whichever allocation, by products; `OPEN` if they are not few."""
     found = OPEN if cells.products is None else cells.products.find_twice()
     if found is OPEN or found is None:
         return found
     one, two = found
     read = read_index(view, one)
-    return OPEN if read is None else (one, two, read[1])
+    return OPEN if read is None else InternalOverlap(min(one, two), max(one, two), *read)
 
 
 def _twice_in_boxes(cells: Cells) -> tuple[Ints, Ints, Ints] | Open | None:

@@ -247,7 +247,7 @@ def _cut(s: nests.Nest, si: int, lo: int, hi: int, out: Pieces) -> None:
 def _cut_by_blocks(y: Level, tj: int, blocks: range, a: int, lo: int, hi: int, out: Pieces) -> None:
     """Add the elements of a stripe + tj in blocks of length a, clipped to a window, as one piece for each block.
 
-    It is `nest.cut_stripe` of every block, written out: most of the pieces of an answer are found here.
+    It is `nest.cut` of every block, written out: most of the pieces of an answer are found here.
     """
     b, Q, q = y
     q += tj

@@ -112,7 +112,7 @@ def _without(xs: Sequence[Nest], ys: Sequence[Nest], within: Within | None) -> l
     if listed is not None:
         return listed
     left = list(xs) if within is None else [t for x in xs for t in explicit.meet_within(x, (), *within)]
-    blocks = _Blocks("difference", within)
+    blocks = _Blocks("union or difference", within)
     for group in _by_period(ys).values():
         apart: list[Nest] = []
         cut: list[tuple[Nest, Sequence[Nest]]] = []

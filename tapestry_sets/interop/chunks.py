@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import Struct
 
 from tapestry_sets.digits import Int64Array
-from tapestry_sets.limits import Value, as_ints, put_fields
+from tapestry_sets.limits import Value, as_int, as_ints, put_fields
 from tapestry_sets.regions import BoxKey, length, select_ranges, spell_out
 from tapestry_sets.views import INT64_MAX
 
@@ -215,10 +215,12 @@ def chunks(key: ChunkKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequ
 
     Raises
     ------
-    IndexError, TypeError
-        If the key does not fit the shape; of new axes, which `reshape` makes, and of tables of indices.
+    IndexError
+        If the key does not fit the shape, or has a new axis, which `reshape` makes, or a table of several rows.
+    TypeError
+        If an index or a length is not an integer, or `chunk_shape` is not a sequence.
     ValueError
-        If a length is not positive, or lengths do not add up to their axis.
+        If an extent is negative, a length is not positive, or lengths do not add up to their axis.
 
     Examples
     --------
@@ -240,6 +242,12 @@ def chunks(key: ChunkKey, shape: Sequence[int], chunk_shape: Sequence[int | Sequ
     Zarr, `OrthogonalIndexer`; zarr-python issue 843: a strided selection visits every chunk between its ends.
     """
     extents = as_ints(shape, "chunks: shape")
+    if min(extents, default=0) < 0:
+        raise ValueError(f"chunks: shape {extents} has a negative extent; extents are >= 0")
+    if not isinstance(chunk_shape, Sequence) or isinstance(chunk_shape, str):
+        raise TypeError(
+            f"chunks: chunk_shape must be a sequence, one length or several for each axis, not {chunk_shape!r}"
+        )
     if len(chunk_shape) != len(extents):
         raise ValueError(f"chunks: chunk_shape {tuple(chunk_shape)} for shape {extents}; give lengths for each axis")
     entries = spell_out(extents, cast(BoxKey, key))
@@ -288,8 +296,12 @@ def _is_row(x: object) -> bool:
 
 def _read_ends(lengths: int | Sequence[int], n: int, axis: int) -> int | tuple[int, ...]:
     """Return the length of an axis's chunks, or where each of listed chunks ends."""
-    listed = as_ints(lengths, f"chunks: lengths on axis {axis}") if isinstance(lengths, Sequence) else None
-    every = as_ints((lengths,), f"chunks: length on axis {axis}") if listed is None else listed
+    listed = (
+        as_ints(lengths, f"chunks: lengths on axis {axis}")
+        if isinstance(lengths, Sequence) and not isinstance(lengths, str)
+        else None
+    )
+    every = (as_int(lengths, f"chunks: the length on axis {axis}"),) if listed is None else listed
     if min(every, default=1) < 1:
         raise ValueError(f"chunks: lengths {lengths} on axis {axis} must be >= 1")
     if listed is None:

@@ -686,7 +686,7 @@ def _in_pages(pool: V, block: int | None) -> V:
     if not shape or rows < 1 or shape[0] % rows:
         raise ValueError(
             f"paged: blocks of {rows} rows in a pool of shape {shape}; its first axis must be pages of block rows, "
-            "block >= 1"
+            "block >= 1 a divisor of that axis"
             + (", and without a block the first two axes are pages and rows" if shape[1:2] == (rows,) else "")
         )
     return pool.reshape(shape[0] // rows, rows, *shape[1:])

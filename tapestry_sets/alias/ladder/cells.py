@@ -25,7 +25,7 @@ from typing import cast
 
 from tapestry_sets.alias import tuning
 from tapestry_sets.alias.ladder.flat import flatten_pieces
-from tapestry_sets.alias.ladder.known import KnownCells, no_products, setts_of
+from tapestry_sets.alias.ladder.known import KnownCells, find_bands, no_products, setts_of
 from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
 from tapestry_sets.digits import Strided
 from tapestry_sets.integers import DisjointSetts, Integers, Sett
@@ -219,6 +219,8 @@ def in_few_setts(s: Integers, extent: int) -> Integers:
 def local_setts(pieces: tuple[Piece, ...], shape: tuple[int, ...], home: tuple[int, ...]) -> DisjointSetts | None:
     """Return the row-major numbers of the cells that a view's pieces read of its one source, None if not few setts."""
     mine = tuple(piece for piece in pieces if piece.source == 0)
+    if find_bands(mine, shape) is not None:
+        return None  # a sett for each row
     with limits(max_pieces=min(tuning.MAX_SETTS, current().max_pieces)):
         found = ask_one((TooManyPieces,), flatten_pieces, mine, shape, home, prod(home))
     return found if isinstance(found, DisjointSetts) else None

@@ -32,7 +32,7 @@ from tapestry_sets.integers import (
     ends_of,
     members,
 )
-from tapestry_sets.limits import OPEN, Open, TooManyPieces, ask_one, check_pieces
+from tapestry_sets.limits import OPEN, Open, TooManyPieces, ask_one, check_pieces, current, limits
 from tapestry_sets.regions import AxisSet, AxisSets, Box, axis_products, axis_sets, flat
 from tapestry_sets.views import INT64_MAX, IndexProducts, Piece, images, read_patches, reading
 
@@ -90,8 +90,8 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
         find_products: Callable[[], IndexProducts | None] = no_products,
     ) -> Self:
         """Return the known facts on the cells that pieces of one source read."""
-        bands = read_bands(pieces[0], shape) if len(pieces) == 1 and any(g.prefix for g in pieces[0].guards) else None
-        if bands is not None and bands.bands:
+        bands = find_bands(pieces, shape)
+        if bands is not None:
             return cls(shape, pieces, home, extent, None, None, None, None, find_products, bands)
         found = ask_one((TooManyPieces,), flatten_pieces, pieces, shape, home, extent)
         setts = found if isinstance(found, DisjointSetts) else None
@@ -108,7 +108,8 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
     def setts(self) -> Integers | None:
         """The row-major numbers that are held, or those of a product of few progressions, or between diagonals."""
         if self.banded is not None:
-            made = ask_one((TooManyPieces,), flatten_pieces, self.pieces, self.shape, self.home, self.extent)
+            with limits(max_pieces=min(tuning.MAX_SETTS, current().max_pieces)):
+                made = ask_one((TooManyPieces,), flatten_pieces, self.pieces, self.shape, self.home, self.extent)
             return made if isinstance(made, DisjointSetts) else None
         found = None if self.held is not None else self.products
         if found is None or found.has_column or sum([prod(map(len, sets)) for sets in found.each]) > tuning.MAX_SETTS:
@@ -269,6 +270,12 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
     def number_of(self, cell: tuple[int, ...]) -> int:
         """Return the row-major number of a cell."""
         return cast(int, number_of(cell, self.home))
+
+
+def find_bands(pieces: Sequence[Piece], shape: tuple[int, ...]) -> Banded | None:
+    """Return the cells of one piece that is cut along diagonals as bands in a product, None if it is not."""
+    found = read_bands(pieces[0], shape) if len(pieces) == 1 and any(g.prefix for g in pieces[0].guards) else None
+    return None if found is None or not found.bands else found
 
 
 def nests_of(sets: Sequence[AxisSet], shape: Sequence[int]) -> list[Nest]:

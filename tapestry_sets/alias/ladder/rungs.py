@@ -150,7 +150,8 @@ def write_out_chain(x: KnownCells) -> DisjointSetts | Open:
 
 def flatten_chain(x: KnownCells) -> DisjointSetts | Open:
     """Make setts of the pieces, where filled sets have too many."""
-    found = OPEN if x.setts is None else flatten_pieces(x.pieces, x.shape, x.home, x.extent)
+    is_open = x.setts is None and x.banded is None
+    found = OPEN if is_open else flatten_pieces(x.pieces, x.shape, x.home, x.extent)
     return found if isinstance(found, DisjointSetts) else OPEN
 
 

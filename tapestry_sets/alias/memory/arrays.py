@@ -174,7 +174,8 @@ def strided_form_of(x: object) -> tuple[Allocation, Strided] | None:
             raise _holds_objects(x)
         form = _form_of(_address_of(x), x.shape, x.strides, x.itemsize)
         return None if form is None else (MEMORY, form)
-    return as_view(x).strided_form()
+    view = as_view(x)
+    return None if 0 in view.shape else view.strided_form()
 
 
 class ArrayStruct(ctypes.Structure):

@@ -545,7 +545,7 @@ class Triangle(Struct, frozen=True):
     def out_shape(self, shapes: Shapes) -> Shape:
         shape = kind.only_shape(shapes, "triangle")
         if len(shape) < 2:
-            raise ValueError(f"triangle: shape {shape} has rank {len(shape)}; a triangle needs 2 axes or more")
+            raise ValueError(f"tril, triu: shape {shape} has rank {len(shape)}; a triangle needs 2 axes or more")
         return shape
 
     def pieces(self, shapes: Shapes) -> tuple[Piece, ...]:

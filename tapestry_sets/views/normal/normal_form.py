@@ -126,6 +126,12 @@ def agree(one: Flat, two: Flat, limit: int = tuning.MAX_PATCHES) -> bool | None:
     """
     if one == two:
         return True
+    found = _agree_by_first(one, two, limit)
+    return _agree_by_first(two, one, limit) if found is None else found  # so that the order of the two says nothing
+
+
+def _agree_by_first(one: Flat, two: Flat, limit: int) -> bool | None:
+    """The same, by the patches of the first: of another view they may take another number of branches."""
     mine, theirs = set(one.patches), set(two.patches)
     comparison = _Comparison(limit, Budget(max(current().budget // tuning.BRANCHES_A_COMPARISON, 1)))
     known: bool | None = True

@@ -21,7 +21,7 @@ from tapestry_sets.digits import (
     split_progression,
 )
 from tapestry_sets.integers import Int64Array, contains_each
-from tapestry_sets.limits import TooManyPieces
+from tapestry_sets.limits import TooManyPieces, current
 from tapestry_sets.regions import (
     AffineMap,
     Box,
@@ -412,10 +412,11 @@ def _pull_affine(projection: IndexProjection, inside: DisjointRegions, box: Box)
             return grids_of(found)
         used = {j for row in projection.map.terms() for j, _ in row}
     axis = min((j for j in used if box.shape[j] > 1), key=lambda j: box.shape[j])
-    if box.shape[axis] > MAX_GRIDS:
+    most = min(MAX_GRIDS, current().max_pieces)
+    if box.shape[axis] > most:
         raise TooManyPieces(
             f"the domain under {projection.map} has a product for each of {box.shape[axis]} values of axis {axis}, "
-            f"more than {MAX_GRIDS}"
+            f"more than {most}"
         )
     grids = []
     for x in range(box.start[axis], box.stop[axis]):

@@ -20,6 +20,9 @@ from tapestry_sets import (
     has_internal_overlap,
     internal_overlap,
     is_contiguous,
+    overlap,
+    overlap_matrix,
+    overlaps,
     pad,
     roll,
 )
@@ -211,3 +214,25 @@ def test_without_isl_too_many_products_are_refused() -> None:
     ):
         view.is_contiguous("C")
     assert isinstance(view.cells[A], Cells)
+
+
+def test_a_cell_read_twice_is_named_with_its_own_allocation() -> None:
+    a, b = allocate((2,), name="A"), allocate((5,), name="B")
+    for view in (concatenate([a, b]).take([0, 6, 6], 0), pad(concatenate([a, b]), [(0, 1)], "edge")):
+        found = view.internal_overlap()
+        assert found is not None and found.allocation is b and found.cell == (4,)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (4, 0)])
+def test_memory_without_cells_meets_nothing(shape: tuple[int, ...]) -> None:
+    empty = allocate(shape)
+    for view in (empty, empty[:], empty.T):
+        assert not overlaps(empty, view) and not overlap(empty, view) and not overlap_matrix([empty, view]).any()
+
+
+def test_equality_is_symmetric_where_comparing_takes_many_branches() -> None:
+    """From one side every patch is cut, from the other one is: only one of them is within the budget."""
+    rows = np.random.default_rng(0).integers(0, 2, 500).tolist()
+    view = pad(allocate((2, 3)).take(rows, 0), [(3, 2), (1, 1)], "symmetric")
+    again = view.T.T
+    assert view == again and again == view and view.same_view(again)
