@@ -114,7 +114,8 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
         found = None if self.held is not None else self.products
         if found is None or found.has_column or sum([prod(map(len, sets)) for sets in found.each]) > tuning.MAX_SETTS:
             return self.held
-        return setts_of(found.each, self.home)
+        joined = ask_one((TooManyPieces,), setts_of, found.each, self.home)
+        return None if joined is OPEN else joined
 
     @cached_property
     def bands(self) -> Banded | None:

@@ -22,6 +22,7 @@ from tapestry_sets import (
     interleave,
     limits,
     overlap,
+    overlap_matrix,
     overlaps,
     pad,
     repeat,
@@ -362,3 +363,16 @@ def test_rows_that_nowhere_align_with_pages_are_answered() -> None:
     for budget in (100_000, 2_000):
         with limits(budget=budget):
             assert overlap(one.permute_dims((1, 0)), two).size == len(both)
+
+
+def test_products_whose_union_shatters_are_asked_without_it() -> None:
+    """The setts of all of them together may be too many; nothing but an explicit answer needs them."""
+    plane, numbers = allocate((1007, 1009)), np.arange(1007 * 1009).reshape(1007, 1009)
+    slanted, arrays = [], []
+    for a, b in ((0, 1), (2, 4)):
+        slanted.append(concatenate([plane[a::3, b::7][:150, :90], plane[b::5, a::11][:150, :90]]))
+        arrays.append(np.concatenate([numbers[a::3, b::7][:150, :90], numbers[b::5, a::11][:150, :90]]))
+    with limits(max_pieces=3):
+        assert overlap_matrix(slanted).tolist() == [[True, True], [True, True]]
+        assert overlap(*slanted).size == len(np.intersect1d(*arrays))
+        assert slanted[0].contains(slanted[1]) is False
