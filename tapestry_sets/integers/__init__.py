@@ -44,6 +44,6 @@ from tapestry_sets.integers.nest import (
 from tapestry_sets.integers.pairs import surely_disjoint
 from tapestry_sets.integers.ramps import sum_ramps
 from tapestry_sets.integers.sett import DisjointSetts, Sett
-from tapestry_sets.integers.stripe import Level, Stripe
+from tapestry_sets.integers.stripe import Level, Stripe, sum_ramp
 from tapestry_sets.integers.together import count_common, ends_of, first_common, isdisjoint
 from tapestry_sets.integers.tuning import MAX_ELEMENTS, MAX_SETTS

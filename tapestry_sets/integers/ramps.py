@@ -27,7 +27,7 @@ def _third(x: Any) -> Any:
 
 
 def _round(c: Any, n: Any, d: Any, P: Any, Q: Any) -> tuple[Any, Any]:
-    """Return what y is multiplied by in a round, and what is added to that; see `stripe._ramp_sum`."""
+    """Return what y is multiplied by in a round, and what is added to that; see `stripe.sum_ramp`."""
     if isinstance(P, int) and c.dtype != object and len(n) > tuning.TABLED:
         # few numbers differ: a table of all of them is shorter than the columns
         low, most = int(n.min()), int(c.max()) + 1

@@ -473,7 +473,9 @@ class DisjointSetts(Explicit, Value):
     def __getitem__(self, k: int) -> Sett:
         k = as_int(k, "DisjointSetts: member number")
         if not -len(self) <= k < len(self):
-            raise IndexError(f"DisjointSetts: no member {k}: there are {len(self)}")
+            raise IndexError(
+                f"DisjointSetts: no member {k}: there are {len(self)}; give one in [{-len(self)}, {len(self)})"
+            )
         return self.members[k]
 
     def __repr__(self) -> str:

@@ -346,7 +346,7 @@ def stripes_count_period(s: Level, t: Level) -> int:
     return qa * b + qb * ra + overlap
 
 
-def _ramp_sum(n: int, P: int, y: int, Q: int) -> int:
+def sum_ramp(n: int, P: int, y: int, Q: int) -> int:
     """Return sum over 0 <= k < n and j >= 0 of max(0, y + P*k - Q*j), for n >= 1, P, y >= 0 and Q > 0."""
     # Columns h[k] = y + P·k; of each what lies above 0, above Q, above 2·Q, … counts:
     #
@@ -375,8 +375,8 @@ def _ramp_sum(n: int, P: int, y: int, Q: int) -> int:
 def _blocks_common(n: int, P: int, y: int, a: int, b: int, Q: int) -> int:
     """Return the sum over 0 <= k < n of the elements of stripe (b, Q, 0) in [y + P*k, y + P*k + a)."""
     y = y % Q + Q  # a whole period up, so that y - b >= 0
-    up = _ramp_sum(n, P, y + a, Q) - _ramp_sum(n, P, y + a - b, Q)
-    return up - _ramp_sum(n, P, y, Q) + _ramp_sum(n, P, y - b, Q)
+    up = sum_ramp(n, P, y + a, Q) - sum_ramp(n, P, y + a - b, Q)
+    return up - sum_ramp(n, P, y, Q) + sum_ramp(n, P, y - b, Q)
 
 
 def stripes_count_common(s: Level, t: Level, start: int, stop: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from tapestry_sets.digits import Strided
+from tapestry_sets.digits import Strided, join_digits
 from tapestry_sets.limits import OPEN, REFUSALS, Open, TooManyPieces, ask_one, count_question, current, limits
 from tapestry_sets.regions import AxisSets, DisjointRegions, ImplicitRegion, Region
 from tapestry_sets.solvers import isl
@@ -63,6 +63,10 @@ class Questions(Viewable):
         """
 
     @abstractmethod
+    def find_strided(self) -> tuple[Allocation, Strided] | None:
+        """Return the allocation and the strided form, looked for where it is not at hand; None if there is none."""
+
+    @abstractmethod
     def _normal_form(self) -> Flat:
         """The cell of each index, by row-major numbers, as patches; those of too many stand for the view itself."""
 
@@ -73,6 +77,67 @@ class Questions(Viewable):
     @abstractmethod
     def _read_ends(self) -> tuple[tuple[Hashable, int], tuple[Hashable, int]]:
         """The same of the first and of the last index."""
+
+    @property
+    def offset(self) -> int | None:
+        """The row-major number of the first index's cell in its allocation; None where `find_strided` finds nothing.
+
+        In cells, as all that views say of memory; of a real array the cells are bytes, and this is its address.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> A = allocate((4, 6), dtype="float32")
+        >>> A[1:, ::-2].offset, A[1:, ::-2].strides
+        (11, (6, -2))
+        """
+        found = self.find_strided()
+        return None if found is None else found[1][0]
+
+    @property
+    def strides(self) -> tuple[int, ...] | None:
+        """How many cells lie from one index to the next along each axis; None where that is not one number.
+
+        In cells, where NumPy has bytes; times `itemsize` they are NumPy's. An axis of extent 1 has 0, so that equal
+        views have equal strides. A view that reads no cell, constants or several allocations has none.
+
+        Raises
+        ------
+        TooHard
+            As for `find_strided`.
+
+        Examples
+        --------
+        >>> from tapestry_sets.views import allocate
+        >>> A = allocate((4, 6))
+        >>> A.T.strides, A.broadcast_to((3, 4, 6)).strides, A[:, :4].reshape(16).strides
+        ((1, 6), (0, 6, 1), None)
+        """
+        found = self.find_strided()
+        axes = [] if found is None else [join_digits(levels) for levels in found[1][1]]
+        if found is None or any(len(levels) > 1 for levels in axes):
+            return None
+        return tuple([levels[0][1] if levels else 0 for levels in axes])
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a cell.
+
+        Raises
+        ------
+        ValueError
+            If the view is made of allocations whose cells differ.
+        """
+        sizes = {a.itemsize: a for a in self.allocations}
+        if len(sizes) > 1:
+            each = ", ".join(f"{n} in {a.name or a.shape}" for n, a in sizes.items())
+            raise ValueError(f"itemsize: {self!r} has cells of different bytes: {each}; ask its allocations")
+        return next(iter(sizes))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all cells, repeated ones included, as NumPy counts them: `size` times `itemsize`."""
+        return self.size * self.itemsize
 
     def origins(self) -> dict[Allocation, DisjointRegions]:
         """Return the cells that the view reads of each allocation, in the allocation's coordinates.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 import numpy as np
 from msgspec import Struct
 
-from tapestry_sets.digits import Strided, contiguous, join_digits, renumber
+from tapestry_sets.digits import Strided, contiguous, renumber
 from tapestry_sets.draw import views as draw_views
 from tapestry_sets.integers import EMPTY, DisjointSetts, Nest, nest_of
 from tapestry_sets.limits import OPEN, Budget, Checked, Frozen, Open, TooHard, current
@@ -176,67 +176,6 @@ class View(Questions, Frozen):
         if 0 in self.shape:
             return None
         return self.strided_form() or _search_strided(self)
-
-    @property
-    def offset(self) -> int | None:
-        """The row-major number of the first index's cell in its allocation; None where `find_strided` finds nothing.
-
-        In cells, as all that views say of memory; of a real array the cells are bytes, and this is its address.
-
-        Examples
-        --------
-        >>> from tapestry_sets.views import allocate
-        >>> A = allocate((4, 6), dtype="float32")
-        >>> A[1:, ::-2].offset, A[1:, ::-2].strides
-        (11, (6, -2))
-        """
-        found = self.find_strided()
-        return None if found is None else found[1][0]
-
-    @property
-    def strides(self) -> tuple[int, ...] | None:
-        """How many cells lie from one index to the next along each axis; None where that is not one number.
-
-        In cells, where NumPy has bytes; times `itemsize` they are NumPy's. An axis of extent 1 has 0, so that equal
-        views have equal strides. A view that reads no cell, constants or several allocations has none.
-
-        Raises
-        ------
-        TooHard
-            As for `find_strided`.
-
-        Examples
-        --------
-        >>> from tapestry_sets.views import allocate
-        >>> A = allocate((4, 6))
-        >>> A.T.strides, A.broadcast_to((3, 4, 6)).strides, A[:, :4].reshape(16).strides
-        ((1, 6), (0, 6, 1), None)
-        """
-        found = self.find_strided()
-        axes = [] if found is None else [join_digits(levels) for levels in found[1][1]]
-        if found is None or any(len(levels) > 1 for levels in axes):
-            return None
-        return tuple([levels[0][1] if levels else 0 for levels in axes])
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of a cell.
-
-        Raises
-        ------
-        ValueError
-            If the view is made of allocations whose cells differ.
-        """
-        sizes = {a.itemsize: a for a in self.allocations}
-        if len(sizes) > 1:
-            each = ", ".join(f"{n} in {a.name or a.shape}" for n, a in sizes.items())
-            raise ValueError(f"itemsize: {self!r} has cells of different bytes: {each}; ask its allocations")
-        return next(iter(sizes))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all cells, repeated ones included, as NumPy counts them: `size` times `itemsize`."""
-        return self.size * self.itemsize
 
     def as_nest(self) -> tuple[Allocation, Nest] | None:
         """Return the one allocation that the view reads and its cells there as one nest, where that is quickly had.

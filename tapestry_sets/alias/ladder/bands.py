@@ -17,6 +17,7 @@ from math import gcd, prod
 from msgspec import Struct
 
 from tapestry_sets.alias import tuning
+from tapestry_sets.integers import sum_ramp
 from tapestry_sets.limits import OPEN, Open
 from tapestry_sets.regions import AffineMap, AxisSet, AxisSets, axis_sets
 from tapestry_sets.views import Piece
@@ -121,20 +122,9 @@ def sum_floors(n: int, m: int, a: int, b: int) -> int:
     --------
     >>> sum_floors(4, 3, 2, 1), sum((2 * i + 1) // 3 for i in range(4))
     (4, 4)
-
-    References
-    ----------
-    The Euclidean recursion on lattice points below a line; AtCoder Library, floor_sum.
     """
-    total = 0
-    while n > 0:
-        total += n * (n - 1) // 2 * (a // m) + n * (b // m)
-        a, b = a % m, b % m
-        top = a * n + b
-        if top < m:
-            break
-        n, b, m, a = top // m, top % m, a, m
-    return total
+    # the multiples of m from 0 to z are floor(z / m) + 1: of each, one more of a ramp to z + 1 than of one to z
+    return sum_ramp(n, a, b + 1, m) - sum_ramp(n, a, b, m) - n if n > 0 else 0
 
 
 def _find_between(p: Line, q: Line, low: int, high: int) -> tuple[int, int] | None:

@@ -180,14 +180,14 @@ def filled_cells(
     """
     extent = prod(home)
     setts = chain[0] if len(chain) == 1 else in_few_setts(filled(chain), extent)
-    return Cells(shape, pieces, home, extent, setts, None, strides, None, find_products)
+    return Cells(shape, pieces, home, extent, setts, strides=strides, find_products=find_products)
 
 
 def product_cells(
     found: IndexProducts, pieces: Sequence[Piece], shape: tuple[int, ...], home: tuple[int, ...]
 ) -> Cells:
     """Return the cells of an allocation of shape `home` that a view of `shape` reads: few products of indices."""
-    return Cells(shape, pieces, home, prod(home), None, None, None, found)
+    return Cells(shape, pieces, home, prod(home), None, products=found)
 
 
 def filled(chain: Sequence[Integers]) -> Integers:

@@ -92,11 +92,11 @@ class KnownCells(Struct, frozen=True, dict=True, eq=False):
         """Return the known facts on the cells that pieces of one source read."""
         bands = find_bands(pieces, shape)
         if bands is not None:
-            return cls(shape, pieces, home, extent, None, None, None, None, find_products, bands)
+            return cls(shape, pieces, home, extent, None, find_products=find_products, banded=bands)
         found = ask_one((TooManyPieces,), flatten_pieces, pieces, shape, home, extent)
         setts = found if isinstance(found, DisjointSetts) else None
         sums = None if found is OPEN or isinstance(found, DisjointSetts) else found
-        return cls(shape, pieces, home, extent, setts, sums, None, None, find_products)
+        return cls(shape, pieces, home, extent, setts, sums, find_products=find_products)
 
     @cached_property
     def axes(self) -> list[AxisSets] | None:

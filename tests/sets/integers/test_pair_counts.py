@@ -17,7 +17,7 @@ from tapestry_sets.integers import conjunction, nest, pair_counts, pairs, tuning
 from tapestry_sets.integers.nest import EMPTY, Nest
 from tapestry_sets.integers.pair_counts import PairCount
 from tapestry_sets.integers.ramps import sum_ramps
-from tapestry_sets.integers.stripe import _ramp_sum
+from tapestry_sets.integers.stripe import sum_ramp
 from tapestry_sets.limits import OPEN, Budget
 from tests.oracles import in_nesting
 from tests.strategies import nestings
@@ -192,7 +192,7 @@ def test_unions_that_are_too_hard_two_by_two_are_refused_from_a_sample() -> None
     st.sampled_from([1, 8]),
 )
 def test_ramps_are_summed_as_one_by_one(each: list[tuple[int, int]], P: int, Q: int, tabled: int) -> None:
-    wanted = [_ramp_sum(n, P, y, Q) % (1 << 64) for n, y in each]
+    wanted = [sum_ramp(n, P, y, Q) % (1 << 64) for n, y in each]
     n, y = (np.array(column, np.uint64) for column in zip(*each, strict=True))
     with mock.patch.object(tuning, "TABLED", tabled):
         for many in (1, 50):  # alone, and among so many that a table of all values is shorter
@@ -207,7 +207,7 @@ def test_ramps_are_summed_as_one_by_one(each: list[tuple[int, int]], P: int, Q: 
 @given(st.integers(1, 1 << 45), st.integers(1, 1 << 50), st.integers(0, 1 << 50), st.integers(1, 1 << 50))
 def test_wide_ramps_are_right_modulo_2_to_the_64(n: int, P: int, y: int, Q: int) -> None:
     total = sum_ramps(np.array([n], np.uint64), P, np.array([y], np.uint64), Q, is_wide=True)
-    assert total.tolist() == [_ramp_sum(n, P, y, Q) % (1 << 64)]
+    assert total.tolist() == [sum_ramp(n, P, y, Q) % (1 << 64)]
 
 
 @pytest.mark.parametrize("exponent", [9, 12, 14])
