@@ -175,6 +175,8 @@ def _meeting(ours: Sequence[NestSpan], theirs: Sequence[NestSpan]) -> Iterator[t
     """Yield the pairs of members that may meet, and the window where they may."""
     if len(ours) < len(theirs):
         ours, theirs = theirs, ours
+    if not theirs:
+        return
     if len(ours) < tuning.FEW_MEMBERS:
         for start, stop, s in ours:
             for first, last, t in theirs:

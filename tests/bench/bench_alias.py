@@ -24,11 +24,13 @@ from bench_sets import SIZES, Row, machine, peer_table, power, seconds, shown
 
 import tapestry_sets
 from tapestry_sets import (
+    CuteLayout,
     TooHard,
     View,
     allocate,
     concatenate,
     contains,
+    covers,
     has_internal_overlap,
     interleave,
     internal_overlap,
@@ -336,6 +338,74 @@ def paged_caches() -> Iterable[Row]:
             )
 
 
+def sizes_of_overlaps() -> Iterable[Row]:
+    """What the number costs beside the answer, of views of one piece, built anew: at most three times is wanted."""
+    pairs = {
+        "[::3] and [1::2] of 1024": lambda: (lambda a: (a[::3], a[1::2]))(allocate((1024,))),
+        "the 27-element example": lambda: (lambda a: (a.reshape(3, 3, 3)[:2, :2, :2], a[2::5]))(allocate((27,))),
+        "[::3, 5:] and [1::2, ::7] of 1024 x 1024": lambda: (lambda a: (a[::3, 5:], a[1::2, ::7]))(
+            allocate((1024, 1024))
+        ),
+        "two blocks of rows": lambda: (lambda a: (a[:700], a[600:]))(allocate((1024, 1024))),
+        "transposed, rank 3": lambda: (lambda a: (a.permute_dims((2, 0, 1))[1:], a[::2, 1:]))(allocate((64, 48, 40))),
+    }
+    for name, views in pairs.items():
+        yield Row(
+            f"built and counted, beside built and decided: {name}",
+            seconds(lambda views=views: overlap(*views()).size),
+            seconds(lambda views=views: overlaps(*views())),
+            "overlaps",
+        )
+
+
+def words_for_layouts() -> Iterable[Row]:
+    """Triangles, swizzles, reinterpreted memory, covers, CuTe's layouts, and all pairs of ten thousand views."""
+    for n in (16, 2_048, 9_999, 10**9):
+        yield Row(
+            f"triangle of {n} x {n}: how many cells every second row shares with it",
+            seconds(lambda n=n: (lambda a: overlap(a.tril(), a[::2]).size)(allocate((n, n)))),
+            None,
+            "none",
+        )
+    for rows in (64, 2**40):
+        yield Row(
+            f"swizzled tiles, {rows} rows of 64: do two blocks share a bank?",
+            seconds(
+                lambda rows=rows: (lambda s: overlaps(s[: rows // 2, :8], s[rows // 2 :, 8:16]))(
+                    allocate((rows, 64)).swizzle(3, 3, 3)
+                )
+            ),
+            None,
+            "none",
+        )
+    page = allocate((1 << 20,), dtype="uint8")
+    yield Row(
+        "one page under two dtypes: how many bytes both read",
+        seconds(lambda: overlap(page[:4096].view_as("float32")[::2], page[1024:].view_as("int64")[::3]).size),
+        None,
+        "none",
+    )
+    plane = allocate((256, 256))
+    tiles = tiles_of(plane, 16)
+    yield Row("do 256 tiles cover their view?", seconds(lambda: covers(tiles, plane)), None, "none")
+    yield Row(
+        "CuTe: (4, 8):(8, 1) composed with (2, 4):(4, 1)",
+        seconds(lambda: CuteLayout((4, 8), (8, 1)).compose(CuteLayout((2, 4), (4, 1)))),
+        None,
+        "none",
+    )
+    rng, base = random.Random(0), allocate((1 << 20,))
+    ends = [(rng.randrange(1 << 19), rng.randrange(1 << 19, 1 << 20), rng.randrange(1, 99)) for _ in range(10_000)]
+    many = [base[start:stop:step] for start, stop, step in ends]
+    yield Row("10000 slices, all pairs", seconds(lambda: overlap_matrix(many), 1), None, "none")
+
+
+def tiles_of(view: View, side: int) -> list[View]:
+    """The tiles of a view of two axes."""
+    rows, columns = view.shape
+    return [view[i : i + side, j : j + side] for i in range(0, rows, side) for j in range(0, columns, side)]
+
+
 def two_arrays() -> Iterable[Row]:
     """Two NumPy arrays of one buffer: slices that interleave, blocks, columns, transposes."""
     x = np.zeros((600, 400), np.float32)
@@ -547,6 +617,8 @@ CASES = (
     padded_convolutions,
     paged_caches,
     ragged_batches,
+    sizes_of_overlaps,
+    words_for_layouts,
     two_arrays,
     hard_arrays,
     prime_strides,
@@ -559,7 +631,11 @@ AIMS = (
     (f"{VIEWS} views of (64, 48, 40) along its axes", 0.1),
     (f"{VIEWS} views of (1024, 1024) along its axes", 0.1),
     (f"{VIEWS} views of", 10.0),
-    ("two NumPy arrays", 15e-6),
+    ("two NumPy arrays, [", 5e-6),
+    ("two NumPy arrays", 7e-6),
+    ("10000 slices, all pairs", 2.0),
+    ("triangle of", 1e-3),
+    ("swizzled tiles", 10e-3),
     ("halo of two tiles of a padded image, by tiles", 0.1e-3),
     ("halo of two tiles of a padded image, by windows", 0.2e-3),
     ("paged cache, 1000 pages", 0.5e-3),

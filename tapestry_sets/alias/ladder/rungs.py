@@ -614,7 +614,7 @@ def _ask_isl(what: str, x: KnownCells, question: Callable[[], Any], operations: 
     return isl.decide(why, question, operations * len(x.pieces), "ask about a part of the view")
 
 
-def by_isl(name: str, what: str, question: Callable[..., Any]) -> Rung:
+def by_isl(name: str, what: str, question: Callable[..., Any], operations: int = isl.MAX_OPERATIONS) -> Rung:
     """Return the rung that asks a question of isl's sets of row-major numbers."""
 
     def ask(*each: KnownCells) -> Any:
@@ -622,15 +622,17 @@ def by_isl(name: str, what: str, question: Callable[..., Any]) -> Rung:
         if any(axis_sets.is_column(s) and len(s) > tuning.MAX_SETTS for s in indices):
             return OPEN  # of a piece for each run of a table: a list is sooner made
         numbers = [isl_numbers(x) for x in each]
-        return _ask_isl(what, each[0], lambda: question(*numbers))
+        return _ask_isl(what, each[0], lambda: question(*numbers), operations)
 
     return Rung(_named(name, ask), HARD, "isl")
 
 
 def _is_run(numbers: Any) -> bool:
     """Whether all numbers between the bounds are there."""
-    bounds = isl.bounds_of(numbers)
-    return bounds is None or bool(isl.box_set(*bounds).is_subset(numbers))
+    # Gaps are what a set leaves out, and isl must solve its existentials to negate it: before is sooner than inside.
+    solved = numbers.compute_divs()
+    bounds = isl.bounds_of(solved)
+    return bounds is None or bool(isl.box_set(*bounds).is_subset(solved))
 
 
 def _a_number(numbers: Any) -> int | None:
@@ -765,7 +767,7 @@ RUNGS: dict[CellQuestion, tuple[Rung, ...]] = {
     ),
     CellQuestion.RUN: (
         Rung(is_run_by_ends, HARD),
-        by_isl("is_run_by_isl", "whether a view is contiguous", _is_run),
+        by_isl("is_run_by_isl", "whether a view is contiguous", _is_run, isl.BUILD_OPERATIONS),
         by_list("is_run_by_list", _has_no_gap),
     ),
     CellQuestion.INDEX: (

@@ -8,7 +8,7 @@ from functools import reduce
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import DisjointSetts, Sett, Stripe, TooHard, TooManyPieces
@@ -42,6 +42,7 @@ def only(way: str) -> Iterator[None]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("by_isl", [False, True])
 @given(one=unions, two=unions, lo=st.integers(0, HI // 2))
+@example(one=DisjointSetts(), two=DisjointSetts(), lo=0)
 def test_two_unions_in_a_window(way: str, by_isl: bool, one: DisjointSetts, two: DisjointSetts, lo: int) -> None:
     mine, theirs = ({z for z in range(lo, HI) if z in s} for s in (one, two))
     with only(way), mock.patch.object(isl, "available", lambda: by_isl), suppress(TooHard):
