@@ -20,6 +20,7 @@ from tapestry_sets.draw import Drawn
 from tapestry_sets.integers import DisjointSetts, Int64Array, Nest
 from tapestry_sets.limits import as_ints
 from tapestry_sets.regions import rowmajor
+from tapestry_sets.regions.near import list_near
 from tapestry_sets.regions.rowmajor import NumberTerms
 from tapestry_sets.regions.shapes import reshaped
 
@@ -124,7 +125,7 @@ class Points(Drawn, ABC):
         self._same_box(other, "isdisjoint")
         if self.is_numbered or other.is_numbered:
             return rowmajor.is_disjoint(self._terms, other._terms, prod(self.shape))
-        return all(r._misses(s) for r in self.regions for s in other.regions)
+        return all(r._misses(s) for r, s in list_near(self.regions, other.regions))
 
     def count_common(self, other: Points) -> int:
         """Return how many points both sets hold, without listing them; raises as `isdisjoint` does.
@@ -141,14 +142,14 @@ class Points(Drawn, ABC):
         self._same_box(other, "count_common")
         if self.is_numbered or other.is_numbered:
             return rowmajor.count_in_both(self._terms, other._terms, prod(self.shape))
-        return sum(r._count_shared(s) for r in self.regions for s in other.regions)
+        return sum(r._count_shared(s) for r, s in list_near(self.regions, other.regions))
 
     def first_common(self, other: Points) -> Ints | None:
         """Return the first common point in row-major order, or None; raises as `isdisjoint` does."""
         self._same_box(other, "first_common")
         if self.is_numbered or other.is_numbered:
             return rowmajor.first_in_both(self._terms, other._terms, self.shape)
-        found = [r._first_shared(s) for r in self.regions for s in other.regions]
+        found = [r._first_shared(s) for r, s in list_near(self.regions, other.regions)]
         return min((point for point in found if point is not None), default=None)
 
     def issubset(self, other: Points) -> bool:

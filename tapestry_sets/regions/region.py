@@ -30,6 +30,7 @@ from tapestry_sets.regions.axis import (
     normal,
     sample_axis,
 )
+from tapestry_sets.regions.near import list_near, list_partners
 from tapestry_sets.regions.points import Points
 
 if TYPE_CHECKING:
@@ -100,9 +101,8 @@ class Products(Points):
             return NotImplemented  # Reshaped.__rand__ answers
         self._same_box(other, "&")
         found: list[Region] = []
-        for r in self.regions:
-            for s in other.regions:
-                meet_regions(r, s, found)
+        for r, s in list_near(self.regions, other.regions):
+            meet_regions(r, s, found)
             check_pieces(len(found), "intersection of regions")
         one = len(found) < 2 or (len(self.regions) == len(other.regions) == 1)
         return self._union(found if one else merge_members(found))
@@ -738,11 +738,14 @@ def meet_regions(r: Region, s: Region, out: list[Region]) -> None:
     out += [Region._of(r.shape, raw, r.start) for raw in product(*axes)]
 
 
-def _subtract(left: Iterable[Region], right: Iterable[Region]) -> list[Region]:
-    kept = list(left)
-    for s in right:
-        kept = [piece for r in kept for piece in _subtract_one(r, s)]
-        check_pieces(len(kept), "difference of regions")
+def _subtract(left: Sequence[Region], right: Sequence[Region]) -> list[Region]:
+    kept: list[Region] = []
+    for r, partners in list_partners(left, right):
+        pieces = [r]
+        for s in partners:
+            pieces = [part for piece in pieces for part in _subtract_one(piece, s)]
+            check_pieces(len(kept) + len(pieces), "difference of regions")
+        kept += pieces
     return kept
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import combinations, product
+from itertools import product
 from math import prod
 
 from tapestry_sets.digits import Ints
 from tapestry_sets.limits import Value, check_pieces, compile_constructor, put_fields
 from tapestry_sets.regions import axis_sets
 from tapestry_sets.regions.axis_sets import AxisSet
+from tapestry_sets.regions.near import list_near_each_other
 from tapestry_sets.regions.points import Points
 from tapestry_sets.regions.region import Products, Region, merge_members, to_tuple
 from tapestry_sets.regions.shapes import checked_box
@@ -92,7 +93,7 @@ class DisjointRegions(Members, Products, Value):
                     f"DisjointRegions: member {at} is in the box {member.shape} from {member.start}, "
                     f"not in {box} from {origin}"
                 )
-        for one, two in combinations(kept, 2):
+        for one, two in list_near_each_other(kept):
             shared = one.first_common(two)
             if shared is not None:
                 raise ValueError(

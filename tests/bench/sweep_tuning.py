@@ -44,6 +44,7 @@ from tapestry_exec.copies import pack
 from tapestry_exec.run import evaluate
 from tapestry_plan import Graph, ops
 from tapestry_sets import (
+    DisjointRegions,
     DisjointSetts,
     Region,
     Sett,
@@ -225,6 +226,14 @@ def deep(length: int) -> Ask:
     return lambda: (overlap(view, base[::3]).size, written(view.simplify()))
 
 
+def rows_apart(many: int) -> Ask:
+    """How many points two unions of rows share, and what one lacks."""
+    box = (3 * many, 64, 8)
+    rows = [Region.from_bounds(box, (3 * i, 0, i % 4), (3 * i + 1, 64, 8)) for i in range(many)]
+    one, two = DisjointRegions(box, rows), DisjointRegions(box, rows[::2])
+    return lambda: (one.count_common(two), len((one - two).members))
+
+
 def strided(many: int, size: int = 1 << 20) -> Ask:
     """Which of many strided arrays share memory."""
     source, x = random.Random(4), np.zeros(4 * size, np.int8)
@@ -326,6 +335,7 @@ SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
     (ALIAS, "FIRST_PAIRS"): [partial(strided, 600, 1 << 16)],
     (ALIAS, "FEW_BYTES"): [partial(sliced, 6, 10**6 * n, 2 * 10**6 * n) for n in (50, 120, 400)],
     (ALIAS, "SIEVE_BLOCK"): [partial(sliced, 80, 1 << 21, 1 << 23)],
+    (REGIONS, "FEW_PAIRS"): [partial(rows_apart, n) for n in (8, 12, 16, 24, 48)],
     (VIEWS, "FOLDED_PIECES"): [partial(folded, n) for n in (12, 48, 100, 200)],
     (VIEWS, "FOLDED_COPIES"): [*CHAINS, PLAIN],
     (VIEWS, "LOOK_AHEAD"): [*CHAINS, PLAIN, partial(simplified, 12, many=3)],

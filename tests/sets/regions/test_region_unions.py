@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from itertools import combinations
+from operator import or_
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry_sets import DisjointRegions, Region, Sett, Stripe
+from tapestry_sets.regions import tuning
 from tests.oracles import listed_points
 from tests.strategies import regions_in_one_box
 
@@ -77,6 +81,36 @@ def test_a_union_is_made_of_what_is_apart(three: Three) -> None:
             members += (region,)
         points |= theirs
         assert listed_points(DisjointRegions(region.shape, members, region.start)) == points
+
+
+@given(regions_in_one_box(6), st.sampled_from([0, 10**9]))
+def test_many_members_are_asked_by_their_bounds(six: tuple[Region, ...], few: int) -> None:
+    """Pairs whose bounds do not meet are passed over: answers are those of the points, with and without."""
+    with mock.patch.object(tuning, "FEW_PAIRS", few):
+        one, two = (reduce(or_, each, DisjointRegions(six[0].shape, (), six[0].start)) for each in (six[:3], six[3:]))
+        mine, theirs = (set().union(*map(listed_points, each)) for each in (six[:3], six[3:]))
+        assert listed_points(one) == mine and listed_points(two) == theirs
+        assert listed_points(one & two) == mine & theirs and listed_points(one - two) == mine - theirs
+        assert one.count_common(two) == len(mine & theirs) and one.isdisjoint(two) == (not mine & theirs)
+        assert one.first_common(two) == min(mine & theirs, default=None)
+        assert one.issubset(two) == (mine <= theirs)
+        if mine & theirs:
+            with pytest.raises(ValueError, match="share the point"):
+                DisjointRegions(one.shape, (*one.members, *two.members), one.start)
+
+
+def test_thousands_of_members_are_not_compared_pair_by_pair() -> None:
+    box = (10**20, 64)
+    rows = [Region.from_bounds(box, (i * 10**15, i % 7), (i * 10**15 + 1, 64)) for i in range(3_000)]
+    with mock.patch.object(Region, "_first_shared", autospec=True) as asked:
+        asked.side_effect = lambda *_: None
+        union = DisjointRegions(box, rows)
+    assert not asked.called
+    with mock.patch.object(Region, "_count_shared", autospec=True, side_effect=Region._count_shared) as asked:
+        assert union.count_common(DisjointRegions(box, rows[::3])) == sum(64 - i % 7 for i in range(0, 3_000, 3))
+    assert asked.call_count == 1_000
+    with pytest.raises(ValueError, match="share the point"):
+        DisjointRegions(box, [*rows, rows[-1]])
 
 
 @given(regions_in_one_box(4))
