@@ -459,8 +459,10 @@ def meet_each(s: nests.Nest, parts: Sequence[nests.Nest]) -> list[nests.Nest]:
     """Return what a nest shares with nests of which no two touch, on the whole line, as disjoint nests."""
     if s == nests.EMPTY:
         return []
-    if not s or () in parts:
-        return [s] if s else list(parts)
+    if not s:
+        return merge_alike(list(parts))  # the gaps of several levels may be equal, at equal distances
+    if () in parts:
+        return [s]
     by_period: dict[int, Pieces] = {}
     are_apart = True
     P = s[0][1]

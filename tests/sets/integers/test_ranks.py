@@ -498,6 +498,7 @@ def are_one_nest(blocks: Blocks, common: int) -> bool:
 @given(nestings(12, 3), nestings(9, 2), nestings(7, 1))
 @example([Stripe(1, 2)], [Stripe(1, 5, 1)], [Stripe(1, 5, 4)])
 @example([Stripe(4, 6)], [Stripe(6, 14, 4)], [])
+@example([], [Stripe(3, 1), Stripe(2, 1, phase=2)], [])  # outside lie 1 and 3 modulo 4, each in a gap of a level
 def test_no_two_members_of_a_result_merge(one: Levels, two: Levels, three: Levels) -> None:
     s, t, u = Sett(*one), Sett(*two), Sett(*three)
     for result in (s | t, s - t, s ^ t, ~s, (s & t).setts(), (s | t) - u, s.fill(t).setts(), s.sample(t).setts()):
