@@ -67,7 +67,8 @@ def _captured(proto: Any) -> Iterator[str]:
 def _needed(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
     """The nodes that the outputs depend on, in the model's order."""
     makers = {name: node for node in nodes for name in node.outputs if name}
-    todo, seen = list(outputs), set[int]()
+    todo = list(outputs)
+    seen: set[int] = set()
     while todo:
         node = makers.get(todo.pop())
         if node is not None and id(node) not in seen:

@@ -267,7 +267,8 @@ class Variants:
 
     def _views(self, names: Sequence[str]) -> Iterator[tuple[int, int]]:
         """The choices, and the numbers of their options, that end in views behind some names."""
-        left, seen = self._leaves(names), set[str]()
+        left = self._leaves(names)
+        seen: set[str] = set()
         while left:
             leaf = left.pop()
             if leaf in seen:

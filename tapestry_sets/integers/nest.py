@@ -10,6 +10,7 @@ A window is a pair ``lo, hi``: the integers ``lo <= z < hi``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from math import prod
@@ -476,13 +477,15 @@ def union_bits(every: Iterable[Nest], lo: int, hi: int) -> int:
 
 
 def solid_items(mask: int) -> list[Item]:
-    out = []
-    at = 0
-    while mask:
-        gap = (mask & -mask).bit_length() - 1
-        mask >>= gap
-        length = (~mask & (mask + 1)).bit_length() - 1
-        mask >>= length
-        out.append(Item(at + gap, length, ()))
-        at += gap + length
-    return out
+    """Return the set bits of a mask as intervals, ascending, in time linear in the mask's length.
+
+    Examples
+    --------
+    >>> [(start, length) for start, length, _ in solid_items(0b10110)]
+    [(1, 2), (4, 1)]
+    """
+    return [Item(run.start(), run.end() - run.start(), ()) for run in _RUN.finditer(bin(mask)[:1:-1])]
+
+
+_RUN = re.compile("1+")
+"""A run of set bits, in the digits of a mask from the lowest on."""
