@@ -509,6 +509,7 @@ NOT_SWEPT = {
     "plan.ir.KEPT_CHECKS": "the size of a memory of answers, fixed on import",
     "plan.ir.KEPT_CUTS": "the size of a memory of answers, fixed on import",
     "plan.ops.TILE_COUNTERS": "chosen for caches, as TILE_CELLS",
+    "plan.search.MIN_PACKED_ENTRIES": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.search.MAX_CODES": "measured on whole plans: the table is in its own wing's tuning.py",
     "plan.steps.DISTANCE_EXPONENTS": "more of them are better plans in more time: no speed alone",
     "plan.steps.SLACKS": "more of them are better plans in more time: no speed alone",

@@ -1,0 +1,169 @@
+"""What planning takes, and what its plans are: processor seconds, gap, bytes moved, memory; each row a process.
+
+python tests/bench/bench_planner.py            prints the table
+python tests/bench/bench_planner.py --write    also writes it to tests/bench/results/bench_planner.md
+python tests/bench/bench_planner.py --rows gpt-12,resnet50-4
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve()
+ROOT = HERE.parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from bench_sets import RESULTS as SETS_RESULTS  # noqa: E402
+from bench_sets import machine  # noqa: E402
+from layered_models import bert, gpt, gpt2, vit  # noqa: E402
+
+from tapestry_plan import Device, Link, Mesh  # noqa: E402
+from tapestry_plan.onnx import light_model  # noqa: E402
+
+RESULTS = SETS_RESULTS.with_name("bench_planner.md")
+H100 = {"link": Link(5e-6, 3e11), "device": Device(4e14, 3e12)}
+MODELS = ROOT / "tests" / "models"
+LIMIT_SECONDS = 900
+"""Of wall time; a row that takes longer is said to have been stopped."""
+
+
+class Case(NamedTuple):
+    """A model on a mesh, with the aims: processor seconds, gap in percent."""
+
+    model: Callable[[], Any]
+    mesh: Mesh
+    aim: float
+    gap: float = 0.0
+
+
+CASES = {
+    **{
+        f"gpt-{layers}": Case(partial(gpt, layers), Mesh((2, 4), **H100), aim)  # type: ignore[arg-type]
+        for layers, aim in ((12, 1.0), (48, 3.0), (96, 6.0))
+    },
+    **{
+        f"{make.__name__}-6-on-{devices}": Case(partial(make, 6), Mesh((devices,)), aim, 0.5)
+        for make in (bert, gpt2, vit)
+        for devices, aim in ((8, 5.0), (16, 15.0))
+    },
+    **{
+        f"resnet50-{devices}": Case(partial(light_model, "resnet50", seed=1), Mesh((devices,)), aim)
+        for devices, aim in ((4, 1.0), (8, 2.0))
+    },
+}
+SLOW = frozenset(name for name in CASES if name.endswith("-on-16"))
+"""Left out where no rows are named."""
+
+
+def measure(name: str) -> dict[str, Any]:
+    """One row: the model is imported first, which does not count."""
+    from tapestry_plan import load_onnx, plan
+
+    case = CASES[name]
+    begin = time.process_time()
+    graph = load_onnx(case.model())
+    imported = time.process_time() - begin
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin = time.process_time()
+    found = plan(graph, case.mesh)
+    return {
+        "operators": len(graph.nodes),
+        "imported": imported,
+        "seconds": time.process_time() - begin,
+        "gap": found.gap,
+        "modeled": found.seconds,
+        "moved": found.nbytes_moved,
+        "peak": max(found.peak_nbytes),
+        "steps": len(found.steps),
+        "expanded": len(found.expanded),
+        "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "before": before,
+    }
+
+
+def in_own_process(name: str) -> dict[str, Any] | None:
+    """A row of a process of its own, on one thread; None where it was stopped."""
+    environment = {**os.environ, **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")}
+    command = [sys.executable, str(HERE), "--only", name]
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env=environment, timeout=LIMIT_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return row
+
+
+def line(name: str, row: dict[str, Any] | None) -> str:
+    """A row of the table."""
+    case = CASES[name]
+    shape = "×".join(map(str, case.mesh.shape))
+    if row is None:
+        return f"| {name} | {shape} | | stopped after {LIMIT_SECONDS} s | {case.aim:g} |" + " |" * 7
+    cells = (
+        name,
+        shape,
+        row["operators"],
+        f"{row['seconds']:.2f}",
+        f"{case.aim:g}",
+        f"{100 * row['gap']:.2f}",
+        f"{case.gap:g}",
+        f"{row['modeled'] * 1e6:,.1f}",
+        f"{row['moved']:,}",
+        f"{row['peak'] / 1e6:,.1f}",
+        f"{row['steps']:,}",
+        f"{row['rss'] / 1024:,.0f}",
+    )
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help=f"also write the table to {RESULTS.name}")
+    parser.add_argument("--rows", help=f"some of {', '.join(CASES)}; without it all but those on 16 devices")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.only:
+        print(json.dumps(measure(args.only)))
+        return
+    names = args.rows.split(",") if args.rows else [name for name in CASES if name not in SLOW]
+    heads = ["work", "mesh", "operators", "CPU s", "aim"] + [
+        "gap %",
+        "aim",
+        "modeled us",
+        "bytes moved",
+        "peak MB a device",
+        "steps",
+        "RSS MB",
+    ]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for found in lines:
+        print(found)
+    for name in names:
+        lines.append(line(name, in_own_process(name)))
+        print(lines[-1], flush=True)
+    if args.write:
+        head = [f"# Planning, {date.today().isoformat()}", "", f"{machine()}, one thread; each row is a process.", ""]
+        notes = [
+            "",
+            "GPT: 16 operators a layer, batch 1, 2,048 tokens, width 1,024 (4,096 inside), devices of 4·10¹⁴ flop/s,",
+            "3·10¹² B/s, links of 5 µs and 3·10¹¹ B/s. BERT, GPT-2, ViT: batch 2, 128 tokens (ViT 197), width 512,",
+            "and ResNet-50, on the mesh's own rates. CPU seconds are those of `plan`, not of the import.",
+        ]
+        RESULTS.write_text("\n".join([*head, *lines, *notes]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

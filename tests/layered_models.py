@@ -1,0 +1,151 @@
+"""Transformers of any number of layers as ONNX models, written operator by operator; weights are inputs.
+
+The operators are those that exporters write: a projection is a MatMul and an Add, heads are a Reshape and a Transpose.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+HEADS_WIDTH = 64
+"""Cells of a head."""
+
+
+class _Writer:
+    """A model as it is written: `op` adds an operator and names its result, `weight` an input, `number` a constant."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.inputs: list[Any] = []
+        self.constants: list[Any] = []
+
+    def input(self, name: str, shape: tuple[int, ...], dtype: int = TensorProto.FLOAT) -> str:
+        self.inputs.append(helper.make_tensor_value_info(name, dtype, list(shape)))
+        return name
+
+    def weight(self, *shape: int) -> str:
+        return self.input(f"w{len(self.inputs)}", shape)
+
+    def number(self, value: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def op(self, kind: str, *inputs: str, **attrs: Any) -> str:
+        (out,) = self.ops(kind, *inputs, outputs=1, **attrs)
+        return out
+
+    def ops(self, kind: str, *inputs: str, outputs: int, **attrs: Any) -> list[str]:
+        name = f"{kind}_{len(self.nodes)}"
+        outs = [name] if outputs == 1 else [f"{name}.{k}" for k in range(outputs)]
+        self.nodes.append(helper.make_node(kind, list(inputs), outs, name=name, **attrs))
+        return outs
+
+    def done(self, out: str) -> Any:
+        outputs = [helper.make_tensor_value_info(out, TensorProto.FLOAT, None)]
+        graph = helper.make_graph(self.nodes, "layers", self.inputs, outputs, self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+    # -- what layers are made of -------------------------------------------------------------------------
+
+    def norm(self, x: str, width: int) -> str:
+        return self.op("LayerNormalization", x, self.weight(width), self.weight(width), axis=-1)
+
+    def linear(self, x: str, width: int, out: int, bias: bool = True) -> str:
+        y = self.op("MatMul", x, self.weight(width, out))
+        return self.op("Add", y, self.weight(out)) if bias else y
+
+    def split(self, x: str, batch: int, length: int, width: int, perm: tuple[int, ...] = (0, 2, 1, 3)) -> str:
+        """(batch, length, width) as (batch, head, length, 64)."""
+        shape = self.number(np.array([batch, length, width // HEADS_WIDTH, HEADS_WIDTH]))
+        return self.op("Transpose", self.op("Reshape", x, shape), perm=list(perm))
+
+    def join(self, x: str, batch: int, length: int, width: int) -> str:
+        heads = self.op("Transpose", x, perm=[0, 2, 1, 3])
+        return self.op("Reshape", heads, self.number(np.array([batch, length, width])))
+
+
+def gpt(layers: int, batch: int = 1, length: int = 2048, width: int = 1024, inner: int = 4096) -> Any:
+    """A GPT's forward pass, 16 operators a layer, no biases but one, no mask; heads are views."""
+    m = _Writer()
+    x = m.input("x", (batch, length, width))
+    size = batch, length, width
+    for _ in range(layers):
+        y = m.norm(x, width)
+        q = m.split(m.linear(y, width, width, bias=False), *size)
+        k = m.split(m.linear(y, width, width, bias=False), *size, perm=(0, 2, 3, 1))
+        v = m.split(m.linear(y, width, width, bias=False), *size)
+        scores = m.op("Div", m.op("MatMul", q, k), m.number(np.float32(HEADS_WIDTH**0.5)))
+        mixed = m.join(m.op("MatMul", m.op("Softmax", scores, axis=-1), v), *size)
+        x = m.op("Add", x, m.linear(mixed, width, width, bias=False))
+        y = m.op("Relu", m.linear(m.norm(x, width), width, inner))
+        x = m.op("Add", x, m.linear(y, inner, width, bias=False))
+    return m.done(x)
+
+
+def _attention(m: _Writer, x: str, batch: int, length: int, width: int, mask: str | None, fused: bool) -> str:
+    """Self-attention with its projections: q, k, v from one product that is split, or from three."""
+    size = batch, length, width
+    if fused:
+        parts = m.ops("Split", m.linear(x, width, 3 * width), outputs=3, axis=-1, num_outputs=3)
+    else:
+        parts = [m.linear(x, width, width) for _ in range(3)]
+    q, k, v = (m.split(part, *size, perm=perm) for part, perm in zip(parts, _PERMS, strict=True))
+    scores = m.op("Div", m.op("MatMul", q, k), m.number(np.float32(HEADS_WIDTH**0.5)))
+    if mask is not None:
+        scores = m.op("Add", scores, mask)
+    return m.linear(m.join(m.op("MatMul", m.op("Softmax", scores, axis=-1), v), *size), width, width)
+
+
+_PERMS = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))
+
+
+def bert(layers: int, batch: int = 2, length: int = 128, width: int = 512) -> Any:
+    """BERT: three embeddings, a mask over padding, normalized after each sum, Gelu by one operator."""
+    m = _Writer()
+    ids = m.input("ids", (batch, length), TensorProto.INT64)
+    types = m.input("types", (batch, length), TensorProto.INT64)
+    mask = m.input("mask", (batch, 1, 1, length))
+    x = m.op("Add", m.op("Gather", m.weight(30522, width), ids), m.op("Gather", m.weight(2, width), types))
+    x = m.norm(m.op("Add", x, m.weight(1, length, width)), width)
+    for _ in range(layers):
+        x = m.norm(m.op("Add", x, _attention(m, x, batch, length, width, mask, fused=False)), width)
+        y = m.linear(m.op("Gelu", m.linear(x, width, 4 * width)), 4 * width, width)
+        x = m.norm(m.op("Add", x, y), width)
+    return m.done(x)
+
+
+def gpt2(layers: int, batch: int = 2, length: int = 128, width: int = 512) -> Any:
+    """GPT-2: one product for q, k and v, a causal mask, Gelu by tanh, written out."""
+    m = _Writer()
+    ids = m.input("ids", (batch, length), TensorProto.INT64)
+    mask = m.number(np.triu(np.full((1, 1, length, length), -1e9, np.float32), 1))
+    x = m.op("Add", m.op("Gather", m.weight(50257, width), ids), m.weight(1, length, width))
+    for _ in range(layers):
+        x = m.op("Add", x, _attention(m, m.norm(x, width), batch, length, width, mask, fused=True))
+        y = m.linear(m.norm(x, width), width, 4 * width)
+        cube = m.op("Mul", m.op("Pow", y, m.number(np.float32(3))), m.number(np.float32(0.044715)))
+        tanh = m.op("Tanh", m.op("Mul", m.op("Add", y, cube), m.number(np.float32(0.7978846))))
+        y = m.op("Mul", m.op("Mul", y, m.number(np.float32(0.5))), m.op("Add", tanh, m.number(np.float32(1))))
+        x = m.op("Add", x, m.linear(y, 4 * width, width))
+    return m.done(m.norm(x, width))
+
+
+def vit(layers: int, batch: int = 2, side: int = 224, patch: int = 16, width: int = 512) -> Any:
+    """A vision transformer: patches by a convolution, a token for the class, the class from that token."""
+    m = _Writer()
+    image = m.input("image", (batch, 3, side, side))
+    many = (side // patch) ** 2
+    x = m.op("Conv", image, m.weight(width, 3, patch, patch), m.weight(width), strides=[patch, patch])
+    x = m.op("Transpose", m.op("Reshape", x, m.number(np.array([batch, width, many]))), perm=[0, 2, 1])
+    x = m.op("Concat", m.weight(batch, 1, width), x, axis=1)
+    x = m.op("Add", x, m.weight(1, many + 1, width))
+    for _ in range(layers):
+        x = m.op("Add", x, _attention(m, m.norm(x, width), batch, many + 1, width, None, fused=True))
+        y = m.linear(m.op("Gelu", m.linear(m.norm(x, width), width, 4 * width)), 4 * width, width)
+        x = m.op("Add", x, y)
+    token = m.op("Gather", m.norm(x, width), m.number(np.int64(0)), axis=1)
+    return m.done(m.linear(token, width, 1000))
