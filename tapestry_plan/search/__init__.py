@@ -2,7 +2,8 @@
 
 From the ground up; each row stands on rows above it:
 
-    elimination  variants    least sums of tables; a graph with its expansions beside it
+    reduction  variants      values that no best assignment has; a graph with its expansions beside it
+    elimination              least sums of tables
     cost                     bytes and seconds of layouts, as numbers
     problem                  operators as variables, tensors as tables
     joint                    expansions and layouts as one sum of tables

@@ -52,6 +52,7 @@ class RegionTable(Struct):
     _axis_spans: list[list[tuple[int, int] | None]] = field(default_factory=list)
     _members: list[list[tuple[int, ...]]] = field(default_factory=list)
     _counts: dict[tuple[int, frozenset[int]], int] = field(default_factory=dict)
+    _listed: IntArray = field(default_factory=lambda: np.zeros((0, 1, 1), np.int64))
     _extents: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -99,12 +100,14 @@ class RegionTable(Struct):
 
     def _rows(self) -> IntArray:
         """Axis-set numbers of every region's members: (regions, most members, rank)."""
-        most = max((len(members) for members in self._members), default=0)
-        rows = np.zeros((len(self._members), max(most, 1), len(self._extents)), np.int64)
-        for k, members in enumerate(self._members):
-            for j, row in enumerate(members):
-                rows[k, j] = row
-        return rows
+        if len(self._listed) != len(self._members):
+            most = max(map(len, self._members))
+            rows = np.zeros((len(self._members), max(most, 1), len(self._extents)), np.int64)
+            for k, members in enumerate(self._members):
+                for j, row in enumerate(members):
+                    rows[k, j] = row
+            self._listed = rows
+        return self._listed
 
     def _axis_sizes(self, axis: int, ids: Sequence[IntArray]) -> IntArray:
         """Sizes of intersections of one axis' sets: of intervals from their bounds, of others counted once."""

@@ -17,7 +17,7 @@ import numpy as np
 from tapestry_plan.ir import Graph, OpNode, Selection
 from tapestry_plan.search import tuning
 from tapestry_plan.search.cost import TICKS_PER_SECOND
-from tapestry_plan.search.elimination import Factor, Minimum, minimize
+from tapestry_plan.search.elimination import Factor, IntArray, Minimum, minimize
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Asked, Problem, pull_back, stored_behind
 from tapestry_plan.search.variants import Variants
@@ -70,13 +70,20 @@ def _with_value(factors: Iterable[Factor], costs: Mapping[int, int], sizes: Sequ
     #     5 1 3  ►   5 1 3      what an expansion and its neighbors exchange is not known yet, so nothing is the bound
     #                0 0 0
     wide = []
+    padded: dict[tuple[object, ...], tuple[IntArray, IntArray]] = {}
     for factor in factors:
-        more = [(0, int(var in costs)) for var in factor.scope]
-        wide.append(Factor(factor.scope, np.pad(factor.ticks, more), np.pad(factor.nbytes, more)))
+        more = tuple((0, int(var in costs)) for var in factor.scope)
+        key: tuple[object, ...] = (id(factor.ticks), id(factor.nbytes), more)
+        if key not in padded:  # alike tables stay one object
+            padded[key] = np.pad(factor.ticks, more), np.pad(factor.nbytes, more)
+        wide.append(Factor(factor.scope, *padded[key]))
     for at, cost in costs.items():
-        ticks = np.zeros(sizes[at] + 1, np.int64)
-        ticks[-1] = cost
-        wide.append(Factor((at,), ticks, np.zeros_like(ticks)))
+        key = (sizes[at], cost)
+        if key not in padded:
+            ticks = np.zeros(sizes[at] + 1, np.int64)
+            ticks[-1] = cost
+            padded[key] = ticks, np.zeros_like(ticks)
+        wide.append(Factor((at,), *padded[key]))
     return minimize([n + (at in costs) for at, n in enumerate(sizes)], wide)
 
 

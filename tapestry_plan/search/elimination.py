@@ -9,40 +9,25 @@ is then a lower bound, and the assignment can be improved by moves of one variab
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from math import prod
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import reduce
+from heapq import heapify, heappop, heappush
+from math import gcd, prod
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from tapestry_plan.search import tuning
+from tapestry_plan.search.reduction import Factor, IntArray, leave_out_dominated
 
-IntArray = NDArray[np.int64]
 _WORST = np.iinfo(np.int64).max
-
-
-class Factor(Struct, frozen=True):
-    """A table of costs over some variables.
-
-    Parameters
-    ----------
-    scope : tuple of int
-        The variables, ascending.
-    ticks, nbytes : array of int64
-        One axis for each variable of the scope.
-    """
-
-    scope: tuple[int, ...]
-    ticks: IntArray
-    nbytes: IntArray
 
 
 class Minimum(Struct, frozen=True):
     """An assignment, its cost, and a proven lower bound on every assignment's cost.
 
-    `exact` says whether no table was split: the cost and the bound are then equal. `entries` are those of all tables
-    that were made.
+    `exact` says whether no table was split: the cost and the bound are then equal. `entries` are those of all joint
+    tables that were gone through, of alike ones once.
     """
 
     choice: tuple[int, ...]
@@ -68,9 +53,9 @@ def minimize(
         Number of values of each variable.
     factors : sequence of Factor
     cap : int
-        Entries of the largest table to build.
+        Entries of the largest joint table to go through.
     total : int
-        Entries of the tables that are kept together; as they are used up, tables are split earlier.
+        Entries of all of them; as they are used up, tables are split earlier.
 
     Returns
     -------
@@ -80,40 +65,71 @@ def minimize(
     ----------
     Bertelè and Brioschi, "Nonserial Dynamic Programming", 1972; min-fill order as in Koller and Friedman.
     """
-    work = [factor for factor in factors if factor.scope]
-    ticks = sum(int(factor.ticks) for factor in factors if not factor.scope)
-    chosen: list[tuple[int, list[Factor]]] = []
-    exact = True
-    room, entries = total, 0
-    remaining = set(range(len(sizes)))
-    neighbors = _neighbors(remaining, work)
-    while remaining:
-        var = _next_variable(remaining, neighbors, sizes)
-        remaining.discard(var)
-        bucket = [factor for factor in work if var in factor.scope]
-        work = [factor for factor in work if var not in factor.scope]
-        chosen.append((var, bucket))
-        # Tables that are kept for choosing the values must fit memory together.
-        share = room // (len(remaining) + 1) * tuning.SHARES
-        groups = _groups(bucket, sizes, min(cap, max(share, tuning.MIN_SPLIT_ENTRIES)))
-        exact = exact and len(groups) <= 1
-        for group in groups:
-            table = _add(group, sizes)
-            entries += table.ticks.size
-            message = _project_out(table, var)
-            room -= message.ticks.size
-            if message.scope:
-                work.append(message)
-            else:
-                ticks += int(message.ticks)
-        _eliminate(var, neighbors)
+    every = factors
+    kept, factors = leave_out_dominated(sizes, factors)
+    sizes = [len(values) for values in kept]
+    swept = _sweep(sizes, factors, cap, total)
     # Backwards: what a variable's tables share with others was eliminated after it, and is chosen by now.
     choice = [0] * len(sizes)
-    for var, bucket in reversed(chosen):
+    for var, bucket in reversed(swept.chosen):
         choice[var] = _best_value(*alternatives(var, choice, bucket, sizes[var]))
-    total, nbytes = evaluate(choice, factors)
-    assert total >= ticks, "an assignment cannot cost less than the bound"
-    return Minimum(tuple(choice), total, nbytes, ticks, exact, entries)
+    choice = [int(values[value]) for values, value in zip(kept, choice, strict=True)]
+    ticks, nbytes = evaluate(choice, every)
+    assert ticks >= swept.ticks, "an assignment cannot cost less than the bound"
+    return Minimum(tuple(choice), ticks, nbytes, swept.ticks, swept.exact, swept.entries)
+
+
+class _Swept(Struct):
+    """What elimination came to: what each variable's tables were, the least sum, and tables of variables that stay."""
+
+    chosen: list[tuple[int, list[Factor]]]
+    left: list[Factor]
+    ticks: int
+    exact: bool
+    entries: int
+
+
+def _sweep(
+    sizes: Sequence[int], factors: Sequence[Factor], cap: int, total: int, beside: frozenset[int] = frozenset()
+) -> _Swept:
+    """Eliminate every variable but some."""
+    ticks = sum(int(factor.ticks) for factor in factors if not factor.scope)
+    tables = _Buckets(sizes, factors)
+    order = _Order(sizes, factors, beside)
+    chosen: list[tuple[int, list[Factor]]] = []
+    exact = True
+    made: dict[Hashable, Factor] = {}
+    entries, room = 0, tuning.MAX_KEPT_ENTRIES
+    while (var := order.pop()) is not None:
+        bucket = tables.take(var)
+        chosen.append((var, bucket))
+        # As work is used up, and the memory of what is kept, tables are split earlier.
+        least = tuning.MIN_SPLIT_ENTRIES
+        widest = min(cap, max((total - entries) // tuning.SHARES, least))
+        groups = _groups(bucket, sizes, widest, sizes[var] * max(room // tuning.SHARES, least))
+        exact = exact and len(groups) <= 1
+        for group in groups:
+            scope = tuple(sorted({v for factor in group for v in factor.scope}))
+            # What stands many times is projected once: where the same tables meet in the same way, so do their minima.
+            alike = scope.index(var), tuple((id(f.ticks), id(f.nbytes), *map(scope.index, f.scope)) for f in group)
+            if alike not in made:
+                made[alike] = message = _project_out(group, scope, var, sizes)
+                entries += prod(sizes[v] for v in scope)
+                room -= message.ticks.size
+            found = made[alike]
+            if len(scope) > 1:
+                tables.add(Factor(tuple(v for v in scope if v != var), found.ticks, found.nbytes))
+            else:
+                ticks += int(found.ticks)
+    left = [factor for var in sorted(beside) for factor in tables.take(var)]
+    return _Swept(chosen, left, ticks, exact, entries)
+
+
+def minimize_beside(sizes: Sequence[int], factors: Sequence[Factor], var: int) -> IntArray:
+    """For each value of one variable the least ticks of the sum, or no more than these: all others are eliminated."""
+    swept = _sweep(sizes, factors, tuning.MAX_TABLE_ENTRIES, tuning.MAX_ENTRIES, frozenset((var,)))
+    found: IntArray = sum((factor.ticks for factor in swept.left), np.full(sizes[var], swept.ticks))
+    return found
 
 
 def evaluate(choice: Sequence[int], factors: Sequence[Factor]) -> tuple[int, int]:
@@ -137,43 +153,83 @@ def alternatives(var: int, choice: Sequence[int], factors: Sequence[Factor], siz
     return ticks, nbytes
 
 
-def _neighbors(variables: set[int], factors: Sequence[Factor]) -> dict[int, set[int]]:
-    out: dict[int, set[int]] = {var: set() for var in variables}
-    for factor in factors:
+class _Buckets:
+    """The tables that are left, by variable."""
+
+    def __init__(self, sizes: Sequence[int], factors: Sequence[Factor]) -> None:
+        self._of: list[dict[int, Factor]] = [{} for _ in sizes]
+        self._many = 0
+        for factor in factors:
+            self.add(factor)
+
+    def add(self, factor: Factor) -> None:
         for var in factor.scope:
-            out[var].update(v for v in factor.scope if v != var)
-    return out
+            self._of[var][self._many] = factor
+        self._many += 1
+
+    def take(self, var: int) -> list[Factor]:
+        """All tables of a variable, in the order in which they came; they are here no more."""
+        found = self._of[var]
+        for number, factor in found.items():
+            for other in factor.scope:
+                if other != var:
+                    del self._of[other][number]
+        self._of[var] = {}
+        return list(found.values())
 
 
-def _next_variable(remaining: set[int], neighbors: dict[int, set[int]], sizes: Sequence[int]) -> int:
-    """The variable that adds the fewest edges (min-fill), then the smallest table, then the lowest number."""
+class _Order:
+    """Which variable goes next: who adds the fewest edges (min-fill), then has the smallest table, then by number."""
 
-    def fill(var: int) -> tuple[int, int, int]:
-        around = neighbors[var]
-        missing = sum(len(around - neighbors[v]) - 1 for v in around) // 2
-        return missing, prod(sizes[v] for v in around), var
+    def __init__(self, sizes: Sequence[int], factors: Sequence[Factor], beside: frozenset[int]) -> None:
+        self._sizes, self._beside = sizes, beside
+        self._around: dict[int, set[int]] = {var: set() for var in range(len(sizes))}
+        for factor in factors:
+            for var in factor.scope:
+                self._around[var].update(v for v in factor.scope if v != var)
+        self._keys = {var: self._fill(var) for var in self._around if var not in beside}
+        self._heap = list(self._keys.values())
+        heapify(self._heap)
 
-    return min(remaining, key=fill)
+    def _fill(self, var: int) -> tuple[int, int, int]:
+        around = self._around[var]
+        missing = sum(len(around - self._around[v]) - 1 for v in around) // 2
+        return missing, prod(self._sizes[v] for v in around), var
+
+    def pop(self) -> int | None:
+        """The next variable, which is gone then; None after the last one."""
+        while self._heap:
+            key = heappop(self._heap)
+            if self._keys.get(key[-1]) == key:  # else a newer key is there, or the variable is gone
+                del self._keys[key[-1]]
+                self._eliminate(key[-1])
+                return key[-1]
+        return None
+
+    def _eliminate(self, var: int) -> None:
+        # a ── var ── b       its neighbors meet in the table that stands for it:       a ───── b
+        #       │                                                                         ╲   ╱
+        #       c                                                                           c
+        around = self._around.pop(var)
+        for v in around:
+            self._around[v] |= around
+            self._around[v] -= {v, var}
+        # An edge between two variables changes what they and those around both of them add.
+        for v in around.union(*(self._around[v] for v in around)) - self._beside:
+            key = self._fill(v)
+            if key != self._keys[v]:
+                self._keys[v] = key
+                heappush(self._heap, key)
 
 
-def _eliminate(var: int, neighbors: dict[int, set[int]]) -> None:
-    # a ── var ── b       its neighbors meet in the table that stands for it:       a ───── b
-    #       │                                                                         ╲   ╱
-    #       c                                                                           c
-    around = neighbors.pop(var)
-    for v in around:
-        neighbors[v] |= around
-        neighbors[v] -= {v, var}
-
-
-def _groups(bucket: Sequence[Factor], sizes: Sequence[int], cap: int) -> list[list[Factor]]:
-    """The bucket in one group, or first-fit in groups whose joint tables stay below the cap."""
+def _groups(bucket: Sequence[Factor], sizes: Sequence[int], *caps: int) -> list[list[Factor]]:
+    """The bucket in one group, or first-fit in groups whose joint tables stay below the caps."""
     # min over v of (f + g) >= min over v of f + min over v of g: a bucket in several groups gives a lower bound, as
     # each group may choose another v. The largest tables come first, so that small ones fill what is left.
     groups: list[tuple[set[int], list[Factor]]] = []
     for factor in sorted(bucket, key=lambda f: -f.ticks.size):
         for scope, members in groups:
-            if prod(sizes[v] for v in scope.union(factor.scope)) <= cap:
+            if prod(sizes[v] for v in scope.union(factor.scope)) <= min(caps):
                 scope.update(factor.scope)
                 members.append(factor)
                 break
@@ -182,26 +238,77 @@ def _groups(bucket: Sequence[Factor], sizes: Sequence[int], cap: int) -> list[li
     return [members for _, members in groups]
 
 
-def _add(group: Sequence[Factor], sizes: Sequence[int]) -> Factor:
-    scope = tuple(sorted({var for factor in group for var in factor.scope}))
-    shape = tuple(sizes[var] for var in scope)
-    ticks = np.zeros(shape, np.int64)
-    nbytes = np.zeros(shape, np.int64)
-    for factor in group:
-        spread = tuple(sizes[var] if var in factor.scope else 1 for var in scope)
-        ticks += factor.ticks.reshape(spread)
-        nbytes += factor.nbytes.reshape(spread)
-    return Factor(scope, ticks, nbytes)
+def _project_out(group: Sequence[Factor], scope: Sequence[int], var: int, sizes: Sequence[int]) -> Factor:
+    """The lexicographic minimum over one variable of the sum of some tables."""
+    # The sum itself is never there, which has an axis more: it is made for one value of the variable after the other,
+    # and the least so far is kept.
+    rest = [v for v in scope if v != var]
+    shape = tuple(sizes[v] for v in rest)
+    pairs = _pack(group) if prod(shape) * sizes[var] >= tuning.MIN_PACKED_ENTRIES else None
+    if pairs is None:
+        return _project_pairs(group, rest, shape, var, sizes[var])
+    packed, unpack = pairs
+    best = np.full(shape, _WORST)
+    for value in range(sizes[var]):
+        np.minimum(best, _sum_at(zip(group, packed, strict=True), rest, shape, var, value), out=best)
+    return Factor(tuple(rest), *unpack(best))
 
 
-def _project_out(factor: Factor, var: int) -> Factor:
-    """The lexicographic minimum over one variable."""
-    # Of the values with the least ticks the one with the fewest bytes: others are hidden behind the largest integer.
-    axis = factor.scope.index(var)
-    ticks = factor.ticks.min(axis=axis)
-    tied = factor.ticks == np.expand_dims(ticks, axis)
-    nbytes = np.where(tied, factor.nbytes, _WORST).min(axis=axis)
-    return Factor(tuple(v for v in factor.scope if v != var), ticks, nbytes)
+def _project_pairs(group: Sequence[Factor], rest: Sequence[int], shape: tuple[int, ...], var: int, size: int) -> Factor:
+    ticks, nbytes = np.full(shape, _WORST), np.full(shape, _WORST)
+    for value in range(size):
+        t = _sum_at(((factor, factor.ticks) for factor in group), rest, shape, var, value)
+        n = _sum_at(((factor, factor.nbytes) for factor in group), rest, shape, var, value)
+        better = (t < ticks) | ((t == ticks) & (n < nbytes))
+        ticks, nbytes = np.where(better, t, ticks), np.where(better, n, nbytes)
+    return Factor(tuple(rest), ticks, nbytes)
+
+
+def _sum_at(
+    tables: Iterable[tuple[Factor, IntArray]], rest: Sequence[int], shape: tuple[int, ...], var: int, value: int
+) -> IntArray:
+    """The sum of some tables where one variable has a value, over the others."""
+    slices = []
+    for factor, table in tables:
+        at = tuple(value if v == var else slice(None) for v in factor.scope)
+        spread = tuple(size if v in factor.scope else 1 for v, size in zip(rest, shape, strict=True))
+        slices.append(table[at].reshape(spread))
+    # The small ones first: all of them but the last are then summed at the size of few axes.
+    slices.sort(key=lambda one: one.size)
+    return np.broadcast_to(reduce(np.add, slices), shape)
+
+
+def _pack(group: Sequence[Factor]) -> tuple[list[IntArray], Callable[[IntArray], tuple[IntArray, IntArray]]] | None:
+    """Pairs of ticks and bytes as single numbers in the same order, if their sums fit 63 bits; else None.
+
+    Bytes mostly have a common divisor, such as the size of a row, and are below ticks in the order::
+
+        ticks * width + bytes / unit
+    """
+    low = [(int(f.ticks.min()), int(f.nbytes.min())) for f in group]
+    unit = reduce(gcd, (_gcd(f.nbytes) for f in group))
+    unit = max(unit, 1)
+    high_ticks = sum(int(f.ticks.max()) - t for f, (t, _) in zip(group, low, strict=True))
+    width = sum(int(f.nbytes.max()) - n for f, (_, n) in zip(group, low, strict=True)) // unit + 1
+    if (high_ticks + 1) * width >= _WORST:
+        return None
+    packed = [(f.ticks - t) * width + (f.nbytes - n) // unit for f, (t, n) in zip(group, low, strict=True)]
+    ticks, nbytes = sum(t for t, _ in low), sum(n for _, n in low)
+
+    def unpack(sums: IntArray) -> tuple[IntArray, IntArray]:
+        high = sums // width
+        return high + ticks, (sums - high * width) * unit + nbytes
+
+    return packed, unpack
+
+
+def _gcd(array: IntArray) -> int:
+    """The greatest common divisor of an array's cells, found on few of them: most are a multiple of the first ones'."""
+    flat = array.reshape(-1)
+    found = 0
+    while (rest := np.remainder(flat, found) if found else flat).any():
+        found = gcd(found, int(rest[np.flatnonzero(rest)[0]]))
+    return found
 
 
 def _best_value(ticks: IntArray, nbytes: IntArray) -> int:

@@ -98,9 +98,7 @@ class JointProblem(Problem):
         out = []
         for given, node, read in self.read:
             ticks = self._node_ticks(node, read)
-            out.append(
-                self._restrict(given, Factor((self.position["operator", node.name],), ticks, np.zeros_like(ticks)))
-            )
+            out.append(self._restrict(given, self._own_table(self.position["operator", node.name], ticks)))
         return out
 
     def _add_tables(self, cost: TensorCost, tables: Tables) -> None:
@@ -180,11 +178,18 @@ class JointProblem(Problem):
             return factor
         wanted = dict(sorted(zip(self._numbers(given), (value for _, value in given), strict=True)))
         numbers, values = tuple(wanted), tuple(wanted.values())
-        shape = (*factor.ticks.shape, *(self.sizes[v] for v in numbers))
-        ticks, nbytes = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        at: tuple[Any, ...] = (..., *values)
-        ticks[at], nbytes[at] = factor.ticks, factor.nbytes
-        return Factor((*factor.scope, *numbers), ticks, nbytes)
+        sizes = tuple(self.sizes[v] for v in numbers)
+        identity = self.known.identity
+        key = "restricted", identity(factor.ticks), identity(factor.nbytes), sizes, values
+
+        def made() -> tuple[IntArray, IntArray]:
+            shape = (*factor.ticks.shape, *sizes)
+            ticks, nbytes = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+            at: tuple[Any, ...] = (..., *values)
+            ticks[at], nbytes[at] = factor.ticks, factor.nbytes
+            return ticks, nbytes
+
+        return Factor((*factor.scope, *numbers), *self.known.fact(key, made))
 
     # -- solving -----------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any, Literal, TypeVar
 
@@ -33,30 +33,36 @@ Kind = Literal["operator", "source", "output"]
 
 
 class Known(Struct):
-    """Facts that problems of one mesh share whose operators are mostly the same: each is worked out once.
+    """Facts that problems of one mesh share: each is worked out once for all operators and tensors of one structure.
 
-    Everything is kept by what it depends on. Arrays are known by their identity, and kept with what was made of them.
+    Everything is kept by what it depends on, never by name: a layer that stands many times is looked at once. Arrays
+    are known by their identity, so equal ones are one object (`share`), and are kept with what was made of them.
     """
 
     keys: dict[Any, int] = field(default_factory=dict)
-    tables: dict[tuple[str, tuple[int, ...]], RegionTable] = field(default_factory=dict)
-    images: dict[tuple[Any, ...], dict[str, DisjointRegions]] = field(default_factory=dict)
-    nodes: dict[tuple[Any, ...], Any] = field(default_factory=dict)
-    arrays: dict[tuple[Any, ...], tuple[tuple[IntArray, ...], Any]] = field(default_factory=dict)
+    kept: dict[int, Any] = field(default_factory=dict)
+    tables: dict[tuple[int, ...], RegionTable] = field(default_factory=dict)
+    """By shape: regions of all tensors of a shape have one numbering."""
+    facts: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    shared: dict[tuple[Any, ...], IntArray] = field(default_factory=dict)
 
-    def of_arrays(self, what: tuple[Any, ...], arrays: tuple[IntArray, ...], make: Callable[[], T]) -> T:
-        """The kept result for some arrays, made now if it was not before."""
-        key = (*what, *map(id, arrays))
-        if key not in self.arrays:
-            self.arrays[key] = arrays, make()
-        found: T = self.arrays[key][1]
-        return found
+    def key(self, thing: Any) -> int:
+        """A number for a value: equal values have one number."""
+        return self.keys.setdefault(thing, len(self.keys))
 
-    def of_node(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """The kept result for an operator, made now if it was not before."""
-        if key not in self.nodes:
-            self.nodes[key] = make()
-        found: T = self.nodes[key]
+    def identity(self, thing: Any) -> int:
+        """A number for an object, which is kept so that no other one gets it."""
+        return id(self.kept.setdefault(id(thing), thing))
+
+    def share(self, array: IntArray) -> IntArray:
+        """The one object for all arrays that are equal to one."""
+        return self.shared.setdefault((array.shape, array.tobytes()), array)
+
+    def fact(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """The kept result for what it depends on, made now if it was not before."""
+        if key not in self.facts:
+            self.facts[key] = make()
+        found: T = self.facts[key]
         return found
 
 
@@ -146,6 +152,8 @@ class Problem:
         self.graph, self.mesh, self.known = graph, asked.mesh, asked.known
         self.order = self._list_operators()
         self.variables: list[Variable] = []
+        self._kinds: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._source_keys: dict[str, int] = {}
         self.position: dict[tuple[str, str], int] = {}
         self._declare_sources(asked)
         self._declare_operators(asked)
@@ -194,20 +202,27 @@ class Problem:
     def _declare_operators(self, asked: Asked) -> None:
         for node in self.order:
             axes = self.graph.signature(node.name).axes
-            options: tuple[Layout, ...] = sort_layouts(
-                list_layouts(tuple(axis.size for axis in axes), self.mesh.size), axes
-            )
-            if node.name in asked.fix:
-                options = (parse_layout(axes, asked.fix[node.name], self.mesh, f"fix[{node.name!r}]"),)
+            if node.name in asked.fix:  # all other layouts need not be listed
+                fixed = parse_layout(axes, asked.fix[node.name], self.mesh, f"fix[{node.name!r}]")
+                options: tuple[Layout, ...] = self.known.fact(("fixed", fixed), partial(tuple, [fixed]))
+            else:
+                options = self._list_options(axes)
             if node.name in asked.forbid:
-                banned = parse_layout(axes, asked.forbid[node.name], self.mesh, f"forbid[{node.name!r}]")
-                options = tuple(o for o in options if o.parts != banned.parts)
+                banned = parse_layout(axes, asked.forbid[node.name], self.mesh, f"forbid[{node.name!r}]").parts
+                key = "allowed", self.known.identity(options), banned
+                options = self.known.fact(key, partial(_leave_out, options, banned))
                 if not options:
                     raise InfeasiblePlan(
                         f"operator {node.name!r}: forbid leaves no layout of its axes "
                         f"{[f'{a.name}={a.size}' for a in axes]} over {self.mesh.size} devices"
                     )
             self._add(Variable(node.name, "operator", axes, options))
+
+    def _list_options(self, axes: Sequence[Axis]) -> tuple[Layout, ...]:
+        """Every layout of an index space: one object for all spaces of the same extents and names."""
+        extents = tuple(axis.size for axis in axes)
+        key = "options", extents, tuple(axis.name for axis in axes)
+        return self.known.fact(key, lambda: sort_layouts(list_layouts(extents, self.mesh.size), axes))
 
     def _declare_outputs(self, layout: Mapping[str, Mapping[Any, Any]]) -> None:
         """Outputs stay where they are made; partial results and asked-for layouts need a place of their own."""
@@ -245,50 +260,78 @@ class Problem:
 
     def needs(self, node: OpNode, box: Box | None) -> dict[str, DisjointRegions]:
         """The exact cells of each stored tensor that an index box of an operator reads."""
-        out: dict[str, list[DisjointRegions]] = {}
-        if box is not None:
-            for operand in range(len(node.inputs)):
-                for stored, region in self.operand_needs(node, operand, box).items():
-                    out.setdefault(stored, []).append(region)
-        return {name: unite(regions, self.graph.stored[name].shape) for name, regions in out.items()}
+        names = stored_behind(self.graph, node.inputs)
+        if box is None:
+            return {}
+        key = "needs", self.kind(node), box
+        return dict(zip(names, self.known.fact(key, lambda: self._needs_now(node, box)), strict=True))
+
+    def _needs_now(self, node: OpNode, box: Box) -> tuple[DisjointRegions, ...]:
+        out: dict[str, list[DisjointRegions]] = {name: [] for name in stored_behind(self.graph, node.inputs)}
+        for operand in range(len(node.inputs)):
+            for stored, region in self.operand_needs(node, operand, box).items():
+                out[stored].append(region)
+        return tuple(unite(regions, self.graph.stored[name].shape) for name, regions in out.items())
 
     def operand_needs(self, node: OpNode, operand: int, box: Box) -> dict[str, DisjointRegions]:
         """The exact cells of the stored tensors that one operand reads, through its selections."""
+        key = "operand", self.kind(node), operand, box
+        found = self.known.fact(key, lambda: self._operand_needs_now(node, operand, box))
+        return dict(zip(self.graph.source(node.inputs[operand]).stored, found, strict=True))
+
+    def _operand_needs_now(self, node: OpNode, operand: int, box: Box) -> tuple[DisjointRegions, ...]:
         signature = self.graph.signature(node.name)
-        source = self.graph.source(node.inputs[operand])
         declared = signature.inputs[operand]
+        source = self.graph.source(node.inputs[operand])
+        # Other operators may read a tensor of this structure in the same way.
         key = (
-            self._key(declared),
-            self._key((source.pieces if not source.direct else source.shape, source.stored_shapes)),
+            "image",
+            self.known.key(declared),
+            self._source_key(node.inputs[operand]),
             signature.starts(box, declared.at_start_of),
-            box.start,
-            box.shape,
+            box,
         )
-        found = self.known.images.get(key)
+        return self.known.fact(
+            key,
+            lambda: tuple(pull_back(self.graph, source, signature.input_region(operand, box, source.shape)).values()),
+        )
+
+    def _source_key(self, name: str) -> int:
+        """A number for how a tensor is read from stored ones, whatever they are called."""
+        found = self._source_keys.get(name)
         if found is None:
-            region = signature.input_region(operand, box, source.shape)
-            found = self.known.images[key] = pull_back(self.graph, source, region)
-        return dict(zip(source.stored, found.values(), strict=True))
+            source = self.graph.source(name)
+            read = source.shape if source.direct else source.pieces
+            found = self._source_keys[name] = self.known.key((read, source.shape, source.dtype, source.stored_shapes))
+        return found
 
-    def _key(self, thing: Any) -> int:
-        return self.known.keys.setdefault(thing, len(self.known.keys))
+    def kind(self, node: OpNode) -> int:
+        """A number for the structure of an operator: what it and its layouts are, how it reads, and what is the same.
 
-    def _node_key(self, what: str, node: OpNode) -> tuple[Any, ...]:
-        """All that the layouts of an operator and what it reads and writes depend on, and where their numbers are."""
-        sources = [self.graph.source(name) for name in node.inputs]
-        names = *(name for source in sources for name in source.stored), *node.outputs
-        said = node.name, node.op, id(self.graph.ops[node.op]), repr(sorted(node.attrs.items())), names
-        return what, *said, *map(self._key, sources), *(id(self.tables[name]) for name in names)
+        Operators of one kind need, make and cost the same in the same layouts, whatever they and their tensors are
+        called. A product of a tensor with itself is of another kind than one of two tensors.
+        """
+        found = self._kinds.get((node.name, node.inputs))
+        if found is None:
+            behind = stored_behind(self.graph, node.inputs)
+            reads = tuple(
+                (self._source_key(name), tuple(behind.index(stored) for stored in self.graph.source(name).stored))
+                for name in node.inputs
+            )
+            declared = self.known.identity(self.graph.ops[node.op])
+            options = self.known.identity(self._variable("operator", node.name).layouts)
+            said = declared, repr(sorted(node.attrs.items())), reads, options
+            found = self._kinds[node.name, node.inputs] = self.known.key(said)
+        return found
 
     # -- costs -------------------------------------------------------------------------------------------
 
     def _tensor_costs(self) -> list[TensorCost]:
         """Tables for every stored tensor that can move: made by an operator, or given a place of its own."""
-        tables = {
-            name: self.known.tables.setdefault((name, tensor.shape), RegionTable(tensor.shape))
-            for name, tensor in self.graph.stored.items()
-        }
-        self.tables = {name: tables[self.stored_as(name)] for name in tables}
+        for tensor in self.graph.stored.values():
+            if tensor.shape not in self.known.tables:
+                self.known.tables[tensor.shape] = RegionTable(tensor.shape)
+        self.tables = {name: self.known.tables[tensor.shape] for name, tensor in self.graph.stored.items()}
         self.uses: dict[str, list[Use]] = {name: [] for name in self.graph.stored}
         costs = self._list_costs()
         for node in self.order:
@@ -314,15 +357,14 @@ class Problem:
             elif ("source", name) in self.position:
                 at = self.position["source", name]
                 numbers = self._tensor_numbers(self.variables[at])
-                held = Held(numbers, np.ones(len(numbers), np.int64))
+                held = Held(numbers, self.known.share(np.ones(len(numbers), np.int64)))
                 costs.append(TensorCost(tensor, self.tables[name], at, held, tensor.itemsize))
         return costs
 
     def _cost_of(self, node: OpNode, output: int, tensor: Stored) -> TensorCost:
         at = self.position["operator", node.name]
         written = np.dtype(self.graph.written_dtypes(node.name)[output]).itemsize
-        key = *self._node_key("made", node), output, tensor.name
-        held = self.known.of_node(key, lambda: self._number_made(node, output, tensor))
+        held = self.known.fact(("made", self.kind(node), output), lambda: self._number_made(node, output, tensor))
         return TensorCost(tensor, self.tables[tensor.name], at, held, written)
 
     def _add_outputs(self) -> None:
@@ -344,15 +386,17 @@ class Problem:
             return table.number(image)
 
         parts = [prod(option.parts[a] for a in signature.reductions) for option in options]
-        return Held(_number_boxes(options, number), np.array(parts, np.int64))
+        return Held(self._number_boxes(options, number), self.known.share(np.array(parts, np.int64)))
 
     def _tensor_numbers(self, variable: Variable) -> IntArray:
         """Region numbers of what the layouts of a source or an output hold, by (layout, device)."""
         shape, table = self.graph.stored[variable.name].shape, self.tables[variable.name]
-        return _number_boxes(
-            variable.layouts,
-            lambda box: table.number(DisjointRegions(shape) if box is None else cells_of(box, shape)),
-        )
+
+        def number(box: Box | None) -> int:
+            return table.number(DisjointRegions(shape) if box is None else cells_of(box, shape))
+
+        key = "tensor", shape, self.known.identity(variable.layouts)
+        return self.known.fact(key, lambda: self._number_boxes(variable.layouts, number))
 
     def _add_uses(self, node: OpNode) -> None:
         at = self.position["operator", node.name]
@@ -361,9 +405,10 @@ class Problem:
 
     def _number_read(self, node: OpNode) -> dict[str, IntArray]:
         """Region numbers of what an operator reads of stored tensors through its inputs, by (layout, device)."""
-        return self.known.of_node(self._node_key("read", node), lambda: self._number_read_now(node))
+        found = self.known.fact(("read", self.kind(node)), lambda: self._number_read_now(node))
+        return dict(zip(stored_behind(self.graph, node.inputs), found, strict=True))
 
-    def _number_read_now(self, node: OpNode) -> dict[str, IntArray]:
+    def _number_read_now(self, node: OpNode) -> tuple[IntArray, ...]:
         options = self._variable("operator", node.name).layouts
         needs = {box: self.needs(node, box) for box in dict.fromkeys(box for o in options for box in o.boxes)}
 
@@ -371,23 +416,28 @@ class Problem:
             table, empty = self.tables[name], DisjointRegions(self.graph.stored[name].shape)
             return lambda box: table.number(needs[box].get(name, empty))
 
-        return {name: _number_boxes(options, number(name)) for name in stored_behind(self.graph, node.inputs)}
+        return tuple(self._number_boxes(options, number(name)) for name in stored_behind(self.graph, node.inputs))
+
+    def _number_boxes(self, options: Sequence[Layout], number: Callable[[Box | None], int]) -> IntArray:
+        """Numbers by (layout, device), asked once for each box; equal ones are one array."""
+        seen: dict[Box | None, int] = {}
+        for option in options:
+            for box in option.boxes:
+                if box not in seen:
+                    seen[box] = number(box)
+        return self.known.share(np.array([[seen[box] for box in option.boxes] for option in options], np.int64))
 
     def _compute_ticks(self, at: int) -> IntArray:
         """Modeled compute time of each layout."""
         variable = self.variables[at]
         if variable.kind != "operator":
-            return np.zeros(len(variable.layouts), np.int64)
+            return self.known.share(np.zeros(len(variable.layouts), np.int64))
         node = self.graph.nodes[variable.name]
-        names = stored_behind(self.graph, node.inputs)
-        read = {name: next(use.numbers for use in self.uses[name] if use.variable == at) for name in names}
-        return self._node_ticks(node, read)
+        return self._node_ticks(node, self._number_read(node))
 
     def _node_ticks(self, node: OpNode, read: Mapping[str, IntArray]) -> IntArray:
         """Modeled compute time of an operator in each layout: the slowest device's arithmetic or memory traffic."""
-        at = self.position["operator", node.name]
-        arrays = *read.values(), *(cost.held.numbers for cost in self.made[at])
-        return self.known.of_arrays(self._node_key("ticks", node), arrays, lambda: self._node_ticks_now(node, read))
+        return self.known.fact(("ticks", self.kind(node)), lambda: self._node_ticks_now(node, read))
 
     def _node_ticks_now(self, node: OpNode, read: Mapping[str, IntArray]) -> IntArray:
         at = self.position["operator", node.name]
@@ -429,7 +479,10 @@ class Problem:
 
     def _own_tables(self) -> list[Factor]:
         """What each variable costs by itself: an operator's work."""
-        return [Factor((at,), ticks, np.zeros_like(ticks)) for at, ticks in enumerate(self.compute)]
+        return [self._own_table(at, ticks) for at, ticks in enumerate(self.compute)]
+
+    def _own_table(self, at: int, ticks: IntArray) -> Factor:
+        return Factor((at,), ticks, self.known.share(np.zeros_like(ticks)))
 
     def _add_tables(self, cost: TensorCost, tables: Tables) -> None:
         """What is moved for one tensor, consumer by consumer: each table has all those before it, if that fits."""
@@ -451,12 +504,26 @@ class Problem:
         """What the last of some consumers costs, given the producer and those before it."""
         uses = [cost.uses[k] for k in consumers]
         whole = consumers[-1] not in cost.only_partial
-        arrays = cost.held.numbers, cost.held.parts, *(use.numbers for use in uses)
-        key = "factor", id(cost.table), cost.tensor.itemsize, cost.part_itemsize, whole
-        ticks, nbytes = self.known.of_arrays(key, arrays, lambda: self._make_tables(cost, uses, whole))
         scope = [cost.producer, *(use.variable for use in uses)]
-        sorted_axes = sorted(range(len(scope)), key=scope.__getitem__)
-        return Factor(tuple(scope[a] for a in sorted_axes), ticks.transpose(sorted_axes), nbytes.transpose(sorted_axes))
+        order = sorted(range(len(scope)), key=scope.__getitem__)
+        said = *self._said(cost), whole, *(id(use.numbers) for use in uses)
+
+        def ordered() -> tuple[IntArray, IntArray]:
+            ticks, nbytes = self.known.fact(("tables", *said), lambda: self._make_tables(cost, uses, whole))
+            return ticks.transpose(order), nbytes.transpose(order)
+
+        # Alike tables are one object in each order of their axes, so that elimination knows them.
+        return Factor(tuple(scope[a] for a in order), *self.known.fact(("factor", *said, *order), ordered))
+
+    def _said(self, cost: TensorCost) -> tuple[int | tuple[int, ...], ...]:
+        """All that the tables of a tensor depend on besides its consumers: arrays are shared, so ids say which."""
+        return (
+            cost.tensor.shape,
+            cost.tensor.itemsize,
+            cost.part_itemsize,
+            id(cost.held.numbers),
+            id(cost.held.parts),
+        )
 
     def _make_tables(self, cost: TensorCost, uses: Sequence[Use], whole: bool) -> tuple[IntArray, IntArray]:
         """Ticks and bytes of the last of some uses, by layout of the producer and of each use in turn.
@@ -481,9 +548,21 @@ class Problem:
 
     def count_moved(self, choice: Sequence[int]) -> dict[tuple[str, str], Moved]:
         """For each (tensor, consumer): the bytes that move, as chosen."""
-        return {key: value for cost in self.tensors for key, value in self._count_moved_of(cost, choice)}
+        out = {}
+        for cost in self.tensors:
+            for use, moved in zip(cost.uses, self._count_moved_of(cost, choice), strict=True):
+                consumer = self.variables[use.variable]
+                label = f"output {consumer.name}" if consumer.kind == "output" else consumer.name
+                out[cost.tensor.name, label] = moved
+        return out
 
-    def _count_moved_of(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[tuple[tuple[str, str], Moved]]:
+    def _count_moved_of(self, cost: TensorCost, choice: Sequence[int]) -> tuple[Moved, ...]:
+        """What moves of one tensor for each consumer, as chosen."""
+        rows = [(id(use.numbers), choice[use.variable], k in cost.only_partial) for k, use in enumerate(cost.uses)]
+        key = "moved", *self._said(cost), choice[cost.producer], *rows
+        return self.known.fact(key, lambda: tuple(self._count_moved_now(cost, choice)))
+
+    def _count_moved_now(self, cost: TensorCost, choice: Sequence[int]) -> Iterator[Moved]:
         """What moves of one tensor, by region algebra, one consumer and one device after the other."""
         regions, shape = cost.table.regions, cost.tensor.shape
         row = choice[cost.producer]
@@ -492,7 +571,6 @@ class Problem:
         held = [regions[number] for number in cost.held.numbers[row]]
         given = [DisjointRegions(shape)] * self.mesh.size
         for k, use in enumerate(cost.uses):
-            consumer = self.variables[use.variable]
             cells, fresh = np.zeros(self.mesh.size, np.int64), np.zeros(self.mesh.size, np.int64)
             stays = k in cost.only_partial and parts == 1
             for device, number in enumerate(use.numbers[choice[use.variable]]):
@@ -502,8 +580,7 @@ class Problem:
                     cells[device] = parts * new.size - new.count_common(held[device])
                     given[device] = unite([given[device], new], shape)
             ticks = transfer_ticks(cells, size, self.mesh) + merge_ticks(fresh, np.array([parts]), size, self.mesh)
-            label = f"output {consumer.name}" if consumer.kind == "output" else consumer.name
-            yield (cost.tensor.name, label), Moved(cells * size, int(ticks[0]))
+            yield Moved(cells * size, int(ticks[0]))
 
     @cached_property
     def _touching(self) -> list[list[Factor]]:
@@ -522,20 +599,15 @@ class Problem:
         for cost in self.counted_alone.get(var, ()):
             for value in range(size):
                 other[var] = value
-                for _, moved in self._count_moved_of(cost, other):
+                for moved in self._count_moved_of(cost, other):
                     ticks[value] += moved.ticks
                     nbytes[value] += int(moved.nbytes.sum())
         return ticks, nbytes
 
 
-def _number_boxes(options: Sequence[Layout], number: Callable[[Box | None], int]) -> IntArray:
-    """Numbers by (layout, device), asked once for each box."""
-    seen: dict[Box | None, int] = {}
-    for option in options:
-        for box in option.boxes:
-            if box not in seen:
-                seen[box] = number(box)
-    return np.array([[seen[box] for box in option.boxes] for option in options], np.int64)
+def _leave_out(options: Sequence[Layout], parts: tuple[int, ...]) -> tuple[Layout, ...]:
+    """The layouts with other numbers of parts."""
+    return tuple(option for option in options if option.parts != parts)
 
 
 def stored_behind(graph: Graph, names: Iterable[str]) -> list[str]:

@@ -33,12 +33,14 @@ MAX_JOINT_CONSUMERS = 5
 """Consumers of one tensor that are counted jointly: the terms of the union double with each."""
 MAX_CASES = 64
 """Ways to choose among the operators around one tensor; beyond it, its consumers are counted one by one."""
-MAX_TABLE_ENTRIES = 16_000_000
-"""Entries of the largest table that elimination builds before it splits a bucket: 256 MB of ticks and bytes."""
-MAX_ENTRIES = 100_000_000
-"""Entries of all tables that elimination keeps; as they are used up, it splits buckets earlier."""
-SHARES = 8
-"""One table may take so many times an equal share, by the variables that remain, of what is left of `MAX_ENTRIES`."""
+MAX_TABLE_ENTRIES = 256_000_000
+"""Entries of the largest joint table that elimination goes through before it splits a bucket: a second or less."""
+MAX_ENTRIES = 1_000_000_000
+"""Entries of all joint tables, of alike ones once; as they are used up, elimination splits buckets earlier."""
+MAX_KEPT_ENTRIES = 32_000_000
+"""Entries of all tables that elimination keeps, of 16 bytes each; as they are used up, it splits buckets earlier."""
+SHARES = 4
+"""One table takes at most this part of what is left of `MAX_ENTRIES` and of `MAX_KEPT_ENTRIES`."""
 MIN_SPLIT_ENTRIES = 250_000
 """Entries of a table that is built even where others have used up `MAX_ENTRIES`."""
 MIN_JOINT_ENTRIES = 4_000_000
@@ -63,7 +65,14 @@ IMPROVING_SECONDS = 5.0
 MIN_TRYING_SECONDS = 1.0
 """Of trying expansions one after another, however soon the graph as given was planned."""
 
+MAX_REDUCTIONS = 3
+"""Times that dominated values are left out before elimination: with fewer values left, others are dominated."""
+MAX_COMPARED_ENTRIES = 64_000_000
+"""Entries of a variable's tables times the values that others are compared with, to find the dominated ones."""
+
 # -- tuning --------------------------------------------------------------------------------------------------
 
 MAX_CODES = 1 << 22
 """Combinations of an axis' sets up to which they are numbered in a table of 32 MB, so that nothing is sorted."""
+MIN_PACKED_ENTRIES = 4096
+"""Entries of a joint table from which pairs of ticks and bytes are packed in single numbers: packing has its price."""

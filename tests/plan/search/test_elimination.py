@@ -5,10 +5,13 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_plan.search.elimination import Factor, alternatives, evaluate, minimize
+from tapestry_plan.search import tuning
+from tapestry_plan.search.elimination import Factor, alternatives, evaluate, minimize, minimize_beside
+from tapestry_plan.search.reduction import leave_out_dominated
 
 
 @st.composite
@@ -71,3 +74,64 @@ def test_large_costs_stay_exact() -> None:
     near = 2**53 + 1  # not a float64
     found = minimize([2], [Factor((0,), np.array([near, near - 1]), np.array([0, 9]))])
     assert (found.choice, found.ticks) == ((1,), near - 1)
+
+
+@given(problems())
+def test_the_least_beside_a_value_is_that_of_all_assignments_with_it(problem: tuple[list[int], list[Factor]]) -> None:
+    sizes, factors = problem
+    for var in range(len(sizes)):
+        for value, ticks in enumerate(minimize_beside(sizes, factors, var).tolist()):
+            rest = product(*(range(n) if v != var else [value] for v, n in enumerate(sizes)))
+            assert ticks == min(evaluate(choice, factors)[0] for choice in rest)
+
+
+@given(problems(), st.permutations(range(4)))
+def test_tables_that_stand_many_times_are_gone_through_once(
+    problem: tuple[list[int], list[Factor]], order: list[int]
+) -> None:
+    """Four copies of one problem that have nothing to do with each other, their tables mixed."""
+    sizes, factors = problem
+    one = minimize(sizes, factors)
+    many = len(sizes)
+    copies = [Factor(tuple(v + copy * many for v in f.scope), f.ticks, f.nbytes) for f in factors for copy in order]
+    found = minimize(sizes * 4, copies)
+    assert (found.ticks, found.nbytes, found.entries) == (4 * one.ticks, 4 * one.nbytes, one.entries)
+    assert found.choice == one.choice * 4
+
+
+def test_pairs_that_are_packed_give_the_same_as_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random tables with bytes that have a common divisor, or none, and some that do not fit one number."""
+    rng = np.random.default_rng(0)
+    for width in (1, 4096, 3 * 2**40):
+        factors = []
+        for scope in ((0, 1, 2), (0, 1), (0,)):
+            shape = (5, 4, 6)[: len(scope)]
+            factors.append(Factor(scope, rng.integers(0, 3, shape), width * rng.integers(0, 3, shape)))
+        found = []
+        for least in (0, 10**9):
+            monkeypatch.setattr(tuning, "MIN_PACKED_ENTRIES", least)
+            found.append(minimize([5, 4, 6], factors))
+        assert found[0] == found[1] and (found[0].ticks, found[0].nbytes) == best_of_all([5, 4, 6], factors)
+
+
+@given(problems())
+def test_values_that_are_left_out_are_in_no_best_assignment(problem: tuple[list[int], list[Factor]]) -> None:
+    sizes, factors = problem
+    kept, left = leave_out_dominated(sizes, factors)
+    best = best_of_all(sizes, factors)
+    for choice in product(*map(range, sizes)):
+        inside = [values.tolist() for values in kept]
+        if all(value in some for value, some in zip(choice, inside, strict=True)):
+            numbers = [some.index(value) for value, some in zip(choice, inside, strict=True)]
+            assert evaluate(numbers, left) == evaluate(choice, factors)
+        else:
+            assert evaluate(choice, factors) > best
+
+
+def test_a_dominated_value_is_left_out() -> None:
+    """The picture of the module."""
+    own = Factor((0,), np.array([5, 2]), np.zeros(2, np.int64))
+    with_w = Factor((0, 1), np.array([[1, 4, 2], [3, 5, 1]]), np.zeros((2, 3), np.int64))
+    kept, left = leave_out_dominated([2, 3], [own, with_w])
+    assert [values.tolist() for values in kept] == [[1], [2]]
+    assert [factor.ticks.tolist() for factor in left] == [[2], [[1]]]

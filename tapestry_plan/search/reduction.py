@@ -1,0 +1,109 @@
+"""Values that no best assignment has, found from each variable's own tables.
+
+A value is dominated by another one of its variable if it costs more whatever all others are: if the differences
+between the two, each table's at its least, still sum to more than nothing. Then every assignment that has it is worse
+than the same with the other value, so none that is best has it, and it is left out before anything is eliminated::
+
+    tables of v:   own   with w         v = a costs at least 3 more alone, and at worst 2 less beside w:
+      v = a         5    1 4 2          5 - 2 = 3,  min(1 - 3, 4 - 5, 2 - 1) = -2,  together 1 > 0
+      v = b         2    3 5 1          so a is left out
+
+This is dead-end elimination (Desmet et al. 1992; Goldstein 1994). It does not depend on how many variables there are,
+unlike bounds on whole sums, and alike variables are looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from tapestry_plan.search import tuning
+
+IntArray = NDArray[np.int64]
+
+
+class Factor(Struct, frozen=True):
+    """A table of costs over some variables.
+
+    Parameters
+    ----------
+    scope : tuple of int
+        The variables, ascending.
+    ticks, nbytes : array of int64
+        One axis for each variable of the scope.
+    """
+
+    scope: tuple[int, ...]
+    ticks: IntArray
+    nbytes: IntArray
+
+
+def leave_out_dominated(sizes: Sequence[int], factors: Sequence[Factor]) -> tuple[list[IntArray], list[Factor]]:
+    """The values of each variable that may be in a best assignment, ascending, and the tables over them.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of values of each variable.
+    factors : sequence of Factor
+    """
+    kept = [_all(n) for n in sizes]
+    left = list(factors)
+    cut: dict[tuple[int, ...], tuple[IntArray, IntArray]] = {}
+    held: list[Factor] = []  # so that no other table has the number of one that is gone
+    for _ in range(tuning.MAX_REDUCTIONS):
+        found = _list_undominated([len(values) for values in kept], left)
+        if all(len(some) == len(values) for some, values in zip(found, kept, strict=True)):
+            break
+        kept = [values[some] for some, values in zip(found, kept, strict=True)]
+        held += left
+        left = [_cut(factor, [found[v] for v in factor.scope], cut) for factor in left]
+    return kept, left
+
+
+def _all(size: int) -> IntArray:
+    return np.arange(size, dtype=np.int64)
+
+
+def _list_undominated(sizes: Sequence[int], factors: Sequence[Factor]) -> list[IntArray]:
+    """For each variable the values that no other one dominates; one object for variables of the same tables."""
+    tables: list[list[tuple[int, Factor]]] = [[] for _ in sizes]
+    for factor in factors:
+        for axis, var in enumerate(factor.scope):
+            tables[var].append((axis, factor))
+    made: dict[tuple[object, ...], IntArray] = {}
+    out = []
+    for size, mine in zip(sizes, tables, strict=True):
+        key = size, *sorted((id(factor.ticks), axis) for axis, factor in mine)
+        if key not in made:
+            made[key] = _find_undominated(size, [np.moveaxis(f.ticks, axis, 0).reshape(size, -1) for axis, f in mine])
+        out.append(made[key])
+    return out
+
+
+def _find_undominated(size: int, tables: Sequence[IntArray]) -> IntArray:
+    if size == 1 or not tables:
+        return _all(size)
+    rivals = np.arange(size)
+    entries = sum(table.size for table in tables)
+    many = max(1, tuning.MAX_COMPARED_ENTRIES // entries)
+    if many < size:  # those that cost least by and large dominate most
+        rivals = np.argsort(sum(table.mean(axis=1) for table in tables), kind="stable")[:many]
+    worse = np.zeros(size, bool)
+    for rival in rivals:
+        worse |= sum((table - table[rival]).min(axis=1) for table in tables) > 0
+    return np.flatnonzero(~worse)
+
+
+def _cut(factor: Factor, values: Sequence[IntArray], cut: dict[tuple[int, ...], tuple[IntArray, IntArray]]) -> Factor:
+    """A table over some values of its variables; alike ones stay one object."""
+    if tuple(map(len, values)) == factor.ticks.shape:
+        return factor
+    key = id(factor.ticks), id(factor.nbytes), *map(id, values)
+    if key not in cut:
+        at = np.ix_(*values)
+        cut[key] = factor.ticks[at], factor.nbytes[at]
+    return Factor(factor.scope, *cut[key])
