@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial, reduce, wraps
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, get_args
 
 import click
 import numpy as np
@@ -39,7 +39,7 @@ from tapestry_exec.run import (
 from tapestry_plan.ir import Graph, Stored
 from tapestry_plan.onnx import before_softmax, demo_model, load_onnx
 from tapestry_plan.search import plan
-from tapestry_plan.steps import InfeasiblePlan, Mesh, ShardPlan, spill
+from tapestry_plan.steps import InfeasiblePlan, Mesh, ShardPlan, Space, spill
 from tapestry_sets.alias import Overlap, origins_table, overlap, show_views
 from tapestry_sets.views import Allocation
 
@@ -291,7 +291,8 @@ def print_totals(p: ShardPlan) -> None:
     flop = sum(p.flop)
     busiest = max(p.flop, default=0.0)
     click.echo(
-        f"modeled {p.seconds * 1e6:,.1f} us, proven bound {p.bound * 1e6:,.1f} us (gap {p.gap:.1%}); "
+        f"modeled {p.seconds * 1e6:,.1f} us, proven bound {p.bound * 1e6:,.1f} us "
+        f"(gap {p.gap:.1%}, space {p.space!r}); "
         f"{flop:.4g} flop, the busiest device {busiest / flop if flop else 0:.1%}"
     )
 
@@ -352,6 +353,7 @@ class Planning(Struct, frozen=True):
     shapes: dict[str, tuple[int, ...]]
     memory_nbytes: int | None
     expand: bool | list[str]
+    space: Space | None
     seed: int
     quiet: bool
 
@@ -363,7 +365,14 @@ class Planning(Struct, frozen=True):
         """A plan in the memory that there is; where none fits as it is, the fastest one, which spills idle buffers."""
         with timed(f"planning {self.model.name} for {mesh.size} devices", self.quiet):
             try:
-                return plan(graph, mesh, memory_nbytes=self.memory_nbytes, seed=self.seed, expand=self.expand)
+                return plan(
+                    graph,
+                    mesh,
+                    memory_nbytes=self.memory_nbytes,
+                    seed=self.seed,
+                    expand=self.expand,
+                    space=self.space,
+                )
             except InfeasiblePlan as error:
                 if self.memory_nbytes is None or error.fastest is None:
                     raise
@@ -386,6 +395,11 @@ PLANNING = (
         help="Compare operators with expansions of this name, as exp_sum, and with no others.",
     ),
     click.option("--no-expand", is_flag=True, help="Plan every operator as it is, without expansions."),
+    click.option(
+        "--space",
+        type=click.Choice(get_args(Space)),
+        help="Compare layouts along the mesh's axes, or every factorization of the devices; by default all up to 8.",
+    ),
     seed_option,
     quiet_option,
 )
@@ -398,8 +412,8 @@ def planning(command: Callable[..., None]) -> Callable[..., None]:
     def planned(
         model: Path, shapes: Sequence[str], memory: str | None, wanted: Sequence[str], no_expand: bool, **rest: Any
     ) -> None:
-        expand, (seed, quiet) = parse_expand(wanted, no_expand), (rest.pop("seed"), rest.pop("quiet"))
-        command(Planning(model, parse_shapes(shapes), parse_nbytes(memory), expand, seed, quiet), **rest)
+        expand, (space, seed, quiet) = parse_expand(wanted, no_expand), map(rest.pop, ("space", "seed", "quiet"))
+        command(Planning(model, parse_shapes(shapes), parse_nbytes(memory), expand, space, seed, quiet), **rest)
 
     return reduce(lambda made, option: option(made), reversed(PLANNING), planned)
 
@@ -446,8 +460,8 @@ def run_command(
     """Plan an ONNX model, or take a plan from a file, and run it."""
     if mesh is not None and plan_file is not None:
         raise click.UsageError("--mesh and --plan cannot both be given: the plan names its mesh")
-    if plan_file is not None and asked.expand is not True:
-        raise click.UsageError("--expand and --no-expand are for making a plan: --plan gives one that is made")
+    if plan_file is not None and (asked.expand is not True or asked.space is not None):
+        raise click.UsageError("--expand, --no-expand and --space are for making a plan: --plan gives one that is made")
     if save is not None:
         save = _npz_target(save)
     if how["trace"] is not None:

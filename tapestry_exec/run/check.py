@@ -11,7 +11,7 @@ from functools import cache
 from itertools import chain, combinations
 from math import prod
 from types import NoneType, UnionType
-from typing import Any, NoReturn, Union, assert_never, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, Union, assert_never, get_args, get_origin, get_type_hints
 
 import numpy as np
 from msgspec import Struct, field
@@ -521,6 +521,10 @@ def misfit(value: Any, wanted: Any, where: str) -> str | None:
     origin, args = _take_apart(wanted)
     if origin in (Union, UnionType):
         return _misfit_all(value, args, where)
+    if origin is Literal:
+        return (
+            None if value in args else f"{where} is {shorten(repr(value))}; it must be {' or '.join(map(repr, args))}"
+        )
     if origin in (tuple, dict) and not isinstance(value, origin):
         return f"{where} is {shorten(repr(value))}; it must be a {origin.__name__}"
     if origin is tuple:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import index
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from tapestry_plan.steps import (
     Layout,
     Mesh,
     ShardPlan,
+    Space,
     Stage,
     lower,
 )
@@ -47,6 +48,7 @@ def plan(
     forbid: Mapping[str, Mapping[str, Any]] | None = None,
     fan_in: int | None = None,
     expand: bool | Sequence[str] = True,
+    space: Space | None = None,
 ) -> ShardPlan:
     """Choose the shards of every operator, and write down every step.
 
@@ -85,6 +87,12 @@ def plan(
         much more than those of the graph as given: the gap may be wider than without expansions, for the same plan.
         Where an operator would be read through more than 32 combinations of views, the deepest expansions are left
         out, as `ShardPlan.expansions` says.
+    space : "mesh" or "all", optional
+        The layouts that are compared; `ShardPlan.space` says which, and `ShardPlan.bound` holds over them. "mesh": each
+        axis of the mesh cuts one index axis, holds replicas, or idles, so that 64 devices as (8, 8) have as few layouts
+        as 4 as (2, 2). "all": every factorization of the number of devices, over any index axes in any order, whatever
+        the mesh's axes; how many there are grows fast with the devices. By default "all" up to 8 devices, "mesh" for
+        more. `fix` and `layout` may ask for layouts of either.
 
     Returns
     -------
@@ -115,11 +123,15 @@ def plan(
     fan_in = None if fan_in is None else _parse_whole("fan_in", fan_in, "an integer >= 2, or None", 2, ValueError)
     if placement not in ("free", "single"):
         raise ValueError(f"plan: placement is {placement!r}; it is 'free' or 'single'")
+    if space is None:
+        space = "all" if mesh.size <= tuning.MAX_WHOLE_DEVICES else "mesh"
+    elif space not in get_args(Space):
+        raise ValueError(f"plan: space is {space!r}; it is 'mesh', 'all', or None for what the mesh's size asks for")
     _check_names(graph, layout, fix, forbid)
     names = _parse_expand(graph, expand)
     graph.validate()
 
-    wanted = Asked(mesh, placement, layout, fix, forbid)
+    wanted = Asked(mesh, placement, layout, fix, forbid, space)
     began = time.monotonic()
 
     def solved(one: Graph, seconds: float) -> tuple[ShardPlan, Problem, list[Factor], int]:
@@ -247,6 +259,7 @@ def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_i
         flop=tuple(sum(stage.flop[d] for stage in stages) for d in range(mesh.size)),
         seconds=ticks / TICKS_PER_SECOND,
         bound=min(ticks, bound_ticks) / TICKS_PER_SECOND,
+        space=problem.space,
         alternatives={node.name: _alternatives(problem, node.name, choice) for node in problem.order},
     )
 

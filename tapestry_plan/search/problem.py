@@ -24,7 +24,7 @@ from tapestry_plan.search.cost import (
 )
 from tapestry_plan.search.elimination import Factor, IntArray, alternatives
 from tapestry_plan.search.variants import Given
-from tapestry_plan.steps import InfeasiblePlan, Layout, Mesh, list_layouts, parse_layout, sort_layouts
+from tapestry_plan.steps import InfeasiblePlan, Layout, Mesh, Space, list_candidates, parse_layout, sort_layouts
 from tapestry_sets.regions import Box, DisjointRegions
 from tapestry_sets.views import piece_image
 
@@ -74,6 +74,7 @@ class Asked(Struct, frozen=True):
     layout: Mapping[str, Mapping[Any, Any]] = {}
     fix: Mapping[str, Mapping[str, Any]] = {}
     forbid: Mapping[str, Mapping[str, Any]] = {}
+    space: Space = "all"
     known: Known = field(default_factory=Known)
 
 
@@ -149,7 +150,7 @@ class Problem:
     """
 
     def __init__(self, graph: Graph, asked: Asked) -> None:
-        self.graph, self.mesh, self.known = graph, asked.mesh, asked.known
+        self.graph, self.mesh, self.space, self.known = graph, asked.mesh, asked.space, asked.known
         self.order = self._list_operators()
         self.variables: list[Variable] = []
         self._kinds: dict[tuple[str, tuple[str, ...]], int] = {}
@@ -188,7 +189,7 @@ class Problem:
         shape = self.graph.stored[name].shape
         axes = tuple(Axis(str(k), n) for k, n in enumerate(shape))  # of a tensor as an index space
         if wanted is None:
-            options = list_layouts(shape, self.mesh.size, replicas=False)
+            options = list_candidates(shape, self.mesh, self.space, replicas=False)
         else:
             parts = {str(axis): value for axis, value in wanted.items()}
             options = (parse_layout(axes, parts, self.mesh, f"layout[{label!r}]"),)
@@ -222,7 +223,7 @@ class Problem:
         """Every layout of an index space: one object for all spaces of the same extents and names."""
         extents = tuple(axis.size for axis in axes)
         key = "options", extents, tuple(axis.name for axis in axes)
-        return self.known.fact(key, lambda: sort_layouts(list_layouts(extents, self.mesh.size), axes))
+        return self.known.fact(key, lambda: sort_layouts(list_candidates(extents, self.mesh, self.space), axes))
 
     def _declare_outputs(self, layout: Mapping[str, Mapping[Any, Any]]) -> None:
         """Outputs stay where they are made; partial results and asked-for layouts need a place of their own."""

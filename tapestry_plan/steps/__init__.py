@@ -9,9 +9,9 @@ From the ground up; each row stands on rows above it:
     spill                  a plan again, with less memory
 """
 
-from tapestry_plan.steps.layout import Layout, list_layouts, parse_layout, sort_layouts
+from tapestry_plan.steps.layout import Layout, list_candidates, parse_layout, sort_layouts
 from tapestry_plan.steps.lowering import ChosenLayouts, lower, shard_of
-from tapestry_plan.steps.mesh import Device, Link, Mesh, align
+from tapestry_plan.steps.mesh import Device, Link, Mesh, Space, align
 from tapestry_plan.steps.shard_plan import (
     HOST,
     Alloc,

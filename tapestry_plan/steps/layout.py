@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import permutations
-from math import prod
+from itertools import permutations, product
+from math import isqrt, prod
 from typing import Any, cast
 
+import numpy as np
 from msgspec import Struct
 
 from tapestry_plan.ir import Axis, parts_of
-from tapestry_plan.steps.mesh import Mesh, parse_parts
+from tapestry_plan.steps.mesh import Mesh, Space, parse_parts
 from tapestry_sets.digits import number_of, point_of
 from tapestry_sets.regions import Box
+
+REPLICAS, IDLE = -1, -2
+"""What the devices along an axis of the mesh may do besides sharing an index axis."""
 
 
 class Layout(Struct, frozen=True, dict=True):
@@ -51,9 +55,65 @@ class Layout(Struct, frozen=True, dict=True):
         return cast(int, number_of([cell[axis] for axis in axes], [self.parts[axis] for axis in axes]))
 
 
+def list_candidates(extents: tuple[int, ...], mesh: Mesh, space: Space, *, replicas: bool = True) -> tuple[Layout, ...]:
+    """The layouts of an index space that a search over some space compares, each once."""
+    if space == "all":
+        return list_layouts(extents, mesh.size, replicas=replicas)
+    return list_mesh_layouts(extents, mesh.shape, replicas=replicas)
+
+
+@lru_cache(maxsize=4096)
+def list_mesh_layouts(extents: tuple[int, ...], shape: tuple[int, ...], *, replicas: bool = True) -> tuple[Layout, ...]:
+    """Every layout in which each axis of the mesh cuts one index axis, holds replicas, or idles.
+
+    So there are at most (rank + 2)^(mesh axes) of them, however many devices. Several axes of the mesh may cut one
+    index axis, in the order of the mesh. Where that makes more parts than the index axis has points, there are as many
+    parts as points, and the devices beyond them idle. On an idle axis of the mesh only the first device works. A mesh
+    of one axis says nothing of how its devices are wired, so that two axes stand for it: 8 devices as 2 × 4, and 64 as
+    8 × 8.
+
+    Parameters
+    ----------
+    extents : tuple of int
+        Sizes of the index axes.
+    shape : tuple of int
+        Devices along each axis of the mesh.
+    replicas : bool
+        Whether placements with replicas are wanted.
+
+    Examples
+    --------
+    >>> found = list_mesh_layouts((6, 5), (2, 3))
+    >>> len(found), max(found, key=lambda layout: prod(layout.parts)).parts
+    (16, (2, 3))
+    """
+    if len(shape) == 1:
+        small = max(d for d in range(1, isqrt(shape[0]) + 1) if shape[0] % d == 0)
+        shape = (small, shape[0] // small)
+    roles = (*range(len(extents)), *((REPLICAS,) if replicas else ()), IDLE)
+    return tuple(dict.fromkeys(_lay_along(extents, shape, chosen) for chosen in product(roles, repeat=len(shape))))
+
+
+def _lay_along(extents: tuple[int, ...], shape: tuple[int, ...], roles: Sequence[int]) -> Layout:
+    """The layout in which each axis of a mesh has a role: the index axis that it cuts, REPLICAS or IDLE."""
+    at = np.indices(shape).reshape(len(shape), -1)
+    works = np.ones(prod(shape), bool)
+    numbers = np.zeros((len(extents), prod(shape)), np.int64)
+    for along, n, role in zip(at, shape, roles, strict=True):
+        if role == IDLE:
+            works &= along == 0
+        elif role != REPLICAS:
+            numbers[role] = numbers[role] * n + along
+    wanted = [prod(n for n, role in zip(shape, roles, strict=True) if role == axis) for axis in range(len(extents))]
+    parts = tuple(min(n, extent) for n, extent in zip(wanted, extents, strict=True))
+    works &= (numbers < np.reshape(parts, (-1, 1))).all(axis=0)
+    cells = (tuple(cell) if busy else None for cell, busy in zip(numbers.T.tolist(), works.tolist(), strict=True))
+    return Layout(extents, parts, tuple(cells))
+
+
 @lru_cache(maxsize=4096)
 def list_layouts(extents: tuple[int, ...], devices: int, *, replicas: bool = True) -> tuple[Layout, ...]:
-    """Every layout that is searched: any factorization over any axes, in any order of the axes.
+    """Every layout of the whole space: any factorization over any axes, in any order of the axes.
 
     The products of the parts are the divisors of the number of devices, and where no factorization reaches
     that number, also the largest product that can be reached. The parts take the devices row-major over the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite, prod
+from typing import Literal
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -11,6 +12,9 @@ from msgspec.structs import force_setattr
 from tapestry_plan.steps import tuning
 from tapestry_sets.digits import point_of
 from tapestry_sets.limits import as_int, as_ints
+
+Space = Literal["mesh", "all"]
+"""Which layouts a search compares: those that cut along the mesh's axes, or every factorization of the devices."""
 
 
 class Device(Struct, frozen=True):

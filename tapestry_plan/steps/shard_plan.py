@@ -13,7 +13,7 @@ from msgspec.structs import asdict, astuple, force_setattr
 
 from tapestry_plan.ir import Graph, Op, UnsupportedOp, finite, from_finite
 from tapestry_plan.rewrite import Derivation
-from tapestry_plan.steps.mesh import Device, Link, Mesh
+from tapestry_plan.steps.mesh import Device, Link, Mesh, Space
 from tapestry_sets.limits import hide_fields, read_json, which_is
 from tapestry_sets.regions import Box, Region
 from tapestry_sets.views import Piece, piece_from_dict, piece_to_dict, region_from_dict, region_to_dict
@@ -326,13 +326,15 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
     seconds: float
     """Modeled time: the sum over stages of the slowest device's compute plus transfers."""
     bound: float
-    """No plan of the searched space takes fewer seconds; the space has every expansion that was considered."""
+    """No plan of the searched `space` takes fewer seconds; the space has every expansion that was considered."""
     alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict)
     """For each operator, its shardings from the best to the worst, all other operators kept."""
     nbytes_spilled: tuple[int, ...] = ()
     """Bytes that each device sends to host memory for want of room, and gets back; zeros if not given."""
     expansions: tuple[Expansions, ...] = ()
     """The operators whose expansions were compared with them, each with what was chosen."""
+    space: Space = "all"
+    """The layouts that were compared, over which the bound holds: "mesh" or "all", as in `plan`."""
 
     __repr__ = hide_fields(
         "graph", "placement", "buffers", "steps", "stages", "outputs", "nbytes_by_link", "alternatives", "expansions"
@@ -404,7 +406,7 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
             f"{node} ({stage.op}): {_sharding_text(stage.sharding)}",
             f"  receives {sum(stage.nbytes_received):,} B, its devices share {stage.nbytes_shared:,} B, "
             f"{stage.seconds * 1e6:.2f} us in this plan",
-            "  with every other operator as it is, the graph would take:"
+            f"  with every other operator as it is, and {_COMPARED[self.space]}, the graph would take:"
             if self.alternatives.get(node)
             else "  (not compared with other shardings: its tensors have too many consumers)",
         ]
@@ -476,6 +478,13 @@ class ShardPlan(Struct, frozen=True, dict=True, weakref=True):
         return made
 
 
+_COMPARED: dict[Space, str] = {
+    "mesh": "layouts along the mesh's axes (space 'mesh')",
+    "all": "any factorization of the devices (space 'all')",
+}
+"""What the shardings were compared over."""
+
+
 def _sharding_text(sharding: Mapping[str, int]) -> str:
     return " ".join(f"{axis}:{parts}" for axis, parts in sharding.items()) or "whole"
 
@@ -507,8 +516,8 @@ def _plain(value: Any) -> Any:
             return value
 
 
-OF_LATE = {"host", "nbytes_spilled", "expansions"}
-"""Fields that documents have not which were written before plans could spill, or operators be expanded."""
+OF_LATE = {"host", "nbytes_spilled", "expansions", "space"}
+"""Fields that documents have not which were written before plans could spill, be expanded, or say their space."""
 STEPS = {kind.__struct_config__.tag: kind for kind in get_args(Step)}
 """The kinds of steps by the word that documents have for them."""
 

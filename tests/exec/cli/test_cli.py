@@ -90,6 +90,12 @@ def test_plan_prints_what_moves(file: Path) -> None:
         assert part in result.stdout
 
 
+def test_plan_compares_the_layouts_asked_for(file: Path) -> None:
+    assert "(gap 0.0%, space 'all')" in call("plan", file, "--mesh", "2x2").stdout
+    assert "(gap 0.0%, space 'mesh')" in call("plan", file, "--mesh", "2x2", "--space", "mesh").stdout
+    refused(call("plan", file, "--space", "some"), "--space", "mesh", "all")
+
+
 def test_plan_explains(file: Path) -> None:
     result = call("plan", file, "--mesh", "2", "--explain", "conv")
     assert result.exit_code == 0 and result.stdout.startswith("conv (conv): ")
@@ -158,6 +164,7 @@ def test_wrong_expansions(file: Path, tmp_path: Path) -> None:
     onnx.save(long_row(), other)
     made.write_text(call("plan", other, "--mesh", 8, "--json").stdout)
     refused(call("run", other, "--plan", made, "--no-expand"), "--plan gives one that is made")
+    refused(call("run", other, "--plan", made, "--space", "all"), "--plan gives one that is made")
     refused(call("run", file, "--plan", made), "another model", "cannot be expanded as the plan's were", "'row'")
     onnx.save(long_row(axis=0), other)
     refused(call("run", other, "--plan", made), "another model", "'row")

@@ -411,6 +411,8 @@ def test_the_plan_must_be_a_plan() -> None:
         ({"mesh": 2}, r"plan\.mesh is 2; it must be Mesh"),
         ({"steps": (Alloc("0"),)}, r"plan\.steps\[0\]\.buffer is '0'; it must be an integer"),  # type: ignore[arg-type]
         ({"steps": ("alloc",)}, r"plan\.steps\[0\] is 'alloc'; it must be Alloc or Copy or"),
+        ({"space": "some"}, r"plan\.space is 'some'; it must be 'mesh' or 'all'"),
+        ({"space": ["mesh"]}, r"plan\.space is \['mesh'\]; it must be 'mesh' or 'all'"),
         ({"sharding": {"r": {"i0": "2"}}}, r"plan\.sharding\['r'\]\['i0'\] is '2'; it must be an integer"),
     ],
 )

@@ -40,9 +40,27 @@ def test_matmul_meets_the_published_optimum(extents: tuple[int, int, int], devic
     g = Graph()
     a, b = g.input("a", (m, k)), g.input("b", (k, n))
     g.output(a @ b)
-    p = plan(g, Mesh((devices,), **COMPUTE_BOUND), placement="single")  # type: ignore[arg-type]
+    p = plan(g, Mesh((devices,), **COMPUTE_BOUND), placement="single", space="all")  # type: ignore[arg-type]
     assert p.nbytes_moved == 4 * words * devices
-    assert p.gap == 0
+    assert (p.gap, p.space) == (0, "all")
+
+
+def test_small_meshes_compare_every_factorization_and_large_ones_their_axes() -> None:
+    assert [plan(_one(), Mesh(shape)).space for shape in ((8,), (2, 4), (9,), (4, 4))] == ["all", "all", "mesh", "mesh"]
+    p = plan(_one(), Mesh((8,)), space="mesh")
+    assert "space='mesh'" in repr(p) and "layouts along the mesh's axes (space 'mesh')" in p.explain("y")
+    assert type(p).from_json(p.to_json()).space == "mesh"
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (4, 16), (2, 4, 8)])
+def test_sixty_four_devices_are_planned(shape: tuple[int, ...]) -> None:
+    """Two products and what lies between: split by rows, nothing moves."""
+    g = Graph()
+    x, w, v = g.input("x", (512, 256)), g.input("w", (256, 128)), g.input("v", (128, 256))
+    g.output(relu(x @ w) @ v)
+    p = plan(g, Mesh(shape, **COMPUTE_BOUND))  # type: ignore[arg-type]
+    assert (p.nbytes_moved, p.gap, p.space) == (0, 0, "mesh")
+    assert len(p.placement["matmul"]) == 64 and max(p.flop) * 64 == sum(p.flop)
 
 
 @pytest.mark.parametrize(
@@ -229,6 +247,53 @@ def test_the_plan_is_the_best_of_all_layouts(devices: int, bandwidth: float) -> 
     assert p.gap == 0
 
 
+def every_mesh_layout(extents: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[list[list[range] | None]]:
+    """Each device's ranges, for every way in which the mesh's axes cut index axes, hold replicas or idle."""
+    for roles in product([*range(len(extents)), "replicas", "idle"], repeat=len(shape)):
+        layout: list[list[range] | None] = []
+        for place in product(*map(range, shape)):
+            ranges: list[range] | None = []
+            for axis, n in enumerate(extents):
+                k, c = 1, 0
+                for at, size, role in zip(place, shape, roles, strict=True):
+                    if role == axis:
+                        k, c = k * size, c * size + at
+                parts = even(n, min(k, n))
+                if c >= len(parts):
+                    ranges = None
+                    break
+                assert ranges is not None
+                ranges.append(parts[c])
+            if any(at for at, role in zip(place, roles, strict=True) if role == "idle"):
+                ranges = None
+            layout.append(ranges)
+        yield layout
+
+
+@pytest.mark.parametrize(
+    ("mesh", "shape"), [((2,), (1, 2)), ((5,), (1, 5)), ((2, 2), (2, 2)), ((4,), (2, 2)), ((3, 2), (3, 2))]
+)
+@pytest.mark.parametrize("bandwidth", [1e9, 1e12])
+def test_the_plan_is_the_best_along_the_mesh_s_axes(
+    mesh: tuple[int, ...], shape: tuple[int, ...], bandwidth: float
+) -> None:
+    """A product whose transpose goes on: partial results, parts of 4, 3 and 5 points, idle devices."""
+    machine = Mesh(mesh, link=Link(1e-9, bandwidth), device=Device(1e10, 1e12))
+    g = Graph()
+    g.output(relu(g.input("x", (4, 3)) @ g.input("w", (3, 5)).T.T, name="r").T, "r")
+    g.output(relu(g.tensor("matmul").T, name="t"), "t")
+    tiny = Tiny(machine)
+    tiny.stage((4, 5, 3), lambda m, n, k: {("x", (m, k)), ("w", (k, n))}, "h", lambda m, n, k: ("h", (m, n)), 1, 2.0)
+    tiny.stage((4, 5), lambda i, j: {("h", (i, j))}, "r", lambda i, j: ("r", (i, j)), 0, 1.0)
+    tiny.stage((5, 4), lambda i, j: {("h", (j, i))}, "t", lambda i, j: ("t", (i, j)), 0, 1.0)
+    spaces = [list(every_mesh_layout(extents, shape)) for extents, *_ in tiny.stages]
+    unique = [list({str(layout): layout for layout in space}.values()) for space in spaces]
+    best = min(tiny.cost(list(choice), set()) for choice in product(*unique))
+    p = plan(g, machine, space="mesh")
+    assert (p.space, p.gap) == ("mesh", 0)
+    assert (round(p.seconds * 1e12), p.nbytes_moved) == best
+
+
 @given(st.data())
 def test_bytes_of_any_layouts_equal_cells_counted_one_by_one(data: st.DataObject) -> None:
     devices = data.draw(st.sampled_from([2, 3, 4, 6]))
@@ -393,6 +458,7 @@ def _one() -> Graph:
         ({"fix": {"y": {"i0": "x", "i1": "x"}}}, "used twice"),
         ({"layout": {"nothing": {0: 2}}}, "not a graph input"),
         ({"placement": "anywhere"}, "'free' or 'single'"),
+        ({"space": "whole"}, "plan: space is 'whole'; it is 'mesh', 'all', or None"),
         ({"fix": {"y": {"i0": 2}}, "forbid": {"y": {"i0": 2}}}, "in fix and in forbid"),
         ({"memory_nbytes": -1}, "memory_nbytes is -1; it is a number of bytes, an integer >= 0"),
         ({"fan_in": 1}, "fan_in is 1; it is an integer >= 2"),

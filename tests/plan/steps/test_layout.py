@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tapestry_plan import Axis, Mesh
 from tapestry_plan.ir.signature import parts_of
-from tapestry_plan.steps.layout import list_layouts, parse_layout
+from tapestry_plan.steps.layout import Layout, list_layouts, list_mesh_layouts, parse_layout
 from tapestry_sets.digits import point_of
 
 AXES = (Axis("m", 6, alias="batch"), Axis("n", 5))
@@ -37,6 +37,62 @@ def test_every_factorization_of_the_devices_is_there(extents: tuple[int, ...], d
     for parts in product(*(range(1, n + 1) for n in extents)):
         if devices % prod(parts) == 0:
             assert parts in found
+
+
+@given(
+    st.lists(st.integers(1, 7), max_size=3).map(tuple),
+    st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
+    st.booleans(),
+)
+@example((), (2, 2), True)
+@example((3,), (2, 4), True)  # more devices along both axes than points
+def test_layouts_along_the_mesh_s_axes(extents: tuple[int, ...], shape: tuple[int, ...], replicas: bool) -> None:
+    """Each role of each axis of the mesh, laid out device by device from the rule's words."""
+    if len(shape) == 1:
+        pairs = [(a, shape[0] // a) for a in range(1, shape[0] + 1) if shape[0] % a == 0]
+        shape = max(pair for pair in pairs if pair[0] <= pair[1])
+    wanted = set()
+    for roles in product([*range(len(extents)), *(["replicas"] if replicas else []), "idle"], repeat=len(shape)):
+        asked = [prod(n for n, role in zip(shape, roles, strict=True) if role == a) for a in range(len(extents))]
+        parts = tuple(map(min, asked, extents))
+        cells: list[tuple[int, ...] | None] = []
+        for place in product(*map(range, shape)):
+            cell = []
+            for axis in range(len(extents)):
+                along = [(at, n) for at, n, role in zip(place, shape, roles, strict=True) if role == axis]
+                number = 0
+                for at, n in along:
+                    number = number * n + at
+                cell.append(number)
+            idle = any(at for at, role in zip(place, roles, strict=True) if role == "idle")
+            cells.append(None if idle or any(c >= k for c, k in zip(cell, parts, strict=True)) else tuple(cell))
+        wanted.add(Layout(extents, parts, tuple(cells)))
+    found = list_mesh_layouts(extents, shape, replicas=replicas)
+    assert len(found) == len(set(found)) and set(found) == wanted
+    for option in found:
+        assert set(option.cells) - {None} == set(product(*map(range, option.parts)))  # every part is somewhere
+
+
+def test_a_mesh_of_one_axis_counts_as_two() -> None:
+    extents = (64, 64, 64)
+    assert list_mesh_layouts(extents, (8,)) == list_mesh_layouts(extents, (2, 4))
+    assert set(list_mesh_layouts(extents, (7,))) == set(list_mesh_layouts(extents, (1, 7)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "most"), [((8,), 36), ((8, 8), 36), ((64,), 36), ((4, 4, 4), 216), ((8, 8, 16), 216)]
+)
+def test_layouts_along_axes_do_not_grow_with_the_devices(shape: tuple[int, ...], most: int) -> None:
+    """A product has four index axes: (rank + 2)^(axes) at most, where all factorizations of 64 are 1,499."""
+    assert len(list_mesh_layouts((64, 64, 64, 64), shape)) <= most
+
+
+def test_both_spaces_have_one_form_of_a_layout() -> None:
+    """What both can say compares equal, and is what `fix` with names of mesh axes asks for."""
+    whole, along = set(list_layouts((6, 8), 4)), set(list_mesh_layouts((6, 8), (2, 2)))
+    assert len(whole & along) >= 8
+    for wanted in ({"n": "x"}, {"n": "y"}, {"m": "x", "n": "y"}, {"m": "y", "n": "x"}, {"n": ("x", "y")}):
+        assert parse_layout((Axis("m", 6), Axis("n", 8)), wanted, Mesh((2, 2)), "here") in along
 
 
 def test_devices_that_do_not_divide_still_work() -> None:
