@@ -6,6 +6,7 @@ From the ground up; each row stands on rows above it:
     elimination              least sums of tables
     cost                     bytes and seconds of layouts, as numbers
     problem                  operators as variables, tensors as tables
+    derived                  layouts that a neighbor asks for
     joint                    expansions and layouts as one sum of tables
     dominance                drops layouts that cannot win
     planner                  `plan`: search, prove, lower

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tapestry_plan.ir import BUILTIN_OPS, Axis, Graph, OpNode
 from tapestry_plan.search import tuning
 from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
+from tapestry_plan.search.derived import derive_layouts
 from tapestry_plan.search.dominance import find_undominated
 from tapestry_plan.search.elimination import Factor, improve, minimize
 from tapestry_plan.search.joint import JointProblem
@@ -137,6 +138,9 @@ def plan(
     def solved(one: Graph, seconds: float) -> tuple[ShardPlan, Problem, list[Factor], int]:
         """The best plan of one graph, its problem, the tables that bound it, and how many entries the search took."""
         problem = Problem(one, wanted)
+        derived = derive_layouts(problem, {*fix, *forbid})
+        if derived:
+            problem = Problem(one, replace(wanted, derived=derived))
         search, bound = problem.factors()
         found = minimize(problem.sizes, search)
         choice, lowest = found.choice, found.bound_ticks
@@ -157,7 +161,7 @@ def plan(
         if every.choices:
             some = every.restrict(find_undominated(problem, every, bound, result.seconds, result.bound))
         if some.choices:
-            joint = JointProblem(some, wanted)
+            joint = JointProblem(some, problem.asked)
             result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], memory_nbytes, entries, limit)
         result = replace(result, expansions=(*result.expansions, *_list_left_out(every, some)))
     if memory_nbytes is not None:

@@ -76,6 +76,8 @@ class Asked(Struct, frozen=True):
     forbid: Mapping[str, Mapping[str, Any]] = {}
     space: Space = "all"
     known: Known = field(default_factory=Known)
+    derived: Mapping[str, tuple[Layout, ...]] = {}
+    """Operators by name: layouts that their neighbors ask for, beyond those of every operator."""
 
 
 class Variable(Struct):
@@ -150,7 +152,7 @@ class Problem:
     """
 
     def __init__(self, graph: Graph, asked: Asked) -> None:
-        self.graph, self.mesh, self.space, self.known = graph, asked.mesh, asked.space, asked.known
+        self.graph, self.mesh, self.known, self.asked = graph, asked.mesh, asked.known, asked
         self.order = self._list_operators()
         self.variables: list[Variable] = []
         self._kinds: dict[tuple[str, tuple[str, ...]], int] = {}
@@ -189,7 +191,7 @@ class Problem:
         shape = self.graph.stored[name].shape
         axes = tuple(Axis(str(k), n) for k, n in enumerate(shape))  # of a tensor as an index space
         if wanted is None:
-            options = list_candidates(shape, self.mesh, self.space, replicas=False)
+            options = list_candidates(shape, self.mesh, self.asked.space, replicas=False)
         else:
             parts = {str(axis): value for axis, value in wanted.items()}
             options = (parse_layout(axes, parts, self.mesh, f"layout[{label!r}]"),)
@@ -217,13 +219,19 @@ class Problem:
                         f"operator {node.name!r}: forbid leaves no layout of its axes "
                         f"{[f'{a.name}={a.size}' for a in axes]} over {self.mesh.size} devices"
                     )
+            if more := asked.derived.get(node.name):
+                options = self._join_options(options, more)
             self._add(Variable(node.name, "operator", axes, options))
 
     def _list_options(self, axes: Sequence[Axis]) -> tuple[Layout, ...]:
         """Every layout of an index space: one object for all spaces of the same extents and names."""
         extents = tuple(axis.size for axis in axes)
         key = "options", extents, tuple(axis.name for axis in axes)
-        return self.known.fact(key, lambda: sort_layouts(list_candidates(extents, self.mesh, self.space), axes))
+        return self.known.fact(key, lambda: sort_layouts(list_candidates(extents, self.mesh, self.asked.space), axes))
+
+    def _join_options(self, options: tuple[Layout, ...], more: tuple[Layout, ...]) -> tuple[Layout, ...]:
+        """Some layouts and more: one object for the same ones."""
+        return self.known.fact(("more", self.known.identity(options), more), lambda: (*options, *more))
 
     def _declare_outputs(self, layout: Mapping[str, Mapping[Any, Any]]) -> None:
         """Outputs stay where they are made; partial results and asked-for layouts need a place of their own."""

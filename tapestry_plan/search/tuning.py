@@ -62,6 +62,10 @@ MAX_READINGS = 32
 
 One after the other, the deepest first and of these the last: what the graph's own operators are said in goes last.
 """
+MAX_DERIVED = 8
+"""Layouts of one operator that its neighbors ask for, beyond those that every operator has."""
+MAX_DERIVED_PARTS = 2000
+"""Parts of one operator, of all its cuts together, that are compared with those of a neighbor."""
 MAX_ROUNDS = 2
 """Times that the search for undominated operators is made with more of them; then none counts as dominated."""
 MAX_COMPARISONS = 1000

@@ -1,0 +1,219 @@
+"""Layouts that a neighbor asks for: the same even blocks, on other devices, so that nothing moves between the two.
+
+A view between two operators may say that the block which a device reads lies elsewhere. Reversed rows on four devices::
+
+    exp   by rows    0 1 2 3        tanh reads 3 2 1 0: every block moves,
+    tanh  by rows    0 1 2 3        unless exp lies as    3 2 1 0
+
+Whether a block that one operator makes holds all that a block of its neighbor reads is asked of the regions, part by
+part and without devices. Where each block has one partner, a layout of the one operator says a layout of the other:
+its devices permuted, or some of them idle. It is carried on through the graph, from neighbor to neighbor. No kind of
+view is named here: flips give reversed devices, rolls shifted ones, slices a part of the mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import cast
+
+import numpy as np
+from msgspec import Struct, field
+from numpy.typing import NDArray
+
+from tapestry_plan.search import tuning
+from tapestry_plan.search.elimination import IntArray
+from tapestry_plan.search.problem import Problem, TensorCost, Use, Variable
+from tapestry_plan.steps import Layout
+from tapestry_sets.digits import number_of, point_of
+
+Seats = tuple[int | None, ...]
+"""For each device the number of its part, None for an idle one."""
+Partners = list[int | None]
+"""For each part of a cut the part of another that lies with it, if there is one."""
+Mask = NDArray[np.bool_]
+
+
+class Cuts(Struct, dict=True):
+    """The ways in which the layouts of a variable cut it, and who has which part.
+
+    Parameters
+    ----------
+    variable : Variable
+    most : int
+        How many parts may be looked at; of finer cuts there are no more than that.
+    """
+
+    variable: Variable
+    most: int
+    seats: dict[tuple[int, ...], dict[Seats, None]] = field(default_factory=dict)
+    """By the numbers of parts along the axes: all placements that are known."""
+    places: list[tuple[int, int]] = field(default_factory=list)
+    """Of every part of every cut, one after the other: a layout and a device that has it."""
+    first: dict[tuple[int, ...], int] = field(default_factory=dict)
+    """Where the parts of a cut begin in `places`."""
+
+    def __post_init__(self) -> None:
+        for row, layout in enumerate(self.variable.layouts):
+            parts = layout.parts
+            seats = tuple(None if cell is None else int(number_of(cell, parts)) for cell in layout.cells)
+            if parts not in self.seats:
+                devices = {part: device for device, part in enumerate(seats) if part is not None}
+                if len(self.places) + len(devices) > self.most:
+                    continue
+                self.first[parts] = len(self.places)
+                self.places += [(row, devices[part]) for part in sorted(devices)]
+            self.seats.setdefault(parts, {})[seats] = None
+
+    @cached_property
+    def counts(self) -> dict[tuple[int, ...], int]:
+        """How many parts each cut has."""
+        ends = [*list(self.first.values())[1:], len(self.places)]
+        return {parts: end - at for (parts, at), end in zip(self.first.items(), ends, strict=True)}
+
+    def numbers(self, by_layout: IntArray) -> IntArray:
+        """Region numbers of all parts, from those by layout and device."""
+        rows, devices = np.array(self.places, np.int64).reshape(-1, 2).T
+        return by_layout[rows, devices]
+
+    def span(self, parts: tuple[int, ...]) -> slice:
+        """Where the parts of a cut are in `places`."""
+        return slice(self.first[parts], self.first[parts] + self.counts[parts])
+
+
+class Edge(Struct, dict=True):
+    """A tensor between the operator that makes it and one that reads it."""
+
+    problem: Problem
+    cost: TensorCost
+    use: Use
+    maker: Cuts
+    reader: Cuts
+
+    @cached_property
+    def is_view(self) -> bool:
+        """Whether the reader reads the tensor through a view."""
+        reader, graph = self.reader.variable, self.problem.graph
+        if reader.kind != "operator":
+            return False
+        sources = map(graph.source, graph.nodes[reader.name].inputs)
+        return any(not source.direct and self.cost.tensor.name in source.stored for source in sources)
+
+    @cached_property
+    def fits(self) -> Mask:
+        """By a part of the maker and a part of the reader: whether the one holds all that the other reads."""
+        held = self.cost.held
+        arrays = id(held.numbers), id(held.parts), id(self.use.numbers)  # shared, so that alike ones are one object
+        layouts = map(self.problem.known.identity, (self.maker.variable.layouts, self.reader.variable.layouts))
+        return self.problem.known.fact(("fits", self.cost.tensor.shape, *arrays, *layouts), self._fit)
+
+    def _fit(self) -> Mask:
+        table, held = self.cost.table, self.cost.held
+        has, reads = self.maker.numbers(held.numbers), self.reader.numbers(self.use.numbers)
+        is_whole = held.parts[[row for row, _ in self.maker.places]] == 1
+        wanted = table.sizes(reads)
+        fits = table.sizes(has[:, None], reads[None, :]) == wanted
+        return cast(Mask, fits & (wanted > 0) & is_whole[:, None])
+
+    def pair_up(self, of_maker: bool, mine: tuple[int, ...], theirs: tuple[int, ...]) -> Partners | None:
+        """Return for each part of one cut the part of the other that lies with it; None where that is not said."""
+        #              reads           Each part of the reader must lie with one part of the maker, and each of these
+        #            0  1  2  3        with one at most: where 1 lay with 0 as well, nobody would say which of the two
+        # holds  0   .  .  .  x        its device has.
+        #        1   .  .  x  .
+        #        2   .  x  .  .        A part of the maker that nobody reads leaves its device idle; a part of the
+        #        3   x  .  .  .        reader that reads nothing may lie anywhere, so that nothing is said.
+        maker, reader = (mine, theirs) if of_maker else (theirs, mine)
+        holds = self.fits[self.maker.span(maker), self.reader.span(reader)]
+        if (holds.sum(axis=0) != 1).any() or (holds.sum(axis=1) > 1).any():
+            return None
+        if not of_maker and len(holds) > holds.shape[1]:
+            return None  # parts of the maker would have no device
+        rows = holds if of_maker else holds.T
+        return [int(row.argmax()) if row.any() else None for row in rows]
+
+
+def derive_layouts(problem: Problem, pinned: Collection[str]) -> dict[str, tuple[Layout, ...]]:
+    """Return for each operator, by name, the layouts that its neighbors ask for beyond those that it has.
+
+    Parameters
+    ----------
+    problem : Problem
+    pinned : collection of str
+        Operators whose layouts the caller gave: they ask others, and get none.
+
+    Returns
+    -------
+    dict of str to tuple of Layout
+        At most `tuning.MAX_DERIVED` for each operator, of those with the most parts first.
+    """
+    cuts = [Cuts(variable, tuning.MAX_DERIVED_PARTS) for variable in problem.variables]
+    edges = [
+        Edge(problem, cost, use, cuts[cost.producer], cuts[use.variable])
+        for cost in problem.tensors
+        for use in cost.uses
+        if use.variable != cost.producer
+    ]
+    if not any(edge.is_view for edge in edges):
+        return {}
+    open_ = [at for at, v in enumerate(problem.variables) if v.kind == "operator" and v.name not in pinned]
+    walk = _Walk(cuts, edges, open_)
+    walk.go()
+    return {problem.variables[at].name: tuple(found) for at, found in walk.found.items() if found}
+
+
+class _Walk:
+    """Carries layouts from neighbor to neighbor until nothing new is found."""
+
+    def __init__(self, cuts: Sequence[Cuts], edges: Sequence[Edge], open_: Collection[int]) -> None:
+        self.cuts, self.open = cuts, frozenset(open_)
+        self.found: dict[int, list[Layout]] = {}
+        self.around: dict[int, list[Edge]] = {}
+        for edge in edges:
+            for at in (edge.cost.producer, edge.use.variable):
+                self.around.setdefault(at, []).append(edge)
+        self.partners: dict[tuple[int, bool, tuple[int, ...]], list[tuple[tuple[int, ...], Partners]]] = {}
+
+    def go(self) -> None:
+        # Those that leave the fewest devices idle go first, since an operator takes a few only.
+        turn = count()
+        queue: list[tuple[int, int, int, tuple[int, ...], Seats, bool]] = []
+        for at in self.around:
+            for parts, each in self.cuts[at].seats.items():
+                queue += [(seats.count(None), next(turn), at, parts, seats, at in self.open) for seats in each]
+        heapify(queue)
+        while queue:
+            _, _, at, parts, seats, is_given = heappop(queue)
+            for edge in self.around[at]:
+                # What neighbors have in common without a view between them they are all offered anyway.
+                if is_given and not edge.is_view:
+                    continue
+                of_maker = at == edge.cost.producer
+                other = edge.use.variable if of_maker else edge.cost.producer
+                for theirs, partner in self._list_partners(edge, of_maker, parts) if other in self.open else ():
+                    new = tuple(None if part is None else partner[part] for part in seats)
+                    if self._add(other, theirs, new):
+                        heappush(queue, (new.count(None), next(turn), other, theirs, new, False))
+
+    def _add(self, at: int, parts: tuple[int, ...], seats: Seats) -> bool:
+        """Note a placement of an operator's parts; False if it is known, or there are enough."""
+        known, found = self.cuts[at].seats[parts], self.found.setdefault(at, [])
+        if seats in known or len(found) >= tuning.MAX_DERIVED:
+            return False
+        known[seats] = None
+        cells = tuple(None if part is None else point_of(part, parts) for part in seats)
+        found.append(Layout(self.cuts[at].variable.layouts[0].extents, parts, cells))
+        return True
+
+    def _list_partners(
+        self, edge: Edge, of_maker: bool, mine: tuple[int, ...]
+    ) -> list[tuple[tuple[int, ...], Partners]]:
+        """Return the cuts of a neighbor whose parts lie each with one part of a cut, and who lies with whom."""
+        key = id(edge.fits), of_maker, mine  # alike edges have one table
+        if key not in self.partners:
+            ours, other = (edge.maker, edge.reader) if of_maker else (edge.reader, edge.maker)
+            each = ((theirs, edge.pair_up(of_maker, mine, theirs)) for theirs in other.first if mine in ours.first)
+            self.partners[key] = [(theirs, partner) for theirs, partner in each if partner is not None]
+        return self.partners[key]
