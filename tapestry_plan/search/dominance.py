@@ -99,7 +99,7 @@ def _least_ticks(problem: Problem, variants: Variants, name: str, kinds: dict[ob
 def _least_alone(problem: Problem, variants: Variants) -> int | None:
     if not _are_fresh(variants):
         return None
-    joint = JointProblem(variants, Asked(problem.mesh, space=problem.space, known=problem.known))
+    joint = JointProblem(variants, Asked(problem.mesh, space=problem.asked.space, known=problem.known))
     # Where the outputs go is not part of it.
     ends = {at for at, variable in enumerate(joint.variables) if variable.kind == "output"}
     inner = [factor for factor in joint.factors()[1] if ends.isdisjoint(factor.scope)]

@@ -263,7 +263,7 @@ def _write_down(problem: Problem, choice: Sequence[int], bound_ticks: int, fan_i
         flop=tuple(sum(stage.flop[d] for stage in stages) for d in range(mesh.size)),
         seconds=ticks / TICKS_PER_SECOND,
         bound=min(ticks, bound_ticks) / TICKS_PER_SECOND,
-        space=problem.space,
+        space=problem.asked.space,
         alternatives={node.name: _alternatives(problem, node.name, choice) for node in problem.order},
     )
 
