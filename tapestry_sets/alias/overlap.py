@@ -6,8 +6,9 @@ has refused, and there alone: see `cells`. `tally` tells how questions were deci
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 from msgspec import Struct
@@ -19,7 +20,8 @@ from tapestry_sets.alias.memory.arrays import as_view, read_view, strided_form_o
 from tapestry_sets.alias.one_view import is_ordered, is_ordered_by_strides, twice, twice_by_strides
 from tapestry_sets.digits import Bools
 from tapestry_sets.draw import views as draw_views
-from tapestry_sets.limits import OPEN, count_question, hide_fields
+from tapestry_sets.integers import members
+from tapestry_sets.limits import OPEN, Open, TooHard, ask_one, count_question, hide_fields
 from tapestry_sets.regions import DisjointRegions
 from tapestry_sets.solvers import equation
 from tapestry_sets.views import (
@@ -111,9 +113,8 @@ def _pairs(a: View, b: View) -> list[tuple[Allocation, Cells, Cells]]:
     return [(allocation, mine, other) for allocation, mine, other in both if other is not None]
 
 
-@count_question
 def overlap(a: object, b: object) -> Overlap[Allocation]:
-    """Return the overlap of two views: size, bytes, regions and witnesses, each computed when asked for.
+    """Return the overlap of two views: whether there is one, size, bytes, regions and witnesses, each found when asked.
 
     Parameters
     ----------
@@ -134,7 +135,31 @@ def overlap(a: object, b: object) -> Overlap[Allocation]:
     """
     x = a if isinstance(a, View) else read_view(a, "overlap: a")
     y = b if isinstance(b, View) else read_view(b, "overlap: b")
-    return Overlap(x, y, tuple(pair for pair in _pairs(x, y) if pair[1].meets(pair[2])))
+    return Overlap(x, y)
+
+
+def _count_by_strides(a: View, b: View) -> list[tuple[Allocation, int]] | Open:
+    """How many cells two views share, where both are strided: by the equation that `overlaps` solves."""
+    if 0 in a.shape or 0 in b.shape:
+        return []
+    one, two = a.strided_form(), b.strided_form()
+    if one is None or two is None:
+        return OPEN
+    if one[0].memory is not two[0].memory:
+        return []
+    found = equation.count_met(one[1], two[1])
+    if found is OPEN:
+        found = _count_nests(a, b)
+    return OPEN if found is OPEN else [(one[0], found)]
+
+
+def _count_nests(a: View, b: View) -> int | Open:
+    """How many cells two strided views of one allocation share, where each is a nest and that takes few branches."""
+    mine, theirs = a.as_nest(), b.as_nest()
+    if mine is None or theirs is None:
+        return OPEN
+    spans = [members.spans_of([nest], 0, home.size) for home, nest in (mine, theirs)]
+    return ask_one((TooHard,), members.count_few, *spans)
 
 
 class Memory(Protocol):
@@ -148,21 +173,29 @@ class Memory(Protocol):
 M = TypeVar("M", bound=Memory)
 
 
-class Overlap(Struct, Generic[M], frozen=True, eq=False):
+class Overlap(Struct, Generic[M], frozen=True, eq=False, dict=True):
     """The cells that two views share; true if there are any. Made by `overlap`.
 
     Parameters
     ----------
     a, b : View or AliasTensor
-    shared : tuple of (Allocation or AliasTensor, Cells, Cells)
-        The allocations with common cells, and what each view reads of them.
+    found : tuple of (Allocation or AliasTensor, Cells, Cells), optional
+        What `shared` is: of two views it is found when a question needs it.
     """
 
     a: Viewable
     b: Viewable
-    shared: tuple[tuple[M, Cells, Cells], ...]
+    found: tuple[tuple[M, Cells, Cells], ...] | None = None
 
-    __repr__ = hide_fields("shared")
+    __repr__ = hide_fields("found")
+
+    @cached_property
+    def shared(self) -> tuple[tuple[M, Cells, Cells], ...]:
+        """The allocations with common cells, and what each view reads of them."""
+        if self.found is not None:
+            return self.found
+        both = _pairs(as_view(self.a), as_view(self.b))
+        return cast("tuple[tuple[M, Cells, Cells], ...]", tuple([pair for pair in both if pair[1].meets(pair[2])]))
 
     def __eq__(self, other: object) -> bool:
         return (self.a, self.b) == (other.a, other.b) if isinstance(other, Overlap) else NotImplemented
@@ -171,7 +204,7 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False):
         return hash((self.a, self.b))
 
     def __bool__(self) -> bool:
-        return bool(self.shared)
+        return overlaps(self.a, self.b) if self.found is None else bool(self.found)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return draw_views.views_mimebundle(as_view(self.a), as_view(self.b), title=repr(self))
@@ -191,13 +224,21 @@ class Overlap(Struct, Generic[M], frozen=True, eq=False):
         TooHard
             If they would have to be counted one by one and may be too many for that.
         """
-        return sum(x.count_common(y) for _, x, y in self.shared)
+        return sum([many for _, many in self._count_each()])
 
     @property
     @count_question
     def nbytes(self) -> int:
         """How many bytes both views read."""
-        return sum(x.count_common(y) * allocation.itemsize for allocation, x, y in self.shared)
+        return sum([many * allocation.itemsize for allocation, many in self._count_each()])
+
+    def _count_each(self) -> Sequence[tuple[Memory, int]]:
+        """How many cells of each allocation both views read."""
+        if isinstance(self.a, View) and isinstance(self.b, View):
+            counted = _count_by_strides(self.a, self.b)
+            if counted is not OPEN:
+                return counted
+        return [(allocation, x.count_common(y)) for allocation, x, y in self.shared]
 
     @property
     def regions(self) -> dict[M, DisjointRegions]:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from math import gcd, inf, lcm, prod
+from math import gcd, inf, prod
+from operator import le
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -269,14 +270,14 @@ class _Remainders(ABC, Generic[T]):
     def _cut_at_fewest(self, i: int, j: int) -> CutInTwo:
         """Where fewest remainders are possible, with what divides the short digits, too."""
         steps, reaches = self.steps, self._reaches
-        best: tuple[int, int, int, int] | None = None
-        for at in range(j - 1, i, -1):
-            short, long = gcd(*steps[i:at]), gcd(*steps[at:j])
-            many = min(reaches[at] - reaches[i], reaches[j] - reaches[at]) // lcm(short, long)
-            if best is None or many < best[0]:
-                best = many, at, short, long
-        assert best is not None, "two digits or more are cut"
-        _, at, short, long = best
+        shorts, long, fewest = list(accumulate(steps[i : j - 1], gcd)), 0, -1
+        for k in range(j - 1, i, -1):
+            long = gcd(long, steps[k])
+            reached = min(reaches[k] - reaches[i], reaches[j] - reaches[k])
+            many = reached * gcd(shorts[k - i - 1], long) // (shorts[k - i - 1] * long)
+            if many < fewest or fewest < 0:
+                fewest, at = many, k
+        short, long = shorts[at - i - 1], gcd(*steps[at:j])
         g = gcd(short, long)
         return at, g, short // g, long // g, pow(short // g, -1, long // g)
 
@@ -373,7 +374,7 @@ def count(total: int, terms: WeightedTerms) -> int:
     333333334
     """
     order, _, rest = _positive(total, terms)
-    digits = [step for step, _ in order], [n for _, n in order], [0, *accumulate([(n - 1) * step for step, n in order])]
+    digits = _as_digits(order)
     budget = current().budget // tuning.BRANCHES_A_REMAINDER
     solutions = _PartCount(digits, min(tuning.SEARCHED, budget)).answer(rest)
     if solutions is OPEN:
@@ -386,6 +387,111 @@ def count(total: int, terms: WeightedTerms) -> int:
             "possible; ask whether there is one, or about fewer digits"
         )
     return prod([n for n, step in terms if not step]) * solutions
+
+
+def count_met(one: Strided, two: Strided) -> int | Open:
+    """Return how many different numbers two strided forms both read.
+
+    `OPEN` if many digits of one form make the same number, or if more remainders are possible than are tried.
+
+    Examples
+    --------
+    >>> count_met((0, (((9, 3),),)), (1, (((9, 2),),)))  # 3, 9 and 15
+    3
+    >>> count_met((0, (((2, 9),), ((2, 3),), ((2, 1),))), (2, (((5, 5),),)))
+    1
+    """
+    low, (steps, counts, reaches) = _read_apart(one)
+    other, (others, more, ends) = _read_apart(two)
+    # z is low + the sum of our digits, and top - the sum of the other's, which are counted from their far end
+    total = other + ends[-1] - low
+    if not 0 <= total <= reaches[-1] + ends[-1]:
+        return 0
+    if any(map(le, steps, reaches)) or any(map(le, others, ends)):
+        return OPEN  # a step is no longer than what shorter ones reach: two choices of digits may make one number
+    if len(steps) == 1 == len(others):
+        first, by, end = _solve_two(steps[0], others[0], (counts[0], more[0]), total)
+        return (end - 1 - first) // by + 1 if first < end else 0
+    found = 0
+    for up, ours in _cut_rows(steps, counts, others, ends):
+        for down, theirs in _cut_rows(others, more, steps, reaches):
+            solutions = _PartCount(_as_digits(sorted(ours + theirs)), tuning.FIRST_SEARCHED).answer(total - up - down)
+            if solutions is OPEN:
+                return OPEN
+            found += solutions
+    return found
+
+
+RowPart = tuple[int, list[tuple[int, int]]]
+"""A number, and digits (step, count) that are added to it."""
+
+
+def _cut_rows(steps: Sequence[int], counts: Sequence[int], rows: Sequence[int], inside: Sequence[int]) -> list[RowPart]:
+    """Digits, the shortest steps first, in parts that step by whole rows of another view.
+
+    Rows in which nothing is left out are one run, which is cut where the other view's rows begin; the run's last, short
+    row is a part of its own, after all whole ones. Where parts would be many, the rest is not cut::
+
+        digits  (1, 23)      0 1 2 … 9  10 … 19  20 21 22        rows of 10
+        parts   0: (1, 10), (10, 2)                      20: (1, 3)
+
+    Parameters
+    ----------
+    steps, counts : sequence of int
+    rows, inside : sequence of int
+        The other view's steps, and how far it reaches inside each: no farther than a step, and nothing is cut.
+    """
+    parts = [(0, list(zip(steps, counts, strict=True)))]
+    at = len(rows) - 1 if steps else 0
+    while at > 0 and inside[at] >= steps[0] and len(parts) <= tuning.FEW_REMAINDERS:
+        row = rows[at]
+        for step, n in parts[0][1]:
+            if step < row < step * n and step <= inside[at]:
+                parts = [part for first, digits in parts for part in _cut_row(first, digits, row, inside[at])]
+                break
+        at -= 1
+    return parts
+
+
+def _cut_row(first: int, digits: list[tuple[int, int]], row: int, reached: int) -> list[RowPart]:
+    """A part, cut by rows of one length if one of its digits goes through such."""
+    for k, (step, n) in enumerate(digits):
+        if step < row < step * n and step <= reached and not row % step:
+            many, rest = divmod(n, row // step)
+            parts = [(first, [*digits[:k], (step, row // step), *[(row, many)][: many - 1], *digits[k + 1 :]])]
+            if rest:
+                parts.append((first + many * row, [*digits[:k], *[(step, rest)][: rest - 1], *digits[k + 1 :]]))
+            return parts
+    return [(first, digits)]
+
+
+def _read_apart(form: Strided) -> tuple[int, SortedDigits]:
+    """The least number of a strided form, and the digits that make its others, as few as they may be."""
+    low, axes = form
+    order: list[tuple[int, int]] = []
+    for levels in axes:
+        for n, step in levels:
+            if n > 1 and step:
+                if step < 0:
+                    step = -step
+                    low -= (n - 1) * step
+                order.append((step, n))
+    order.sort()
+    return low, _merge(order)
+
+
+def _as_digits(order: Sequence[tuple[int, int]]) -> SortedDigits:
+    """Digits (step, count), the shortest steps first, as they are."""
+    steps: list[int] = []
+    counts: list[int] = []
+    reaches = [0]
+    reach = 0
+    for step, n in order:
+        steps.append(step)
+        counts.append(n)
+        reach += (n - 1) * step
+        reaches.append(reach)
+    return steps, counts, reaches
 
 
 def _count_in_halves(total: int, order: Sequence[tuple[int, int]]) -> int | Open:
@@ -426,22 +532,48 @@ class _PartCount(_Remainders[int]):
         if j - i == 1:
             return int(not total % self.steps[i])
         if j - i == 2:
-            counts = self.counts[i + 1], self.counts[i]
-            first, by, end = _solve_two(self.steps[i + 1], self.steps[i], counts, total)
-            return max(0, (end - 1 - first) // by + 1)
+            return self._count_two(i, total)
         key = i, j, total
         found = self._known.get(key)
         if found is None:
             found = 0
             at, rests = self.split(i, j, total)
+            if rests.stop - rests.start > self.left * rests.step:  # all of them would have to be gone through
+                self.left = -1
+                return 0
+            is_longer = at - i > j - at  # then the others are asked first, as they may have none
             for rest in rests:
                 self.left -= 1
                 if self.left < 0:
                     return 0
-                short = self._between(i, at, rest)
-                found += short * self._between(at, j, total - rest) if short else 0
+                some = self._between(at, j, total - rest) if is_longer else self._between(i, at, rest)
+                if some:
+                    found += some * (self._between(i, at, rest) if is_longer else self._between(at, j, total - rest))
             self._known[key] = found
         return found
+
+    def _count_two(self, i: int, total: int) -> int:
+        """The same of two digits, as `_solve_two` has it, whose inverse is found once."""
+        b, a = self.steps[i], self.steps[i + 1]
+        if a == b:
+            x, rest = divmod(total, a)
+            low, last = x - self.counts[i + 1] + 1, self.counts[i] - 1
+            return 0 if rest else (last if last < x else x) - (low if low > 0 else 0) + 1
+        cut = self._cuts.get((i, i + 2))
+        if cut is None:
+            g = gcd(a, b)
+            cut = self._cuts[i, i + 2] = i + 1, g, a // g, b // g, pow(a // g, -1, b // g)
+        _, g, _, modulus, inverse = cut
+        if total % g:
+            return 0
+        low = -((b * (self.counts[i] - 1) - total) // a)
+        if low < 0:
+            low = 0
+        end = total // a + 1
+        if end > self.counts[i + 1]:
+            end = self.counts[i + 1]
+        first = low + (total // g * inverse - low) % modulus
+        return (end - 1 - first) // modulus + 1 if first < end else 0
 
 
 # ------------------------------------------------------------------------------------------------ equal sums

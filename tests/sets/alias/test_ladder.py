@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 import tapestry_sets
-from tapestry_sets import Allocation, TooHard, TooManyPieces, View, allocate, overlap, overlaps, tally
+from tapestry_sets import Allocation, TooHard, TooManyPieces, View, allocate, concatenate, overlap, overlaps, tally
 from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.ladder.rungs import RUNGS, CellQuestion
 from tapestry_sets.limits import OPEN, Open, Rung, ask_one
@@ -142,7 +142,7 @@ def answers(question: CellQuestion, *about: Any) -> Iterator[Any]:
 def test_a_tally_names_the_rungs_that_decided() -> None:
     A = allocate((6, 6))
     with tally() as decided:
-        assert overlap(A.diagonal(), A[2:]).size == 4
+        assert overlap(A.diagonal(), concatenate([A[2:4], A[5:]])).size == 3  # not strided: these go by no equation
     assert decided.rungs["meet_closed"] == 1 and sum(decided.rungs.values()) > 2
     with without_closed_forms(), tally() as decided:
         assert not overlaps(allocate((9,)).sliding_windows(3)[::4], allocate((9,)))

@@ -13,8 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import TooHard, limits
+from tapestry_sets.limits import OPEN
 from tapestry_sets.solvers import isl, tuning
-from tapestry_sets.solvers.equation import WeightedTerms, count, equal_sums, meet, solve
+from tapestry_sets.solvers.equation import WeightedTerms, count, count_met, equal_sums, meet, solve
 
 Digits = tuple[int, ...]
 
@@ -144,6 +145,51 @@ def test_strided_forms_meet_as_their_lists_do(one: list[Any], two: list[Any], of
     wanted = bool(listed(mine) & {offset + x for x in listed(theirs)})
     assert meet((7, mine), (7 + offset, theirs)) is wanted
     assert meet((offset, theirs), (0, mine)) is wanted
+
+
+@st.composite
+def rows_of_rows(draw: st.DrawFn) -> tuple[int, Axes]:
+    """Digits of nested rows in any order, most of which take up their row without a gap, and some reach past it."""
+    row, axes = 1, []
+    for _ in range(draw(st.integers(0, 3))):
+        step, wide = draw(st.sampled_from([1, 1, 2, 3, -1, -2])), draw(st.integers(1, 7))
+        axes.append(((draw(st.integers(1, wide)), step * row),))
+        row *= draw(st.integers(max(1, wide - 1), wide + 2))
+    return draw(st.integers(-40, 40)), tuple(draw(st.permutations(axes)))
+
+
+@given(rows_of_rows(), rows_of_rows())
+@example((5, ()), (0, (((3, 4),), ((4, 1),))))  # one cell
+@example((0, (((7, 1),), ((5, 10),))), (3, (((43, 1),),)))  # a run that is cut by rows, and its last short row
+@example((0, (((12, 6),), ((2, 4),))), (2, (((3, 24),), ((4, 5),), ((2, 1),))))
+def test_what_strided_forms_share_is_counted_as_in_their_lists(one: tuple[int, Axes], two: tuple[int, Axes]) -> None:
+    def listed(form: tuple[int, Axes]) -> list[int]:
+        return [form[0] + x for x in every([level for levels in form[1] for level in levels]).values()]
+
+    ours, theirs = listed(one), listed(two)
+    found, again = count_met(one, two), count_met(two, one)
+    wanted = len(set(ours) & set(theirs))
+    assert found in (OPEN, wanted) and again in (OPEN, wanted)
+    steps_of = [[abs(step) for ((n, step),) in form[1] if n > 1] for form in (one, two)]
+    if all(len(steps) < 2 for steps in steps_of):
+        assert found == wanted, "two digits always have a closed form"
+
+
+@pytest.mark.parametrize("scale", [1, 10**6, 10**15])
+def test_what_rows_share_is_counted_at_any_size(scale: int) -> None:
+    """Rows of 12 cells: every third row from column 5 against every second row and column; a run against columns."""
+    n = 60 * scale
+    every_third, blocks = (5, (((n // 3, 36),), ((7, 1),))), (0, (((n // 2, 24),), ((6, 2),)))
+    assert count_met(every_third, blocks) == n // 6 * 3
+    run, columns = (7, (((12 * n - 14, 1),),)), (1, (((n, 12),), ((2, 3),)))
+    assert count_met(run, columns) == 2 * n - 2
+
+
+def test_what_many_remainders_decide_is_left_open() -> None:
+    """Half rows of 1024 against half rows of 1025: as many remainders as a row has cells."""
+    ours, theirs = (0, (((1025, 1024),), ((512, 1),))), (0, (((1024, 1025),), ((512, 1),)))
+    assert count_met(ours, theirs) is OPEN
+    assert count_met((0, (((5, 2),), ((5, 3),))), (0, (((9, 1),),))) is OPEN, "two choices of digits make one number"
 
 
 close_steps = st.integers(30, 300).flatmap(
