@@ -239,7 +239,7 @@ def are_read(pieces: Sequence[Piece], shape: Sequence[int], home: Sequence[int],
         raise OverflowError(f"an allocation of shape {home} has more cells than int64 can number")
     found = np.zeros(len(numbers), np.bool_)
     for piece in pieces:
-        points = _inverted(piece.map, points_of(numbers, home))
+        points = _inverted(piece.map.simplify(), points_of(numbers, home))  # as `has_one_inverse` has looked at it
         inside = ((points >= 0) & (points < np.array(shape, np.int64))).all(axis=1)
         found |= np.isin(numbers, _numbers(read_points(piece, points[inside]), home))
     return found

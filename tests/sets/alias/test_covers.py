@@ -94,3 +94,11 @@ A = allocate((4, 6), name="A")
 def test_wrong_input(call: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         call()
+
+
+@pytest.mark.parametrize("n", [20, 200, 1024])
+def test_two_triangles_cover_the_square(n: int) -> None:
+    """Together they are too many setts to be held, where some cells are tried first."""
+    A = allocate((n, n), name="A")
+    assert covers([A.tril(), A.triu(1)], A) and covers([A.triu(), A.tril(-1)], A.T)
+    assert not covers([A.tril(), A.triu(2)], A) and not covers([A.tril(-1), A.triu(1)], A)

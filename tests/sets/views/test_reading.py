@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import Region, View, allocate
@@ -60,6 +60,21 @@ def test_numbers_that_are_read_are_told_from_the_others(pair: tuple[View, np.nda
     assert (found is None) == (not all(map(has_one_inverse, pieces)))
     if found is not None:
         assert set(np.flatnonzero(found).tolist()) == numbers_of(values)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(-3, 3), st.booleans(), st.sampled_from([(), (-1,)]))
+@example(3, 3, 0, True, (-1,))  # a diagonal is a step that only its guard reads: not what is inverted
+def test_numbers_between_diagonals_are_told_from_the_others(
+    rows: int, columns: int, k: int, upper: bool, shape: tuple[int, ...]
+) -> None:
+    home = allocate((rows, columns), name="A")
+    view, values = (home.triu(k), np.triu) if upper else (home.tril(k), np.tril)
+    wanted = values(1 + np.arange(home.size).reshape(home.shape), k)
+    view = view.reshape(shape or view.shape)
+    found = are_read(
+        [piece for piece in view.pieces if piece.source == 0], view.shape, home.shape, np.arange(home.size)
+    )
+    assert found is not None and set(np.flatnonzero(found).tolist()) == numbers_of(wanted)
 
 
 @given(views(length=4, cells=100))
