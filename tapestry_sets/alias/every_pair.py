@@ -1,9 +1,9 @@
 """All pairs of many views at once: which of them share a cell, and how many cells they share.
 
-Views are put together by allocation. Those that are products of stripes along the allocation's axes are columns of
-numbers, and answered in closed form axis by axis (see `batch.RegionArray`). Of the others each is a few nests: pairs
-whose bounds meet leap from nest to nest, all at once, until they meet or one of them ends; pairs of levels that miss
-each other modulo the gcd of their periods are apart. What this leaves open is asked pair by pair.
+Views are put together by allocation. Those that are products of stripes along the allocation's axes, or join such
+views, are columns of numbers, and answered in closed form axis by axis (see `batch.RegionArray`). Of the others each is
+a few nests: pairs whose bounds meet leap from nest to nest, all at once, until they meet or one of them ends; pairs of
+levels that miss each other modulo the gcd of their periods are apart. What this leaves open is asked pair by pair.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -21,19 +22,29 @@ from tapestry_sets.batch import RegionArray
 from tapestry_sets.digits import Strided, reach
 from tapestry_sets.integers import Bools, DisjointSetts, Int64Array, Integers, Item, NestSpan, clip, ends_of, members
 from tapestry_sets.limits import OPEN, TALLY, Tally, TooHard, ask_one, retell
-from tapestry_sets.views import INT64_MAX, Allocation, View
+from tapestry_sets.views import INT64_MAX, Allocation, Derived, View
 
 PairAxis = tuple[int, int, int, int, int]
 """What is read along an axis: first, one past the last, and the stripe (on, period, phase) in between."""
+PairBox = tuple[PairAxis, ...]
+"""A product of stripes, one an axis."""
 
 
 class PairRow:
-    """The cells of an allocation that one view reads: as stripes along its axes, as few nests, or as it comes."""
+    """The cells of an allocation that one view reads: as stripes along its axes, as few nests, or as it comes.
 
-    def __init__(self, number: int, view: View, home: Allocation) -> None:
-        self.number, self.view, self.home = number, view, home
-        strided = view.strided_form(fold=False)
-        self.axes = None if strided is None else along_axes(strided[1], home.shape)
+    Parameters
+    ----------
+    number : int
+        Of the view, among those asked about.
+    view : View
+    home : Allocation
+    boxes : sequence of PairBox
+        Together the cells, which several may have; none where they are not products of stripes.
+    """
+
+    def __init__(self, number: int, view: View, home: Allocation, boxes: Sequence[PairBox] = ()) -> None:
+        self.number, self.view, self.home, self.boxes = number, view, home, boxes
 
     @property
     def cells(self) -> Cells:
@@ -74,11 +85,48 @@ class PairRow:
 def groups(views: Sequence[View]) -> dict[Allocation, list[PairRow]]:
     """Return the cells that the views read of each allocation."""
     found: dict[Allocation, list[PairRow]] = {}
+    left = tuning.MAX_BOXES_JOINED
     for k, view in enumerate(views):
-        if 0 not in view.shape:
-            strided = view.strided_form(fold=False)
-            for home in view.cells if strided is None else strided[:1]:
-                found.setdefault(home, []).append(PairRow(k, view, home))
+        if 0 in view.shape:
+            continue
+        strided = view.strided_form(fold=False)
+        if strided is None:
+            joined = _boxes_joined(view, left)
+            left -= 0 if joined is None else sum(map(len, joined.values()))
+            for home in view.cells if joined is None else joined:
+                found.setdefault(home, []).append(PairRow(k, view, home, () if joined is None else joined[home]))
+        else:
+            home, form = strided
+            box = along_axes(form, home.shape)
+            found.setdefault(home, []).append(PairRow(k, view, home, () if box is None else (box,)))
+    return found
+
+
+def _boxes_joined(view: View, left: int) -> dict[Allocation, list[PairBox]] | None:
+    """What a view reads whose kinds read all of strided views, such as concatenations and pads.
+
+    None if a kind may leave something out, or these are more than are left.
+    """
+    found: dict[Allocation, list[PairBox]] = {}
+    work = [view]
+    while work:
+        here = work.pop()
+        if 0 in here.shape:
+            continue
+        strided = here.strided_form(fold=False)
+        if strided is not None:
+            home, form = strided
+            box = along_axes(form, home.shape)
+            if box is None:
+                return None
+            found.setdefault(home, []).append(box)
+        elif isinstance(here, Derived) and getattr(here.kind, "reads_all", False):
+            left -= len(here.sources)
+            work += here.sources
+        else:
+            return None
+        if left < 0:
+            return None
     return found
 
 
@@ -102,6 +150,9 @@ def along_axes(form: Strided, shape: Sequence[int]) -> tuple[PairAxis, ...] | No
     True
     """
     first, steps = _ascending(form)
+    found = _one_digit_each(first, steps, shape)
+    if found is not None:
+        return found
     weights = [1]
     for n in shape[:0:-1]:
         weights.append(weights[-1] * n)
@@ -128,6 +179,26 @@ def along_axes(form: Strided, shape: Sequence[int]) -> tuple[PairAxis, ...] | No
     return None if None in axes else tuple(reversed(axes))  # type: ignore[arg-type]
 
 
+def _one_digit_each(first: int, steps: Sequence[tuple[int, int]], shape: Sequence[int]) -> tuple[PairAxis, ...] | None:
+    """The same where each axis has one digit at most, which stays on it, as after slices; else None."""
+    axes: list[PairAxis] = []
+    many, k, weight = len(steps), 0, prod(shape)
+    for n in shape:
+        weight //= n
+        at, first = divmod(first, weight)
+        if k == many or steps[k][0] < weight:
+            axes.append((at, at + 1, 1, 1, 0))
+            continue
+        step, count = steps[k]
+        by = step // weight
+        stop = at + (count - 1) * by + 1
+        if stop > n or by * weight != step:
+            return None
+        axes.append((at, stop, 1, by, at) if by > 1 else (at, stop, 1, 1, 0))
+        k += 1
+    return tuple(axes) if k == many else None
+
+
 def _ascending(form: Strided) -> tuple[int, list[tuple[int, int]]]:
     """The smallest number, and (step, count) of the digits that matter: steps above 0, the shortest last."""
     first, steps = form[0], []
@@ -136,8 +207,10 @@ def _ascending(form: Strided) -> tuple[int, list[tuple[int, int]]]:
             if count > 1 and step:
                 if step < 0:
                     first += (count - 1) * step
-                steps.append((abs(step), count))
-    steps.sort(reverse=True)
+                    step = -step
+                steps.append((step, count))
+    if len(steps) > 1:
+        steps.sort(reverse=True)
     return first, steps
 
 
@@ -229,20 +302,48 @@ class _Group:
 
     def __init__(self, home: Allocation, rows: Sequence[PairRow], kept: Tally | None) -> None:
         self.home, self.rows, self.kept = home, rows, kept
-        self.aligned = np.array([row.axes is not None for row in rows], np.bool_)
+        self.aligned = np.array([bool(row.boxes) for row in rows], np.bool_)
 
-    def _regions(self) -> RegionArray:
-        """The rows along the axes as columns."""
-        columns = [row.axes for row in self.rows if row.axes is not None]
-        return RegionArray.of_stripes(self.home.shape, columns)
+    def _regions(self) -> tuple[RegionArray, Int64Array | None]:
+        """The rows along the axes as columns, and where each row's boxes begin; None where each has one."""
+        boxes = [box for row in self.rows for box in row.boxes]
+        many = [len(row.boxes) for row in self.rows if row.boxes]
+        starts = None if len(many) == len(boxes) else np.cumsum([0, *many[:-1]])
+        return RegionArray.of_stripes(self.home.shape, boxes), starts
+
+    def _meeting_boxes(self) -> Bools:
+        """Return which pairs of the rows along the axes share a cell."""
+        regions, starts = self._regions()
+        found = regions.overlap_matrix()
+        if starts is not None:
+            found = np.logical_or.reduceat(np.logical_or.reduceat(found, starts, axis=0), starts, axis=1)
+        return cast(Bools, found)
+
+    def _count_boxes(self) -> np.ndarray[Any, Any]:
+        """Return how many cells each pair of the rows along the axes shares; drop those whose boxes share cells."""
+        regions, starts = self._regions()
+        found: np.ndarray[Any, Any] = regions.count_matrix()
+        if starts is None:
+            return found
+        owner = np.searchsorted(starts, np.arange(len(found)), side="right") - 1
+        twice = (owner[:, None] == owner) & (found > 0)
+        np.fill_diagonal(twice, False)
+        if twice.any():
+            at = np.flatnonzero(self.aligned)
+            self.aligned[at[owner[twice.any(axis=1)]]] = False
+        if self.home.size > INT64_MAX:
+            found = found.astype(object)
+        found = np.add.reduceat(np.add.reduceat(found, starts, axis=0), starts, axis=1)
+        kept = self.aligned[[bool(row.boxes) for row in self.rows]]
+        return cast("np.ndarray[Any, Any]", found[np.ix_(kept, kept)])
 
     def meeting(self) -> Bools:
         """Return which pairs share a cell."""
         n = len(self.rows)
         at = np.flatnonzero(self.aligned)
-        found = self._regions().overlap_matrix() if len(at) else None
+        found = self._meeting_boxes() if len(at) else None
         if found is not None and len(at) == n:
-            return cast(Bools, found)
+            return found
         matrix = np.zeros((n, n), np.bool_)
         if found is not None:
             matrix[np.ix_(at, at)] = found
@@ -254,11 +355,11 @@ class _Group:
         """Return how many cells each pair shares."""
         n = len(self.rows)
         matrix: np.ndarray[Any, Any] = np.zeros((n, n), np.int64)
-        at = np.flatnonzero(self.aligned)
-        if len(at):
-            found = self._regions().count_matrix()
+        if self.aligned.any():
+            found = self._count_boxes()
             matrix = matrix.astype(found.dtype)
-            matrix[np.ix_(at, at)] = found
+            matrix[np.ix_(self.aligned, self.aligned)] = found
+        at = np.flatnonzero(self.aligned)
         if len(at) == n:
             return matrix
         known: dict[tuple[Hashable, Hashable], int] = {}

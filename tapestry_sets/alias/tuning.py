@@ -36,6 +36,10 @@ TURN_COST = 1_000
 LISTED_COST = 8
 """What a count of a deeper nest costs, in those of a stripe."""
 
+MAX_BOXES_JOINED = 2048
+"""Views that join strided ones are asked box by box while they join so many together: all pairs of these are looked at.
+"""
+
 MAX_RUNS = 1 << 18
 """So many runs of bytes are looked at for those that make fewer setts."""
 MAX_JOINED = 1000
@@ -63,6 +67,8 @@ SHOWN_TEXT = 40
 # One pair of views, and what is known of one.
 FEW_SETTS = 8
 """A set that is held by its chain is listed at once if that takes so few setts."""
+FEW_HELD = 64
+"""A view of so few setts is not asked before its last renumbering."""
 FEW_NUMBERS = 16
 """Of many parts, those of so few numbers are compared by these."""
 

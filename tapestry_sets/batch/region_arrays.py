@@ -129,7 +129,8 @@ class RegionArray(batches.Batch):
         shape : sequence of int
             The extents of the box.
         axes : sequence of sequences of (low, high, on, period, phase)
-            For each region and axis the elements of the stripe in [low, high), at least one; taken as they are.
+            For each region and axis the elements of the stripe in [low, high), of which low and high - 1 are two or
+            one, and on < period; an interval is (low, high, 1, 1, 0). Taken as they are.
 
         Examples
         --------
@@ -143,10 +144,10 @@ class RegionArray(batches.Batch):
             columns = np.array(axes, np.int64).reshape(n, rank, 5)
         except OverflowError:
             columns = kernels.as_column(axes, "RegionArray.of_stripes: axes")
-        out = object.__new__(cls)
-        box = Box((0,) * rank, tuple(shape))
-        _tighten(out, box, tuple(columns[..., k] for k in range(5)), np.zeros(n, bool))
-        return out
+        none = np.zeros(n, bool)
+        rest = {"is_empty": none, "deep": none, "row": np.zeros(n, np.int64), "regions": ()}
+        each = dict(zip(COLUMNS, np.moveaxis(columns, -1, 0), strict=True))
+        return make_unchecked(cls, box=Box((0,) * rank, tuple(shape)), **each, **rest)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -224,19 +225,30 @@ class RegionArray(batches.Batch):
         if other is not None or not self._is_plain("overlap_matrix"):
             return batches.Batch.overlap_matrix(self, other)
         n = len(self)
-        each = [self._plan_meeting(axis) for axis in range(self.rank)]
+        columns = [getattr(self, name) for name in COLUMNS]
+        alike = np.logical_and.reduce([(x == x[:1]).all(axis=0) for x in columns])
+        single = self.period.max(axis=0) <= 1
+        each = [
+            self._plan_runs(axis) if single[axis] else self._plan_meeting(axis)
+            for axis in np.flatnonzero(~alike).tolist()  # what all have in common they meet in
+        ]
         filled = ~self.is_empty
         out = np.empty((n, n), np.bool_)
-        for rows, columns in _upper_blocks(n):
-            found = np.logical_and.outer(filled[rows], filled[columns])
+        for rows, others in _upper_blocks(n):
+            found = np.logical_and.outer(filled[rows], filled[others])
             for meet in each:
-                found &= meet((rows, columns))[0]
-            out[rows, columns] = found
-        for rows in _row_blocks(n):
+                found &= meet((rows, others))[0]
+            out[rows, others] = found
+        for rows in _row_blocks(n) if n * n > tuning.PAIRS_AT_ONCE else ():
             out[rows.stop :, rows] = out[rows, rows.stop :].T
             half = np.triu(out[rows, rows])
             out[rows, rows] = half | half.T
         return out
+
+    def _plan_runs(self, axis: int) -> kernels.Answerer:
+        """The same along an axis of intervals alone."""
+        low, high = np.ascontiguousarray(self.low[:, axis]), np.ascontiguousarray(self.high[:, axis])
+        return lambda at: ((low[at[0], None] < high[at[1]]) & (low[at[1]] < high[at[0], None]),)
 
     def _plan_meeting(self, axis: int) -> kernels.Answerer:
         """What tells for a part of all pairs whether they meet along an axis."""

@@ -445,10 +445,8 @@ class Derived(View, Struct, eq=False, metaclass=Checked):
         return found
 
     def strided_form(self, fold: bool = True) -> tuple[Allocation, Strided] | None:
-        if self._form is UNASKED:
-            if not fold and any(len(v.sources) > 1 for v in _sort_open(self, lambda v: v._form is UNASKED)):
-                return None
-            _find_strided(self)
+        if self._form is UNASKED and not _find_strided(self, fold):
+            return None
         return None if self._home is None else (self._home, cast(Strided, self._form))
 
     def _normal_form(self) -> Flat:
@@ -634,13 +632,21 @@ def _rebuild(view: View, anew: Callable[[Allocation], Allocation]) -> View:
 # ------------------------------------------------------------------------------------------------- strided forms
 
 
-def _find_strided(view: Derived) -> None:
-    """Find the strided forms of a view and of those below it that were made before theirs could be told."""
+def _find_strided(view: Derived, fold: bool) -> bool:
+    """Find the strided forms of a view and of those below it that were made before theirs could be told.
+
+    Returns whether all are found: of some that join others they are not, unless these may be folded.
+    """
     # chains may be thousands of kinds long: they are walked, as a call for each kind would be too deep
     for v in _sort_open(view, lambda v: v._form is UNASKED):
-        found = _extend_alone(v) if len(v.sources) == 1 else _fold(v)
+        found = _extend_alone(v) if len(v.sources) == 1 else _join(v)
+        if found is OPEN:
+            if not fold:
+                return False
+            found = _fold(v)
         _keep_home(v, None if found is None else found[0])
         _keep_form(v, None if found is None else found[1])  # as the last one: another thread may look meanwhile
+    return True
 
 
 def _extend_alone(view: Derived) -> tuple[Allocation, Strided] | None:
@@ -657,17 +663,31 @@ def _extend_strided(kind: ViewKind, shape: Shape, source: Shape, below: Strided 
     return None if step is None or below is None or 0 in shape else step((source,), below)
 
 
+def _join(view: Derived) -> tuple[Allocation, Strided] | Open | None:
+    """The strided form of a view of several sources of which the forms are known; `OPEN` where pieces have to say."""
+    if 0 in view.shape:
+        return None
+    home: Allocation | None = None
+    shapes: list[Shape] = []
+    forms: list[Strided] = []
+    for source in view.sources:
+        if 0 in source.shape:
+            continue
+        found = source.strided_form()
+        if found is None or (home is not None and found[0] is not home and found[0] != home):
+            return None
+        home = found[0]
+        shapes.append(source.shape)
+        forms.append(found[1])
+    join = getattr(view.kind, "join_strided", None)
+    if join is None or home is None:
+        return OPEN
+    form = join(tuple(shapes), forms)
+    return form if form is OPEN or form is None else (home, form)
+
+
 def _fold(view: Derived) -> tuple[Allocation, Strided] | None:
     """The strided form that pieces of one strided allocation fold to, such as slices put together again."""
-    below = [source.strided_form() for source in view.sources if 0 not in source.shape]
-    if 0 in view.shape or any(form is None or below[0] is None or form[0] != below[0][0] for form in below):
-        return None
-    join = getattr(view.kind, "join_strided", None)
-    if join is not None:
-        read = [source for source in view.sources if 0 not in source.shape]
-        form = join(tuple([source.shape for source in read]), [form[1] for form in below if form is not None])
-        if form is not OPEN:
-            return None if form is None or below[0] is None else (below[0][0], form)
     pieces = view.kind.pieces(tuple([source.shape for source in view.sources]))
     if len(pieces) > tuning.FOLDED_PIECES or any(piece.source < 0 for piece in pieces):
         return None

@@ -28,6 +28,7 @@ class Concat(Struct, frozen=True):
     """
 
     axis: int = 0
+    reads_all = True
 
     def out_shape(self, shapes: Shapes) -> Shape:
         return _join_extents(shapes, self.axis, "concatenate")[1]
@@ -105,6 +106,7 @@ class Stack(Struct, frozen=True):
     """
 
     axis: int = 0
+    reads_all = True
 
     def _plan(self, shapes: Shapes) -> int:
         if not shapes:
@@ -148,6 +150,7 @@ class Interleave(Struct, frozen=True):
     """
 
     axis: int = 0
+    reads_all = True
 
     def out_shape(self, shapes: Shapes) -> Shape:
         axis, out = _join_extents(shapes, self.axis, "interleave")

@@ -36,6 +36,7 @@ class ExpandDims(OneMap, Struct, frozen=True):
     """
 
     axes: tuple[int, ...]
+    reads_all = True
 
     def out_shape(self, shapes: Shapes) -> Shape:
         shape = kind.only_shape(shapes, "expand_dims")
@@ -65,6 +66,7 @@ class Squeeze(OneMap, Struct, frozen=True):
     """
 
     axes: tuple[int, ...] | None = None
+    reads_all = True
 
     def _gone(self, shape: Shape) -> Shape:
         if self.axes is None:
@@ -95,6 +97,7 @@ class PermuteDims(OneMap, Struct, frozen=True):
     """
 
     axes: tuple[int, ...]
+    reads_all = True
 
     def _order(self, shape: Shape) -> Shape:
         axes = kind.axes_of(self.axes, len(shape), "permute_dims")
@@ -123,6 +126,7 @@ class Flip(OneMap, Struct, frozen=True):
     """
 
     axes: tuple[int, ...]
+    reads_all = True
 
     def out_shape(self, shapes: Shapes) -> Shape:
         shape = kind.only_shape(shapes, "flip")
@@ -150,6 +154,7 @@ class Reshape(Struct, frozen=True):
     """
 
     shape: tuple[int, ...]
+    reads_all = True
 
     def out_shape(self, shapes: Shapes) -> Shape:
         old = kind.only_shape(shapes, "reshape")
@@ -189,6 +194,7 @@ class Broadcast(OneMap, Struct, frozen=True):
     """
 
     shape: tuple[int, ...]
+    reads_all = True
 
     def out_shape(self, shapes: Shapes) -> Shape:
         old = kind.only_shape(shapes, "broadcast_to")
@@ -233,6 +239,7 @@ class Pad(Struct, frozen=True):
     widths: tuple[tuple[int, int], ...]
     mode: PadMode = "constant"
     value: float | tuple[tuple[float, float], ...] = 0
+    reads_all = True
 
     def out_shape(self, shapes: Shapes) -> Shape:
         shape = kind.only_shape(shapes, "pad")
@@ -267,7 +274,6 @@ class Pad(Struct, frozen=True):
         return tuple(pieces)
 
     def by_axis(self, shapes: Shapes) -> tuple[AxisMaps]:
-        self.out_shape(shapes)
         each = enumerate(zip(shapes[0], self.widths, strict=True))
         return (tuple([self._axis_map(axis, n, *w) for axis, (n, w) in each]),)
 
@@ -330,6 +336,7 @@ class Repeat(Struct, frozen=True):
 
     count: int
     axis: int
+    reads_all = True
 
     def out_shape(self, shapes: Shapes) -> Shape:
         shape = kind.only_shape(shapes, "repeat")
@@ -364,6 +371,7 @@ class Tile(Struct, frozen=True):
     """
 
     reps: tuple[int, ...]
+    reads_all = True
 
     def _plan(self, shape: Shape) -> tuple[Shape, Shape]:
         """Source shape and reps, of equal rank."""
@@ -406,6 +414,7 @@ class Roll(Struct, frozen=True):
 
     shift: int
     axis: int
+    reads_all = True
 
     def out_shape(self, shapes: Shapes) -> Shape:
         shape = kind.only_shape(shapes, "roll")

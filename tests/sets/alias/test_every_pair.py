@@ -23,6 +23,7 @@ from tapestry_sets import (
     overlaps,
     pad,
     roll,
+    stack,
     tally,
 )
 from tapestry_sets.alias import every_pair, tuning
@@ -30,6 +31,7 @@ from tapestry_sets.alias.every_pair import Nests, PairRow, along_axes
 from tapestry_sets.alias.tuning import MAX_POSITION
 from tapestry_sets.digits.strided import Strided
 from tapestry_sets.solvers import isl
+from tapestry_sets.views import Derived
 from tapestry_sets.views.kinds.choosing import AsStrided
 from tests.oracles import memory_for, read_view
 from tests.strategies import chains, shapes, subscripts, view_pairs, views
@@ -116,6 +118,59 @@ def test_blocks_of_any_size_are_answered_alike(pairs: list[Any], scale: int) -> 
             assert sizes[i][j] == len(one & two) * scale
         assert sizes[i][-1] == len({z for k, z in one if k == len(pairs) - 1}) * (scale // 2)
     assert (overlap_matrix(made) == (np.array(sizes, object) > 0)).all()
+
+
+@st.composite
+def joined_views(draw: st.DrawFn) -> tuple[View, np.ndarray[Any, Any]]:
+    """A view of two allocations that reads all of some slices, and the numbers that it reads, 0 for none."""
+    first, second = allocate((6, 8), name="A"), allocate((5, 8), name="B")
+    homes = (first, 1 + np.arange(48).reshape(6, 8)), (second, 49 + np.arange(40).reshape(5, 8))
+    columns = draw(st.sampled_from([slice(None), slice(0, 6, 2), slice(7, 2, -1)]))
+    parts = []
+    for _ in range(draw(st.integers(1, 4))):
+        x, v = draw(st.sampled_from(homes))
+        rows = slice(draw(st.integers(0, 4)), draw(st.integers(1, 6)), draw(st.sampled_from([1, 2, 3])))
+        parts.append((x[rows, columns], v[rows, columns]))
+    view, values = concatenate([x for x, _ in parts]), np.concatenate([v for _, v in parts])
+    for word in draw(st.lists(st.sampled_from(["pad", "roll", "flip", "stack", "reshape", "wrap"]), max_size=2)):
+        if word == "pad":
+            view, values = pad(view, 1), np.pad(values, 1)
+        elif word == "wrap" and view.size:
+            view, values = pad(view, 1, "wrap"), np.pad(values, 1, "wrap")
+        elif word == "roll":
+            view, values = roll(view, 3, axis=0), np.roll(values, 3, axis=0)
+        elif word == "flip":
+            view, values = view.flip(0), np.flip(values, 0)
+        elif word == "stack":
+            view, values = stack([view, view]), np.stack([values, values])
+        elif word == "reshape":
+            view, values = view.reshape(-1), values.reshape(-1)
+    return view, values
+
+
+@given(st.lists(joined_views(), min_size=1, max_size=4), st.sampled_from([0, 2, 64]))
+def test_views_that_join_slices_are_asked_box_by_box(many: list[tuple[View, np.ndarray[Any, Any]]], most: int) -> None:
+    """Of equal allocations each has its own memory: the first view's stand for all."""
+    homes = {a.name: a for view, _ in many for a in view.allocations}
+    made = [_over(view, homes) for view, _ in many]
+    with patch.object(tuning, "MAX_BOXES_JOINED", most):
+        check_pairs(made, [{int(z) for z in values.ravel() if z > 0} for _, values in many])
+
+
+def _over(view: View, homes: dict[str | None, Allocation]) -> View:
+    """The same view of other allocations."""
+    if isinstance(view, Derived):
+        first, *others = [_over(source, homes) for source in view.sources]
+        return first.apply(view.kind, *others)
+    assert isinstance(view, Allocation)
+    return homes[view.name]
+
+
+def test_boxes_that_share_cells_are_counted_once() -> None:
+    A = allocate((100, 10**9))
+    made = [concatenate([A[:50], A[40:60]]), concatenate([A[10:20], A[70:80]]), A[15:75, ::2]]
+    sizes = overlap_sizes(made)
+    assert (sizes // 10**8).tolist() == [[600, 100, 225], [100, 200, 50], [225, 50, 300]]
 
 
 def test_a_thousand_views_agree_with_pairs_asked_one_by_one() -> None:
