@@ -178,6 +178,11 @@ def _pairs(given: Any, rank: int, what: str, read: Callable[[object, str], T]) -
     """One (before, after) for each axis from NumPy's ways to write them."""
     if not rank and isinstance(given, Sequence) and not given:
         return ()
+    if type(given) in (int, float):
+        one = read(given, what)
+        return ((one, one),) * rank
+    if _are_pairs(given, rank):
+        return tuple([(read(a, what), read(b, what)) for a, b in given])
     try:
         array = np.asarray(given)
         for one in array.ravel().tolist():  # of which none may be broadcast
@@ -188,6 +193,13 @@ def _pairs(given: Any, rank: int, what: str, read: Callable[[object, str], T]) -
             raise
         raise ValueError(f"{what} {given!r} must be one number, a pair, or {rank} pairs") from None
     return tuple((read(a, what), read(b, what)) for a, b in pairs)
+
+
+def _are_pairs(given: object, rank: int) -> bool:
+    """Whether it is one pair of numbers for each axis, as most are written."""
+    if type(given) is not tuple or len(given) != rank:
+        return False
+    return all(type(x) is tuple and len(x) == 2 and {type(x[0]), type(x[1])} <= {int, float} for x in given)
 
 
 def _width(value: object, what: str) -> int:

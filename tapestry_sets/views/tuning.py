@@ -58,5 +58,9 @@ LOOPED_PATCHES = 64
 """Loops are looked for among at most so many patches."""
 WALKED_KINDS = 16
 """So many kinds of a chain are gone through one by one to find the cell of an index."""
+LONG_TABLE = 256
+"""In so many indices what comes again is sought in their bytes first."""
+TRIED_CYCLES = 16
+"""So many places are looked at there."""
 MANY_PIECES = 12
 """A view of more pieces is composed anew from its patches, if these are fewer."""

@@ -52,9 +52,11 @@ def at_once(word: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(word)
     def said(*args: P.args, **kwargs: P.kwargs) -> T:
-        given = chain(args, kwargs.values())
-        flat = chain.from_iterable(x if isinstance(x, (list, tuple)) else (x,) for x in given)
-        first = next((x for x in flat if isinstance(x, Viewable)), None)
+        first = args[0] if args else None
+        if not isinstance(first, Viewable):
+            given = chain(args, kwargs.values())
+            flat = chain.from_iterable(x if isinstance(x, (list, tuple)) else (x,) for x in given)
+            first = next((x for x in flat if isinstance(x, Viewable)), None)
         with nullcontext() if first is None else first._all_or_nothing():
             return word(*args, **kwargs)
 

@@ -63,6 +63,7 @@ from tapestry_sets import (
 from tapestry_sets.batch.batches import StripeArray
 from tapestry_sets.batch.region_arrays import RegionArray
 from tapestry_sets.integers import explicit, members, pairs
+from tapestry_sets.views.pieces.numbering import few_readings
 
 RESULTS = Path(__file__).parent / "results" / "sweep_tuning.md"
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -170,6 +171,13 @@ def matrix(shape: tuple[int, ...], many: int, most: int = 4) -> Ask:
     source, base = random.Random(1), allocate(shape)
     views = [with_reshapes(source, base, most) for _ in range(many)]
     return lambda: overlap_matrix(views).tolist()
+
+
+def tables(many: int) -> Ask:
+    """How tables of slots are read: of pages in order, and of scattered ones."""
+    slots = [(16 * (k * step % 4093) + j) for step in (1, 7, 2001) for k in range(many // 16) for j in range(16)]
+    third = len(slots) // 3
+    return lambda: [len(few_readings(slots[k * third : (k + 1) * third]) or ()) for k in range(3)]
 
 
 def sizes(shape: tuple[int, ...], many: int) -> Ask:
@@ -342,6 +350,7 @@ SWEPT: dict[tuple[ModuleType, str], Sequence[Make]] = {
     (VIEWS, "LOOPED_PATCHES"): [*CHAINS, PLAIN, partial(simplified, 12, many=3)],
     (VIEWS, "WALKED_KINDS"): [partial(deep, n) for n in (6, 24)],
     (VIEWS, "MANY_PIECES"): CHAINS,
+    (VIEWS, "LONG_TABLE"): [partial(tables, n) for n in (100, 1000)],
     (BATCH, "PAIRS_AT_ONCE"): [
         *(partial(stripe_columns, n) for n in (50, 250)),
         partial(slice_columns, 601),
@@ -500,11 +509,13 @@ NOT_SWEPT = {
     "sets.alias.MAX_TURNS": "arrays of the questions here are told apart in three turns or fewer, at 3 as at 48",
     "sets.alias.MAX_PAIRS_AT_ONCE": "it bounds the memory of a pass; sorting leaves the questions here fewer pairs",
     "sets.integers.SUM_SPAN": "past it copies are joined one by one: questions on both sides take minutes",
+    "sets.alias.FEW_HELD": "it chooses which of two ways is tried first; which of them answers depends on the sets",
     "sets.alias.FEW_NUMBERS": "it is looked at for views of over 200 parts alone, which take seconds each",
     "sets.alias.FEW_JOINED": "to join 16 or more different parts takes seconds, so that both sides of it take minutes",
     "sets.alias.MANY_SETTS": "only members that are neither strided nor of few nests are asked for it",
     "sets.regions.MASK_SPAN": "it chooses which of two ways is tried first; which of them answers depends on the sets",
     "sets.regions.MANY_PRODUCTS": "no question here asks what is beside six products or more",
+    "sets.views.TRIED_CYCLES": "no table of the questions here begins anew more than a few times",
     "sets.interop.MAX_TOP_CLASSES": "it shapes an expression, not how long that takes",
     "plan.ir.KEPT_CHECKS": "the size of a memory of answers, fixed on import",
     "plan.ir.KEPT_CUTS": "the size of a memory of answers, fixed on import",

@@ -180,6 +180,7 @@ class OneAxis(AxisMap, frozen=True):
         """Return the indices in lo … hi of the view that read one of the source."""
 
 
+@lru_cache(maxsize=64)
 def as_it_is(axis: int) -> Sum:
     """Return the map of an axis that is read as it is.
 
@@ -548,7 +549,11 @@ def _split_column(z: Int64Array, n: int) -> list[tuple[AxisSet, AxisSet]] | Open
     found: list[tuple[AxisSet, AxisSet]] = []
     for count in np.unique(counts):
         at = starts[counts == count]
-        alike, which = np.unique(inside[at[:, None] + np.arange(count)], axis=0, return_inverse=True)
+        held = inside[at[:, None] + np.arange(count)]
+        if (held == held[0]).all():  # as of whole pages, which need no sorting
+            found.append((axis_sets.column_of(rows[at]), axis_sets.column_of(held[0])))
+            continue
+        alike, which = np.unique(held, axis=0, return_inverse=True)
         if len(found) + len(alike) > tuning.MAX_PARTS:
             return OPEN
         for k, columns in enumerate(alike):

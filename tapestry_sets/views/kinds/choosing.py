@@ -334,13 +334,14 @@ class Take(Struct, frozen=True):
         """The axis, and the indices counted from its start."""
         axis = kind.axis_of(self.axis, len(shape), "take")
         n = shape[axis]
-        if self.indices and not -n <= min(self.indices) <= max(self.indices) < n:
+        least = min(self.indices, default=0)
+        if self.indices and not -n <= least <= max(self.indices) < n:
             k, i = next((k, i) for k, i in enumerate(self.indices) if not -n <= i < n)
             raise IndexError(
                 f"take: index {i}, number {k}, is out of bounds for axis {axis} with size {n} of shape {shape}; "
                 + (f"give one in [{-n}, {n})" if n else "the axis is empty")
             )
-        return axis, [i + n if i < 0 else i for i in self.indices]
+        return axis, [i + n if i < 0 else i for i in self.indices] if least < 0 else list(self.indices)
 
     def out_shape(self, shapes: Shapes) -> Shape:
         shape = kind.only_shape(shapes, "take")

@@ -191,8 +191,13 @@ def _readings(indices: list[int], above: tuple[Stage, ...]) -> list[AxisReading]
 
 def _find_cycle(indices: list[int]) -> int:
     """The least c > 1 so that indices[k + c] - indices[k] is the same for all k, at least half of them; 0 if none."""
+    if len(indices) < 4:
+        return 0
+    cycle = _find_in_bytes(indices) if len(indices) >= tuning.LONG_TABLE else None
+    if cycle is not None:
+        return cycle
     steps = [b - a for a, b in pairwise(indices)]
-    if len(steps) < 3 or steps.count(steps[0]) == len(steps):
+    if steps.count(steps[0]) == len(steps):
         return 0
     border, k = [0] * len(steps), 0  # the longest proper prefix of steps[:i + 1] that is also its end
     for i in range(1, len(steps)):
@@ -202,6 +207,29 @@ def _find_cycle(indices: list[int]) -> int:
         border[i] = k
     cycle = len(steps) - border[-1]
     return cycle if 2 * cycle <= len(indices) else 0
+
+
+def _find_in_bytes(indices: list[int]) -> int | None:
+    """The same of many indices; None where too many places begin as the first half does."""
+    try:
+        places = np.array(indices, np.int64)
+    except OverflowError:
+        return None
+    if int(places.max()) - int(places.min()) >> 62:
+        return None
+    steps = np.diff(places)
+    if (steps == steps[0]).all():
+        return 0
+    held = steps.tobytes()
+    half = held[: (len(steps) // 2 - 1) * 8]  # it comes again a cycle later, which is half of the indices at most
+    at = 0
+    for _ in range(tuning.TRIED_CYCLES):
+        at = held.find(half, at + 1)
+        if at < 0:
+            return 0
+        if at % 8 == 0 and held.startswith(held[at:]):
+            return at // 8 if at // 4 <= len(indices) else 0
+    return None
 
 
 def _find_runs(indices: list[int]) -> list[_Stretch]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import accumulate, pairwise, product
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,8 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tapestry_sets import Region, Sett, Stripe, TooManyPieces, limits
-from tapestry_sets.views import Piece
-from tapestry_sets.views.pieces.numbering import piece_of, reading_of_elements, reading_of_ranks, readings_of_indices
+from tapestry_sets.views import Piece, tuning
+from tapestry_sets.views.pieces.numbering import (
+    _find_cycle,
+    piece_of,
+    reading_of_elements,
+    reading_of_ranks,
+    readings_of_indices,
+)
 from tests.oracles import cell_read, listed, listed_points
 from tests.strategies import index_lists, nestings
 
@@ -105,3 +112,26 @@ def test_sizes_do_not_matter() -> None:
     assert piece.map.apply((0,)) == (n,) and piece.map.apply((4 * n,)) == (11 * n,)
     down = piece_of((10**45,), [reading_of_ranks(nest, 10**45)])
     assert cell_read(down, (11 * n + 3,)) == (4 * n + 2,) and cell_read(down, (11 * n + 2,)) is None
+
+
+@given(
+    st.lists(st.integers(-3, 3), min_size=1, max_size=6),
+    st.integers(4, 60),
+    st.lists(st.tuples(st.integers(0, 59), st.integers(-2, 2)), max_size=2),
+)
+@example([1] * 5 + [7], 60, [(50, 1)])  # many places begin as the first half does
+def test_cycles_are_those_of_the_definition(steps: list[int], size: int, changes: list[tuple[int, int]]) -> None:
+    """In a list that mostly repeats its steps, sought in bytes and step by step."""
+    indices = list(accumulate([10**6, *(steps * size)[: size - 1]]))
+    for at, by in changes:
+        indices[at % size] += by
+    wanted = 0
+    for c in range(2, size // 2 + 1):
+        if len({b - a for a, b in zip(indices, indices[c:], strict=False)}) == 1:
+            wanted = c
+            break
+    if len({b - a for a, b in pairwise(indices)}) == 1:
+        wanted = 0
+    for least, tries in ((0, 16), (0, 1), (10**6, 16)):
+        with patch.object(tuning, "LONG_TABLE", least), patch.object(tuning, "TRIED_CYCLES", tries):
+            assert _find_cycle(indices) == wanted
