@@ -15,8 +15,8 @@ from tapestry_sets.alias import tuning
 from tapestry_sets.digits import Progression, clip_progression, progression, split_progression
 from tapestry_sets.integers import Nest, explicit_setts
 from tapestry_sets.limits import TooManyPieces
-from tapestry_sets.regions import AffineMap, Box
-from tapestry_sets.views import IndexMap, Piece, Relinearize, bounding_boxes, images
+from tapestry_sets.regions import AffineMap, Box, Region
+from tapestry_sets.views import Guard, IndexMap, Piece, Relinearize, Step, bounding_boxes, images
 
 
 class Turn(NamedTuple):
@@ -35,11 +35,14 @@ class Turn(NamedTuple):
     selection : AffineMap
     home : tuple of int
         The shape whose row-major numbers the turn ends in.
+    is_loose : bool
+        Whether what is left of the view may read numbers that the turn takes out of home: those of its padding.
     """
 
     renumbering: Relinearize
     selection: AffineMap
     home: tuple[int, ...]
+    is_loose: bool = False
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -59,8 +62,7 @@ class Turn(NamedTuple):
 
     def is_like(self, other: Turn) -> bool:
         """Return whether two turns take each number to the same cell, and different ones to different cells."""
-        same = (self.renumbering, self.selection, self.home) == (other.renumbering, other.selection, other.home)
-        return same and self.is_injective
+        return self == other and not self.is_loose and self.is_injective
 
     def apply(self, number: int) -> int:
         """Return the row-major number, in `home`, to which the turn takes a number."""
@@ -130,7 +132,8 @@ def _check(n: int, most: int = tuning.MAX_PRODUCTS) -> None:
 def turned(piece: Piece, shape: Sequence[int], home: tuple[int, ...]) -> tuple[Piece, Turn] | None:
     """Return a piece without its last turn, and the turn; None if its last steps are not a turn.
 
-    What is left reads numbers in [0, extent) of the turn: it is a piece of a view of so many cells.
+    What is left reads numbers in [0, extent) of the turn: it is a piece of a view of so many cells. Guards in the turn
+    that hold wherever it ends in `home`, as those of a pad do, are left out; then the turn is loose.
 
     Examples
     --------
@@ -144,7 +147,7 @@ def turned(piece: Piece, shape: Sequence[int], home: tuple[int, ...]) -> tuple[P
     if steps and isinstance(steps[-1], Relinearize) and steps[-1].to_shape[1:] == home[1:]:
         home = steps[-1].from_shape  # row-major numbers are kept
         at -= 1
-    if at < 0 or any(guard.prefix > at for guard in piece.guards):
+    if at < 0:
         return None
     renumbering, selection = steps[at], steps[at + 1]
     if not isinstance(renumbering, Relinearize) or not isinstance(selection, AffineMap) or not _selects(selection):
@@ -154,8 +157,50 @@ def turned(piece: Piece, shape: Sequence[int], home: tuple[int, ...]) -> tuple[P
         ends = zip(box.start, box.shape, bounds, strict=True)
         if any(a < 0 or not n or (m is not None and a + n > m) for a, n, m in ends):
             return None  # as where guards cut it
-    head = Piece(piece.source, piece.guards, IndexMap(steps[:at], len(shape)))
-    return head, Turn(renumbering, selection, home)
+    guards = tuple([guard for guard in piece.guards if guard.prefix <= at])
+    within = [guard for guard in piece.guards if guard.prefix > at]
+    if any(g.prefix > at + 1 or not _holds_at_home(g, renumbering.to_shape, selection, home) for g in within):
+        return None
+    before, rows = steps[:at], renumbering.from_shape
+    if all(guard.prefix <= at - 2 for guard in guards):
+        before, rows = _join_axes(before, rows)
+    head = Piece(piece.source, guards, IndexMap(before, len(shape)))
+    return head, Turn(Relinearize(rows, renumbering.to_shape), selection, home, bool(within))
+
+
+def _join_axes(steps: tuple[Step, ...], home: tuple[int, ...]) -> tuple[tuple[Step, ...], tuple[int, ...]]:
+    """Steps to the same row-major numbers of fewer axes, where a renumbering into rows is moved by whole rows.
+
+    So the rows are not cut: in rows of 3, number u moved by a row is u + 3 of one axis.
+    """
+    renumbering, move = steps[-2:] if len(steps) > 1 else (None, None)
+    if not isinstance(renumbering, Relinearize) or not isinstance(move, AffineMap):
+        return steps, home
+    rank, to = len(home), renumbering.to_shape
+    if move.matrix != tuple([tuple([int(i == j) for j in range(rank)]) for i in range(rank)]):
+        return steps, home
+    p = rank - 1
+    while p > 0 and not move.offset[p] and to[p] == home[p]:
+        p -= 1
+    if p == rank - 1:
+        return steps, home
+    width = prod(home[p + 1 :])
+    joined = Relinearize(renumbering.from_shape, (*to[:p], to[p] * width))
+    moved = AffineMap.select(p + 1, [(a, 1) for a in range(p + 1)], (*move.offset[:p], move.offset[p] * width))
+    return (*steps[:-2], joined, moved), (*home[:p], home[p] * width)
+
+
+def _holds_at_home(guard: Guard, extents: Sequence[int], selection: AffineMap, home: tuple[int, ...]) -> bool:
+    """Whether a guard on coordinates holds at all that a selection takes to cells of home."""
+    low, high = [0] * len(extents), list(extents)
+    for n, terms, b in zip(home, selection.terms(), selection.offset, strict=True):
+        if terms:
+            (j, c), *_ = terms
+            ends = sorted([-b * (1 if c > 0 else -1), (n - 1 - b) * (1 if c > 0 else -1)])  # of |c| times it
+            low[j], high[j] = max(0, -(-ends[0] // abs(c))), min(extents[j], ends[1] // abs(c) + 1)
+            if low[j] >= high[j]:
+                return False
+    return Region.from_bounds(tuple(extents), low, high) <= guard.region
 
 
 def _selects(m: AffineMap) -> bool:

@@ -69,7 +69,7 @@ from tapestry_sets.limits import (
 )
 from tapestry_sets.regions import AxisSets, Box, axis_products, axis_sets, unflatten
 from tapestry_sets.solvers import equation, isl
-from tapestry_sets.views import Piece, Relinearize, images, reading
+from tapestry_sets.views import Lookup, Piece, Relinearize, images, reading
 
 
 class CellQuestion(StrEnum):
@@ -447,10 +447,10 @@ def _holds(x: KnownCells, number: int) -> bool:
 def _before(a: KnownCells, b: KnownCells) -> tuple[KnownCells, KnownCells, Turn] | Open:
     """The cells of both by their numbers before the last turn of the first, and the turn.
 
-    The second's are all numbers that the turn takes to its cells. Open if the first are setts, there is no turn, or
-    the second's are not few.
+    The second's are all numbers that the turn takes to its cells. Open if the first are few setts, there is no turn,
+    or the second's are not few.
     """
-    if isinstance(a.setts, DisjointSetts) or a.turned is None:
+    if (isinstance(a.setts, DisjointSetts) and len(a.setts.members) <= tuning.FEW_HELD) or a.turned is None:
         return OPEN
     head, turn = a.turned
     if isinstance(b.setts, DisjointSetts):
@@ -487,7 +487,7 @@ def count_before_turn(a: KnownCells, b: KnownCells) -> int | Open:
 def is_subset_before_turn(a: KnownCells, b: KnownCells) -> bool | Open:
     """Ask before the last turn of the first; or of the second, if it takes some number to each cell of the first."""
     before = _before(a, b)
-    if before is not OPEN:
+    if before is not OPEN and not before[2].is_loose:
         return cast("bool | Open", climb(RUNGS[CellQuestion.SUBSET], *before[:2], closed=True))
     before = _before(b, a)
     if before is OPEN or not before[2].is_injective:
@@ -657,6 +657,7 @@ def count_by_isl(*each: KnownCells) -> int:
     what = "the cells that two views share" if len(each) > 1 else f"the cells that {each[0].name} reads"
     refusal = TooHard(
         f"counting {what} needs a scan of more than {tuning.MAX_SCAN} candidates; overlaps() and the witness do not"
+        + _say_of_tables(each)
     )
     operations = isl.COUNT_OPERATIONS * len(each[0].pieces)
     count = isl.bounded(
@@ -667,6 +668,16 @@ def count_by_isl(*each: KnownCells) -> int:
     if count is None:
         raise refusal
     return count
+
+
+def _say_of_tables(each: Iterable[KnownCells]) -> str:
+    """What to do where a view cuts through the rows that a table lists."""
+    if any(isinstance(step, Lookup) for x in each for piece in x.pieces for step in piece.map.steps):
+        return (
+            ". A view reads through a table of rows or pages and then cuts across these, as cache[table].reshape(-1)"
+            "[::7] does: slice each page alone, as cache[table].reshape(pages, -1)[:, ::7] does, or whole pages"
+        )
+    return ""
 
 
 # ------------------------------------------------------------------------------------------------------- listed

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry_sets import View, allocate, overlaps, tally
+from tapestry_sets import View, allocate, overlap, overlaps, pad, tally
 from tapestry_sets.alias.ladder.cells import Cells
 from tapestry_sets.alias.ladder.preimage import congruent, turned
 from tapestry_sets.alias.ladder.rungs import count_before_turn, find_before_turn, is_subset_before_turn
@@ -116,6 +116,57 @@ def test_answers_before_the_last_turn_are_those_of_listed_cells(
         z, inside, around, many = answers
         assert (z is not None) == bool(mine & theirs) and (z is None or z in mine & theirs)
         assert (inside, around, many) == (mine <= theirs, theirs <= mine, len(mine & theirs))
+
+
+@st.composite
+def shifted(draw: st.DrawFn) -> tuple[View, np.ndarray]:
+    """A pad, renumbered and cut as in Transformer-XL's shift or otherwise, and the numbers it reads, -1 for none."""
+    shape = draw(st.sampled_from([(2, 4, 5), (2, 5, 4), (6, 7), (5, 3, 4)]))
+    widths = [draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (0, 1), (2, 1)])) for _ in shape]
+    view, array = pad(allocate(shape, name="A"), tuple(widths)), np.arange(prod(shape)).reshape(shape)
+    array = np.pad(array, widths, constant_values=-1)
+    for _ in range(draw(st.integers(1, 2))):
+        lead = draw(st.integers(0, 1)) if view.rank > 1 else 0
+        new = (*view.shape[:lead], *factors(draw, prod(view.shape[lead:])))
+        view, array = view.reshape(new), array.reshape(new)
+        slices = [slice(None), slice(None), slice(1, None), slice(0, -1), slice(None, None, 2), slice(None, None, -2)]
+        key = tuple(draw(st.sampled_from(slices)) for _ in new)
+        if 0 not in array[key].shape:
+            view, array = view[key], array[key]
+    return view, array
+
+
+@given(
+    shifted(), st.lists(st.sampled_from([slice(None), slice(1, None), slice(None, None, 2)]), min_size=3, max_size=3)
+)
+def test_a_pad_is_asked_before_its_last_renumbering(one: tuple[View, np.ndarray], key: list[slice]) -> None:
+    view, x = one
+    if not view.allocations or not (x >= 0).any():
+        return
+    (home,) = view.allocations
+    part = tuple(key[: home.rank])
+    mine, theirs = set(x.ravel().tolist()) - {-1}, set(np.arange(home.size).reshape(home.shape)[part].ravel().tolist())
+    a, b = cells_of(view), home[part].cells[home]
+    z, many = ask_one(REFUSALS, find_before_turn, a, b), ask_one(REFUSALS, count_before_turn, a, b)
+    inside, around = ask_one(REFUSALS, is_subset_before_turn, a, b), ask_one(REFUSALS, is_subset_before_turn, b, a)
+    if z is not OPEN:
+        assert (z is not None) == bool(mine & theirs) and (z is None or z in mine & theirs)
+    assert many in (OPEN, len(mine & theirs))
+    assert inside in (OPEN, mine <= theirs) and around in (OPEN, theirs <= mine)
+
+
+def test_transformer_xls_shift_is_counted_at_any_size() -> None:
+    """Every other row of the shifted scores against every third of the scores: cells i·k + j of rows of k and k + 1."""
+    for q, k in ((40, 60), (10**6, 2 * 10**6)):
+        scores = allocate((2, q, k))
+        shift = pad(scores, ((0, 0), (0, 0), (1, 0))).reshape(2, k + 1, q)[:, 1:].reshape(2, q, k)
+        with tally() as decided:
+            many = overlap(shift[:, ::2], scores[:, 1::3, ::5]).size
+        assert not decided.listed
+        if k == 60:
+            numbers = np.pad(np.arange(2 * q * k).reshape(2, q, k), ((0, 0), (0, 0), (1, 0)), constant_values=-1)
+            read = numbers.reshape(2, k + 1, q)[:, 1:].reshape(2, q, k)[:, ::2]
+            assert many == len(np.intersect1d(read, np.arange(2 * q * k).reshape(2, q, k)[:, 1::3, ::5]))
 
 
 def test_a_view_that_shatters_is_asked_before_its_last_renumbering() -> None:
