@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench_sets import QUOTED_HEAD, SIZES, Row, machine, peer_table, power, quote, seconds, shown
 from bench_sets import RESULTS as SETS_RESULTS
-from bench_sets import SIZES, Row, machine, peer_table, power, seconds, shown
 
 import tapestry_sets
 from tapestry_sets import (
@@ -651,12 +651,12 @@ AIMS = (
 
 def aim_table(rows: Iterable[Row]) -> list[str]:
     """Return the rows that have an aim as Markdown."""
-    lines = ["| case | ours | aim | reached |", "|---|---|---|---|"]
+    lines = [f"| case | ours | aim | reached | {QUOTED_HEAD} |", "|---|---|---|---|---|"]
     for row in rows:
         aim = next((aim for begins, aim in AIMS if row.case.startswith(begins)), None)
         if aim is not None and ", against " not in row.case:
             reached = "yes" if row.ours <= aim else "**no**"
-            lines.append(f"| {row.case} | {shown(row.ours)} | <= {shown(aim)} | {reached} |")
+            lines.append(f"| {row.case} | {shown(row.ours)} | <= {shown(aim)} | {reached} | {quote(row.case)} |")
     return lines
 
 
