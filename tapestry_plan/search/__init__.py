@@ -4,9 +4,9 @@ From the ground up; each row stands on rows above it:
 
     reduction  variants      values that no best assignment has; a graph with its expansions beside it
     elimination              least sums of tables
-    cost                     bytes and seconds of layouts, as numbers
+    pruning  cost            values that no sum below a plan's has; bytes and seconds of layouts, as numbers
     problem                  operators as variables, tensors as tables
-    derived                  layouts that a neighbor asks for
+    derived  solving         layouts that a neighbor asks for; rounds of tables, plan and proof
     joint                    expansions and layouts as one sum of tables
     dominance                drops layouts that cannot win
     planner                  `plan`: search, prove, lower

@@ -106,7 +106,7 @@ def _sweep(
         # As work is used up, and the memory of what is kept, tables are split earlier.
         least = tuning.MIN_SPLIT_ENTRIES
         widest = min(cap, max((total - entries) // tuning.SHARES, least))
-        groups = _groups(bucket, sizes, widest, sizes[var] * max(room // tuning.SHARES, least))
+        groups = split_bucket(bucket, sizes, widest, sizes[var] * max(room // tuning.SHARES, least))
         exact = exact and len(groups) <= 1
         for group in groups:
             scope = tuple(sorted({v for factor in group for v in factor.scope}))
@@ -151,6 +151,11 @@ def alternatives(var: int, choice: Sequence[int], factors: Sequence[Factor], siz
         ticks += factor.ticks[at]
         nbytes += factor.nbytes[at]
     return ticks, nbytes
+
+
+def list_order(sizes: Sequence[int], factors: Sequence[Factor]) -> list[int]:
+    """The variables in the order in which they are eliminated."""
+    return list(iter(_Order(sizes, factors, frozenset()).pop, None))
 
 
 class _Buckets:
@@ -222,7 +227,7 @@ class _Order:
                 heappush(self._heap, key)
 
 
-def _groups(bucket: Sequence[Factor], sizes: Sequence[int], *caps: int) -> list[list[Factor]]:
+def split_bucket(bucket: Sequence[Factor], sizes: Sequence[int], *caps: int) -> list[list[Factor]]:
     """The bucket in one group, or first-fit in groups whose joint tables stay below the caps."""
     # min over v of (f + g) >= min over v of f + min over v of g: a bucket in several groups gives a lower bound, as
     # each group may choose another v. The largest tables come first, so that small ones fill what is left.

@@ -17,7 +17,7 @@ A softmax that may become five operators (choice 0, whose values are 0 for itsel
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from msgspec import Struct
@@ -27,6 +27,7 @@ from tapestry_plan.ir import OpNode, Stored
 from tapestry_plan.search import tuning
 from tapestry_plan.search.elimination import Factor, IntArray, minimize
 from tapestry_plan.search.problem import Asked, Problem, Tables, TensorCost, Use, stored_behind
+from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
 from tapestry_plan.search.variants import Given, Variants
 
 Case = tuple[Given, tuple[int, ...]]
@@ -56,7 +57,9 @@ class JointProblem(Problem):
         self.present = {present.node.name: present for present in variants.present}
         self.read: list[tuple[Given, OpNode, dict[str, IntArray]]] = []
         super().__init__(variants.graph, asked)
-        self.sizes += [1 + len(choice.options) for choice in variants.choices]
+        self.values = [np.arange(1 + len(choice.options)) for choice in variants.choices]
+        """The values of each choice, ascending, that are not left out."""
+        self.sizes += map(len, self.values)
 
     # -- where problems of one graph have one answer -----------------------------------------------------
 
@@ -108,6 +111,8 @@ class JointProblem(Problem):
         for each consumer and each set of consumers before it: ``_list_cases`` lists them. With too many cases all
         consumers are counted one by one; where tables are too large, those of these cases are.
         """
+        if self._conjoin(cost.given, ()) is None:
+            return
         steps, cases = self._list_cases(cost)
         if cases is None:
             both = ((self._conjoin(cost.given, use.given), k) for k, use in enumerate(cost.uses))
@@ -157,14 +162,15 @@ class JointProblem(Problem):
                 steps.append((given, (*active, k)))
                 stack.append((k + 1, given, (*active, k)))
             else:
-                values_of = range(len(self.variants.choices[undecided].options) + 1)
-                stack += [(k, (*given, (undecided, value)), active) for value in values_of]
+                stack += [(k, (*given, (undecided, value)), active) for value in self.values[undecided].tolist()]
         return steps, cases
 
     def _conjoin(self, one: Given, two: Given) -> Given | None:
-        """Both conditions; None where they exclude each other."""
+        """Both conditions; None where they exclude each other, or need a value that is left out."""
         values = dict(one)
         if any(values.setdefault(number, value) != value for number, value in two):
+            return None
+        if any(value not in self.values[number] for number, value in values.items()):
             return None
         return tuple(values.items())
 
@@ -176,7 +182,8 @@ class JointProblem(Problem):
         """A table that counts where choices have some values, zero elsewhere."""
         if not given:
             return factor
-        wanted = dict(sorted(zip(self._numbers(given), (value for _, value in given), strict=True)))
+        rows = (int(np.searchsorted(self.values[number], value)) for number, value in given)
+        wanted = dict(sorted(zip(self._numbers(given), rows, strict=True)))
         numbers, values = tuple(wanted), tuple(wanted.values())
         sizes = tuple(self.sizes[v] for v in numbers)
         identity = self.known.identity
@@ -193,22 +200,53 @@ class JointProblem(Problem):
 
     # -- solving -----------------------------------------------------------------------------------------
 
-    def choose(self, entries: int) -> ChosenExpansions:
+    def restrict(self, kept: Sequence[IntArray]) -> Self:
+        """The same problem with some layouts of each variable and some values of each choice, as its only ones."""
+        made = super().restrict(kept)
+        some = kept[len(self.variables) :]
+        made.values = [values[rows] for values, rows in zip(self.values, some, strict=True)]
+        return made
+
+    def choose(self, entries: int, ticks: int, bound_ticks: int) -> ChosenExpansions:
         """The expansions of the cheapest plan: of equally cheap ones those with the fewest.
 
         Parameters
         ----------
         entries : int
             Of the tables of the graph as given; those of this problem are split where they would be many more.
+        ticks, bound_ticks : int
+            What the best plan of the graph as given costs, and no more than any plan of it costs, in picoseconds.
         """
-        search, bound = self.factors()
         total = min(tuning.MAX_ENTRIES, max(tuning.MIN_JOINT_ENTRIES, tuning.JOINT_ENTRIES_FACTOR * entries))
         cap = min(tuning.MAX_TABLE_ENTRIES, total // 4)
+        now, lowest = self, 0
+        search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
+        while True:
+            if bound is search:
+                found = now._choose_in(search, cap, total)
+                if found.exact:
+                    return found
+            marginals = find_marginals(now.sizes, bound, cap=min(cap, tuning.MAX_PRUNING_ENTRIES))
+            # A plan has an expansion, or it is one of the graph as given. What was left out costs more than `ticks`.
+            mine = zip(marginals.least[len(self.variables) :], now.values, strict=True)
+            expanded = [int(least[values > 0].min()) for least, values in mine if values[-1] > 0]
+            lowest = max(lowest, min(ticks, max(marginals.bound_ticks, min([bound_ticks, *expanded]))))
+            kept = marginals.list_kept(ticks)
+            if all(len(some) == 1 for some in kept[len(self.variables) :]):
+                return ChosenExpansions(now._first_values(kept), lowest, exact=True)
+            if now.entries == tuning.MAX_FACTOR_ENTRIES and not is_worth_a_round(now.sizes, kept):
+                return replace(now._choose_in(search, cap, total), bound_ticks=lowest, exact=False)
+            now = now.restrict(kept)
+            search, bound = now.factors()
+
+    def _choose_in(self, search: list[Factor], cap: int, total: int) -> ChosenExpansions:
         found = minimize(self.sizes, self._count_expansions(search), cap=cap, total=total)
-        alone = bound is not search
-        lowest = minimize(self.sizes, bound, cap=cap, total=total).bound_ticks if alone else found.bound_ticks
-        values = found.choice[len(self.variables) :]
-        return ChosenExpansions(values, lowest, found.exact and not alone)
+        rows = zip(self.values, found.choice[len(self.variables) :], strict=True)
+        return ChosenExpansions(tuple(int(values[row]) for values, row in rows), found.bound_ticks, found.exact)
+
+    def _first_values(self, kept: Sequence[IntArray]) -> tuple[int, ...]:
+        rows = zip(self.values, kept[len(self.variables) :], strict=True)
+        return tuple(int(values[some[0]]) for values, some in rows)
 
     def _count_expansions(self, factors: list[Factor]) -> list[Factor]:
         """Tables whose bytes count expansions too, behind them, so that ties go to fewer expansions."""
@@ -218,6 +256,6 @@ class JointProblem(Problem):
         out = [Factor(factor.scope, factor.ticks, factor.nbytes * many) for factor in factors]
         for number in range(len(self.variants.choices)):
             at = len(self.variables) + number
-            counted = np.minimum(np.arange(self.sizes[at]), 1)
+            counted = np.minimum(self.values[number], 1)
             out.append(Factor((at,), np.zeros(self.sizes[at], np.int64), counted))
         return out

@@ -15,9 +15,9 @@ from tapestry_plan.search import tuning
 from tapestry_plan.search.cost import TICKS_PER_SECOND, unite
 from tapestry_plan.search.derived import derive_layouts
 from tapestry_plan.search.dominance import find_undominated
-from tapestry_plan.search.elimination import Factor, improve, minimize
 from tapestry_plan.search.joint import JointProblem
 from tapestry_plan.search.problem import Asked, Moved, Problem
+from tapestry_plan.search.solving import Solved, solve
 from tapestry_plan.search.variants import Variants
 from tapestry_plan.steps import (
     Alternative,
@@ -135,23 +135,17 @@ def plan(
     wanted = Asked(mesh, placement, layout, fix, forbid, space)
     began = time.monotonic()
 
-    def solved(one: Graph, seconds: float) -> tuple[ShardPlan, Problem, list[Factor], int]:
-        """The best plan of one graph, its problem, the tables that bound it, and how many entries the search took."""
+    def solved(one: Graph, seconds: float) -> tuple[ShardPlan, Problem, Solved]:
+        """The best plan of one graph, its problem, and how it was solved."""
         problem = Problem(one, wanted)
         derived = derive_layouts(problem, {*fix, *forbid})
         if derived:
             problem = Problem(one, replace(wanted, derived=derived))
-        search, bound = problem.factors()
-        found = minimize(problem.sizes, search)
-        choice, lowest = found.choice, found.bound_ticks
-        if problem.counted_alone:
-            lowest = minimize(problem.sizes, bound).bound_ticks
-        if problem.counted_alone or not found.exact:
-            choice = improve(choice, problem.costs, seed=seed, time_limit_seconds=seconds)
-        return _write_down(problem, choice, lowest, fan_in), problem, bound, found.entries
+        found = solve(problem, seed=seed, time_limit_seconds=seconds)
+        return _write_down(problem, found.choice, found.bound_ticks, fan_in), problem, found
 
     limit = tuning.IMPROVING_SECONDS if time_limit_seconds is None else time_limit_seconds
-    result, problem, bound, entries = solved(graph, limit)
+    result, problem, found = solved(graph, limit)
     if time_limit_seconds is None:
         limit = min(limit, max(tuning.MIN_TRYING_SECONDS, time.monotonic() - began))
     if names is not False:
@@ -159,10 +153,10 @@ def plan(
         every = Variants(graph, names, {*fix, *forbid}, kept)
         some = every
         if every.choices:
-            some = every.restrict(find_undominated(problem, every, bound, result.seconds, result.bound))
+            some = every.restrict(find_undominated(problem, every, found.bound, result.seconds, result.bound))
         if some.choices:
             joint = JointProblem(some, problem.asked)
-            result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], memory_nbytes, entries, limit)
+            result = _try_variants(result, joint, lambda one, left: solved(one, left)[0], memory_nbytes, found, limit)
         result = replace(result, expansions=(*result.expansions, *_list_left_out(every, some)))
     if memory_nbytes is not None:
         _check_memory(result, memory_nbytes)
@@ -174,12 +168,12 @@ def _try_variants(
     joint: JointProblem,
     solved: Callable[[Graph, float], ShardPlan],
     memory_nbytes: int | None,
-    entries: int,
+    base: Solved,
     time_limit_seconds: float,
 ) -> ShardPlan:
     """The plan of the graph as given, or of a variant that is found cheaper, with the bound over all variants."""
     variants = joint.variants
-    found = joint.choose(entries)
+    found = joint.choose(base.entries, base.ticks, base.bound_ticks)
     stop = time.monotonic() + time_limit_seconds
     lowest = found.bound_ticks / TICKS_PER_SECOND
 

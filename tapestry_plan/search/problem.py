@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property, partial
 from math import prod
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tapestry_plan.ir import Axis, Graph, OpNode, Source, Stored, cells_of
 from tapestry_plan.search import tuning
@@ -23,6 +25,7 @@ from tapestry_plan.search.cost import (
     unite,
 )
 from tapestry_plan.search.elimination import Factor, IntArray, alternatives
+from tapestry_plan.search.reduction import cut_table
 from tapestry_plan.search.variants import Given
 from tapestry_plan.steps import InfeasiblePlan, Layout, Mesh, Space, list_candidates, parse_layout, sort_layouts
 from tapestry_sets.regions import Box, DisjointRegions
@@ -119,6 +122,29 @@ class TensorCost(Struct):
     """Consumers (by position) that want the tensor only where it is in partial results: graph outputs."""
     given: Given = ()
     """What is chosen where the producer makes it."""
+    made: dict[tuple[int, ...], Factor] = field(default_factory=dict)
+    """Tables of the last of some consumers, by position, that were made already."""
+
+    def split(self) -> list[TensorCost]:
+        """The costs of consumers that may receive cells for each other, and of others apart from them.
+
+        What a consumer receives depends on those before it only where they read the same cells: of a tensor of which
+        three operators read a third each, three tables of pairs say it all.
+        """
+        groups: list[list[int]] = []
+        for k, use in enumerate(self.uses):
+            near = [group for group in groups if any(self._share_cells(self.uses[other], use) for other in group)]
+            groups = [group for group in groups if group not in near]
+            groups.append(sorted([k, *(other for group in near for other in group)]))
+        return [self._with_uses(group) for group in sorted(groups)] if len(groups) > 1 else [self]
+
+    def _share_cells(self, one: Use, two: Use) -> bool:
+        first, second = np.unique(one.numbers), np.unique(two.numbers)
+        return bool(self.table.sizes(first[:, None], second[None, :]).any())
+
+    def _with_uses(self, group: Sequence[int]) -> TensorCost:
+        partial = frozenset(at for at, k in enumerate(group) if k in self.only_partial)
+        return replace(self, uses=[self.uses[k] for k in group], only_partial=partial, made={})
 
     def itemsizes(self, parts: IntArray) -> IntArray:
         """Bytes of a cell that moves, for each number of parts."""
@@ -166,10 +192,13 @@ class Problem:
         """Tensors around a variable whose consumers are counted one by one."""
         self.shared: list[Factor] = []
         """Tables that are exact."""
-        self.tensors = self._tensor_costs()
+        self.entries = tuning.MAX_FACTOR_ENTRIES
+        """Of one tensor's tables; where more are needed its consumers are counted one by one."""
+        whole = self._tensor_costs()
         self.made: dict[int, list[TensorCost]] = {}
-        for cost in self.tensors:
+        for cost in whole:
             self.made.setdefault(cost.producer, []).append(cost)
+        self.tensors = [part for cost in whole for part in cost.split()]
 
     def _list_operators(self) -> list[OpNode]:
         """The operators, each after those that it depends on."""
@@ -471,15 +500,47 @@ class Problem:
             )
         return to_ticks(seconds)
 
-    def factors(self) -> tuple[list[Factor], list[Factor]]:
+    @cached_property
+    def own(self) -> list[Factor]:
+        """What each variable costs by itself."""
+        return self._own_tables()
+
+    def restrict(self, kept: Sequence[IntArray]) -> Self:
+        """The same problem with some layouts of each variable, by ascending number, as its only ones."""
+        share, cuts = self.known.share, dict[tuple[int, ...], tuple[IntArray, IntArray]]()
+        kept = [share(values) for values in kept]
+
+        def cut(factor: Factor) -> Factor:
+            return cut_table(factor, [kept[v] for v in factor.scope], cuts)
+
+        def cut_cost(cost: TensorCost) -> TensorCost:
+            values = kept[cost.producer]
+            held = Held(share(cost.held.numbers[values]), share(cost.held.parts[values]))
+            uses = [replace(use, numbers=share(use.numbers[kept[use.variable]])) for use in cost.uses]
+            made = {consumers: cut(factor) for consumers, factor in cost.made.items()}
+            return replace(cost, held=held, uses=uses, made=made)
+
+        made = copy(self)
+        made.__dict__.pop("_touching", None)
+        own = list(zip(self.variables, self.compute, kept, strict=False))
+        made.variables = [replace(v, layouts=tuple(v.layouts[k] for k in values)) for v, _, values in own]
+        made.sizes = [len(values) for values in kept]
+        made.compute = [share(ticks[values]) for _, ticks, values in own]
+        made.own = [cut(factor) for factor in self.own]
+        made.tensors = [cut_cost(cost) for cost in self.tensors]
+        made.counted_alone, made.shared = {}, []
+        return made
+
+    def factors(self, entries: int = tuning.MAX_FACTOR_ENTRIES) -> tuple[list[Factor], list[Factor]]:
         """The cost tables: those to search with, and those that bound every plan from below.
 
-        They are the same list where every tensor's consumers can be counted jointly. Other tensors' consumers are
-        counted one by one, as if nothing had arrived for another: too much for the search, and for the bound
-        the mean over the consumers, which is at most what the largest receives, and so at most what moves.
+        They are the same list where every tensor's consumers can be counted jointly, in tables of so many entries.
+        Other tensors' consumers are counted one by one, as if nothing had arrived for another: too much for the search,
+        and for the bound the mean over the consumers, which is at most what the largest receives, and so at most what
+        moves.
         """
-        self.counted_alone.clear()
-        tables = Tables(self._own_tables())
+        self.counted_alone, self.entries = {}, entries
+        tables = Tables(list(self.own))
         for cost in self.tensors:
             self._add_tables(cost, tables)
         self.shared = tables.shared
@@ -504,13 +565,24 @@ class Problem:
             self.counted_alone.setdefault(v, []).append(cost)
 
     def _fits(self, cost: TensorCost, consumers: Sequence[int], choices: Iterable[int] = ()) -> bool:
-        """Whether consumers can be counted jointly: they are few, and so are the entries of their table."""
+        """Whether consumers can be counted jointly: they are few, and so are the entries of their table.
+
+        A table of one of them is made in any case.
+        """
+        if len(consumers) <= 1:
+            return True
         scope = [cost.producer, *(cost.uses[k].variable for k in consumers), *choices]
         entries = prod(self.sizes[v] for v in scope)
-        return len(consumers) <= tuning.MAX_JOINT_CONSUMERS and entries <= tuning.MAX_FACTOR_ENTRIES
+        return len(consumers) <= tuning.MAX_JOINT_CONSUMERS and entries <= self.entries
 
     def _factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
         """What the last of some consumers costs, given the producer and those before it."""
+        key = tuple(consumers)
+        if key not in cost.made:
+            cost.made[key] = self._make_factor(cost, consumers)
+        return cost.made[key]
+
+    def _make_factor(self, cost: TensorCost, consumers: Sequence[int]) -> Factor:
         uses = [cost.uses[k] for k in consumers]
         whole = consumers[-1] not in cost.only_partial
         scope = [cost.producer, *(use.variable for use in uses)]
@@ -554,6 +626,12 @@ class Problem:
         return ticks[spread], nbytes[spread]
 
     # -- the chosen layouts ------------------------------------------------------------------------------
+
+    def count_cost(self, choice: Sequence[int]) -> tuple[int, int]:
+        """Picoseconds and bytes of the chosen layouts."""
+        moved = self.count_moved(choice).values()
+        work = sum(int(ticks[value]) for ticks, value in zip(self.compute, choice, strict=True))
+        return work + sum(m.ticks for m in moved), sum(int(m.nbytes.sum()) for m in moved)
 
     def count_moved(self, choice: Sequence[int]) -> dict[tuple[str, str], Moved]:
         """For each (tensor, consumer): the bytes that move, as chosen."""

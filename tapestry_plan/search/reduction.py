@@ -60,7 +60,7 @@ def leave_out_dominated(sizes: Sequence[int], factors: Sequence[Factor]) -> tupl
             break
         kept = [values[some] for some, values in zip(found, kept, strict=True)]
         held += left
-        left = [_cut(factor, [found[v] for v in factor.scope], cut) for factor in left]
+        left = [cut_table(factor, [found[v] for v in factor.scope], cut) for factor in left]
     return kept, left
 
 
@@ -98,8 +98,10 @@ def _find_undominated(size: int, tables: Sequence[IntArray]) -> IntArray:
     return np.flatnonzero(~worse)
 
 
-def _cut(factor: Factor, values: Sequence[IntArray], cut: dict[tuple[int, ...], tuple[IntArray, IntArray]]) -> Factor:
-    """A table over some values of its variables; alike ones stay one object."""
+def cut_table(
+    factor: Factor, values: Sequence[IntArray], cut: dict[tuple[int, ...], tuple[IntArray, IntArray]]
+) -> Factor:
+    """A table over some values of its variables; alike ones stay one object, by what is in `cut` already."""
     if tuple(map(len, values)) == factor.ticks.shape:
         return factor
     key = id(factor.ticks), id(factor.nbytes), *map(id, values)

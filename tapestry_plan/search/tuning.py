@@ -29,6 +29,10 @@ MAX_COUNTED = 2**62
 
 MAX_FACTOR_ENTRIES = 4_000_000
 """Entries of one tensor's cost table; beyond it, its consumers are counted one by one in the search."""
+FIRST_FACTOR_ENTRIES = 250_000
+"""The same in the first round, before layouts are left out: of most large tables little is needed then."""
+MAX_KEPT_SHARE = 0.9
+"""Another round is made where no more than this share of the layouts is left: each takes its time."""
 MAX_WHOLE_DEVICES = 8
 """Devices up to which every factorization of their number is compared, unless the caller says which layouts are.
 
@@ -49,6 +53,8 @@ SHARES = 4
 """One table takes at most this part of what is left of `MAX_ENTRIES` and of `MAX_KEPT_ENTRIES`."""
 MIN_SPLIT_ENTRIES = 250_000
 """Entries of a table that is built even where others have used up `MAX_ENTRIES`."""
+MAX_PRUNING_ENTRIES = 16_000_000
+"""Entries of the largest table that is built to leave layouts out; beyond it, its bucket is split."""
 MIN_JOINT_ENTRIES = 4_000_000
 """Entries that elimination may always take to compare expansions, however small the graph as given."""
 JOINT_ENTRIES_FACTOR = 8

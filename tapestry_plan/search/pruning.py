@@ -1,0 +1,162 @@
+"""Min-marginals: for every value of every variable the least sum that has it, from one pass up and one pass down.
+
+Where a plan is there already, every value whose least sum is above the plan's cost is left out with proof: no plan that
+has it is better. Often so few values are left that tables fit which were too large before, and the search over them is
+exact.
+
+Eliminating variables leaves a tree: each bucket of tables sends one message, its minimum over its own variable, to the
+bucket of the next variable in that message. Down the tree each bucket is told what all others cost at least, given the
+values that it shares with them::
+
+          c        up:    m(b) = min over a of T(a, b),  n(c) = min over b of U(b, c) + m(b)
+          │
+          b        down:  outside of b's bucket, given c: what c's bucket and all above it cost, without n
+          │               outside of a's bucket, given b: min over c of U(b, c) and what is outside of b's
+          a        least sums with a = 0, 1, …: min over b of T(a, b) and what is outside of a's
+
+Where a bucket is split (see `elimination`), its variable may take another value in each part: every sum is then a lower
+bound, which is as good a reason to leave a value out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct, field
+
+from tapestry_plan.search import tuning
+from tapestry_plan.search.elimination import Factor, IntArray, list_order, split_bucket
+
+
+class Marginals(Struct, frozen=True):
+    """Lower bounds in picoseconds: of every assignment, and of those that have a value.
+
+    Parameters
+    ----------
+    bound_ticks : int
+        Of every assignment.
+    least : list of array of int64
+        For each variable, of the assignments that have each of its values; the least sums themselves if `exact`.
+    exact : bool
+        Whether no bucket was split.
+    """
+
+    bound_ticks: int
+    least: list[IntArray]
+    exact: bool
+
+    def list_kept(self, ticks: int) -> list[IntArray]:
+        """For each variable the values, ascending, that an assignment of so many picoseconds or fewer may have."""
+        return [np.flatnonzero(least <= ticks) for least in self.least]
+
+
+def is_worth_a_round(sizes: Sequence[int], kept: Sequence[IntArray]) -> bool:
+    """Whether so many values are left out that it pays to look at the others again."""
+    return sum(map(len, kept)) <= tuning.MAX_KEPT_SHARE * sum(sizes)
+
+
+class _Part(Struct):
+    """A bucket, or a part of one that is split: the tables around a variable, messages among them."""
+
+    variable: int
+    scope: tuple[int, ...]
+    tables: list[Factor]
+    senders: dict[int, _Part] = field(default_factory=dict)
+    """The parts that sent messages, by the message's place among the tables."""
+    outside: IntArray | int = 0
+    """What everything that is not below the part costs at least, given its variables without its own."""
+
+    def sum_up(self, sizes: Sequence[int]) -> IntArray:
+        """Its tables and messages as one table."""
+        total = np.zeros([sizes[v] for v in self.scope], np.int64)
+        for factor in self.tables:
+            total += factor.ticks.reshape([sizes[v] if v in factor.scope else 1 for v in self.scope])
+        return total
+
+
+def find_marginals(
+    sizes: Sequence[int], factors: Sequence[Factor], *, cap: int = tuning.MAX_PRUNING_ENTRIES
+) -> Marginals:
+    """The least sum of picoseconds that has each value of each variable.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of values of each variable.
+    factors : sequence of Factor
+    cap : int
+        Entries of the largest table to build; a bucket whose table would be larger is split, and the sums are lower
+        bounds.
+
+    References
+    ----------
+    Dechter and Rish, "Mini-buckets: a general scheme for bounded inference", 2003.
+
+    Examples
+    --------
+    >>> table = np.array([[4, 9], [2, 3]])
+    >>> [least.tolist() for least in find_marginals([2, 2], [Factor((0, 1), table, table)]).least]
+    [[4, 2], [2, 3]]
+    """
+    parts, roots, bound = _go_up(sizes, factors, cap)
+    for root, ticks in roots:
+        root.outside = bound - ticks
+    least = [np.full(size, bound, np.int64) for size in sizes]
+    for part in reversed(parts):
+        _go_down(part, sizes, least)
+    return Marginals(bound, least, len(parts) == len(sizes))
+
+
+def _go_up(
+    sizes: Sequence[int], factors: Sequence[Factor], cap: int
+) -> tuple[list[_Part], list[tuple[_Part, int]], int]:
+    """Parts, each before the one that it sends to; those that send to none, with their least sums; the sum of all."""
+    bound = sum(int(factor.ticks) for factor in factors if not factor.scope)
+    order = list_order(sizes, factors)
+    rank = {variable: k for k, variable in enumerate(order)}
+    buckets: list[list[tuple[Factor, _Part | None]]] = [[] for _ in sizes]
+    for factor in factors:
+        if factor.scope:
+            buckets[min(factor.scope, key=rank.__getitem__)].append((factor, None))
+    parts: list[_Part] = []
+    roots: list[tuple[_Part, int]] = []
+    for variable in order:
+        senders = {id(factor): sender for factor, sender in buckets[variable] if sender is not None}
+        bucket = [factor for factor, _ in buckets[variable]]
+        if not bucket:
+            zero = np.zeros(sizes[variable], np.int64)
+            bucket = [Factor((variable,), zero, zero)]
+        for group in split_bucket(bucket, sizes, cap):
+            scope = tuple(sorted({v for factor in group for v in factor.scope}))
+            sent = {k: senders[id(factor)] for k, factor in enumerate(group) if id(factor) in senders}
+            part = _Part(variable, scope, group, sent)
+            parts.append(part)
+            ticks = part.sum_up(sizes).min(axis=scope.index(variable))
+            if ticks.ndim:
+                rest = tuple(v for v in scope if v != variable)
+                buckets[min(rest, key=rank.__getitem__)].append((Factor(rest, ticks, ticks), part))
+            else:
+                roots.append((part, int(ticks)))
+                bound += int(ticks)
+        buckets[variable] = []
+    return parts, roots, bound
+
+
+def _go_down(part: _Part, sizes: Sequence[int], least: list[IntArray]) -> None:
+    """Raise the bounds of a part's variables, and tell those who sent to it what is outside of them."""
+    total = part.sum_up(sizes)
+    total += np.expand_dims(part.outside, part.scope.index(part.variable))
+    _raise_bounds(total, part.scope, [part.variable], least)
+    for k, sender in part.senders.items():
+        message = part.tables[k]
+        shared = total.min(axis=tuple(axis for axis, v in enumerate(part.scope) if v not in message.scope))
+        _raise_bounds(shared, message.scope, message.scope, least)
+        sender.outside = shared - message.ticks
+    part.tables, part.senders = [], {}
+
+
+def _raise_bounds(total: IntArray, scope: Sequence[int], variables: Sequence[int], least: list[IntArray]) -> None:
+    for variable in variables:
+        found = total.min(axis=tuple(axis for axis, v in enumerate(scope) if v != variable))
+        np.maximum(least[variable], found, out=least[variable])

@@ -1,0 +1,94 @@
+"""The least sum of a problem's tables, proved by leaving out what cannot be in a better plan.
+
+First the tables are kept small: consumers of one tensor that would need a large one are counted one by one. The plan
+that is found then, and the bound of such tables, leave few layouts (see `pruning`); over these the consumers are
+counted jointly, so that both the plan and the bound get better, and again::
+
+    tables ──► plan ──► min-marginals ──► layouts that may be in a better plan ──┐
+       ▲                                                                         │
+       └──────────── larger tables, over fewer layouts ◄─────────────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from tapestry_plan.search import tuning
+from tapestry_plan.search.elimination import Factor, IntArray, improve, minimize
+from tapestry_plan.search.problem import Problem
+from tapestry_plan.search.pruning import find_marginals, is_worth_a_round
+
+
+class Solved(Struct, frozen=True):
+    """Layouts for a problem, and how good they are.
+
+    Parameters
+    ----------
+    choice : tuple of int
+        The number of each variable's layout.
+    ticks, bound_ticks : int
+        What they cost, and a proven lower bound on what any layouts cost, in picoseconds.
+    bound : list of Factor
+        Tables over all layouts that bound every plan from below.
+    entries : int
+        Of the tables that the search took.
+    """
+
+    choice: tuple[int, ...]
+    ticks: int
+    bound_ticks: int
+    bound: list[Factor]
+    entries: int
+
+
+def solve(problem: Problem, *, seed: int = 0, time_limit_seconds: float = tuning.IMPROVING_SECONDS) -> Solved:
+    """The best layouts that can be found, with the best bound that can be proved.
+
+    Parameters
+    ----------
+    problem : Problem
+    seed : int
+    time_limit_seconds : float
+        Of improving moves, which are made where nothing more can be left out.
+    """
+    now, kept = problem, [np.arange(size) for size in problem.sizes]
+    search, bound = now.factors(tuning.FIRST_FACTOR_ENTRIES)
+    first, entries = bound, 0
+    best: tuple[int, int, tuple[int, ...]] | None = None
+    lowest, improved = 0, False
+    while True:
+        found = minimize(now.sizes, search)
+        entries += found.entries
+        best = _better(problem, best, _choose(kept, found.choice))
+        if bound is search and found.exact:
+            # Whatever was left out costs more than a plan that was there, so this is the best of all.
+            return Solved(best[2], best[0], best[0], first, entries)
+        marginals = find_marginals(now.sizes, bound)
+        lowest = max(lowest, min(best[0], marginals.bound_ticks))
+        some = marginals.list_kept(best[0])
+        if not improved and not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
+            improved = True
+            at = [int(np.searchsorted(rows, value)) for rows, value in zip(kept, best[2], strict=True)]
+            moved = improve(at, now.costs, seed=seed, time_limit_seconds=time_limit_seconds)
+            best = _better(problem, best, _choose(kept, moved))
+            some = marginals.list_kept(best[0])
+        if not is_worth_a_round(now.sizes, some) and now.entries == tuning.MAX_FACTOR_ENTRIES:
+            return Solved(best[2], best[0], lowest, first, entries)
+        kept = [rows[values] for rows, values in zip(kept, some, strict=True)]
+        now = now.restrict(some)
+        search, bound = now.factors()
+
+
+def _choose(kept: Sequence[IntArray], choice: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(rows[value]) for rows, value in zip(kept, choice, strict=True))
+
+
+def _better(
+    problem: Problem, best: tuple[int, int, tuple[int, ...]] | None, choice: tuple[int, ...]
+) -> tuple[int, int, tuple[int, ...]]:
+    """The better one of what is there and a choice, with its picoseconds and bytes."""
+    found = *problem.count_cost(choice), choice
+    return found if best is None or found[:2] < best[:2] else best

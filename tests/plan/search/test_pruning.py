@@ -1,0 +1,166 @@
+"""Min-marginals against every assignment tried in turn, and plans that are proved with them against brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tapestry_plan import Device, Graph, Link, Mesh, plan
+from tapestry_plan.ops.cells.elementwise import add, relu
+from tapestry_plan.search import tuning
+from tapestry_plan.search.elimination import Factor, evaluate
+from tapestry_plan.search.problem import Asked, Problem
+from tapestry_plan.search.pruning import find_marginals
+from tapestry_plan.search.solving import solve
+
+Sum = tuple[list[int], list[Factor]]
+
+
+@st.composite
+def sums(draw: st.DrawFn) -> Sum:
+    """Up to five variables, and tables over up to three of them."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=5))
+    factors = []
+    for _ in range(draw(st.integers(0, 6))):
+        scope = tuple(sorted(draw(st.sets(st.integers(0, len(sizes) - 1), max_size=3))))
+        shape = tuple(sizes[v] for v in scope)
+        rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+        factors.append(Factor(scope, rng.integers(0, 9, shape), rng.integers(0, 4, shape)))
+    return sizes, factors
+
+
+def least_with_each_value(sizes: list[int], factors: list[Factor]) -> list[list[int]]:
+    """By trying every assignment."""
+    least = [[10**9] * size for size in sizes]
+    for choice in product(*map(range, sizes)):
+        ticks, _ = evaluate(choice, factors)
+        for variable, value in enumerate(choice):
+            least[variable][value] = min(least[variable][value], ticks)
+    return least
+
+
+@given(sums())
+@example(([2], []))
+@example(([2, 3], [Factor((), np.array(7), np.array(0))]))
+def test_marginals_are_the_least_sums(some: Sum) -> None:
+    sizes, factors = some
+    found = find_marginals(sizes, factors)
+    wanted = least_with_each_value(sizes, factors)
+    assert found.exact
+    assert [least.tolist() for least in found.least] == wanted
+    assert found.bound_ticks == min(wanted[0])
+
+
+@given(sums(), st.integers(1, 8))
+def test_marginals_of_split_buckets_are_below(some: Sum, cap: int) -> None:
+    sizes, factors = some
+    found = find_marginals(sizes, factors, cap=cap)
+    wanted = least_with_each_value(sizes, factors)
+    assert found.bound_ticks <= min(wanted[0])
+    for least, most in zip(found.least, wanted, strict=True):
+        assert (found.bound_ticks <= least).all() and (least <= most).all()
+
+
+@given(sums(), st.integers(0, 40), st.integers(1, 64))
+def test_no_assignment_that_is_as_good_is_left_out(some: Sum, ticks: int, cap: int) -> None:
+    sizes, factors = some
+    kept = find_marginals(sizes, factors, cap=cap).list_kept(ticks)
+    for choice in product(*map(range, sizes)):
+        if evaluate(choice, factors)[0] <= ticks:
+            assert all(value in values for value, values in zip(choice, kept, strict=True))
+
+
+# -- problems ------------------------------------------------------------------------------------------------
+
+
+def readers(count: int, rows: int, columns: int, kind: str) -> Graph:
+    """One tensor that some operators read: all of it, a part of its own each, or halves that overlap."""
+    g = Graph()
+    h = relu(g.input("x", (rows, columns)), name="h")
+    for k in range(count):
+        if kind == "all":
+            y = g.op("matmul", h, g.input(f"w{k}", (columns, 2 + k)), name=f"m{k}")
+        elif kind == "parts":
+            y = relu(h[:, k * columns // count : (k + 1) * columns // count], name=f"m{k}")
+        else:
+            y = relu(h[k : k + rows // 2], name=f"m{k}")
+        g.output(y)
+    return g
+
+
+def every_cost(problem: Problem) -> Iterator[tuple[int, int]]:
+    """Of every choice of layouts, by region algebra, one device after the other: no tables."""
+    for choice in product(*map(range, problem.sizes)):
+        yield problem.count_cost(choice)
+
+
+@pytest.mark.parametrize("kind", ["all", "parts", "overlapping"])
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("bandwidth", [1e8, 1e10])
+@pytest.mark.parametrize("first", [0, 1, 10**6])
+def test_what_is_solved_is_the_best_of_all_layouts(
+    kind: str, count: int, bandwidth: float, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where no consumers are counted jointly at first, and where they never fit."""
+    monkeypatch.setattr(tuning, "FIRST_FACTOR_ENTRIES", first)
+    mesh = Mesh((2,), link=Link(1e-7, bandwidth), device=Device(1e9, 1e10))
+    problem = Problem(readers(count, 6, 4, kind), Asked(mesh))
+    found = solve(problem)
+    best = min(every_cost(problem))
+    assert problem.count_cost(found.choice) == best
+    assert found.ticks == found.bound_ticks == best[0]
+
+
+@given(st.integers(1, 4), st.integers(2, 6), st.sampled_from([1e7, 1e8, 1e9, 1e10]), st.data())
+def test_bounds_hold_where_little_fits(count: int, rows: int, bandwidth: float, data: Any) -> None:
+    """With tables of a few entries a proof may fail: the bound stays below the best, and the plan above."""
+    kind = data.draw(st.sampled_from(["all", "parts", "overlapping"]))
+    mesh = Mesh((2,), link=Link(1e-7, bandwidth), device=Device(1e9, 1e10))
+    problem = Problem(readers(count, 2 * rows, 4, kind), Asked(mesh))
+    limits = {"FIRST_FACTOR_ENTRIES": 0, "MAX_FACTOR_ENTRIES": data.draw(st.integers(0, 200))}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in limits.items():
+            patch.setattr(tuning, name, value)
+        found = solve(problem)
+    best = min(every_cost(problem))
+    assert found.bound_ticks <= best[0] <= found.ticks
+    assert problem.count_cost(found.choice)[0] == found.ticks
+
+
+def test_readers_of_parts_of_their_own_are_counted_apart() -> None:
+    """Three readers of a third each: pairs of layouts say all, and no table has more than two axes."""
+    problem = Problem(readers(3, 4, 6, "parts"), Asked(Mesh((4,))))
+    together = Problem(readers(3, 4, 6, "all"), Asked(Mesh((4,))))
+    assert max(len(factor.scope) for factor in problem.factors()[0]) == 2
+    assert max(len(factor.scope) for factor in together.factors()[0]) == 4
+
+
+def test_restricted_problems_count_as_before() -> None:
+    problem = Problem(readers(3, 6, 4, "overlapping"), Asked(Mesh((4,))))
+    problem.factors()
+    kept = [np.arange(0, size, 2) for size in problem.sizes]
+    smaller = problem.restrict(kept)
+    search, _ = smaller.factors()
+    for choice in product(*(range(0, size, 3) for size in smaller.sizes)):
+        before = tuple(int(values[value]) for values, value in zip(kept, choice, strict=True))
+        assert smaller.count_cost(choice) == problem.count_cost(before) == evaluate(choice, search)
+
+
+def test_layers_on_eight_devices_are_proved() -> None:
+    """Four readers of one tensor, whose joint table would have 10⁸ entries: few layouts can be in a best plan."""
+    g = Graph()
+    x = g.input("x", (32, 64))
+    h = g.op("layer_normalization", x, g.input("s", (64,)), g.input("b", (64,)), name="h")
+    q, k, v = (g.op("matmul", h, g.input(f"w{n}", (64, 64)), name=n) for n in "qkv")
+    g.output(add(add(q, k), add(v, h)))
+    p = plan(g, Mesh((8,)), expand=False)
+    problem = Problem(g, Asked(Mesh((8,))))
+    problem.factors()
+    assert problem.counted_alone
+    assert p.gap == 0
